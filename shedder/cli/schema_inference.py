@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
-import pyarrow as pa
-
-from shedder.cli.files import Reading, RowFile, column_type
+from shedder.cli.files.bad_rows import BadRows
+from shedder.cli.files.column_types import notes
+from shedder.cli.files.row_file import Nowhere, Reading, RowFile
 from shedder.cli.rows_without_time import Untimed
 from shedder.cql.expressions.column_types import ColumnType
 from shedder.cql.statements.archive_layout import DEFAULT_LAYOUT
@@ -16,6 +16,8 @@ from shedder.cql.statements.bound_query import StreamSchema
 from shedder.cql.statements.statement import ColumnDefinition, CreateStream
 from shedder.errors import BadSetting, InvalidRequest, UnknownColumn
 from shedder.streams.batch_conversion import conform
+
+_COLUMNS_MAX = 1_300  # CREATE STREAM has three words for each, and a statement 4,000 at most.
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,9 +34,29 @@ class Wishes:
     lateness_us: int
 
 
+@dataclass(frozen=True, slots=True)
+class NewStream:
+    """A stream that a file makes; notes: what to say of its columns' types."""
+
+    statement: CreateStream
+    notes: list[str]
+
+    @property
+    def schema(self) -> StreamSchema:
+        """The stream as rows are checked against it."""
+        new = self.statement
+        parts = (new.name, new.columns, new.time_column, new.lateness_us, new.retain_us, new.layout)
+        return StreamSchema(*parts, seed=0)
+
+
 def stream_of(
-    name: str, file: RowFile, reading: Reading, wishes: Wishes, *, skip_untimed: bool = False
-) -> CreateStream:
+    name: str,
+    file: RowFile,
+    wishes: Wishes,
+    *,
+    skip_untimed: bool = False,
+    skip_bad: bool = False,
+) -> NewStream:
     """A stream that keeps all rows of a file. Only its event time may not be null.
 
     Its first rows are read as the stream will take them: a bad file leaves no stream behind.
@@ -42,29 +64,47 @@ def stream_of(
     Args:
       name: of the stream.
       file: at least one row.
-      reading: how moments are written in it; what columns it has is found here.
       wishes: what shall not be as in the file.
       skip_untimed: rows without an event time will be left out.
+      skip_bad: rows that cannot be read will be left out.
 
     Raises:
       UnknownColumn, BadSetting: a wish that this file cannot fulfil, or it has no rows.
       InvalidRequest: the stream would refuse the first rows.
     """
-    schema = file.schema()
-    columns = _columns(schema, wishes)
-    moment = _time_column(columns, wishes.time_column, schema)
+    said = dict(_said_type(text) for text in wishes.types or [])
+    names = listed(wishes.columns, file.names(), "the file")
+    for column in said:
+        if column not in names:
+            raise UnknownColumn.from_message(
+                f"no column {column!r}; the file has {', '.join(names)}"
+            )
+    if len(names) > _COLUMNS_MAX:
+        raise BadSetting(
+            f"{file.path.name} has {len(names):,} columns; a stream has at most {_COLUMNS_MAX:,}: "
+            "choose some with --columns A,B,C"
+        )
+    if wishes.time_column is not None and wishes.time_column not in names:
+        raise UnknownColumn.from_message(
+            f"no column {wishes.time_column!r}; the file has {', '.join(names)}{_separated(names)}"
+        )
+    if wishes.time_column is not None:
+        said.setdefault(wishes.time_column, ColumnType.TIMESTAMP)
+    found = file.types([column for column in names if column not in said], skips_bad=skip_bad)
+    columns = {column: said.get(column) or found[column].type for column in names}
+    moment = wishes.time_column or _time_column(columns)
     columns[moment] = ColumnType.TIMESTAMP
     defined = tuple(
         ColumnDefinition(column, kind, nullable=column != moment)
         for column, kind in columns.items()
     )
     new = CreateStream(name, defined, moment, wishes.lateness_us, None, DEFAULT_LAYOUT, False)
-    kept = replace(reading, columns=columns, moment=moment if skip_untimed else None)
-    _check_first_rows(file, kept, new)
-    return new
+    reading = Reading(columns, moment=moment if skip_untimed else None)
+    _check_first_rows(file, reading, new, BadRows(file.path.name, Nowhere() if skip_bad else None))
+    return NewStream(new, notes(found))
 
 
-def listed(columns: str | None, known: list[str]) -> list[str]:
+def listed(columns: str | None, known: list[str], owner: str) -> list[str]:
     """The columns of a list by comma; all that are known when there is none.
 
     Raises:
@@ -75,7 +115,9 @@ def listed(columns: str | None, known: list[str]) -> list[str]:
     names = [name.strip() for name in columns.split(",")]
     for name in names:
         if name not in known:
-            raise UnknownColumn(name, known)
+            raise UnknownColumn.from_message(
+                f"no column {name!r}; {owner} has {', '.join(known)}{_separated(known)}"
+            )
     return names
 
 
@@ -89,18 +131,6 @@ def naming(file: RowFile, first: int, rows: int) -> Iterator[None]:
         raise type(error).from_message(f"{place}: {error}") from error
 
 
-def _columns(schema: pa.Schema, wishes: Wishes) -> dict[str, ColumnType]:
-    said = dict(_said_type(text) for text in wishes.types or [])
-    names = listed(wishes.columns, schema.names)
-    for name in said:
-        if name not in names:
-            raise UnknownColumn(name, names)
-    return {
-        name: said[name] if name in said else column_type(name, schema.field(name).type)
-        for name in names
-    }
-
-
 def _said_type(text: str) -> tuple[str, ColumnType]:
     name, _, kind = text.rpartition("=")
     try:
@@ -110,18 +140,12 @@ def _said_type(text: str) -> tuple[str, ColumnType]:
         raise BadSetting(f"--type {text!r}: say COLUMN=TYPE with one of {known}") from None
 
 
-def _time_column(columns: dict[str, ColumnType], said: str | None, schema: pa.Schema) -> str:
-    """The event time: as said, or the only column that can be it."""
-    if said is not None:
-        if said not in columns:
-            raise UnknownColumn.from_message(
-                f"no column {said!r}; the file has {', '.join(columns)}{_separated(columns)}"
-            )
-        return said
+def _time_column(columns: dict[str, ColumnType]) -> str:
+    """The only column that can be the event time."""
     moments = [name for name, kind in columns.items() if kind is ColumnType.TIMESTAMP]
     if len(moments) == 1:
         return moments[0]
-    found = ", ".join(f"{name} ({schema.field(name).type})" for name in columns)
+    found = ", ".join(f"{name} ({kind.value})" for name, kind in columns.items())
     raise BadSetting(
         f"which column is the event time? Say --time COLUMN; the file has {found}"
         f"{_separated(columns)}"
@@ -130,21 +154,23 @@ def _time_column(columns: dict[str, ColumnType], said: str | None, schema: pa.Sc
 
 def _separated(columns: Collection[str]) -> str:
     """What to say of a header that looks like one column because nothing separates it."""
-    other = len(columns) == 1 and any(mark in next(iter(columns)) for mark in ";\t|")
-    return " (columns are separated by commas)" if other else ""
+    if len(columns) != 1:
+        return ""
+    name = next(iter(columns))
+    mark = next((mark for mark in ";\t|," if mark in name), None)
+    return "" if mark is None else f" (columns are separated by {mark!r}: say --delimiter {mark!r})"
 
 
-def _check_first_rows(file: RowFile, reading: Reading, new: CreateStream) -> None:
+def _check_first_rows(file: RowFile, reading: Reading, new: CreateStream, bad: BadRows) -> None:
     skipped = None if reading.moment is None else Untimed()
-    first = next(file.timed(reading, new.time_column, skipped, lambda _share: None), None)
+    batches = file.timed(reading, new.time_column, skipped, lambda _share: None, bad)
+    first = next(batches, None)
     if first is None:
         raise BadSetting(
             f"{file.path.name} has no rows, which say what types the columns have: "
             "push a file with rows first, or run CREATE STREAM with shedder sql"
         )
-    schema = StreamSchema(
-        new.name, new.columns, new.time_column, new.lateness_us, new.retain_us, new.layout, seed=0
-    )
+    schema = NewStream(new, []).schema
     with naming(file, 0, first.num_rows):
         for _ in conform(first, schema):
             pass

@@ -1,4 +1,4 @@
-"""Moments as files write them: text, numbers since 1970, dates."""
+"""Times as files write them: text, numbers since 1970, dates."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from enum import Enum
 from functools import partial
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -14,6 +15,9 @@ from shedder.errors import BadTimestamp
 
 _MOMENT = pa.timestamp("us")
 _Parse = Callable[[Any], Any]
+_DATE = r"^[0-9]{4}-[0-9]{2}-[0-9]{2}"
+_ZONE = r":.*(Z|[+-][0-9:]+)$"
+_BEYOND_MICROS = r"(\.[0-9]{6})[0-9]+"
 
 
 class TimeUnit(Enum):
@@ -31,10 +35,8 @@ def is_text(kind: pa.DataType) -> bool:
     return types.is_string(kind) or types.is_large_string(kind) or types.is_string_view(kind)
 
 
-def moments(
-    name: str, column: pa.Array[Any], time_format: str | None, time_unit: TimeUnit | None
-) -> pa.Array[Any]:
-    """Text, numbers, dates or timestamps as timestamp('us') in UTC.
+def moments(name: str, column: Any, time_format: str | None, time_unit: TimeUnit | None) -> Any:
+    """Text, numbers, dates or timestamps as timestamp('us') in UTC; nanoseconds are rounded down.
 
     Args:
       name, column: of a file. time_format: strptime's, of text; None: ISO 8601.
@@ -49,49 +51,76 @@ def moments(
             raise BadTimestamp(f"column {name!r} holds numbers: say --time-unit s, ms, us or ns")
         return _from_numbers(column, time_unit)
     if not is_text(kind):
-        return _in_micros(column, getattr(kind, "tz", None))
+        return _in_micros(column)
     try:
         return from_text(column, time_format)
     except pa.ArrowInvalid:
-        problem = _unreadable(column, time_format)
+        problem = unreadable(column, time_format)
         raise BadTimestamp(f"column {name!r}: {problem}") from None
 
 
 _PER_SECOND = {TimeUnit.S: 1, TimeUnit.MS: 10**3, TimeUnit.US: 10**6, TimeUnit.NS: 10**9}
 
 
-def _from_numbers(column: pa.Array[Any], unit: TimeUnit) -> pa.Array[Any]:
+def _from_numbers(column: Any, unit: TimeUnit) -> Any:
     if pa.types.is_integer(column.type):
         return _in_micros(column.cast(pa.int64()).cast(pa.timestamp(unit.value)))
     micros = pc.round(pc.multiply(column, 10**6 / _PER_SECOND[unit]))
     return micros.cast(pa.int64()).cast(pa.timestamp("us"))
 
 
-def _in_micros(times: Any, zone: str | None = None) -> pa.Array[Any]:
-    """Nanoseconds are cut; what microseconds do not reach is refused, or it would be another."""
-    wanted = pa.timestamp("us", zone)
-    options = pc.CastOptions(target_type=wanted, allow_time_truncate=True)
-    micros: pa.Array[Any] = times.cast(options=options)
-    return micros
+def _in_micros(times: Any) -> Any:
+    """Nanoseconds are rounded down, also before 1970; what microseconds do not hold is refused."""
+    kind = times.type
+    if pa.types.is_timestamp(kind) and kind.unit == "ns":
+        counts = np.asarray(times.cast(pa.int64()).fill_null(0))
+        micros = pa.array(np.floor_divide(counts, 1_000), mask=np.asarray(times.is_null()))
+        return micros.cast(_MOMENT)
+    zone = getattr(kind, "tz", None)
+    return times.cast(pa.timestamp("us", zone)).cast(pa.int64()).cast(_MOMENT)
 
 
-def from_text(column: pa.Array[Any], time_format: str | None = None) -> pa.Array[Any]:
-    """In the format, or ISO 8601, all with a zone or all without."""
+def cut_count(column: Any, unit: TimeUnit | None) -> int:
+    """Count times of a file that have more than microseconds."""
+    kind = column.type
+    if is_text(kind):
+        matches = pc.match_substring_regex(column, r"\.[0-9]{6}[0-9]*[1-9]")
+        return int(pc.sum(matches).as_py() or 0)
+    if pa.types.is_timestamp(kind) and kind.unit == "ns":
+        column = column.cast(pa.int64())
+    elif not (pa.types.is_integer(kind) and unit is TimeUnit.NS):
+        return 0
+    return int(np.count_nonzero(np.asarray(column.fill_null(0)) % 1_000))
+
+
+def has_zone(column: Any) -> bool | None:
+    """Return whether the first time in text has a zone; None: there is no time."""
+    some = column.drop_null()[:1]
+    return pc.match_substring_regex(some, _ZONE)[0].as_py() if some else None
+
+
+def from_text(column: Any, time_format: str | None = None) -> Any:
+    """In the format, or ISO 8601, all with a zone or all without; digits after the 6th are cut."""
     if time_format is not None:
-        return pc.strptime(column, format=time_format, unit="us")
+        return _in_micros(pc.strptime(column, format=time_format, unit="us"))
+    return _in_micros(_from_iso(column))
+
+
+def _from_iso(column: Any) -> Any:
+    column = pc.replace_substring_regex(column, _BEYOND_MICROS, r"\1")
     try:
         return column.cast(pa.timestamp("us"))
     except pa.ArrowInvalid:
         return column.cast(pa.timestamp("us", "UTC"))
 
 
-def _unreadable(column: pa.Array[Any], time_format: str | None) -> str:
+def unreadable(column: Any, time_format: str | None) -> str:
     """What is wrong with text that cannot be read: its first bad value, found by halving."""
     while len(column) > 1:
         left, right = column.slice(0, len(column) // 2), column.slice(len(column) // 2)
-        if not _is_readable(left, time_format):
+        if not is_readable(left, time_format):
             column = left
-        elif not _is_readable(right, time_format):
+        elif not is_readable(right, time_format):
             column = right
         else:
             some = [part.drop_null()[0].as_py()[:60] for part in (left, right)]
@@ -100,11 +129,27 @@ def _unreadable(column: pa.Array[Any], time_format: str | None) -> str:
     written = "ISO 8601" if time_format is None else repr(time_format)
     return (
         f"{value!r} is no moment in {written}. "
-        "Say how moments are written: --time-format '%d/%m/%Y %H:%M'"
+        f"Say how moments are written: --time-format {suggested_format(column)!r}"
     )
 
 
-def _is_readable(column: pa.Array[Any], time_format: str | None) -> bool:
+_USUAL_FORMATS = [
+    f"{day}{clock}"
+    for day in ("%Y/%m/%d", "%d/%m/%Y", "%m/%d/%Y", "%d.%m.%Y", "%d-%m-%Y", "%Y%m%d", "%d %b %Y")
+    for clock in ("", " %H:%M", " %H:%M:%S", "T%H:%M:%S", " %I:%M %p", "%H%M%S")
+] + ["%d/%b/%Y:%H:%M:%S %z", "%a, %d %b %Y %H:%M:%S %z"]
+
+
+def suggested_format(column: Any) -> str:
+    """The first of the usual formats that reads a value; else an example."""
+    for time_format in _USUAL_FORMATS:
+        if is_readable(column, time_format):
+            return time_format
+    return "%d/%m/%Y %H:%M"
+
+
+def is_readable(column: Any, time_format: str | None) -> bool:
+    """Return whether all of some text can be read."""
     try:
         from_text(column, time_format)
     except pa.ArrowInvalid:
@@ -112,9 +157,7 @@ def _is_readable(column: pa.Array[Any], time_format: str | None) -> bool:
     return True
 
 
-def readable(
-    name: str, column: pa.Array[Any], time_format: str | None, time_unit: TimeUnit | None
-) -> pa.Array[Any]:
+def readable(name: str, column: Any, time_format: str | None, time_unit: TimeUnit | None) -> Any:
     """As `moments`, but NULL where one cannot be read; those with a zone are in UTC.
 
     Of text it is the way of writing that is taken by which most can be read.
@@ -122,27 +165,39 @@ def readable(
     Raises:
       BadTimestamp: they are numbers, and nobody said of which unit.
     """
-    ways = [partial(_read_as, way) for way in _ways(name, column.type, time_format, time_unit)]
-    found = [_as_far_as(column, way) for way in ways]
-    best: pa.Array[Any] = min(found, key=lambda times: times.null_count)
+    kind = column.type
+    if not is_text(kind):
+        return _as_far_as(
+            column, partial(moments, name, time_format=time_format, time_unit=time_unit)
+        )
+    if time_unit is not None:
+        numbers = _matching(column, r"^[+-]?[0-9.]")
+        ways = [(numbers, partial(_numbers_in, to, time_unit)) for to in (pa.int64(), pa.float64())]
+    elif time_format is not None:
+        ways = [(column, partial(from_text, time_format=time_format))]
+    else:
+        short = pc.replace_substring_regex(_matching(column, _DATE), _BEYOND_MICROS, r"\1")
+        zoned = pc.match_substring_regex(short, _ZONE)
+        ways = [
+            (_where(short, pc.invert(zoned)), partial(_cast_to, pa.timestamp("us"))),
+            (_where(short, zoned), partial(_cast_to, pa.timestamp("us", "UTC"))),
+        ]
+        ways.sort(key=lambda way: way[0].null_count)
+    (text, way), *others = ways
+    best = _as_far_as(text, way)
+    for text, way in others:
+        if best.null_count > column.null_count:
+            best = min(best, _as_far_as(text, way), key=lambda times: times.null_count)
     return best
 
 
-def _ways(
-    name: str, kind: pa.DataType, time_format: str | None, unit: TimeUnit | None
-) -> list[_Parse]:
-    if not is_text(kind):
-        return [lambda column: moments(name, column, time_format, unit)]
-    if unit is not None:
-        return [partial(_numbers_in, to, unit) for to in (pa.int64(), pa.float64())]
-    if time_format is not None:
-        return [lambda text: pc.strptime(text, format=time_format, unit="us")]
-    return [partial(_cast_to, to) for to in _WRITTEN]
+def _matching(text: Any, pattern: str) -> Any:
+    """NULL for text that cannot be read, so that no time is spent to find each one by halving."""
+    return _where(text, pc.match_substring_regex(text, pattern))
 
 
-_WRITTEN: list[pa.DataType] = [
-    pa.timestamp(unit, zone) for unit in ("us", "ns") for zone in (None, "UTC")
-]
+def _where(text: Any, mask: Any) -> Any:
+    return pc.if_else(mask, text, pa.scalar(None, text.type))
 
 
 def _numbers_in(kind: Any, unit: TimeUnit, text: Any) -> Any:
@@ -150,14 +205,7 @@ def _numbers_in(kind: Any, unit: TimeUnit, text: Any) -> Any:
 
 
 def _cast_to(kind: pa.DataType, text: Any) -> Any:
-    return text.cast(kind)
-
-
-def _read_as(way: _Parse, column: Any) -> Any:
-    times = way(column)
-    if times.type == _MOMENT:
-        return times
-    return _in_micros(times, times.type.tz).cast(pa.int64()).cast(_MOMENT)
+    return _in_micros(text.cast(kind))
 
 
 def _as_far_as(column: Any, read: _Parse) -> Any:

@@ -133,13 +133,17 @@ def test_a_file_without_moments_is_refused_with_its_columns(tmp_path, capfd):
     path.write_text("x,y\n1,b\n")
     code = run(["push", "s", str(path), "-d", str(tmp_path / "data"), "--create"])
     assert code == ExitCode.USAGE
-    assert "--time COLUMN; the file has x (int64), y (string)" in capfd.readouterr().err
+    assert "--time COLUMN; the file has x (BIGINT), y (VARCHAR)" in capfd.readouterr().err
 
 
 @pytest.mark.parametrize(
     ("text", "told", "said"),
     [
-        ("ts,v\nyesterday,1\n", ["--time", "ts"], "a.csv: column 'ts': 'yesterday' is no moment"),
+        (
+            "ts,v\nyesterday,1\n",
+            ["--time", "ts"],
+            "a.csv: row 1, column 'ts': 'yesterday' is no moment",
+        ),
         ("ts,v\n1357017300,1\n", ["--time", "ts"], "--time-unit"),
         (
             "ts,v\n2026-01-05 00:00:00,1\n,2\n",
@@ -152,7 +156,11 @@ def test_a_file_without_moments_is_refused_with_its_columns(tmp_path, capfd):
             ["--time", "ts"],
             "no column 'ts'; the file has ts;v (columns are separated",
         ),
-        ("ts;v\n1;2\n", [], "the file has ts;v (string) (columns are separated by commas)"),
+        (
+            "ts;v\n1;2\n",
+            [],
+            "the file has ts;v (VARCHAR) (columns are separated by ';': say --delimiter ';')",
+        ),
     ],
 )
 def test_a_file_that_cannot_be_read_leaves_no_stream_behind(tmp_path, capfd, text, told, said):
@@ -386,10 +394,10 @@ def test_arrow_output_is_what_the_library_answers(data, capfdbinary):
 
 def test_rows_that_come_too_late_are_counted_aloud(data, parquet, capfd):
     capfd.readouterr()
-    assert run(["push", "requests", parquet, "-d", data]) == ExitCode.FINE
+    assert run(["push", "requests", parquet, "-d", data, "--producer", "again"]) == ExitCode.FINE
     said = capfd.readouterr().err
     assert "came later than the lateness allows" in said
-    assert "with --producer NAME a file that is pushed again stores nothing twice" in said
+    assert "--create with --lateness SECONDS keeps windows open" in said
 
 
 @pytest.mark.slow
@@ -450,7 +458,8 @@ def test_a_server_that_others_reach_asks_who_calls(data, parquet, tmp_path, capf
         assert rows(capfd, *known, "-c", "SELECT COUNT(*) AS n FROM requests")[0]["n"] == ROWS
         assert run([*there, "-c", "SHOW STREAMS"]) == ExitCode.IDENTITY
         assert run([*known, "-c", "DROP STREAM requests"]) == ExitCode.IDENTITY
-        assert run([*push, "--token-file", str(tmp_path / "pushes")]) == ExitCode.FINE
+        pushed = [*push, "--producer", "again", "--token-file", str(tmp_path / "pushes")]
+        assert run(pushed) == ExitCode.FINE
         assert run([*push, "--token-file", str(tmp_path / "token")]) == ExitCode.IDENTITY
         assert rows(capfd, *known, "-c", "SELECT COUNT(*) AS n FROM requests")[0]["n"] == 2 * ROWS
         monkeypatch.setenv("SHEDDER_TOKEN", "nobody's")

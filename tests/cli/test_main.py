@@ -44,6 +44,29 @@ def test_it_ends_with_its_code_and_everything_was_said(arguments, code):
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("command", ["accuracy", "backfill"])
+def test_a_missing_extra_is_said_with_the_command_that_installs_it(tmp_path, command):
+    hidden = "import sys; sys.modules.update(dict.fromkeys(['pyspark', 'pyspark.sql', 'py4j']))"
+    arguments = {
+        "accuracy": ["accuracy", "-d", str(tmp_path)],
+        "backfill": ["backfill", "x", "s", "--connect", "localhost:1", "--name", "n", "--insecure"],
+    }[command]
+    ended = process(hidden, arguments=arguments)
+    assert (ended.returncode, ended.stdout) == (2, "")
+    assert "pip install 'shedder[spark]'" in ended.stderr
+    assert "Traceback" not in ended.stderr
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("place", ["/proc/nowhere/x", "/dev/null/x"])
+def test_a_directory_that_cannot_be_made_is_no_bug(place):
+    ended = process(arguments=["sql", "-d", place, "-c", "SHOW STREAMS"])
+    assert ended.returncode not in (0, 1)
+    assert "Traceback" not in ended.stderr
+    assert place.rpartition("/")[0] in ended.stderr
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("host", ["127.0.0.1", "localhost"])
 def test_a_port_in_use_is_said_before_the_directory_is_touched(tmp_path, host):
     with socket.create_server(("127.0.0.1", 0)) as taken:

@@ -116,6 +116,14 @@ class StandingQuery(Protocol):
 class NamedProducer(Protocol):
     """Appends to one stream under a name; numbers its batches from 0."""
 
+    @property
+    def epoch(self) -> int:
+        """Its incarnation."""
+
+    @property
+    def next_sequence(self) -> int:
+        """The number that the next batch gets."""
+
     def push(self, data: Any, *, sequence: int | None = None) -> int:
         """Send rows, the first batch under this number; the number that the next batch gets."""
 

@@ -9,7 +9,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from shedder.cli.files import BYTES_PER_BATCH, FileFormat, Reading, RowFile, column_type, format_of
+from shedder.cli.files.column_types import column_type
+from shedder.cli.files.formats import Dialect, FileFormat, format_of
+from shedder.cli.files.row_file import BYTES_PER_BATCH, Reading, RowFile
 from shedder.cli.rows_without_time import Untimed
 from shedder.cli.timestamps import TimeUnit, moments, readable
 from shedder.cql.expressions.column_types import ColumnType
@@ -73,8 +75,9 @@ def test_moments_in_text_become_utc(tmp_path, kind, moment):
     ],
 )
 def test_moments_may_be_numbers_of_a_unit(tmp_path, number, unit):
-    file = RowFile(written(tmp_path, "a.csv", f"ts\n{number}\n"), FileFormat.CSV)
-    reading = Reading({"ts": ColumnType.TIMESTAMP}, time_unit=unit)
+    path = written(tmp_path, "a.csv", f"ts\n{number}\n")
+    file = RowFile(path, FileFormat.CSV, Dialect(time_unit=unit))
+    reading = Reading({"ts": ColumnType.TIMESTAMP})
     assert rows_of(file, reading) == [{"ts": MORNING}]
 
 
@@ -96,20 +99,20 @@ def test_numbers_without_a_unit_are_no_moments(tmp_path):
 
 def test_truths_are_no_moments(tmp_path):
     file = RowFile(written(tmp_path, "a.csv", "ts\ntrue\n"), FileFormat.CSV)
-    with pytest.raises(BadBatch, match="bool to timestamp"):
+    with pytest.raises(BadTimestamp, match="'true' is no moment in ISO 8601"):
         rows_of(file, Reading({"ts": ColumnType.TIMESTAMP}))
 
 
 def test_moments_may_have_a_format_of_their_own(tmp_path):
     path = written(tmp_path, "a.csv", "ts\n01/01/2013 05:15\n")
-    file = RowFile(path, FileFormat.CSV, "%d/%m/%Y %H:%M")
-    reading = Reading({"ts": ColumnType.TIMESTAMP}, "%d/%m/%Y %H:%M")
+    file = RowFile(path, FileFormat.CSV, Dialect(time_format="%d/%m/%Y %H:%M"))
+    reading = Reading({"ts": ColumnType.TIMESTAMP})
     assert rows_of(file, reading) == [{"ts": MORNING}]
 
 
 def test_a_moment_that_cannot_be_read_is_refused_with_its_value(tmp_path):
     file = RowFile(written(tmp_path, "a.csv", "ts\nyesterday\n"), FileFormat.CSV)
-    expected = r"^a\.csv: column 'ts': 'yesterday' is no moment in ISO 8601\. Say [^\n]*$"
+    expected = r"^a\.csv: row 1, column 'ts': 'yesterday' is no moment in ISO 8601\. Say [^\n]*$"
     with pytest.raises(BadTimestamp, match=expected):
         rows_of(file, Reading({"ts": ColumnType.TIMESTAMP}))
 
@@ -171,7 +174,7 @@ def test_progress_reaches_one(tmp_path):
 def test_bytes_that_are_not_the_format_are_refused_with_the_file(tmp_path):
     path = written(tmp_path, "a.parquet", "this is no parquet")
     with pytest.raises(BadBatch, match=r"a\.parquet"):
-        RowFile(path, FileFormat.PARQUET).schema()
+        RowFile(path, FileFormat.PARQUET).names()
 
 
 @pytest.mark.parametrize(
@@ -238,8 +241,9 @@ def test_times_that_no_calendar_has_are_left_out_too(tmp_path):
 )
 def test_moments_of_a_format_or_a_unit_may_be_unreadable_too(tmp_path, format_, unit, texts):
     path = written(tmp_path, "a.csv", "ts\n" + "\n".join(texts) + "\n")
-    reading = Reading({"ts": ColumnType.TIMESTAMP}, format_, unit, moment="ts")
-    file, left_out = RowFile(path, FileFormat.CSV, format_), Untimed()
+    reading = Reading({"ts": ColumnType.TIMESTAMP}, moment="ts")
+    dialect = Dialect(time_format=format_, time_unit=unit)
+    file, left_out = RowFile(path, FileFormat.CSV, dialect), Untimed()
     (batch,) = file.timed(reading, "ts", left_out, lambda share: None)
     assert (batch.num_rows, left_out.first) == (1, [2])
 

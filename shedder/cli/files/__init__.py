@@ -1,0 +1,8 @@
+"""Files of rows as record batches: CSV, TSV, NDJSON, JSON arrays and Parquet.
+
+`contents` unpacks and decodes bytes, `csv_rows`, `json_rows` and `parquet_rows` read rows, and
+`column_types` infers a type for each column. `cell_values` converts values without loss.
+`row_file` joins these for one file. `event_order` sorts the rows of several files by event time.
+
+May import: errors, cql, streams.
+"""

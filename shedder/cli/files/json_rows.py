@@ -1,0 +1,240 @@
+"""Rows of NDJSON files and JSON arrays: values as text, by the paths of their keys.
+
+DuckDB parses JSON. Text is kept for numbers, so no digit is lost before a column's type is known.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass, field
+from typing import IO, Any
+
+import duckdb
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from shedder.cli.files.bad_rows import BadRows, shown
+from shedder.cli.files.rows import Rows, numbered
+from shedder.errors import BadBatch
+
+_BLOCK_BYTES = 4 << 20
+_LINE_BYTES_MAX = 64 << 20
+_ARRAY_BYTES_MAX = 256 << 20  # A JSON array is parsed in one piece, in memory.
+_PATHS_MAX = 5_000  # Distinct keys; data in keys, such as identifiers, makes no columns.
+
+
+@dataclass(slots=True)
+class JsonLayout:
+    """Keys of all objects of a file, nested ones joined by dots.
+
+    pointers: name to JSON pointer. kinds: name to the types that its values have in DuckDB's words.
+    rows: of the file.
+    """
+
+    pointers: dict[str, str] = field(default_factory=dict)
+    kinds: dict[str, set[str]] = field(default_factory=dict)
+    rows: int = 0
+
+
+def json_layout(text: IO[bytes], name: str, bad: BadRows) -> JsonLayout:
+    """Read all keys of a file and the kinds of their values.
+
+    Raises:
+      BadBatch: a row is not an object, or has a key twice.
+    """
+    layout = JsonLayout()
+    with closing(duckdb.connect(config={"threads": 1})) as database:
+        for rows in _objects(database, text, name, bad):
+            layout.rows += rows.batch.num_rows
+            database.register("objects", pa.table(rows.batch.columns, names=["j"]))
+            ((found,),) = database.sql(
+                "SELECT json_group_structure(CAST(j AS JSON)) FROM objects"
+            ).fetchall()
+            database.unregister("objects")
+            if found is not None:
+                _add(layout, json.loads(found), "", "", name)
+    return layout
+
+
+def json_rows(
+    text: IO[bytes],
+    name: str,
+    pointers: Mapping[str, str],
+    wanted: Sequence[str],
+    bad: BadRows,
+) -> Iterator[Rows]:
+    """All rows, with the values of the wanted names as text; JSON null and no key are NULL.
+
+    A value that is an array or an object is its JSON text.
+    """
+    pointed = [pointers.get(each) for each in wanted]
+    chosen = ", ".join(_value(pointer, at) for at, pointer in enumerate(pointed))
+    doubtful = " OR ".join(_is_doubtful(pointer) for pointer in pointed if pointer is not None)
+    with closing(duckdb.connect(config={"threads": 1})) as database:
+        for rows in _objects(database, text, name, bad):
+            objects = rows.batch.column(0)
+            database.register("objects", pa.table([objects], names=["j"]))
+            table = database.sql(
+                f"SELECT {chosen}, {doubtful or 'false'} AS doubtful FROM objects"  # noqa: S608
+            ).to_arrow_table()
+            database.unregister("objects")
+            columns = [_whole(column) for column in table.columns]
+            rounded = np.flatnonzero(np.asarray(columns.pop().fill_null(False)))
+            if rounded.size:
+                columns = _as_written(columns, objects, pointed, rounded)
+            yield Rows(rows.numbers, pa.RecordBatch.from_arrays(columns, names=list(wanted)))
+
+
+def _value(pointer: str | None, at: int) -> str:
+    if pointer is None:
+        return f"CAST(NULL AS VARCHAR) AS c{at}"
+    return f"j ->> {_quoted(pointer)} AS c{at}"
+
+
+def _is_doubtful(pointer: str) -> str:
+    """SQL that is true where DuckDB may have rounded a number: its digits are not in the text."""
+    value = f"(j ->> {_quoted(pointer)})"
+    written = " OR ".join(f"contains(j, {value} || '{end}')" for end in (",", "}", " "))
+    is_double = f"json_type(j, {_quoted(pointer)}) = 'DOUBLE'"
+    return f"(regexp_matches(j, '[0-9][0-9.]{{15}}') AND {is_double} AND NOT ({written}))"
+
+
+def _as_written(
+    columns: list[pa.Array[Any]],
+    objects: pa.Array[Any],
+    pointers: Sequence[str | None],
+    doubtful: NDArray[np.int64],
+) -> list[pa.Array[Any]]:
+    """The columns with the numbers of doubtful rows as they are written. Such rows are few."""
+    parsed = [json.loads(objects[int(at)].as_py(), parse_float=str) for at in doubtful]
+    mask = np.zeros(len(objects), np.bool_)
+    mask[doubtful] = True
+    for at, pointer in enumerate(pointers):
+        if pointer is not None:
+            found = [_at(row, pointer) for row in parsed]
+            old = columns[at].take(doubtful).to_pylist()
+            new = [
+                number if isinstance(number, str) and _same_number(number, text) else text
+                for number, text in zip(found, old, strict=True)
+            ]
+            columns[at] = pc.replace_with_mask(
+                columns[at], pa.array(mask), pa.array(new, columns[at].type)
+            )
+    return columns
+
+
+def _at(value: Any, pointer: str) -> Any:
+    for key in pointer.split("/")[1:]:
+        value = value.get(key.replace("~1", "/").replace("~0", "~")) if value else None
+    return value
+
+
+def _same_number(written: str, read: str | None) -> bool:
+    """Return whether a text is a number that DuckDB has read as this one."""
+    try:
+        return read is not None and float(written) == float(read)
+    except ValueError:
+        return False
+
+
+def _whole(column: pa.ChunkedArray[Any]) -> pa.Array[Any]:
+    array = column.combine_chunks()
+    return array.combine_chunks() if isinstance(array, pa.ChunkedArray) else array
+
+
+def _quoted(text: str) -> str:
+    return "'" + text.replace("'", "''") + "'"
+
+
+def _add(layout: JsonLayout, structure: Any, name: str, pointer: str, file: str) -> None:
+    """Add the leaves of a structure as DuckDB describes it."""
+    if isinstance(structure, dict) and structure:
+        for key, part in structure.items():
+            path = f"{pointer}/{key.replace('~', '~0').replace('/', '~1')}"
+            _add(layout, part, f"{name}.{key}" if name else key, path, file)
+        return
+    kind = structure if isinstance(structure, str) else "JSON"
+    if layout.pointers.setdefault(name, pointer) != pointer:
+        raise BadBatch(f"{file}: two keys of an object are both called {name!r}")
+    layout.kinds.setdefault(name, set()).add(kind)
+    if len(layout.pointers) > _PATHS_MAX:
+        raise BadBatch(f"{file} has more than {_PATHS_MAX:,} keys; some keys may be data")
+
+
+def _objects(
+    database: duckdb.DuckDBPyConnection, text: IO[bytes], name: str, bad: BadRows
+) -> Iterator[Rows]:
+    """The rows that are objects, as a column of JSON text."""
+    for rows in _lines(database, text, name):
+        database.register("lines", pa.table(rows.batch.columns, names=["j"]))
+        table = database.sql(
+            "SELECT CASE WHEN json_valid(j) THEN json_type(j) = 'OBJECT' ELSE false END AS fine, "
+            "CASE WHEN json_valid(j) THEN len(json_keys(j)) = len(list_distinct(json_keys(j))) "
+            "ELSE true END AS once FROM lines"
+        ).to_arrow_table()
+        database.unregister("lines")
+        fine = np.asarray(_whole(table["fine"]))
+        once = np.asarray(_whole(table["once"]))
+        for at in np.flatnonzero(~(fine & once)):
+            line = rows.batch.column(0)[int(at)].as_py()
+            problem = " is not a JSON object" if not fine[at] else " has a key twice"
+            bad.keep(int(rows.numbers[at]), f"{problem}: {shown(line)}", line)
+        kept = pa.array(fine & once)
+        yield Rows(rows.numbers[fine & once], rows.batch.filter(kept))
+
+
+def _lines(database: duckdb.DuckDBPyConnection, text: IO[bytes], name: str) -> Iterator[Rows]:
+    """The lines that are not blank, or the elements of an array."""
+    number, rest = 1, b""
+    while block := text.read(_BLOCK_BYTES):
+        if number == 1 and not rest:
+            block = block.lstrip() or b""
+            if block.startswith(b"["):
+                yield _elements(database, block + text.read(_ARRAY_BYTES_MAX), name)
+                return
+        rest += block
+        end = rest.rfind(b"\n") + 1
+        if end == 0 and len(rest) > _LINE_BYTES_MAX:
+            raise BadBatch(f"{name}: line {number:,} is longer than {_LINE_BYTES_MAX:,} bytes")
+        if end:
+            rows = numbered(number, _split(rest[:end]))
+            number += rows.batch.num_rows
+            rest = rest[end:]
+            yield _not_blank(rows)
+    if rest.strip():
+        yield _not_blank(numbered(number, _split(rest + b"\n")))
+
+
+def _split(lines: bytes) -> pa.RecordBatch:
+    """Whole lines as a column of text, without their ends."""
+    ends = np.flatnonzero(np.frombuffer(lines, np.uint8) == ord("\n"))
+    offsets = np.concatenate(([0], ends + 1)).astype(np.int32)
+    text = pa.StringArray.from_buffers(
+        len(ends), pa.py_buffer(offsets.tobytes()), pa.py_buffer(lines)
+    )
+    return pa.RecordBatch.from_arrays([text], names=["j"])
+
+
+def _not_blank(rows: Rows) -> Rows:
+    kept = pc.match_substring_regex(rows.batch.column(0), r"\S")
+    return Rows(rows.numbers[np.asarray(kept)], rows.batch.filter(kept))
+
+
+def _elements(database: duckdb.DuckDBPyConnection, text: bytes, name: str) -> Rows:
+    if len(text) > _ARRAY_BYTES_MAX:
+        raise BadBatch(
+            f"{name} is a JSON array of more than {_ARRAY_BYTES_MAX >> 20} MiB: "
+            "write one object to a line"
+        )
+    try:
+        table = database.sql(
+            "SELECT CAST(unnest(CAST(CAST(? AS JSON) AS JSON[])) AS VARCHAR) AS j",
+            params=[text.decode()],
+        ).to_arrow_table()
+    except duckdb.Error as error:
+        raise BadBatch(f"{name} is not a JSON array: {str(error).partition(chr(10))[0]}") from error
+    return numbered(1, pa.RecordBatch.from_arrays([_whole(table["j"])], names=["j"]))

@@ -1,0 +1,240 @@
+"""`shedder push` stores each row of its files once, in order of event time, or says why not."""
+
+from __future__ import annotations
+
+import datetime as dt
+import gzip
+import json
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import shedder
+from shedder.cli.commands import run
+from shedder.cli.exit_codes import ExitCode
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(autouse=True)
+def only_our_settings(monkeypatch):
+    import os
+
+    for name in [name for name in os.environ if name.startswith("SHEDDER_")]:
+        monkeypatch.delenv(name)
+
+
+class World:
+    """A data directory, and what `push` did with the files that a test has written."""
+
+    def __init__(self, tmp_path, capfd) -> None:
+        self.files = tmp_path
+        self.data = str(tmp_path / "data")
+        self._capfd = capfd
+
+    def write(self, name: str, text: str | bytes):
+        (self.files / name).write_bytes(text.encode() if isinstance(text, str) else text)
+
+    def push(self, *names: str, told: tuple[str, ...] = (), stream: str = "s") -> tuple[int, str]:
+        self._capfd.readouterr()
+        paths = [str(self.files / name) for name in names]
+        code = run(["push", stream, *paths, "-d", self.data, "--create", *told])
+        return code, self._capfd.readouterr().err
+
+    def rows(self, columns: str = "ts, x") -> list[tuple]:
+        """All rows of the stream, each as often as it is stored, in order of time."""
+        with shedder.open(self.data) as database:
+            sql = f"SELECT {columns}, COUNT(*) AS n FROM s GROUP BY {columns}"
+            found = database.execute(sql).rows()
+        names = columns.split(", ")
+        rows = [tuple(row[name] for name in names) for row in found for _ in range(row["n"])]
+        return sorted(rows, key=str)
+
+    def late(self) -> int:
+        with shedder.open(self.data) as database:
+            return database.ledger("s").late
+
+
+@pytest.fixture
+def world(tmp_path, capfd):
+    return World(tmp_path, capfd)
+
+
+def csv(*rows: tuple[int, int], header: str = "ts,x\n") -> str:
+    return header + "".join(f"2024-01-01 00:{at // 60:02}:{at % 60:02},{x}\n" for at, x in rows)
+
+
+def times(*seconds: int) -> list[dt.datetime]:
+    return [dt.datetime(2024, 1, 1) + dt.timedelta(seconds=at) for at in seconds]
+
+
+def stored(*rows: tuple[int, int]) -> list[tuple]:
+    return sorted(((times(at)[0], x) for at, x in rows), key=str)
+
+
+def test_rows_of_files_that_are_in_no_order_are_not_late(world):
+    world.write("a.csv", csv((50, 1), (10, 2), (30, 3)))
+    world.write("b.csv", csv((20, 4), (40, 5), (20, 6)))
+    world.write("c.csv", csv((5, 7), (3, 8)))
+    assert world.push("a.csv", "b.csv", "c.csv")[0] == ExitCode.FINE
+    assert world.late() == 0
+    every = ((50, 1), (10, 2), (30, 3), (20, 4), (40, 5), (20, 6), (5, 7), (3, 8))
+    assert world.rows() == stored(*every)
+    code, said = world.push("a.csv", "b.csv", "c.csv")
+    assert (code, "8 of them were there already" in said) == (ExitCode.FINE, True)
+    assert world.push("b.csv")[1].count("3 of them were there already") == 1
+    assert world.rows() == stored(*every)
+
+
+def test_rows_in_the_order_of_the_file_are_late_and_the_remedy_is_told(world):
+    world.write("a.csv", csv((50, 1), (10, 2), (30, 3)))
+    world.write("b.csv", csv((60, 1)))
+    assert world.push("b.csv")[0] == ExitCode.FINE
+    code, said = world.push("a.csv", told=("--no-sort",))
+    assert code == ExitCode.FINE
+    assert "3 rows came later than the lateness allows" in said
+    assert "without --no-sort, rows come in order; else --create with --lateness 40" in said
+    assert world.late() == 3
+
+
+def test_a_file_is_known_by_its_content_under_any_name_and_packing(world):
+    text = csv((1, 1), (2, 2), (3, 2))
+    world.write("a.csv", text)
+    world.write("b.csv.gz", gzip.compress(text.encode()))
+    for name in ("a.csv", "b.csv.gz", "a.csv"):
+        assert world.push(name)[0] == ExitCode.FINE
+    assert world.rows() == stored((1, 1), (2, 2), (3, 2))
+    assert world.push("a.csv", told=("--producer", "again"))[0] == ExitCode.FINE
+    assert len(world.rows()) == 6
+
+
+@pytest.mark.parametrize("rows", [1, 2, 5])
+def test_a_file_that_has_grown_is_refused_and_resumed(world, rows):
+    first = [(at, at) for at in range(rows)]
+    longer = [*first, (rows + 5, 7), (rows + 2, 8)]
+    longest = [*longer, (rows + 9, 9)]
+    world.write("a.csv", csv(*first))
+    assert world.push("a.csv")[0] == ExitCode.FINE
+    world.write("a.csv", csv(*longer))
+    code, said = world.push("a.csv")
+    assert code == ExitCode.USAGE
+    assert f"a.csv has grown: its first {len(csv(*first))} bytes of {len(csv(*longer))}" in said
+    assert "--resume loads the rest" in said
+    assert world.rows() == stored(*first)
+    assert world.push("a.csv", told=("--resume",))[0] == ExitCode.FINE
+    assert world.rows() == stored(*longer)
+    for told in ((), ("--resume",)):
+        code, said = world.push("a.csv", told=told)
+        assert (code, "were there already" in said) == (ExitCode.FINE, True)
+    world.write("a.csv", csv(*longest))
+    assert world.push("a.csv")[0] == ExitCode.USAGE
+    assert world.push("a.csv", told=("--resume",))[0] == ExitCode.FINE
+    assert world.rows() == stored(*longest)
+
+
+def test_a_line_that_was_not_complete_cannot_be_resumed(world):
+    world.write("a.csv", csv((1, 1), (2, 2))[:-2] + "7")  # The last value may get more digits.
+    assert world.push("a.csv")[0] == ExitCode.FINE
+    world.write("a.csv", csv((1, 1), (2, 2))[:-2] + "77\n")
+    code, said = world.push("a.csv", told=("--resume",))
+    assert (code, "its last line was not complete" in said) == (ExitCode.USAGE, True)
+    assert world.rows() == stored((1, 1), (2, 7))
+
+
+def test_another_file_that_begins_alike_is_stored_too(world):
+    world.write("a.csv", csv((1, 1), (2, 2)))
+    world.write("b.csv", csv((1, 1), (3, 3), (4, 4)))
+    for _ in range(2):
+        for name in ("a.csv", "b.csv"):
+            code, said = world.push(name)
+            moved_on = "then a longer file that begins with the same lines" in said
+            assert code == ExitCode.FINE or (name == "a.csv" and moved_on)
+    assert world.rows() == stored((1, 1), (2, 2), (1, 1), (3, 3), (4, 4))
+    world.write("c.csv", csv((1, 1), (5, 5)))  # Shorter than b.csv, and never stored.
+    for _ in range(2):
+        assert world.push("c.csv")[0] == ExitCode.FINE
+    assert len(world.rows()) == 7
+
+
+def test_files_of_one_content_and_files_that_begin_alike_are_stored_once_each(world):
+    world.write("a.csv", csv((1, 1), (9, 2), (5, 3)))
+    world.write("copy.csv", csv((1, 1), (9, 2), (5, 3)))
+    world.write("b.csv", csv((1, 1), (4, 4)))
+    for _ in range(2):
+        code, said = world.push("a.csv", "copy.csv", "b.csv")
+        assert (code, "copy.csv has the content of a.csv" in said) == (ExitCode.FINE, True)
+    assert world.rows() == stored((1, 1), (9, 2), (5, 3), (1, 1), (4, 4))
+
+
+def test_a_bad_row_anywhere_leaves_no_row_and_no_stream(world):
+    world.write("a.csv", csv(*((at, at) for at in range(50))) + "2024-01-01 00:59:00,x\n")
+    world.write("b.csv", csv((1, 1)))
+    said = world.push("b.csv", "a.csv", told=("--type", "x=BIGINT"))[1]
+    assert "a.csv: row 51, column 'x': 'x' is no BIGINT; --bad-rows FILE keeps" in said
+    assert not (world.files / "data").exists()
+    aside = world.files / "bad.ndjson"
+    code, said = world.push("b.csv", "a.csv", told=("--type", "x=BIGINT", "--bad-rows", str(aside)))
+    assert (code, "1 rows that cannot be read were kept aside" in said) == (ExitCode.FINE, True)
+    assert len(world.rows()) == 51
+    (bad,) = [json.loads(line) for line in aside.read_text().splitlines()]
+    assert (bad["file"], bad["row"], bad["is"]["x"]) == ("a.csv", 51, "x")
+
+
+def test_columns_that_the_stream_lacks_are_refused_unless_they_are_left_out(world):
+    world.write("a.ndjson", '{"ts": "2024-01-01T00:00:00Z", "x": 1}\n')
+    world.write("b.ndjson", '{"ts": "2024-01-01T00:00:01Z", "x": 2, "amuont": 9}\n')
+    world.write("c.csv", "ts,x,extra\n2024-01-01 00:00:02,3,4\n")
+    assert world.push("a.ndjson")[0] == ExitCode.FINE
+    for name, column in (("b.ndjson", "amuont"), ("c.csv", "extra")):
+        code, said = world.push(name)
+        assert code == ExitCode.USAGE
+        assert f"{name} has a column '{column}', and the stream has none" in said
+        assert world.push(name, told=("--columns", "ts,x"))[0] == ExitCode.FINE
+    assert world.rows() == stored((0, 1), (1, 2), (2, 3))
+
+
+def test_a_key_that_comes_late_is_a_column(world):
+    row = '{"ts": "2024-01-01T00:00:00Z", "x": 1, "pad": "%s"}\n' % ("p" * 300)
+    late = '{"ts": "2024-01-01T00:00:00Z", "late": 7}\n'
+    world.write("a.ndjson", row * 15_000 + late)
+    assert world.push("a.ndjson")[0] == ExitCode.FINE
+    with shedder.open(world.data) as database:
+        (row,) = database.execute("SELECT COUNT(late) AS n, COUNT(*) AS m FROM s").rows()
+    assert (row["n"], row["m"]) == (1, 15_001)
+
+
+def test_options_of_a_new_stream_have_no_effect_on_one_that_exists_and_say_so(world):
+    world.write("a.csv", csv((1, 1)))
+    assert "no effect" not in world.push("a.csv", told=("--lateness", "5"))[1]
+    said = world.push("a.csv", told=("--lateness", "5", "--type", "x=DOUBLE"))[1]
+    assert "stream s exists: --type and --lateness have no effect" in said
+
+
+def test_a_parquet_file_and_a_text_file_are_sorted_together(world):
+    table = pa.table({"ts": pa.array(times(4, 2), pa.timestamp("us")), "x": [4, 2]})
+    pq.write_table(table, world.files / "a.parquet")
+    world.write("b.tsv", csv((3, 3), (1, 1)).replace(",", "\t"))
+    assert world.push("a.parquet", "b.tsv")[0] == ExitCode.FINE
+    assert (world.rows(), world.late()) == (stored((1, 1), (2, 2), (3, 3), (4, 4)), 0)
+
+
+def test_values_with_controls_are_escaped_in_messages(world):
+    world.write("a.csv", csv((1, 1)) + "\x1b]0;owned\x07,1\n")
+    code, said = world.push("a.csv", told=("--time", "ts"))
+    assert (code, "\x1b]0" in said) == (ExitCode.USAGE, False)
+
+
+def test_a_push_that_is_refused_half_way_says_what_is_stored_and_goes_on(world, monkeypatch):
+    wide = "w" * (1 << 19)  # A row that is larger than a batch may be here.
+    rows = "".join(f"2024-01-01 00:00:{at:02},{wide if at == 30 else at}\n" for at in range(40))
+    world.write("a.csv", "ts,x\n" + rows)
+    monkeypatch.setenv("SHEDDER_BATCH_BYTES_MAX", str(1 << 18))
+    counts = []
+    for _ in range(2):
+        code, said = world.push("a.csv")
+        assert code != ExitCode.FINE
+        assert "of 40 rows are stored; the same command stores the others" in said
+        with shedder.open(world.data) as database:
+            counts.append(database.execute("SELECT COUNT(*) AS n FROM s").rows()[0]["n"])
+    assert counts[0] == counts[1]
