@@ -18,6 +18,7 @@ from shedder.archive.exact.client import ExactWorker
 from shedder.archive.files.data_directory import FORMAT_DROPS, FORMAT_TENANTS
 from shedder.archive.tasks.deadline import Deadline
 from shedder.archive.tasks.progress import Progress
+from shedder.cql.binding.new_names import check_new_stream
 from shedder.cql.binding.parse import parse
 from shedder.cql.expressions.expression_text import quoted
 from shedder.cql.expressions.integer_division import compile_remainders
@@ -198,6 +199,7 @@ class Engine(Registered, Upkeep, Merging, Backfilling, ToldLevels, Budgets, Tena
                     f"stream {statement.name!r} exists with another definition: "
                     f"{describe.definition(schema)}"
                 )
+            check_new_stream(statement)
             schema = StreamSchema(
                 name=statement.name,
                 columns=statement.columns,

@@ -113,11 +113,24 @@ def parse_quotas(text: str) -> dict[str, Quota]:
         raise BadSetting("the tenants file holds [tenant.NAME] tables and nothing else")
     found = {}
     for name, table in tables.items():
+        check_tenant_name(name)
         try:
             found[name] = with_values(NO_QUOTA, table)
         except BadSetting as error:
             raise BadSetting(f"tenant {name!r}: {error}") from None
     return found
+
+
+def check_tenant_name(name: str) -> None:
+    """Check the name of a tenant that a quota is of.
+
+    Raises:
+      BadSetting: it is empty, or has a NUL character.
+    """
+    if not name or "\0" in name:
+        raise BadSetting(
+            f"no tenant can be named {name[:80]!r}: small letters, digits, '.', '_' and '-'"
+        )
 
 
 @dataclass(slots=True)

@@ -11,6 +11,7 @@ from shedder.archive.metadata.catalog_entries import RollupEntry
 from shedder.archive.operations.backup import Copied, backup
 from shedder.archive.operations.scrub import Scrubbed, scrub
 from shedder.archive.tasks.progress import Progress
+from shedder.cql.binding.new_names import check_new_name, check_outputs
 from shedder.cql.statements.archive_layout import Layout
 from shedder.cql.statements.overload_policy import OnOverload, resolved
 from shedder.cql.statements.statement import Select
@@ -134,6 +135,8 @@ class Upkeep(ABC):
             stream = self.core.stream(select.stream)
             if if_not_exists and name in self._rollups():
                 return False
+            check_new_name("rollup", name)
+            check_outputs(select)
             self.core.store.add_rollup(stream.id, name, select, lazy=lazy)
             self.relayouts.wake(select.stream)
             return True

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, assert_never
 
 import pyarrow as pa
 
+from shedder.cql.binding.new_names import check_outputs
 from shedder.cql.statements.archive_layout import layout_text
 from shedder.cql.statements.canonical_text import overload_text
 from shedder.cql.statements.statement import (
@@ -66,6 +67,7 @@ def execute(
     check_statement(engine.core, asker, statement)
     match statement:
         case Select():
+            check_outputs(statement)
             return engine.ask(statement, timeout_s, watch)
         case CreateStream(name=name):
             made = engine.create_stream(statement, asker.tenant)

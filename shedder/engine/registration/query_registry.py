@@ -6,6 +6,7 @@ import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 
+from shedder.cql.binding.new_names import check_new_name, check_outputs
 from shedder.cql.binding.parse import parse
 from shedder.cql.statements.statement import Select
 from shedder.cql.text.size_limits import Limits
@@ -68,6 +69,8 @@ class Registered(ABC):
                     if select.text in (asked, published.standing.query.text):
                         return Query(self, other, published)
                     raise QueryExists(f"query {name!r} exists with another text: {asked}")
+            check_new_name("query", name)
+            check_outputs(select)
             check_queries(self.core, stream.schema.tenant)
             published = self._registrar.register(name, stream, select)
             return Query(self, stream, published)

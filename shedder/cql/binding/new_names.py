@@ -1,0 +1,39 @@
+"""Names that nothing new can have, because other engines cannot say them."""
+
+from __future__ import annotations
+
+from shedder.cql.statements.statement import CreateStream, Select
+from shedder.errors import BadQuery
+
+
+def check_new_name(what: str, name: str) -> None:
+    """Check the name of something that is to be made. What exists keeps its name.
+
+    Raises:
+      BadQuery: it is empty, or has a NUL character.
+    """
+    if not name:
+        raise BadQuery(f"a {what} cannot have an empty name; give it one character at least")
+    if "\0" in name:
+        raise BadQuery(f"a {what} cannot be named {name[:80]!r}: it has a NUL character")
+
+
+def check_new_stream(statement: CreateStream) -> None:
+    """Check the names of a new stream and of its columns.
+
+    Raises:
+      BadQuery: as `check_new_name`.
+    """
+    check_new_name("stream", statement.name)
+    for column in statement.columns:
+        check_new_name("column", column.name)
+
+
+def check_outputs(select: Select) -> None:
+    """Check the names of the columns of an answer.
+
+    Raises:
+      BadQuery: as `check_new_name`.
+    """
+    for output in select.outputs:
+        check_new_name("output", output.name)
