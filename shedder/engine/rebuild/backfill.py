@@ -37,6 +37,7 @@ from shedder.errors import BadBatch, BadSetting, DiskFull, FailedPrecondition, S
 _NAME = re.compile(r"[A-Za-z0-9._-]{1,100}")
 _ATTEMPT = re.compile(r"[0-9a-f]{1,32}")
 FILES_MAX = 1 << 16  # Of one part.
+POISON_MAX = 1 << 53  # Rows of one part that are kept aside: sums over all parts fit int64.
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,6 +111,8 @@ class Backfilling(ABC):
         self._check_open()
         if not _NAME.fullmatch(name):
             raise BadSetting(f"{name[:120]!r} is no name of a backfill: letters, digits, . _ -")
+        if parts < 0:
+            raise BadSetting(f"{parts} parts; it must be 0, to look, or more")
         of, store = self.core.stream(stream), self.core.store
         begun = store.begin_backfill(of.id, name, plan, parts)
         done = store.catalog.backfill_parts(of.id, name)
@@ -140,6 +143,8 @@ class Backfilling(ABC):
             backfill is over.
           DiskFull, StorageFailed.
         """
+        if offset < 0:
+            raise BadSetting(f"offset {offset} of file {file} of part {part}; it must be 0 or more")
         path = self._path(self._going_on(stream, name), part, attempt, file)
         files = self.core.store.files
         try:
@@ -190,6 +195,12 @@ class Backfilling(ABC):
           DiskFull, StorageFailed.
         """
         backfill, store = self._going_on(stream, name), self.core.store
+        self._check_part(backfill, part)
+        if not 0 <= rows <= store.part_positions or not 0 <= poison <= POISON_MAX:
+            raise BadBatch(
+                f"part {part} has {rows:,} rows and {poison:,} that the stream cannot take; a part "
+                f"has 0 to {store.part_positions:,} rows"
+            )
         Summaries.from_bytes(summaries)
         if len(sent) > FILES_MAX:
             raise BadBatch(f"part {part} has {len(sent):,} files; up to {FILES_MAX:,} are taken")
@@ -310,7 +321,15 @@ class Backfilling(ABC):
             raise FailedPrecondition(f"backfill {name!r} is part of the stream already")
         return backfill
 
+    def _check_part(self, backfill: Backfill, part: int) -> None:
+        """Raise BadSetting unless a backfill has such a part."""
+        positions = backfill.end_position - backfill.first_position
+        parts = positions // self.core.store.part_positions
+        if not 0 <= part < parts:
+            raise BadSetting(f"backfill {backfill.name!r} has no part {part}; it has {parts:,}")
+
     def _path(self, backfill: Backfill, part: int, attempt: str, file: int) -> Path:
+        self._check_part(backfill, part)
         if not _ATTEMPT.fullmatch(attempt) or not 0 <= file < FILES_MAX:
             raise BadSetting(f"no file {file} of attempt {attempt[:40]!r}")
         name = f"{_prefix(backfill)}{part}-{attempt}-{file}"
