@@ -191,12 +191,22 @@ class QueryExists(AlreadyExists):
 
 
 class SequenceGap(FailedPrecondition):
-    """A producer skipped a sequence number."""
+    """A producer skipped a sequence number, or rows of a push."""
 
-    def __init__(self, producer: str, expected: int, got: int) -> None:
+    def __init__(self, producer: str, expected: int, got: int, *, rows: int = 0) -> None:
+        """rows: of the expected push that are stored, while its rest is missing."""
+        rest = f" ({rows:,} rows of it are stored, the rest is missing)" if rows else ""
         super().__init__(
-            f"producer {producer!r} sent sequence {got}, expected {expected}; "
+            f"producer {producer!r} sent sequence {got}, expected {expected}{rest}; "
             f"resend from {expected}"
+        )
+
+    @classmethod
+    def in_push(cls, producer: str, sequence: int, stored: int, first_row: int) -> Self:
+        """Of a push, rows are missing between those that are stored and those that come."""
+        return cls.from_message(
+            f"producer {producer!r} sent sequence {sequence} from row {first_row:,} on, and "
+            f"{stored:,} rows of it are stored; resend it from its first row"
         )
 
 
@@ -206,7 +216,28 @@ class SequenceReused(FailedPrecondition):
     def __init__(self, producer: str, sequence: int, stored: int, got: int) -> None:
         super().__init__(
             f"sequence {sequence} of producer {producer!r} has {stored:,} rows, and came again "
-            f"with {got:,}; a batch is sent again as it was, and other rows have another number"
+            f"with {got:,}; a push is sent again as it was, and other rows have another number. "
+            "Two producers need two names: give each its own name"
+        )
+
+    @classmethod
+    def other_content(cls, producer: str, sequence: int, rows: int) -> Self:
+        """As many rows came again, and with other values."""
+        return cls.from_message(
+            f"sequence {sequence} of producer {producer!r} came again with {rows:,} rows that have "
+            "other values than those that are stored; a push is sent again as it was, and other "
+            "rows have another number. Two producers need two names: give each its own name"
+        )
+
+
+class ProducerForgotten(FailedPrecondition):
+    """A producer is not known, and may be one that was forgotten: a retry could be stored twice."""
+
+    def __init__(self, producer: str, epoch: int, epoch_min: int) -> None:
+        super().__init__(
+            f"producer {producer!r} is not known in epoch {epoch}, and producers of this stream "
+            f"up to epoch {epoch_min - 1} have been forgotten: it may have stored rows. If it has "
+            f"not, begin it in epoch {epoch_min}"
         )
 
 

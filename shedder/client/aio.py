@@ -64,7 +64,10 @@ class AsyncClient:
     ) -> Receipt:
         """Append rows and return when they are durable; as `Client.push`."""
         with self._names.name(producer) as name:
-            async with await self.producer(stream, name, epoch=epoch) as opened:
+            given_epoch = epoch if producer else None
+            async with await self.producer(stream, name, epoch=given_epoch) as opened:
+                if sequence is None:
+                    opened.check_whole()
                 try:
                     await opened.push(data, sequence=sequence)
                 except Exception:  # What is before the bad rows is durable.

@@ -5,15 +5,18 @@ from __future__ import annotations
 from types import TracebackType
 from typing import Any, Self
 
+import pyarrow as pa
+
 from shedder.client.aio_connection import AsyncConnection
 from shedder.client.failures import Patience, patiently_async
-from shedder.client.outbox import Outbox, epoch_after, hello
+from shedder.client.outbox import Outbox, check_whole, hello
 from shedder.client.thinning import Thinning
 from shedder.cql.statements.bound_query import StreamSchema
 from shedder.errors import InternalError, ShedderError
 from shedder.queries.answers.database_api import Receipt
 from shedder.streams.batch_conversion import conform
-from shedder.streams.batches import ROWS_PER_BATCH, BatchLimits
+from shedder.streams.batches import ROWS_PER_BATCH, BatchLimits, arrow_schema
+from shedder.streams.push_parts import in_parts
 from shedder.v1 import ingest_pb2
 from shedder.wire.ingest import receipt_from_wire, schema_from_wire
 
@@ -38,6 +41,7 @@ class AsyncProducer:
         self.epoch = 0
         self.schema: StreamSchema
         self._limits = BatchLimits()
+        self._described = ingest_pb2.DescribeStreamResponse()
         self.help_wanted = False
         self.left_out = 0
         self._outbox = Outbox(stream, name)
@@ -56,43 +60,48 @@ class AsyncProducer:
         )
         self.schema = schema_from_wire(described)
         self._limits = BatchLimits(described.batch_rows_max, described.batch_bytes_max)
-        self.epoch, self._outbox.next_sequence = epoch_after(described, self.name, epoch)
+        self.epoch = self._outbox.go_on(described, epoch)
+        self._described = described
         return self
+
+    def check_whole(self) -> None:
+        """Check that the next push does not follow one whose end is missing.
+
+        Raises:
+          SequenceGap: it does.
+        """
+        check_whole(self._described, self.name, self.epoch)
 
     @property
     def next_sequence(self) -> int:
-        """The number that the next batch gets."""
+        """The number that the next push gets."""
         return self._outbox.next_sequence
 
     async def push(self, data: Any, *, sequence: int | None = None) -> int:
         """Send rows; returns when all are on their way, not when they are durable.
 
-        Returns:
-          The number that the next batch gets.
-
-        Raises:
-          SchemaMismatch, BadTimestamp: these rows were not sent; those before them were.
-          ShedderError: an earlier batch was refused.
+        Args, Returns, Raises: as `Producer.push`.
         """
         rows_max = min(ROWS_PER_BATCH, self._limits.rows_max)
         batches = conform(data, self.schema, rows_max=rows_max, limits=self._limits)
         if self._call is None and not len(self._outbox):
             await patiently_async(self._connect, self._patience())
-        for number, batch in enumerate(batches):
+        nothing = pa.RecordBatch.from_pylist([], arrow_schema(self.schema))
+        for part, batch in in_parts(batches, nothing, ends_at_error=sequence is None):
+            place = self._outbox.check(part, is_numbered=sequence is not None)
             while self._outbox.is_full:
                 await self._await_receipt()
-            given = None if sequence is None else sequence + number
             sent, gone = batch, None
             if self.help_wanted:
                 sent, gone = self._thinning.divide(batch, self.schema.time_column)
                 self.left_out += 0 if gone is None else gone.rows
-            request = self._outbox.add(sent, given, gone)
+            request = self._outbox.add(sent, sequence, gone, place)
             if self._call is not None:
                 await self._send(request)
         return self.next_sequence
 
     async def flush(self) -> Receipt:
-        """Wait until everything is durable; the last batch's receipt (rows 0: there was none)."""
+        """Wait until everything is durable; the last push's receipt (rows 0: there was none)."""
         while len(self._outbox):
             await self._await_receipt()
         return self._outbox.receipt

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import time
 
-import pyarrow as pa
-
-from shedder.client.backlog import Backlog
+from shedder.client.backlog import Backlog, Waiting
 from shedder.client.failures import Backoff
 from shedder.client.producer import Producer
 from shedder.client.source_summaries import Helper
@@ -29,11 +27,16 @@ class Sender:
 
     producer: sends them, and does not wait. helper: sends what they come to while the server asks
     for help, and their rows later; None: this producer does not help. found_to: batches before
-    this number may have been sent before, by one that has crashed.
+    this number and row may have been sent before, by one that has crashed.
     """
 
     def __init__(
-        self, producer: Producer, helper: Helper | None, backlog: Backlog, *, found_to: int
+        self,
+        producer: Producer,
+        helper: Helper | None,
+        backlog: Backlog,
+        *,
+        found_to: tuple[int, int],
     ) -> None:
         self._producer = producer
         self._helper = helper
@@ -94,19 +97,24 @@ class Sender:
     def _step(self) -> None:
         """Send the next batch if there is room for it, else await a receipt."""
         producer, helper = self._producer, self._helper
-        number = producer.next_sequence
-        unsent = None if producer.outbox.is_full else self._backlog.batch(number)
+        outbox = producer.outbox
+        unsent = None if outbox.is_full else self._backlog.batch(len(outbox))
         if helper is not None and self._may_follow(helper, busy=unsent is not None):
             self._follow(helper)
-        elif helper is not None and unsent is not None and producer.help_wanted:
+        elif self._may_help(unsent) and helper is not None and unsent is not None:
             self._help(helper, unsent)
         elif unsent is not None:
             producer.open()
-            was_sent_before = number < self._found_to  # By who has crashed, perhaps.
-            producer.send(unsent, number if was_sent_before else None)
+            was_sent_before = unsent.place < self._found_to  # By who has crashed, perhaps.
+            number = unsent.sequence if was_sent_before else None
+            producer.send(unsent.batch, number, unsent.part)
         else:
             producer.await_receipt()
             self._got_receipt()
+
+    def _may_help(self, unsent: Waiting | None) -> bool:
+        """Return whether summaries of a batch are to be sent; a lost batch has none."""
+        return unsent is not None and self._producer.help_wanted and not unsent.part.skipped
 
     def _may_follow(self, helper: Helper, *, busy: bool) -> bool:
         """Rows follow when nothing else is to be sent, and now and then when nobody needs help."""
@@ -135,27 +143,28 @@ class Sender:
         with backlog.changed:
             backlog.changed.wait_for(lambda: backlog.stopping or backlog, pause_s)
 
-    def _help(self, helper: Helper, batch: pa.RecordBatch) -> None:
+    def _help(self, helper: Helper, unsent: Waiting) -> None:
         """Send what a batch comes to, once all before it has its receipt."""
         producer = self._producer
         if len(producer.outbox):
             producer.await_receipt()
             self._got_receipt()
             return
-        epoch, sequence = producer.epoch, producer.next_sequence
+        batch, part = unsent.batch, unsent.part
+        epoch, sequence = producer.epoch, unsent.sequence
         try:
-            helper.keep(batch, epoch=epoch, sequence=sequence)
+            helper.keep(batch, epoch=epoch, sequence=sequence, part=part)
         except (DiskFull, StorageFailed):  # The next receipt says whether to try again.
             producer.help_wanted = False
             return
         try:
-            receipt = helper.summarise(batch, epoch=epoch, sequence=sequence)
+            receipt = helper.summarise(batch, epoch=epoch, sequence=sequence, part=part)
         except (PlansChanged, BadBatch, BatchTooLarge, BadTimestamp):  # Nothing was stored.
             helper.withdraw()  # As a batch it may be taken, or else refused for good.
             producer.help_wanted = False
             return
         producer.help_wanted = helper.wanted
-        producer.outbox.skip(receipt)
+        producer.outbox.skip(receipt, part)
         self._got_receipt()
 
     def _got_receipt(self) -> None:

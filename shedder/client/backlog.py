@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from shedder.client.disk_buffer import Spill
 from shedder.errors import FailedPrecondition, ShedderError
+from shedder.streams.push_parts import WHOLE, Part
 
 MEMORY_BATCHES = 16  # As many as the server takes ahead of their receipts.
 HOLD_S = 1.0  # So long a batch waits for room before it is spilled: bursts need no disk.
@@ -32,6 +33,20 @@ class SpillState:
         return cls(len(waiting), sum(spilled.rows for spilled in waiting), sizes)
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Waiting:
+    """A batch that waits. sequence: of its push. part: its place there."""
+
+    sequence: int
+    part: Part
+    batch: pa.RecordBatch
+
+    @property
+    def place(self) -> tuple[int, int]:
+        """Number and first row."""
+        return self.sequence, self.part.first_row
+
+
 class Backlog:
     """Between who pushes and who sends: what one of them changes, the other is told of.
 
@@ -50,13 +65,13 @@ class Backlog:
         self.trouble: ShedderError | None = None
         self._epoch = epoch
         self._hold_s = hold_s
-        self._memory: deque[tuple[int, pa.RecordBatch]] = deque()
+        self._memory: deque[Waiting] = deque()
 
     def __bool__(self) -> bool:
         return bool(self._memory or self.spill)
 
-    def put(self, batch: pa.RecordBatch, sequence: int) -> None:
-        """Take the next batch, with its number.
+    def put(self, batch: pa.RecordBatch, sequence: int, part: Part = WHOLE) -> None:
+        """Take the next batch, with the number of its push and its place there.
 
         Raises:
           DiskFull, StorageFailed: it was not taken. ShedderError: the failure.
@@ -73,27 +88,41 @@ class Backlog:
                 self.raise_failure()
             if self.spill or not self._has_room:
                 self._save()
-                self.spill.write(batch, epoch=self._epoch, sequence=sequence)
+                self.spill.write(batch, epoch=self._epoch, sequence=sequence, part=part)
             else:
-                self._memory.append((sequence, batch))
+                self._memory.append(Waiting(sequence, part, batch))
             self.changed.notify_all()
 
-    def batch(self, sequence: int) -> pa.RecordBatch | None:
-        """A batch by its number; None: it was not pushed yet."""
+    def batch(self, at: int) -> Waiting | None:
+        """The batch behind as many others, the oldest first; None: it was not pushed yet."""
         with self.changed:
             waiting = self.spill.waiting
-            at = sequence - waiting[0].sequence if waiting else 0
-            if not 0 <= at < len(waiting):
-                return next((batch for number, batch in self._memory if number == sequence), None)
+            if not waiting:
+                return self._memory[at] if at < len(self._memory) else None
+            if at >= len(waiting):
+                return None
             spilled = waiting[at]
-        return self.spill.read(spilled)
+        return Waiting(spilled.sequence, spilled.part, self.spill.read(spilled))
 
-    def got_receipt(self, stored: int) -> None:
-        """The server has all batches before this number; forget them."""
+    def of_push(self, sequence: int) -> list[Waiting]:
+        """All batches of a push that wait.
+
+        Raises:
+          CorruptData, StorageFailed: as `Spill.read`.
+        """
         with self.changed:
-            while self._memory and self._memory[0][0] < stored:
+            found = [each for each in self._memory if each.sequence == sequence]
+            spilled = [each for each in self.spill.waiting if each.sequence == sequence]
+        return found or [
+            Waiting(each.sequence, each.part, self.spill.read(each)) for each in spilled
+        ]
+
+    def got_receipt(self, stored: tuple[int, int]) -> None:
+        """The server has all batches before this number and row; forget them."""
+        with self.changed:
+            while self._memory and self._memory[0].place < stored:
                 self._memory.popleft()
-            self.spill.drop_before(stored)
+            self.spill.drop_before(*stored)
             self.receipts += 1
             self.changed.notify_all()
 
@@ -134,6 +163,8 @@ class Backlog:
     def _save(self) -> None:
         """Put what is in memory on disk, in order: numbers on disk have no gaps."""
         while self._memory:
-            sequence, batch = self._memory[0]
-            self.spill.write(batch, epoch=self._epoch, sequence=sequence)
+            oldest = self._memory[0]
+            self.spill.write(
+                oldest.batch, epoch=self._epoch, sequence=oldest.sequence, part=oldest.part
+            )
             self._memory.popleft()

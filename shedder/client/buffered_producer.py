@@ -8,6 +8,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+import pyarrow as pa
+
 from shedder.archive.files.file_system import Files
 from shedder.client.append_stream import Sender
 from shedder.client.backlog import HOLD_S, Backlog, SpillState
@@ -15,9 +17,14 @@ from shedder.client.connection import Connection
 from shedder.client.disk_buffer import Spill
 from shedder.client.producer import Producer
 from shedder.client.source_summaries import Helper
+from shedder.client.taken_pushes import Taken
 from shedder.cql.statements.bound_query import StreamSchema
+from shedder.engine.ingest.producer_sequences import Content
 from shedder.errors import FailedPrecondition, Overloaded, SequenceGap, ShedderError
 from shedder.queries.answers.database_api import Receipt
+from shedder.streams.content_fingerprint import fingerprint, joined
+from shedder.streams.push_parts import Part
+from shedder.wire.ingest import contents_from_wire
 from shedder.wire.status import retry_after_ms
 
 _LOOK_S = 0.05
@@ -28,8 +35,9 @@ class SpillingProducer:
 
     A thread of its own sends batches in the order of their numbers, at the pace that the server
     sets. While the server is full or gone, batches go to disk, behind all that have no receipt
-    yet; they are removed when the server has them. After a crash, `next_sequence` says which batch
-    comes next: everything before it is stored at the server, or is on disk and will be sent.
+    yet; they are removed when the server has them. Each push takes one number. After a crash,
+    `next_sequence` says which push comes next: everything before it is stored at the server, or is
+    on disk and will be sent. If some batches of that push are, pushing it again takes the others.
     """
 
     def __init__(
@@ -65,7 +73,7 @@ class SpillingProducer:
         self._inner.patience_s = 0.0  # From now on this one waits.
         waiting = Spill(spill, self._inner.schema, name, files)
         try:
-            self._next = found_to = self._go_on(waiting)
+            self._next, self._rows = found_to = self._go_on(waiting)
             self._helper = (
                 Helper(
                     connection,
@@ -110,7 +118,7 @@ class SpillingProducer:
 
     @property
     def next_sequence(self) -> int:
-        """The number that the next batch gets."""
+        """The number that the next push gets."""
         return self._next
 
     @property
@@ -140,27 +148,72 @@ class SpillingProducer:
         """Take rows; returns when all are on their way, or on disk.
 
         Args:
-          data: as in `Client.push`; more than 65,536 rows become several batches.
-          sequence: of the first batch; None goes on from the last one. A number that was taken
-            already is not taken again.
+          data: as in `Client.push`; more than 65,536 rows become several batches of one number.
+          sequence: of this push; None goes on from the last one. A number that was taken already
+            is not taken again.
 
         Returns:
-          The number that the next batch gets.
+          The number that the next push gets.
 
         Raises:
-          SchemaMismatch, BadTimestamp: these rows were not taken; those before them were.
-          DiskFull, StorageFailed: the rows from `next_sequence` on were not taken.
+          SchemaMismatch, BadTimestamp: these rows were not taken; those before them were. Under the
+            same `sequence`, the rest can be pushed.
+          SequenceReused: the number has other rows.
+          DiskFull, StorageFailed: rows of `next_sequence` were not taken; push it again.
           FailedPrecondition: this producer is closed.
           ShedderError: an earlier batch was refused for good; it is on disk.
         """
-        for number, batch in enumerate(self._inner.conformed(data)):
-            given = self._next if sequence is None else sequence + number
-            if given > self._next:
-                raise SequenceGap(self.name, self._next, given)
-            if given == self._next:
-                self._backlog.put(batch, given)
-                self._next += 1
+        given = self._next if sequence is None else sequence
+        if given > self._next:
+            raise SequenceGap(self.name, self._next, given, rows=self._rows)
+        taken = Taken(self.name, given, self._content) if given < self._next or self._rows else None
+        for part, batch in self._inner.parts(data, ends_at_error=sequence is None):
+            place = self._inner.outbox.check(part, is_numbered=sequence is not None)
+            if given < self._next and sequence is not None:
+                assert taken is not None
+                taken.compare(batch, place)
+            else:
+                self._take(batch, place, taken)
         return self._next
+
+    def _take(self, batch: pa.RecordBatch, part: Part, taken: Taken | None) -> None:
+        """Take a batch of the next push, without the rows of it that were taken before."""
+        here = self._rows - part.first_row
+        if here > 0:
+            assert taken is not None
+            taken.compare(batch.slice(0, here), Part(part.first_row, is_last=False))
+            if batch.num_rows < here or (batch.num_rows == here and not part.is_last):
+                return
+            batch, part = batch.slice(here), Part(self._rows, part.is_last)
+        self._backlog.put(batch, self._next, part)
+        self._rows += batch.num_rows
+        if part.is_last:
+            self._next, self._rows = self._next + 1, 0
+
+    def _content(self, sequence: int) -> Content | None:
+        """The content of a push that was taken; None: it is not known."""
+        rows, whole = 0, None
+        waiting = self._backlog.of_push(sequence)
+        if not waiting or waiting[0].part.first_row:
+            try:
+                described = self._inner.describe()
+            except ShedderError:  # It is not compared: who spills never waits for the server.
+                return None
+            if described.last.epoch != self.epoch:
+                return None
+            stored = [it for it in contents_from_wire(described) if it.sequence == sequence]
+            if not stored:
+                return None
+            rows, whole = stored[0].rows, stored[0].fingerprint
+        else:
+            whole = 0
+        for each in waiting:
+            if each.part.skipped or each.part.first_row > rows:
+                return None
+            if each.part.first_row == rows:
+                whole = joined(whole, fingerprint(each.batch, rows))
+                rows += each.batch.num_rows
+        return Content(sequence, rows, whole)
 
     def flush(self) -> Receipt:
         """Wait until the server has everything; the last batch's receipt (rows 0: there was none).
@@ -214,25 +267,30 @@ class SpillingProducer:
         else:
             self._end()
 
-    def _go_on(self, spill: Spill) -> int:
-        """Drop from disk what the server has; the number after all that is left."""
-        stored = self._inner.next_sequence
+    def _go_on(self, spill: Spill) -> tuple[int, int]:
+        """Drop from disk what the server has; number and first row of what comes next."""
+        stored, described = self._inner.next_sequence, self._inner.described
+        open_rows = described.open_rows if described.last.epoch == self.epoch else 0
         if not spill:
-            return stored
+            return stored, open_rows
         oldest = spill.waiting[0]
         if oldest.epoch != self.epoch:
             raise FailedPrecondition(
                 f"{spill.directory} holds {len(spill)} batches of epoch {oldest.epoch}, not "
                 f"{self.epoch}; send them first (epoch={oldest.epoch}), or move them away"
             )
-        spill.drop_before(stored)
-        if spill and spill.waiting[0].sequence != stored:
+        spill.drop_before(stored, open_rows)
+        if not spill:
+            return stored, open_rows
+        oldest = spill.waiting[0]
+        if oldest.sequence != stored or oldest.first_row > open_rows:
             raise FailedPrecondition(
                 f"the server wants batch {stored} of producer {self.name!r}, and "
-                f"{spill.directory} begins with {spill.waiting[0].sequence}: these are not of the "
+                f"{spill.directory} begins with {oldest.sequence}: these are not of the "
                 "same stream"
             )
-        return spill.waiting[-1].sequence + 1 if spill else stored
+        _, number, first_row = spill.waiting[-1].end
+        return number, first_row
 
     def _is_past(self, receipts: int) -> bool:
         return self._backlog.failure is not None or self._backlog.receipts > receipts

@@ -11,6 +11,7 @@ from shedder.client.failures import Patience, patiently
 from shedder.client.identifiers import OwnNames
 from shedder.client.source_summaries import append_request
 from shedder.queries.answers.database_api import Receipt
+from shedder.streams.push_parts import WHOLE, Part
 from shedder.v1 import ingest_pb2
 from shedder.wire.ingest import receipt_from_wire
 
@@ -32,8 +33,11 @@ class Calls:
         batch: pa.RecordBatch,
         *,
         summarised: bool = False,
+        part: Part = WHOLE,
     ) -> Receipt:
-        request = append_request(stream, producer, epoch, sequence, batch, summarised=summarised)
+        request = append_request(
+            stream, producer, epoch, sequence, batch, summarised=summarised, part=part
+        )
         return receipt_from_wire(self._patiently(self._connection.ingest.Append, request).receipt)
 
     def _describe(self, stream: str, producer: str) -> ingest_pb2.DescribeStreamResponse:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from itertools import chain, islice
+from collections.abc import Callable
+from itertools import chain
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, overload
@@ -16,7 +16,7 @@ from shedder.client.backfill import BackfillCalls
 from shedder.client.buffered_producer import SpillingProducer
 from shedder.client.connection import Connection
 from shedder.client.failures import deadline_s
-from shedder.client.outbox import epoch_after
+from shedder.client.outbox import check_whole, epoch_after
 from shedder.client.producer import Producer
 from shedder.client.progress_watch import PROGRESS_PERIOD_S, Watched
 from shedder.client.standing import RemoteQuery
@@ -27,7 +27,8 @@ from shedder.errors import BadSetting, InternalError
 from shedder.queries.answers.answer import Answer
 from shedder.queries.answers.database_api import Ledger, Params, Receipt
 from shedder.streams.batch_conversion import conform
-from shedder.streams.batches import ROWS_PER_BATCH, BatchLimits
+from shedder.streams.batches import ROWS_PER_BATCH, BatchLimits, arrow_schema
+from shedder.streams.push_parts import WHOLE, in_parts
 from shedder.v1 import control_pb2, ingest_pb2, query_pb2
 from shedder.wire import tables
 from shedder.wire.answers import answer_from_wire
@@ -105,31 +106,41 @@ class Client(AuditCalls, BackfillCalls, SummaryCalls):
           data: pyarrow Table or RecordBatch(es), a pandas or polars frame, a mapping of columns.
           producer: a stable name makes retries idempotent over restarts of this process, too.
           epoch: the producer's incarnation; a higher one takes over.
-          sequence: the number of the (first) batch; None goes on from the last one.
+          sequence: the number of this push, however many rows it has; None goes on from the last
+            one.
 
         Returns:
-          The receipt of the last batch; rows 0 when there was none.
+          The receipt of the whole push; rows 0 when there were none.
 
         Raises:
           SchemaMismatch, BadTimestamp: the rows are not what the stream takes; batches before
-            the one that does not fit are durable.
+            the one that does not fit are durable. Under the same number, the rest can be pushed.
+          SequenceReused: the number has other rows. SequenceGap: a push before it is missing.
           Overloaded, Unreachable: also after having tried again for a while.
         """
         with self._names.name(producer) as name:
+            given_epoch = epoch if producer else None
             described = self._describe(stream, name)
-            limits = BatchLimits(described.batch_rows_max, described.batch_bytes_max)
-            rows_max = min(ROWS_PER_BATCH, limits.rows_max)
             schema = schema_from_wire(described)
-            batches = conform(data, schema, rows_max=rows_max, limits=limits)
-            first = list(islice(batches, 2))
-            if not first:
+            limits = BatchLimits(described.batch_rows_max, described.batch_bytes_max)
+            batches = conform(
+                data, schema, rows_max=min(ROWS_PER_BATCH, limits.rows_max), limits=limits
+            )
+            nothing = pa.RecordBatch.from_pylist([], arrow_schema(schema))
+            parts = in_parts(batches, nothing, ends_at_error=sequence is None)
+            place, first = next(parts)
+            if not producer and not first.num_rows:
                 return Receipt(stream, 0, 0)
-            if len(first) == 1:
-                if sequence is None:
-                    _, sequence = epoch_after(described, name, epoch)
-                return self._append(stream, name, epoch, sequence, first[0])
-            with self.producer(stream, name, epoch=epoch) as opened:
-                return _push_all(opened, chain(first, batches), sequence)
+            if sequence is None:
+                check_whole(described, name, given_epoch)
+            if place == WHOLE:
+                own_epoch, number = epoch_after(described, name, given_epoch)
+                number = number if sequence is None else sequence
+                receipt = self._append(stream, name, own_epoch, number, first)
+                next(parts, None)  # Raises what ended the data early.
+                return receipt
+            with self.producer(stream, name, epoch=given_epoch) as opened:
+                return opened.push_parts(chain([(place, first)], parts), sequence)
 
     @overload
     def producer(
@@ -229,7 +240,10 @@ class Client(AuditCalls, BackfillCalls, SummaryCalls):
         return schema_from_wire(self._describe(stream, ""))
 
     def last_sequence(self, stream: str, producer: str) -> tuple[int, int] | None:
-        """(epoch, sequence) of the last durable batch of a producer; None: it has none."""
+        """(epoch, sequence) of the last durable push of a producer; None: it has none.
+
+        Of a push, all batches must be durable: the sequence is -1 before the first such push.
+        """
         described = self._describe(stream, producer)
         if not described.HasField("last"):
             return None
@@ -270,15 +284,3 @@ class Client(AuditCalls, BackfillCalls, SummaryCalls):
         trace: TracebackType | None,
     ) -> None:
         self.close()
-
-
-def _push_all(
-    producer: Producer, batches: Iterator[pa.RecordBatch], sequence: int | None
-) -> Receipt:
-    """All batches, and the last one's receipt; after a bad one, those before it are durable."""
-    try:
-        for number, batch in enumerate(batches):
-            producer.push(batch, sequence=None if sequence is None else sequence + number)
-    finally:
-        receipt = producer.flush()
-    return receipt

@@ -2,7 +2,9 @@
 
 One directory per stream and producer. Each batch is an Arrow IPC file that any Arrow library reads,
 written under another name, synced and renamed, so that it is there whole or not at all. Its name
-says all that must be known before it is read: epoch, number, rows, and the CRC-32C of its bytes.
+says all that must be known before it is read: epoch, number of the push, rows, and the CRC-32C of
+its bytes. The name of one of several batches of a push also has its first row, and whether it is
+the last one.
 """
 
 from __future__ import annotations
@@ -25,12 +27,13 @@ from shedder.archive.files.file_system import DISK_FULL_ERRNOS, Files, OsFiles, 
 from shedder.cql.statements.bound_query import StreamSchema
 from shedder.errors import CorruptData, DiskFull, StorageFailed
 from shedder.streams.batches import arrow_schema
+from shedder.streams.push_parts import WHOLE, Part
 
 Result = TypeVar("Result")
 
 TEMPORARY = "tmp.arrow"
 LOST = ".lost"  # Ends the name of a batch that is declared lost: it counts as one without rows.
-_NAME = re.compile(r"(\d{10})-(\d{19})-(\d{1,10})-([0-9a-f]{8})\.arrow(\.lost)?")
+_NAME = re.compile(r"(\d{10})-(\d{19})(?:\+(\d{19})(e?))?-(\d{1,10})-([0-9a-f]{8})\.arrow(\.lost)?")
 _SAID = b"shedder"  # The key in the schema's metadata under which a file says whose it is,
 _BESIDE = b"shedder.beside"  # ... and what its writer wants to know of it later.
 
@@ -40,7 +43,7 @@ class Spilled:
     """One batch on disk.
 
     epoch, sequence: as it will be sent. rows: in it. crc: CRC-32C of the file. lost: somebody
-    has declared it lost.
+    has declared it lost. first_row, is_last: its place in its push.
     """
 
     path: Path
@@ -50,6 +53,22 @@ class Spilled:
     crc: int
     size_bytes: int
     lost: bool = False
+    first_row: int = 0
+    is_last: bool = True
+
+    @property
+    def part(self) -> Part:
+        """Its place in its push. If it is lost, the push goes on after its rows."""
+        is_whole = self.is_last and not self.first_row
+        skipped = self.rows if self.lost and not is_whole else 0
+        return Part(self.first_row, self.is_last, skipped)
+
+    @property
+    def end(self) -> tuple[int, int, int]:
+        """Epoch, number and first row of what comes next."""
+        if self.is_last:
+            return self.epoch, self.sequence + 1, 0
+        return self.epoch, self.sequence, self.first_row + self.rows
 
 
 class Spill:
@@ -96,22 +115,29 @@ class Spill:
         return sum(spilled.size_bytes for spilled in self.waiting)
 
     def write(
-        self, batch: pa.RecordBatch, *, epoch: int, sequence: int, beside: bytes = b""
+        self,
+        batch: pa.RecordBatch,
+        *,
+        epoch: int,
+        sequence: int,
+        part: Part = WHOLE,
+        beside: bytes = b"",
     ) -> None:
         """Put a batch behind the others; it is durable when this returns.
 
-        beside: kept with it, for `beside`.
+        part: its place in its push. beside: kept with it, for `beside`.
 
         Raises:
           DiskFull, StorageFailed: nothing of it is kept.
         """
         last = self.waiting[-1] if self.waiting else None
-        assert last is None or (last.epoch, last.sequence + 1) == (epoch, sequence)
+        assert last is None or last.end == (epoch, sequence, part.first_row)
         if last is None:  # Numbers may have gone by that were never on disk.
             self._trying(self._remove_forgotten)
-        content = self._file_of(batch, epoch, sequence, beside)
+        content = self._file_of(batch, self._said(epoch, sequence, part), beside)
         crc = google_crc32c.value(content.to_pybytes())
-        target = self.directory / f"{epoch:010}-{sequence:019}-{batch.num_rows}-{crc:08x}.arrow"
+        number = f"{epoch:010}-{sequence:019}{_place_text(part)}"
+        target = self.directory / f"{number}-{batch.num_rows}-{crc:08x}.arrow"
         temporary = self.directory / TEMPORARY
 
         def put() -> None:
@@ -121,7 +147,16 @@ class Spill:
 
         with self._reverting(target):
             self._trying(put)
-        spilled = Spilled(target, epoch, sequence, batch.num_rows, crc, content.size)
+        spilled = Spilled(
+            target,
+            epoch,
+            sequence,
+            batch.num_rows,
+            crc,
+            content.size,
+            first_row=part.first_row,
+            is_last=part.is_last,
+        )
         self.waiting.append(spilled)
 
     def read(self, spilled: Spilled) -> pa.RecordBatch:
@@ -137,7 +172,8 @@ class Spill:
         if google_crc32c.value(content) != spilled.crc:
             raise self._damaged(spilled, "its bytes are not those of its checksum")
         file = pa.ipc.open_file(pa.BufferReader(content))
-        if (file.schema.metadata or {}).get(_SAID) != self._said(spilled.epoch, spilled.sequence):
+        said = self._said(spilled.epoch, spilled.sequence, spilled.part)
+        if (file.schema.metadata or {}).get(_SAID) != said:
             raise self._damaged(spilled, "it is of another stream, producer or number")
         batch = file.get_batch(0)
         if batch.num_rows != spilled.rows:
@@ -170,13 +206,14 @@ class Spill:
         self._trying(lambda: self._files.sync_directory(self.directory))
         self.waiting.pop()
 
-    def drop_before(self, sequence: int) -> None:
-        """Forget what is stored at the server: all with lower numbers.
+    def drop_before(self, sequence: int, first_row: int = 0) -> None:
+        """Forget what is stored at the server: all pushes before, and rows of this one before.
 
         A file that cannot be removed is as good as forgotten, by its number. Those behind it stay,
         too, so that no number is missing between others, and all go as soon as it can be removed.
         """
-        while self.waiting and self.waiting[0].sequence < sequence:
+        end = (sequence, first_row)
+        while self.waiting and self.waiting[0].end[1:] <= end:
             self._forgotten.append(self.waiting.popleft().path)
         with suppress(OSError):
             self._remove_forgotten()
@@ -202,30 +239,32 @@ class Spill:
             if match is None:
                 raise CorruptData(f"{self.directory / name} is no spilled batch; move it away")
             path = self.directory / name
-            epoch, sequence, rows = (int(part) for part in match.groups()[:3])
-            size, crc = path.stat().st_size, int(match[4], 16)
-            found.append(Spilled(path, epoch, sequence, rows, crc, size, match[5] is not None))
+            epoch, sequence, first_row = int(match[1]), int(match[2]), int(match[3] or 0)
+            is_last = match[3] is None or match[4] == "e"
+            size, crc, rows = path.stat().st_size, int(match[6], 16), int(match[5])
+            is_lost = match[7] is not None
+            found.append(
+                Spilled(path, epoch, sequence, rows, crc, size, is_lost, first_row, is_last)
+            )
         for before, after in pairwise(found):
-            if (after.epoch, after.sequence) != (before.epoch, before.sequence + 1):
+            if (after.epoch, after.sequence, after.first_row) != before.end:
                 raise CorruptData(
                     f"{self.directory} lacks what belongs between {before.path.name} and "
                     f"{after.path.name}; put it back"
                 )
         return iter(found)
 
-    def _file_of(
-        self, batch: pa.RecordBatch, epoch: int, sequence: int, beside: bytes
-    ) -> pa.Buffer:
-        said = {_SAID: self._said(epoch, sequence)} | ({_BESIDE: beside} if beside else {})
-        schema = batch.schema.with_metadata(said)
+    def _file_of(self, batch: pa.RecordBatch, said: bytes, beside: bytes) -> pa.Buffer:
+        metadata = {_SAID: said} | ({_BESIDE: beside} if beside else {})
+        schema = batch.schema.with_metadata(metadata)
         sink = pa.BufferOutputStream()
         with pa.ipc.new_file(sink, schema) as writer:
             writer.write_batch(batch)
         return sink.getvalue()
 
-    def _said(self, epoch: int, sequence: int) -> bytes:
+    def _said(self, epoch: int, sequence: int, part: Part) -> bytes:
         names = f"{quote(self._schema.name, safe='')} {quote(self._producer, safe='')}"
-        return f"{names} {epoch} {sequence}".encode()
+        return f"{names} {epoch} {sequence}{_place_text(part)}".encode()
 
     def _damaged(self, spilled: Spilled, problem: str) -> CorruptData:
         return CorruptData(
@@ -250,3 +289,10 @@ class Spill:
             if error.errno in DISK_FULL_ERRNOS:
                 raise DiskFull(f"the spill in {self.directory} has no room: {error}") from error
             raise StorageFailed(f"the spill in {self.directory} failed: {error}") from error
+
+
+def _place_text(part: Part) -> str:
+    """The place in its push, in a file's name; none of a batch that is a whole push."""
+    if part.is_last and not part.first_row:
+        return ""
+    return f"+{part.first_row:019}{'e' if part.is_last else ''}"

@@ -1,4 +1,4 @@
-"""A producer's outbox: batches that were given a number and have no receipt yet."""
+"""A producer's outbox: batches of numbered pushes that have no receipt yet."""
 
 from __future__ import annotations
 
@@ -8,10 +8,11 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from shedder.errors import FailedPrecondition, StaleEpoch
+from shedder.errors import FailedPrecondition, SequenceGap, StaleEpoch, Unimplemented
 from shedder.queries.answers.database_api import Receipt
 from shedder.streams.batches import encoded
 from shedder.streams.dropped_counts import Dropped
+from shedder.streams.push_parts import WHOLE, Part
 from shedder.v1 import ingest_pb2
 from shedder.wire.batches import append_stream_bytes
 from shedder.wire.source_sampling import left_out_to_wire
@@ -23,6 +24,7 @@ class _Sent:
 
     request: bytes
     sequence: int
+    part: Part
     numbered: bool
     again: bool = False
 
@@ -31,42 +33,81 @@ class Outbox:
     """Numbers batches and keeps them until they have their receipts. No I/O here.
 
     credits: how many batches the server takes ahead of their receipts.
-    next_sequence: the number of the next batch, when the caller gives none.
+    next_sequence: the number of the next push, when the caller gives none.
+    takes_parts: the server takes several batches under one number.
+    receipt: of the newest push, as far as it has receipts.
     """
 
     def __init__(self, stream: str, producer: str) -> None:
         self._stream = stream
         self._producer = producer
         self._waiting: deque[_Sent] = deque()
+        self._begun: int | None = None  # A push of which the server has some batches already.
         self.next_sequence = 0
+        self.takes_parts = True
         self.credits = 1
         self.receipt = Receipt(stream, 0, 0)
+
+    def go_on(self, described: ingest_pb2.DescribeStreamResponse, epoch: int | None) -> int:
+        """Go on where the producer has stopped; the epoch in which it is.
+
+        Raises:
+          StaleEpoch: a newer incarnation has written.
+        """
+        epoch, self.next_sequence = epoch_after(described, self._producer, epoch)
+        self.takes_parts = described.takes_parts
+        if described.open_rows and epoch == described.last.epoch:
+            self._begun = self.next_sequence
+        return epoch
 
     def __len__(self) -> int:
         return len(self._waiting)
 
     @property
-    def unacknowledged(self) -> int:
-        """The number of the oldest batch that has no receipt; of the next one when all have."""
-        return self._waiting[0].sequence if self._waiting else self.next_sequence
+    def unacknowledged(self) -> tuple[int, int]:
+        """Number and first row of the oldest batch that has no receipt; of the next push, else."""
+        if not self._waiting:
+            return self.next_sequence, 0
+        return self._waiting[0].sequence, self._waiting[0].part.first_row
 
     @property
     def is_full(self) -> bool:
         """Whether a receipt must be awaited before another batch is sent."""
         return len(self._waiting) >= self.credits
 
+    def check(self, part: Part, *, is_numbered: bool) -> Part:
+        """The place that a batch of a push has for the server.
+
+        is_numbered: the caller has numbered the push.
+
+        Raises:
+          Unimplemented: the server takes one batch for each number.
+        """
+        if self.takes_parts or part == WHOLE:
+            return part
+        if is_numbered or part.skipped:
+            raise Unimplemented(
+                "the server is older than this client, and takes one batch for each number: push "
+                "fewer rows under one number, or no `sequence`"
+            )
+        return WHOLE
+
     def add(
-        self, batch: pa.RecordBatch, sequence: int | None, left_out: Dropped | None = None
+        self,
+        batch: pa.RecordBatch,
+        sequence: int | None,
+        left_out: Dropped | None = None,
+        part: Part = WHOLE,
     ) -> bytes:
         """Number a batch and keep it; returns the serialised request.
 
-        left_out: what was left out of the batch at the source.
+        left_out: what was left out of the batch at the source. part: its place in its push.
         """
         number = self.next_sequence if sequence is None else sequence
         said = None if left_out is None else left_out_to_wire(left_out)
-        request = append_stream_bytes(number, batch.num_rows, encoded(batch), said)
-        self._waiting.append(_Sent(request, number, numbered=sequence is None))
-        self.next_sequence = number + 1
+        request = append_stream_bytes(number, batch.num_rows, encoded(batch), said, part)
+        self._waiting.append(_Sent(request, number, part, numbered=sequence is None))
+        self.next_sequence = number + part.is_last
         return request
 
     def acknowledge(self, receipt: Receipt, credits_left: int) -> Receipt:
@@ -77,19 +118,20 @@ class Outbox:
         """
         sent = self._waiting.popleft()
         self.credits = max(1, credits_left)
-        self.receipt = receipt
-        if receipt.duplicate and sent.numbered and not sent.again:
+        self.receipt = self.receipt.and_rest(receipt) if sent.part.first_row else receipt
+        may_be_stored = sent.again or sent.sequence == self._begun
+        if receipt.duplicate and sent.numbered and not may_be_stored:
             raise FailedPrecondition(
                 f"sequence {sent.sequence} of producer {self._producer!r} in stream "
                 f"{self._stream!r} was used by somebody else; give each producer its own name"
             )
         return receipt
 
-    def skip(self, receipt: Receipt) -> None:
-        """The next number has its receipt, by another way; nothing may be waiting for one."""
+    def skip(self, receipt: Receipt, part: Part = WHOLE) -> None:
+        """The next batch has its receipt, by another way; nothing may be waiting for one."""
         assert not self._waiting
-        self.next_sequence += 1
-        self.receipt = receipt
+        self.next_sequence += part.is_last
+        self.receipt = self.receipt.and_rest(receipt) if part.first_row else receipt
 
     def resend(self) -> Iterator[bytes]:
         """What has no receipt, after the connection was lost: some of it may be stored."""
@@ -106,6 +148,19 @@ def hello(stream: str, producer: str, epoch: int) -> bytes:
     return ingest_pb2.AppendStreamRequest(hello=message).SerializeToString()
 
 
+def check_whole(
+    described: ingest_pb2.DescribeStreamResponse, producer: str, epoch: int | None
+) -> None:
+    """Check that a push that gets the next number does not follow one whose end is missing.
+
+    Raises:
+      SequenceGap: it does.
+    """
+    if described.open_rows and epoch in (None, described.last.epoch):
+        number = described.last.sequence + 1
+        raise SequenceGap(producer, number, number + 1, rows=described.open_rows)
+
+
 def epoch_after(
     described: ingest_pb2.DescribeStreamResponse, producer: str, epoch: int | None
 ) -> tuple[int, int]:
@@ -115,7 +170,7 @@ def epoch_after(
       StaleEpoch: a newer incarnation has written.
     """
     if not described.HasField("last"):
-        return epoch or 0, 0
+        return described.epoch_min if epoch is None else epoch, 0
     last = described.last
     if epoch is None or epoch == last.epoch:
         return last.epoch, last.sequence + 1

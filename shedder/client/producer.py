@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from queue import SimpleQueue
 from types import TracebackType
 from typing import Any, Self
@@ -11,13 +11,14 @@ import pyarrow as pa
 
 from shedder.client.connection import Connection
 from shedder.client.failures import Patience, patiently
-from shedder.client.outbox import Outbox, epoch_after, hello
+from shedder.client.outbox import Outbox, hello
 from shedder.client.thinning import Thinning
 from shedder.cql.statements.bound_query import StreamSchema
 from shedder.errors import InternalError, ShedderError
 from shedder.queries.answers.database_api import Receipt
 from shedder.streams.batch_conversion import conform
-from shedder.streams.batches import ROWS_PER_BATCH, BatchLimits
+from shedder.streams.batches import ROWS_PER_BATCH, BatchLimits, arrow_schema
+from shedder.streams.push_parts import WHOLE, Part, in_parts
 from shedder.v1 import ingest_pb2
 from shedder.wire.ingest import receipt_from_wire, schema_from_wire
 
@@ -52,14 +53,15 @@ class _Open:
 class Producer:
     """Appends to one stream under a name, idempotently. For one thread.
 
-    Numbers begin at 0 with each epoch and have no gaps. After a crash of the producer,
-    `next_sequence` says which batch comes next: everything before it is stored. When the
-    connection is lost, what has no receipt is sent again.
+    Numbers begin at 0 with each epoch and have no gaps; each push takes one. After a crash of the
+    producer, `next_sequence` says which push comes next: everything before it is stored. If some
+    batches of that push are stored, pushing it again stores the others. When the connection is
+    lost, what has no receipt is sent again.
 
     patience_s: how long it tries again when the server is gone or full. help_wanted: as the last
     receipt said, the server has more to do than it can: what `Client.summarise` sends instead of
     tuples would help it, or fewer tuples. left_out: rows that were not sent, ever. limits: of a
-    batch, as the server had them when this began.
+    batch, as the server had them when this began. described: what it said of the stream then.
     """
 
     def __init__(
@@ -88,38 +90,59 @@ class Producer:
         self.left_out = 0
         self._outbox = Outbox(stream, name)
         self._open: _Open | None = None
-        described = patiently(self._describe, self._patience())
+        described = patiently(self.describe, self._patience())
         self.schema: StreamSchema = schema_from_wire(described)
-        self.epoch, self._outbox.next_sequence = epoch_after(described, name, epoch)
+        self.epoch = self._outbox.go_on(described, epoch)
         self.limits = BatchLimits(described.batch_rows_max, described.batch_bytes_max)
+        self.described = described
 
     @property
     def next_sequence(self) -> int:
-        """The number that the next batch gets."""
+        """The number that the next push gets."""
         return self._outbox.next_sequence
 
     def push(self, data: Any, *, sequence: int | None = None) -> int:
         """Send rows; returns when all are on their way, not when they are durable.
 
         Args:
-          data: as in `Client.push`; more than 65,536 rows become several batches.
-          sequence: of the first batch; None goes on from the last one. A number that is stored
-            already is not stored again.
+          data: as in `Client.push`; more than 65,536 rows become several batches of one number.
+          sequence: of this push; None goes on from the last one. A number that is stored already
+            is not stored again.
 
         Returns:
-          The number that the next batch gets.
+          The number that the next push gets.
 
         Raises:
-          SchemaMismatch, BadTimestamp: these rows were not sent; those before them were.
+          SchemaMismatch, BadTimestamp: these rows were not sent; those before them were. Under the
+            same `sequence`, the rest can be pushed.
           ShedderError: an earlier batch was refused.
         """
-        batches = self.conformed(data)
+        self._send_parts(self.parts(data, ends_at_error=sequence is None), sequence)
+        return self.next_sequence
+
+    def push_parts(
+        self, parts: Iterable[tuple[Part, pa.RecordBatch]], sequence: int | None
+    ) -> Receipt:
+        """Send a push that is divided already; the receipt of all of it.
+
+        Raises:
+          what `parts` raises, once the batches before are durable. ShedderError.
+        """
+        try:
+            self._send_parts(parts, sequence)
+        finally:
+            receipt = self.flush()
+        return receipt
+
+    def _send_parts(
+        self, parts: Iterable[tuple[Part, pa.RecordBatch]], sequence: int | None
+    ) -> None:
         self.open()
-        for number, batch in enumerate(batches):
+        for part, batch in parts:
+            place = self._outbox.check(part, is_numbered=sequence is not None)
             while self._outbox.is_full:
                 self.await_receipt()
-            self.send(batch, None if sequence is None else sequence + number)
-        return self.next_sequence
+            self.send(batch, sequence, place)
 
     # --- step by step, for who must not wait for long ----------------------------------------
 
@@ -128,27 +151,31 @@ class Producer:
         """What has no receipt yet."""
         return self._outbox
 
-    def conformed(self, data: Any) -> Iterator[pa.RecordBatch]:
-        """The data as batches of the stream.
+    def parts(self, data: Any, *, ends_at_error: bool) -> Iterator[tuple[Part, pa.RecordBatch]]:
+        """The data as batches of the stream, with their places in the push.
+
+        ends_at_error: as of `in_parts`.
 
         Raises:
           SchemaMismatch, BadTimestamp.
         """
         rows_max = min(ROWS_PER_BATCH, self.limits.rows_max)
-        return conform(data, self.schema, rows_max=rows_max, limits=self.limits)
+        batches = conform(data, self.schema, rows_max=rows_max, limits=self.limits)
+        nothing = pa.RecordBatch.from_pylist([], arrow_schema(self.schema))
+        return in_parts(batches, nothing, ends_at_error=ends_at_error)
 
     def open(self) -> None:
         """Connect, unless there is something to be sent again, which connects by itself."""
         if self._open is None and not len(self._outbox):
             patiently(self._connect, self._patience())
 
-    def send(self, batch: pa.RecordBatch, sequence: int | None) -> None:
+    def send(self, batch: pa.RecordBatch, sequence: int | None, part: Part = WHOLE) -> None:
         """Send one conformed batch, thinned if help is wanted; there must be room in the outbox."""
         gone = None
         if self.help_wanted:
             batch, gone = self._thinning.divide(batch, self.schema.time_column)
             self.left_out += 0 if gone is None else gone.rows
-        request = self._outbox.add(batch, sequence, gone)
+        request = self._outbox.add(batch, sequence, gone, part)
         if self._open is not None:
             self._open.send(request)
 
@@ -165,7 +192,7 @@ class Producer:
             self._open = None
 
     def flush(self) -> Receipt:
-        """Wait until everything is durable; the last batch's receipt (rows 0: there was none)."""
+        """Wait until everything is durable; the last push's receipt (rows 0: there was none)."""
         while len(self._outbox):
             self.await_receipt()
         return self._outbox.receipt
@@ -213,7 +240,12 @@ class Producer:
         for request in self._outbox.resend():
             opened.send(request)
 
-    def _describe(self) -> ingest_pb2.DescribeStreamResponse:
+    def describe(self) -> ingest_pb2.DescribeStreamResponse:
+        """What the server says of the stream and of this producer now.
+
+        Raises:
+          ShedderError: it says nothing now.
+        """
         request = ingest_pb2.DescribeStreamRequest(stream=self.stream, producer=self.name)
         return self._connection.call(self._connection.ingest.DescribeStream, request)
 

@@ -19,6 +19,7 @@ from shedder.engine.ingest.expected_rows import rows_name
 from shedder.errors import FailedPrecondition, PlansChanged
 from shedder.queries.answers.database_api import Receipt
 from shedder.streams.batches import encode
+from shedder.streams.push_parts import WHOLE, Part
 from shedder.v1 import ingest_pb2, synopses_pb2
 from shedder.wire.ingest import receipt_from_wire
 
@@ -65,7 +66,9 @@ class Helper:
         self._name = name
         self._rows_name = rows_name(name)
         self._plans: Plans | None = None
-        self._promised: int | None = None  # The batch whose rows are on disk, and no summary sent.
+        self._promised: tuple[int, Part] | None = (
+            None  # The batch whose rows are on disk, and no summary sent.
+        )
         self.wanted = False
         self._epoch, followed = epoch_after(self._describe(self._rows_name), self._rows_name, None)
         self.waiting = Spill(directory, schema, self._rows_name, files)
@@ -89,18 +92,20 @@ class Helper:
             )
         return waiting.waiting[-1].sequence + 1 if waiting else followed
 
-    def keep(self, batch: pa.RecordBatch, *, epoch: int, sequence: int) -> None:
+    def keep(self, batch: pa.RecordBatch, *, epoch: int, sequence: int, part: Part = WHOLE) -> None:
         """Put a batch on disk, before `summarise`; what is there already stays.
 
         Raises:
           DiskFull, StorageFailed: there is no room for it, so it cannot be summarised.
         """
         if self._promised is None:
-            beside = _beside(epoch, sequence)
+            beside = _beside(epoch, sequence, part)
             self.waiting.write(batch, epoch=self._epoch, sequence=self._next, beside=beside)
-            self._promised = sequence
+            self._promised = sequence, part
 
-    def summarise(self, batch: pa.RecordBatch, *, epoch: int, sequence: int) -> Receipt:
+    def summarise(
+        self, batch: pa.RecordBatch, *, epoch: int, sequence: int, part: Part = WHOLE
+    ) -> Receipt:
         """Send what a batch that was kept comes to, under the batch's own number.
 
         May be called again after whatever error, for the same batch.
@@ -108,8 +113,8 @@ class Helper:
         Raises:
           what `Client.merge` raises.
         """
-        assert self._promised == sequence
-        merged = self._merge(batch, epoch, sequence)
+        assert self._promised == (sequence, part)
+        merged = self._merge(batch, epoch, sequence, part)
         self._promised = None
         self._next += 1
         self.wanted = merged.help_wanted
@@ -164,17 +169,19 @@ class Helper:
             return True
         beside = self.waiting.beside(newest)
         assert beside is not None, "rows that follow say of which batch they are"
-        epoch, sequence = map(int, beside.split())
+        epoch, sequence, first_row = _read_beside(beside)
         described = self._describe(self._name)
         last = described.last
         if not described.HasField("last") or epoch > last.epoch:
             return False
         if epoch < last.epoch:
             return bool(described.owed_rows >= self.waiting.rows)
+        if sequence == last.sequence + 1:
+            return bool(described.open_rows > first_row)
         return bool(sequence <= last.sequence)
 
     def _merge(
-        self, batch: pa.RecordBatch, epoch: int, sequence: int
+        self, batch: pa.RecordBatch, epoch: int, sequence: int, part: Part
     ) -> synopses_pb2.MergeResponse:
         from shedder.engine.remote_summaries.summary_builder import Plans
 
@@ -189,6 +196,8 @@ class Helper:
                 sequence=sequence,
                 summaries=summaries_of(self._plans, [batch]),
                 tuples_follow=True,
+                first_row=part.first_row,
+                more=not part.is_last,
             )
             try:
                 return self._connection.call(self._connection.synopses.Merge, request)
@@ -199,8 +208,14 @@ class Helper:
         raise AssertionError
 
 
-def _beside(epoch: int, sequence: int) -> bytes:
-    return f"{epoch} {sequence}".encode()
+def _beside(epoch: int, sequence: int, part: Part) -> bytes:
+    return f"{epoch} {sequence} {part.first_row}".encode()
+
+
+def _read_beside(beside: bytes) -> tuple[int, int, int]:
+    """Epoch, sequence and first row; earlier versions wrote no first row."""
+    epoch, sequence, first_row = (*map(int, beside.split()), 0)[:3]
+    return epoch, sequence, first_row
 
 
 def summaries_of(plans: Plans, batches: Iterable[pa.RecordBatch]) -> bytes:
@@ -221,9 +236,11 @@ def append_request(
     batch: pa.RecordBatch,
     *,
     summarised: bool = False,
+    part: Part = WHOLE,
 ) -> ingest_pb2.AppendRequest:
-    """One numbered batch; summarised: its summary came before."""
+    """One numbered batch; summarised: its summary came before. part: its place in its push."""
     message: dict[str, Any] = {"sequence": sequence, "summarised": summarised}
+    message |= {"first_row": part.first_row, "more": not part.is_last}
     message |= {"rows": batch.num_rows, "arrow": encode(batch)}
     return ingest_pb2.AppendRequest(
         stream=stream,

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
+
 from shedder.client.calls import Calls
 from shedder.client.failures import Patience, patiently
-from shedder.client.outbox import epoch_after
+from shedder.client.outbox import check_whole, epoch_after
 from shedder.client.source_summaries import summaries_of
 from shedder.cql.text.sampling_fractions import level_of
 from shedder.engine.ingest.expected_rows import rows_name
@@ -15,7 +17,8 @@ from shedder.engine.remote_summaries.wire_format import AT_LEAST_BYTES, NOBODY
 from shedder.errors import PlansChanged
 from shedder.queries.answers.database_api import Receipt
 from shedder.streams.batch_conversion import conform
-from shedder.streams.batches import ROWS_PER_BATCH, BatchLimits
+from shedder.streams.batches import ROWS_PER_BATCH, BatchLimits, arrow_schema
+from shedder.streams.push_parts import WHOLE, in_parts
 from shedder.v1 import ingest_pb2, synopses_pb2
 from shedder.wire.ingest import receipt_from_wire, schema_from_wire
 from shedder.wire.summaries import merge_in_parts
@@ -157,12 +160,19 @@ class SummaryCalls(Calls):
         """
         name = rows_name(producer)
         described = self._describe(stream, name)
+        is_next = sequence is None
         if sequence is None:
+            check_whole(described, name, epoch)
             _, sequence = epoch_after(described, name, epoch)
         limits = BatchLimits(described.batch_rows_max, described.batch_bytes_max)
         rows_max = min(ROWS_PER_BATCH, limits.rows_max)
-        receipt = Receipt(stream, 0, 0)
-        batches = conform(data, schema_from_wire(described), rows_max=rows_max, limits=limits)
-        for number, batch in enumerate(batches, sequence):
-            receipt = self._append(stream, name, epoch, number, batch, summarised=True)
+        receipt, schema = Receipt(stream, 0, 0), schema_from_wire(described)
+        batches = conform(data, schema, rows_max=rows_max, limits=limits)
+        nothing = pa.RecordBatch.from_pylist([], arrow_schema(schema))
+        for each, (part, batch) in enumerate(in_parts(batches, nothing, ends_at_error=is_next)):
+            number, place = sequence, part
+            if not described.takes_parts:  # An older server: each batch has its own number.
+                number, place = sequence + each, WHOLE
+            stored = self._append(stream, name, epoch, number, batch, summarised=True, part=place)
+            receipt = receipt.and_rest(stored) if part.first_row else stored
         return receipt

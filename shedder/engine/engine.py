@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from shedder.archive.archive_store import Store
 from shedder.archive.exact.client import ExactWorker
-from shedder.archive.files.data_directory import FORMAT_DROPS, FORMAT_TENANTS
+from shedder.archive.files.data_directory import FORMAT_DROPS, FORMAT_PUSHES, FORMAT_TENANTS
 from shedder.archive.tasks.deadline import Deadline
 from shedder.archive.tasks.progress import Progress
 from shedder.cql.binding.new_names import check_new_stream
@@ -36,10 +36,13 @@ from shedder.engine.administration.statement_executor import execute
 from shedder.engine.administration.thinning_controls import ToldLevels
 from shedder.engine.admission.batch_push import push
 from shedder.engine.admission.local_producer import Producer
+from shedder.engine.admission.producer_progress import ProducersProgress
 from shedder.engine.admission.summary_ingest import Merging
 from shedder.engine.allocation.rebalancer import Sharing
 from shedder.engine.audit.self_audit import Audit
 from shedder.engine.engine_state import Core
+from shedder.engine.ingest.known_producers import ProducerLimits
+from shedder.engine.ingest.producer_sequences import check_named_producer, check_producer
 from shedder.engine.load_shedding.controller_loop import Overload
 from shedder.engine.maintenance.run_rewriter import Relayouts
 from shedder.engine.maintenance.scrub_and_purge import Housekeeping
@@ -53,7 +56,7 @@ from shedder.engine.runtime.background_tasks import Watch
 from shedder.engine.runtime.caller import OPERATOR, Asker
 from shedder.engine.runtime.environment import Machine
 from shedder.engine.runtime.subscribers import Latest
-from shedder.errors import BadSetting, Draining, StreamExists, StreamInUse, UnknownStream
+from shedder.errors import BadSetting, Draining, StreamExists, StreamInUse
 from shedder.gc_tuning import loading
 from shedder.logging_defaults import be_quiet
 from shedder.queries.answers.answer import Answer
@@ -63,11 +66,21 @@ from shedder.streams.batches import BatchLimits
 from shedder.streams.column_bits import compile_words
 from shedder.streams.dropped_counts import Dropped
 from shedder.streams.live_sample import StreamSample
+from shedder.streams.push_parts import WHOLE, Part
 from shedder.streams.row_sizes import compile_row_sizes
 from synopses.precompile import compile_kernels, compile_question_kernels
 
 
-class Engine(Registered, Upkeep, Merging, Backfilling, ToldLevels, Budgets, TenantQuotas):
+class Engine(
+    Registered,
+    Upkeep,
+    Merging,
+    ProducersProgress,
+    Backfilling,
+    ToldLevels,
+    Budgets,
+    TenantQuotas,
+):
     """A database of streams in this process. Make it with `shedder.open`. Safe from any thread."""
 
     def __init__(self, core: Core, exact: ExactWorker) -> None:
@@ -98,6 +111,7 @@ class Engine(Registered, Upkeep, Merging, Backfilling, ToldLevels, Budgets, Tena
         *,
         clock_us: Callable[[], int] | None = None,
         machine: Machine | None = None,
+        producer_limits: ProducerLimits | None = None,
         **overrides: Any,
     ) -> Self:
         """Open or create a data directory, and recover what it holds.
@@ -107,6 +121,7 @@ class Engine(Registered, Upkeep, Merging, Backfilling, ToldLevels, Budgets, Tena
           settings: all options; None reads them from the environment.
           clock_us: the present time, microseconds UTC; the machine's clock when None.
           machine: clocks, files and threads; this machine when None, with clock_us as its clock.
+          producer_limits: how much is known of producers; None: by the settings.
           overrides: single options, as in `Settings`.
 
         Raises:
@@ -120,7 +135,7 @@ class Engine(Registered, Upkeep, Merging, Backfilling, ToldLevels, Budgets, Tena
             Path(directory), files=machine.files, log_segment_bytes=settings.log_segment_bytes
         )
         try:
-            core = Core(store, settings, machine)
+            core = Core(store, settings, machine, producer_limits)
             exact = ExactWorker(
                 store.directory / "tmp" / "exact",
                 memory_bytes=settings.exact_memory_bytes,
@@ -238,7 +253,7 @@ class Engine(Registered, Upkeep, Merging, Backfilling, ToldLevels, Budgets, Tena
                 self.core.checkpoints.forget_stream(stream.id)
                 self.core.store.drop_stream(stream.id)
                 del self.core.streams[name]
-                del self.core.intakes[name]
+                self.core.intakes.pop(name).close()
                 self.core.queues.drop_stream(stream.schema.tenant)
 
             self.core.checkpoints.end_begun()
@@ -266,11 +281,12 @@ class Engine(Registered, Upkeep, Merging, Backfilling, ToldLevels, Budgets, Tena
         summarised: bool = False,
         left_out: Dropped | None = None,
         is_let_in: bool = False,
+        part: Part = WHOLE,
     ) -> Future[Receipt]:
         """Append one encoded batch; the future's receipt says that it is durable.
 
         Args:
-          stream: its name. payload, producer, epoch, sequence: as of `Intake.append`.
+          stream: its name. payload, producer, epoch, sequence, part: as of `Intake.append`.
           rows: that it declares, and must have; they count as refused if it is refused undecoded.
             None: it does not say, and does not count.
           waits: whoever sends it tries again, so it is not refused for good.
@@ -282,40 +298,35 @@ class Engine(Registered, Upkeep, Merging, Backfilling, ToldLevels, Budgets, Tena
           what `Intake.append` and `Admission.admit` raise.
         """
         core, size_bytes = self.core, memoryview(payload).nbytes
-        for_good = rows is not None and not waits
-        with core.admission.counted(stream, rows or 0, size_bytes, for_good=for_good):
+        declared, for_good = rows or 0, rows is not None and not waits
+        admission = core.admission
+        if not is_let_in:
+            admission.check_size(stream, declared, size_bytes)
+        with admission.counted(stream, declared, size_bytes, for_good=for_good):
             if is_let_in:
                 intake = core.intake(stream)
             else:
-                intake = core.admission.admit(stream, rows or 0, size_bytes, waits=waits)
-            if left_out is not None:
-                core.store.allow(FORMAT_DROPS)
-            return intake.append(
-                payload,
-                producer=producer,
-                epoch=epoch,
-                sequence=sequence,
-                rows=rows,
-                summarised=summarised,
-                left_out=left_out,
-            )
+                intake = admission.admit(stream, declared, size_bytes, waits=waits)
+            with admission.giving_back(stream, declared, size_bytes):
+                if left_out is not None:
+                    core.store.allow(FORMAT_DROPS)
+                if producer:
+                    core.allow(FORMAT_PUSHES)
+                return intake.append(
+                    payload,
+                    producer=producer,
+                    epoch=epoch,
+                    sequence=sequence,
+                    rows=rows,
+                    summarised=summarised,
+                    left_out=left_out,
+                    part=part,
+                )
 
     def blocks(self, stream: str) -> bool:
         """Whether whoever appends waits for room, however long (ON OVERLOAD BLOCK)."""
         known = self.core.streams.get(stream)
         return known is not None and known.schema.on_overload.policy is Policy.BLOCK
-
-    def last_sequence(self, stream: str, producer: str) -> tuple[int, int] | None:
-        """(epoch, sequence) of the last durable batch of a producer; None: it has none."""
-        intake = self.core.intakes.get(stream)
-        if intake is None:
-            raise UnknownStream(stream, list(self.core.intakes))
-        progress = intake.progress(producer)
-        return None if progress is None else (progress.epoch, progress.sequence)
-
-    def owed_rows(self, stream: str, producer: str) -> int:
-        """Rows whose summaries a producer has sent, and which are to follow, durably."""
-        return self.core.intakes[stream].owed_rows(producer)
 
     def push(
         self,
@@ -328,6 +339,7 @@ class Engine(Registered, Upkeep, Merging, Backfilling, ToldLevels, Budgets, Tena
     ) -> Receipt:
         """Append rows and return when they are durable; waits while there is no room."""
         self._check_open()
+        check_producer(producer or "", epoch, sequence)
         return push(self, stream, data, producer=producer or "", epoch=epoch, sequence=sequence)
 
     def producer(self, stream: str, name: str, *, epoch: int | None = None) -> Producer:
@@ -342,6 +354,7 @@ class Engine(Registered, Upkeep, Merging, Backfilling, ToldLevels, Budgets, Tena
           StaleEpoch: a newer incarnation has written.
         """
         self._check_open()
+        check_named_producer(name, epoch)
         return Producer(self, stream, name, epoch=epoch)
 
     def heartbeat(self, stream: str, watermark_us: int) -> None:

@@ -24,6 +24,7 @@ from shedder.engine.apply.setting_records import AlterationsInForce
 from shedder.engine.apply.size_records import SizesInForce
 from shedder.engine.checkpoints.checkpoint_scheduler import Checkpoints
 from shedder.engine.ingest.drop_policy import DoorDrops
+from shedder.engine.ingest.known_producers import ProducerLimits, ProducerMemory
 from shedder.engine.ingest.stream_intake import Intake
 from shedder.engine.ingest.tenant_queues import QueueShares
 from shedder.engine.maintenance.index_builder import Indexer
@@ -51,6 +52,7 @@ from shedder.streams.positions import Positions
 from shedder.streams.windows import Span
 
 LOOK_S = 0.25  # Who looks at a flood waits so long to see his own writes.
+PRODUCERS_SHARE = 32  # Of the memory, one part is for what is known of active producers.
 REFRESH_SECONDS = 0.1  # How old the answer of a window that does not slide gets under load.
 
 Result = TypeVar("Result")
@@ -63,7 +65,14 @@ class Core(LevelsInForce, SizesInForce, AlterationsInForce):
     background (writing runs), indexes.
     """
 
-    def __init__(self, store: Store, settings: Settings, machine: Machine) -> None:
+    def __init__(
+        self,
+        store: Store,
+        settings: Settings,
+        machine: Machine,
+        producer_limits: ProducerLimits | None = None,
+    ) -> None:
+        """producer_limits: how much is known of producers; None: by the settings."""
         self.store = store
         self.settings = settings
         self.limits = BatchLimits(settings.batch_rows_max, settings.batch_bytes_max)
@@ -98,12 +107,17 @@ class Core(LevelsInForce, SizesInForce, AlterationsInForce):
         self.cpu_door = CpuDoor()
         self.tenants = Tenants(settings.tenants_file)
         self.queues = QueueShares(lambda tenant: self.tenants.quota(tenant).weight)
+        known_bytes = settings.memory_bytes // PRODUCERS_SHARE
+        self.producer_memory = ProducerMemory(
+            producer_limits or ProducerLimits(bytes_max=known_bytes)
+        )
         self.admission = Admission(self)
         self.stretch = 1  # Refresh periods are so many times as long.
         self.answering = Answering(machine.monotonic_s)
         self.sheds = False  # Whether anything is shed by load.
         self.pressure = NONE  # Of memory.
         self.by_load = LevelsByLoad(self)
+        self._format_allowed = 0
         self.checkpoints = Checkpoints(self)
         self._share_at = machine.monotonic_s() + settings.allocation_seconds
         self._refresh_at = 0.0
@@ -142,7 +156,14 @@ class Core(LevelsInForce, SizesInForce, AlterationsInForce):
         stream.deletions = partial(self.store.deletions, stream_id)
         self.streams[schema.name] = stream
         self.intakes[schema.name] = Intake(
-            stream_id, schema, self.commit, self.limits, self.clock_us, self.queues
+            stream_id,
+            schema,
+            self.commit,
+            self.limits,
+            self.clock_us,
+            self.queues,
+            memory=self.producer_memory,
+            future_us_max=future,
         )
         self.queues.add_stream(schema.tenant)
         self.hold_policy(stream)
@@ -157,6 +178,16 @@ class Core(LevelsInForce, SizesInForce, AlterationsInForce):
             drops = DoorDrops(schema.on_overload, schema.time_column, seed)
             self.store.allow(FORMAT_DROPS)
         self.intakes[schema.name].drops = drops
+
+    def allow(self, version: int) -> None:
+        """As `Store.allow`; looks at the disk once for each version.
+
+        Raises:
+          DiskFull, StorageFailed: the format could not be raised.
+        """
+        if version > self._format_allowed:
+            self.store.allow(version)
+            self._format_allowed = version
 
     def stream(self, name: str) -> Stream:
         """A live stream by name."""

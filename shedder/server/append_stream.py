@@ -14,6 +14,7 @@ import grpc
 from google.protobuf.message import DecodeError
 
 from shedder.engine.engine import Engine
+from shedder.engine.ingest.producer_sequences import check_producer
 from shedder.engine.runtime.caller import Asker
 from shedder.engine.tenants.access_control import check_stream
 from shedder.errors import BadBatch, Draining, InvalidRequest, Overloaded, ShedderError
@@ -23,7 +24,7 @@ from shedder.server.metrics import Metrics
 from shedder.server.wait_queues import Line
 from shedder.v1 import ingest_pb2
 from shedder.wire.batches import Carrying
-from shedder.wire.ingest import receipt_to_wire
+from shedder.wire.ingest import part_from_wire, receipt_to_wire
 from shedder.wire.source_sampling import left_out_from_wire
 
 CREDITS_MIN = 2  # One in line, one on its way.
@@ -187,25 +188,35 @@ def append(
 
     Raises:
       what `Engine.append` raises, and BadBatch: the payload has other rows than it declares, or
-        what is left out of it cannot be.
+        what is left out of it cannot be. BadSetting: there is no such producer or part.
     """
-    if batch.rows < 0:
-        raise BadBatch(f"the batch declares {batch.rows} rows")
-    check_stream(engine.core, asker, stream)
-    left_out = None
-    if batch.HasField("left_out"):
-        left_out = left_out_from_wire(batch.left_out, engine.schema(stream))
+    sequence = batch.sequence if batch.HasField("sequence") else None
+    try:
+        if batch.rows < 0:
+            raise BadBatch(f"the batch declares {batch.rows} rows")
+        check_producer(producer.name, producer.epoch, sequence)
+        part = part_from_wire(batch)
+        check_stream(engine.core, asker, stream)
+        left_out = None
+        if batch.HasField("left_out"):
+            left_out = left_out_from_wire(batch.left_out, engine.schema(stream))
+    except ShedderError:
+        if is_let_in:
+            size_bytes = memoryview(payload).nbytes
+            engine.core.admission.give_back(stream, batch.rows, size_bytes)
+        raise
     return engine.append(
         stream,
         payload,
         producer=producer.name,
         epoch=producer.epoch,
-        sequence=batch.sequence if batch.HasField("sequence") else None,
+        sequence=sequence,
         rows=batch.rows,
         waits=not is_last_try,
         summarised=batch.summarised,
         left_out=left_out,
         is_let_in=is_let_in,
+        part=part,
     )
 
 

@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 import grpc
 
 from shedder.engine.engine import Engine
+from shedder.engine.ingest.producer_sequences import check_producer
 from shedder.engine.tenants.access_control import check_stream
 from shedder.errors import InvalidRequest, Overloaded, ShedderError, StorageFailed
 from shedder.queries.answers.database_api import Receipt
@@ -33,7 +34,12 @@ from shedder.v1 import ingest_pb2
 from shedder.v1.ingest_pb2_grpc import IngestServicer
 from shedder.wire.append_metadata import check_declared, declared_in
 from shedder.wire.batches import Carrying
-from shedder.wire.ingest import ledger_to_wire, receipt_to_wire, schema_to_wire
+from shedder.wire.ingest import (
+    contents_to_wire,
+    ledger_to_wire,
+    receipt_to_wire,
+    schema_to_wire,
+)
 
 Appended = AsyncIterator[Carrying[ingest_pb2.AppendRequest]]
 Context = grpc.aio.ServicerContext[Any, Any]
@@ -134,6 +140,7 @@ class Ingest(IngestServicer):
     async def AppendStream(self, request_iterator: Requests, context: Context) -> None:  # type: ignore[override]  # writes through the context
         """Many batches, several in flight."""
         hello = await read_hello(request_iterator, self._drain)
+        check_producer(hello.producer.name, hello.producer.epoch, None)
         welcome = self._described(hello.stream, hello.producer.name)
         line = self._lines.of(hello.stream)
         credits_now = credits_in(line)
@@ -186,10 +193,17 @@ class Ingest(IngestServicer):
         response = schema_to_wire(self._engine.schema(stream))
         response.batch_rows_max = self._settings.batch_rows_max
         response.batch_bytes_max = self._settings.batch_bytes_max
-        last = self._engine.last_sequence(stream, producer) if producer else None
+        response.takes_parts = True
+        response.epoch_min = self._engine.epoch_min(stream)
+        if not producer:
+            return response
+        check_producer(producer, 0, None)
+        last = self._engine.last_sequence(stream, producer)
         if last is not None:
             response.last.epoch, response.last.sequence = last
             response.owed_rows = self._engine.owed_rows(stream, producer)
+            response.open_rows = self._engine.open_rows(stream, producer)
+            response.contents.extend(contents_to_wire(self._engine.contents(stream, producer)))
         return response
 
 

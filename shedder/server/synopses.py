@@ -10,6 +10,7 @@ import grpc
 
 from shedder.engine.admission.summary_ingest import merge_bytes_max
 from shedder.engine.engine import Engine
+from shedder.engine.ingest.producer_sequences import check_producer
 from shedder.engine.tenants.access_control import check_stream
 from shedder.errors import ShedderError, StorageFailed
 from shedder.server.authentication import caller
@@ -17,6 +18,7 @@ from shedder.server.call_context import Drain, Workers
 from shedder.server.health import Health
 from shedder.server.metrics import Metrics
 from shedder.server.multipart import Parts, Requests
+from shedder.streams.push_parts import Part
 from shedder.v1 import synopses_pb2
 from shedder.v1.synopses_pb2_grpc import SynopsesServicer
 from shedder.wire.ingest import receipt_to_wire
@@ -63,6 +65,7 @@ class Synopses(SynopsesServicer):
         """The same, of summaries that are larger than a message; a part of them is nothing."""
         whole = await self._parts.whole(requests)
         check_stream(self._engine.core, caller.get().asker, whole.merge.stream)
+        _check_producer(whole.merge)  # Before its parts take up room.
         with ExitStack() as stack:
             try:
                 stack.enter_context(self._parts.room(whole.size_bytes))
@@ -77,7 +80,7 @@ class Synopses(SynopsesServicer):
         self, request: synopses_pb2.MergeRequest, data: bytes, bytes_max: int | None = None
     ) -> synopses_pb2.MergeResponse:
         began = time.perf_counter()
-        sequence = request.sequence if request.HasField("sequence") else None
+        sequence = _sequence_of(request)
         after = {each.producer.name: (each.producer.epoch, each.sequence) for each in request.after}
         try:
             receipt = await self._workers.run(
@@ -90,6 +93,7 @@ class Synopses(SynopsesServicer):
                     tuples_follow=request.tuples_follow,
                     bytes_max=bytes_max,
                     after=after,
+                    part=Part(request.first_row, not request.more),
                 )
             )
         except ShedderError as error:
@@ -102,3 +106,11 @@ class Synopses(SynopsesServicer):
             receipt=receipt_to_wire(receipt),
             help_wanted=self._engine.overload.state.asks_help,
         )
+
+
+def _sequence_of(request: synopses_pb2.MergeRequest) -> int | None:
+    return request.sequence if request.HasField("sequence") else None
+
+
+def _check_producer(request: synopses_pb2.MergeRequest) -> None:
+    check_producer(request.producer.name, request.producer.epoch, _sequence_of(request))

@@ -30,9 +30,12 @@ class Batch(_message.Message):
     PADDING_FIELD_NUMBER: _builtins.int
     SUMMARISED_FIELD_NUMBER: _builtins.int
     LEFT_OUT_FIELD_NUMBER: _builtins.int
+    FIRST_ROW_FIELD_NUMBER: _builtins.int
+    MORE_FIELD_NUMBER: _builtins.int
+    SKIPPED_FIELD_NUMBER: _builtins.int
     sequence: _builtins.int
-    """Numbers a producer's batches from 0 in each epoch, without gaps; a number seen before is not
-    stored again. Absent: the one after the last.
+    """Numbers a producer's pushes from 0 in each epoch, without gaps; a number seen before is not
+    stored again. Absent: the one after the last. Batches of one push have the same number.
     """
     rows: _builtins.int
     """Rows that the payload holds. What is refused undecoded is counted by it."""
@@ -46,6 +49,16 @@ class Batch(_message.Message):
     no query reads them again. The producer is that of the summaries with "+rows" behind its name,
     and numbers of its own; more rows than it owes are refused.
     """
+    first_row: _builtins.int
+    """Rows of the push before this batch, as pushed: with those left out or skipped. Rows of a push
+    that are stored are not stored again, however the push is split the next time.
+    """
+    more: _builtins.bool
+    """More batches of the push follow. The next push is taken when this one is whole. Servers that do
+    not say `takes_parts` know neither of these fields: each batch is a push there.
+    """
+    skipped: _builtins.int
+    """Rows of the push, from first_row on, that the producer has lost; the batch has none then."""
     @_builtins.property
     def left_out(self) -> Global___LeftOut:
         """What the producer has left out of this batch: it thins at the source, and the rest is lost."""
@@ -59,10 +72,13 @@ class Batch(_message.Message):
         padding: _builtins.bytes = ...,
         summarised: _builtins.bool = ...,
         left_out: Global___LeftOut | None = ...,
+        first_row: _builtins.int = ...,
+        more: _builtins.bool = ...,
+        skipped: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_sequence", b"_sequence", "left_out", b"left_out", "sequence", b"sequence"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_sequence", b"_sequence", "arrow", b"arrow", "left_out", b"left_out", "padding", b"padding", "rows", b"rows", "sequence", b"sequence", "summarised", b"summarised"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_sequence", b"_sequence", "arrow", b"arrow", "first_row", b"first_row", "left_out", b"left_out", "more", b"more", "padding", b"padding", "rows", b"rows", "sequence", b"sequence", "skipped", b"skipped", "summarised", b"summarised"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__sequence: _TypeAlias = _typing.Literal["sequence"]  # noqa: Y015
     _WhichOneofArgType__sequence: _TypeAlias = _typing.Literal["_sequence", b"_sequence"]  # noqa: Y015
@@ -229,7 +245,7 @@ Global___Producer: _TypeAlias = Producer  # noqa: Y015
 
 @_typing.final
 class Receipt(_message.Message):
-    """The rows [position - rows, position) of the stream are durable."""
+    """The rows of a batch are durable; its last one has the position before `position`."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -238,15 +254,18 @@ class Receipt(_message.Message):
     ROWS_FIELD_NUMBER: _builtins.int
     DUPLICATE_FIELD_NUMBER: _builtins.int
     DROPPED_FIELD_NUMBER: _builtins.int
+    LATE_FIELD_NUMBER: _builtins.int
     stream: _builtins.str
     position: _builtins.int
     rows: _builtins.int
     duplicate: _builtins.bool
-    """The sequence number was stored before; position and rows are those of that time."""
+    """The batch was stored before; position is that of the newest batch of its producer."""
     dropped: _builtins.int
     """Of the batch, tuples that the stream's policy (ON OVERLOAD DROP) dropped at the door, or that
     its producer had left out.
     """
+    late: _builtins.int
+    """Of the batch, tuples that came later than the lateness of the stream allows; 0 of a duplicate."""
     def __init__(
         self,
         *,
@@ -255,10 +274,11 @@ class Receipt(_message.Message):
         rows: _builtins.int = ...,
         duplicate: _builtins.bool = ...,
         dropped: _builtins.int = ...,
+        late: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["dropped", b"dropped", "duplicate", b"duplicate", "position", b"position", "rows", b"rows", "stream", b"stream"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["dropped", b"dropped", "duplicate", b"duplicate", "late", b"late", "position", b"position", "rows", b"rows", "stream", b"stream"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -516,6 +536,8 @@ class DescribeStreamResponse(_message.Message):
 
     @_typing.final
     class Last(_message.Message):
+        """sequence: of the last push that is stored as a whole; -1: none is in this epoch."""
+
         DESCRIPTOR: _descriptor.Descriptor
 
         EPOCH_FIELD_NUMBER: _builtins.int
@@ -534,6 +556,33 @@ class DescribeStreamResponse(_message.Message):
         def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
         def WhichOneof(self, oneof_group: _Never) -> None: ...
 
+    @_typing.final
+    class Content(_message.Message):
+        """What one push has. The fingerprint is absent if rows were left out at the source."""
+
+        DESCRIPTOR: _descriptor.Descriptor
+
+        SEQUENCE_FIELD_NUMBER: _builtins.int
+        ROWS_FIELD_NUMBER: _builtins.int
+        FINGERPRINT_FIELD_NUMBER: _builtins.int
+        sequence: _builtins.int
+        rows: _builtins.int
+        fingerprint: _builtins.int
+        def __init__(
+            self,
+            *,
+            sequence: _builtins.int = ...,
+            rows: _builtins.int = ...,
+            fingerprint: _builtins.int | None = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _typing.Literal["_fingerprint", b"_fingerprint", "fingerprint", b"fingerprint"]  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["_fingerprint", b"_fingerprint", "fingerprint", b"fingerprint", "rows", b"rows", "sequence", b"sequence"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        _WhichOneofReturnType__fingerprint: _TypeAlias = _typing.Literal["fingerprint"]  # noqa: Y015
+        _WhichOneofArgType__fingerprint: _TypeAlias = _typing.Literal["_fingerprint", b"_fingerprint"]  # noqa: Y015
+        def WhichOneof(self, oneof_group: _WhichOneofArgType__fingerprint) -> _WhichOneofReturnType__fingerprint | None: ...
+
     STREAM_FIELD_NUMBER: _builtins.int
     COLUMNS_FIELD_NUMBER: _builtins.int
     TIME_COLUMN_FIELD_NUMBER: _builtins.int
@@ -544,6 +593,10 @@ class DescribeStreamResponse(_message.Message):
     BATCH_BYTES_MAX_FIELD_NUMBER: _builtins.int
     LAST_FIELD_NUMBER: _builtins.int
     OWED_ROWS_FIELD_NUMBER: _builtins.int
+    OPEN_ROWS_FIELD_NUMBER: _builtins.int
+    EPOCH_MIN_FIELD_NUMBER: _builtins.int
+    TAKES_PARTS_FIELD_NUMBER: _builtins.int
+    CONTENTS_FIELD_NUMBER: _builtins.int
     stream: _builtins.str
     """The stream's name and columns; the event time is one of them."""
     time_column: _builtins.str
@@ -555,6 +608,12 @@ class DescribeStreamResponse(_message.Message):
     batch_bytes_max: _builtins.int
     owed_rows: _builtins.int
     """Rows that this producer still owes the archive, having sent summaries of them."""
+    open_rows: _builtins.int
+    """Stored rows of the push after `last`, whose end is not stored; 0: there is no such push."""
+    epoch_min: _builtins.int
+    """A producer that is not known must begin in this epoch, or a later one."""
+    takes_parts: _builtins.bool
+    """The server knows `Batch.first_row` and `more`."""
     @_builtins.property
     def columns(self) -> _containers.RepeatedCompositeFieldContainer[Global___DescribeStreamResponse.Column]: ...
     @_builtins.property
@@ -562,6 +621,10 @@ class DescribeStreamResponse(_message.Message):
         """The producer's newest epoch and the last sequence number stored in it; absent before its
         first batch.
         """
+
+    @_builtins.property
+    def contents(self) -> _containers.RepeatedCompositeFieldContainer[Global___DescribeStreamResponse.Content]:
+        """The newest pushes of this producer; a number that comes again is compared with them."""
 
     def __init__(
         self,
@@ -576,10 +639,14 @@ class DescribeStreamResponse(_message.Message):
         batch_bytes_max: _builtins.int = ...,
         last: Global___DescribeStreamResponse.Last | None = ...,
         owed_rows: _builtins.int = ...,
+        open_rows: _builtins.int = ...,
+        epoch_min: _builtins.int = ...,
+        takes_parts: _builtins.bool = ...,
+        contents: _abc.Iterable[Global___DescribeStreamResponse.Content] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_retain_us", b"_retain_us", "last", b"last", "retain_us", b"retain_us"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_retain_us", b"_retain_us", "batch_bytes_max", b"batch_bytes_max", "batch_rows_max", b"batch_rows_max", "columns", b"columns", "last", b"last", "lateness_us", b"lateness_us", "layout", b"layout", "owed_rows", b"owed_rows", "retain_us", b"retain_us", "stream", b"stream", "time_column", b"time_column"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_retain_us", b"_retain_us", "batch_bytes_max", b"batch_bytes_max", "batch_rows_max", b"batch_rows_max", "columns", b"columns", "contents", b"contents", "epoch_min", b"epoch_min", "last", b"last", "lateness_us", b"lateness_us", "layout", b"layout", "open_rows", b"open_rows", "owed_rows", b"owed_rows", "retain_us", b"retain_us", "stream", b"stream", "takes_parts", b"takes_parts", "time_column", b"time_column"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__retain_us: _TypeAlias = _typing.Literal["retain_us"]  # noqa: Y015
     _WhichOneofArgType__retain_us: _TypeAlias = _typing.Literal["_retain_us", b"_retain_us"]  # noqa: Y015

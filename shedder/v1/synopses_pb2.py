@@ -25,7 +25,7 @@ _sym_db = _symbol_database.Default()
 from shedder.v1 import ingest_pb2 as shedder_dot_v1_dot_ingest__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x19shedder/v1/synopses.proto\x12\nshedder.v1\x1a\x17shedder/v1/ingest.proto\"!\n\x0fGetPlansRequest\x12\x0e\n\x06stream\x18\x01 \x01(\t\"!\n\x10GetPlansResponse\x12\r\n\x05plans\x18\x01 \x01(\t\"\xb8\x01\n\x0cMergeRequest\x12\x0e\n\x06stream\x18\x01 \x01(\t\x12&\n\x08producer\x18\x02 \x01(\x0b\x32\x14.shedder.v1.Producer\x12\x15\n\x08sequence\x18\x03 \x01(\x03H\x00\x88\x01\x01\x12\x11\n\tsummaries\x18\x04 \x01(\x0c\x12\x15\n\rtuples_follow\x18\x05 \x01(\x08\x12\"\n\x05\x61\x66ter\x18\x06 \x03(\x0b\x32\x13.shedder.v1.ReachedB\x0b\n\t_sequence\"C\n\x07Reached\x12&\n\x08producer\x18\x01 \x01(\x0b\x32\x14.shedder.v1.Producer\x12\x10\n\x08sequence\x18\x02 \x01(\x03\"\xae\x01\n\x13MergeInPartsRequest\x12\x36\n\x05whole\x18\x01 \x01(\x0b\x32%.shedder.v1.MergeInPartsRequest.WholeH\x00\x12\x0e\n\x04part\x18\x02 \x01(\x0cH\x00\x1a\x44\n\x05Whole\x12\'\n\x05merge\x18\x01 \x01(\x0b\x32\x18.shedder.v1.MergeRequest\x12\x12\n\nsize_bytes\x18\x02 \x01(\x03\x42\t\n\x07message\"J\n\rMergeResponse\x12$\n\x07receipt\x18\x01 \x01(\x0b\x32\x13.shedder.v1.Receipt\x12\x13\n\x0bhelp_wanted\x18\x02 \x01(\x08\x32\xdd\x01\n\x08Synopses\x12\x45\n\x08GetPlans\x12\x1b.shedder.v1.GetPlansRequest\x1a\x1c.shedder.v1.GetPlansResponse\x12<\n\x05Merge\x12\x18.shedder.v1.MergeRequest\x1a\x19.shedder.v1.MergeResponse\x12L\n\x0cMergeInParts\x12\x1f.shedder.v1.MergeInPartsRequest\x1a\x19.shedder.v1.MergeResponse(\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x19shedder/v1/synopses.proto\x12\nshedder.v1\x1a\x17shedder/v1/ingest.proto\"!\n\x0fGetPlansRequest\x12\x0e\n\x06stream\x18\x01 \x01(\t\"!\n\x10GetPlansResponse\x12\r\n\x05plans\x18\x01 \x01(\t\"\xd9\x01\n\x0cMergeRequest\x12\x0e\n\x06stream\x18\x01 \x01(\t\x12&\n\x08producer\x18\x02 \x01(\x0b\x32\x14.shedder.v1.Producer\x12\x15\n\x08sequence\x18\x03 \x01(\x03H\x00\x88\x01\x01\x12\x11\n\tsummaries\x18\x04 \x01(\x0c\x12\x15\n\rtuples_follow\x18\x05 \x01(\x08\x12\"\n\x05\x61\x66ter\x18\x06 \x03(\x0b\x32\x13.shedder.v1.Reached\x12\x11\n\tfirst_row\x18\x07 \x01(\x03\x12\x0c\n\x04more\x18\x08 \x01(\x08\x42\x0b\n\t_sequence\"C\n\x07Reached\x12&\n\x08producer\x18\x01 \x01(\x0b\x32\x14.shedder.v1.Producer\x12\x10\n\x08sequence\x18\x02 \x01(\x03\"\xae\x01\n\x13MergeInPartsRequest\x12\x36\n\x05whole\x18\x01 \x01(\x0b\x32%.shedder.v1.MergeInPartsRequest.WholeH\x00\x12\x0e\n\x04part\x18\x02 \x01(\x0cH\x00\x1a\x44\n\x05Whole\x12\'\n\x05merge\x18\x01 \x01(\x0b\x32\x18.shedder.v1.MergeRequest\x12\x12\n\nsize_bytes\x18\x02 \x01(\x03\x42\t\n\x07message\"J\n\rMergeResponse\x12$\n\x07receipt\x18\x01 \x01(\x0b\x32\x13.shedder.v1.Receipt\x12\x13\n\x0bhelp_wanted\x18\x02 \x01(\x08\x32\xdd\x01\n\x08Synopses\x12\x45\n\x08GetPlans\x12\x1b.shedder.v1.GetPlansRequest\x1a\x1c.shedder.v1.GetPlansResponse\x12<\n\x05Merge\x12\x18.shedder.v1.MergeRequest\x1a\x19.shedder.v1.MergeResponse\x12L\n\x0cMergeInParts\x12\x1f.shedder.v1.MergeInPartsRequest\x1a\x19.shedder.v1.MergeResponse(\x01\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -37,15 +37,15 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_GETPLANSRESPONSE']._serialized_start=101
   _globals['_GETPLANSRESPONSE']._serialized_end=134
   _globals['_MERGEREQUEST']._serialized_start=137
-  _globals['_MERGEREQUEST']._serialized_end=321
-  _globals['_REACHED']._serialized_start=323
-  _globals['_REACHED']._serialized_end=390
-  _globals['_MERGEINPARTSREQUEST']._serialized_start=393
-  _globals['_MERGEINPARTSREQUEST']._serialized_end=567
-  _globals['_MERGEINPARTSREQUEST_WHOLE']._serialized_start=488
-  _globals['_MERGEINPARTSREQUEST_WHOLE']._serialized_end=556
-  _globals['_MERGERESPONSE']._serialized_start=569
-  _globals['_MERGERESPONSE']._serialized_end=643
-  _globals['_SYNOPSES']._serialized_start=646
-  _globals['_SYNOPSES']._serialized_end=867
+  _globals['_MERGEREQUEST']._serialized_end=354
+  _globals['_REACHED']._serialized_start=356
+  _globals['_REACHED']._serialized_end=423
+  _globals['_MERGEINPARTSREQUEST']._serialized_start=426
+  _globals['_MERGEINPARTSREQUEST']._serialized_end=600
+  _globals['_MERGEINPARTSREQUEST_WHOLE']._serialized_start=521
+  _globals['_MERGEINPARTSREQUEST_WHOLE']._serialized_end=589
+  _globals['_MERGERESPONSE']._serialized_start=602
+  _globals['_MERGERESPONSE']._serialized_end=676
+  _globals['_SYNOPSES']._serialized_start=679
+  _globals['_SYNOPSES']._serialized_end=900
 # @@protoc_insertion_point(module_scope)

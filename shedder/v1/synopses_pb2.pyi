@@ -68,12 +68,17 @@ class MergeRequest(_message.Message):
     SUMMARIES_FIELD_NUMBER: _builtins.int
     TUPLES_FOLLOW_FIELD_NUMBER: _builtins.int
     AFTER_FIELD_NUMBER: _builtins.int
+    FIRST_ROW_FIELD_NUMBER: _builtins.int
+    MORE_FIELD_NUMBER: _builtins.int
     stream: _builtins.str
     sequence: _builtins.int
     summaries: _builtins.bytes
     """What was built of the tuples: docs/synopsis_format.md."""
     tuples_follow: _builtins.bool
     """The tuples themselves will be appended later, as `summarised`."""
+    first_row: _builtins.int
+    """As of Batch: the place of these tuples in the push of this number."""
+    more: _builtins.bool
     @_builtins.property
     def producer(self) -> _ingest_pb2.Producer:
         """Who sends, and the number; one that was seen before is not merged again. Batches and summaries
@@ -95,10 +100,12 @@ class MergeRequest(_message.Message):
         summaries: _builtins.bytes = ...,
         tuples_follow: _builtins.bool = ...,
         after: _abc.Iterable[Global___Reached] | None = ...,
+        first_row: _builtins.int = ...,
+        more: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_sequence", b"_sequence", "producer", b"producer", "sequence", b"sequence"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_sequence", b"_sequence", "after", b"after", "producer", b"producer", "sequence", b"sequence", "stream", b"stream", "summaries", b"summaries", "tuples_follow", b"tuples_follow"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_sequence", b"_sequence", "after", b"after", "first_row", b"first_row", "more", b"more", "producer", b"producer", "sequence", b"sequence", "stream", b"stream", "summaries", b"summaries", "tuples_follow", b"tuples_follow"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__sequence: _TypeAlias = _typing.Literal["sequence"]  # noqa: Y015
     _WhichOneofArgType__sequence: _TypeAlias = _typing.Literal["_sequence", b"_sequence"]  # noqa: Y015

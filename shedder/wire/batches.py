@@ -13,6 +13,7 @@ from typing import Any, Generic, TypeVar
 
 import pyarrow as pa
 
+from shedder.streams.push_parts import WHOLE, Part
 from shedder.v1.ingest_pb2 import (
     AppendRequest,
     AppendStreamRequest,
@@ -71,10 +72,21 @@ def append_stream(channel: Any) -> Any:
 
 
 def append_stream_bytes(
-    sequence: int, rows: int, payload: pa.Buffer, left_out: LeftOut | None = None
+    sequence: int,
+    rows: int,
+    payload: pa.Buffer,
+    left_out: LeftOut | None = None,
+    part: Part = WHOLE,
 ) -> bytes:
     """A batch as a serialised request of AppendStream; the payload lies at a multiple of 8."""
-    before = Batch(sequence=sequence, rows=rows, left_out=left_out)
+    before = Batch(
+        sequence=sequence,
+        rows=rows,
+        left_out=left_out,
+        first_row=part.first_row,
+        more=not part.is_last,
+        skipped=part.skipped,
+    )
     for padding in range(2 * ALIGNMENT):  # Twice: one byte more can make a length longer, too.
         before.padding = bytes(padding)
         batch = before.SerializeToString() + _tag(_ARROW) + _varint(payload.size)

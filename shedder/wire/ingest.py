@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from shedder.cql.expressions.column_types import ColumnType
 from shedder.cql.statements.archive_layout import layout_from_text, layout_text
 from shedder.cql.statements.bound_query import StreamSchema
 from shedder.cql.statements.statement import ColumnDefinition
+from shedder.engine.ingest.producer_sequences import Content, check_part
 from shedder.errors import BadQuery, Unimplemented
 from shedder.queries.answers.database_api import Ledger, QueryLedger, Receipt
+from shedder.streams.push_parts import Part
 from shedder.v1 import ingest_pb2
 
 
@@ -19,14 +23,53 @@ def receipt_to_wire(receipt: Receipt) -> ingest_pb2.Receipt:
         rows=receipt.rows,
         duplicate=receipt.duplicate,
         dropped=receipt.dropped,
+        late=receipt.late,
     )
 
 
 def receipt_from_wire(message: ingest_pb2.Receipt) -> Receipt:
     """The receipt in a message."""
     return Receipt(
-        message.stream, message.position, message.rows, message.duplicate, message.dropped
+        message.stream,
+        message.position,
+        message.rows,
+        message.duplicate,
+        message.dropped,
+        message.late,
     )
+
+
+def part_from_wire(batch: ingest_pb2.Batch) -> Part:
+    """The place of a batch in its push.
+
+    Raises:
+      BadSetting: no batch can be there.
+    """
+    part = Part(batch.first_row, not batch.more, batch.skipped)
+    check_part(part)
+    return part
+
+
+def contents_to_wire(
+    contents: Iterable[Content],
+) -> list[ingest_pb2.DescribeStreamResponse.Content]:
+    """The newest pushes of a producer."""
+    return [
+        ingest_pb2.DescribeStreamResponse.Content(
+            sequence=each.sequence, rows=each.rows, fingerprint=each.fingerprint
+        )
+        for each in contents
+    ]
+
+
+def contents_from_wire(message: ingest_pb2.DescribeStreamResponse) -> list[Content]:
+    """The newest pushes of a producer."""
+    return [
+        Content(
+            each.sequence, each.rows, each.fingerprint if each.HasField("fingerprint") else None
+        )
+        for each in message.contents
+    ]
 
 
 def schema_to_wire(schema: StreamSchema) -> ingest_pb2.DescribeStreamResponse:

@@ -158,7 +158,7 @@ def test_two_producers_of_one_name_notice_each_other(client, tmp_path):
     client.push("trades", trades(10, 1), producer="p")
     producer.push(trades(10, 2))
     for end in (producer.flush, producer.close):
-        with pytest.raises(errors.FailedPrecondition, match="somebody else"):
+        with pytest.raises(errors.FailedPrecondition, match="its own name"):
             end()
 
 

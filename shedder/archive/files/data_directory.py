@@ -29,7 +29,8 @@ FORMAT_DROPS = 7  # There are, or were, batches of which some tuples were droppe
 FORMAT_FOLLOW = 8  # There are, or were, summaries whose tuples follow, and such tuples.
 FORMAT_ALTERED = 9  # There are, or were, records of kind ALTERED.
 FORMAT_JOINED = 10  # There are, or were, queries that joined, or left, behind a checkpoint.
-FORMAT_VERSION = FORMAT_JOINED  # The newest that is read.
+FORMAT_PUSHES = 11  # There are, or were, records that say how far a push is.
+FORMAT_VERSION = FORMAT_PUSHES  # The newest that is read.
 
 _OURS = frozenset(
     {

@@ -18,6 +18,10 @@ _SIZE = np.dtype("<u4")
 _BUILT = struct.Struct("<IIQqQQQ")  # No longer than a batch's, so that a producer's name fits.
 _LEVEL_FROM = struct.Struct("<IIqQ")
 _FORCED = 0x80  # Of a level: the operator has said it.
+_PUSH_END = struct.Struct("<QQI")  # Between the numbers of a header and the producer's name.
+_PUSHED = 1 << 8  # Of the flags in the bytes of a header: there is a PushEnd.
+_LAST = 1  # Of a PushEnd's own flags: it is the last part of its push,
+_HASHED = 2  # ... and the fingerprint is known.
 
 DROPPED = 1
 """A batch's flag: others of it were dropped, or left out at the source; its body says how many."""
@@ -28,7 +32,7 @@ SUMMARISED = 2
 FOLLOW = 1
 """A flag of summaries: their producer will send their tuples for the archive."""
 
-PRODUCER_BYTES_MAX = HEADER_BYTES_MAX - _BATCH.size
+PRODUCER_BYTES_MAX = HEADER_BYTES_MAX - _BATCH.size - _PUSH_END.size
 """The longest producer name, in bytes of UTF-8."""
 
 
@@ -46,11 +50,39 @@ class Kind(IntEnum):
 
 
 @dataclass(frozen=True, slots=True)
+class PushEnd:
+    """How far the push of a named producer is with this record; one push has one number.
+
+    end_row: rows of the push up to here, as pushed. fingerprint: of these rows
+    (streams.content_fingerprint); None: not known. is_last: the push ends here.
+    """
+
+    end_row: int
+    fingerprint: int | None
+    is_last: bool
+
+    def to_bytes(self) -> bytes:
+        """The bytes inside of a header."""
+        flags = _LAST * self.is_last | _HASHED * (self.fingerprint is not None)
+        return _PUSH_END.pack(self.end_row, self.fingerprint or 0, flags)
+
+
+def _after_numbers(header: bytes, at: int, flags: int) -> tuple[str, PushEnd | None]:
+    """The producer's name at the end of a header, and the PushEnd before it."""
+    if not flags & _PUSHED:
+        return header[at:].decode(), None
+    end_row, fingerprint, own = _PUSH_END.unpack_from(header, at)
+    push = PushEnd(end_row, fingerprint if own & _HASHED else None, bool(own & _LAST))
+    return header[at + _PUSH_END.size :].decode(), push
+
+
+@dataclass(frozen=True, slots=True)
 class Batch:
     """The header of one batch of tuples.
 
     stream: the catalog's id. producer, epoch, sequence: who sent it, which incarnation, its
     number there (not the log's). first_position: of its first row. flags: DROPPED, SUMMARISED.
+    push: how far the producer's push is; None: anonymous, or written by an earlier version.
     """
 
     stream: int
@@ -61,6 +93,7 @@ class Batch:
     rows: int
     arrival_us: int
     flags: int = 0
+    push: PushEnd | None = None
 
     @property
     def end_position(self) -> int:
@@ -79,9 +112,10 @@ class Batch:
                 self.arrival_us,
                 self.epoch,
                 self.sequence,
-                self.flags,
+                self.flags | _PUSHED * (self.push is not None),
                 0,
             )
+            + (b"" if self.push is None else self.push.to_bytes())
             + name
         )
 
@@ -89,8 +123,9 @@ class Batch:
     def from_bytes(cls, header: bytes) -> Batch:
         """Read a header that `to_bytes` wrote (the log has verified its checksum)."""
         stream, rows, first, arrival, epoch, sequence, flags, _ = _BATCH.unpack_from(header)
-        producer = header[_BATCH.size :].decode()
-        return cls(stream, producer, epoch, sequence, first, rows, arrival, flags)
+        producer, push = _after_numbers(header, _BATCH.size, flags)
+        flags &= ~_PUSHED
+        return cls(stream, producer, epoch, sequence, first, rows, arrival, flags, push)
 
 
 @dataclass(frozen=True, slots=True)
@@ -233,6 +268,7 @@ class Built:
 
     stream, producer, epoch, sequence, arrival_us: as of a Batch. position: of the stream when they
     came; they take none themselves. rows: the tuples that they were built of. flags: FOLLOW.
+    push: as of a Batch.
     """
 
     stream: int
@@ -243,6 +279,7 @@ class Built:
     rows: int
     arrival_us: int
     flags: int = 0
+    push: PushEnd | None = None
 
     @property
     def end_position(self) -> int:
@@ -256,13 +293,14 @@ class Built:
         return (
             _BUILT.pack(
                 self.stream,
-                self.flags,
+                self.flags | _PUSHED * (self.push is not None),
                 self.rows,
                 self.arrival_us,
                 self.epoch,
                 self.sequence,
                 self.position,
             )
+            + (b"" if self.push is None else self.push.to_bytes())
             + name
         )
 
@@ -270,5 +308,6 @@ class Built:
     def from_bytes(cls, header: bytes) -> Built:
         """Read a header that `to_bytes` wrote."""
         stream, flags, rows, arrival, epoch, sequence, position = _BUILT.unpack_from(header)
-        producer = header[_BUILT.size :].decode()
-        return cls(stream, producer, epoch, sequence, position, rows, arrival, flags)
+        producer, push = _after_numbers(header, _BUILT.size, flags)
+        flags &= ~_PUSHED
+        return cls(stream, producer, epoch, sequence, position, rows, arrival, flags, push)

@@ -25,9 +25,10 @@ from shedder.cql.statements.bound_query import StreamSchema
 from shedder.cql.statements.statement import Insert, Select
 from shedder.engine.admission.batch_push import Pipeline, fitting, push
 from shedder.engine.engine_state import Core
+from shedder.engine.ingest.producer_sequences import check_named_producer
 from shedder.engine.one_time_queries.executor import check_retained
 from shedder.engine.standing_queries.stream_state import Stream
-from shedder.errors import BadSetting, Unimplemented
+from shedder.errors import ProducerForgotten, Unimplemented
 from shedder.queries.answers.answer import Answer
 from shedder.streams.batch_conversion import conform_batch
 from shedder.streams.frame import Frame
@@ -39,8 +40,6 @@ if TYPE_CHECKING:
 
 CHUNK_ROWS = 1 << 14
 """Positions of the source per batch: a payload of 16 MiB has room for a kibibyte a row."""
-
-NAME_BYTES_MAX = 200
 
 
 def insert(
@@ -56,10 +55,8 @@ def insert(
       pushed by then is durable; repeated with its producer, the statement goes on from there.
     """
     schema = engine.schema(statement.stream)
-    if statement.producer is not None and not _is_name(statement.producer):
-        raise BadSetting(
-            f"a producer cannot be named {statement.producer[:80]!r}: 1 to {NAME_BYTES_MAX} bytes"
-        )
+    if statement.producer is not None:
+        check_named_producer(statement.producer, None)
     select = statement.select
     if select is None:
         return _push(engine, statement, values_batch(statement, schema))
@@ -82,29 +79,20 @@ def _push(engine: Engine, statement: Insert, batch: pa.RecordBatch) -> Answer:
     if statement.producer is None:
         push(engine, statement.stream, batch, producer="", epoch=0, sequence=None)
         return _status(statement, batch.num_rows)
-    name = f"insert/values/{statement.producer}"
+    name, rows = f"insert/values/{statement.producer}", batch.num_rows
     stored = engine.last_sequence(statement.stream, name)
-    numbered = list(enumerate(fitting(engine, batch, engine.schema(statement.stream))))
-    # What is there is not sent again: of an aggregate's answer it may have been other rows.
-    new = [(number, part) for number, part in numbered if stored is None or number > stored[1]]
-    pipeline = Pipeline(engine, statement.stream, producer=name, epoch=0)
-    try:
-        for number, part in new:
-            pipeline.send(part, number)
-    finally:
-        pipeline.settle()
-    pipeline.drain()
-    rows = sum(part.num_rows for _, part in new)
-    return _status(statement, rows, already=batch.num_rows - rows)
+    is_answer = statement.select is not None
+    if is_answer and stored is not None and stored[1] >= 0:  # It may have been other rows.
+        return _status(statement, 0, already=rows)
+    before = engine.open_rows(statement.stream, name)
+    receipt = push(engine, statement.stream, batch, producer=name, epoch=0, sequence=0)
+    already = rows if receipt.duplicate else before
+    return _status(statement, rows - already, already=already)
 
 
 def _status(statement: Insert, rows: int, *, already: int = 0) -> Answer:
     again = f"; {already:,} were there already" if already else ""
     return Answer.status(f"{rows:,} rows inserted into {statement.stream}{again}")
-
-
-def _is_name(producer: str) -> bool:
-    return 0 < len(producer.encode()) <= NAME_BYTES_MAX
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -125,6 +113,7 @@ class _Copying:
     span: Span
     end: int
     producer: str
+    epoch: int
     progress: Progress
 
     @classmethod
@@ -148,16 +137,20 @@ class _Copying:
         span = span_of(query.window, None)
         check_retained(core, source, span)
         end = core.actor.call(lambda: source.position).result()
-        producer, progress.total = "", end + core.store.backfilled_rows(source.id)
+        producer, epoch, progress.total = "", 0, end + core.store.backfilled_rows(source.id)
         if statement.producer is not None:
             _check_not_backfilled(core, source, span)
-            producer, end = _begun(engine, statement, source, end)
+            producer, epoch, end = _begun(engine, statement, source, end)
             progress.total = end
-        return cls(engine, statement, query, names, source, schema, span, end, producer, progress)
+        return cls(
+            engine, statement, query, names, source, schema, span, end, producer, epoch, progress
+        )
 
     def run(self) -> Answer:
         """Push what is not there yet."""
-        pipeline = Pipeline(self.engine, self.statement.stream, producer=self.producer, epoch=0)
+        pipeline = Pipeline(
+            self.engine, self.statement.stream, producer=self.producer, epoch=self.epoch
+        )
         send = self._send_numbered if self.producer else self._send
         try:
             rows = send(pipeline)
@@ -271,15 +264,29 @@ def _check_not_backfilled(core: Core, source: Stream, span: Span) -> None:
         )
 
 
-def _begun(engine: Engine, statement: Insert, source: Stream, end: int) -> tuple[str, int]:
-    """The producer's full name, which says where the source ended when it was first used."""
+def _begun(engine: Engine, statement: Insert, source: Stream, end: int) -> tuple[str, int, int]:
+    """The producer's full name and epoch, and where the source ended when it was first used.
+
+    The epoch is that end, so it outlives the eviction of the producer. Earlier versions had the end
+    in the name.
+    """
     assert statement.producer is not None
+    name = f"insert/{source.id}/from/{statement.producer}"
+    last = engine.last_sequence(statement.stream, name)
+    if last is not None:
+        return name, last[0], last[0]
     pattern = re.compile(f"insert/{source.id}/([0-9]+)/{re.escape(statement.producer)}")
-    known = engine.core.intakes[statement.stream].producers()
+    known = engine.core.intakes[statement.stream].producers().active
     found = next(filter(None, map(pattern.fullmatch, known)), None)
     if found is not None:
-        end = int(found[1])
-    return f"insert/{source.id}/{end}/{statement.producer}", end
+        return found[0], 0, int(found[1])
+    if engine.epoch_min(statement.stream):
+        raise ProducerForgotten.from_message(
+            f"producers of stream {statement.stream!r} have been forgotten, and "
+            f"{statement.producer!r} may be one: its rows could be stored twice. Look whether they "
+            "are there, and insert what is not without PRODUCER"
+        )
+    return name, end, end
 
 
 def _value(expression: Expression, rows: pa.RecordBatch) -> pa.Array[Any]:

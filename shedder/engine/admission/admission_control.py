@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from shedder.engine.ingest.stream_intake import Intake
 from shedder.engine.maintenance.run_cutter import TAILS_SHARE
 from shedder.engine.tenants.tenant_limits import check_archive
-from shedder.errors import BatchTooLarge, Overloaded, QuotaExceeded, RateExceeded
+from shedder.errors import BatchTooLarge, Overloaded, QuotaExceeded, RateExceeded, ShedderError
 from shedder.overload.retry_slots import Slots
 
 if TYPE_CHECKING:
@@ -70,6 +70,16 @@ class Admission:
 
         Args, Raises: as `admit`; and BatchTooLarge: more rows or bytes than any batch may have.
         """
+        self.check_size(name, rows, size_bytes)
+        with self.counted(name, rows, size_bytes, for_good=not waits):
+            self.admit(name, rows, size_bytes, waits=waits)
+
+    def check_size(self, name: str, rows: int, size_bytes: int) -> None:
+        """Check what a batch declares, before it is charged to anything.
+
+        Raises:
+          BatchTooLarge: more rows or bytes than any batch may have.
+        """
         limits = self._core.limits
         if rows > limits.rows_max or size_bytes > limits.bytes_max:
             self._refuse(name, 0)  # Nobody believes that it has so many.
@@ -77,8 +87,17 @@ class Admission:
                 f"a batch of {rows} rows and {size_bytes} bytes; the limits are {limits.rows_max} "
                 f"and {limits.bytes_max}"
             )
-        with self.counted(name, rows, size_bytes, for_good=not waits):
-            self.admit(name, rows, size_bytes, waits=waits)
+
+    @contextmanager
+    def giving_back(self, name: str, rows: int, size_bytes: int) -> Iterator[None]:
+        """Give back what a batch was charged if it is refused inside, for what it is."""
+        try:
+            yield
+        except Overloaded:
+            raise  # `counted` gives back what is to be given back.
+        except ShedderError:
+            self.give_back(name, rows, size_bytes)
+            raise
 
     def give_back(self, name: str, rows: int, size_bytes: int) -> None:
         """What was let in has not come: others may have its place."""
@@ -86,6 +105,12 @@ class Admission:
         if intake is not None:
             self._give_back_rates(name, intake.schema.tenant, rows, size_bytes)
             self._give_back_doors(name, rows, size_bytes)
+
+    def give_back_rate(self, name: str, rows: int, size_bytes: int) -> None:
+        """What was let in by `admit_by_rate` alone is refused, for what it is."""
+        intake = self._core.intakes.get(name)
+        if intake is not None:
+            self._give_back_rates(name, intake.schema.tenant, rows, size_bytes)
 
     def admit_by_rate(self, name: str, rows: int, size_bytes: int, *, waits: bool = False) -> None:
         """Let in what a stream's tenant may send.

@@ -6,6 +6,7 @@ from collections import deque
 from collections.abc import Iterator
 from concurrent.futures import Future
 from concurrent.futures import wait as wait_for
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 import pyarrow as pa
@@ -14,7 +15,8 @@ from shedder.cql.statements.bound_query import StreamSchema
 from shedder.errors import FailedPrecondition, Overloaded
 from shedder.queries.answers.database_api import Receipt
 from shedder.streams.batch_conversion import conform
-from shedder.streams.batches import ROWS_PER_BATCH, BatchLimits, encode
+from shedder.streams.batches import ROWS_PER_BATCH, BatchLimits, arrow_schema, encode
+from shedder.streams.push_parts import WHOLE, Part, in_parts
 
 IN_FLIGHT = 16  # Batches: enough for one group to gather while another is being fsynced.
 _PAUSE_S = 0.02
@@ -40,14 +42,27 @@ class Appendable(Protocol):
         sequence: int | None,
         rows: int,
         waits: bool,
+        part: Part,
     ) -> Future[Receipt]:
         """Append one encoded batch."""
+
+    def next_sequence(self, stream: str, producer: str, epoch: int) -> int:
+        """The number of a producer's next push."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Sent:
+    """A batch on its way. is_fresh: nobody can have stored its number yet."""
+
+    receipt: Future[Receipt]
+    part: Part
+    is_fresh: bool
 
 
 class Pipeline:
     """Batches of one producer, several on their way to the disk at once. For one thread.
 
-    receipt: of the last batch that is known to be durable; rows 0 before the first.
+    receipt: of the newest push, as far as it is known to be durable; rows 0 before the first.
     """
 
     def __init__(self, engine: Appendable, stream: str, *, producer: str, epoch: int) -> None:
@@ -55,31 +70,39 @@ class Pipeline:
         self._stream = stream
         self._producer = producer
         self._epoch = epoch
-        self._waiting: deque[tuple[Future[Receipt], bool]] = deque()  # with: is it fresh
+        self._waiting: deque[_Sent] = deque()
         self.receipt = Receipt(stream, 0, 0)
 
-    def send(self, batch: pa.RecordBatch, sequence: int | None, *, is_fresh: bool = False) -> None:
+    def send(
+        self,
+        batch: pa.RecordBatch,
+        sequence: int | None,
+        part: Part = WHOLE,
+        *,
+        is_fresh: bool = False,
+    ) -> None:
         """Hand over one batch; waits while there is no room, as a producer in this process can.
 
         Args:
           batch: of exactly the stream's columns.
-          sequence: its number; None goes on from the last one.
+          sequence: the number of its push; None goes on from the last one.
+          part: its place in its push.
           is_fresh: nobody can have stored this number yet, so a replay is a mistake.
 
         Raises:
           ShedderError: this batch was refused, or an earlier one was lost.
         """
-        future = self._append_patiently(encode(batch), batch.num_rows, sequence)
-        self._waiting.append((future, is_fresh))
+        future = self._append_patiently(encode(batch), batch.num_rows, sequence, part)
+        self._waiting.append(_Sent(future, part, is_fresh))
         if len(self._waiting) > IN_FLIGHT:
             self._await_oldest()
 
     def settle(self) -> None:
         """Wait until nothing is on its way, whatever came of it."""
-        wait_for([future for future, _ in self._waiting])
+        wait_for([sent.receipt for sent in self._waiting])
 
     def drain(self) -> Receipt:
-        """Wait until everything is durable; the last receipt.
+        """Wait until everything is durable; the last push's receipt.
 
         Raises:
           ShedderError: a batch was lost.
@@ -89,15 +112,18 @@ class Pipeline:
         return self.receipt
 
     def _await_oldest(self) -> None:
-        future, is_fresh = self._waiting.popleft()
-        self.receipt = future.result()
-        if is_fresh and self.receipt.duplicate:
+        sent = self._waiting.popleft()
+        receipt = sent.receipt.result()
+        self.receipt = self.receipt.and_rest(receipt) if sent.part.first_row else receipt
+        if sent.is_fresh and receipt.duplicate:
             raise FailedPrecondition(
                 f"numbers of producer {self._producer!r} in stream {self._stream!r} were used by "
                 "somebody else; give each producer its own name"
             )
 
-    def _append_patiently(self, payload: bytes, rows: int, sequence: int | None) -> Future[Receipt]:
+    def _append_patiently(
+        self, payload: bytes, rows: int, sequence: int | None, part: Part
+    ) -> Future[Receipt]:
         while True:
             try:
                 return self._engine.append(
@@ -108,10 +134,11 @@ class Pipeline:
                     sequence=sequence,
                     rows=rows,
                     waits=True,
+                    part=part,
                 )
             except Overloaded:
                 # Nothing of ours may be waiting, so the pause bounds how often we ask.
-                ours = [future for future, _ in self._waiting]
+                ours = [sent.receipt for sent in self._waiting]
                 wait_for(ours or [Future()], timeout=_PAUSE_S)
 
 
@@ -125,19 +152,34 @@ def fitting(engine: Appendable, data: Any, schema: StreamSchema) -> Iterator[pa.
     return conform(data, schema, rows_max=rows_max, limits=engine.limits)
 
 
+def empty_batch(schema: StreamSchema) -> pa.RecordBatch:
+    """A batch of a stream without rows."""
+    return pa.RecordBatch.from_pylist([], arrow_schema(schema))
+
+
 def push(
     engine: Appendable, stream: str, data: Any, *, producer: str, epoch: int, sequence: int | None
 ) -> Receipt:
-    """Append everything in `data`; the receipt of the last batch.
+    """Append everything in `data` as one push, under one number; the receipt of all of it.
 
     Raises:
-      SchemaMismatch, BadTimestamp, SequenceGap, StaleEpoch, DiskFull, StorageFailed. Batches
-      before the one that failed are durable.
+      SchemaMismatch, BadTimestamp, SequenceGap, SequenceReused, StaleEpoch, ProducerForgotten,
+      DiskFull, StorageFailed. Batches before the one that failed are durable; under the same
+      number, the same data stores the rest.
     """
     pipeline = Pipeline(engine, stream, producer=producer, epoch=epoch)
+    next_number = None
+    if producer and sequence is None:
+        next_number = engine.next_sequence(stream, producer, epoch)
+    schema = engine.schema(stream)
+    batches = fitting(engine, data, schema)
     try:
-        for number, batch in enumerate(fitting(engine, data, engine.schema(stream))):
-            pipeline.send(batch, None if sequence is None else sequence + number)
+        for part, batch in in_parts(batches, empty_batch(schema), ends_at_error=sequence is None):
+            if part == WHOLE and sequence is None:  # The engine numbers it: others may push, too.
+                if producer or batch.num_rows:
+                    pipeline.send(batch, None)
+            else:
+                pipeline.send(batch, next_number if sequence is None else sequence, part)
     finally:
         pipeline.settle()  # Also when a batch does not fit: those before it are durable.
     return pipeline.drain()

@@ -5,23 +5,31 @@ from __future__ import annotations
 from types import TracebackType
 from typing import Any, Protocol, Self
 
-from shedder.engine.admission.batch_push import Appendable, Pipeline, fitting
+from shedder.engine.admission.batch_push import Appendable, Pipeline, empty_batch, fitting
 from shedder.errors import StaleEpoch
 from shedder.queries.answers.database_api import Receipt
+from shedder.streams.push_parts import in_parts
 
 
 class Engine(Appendable, Protocol):
     """What a producer appends to."""
 
     def last_sequence(self, stream: str, producer: str) -> tuple[int, int] | None:
-        """(epoch, sequence) of a producer's last durable batch."""
+        """(epoch, sequence) of a producer's last durable push."""
+
+    def open_rows(self, stream: str, producer: str) -> int:
+        """Durable rows of a producer's push whose end is not durable."""
+
+    def epoch_min(self, stream: str) -> int:
+        """The smallest epoch in which a producer may begin that is not known."""
 
 
 class Producer:
     """Appends to one stream under a name, idempotently. For one thread.
 
-    Numbers begin at 0 with each epoch and have no gaps. After a crash, `next_sequence` says which
-    batch comes next: everything before it is stored.
+    Numbers begin at 0 with each epoch and have no gaps; each push takes one. After a crash,
+    `next_sequence` says which push comes next: everything before it is stored. If some batches of
+    that push are stored, pushing it again stores the others.
     """
 
     def __init__(self, engine: Engine, stream: str, name: str, *, epoch: int | None) -> None:
@@ -29,7 +37,10 @@ class Producer:
         self.stream = stream
         self.name = name
         self.schema = engine.schema(stream)
-        self.epoch, self.next_sequence = _go_on(name, epoch, engine.last_sequence(stream, name))
+        last, epoch_min = engine.last_sequence(stream, name), engine.epoch_min(stream)
+        self.epoch, self.next_sequence = _go_on(name, epoch, last, epoch_min)
+        is_begun = last is not None and last[0] == self.epoch and engine.open_rows(stream, name) > 0
+        self._begun = self.next_sequence if is_begun else None
         self._pipeline = Pipeline(engine, stream, producer=name, epoch=self.epoch)
 
     def push(self, data: Any, *, sequence: int | None = None) -> int:
@@ -37,25 +48,28 @@ class Producer:
 
         Args:
           data: as in `push` of the database; more than 65,536 rows, or than the limits of a
-            batch allow, become several batches.
-          sequence: of the first batch; None goes on from the last one. A number that is stored
-            already is not stored again.
+            batch allow, become several batches of one number.
+          sequence: of this push; None goes on from the last one. A number that is stored already
+            is not stored again.
 
         Returns:
-          The number that the next batch gets.
+          The number that the next push gets.
 
         Raises:
-          SchemaMismatch, BadTimestamp: these rows were not sent; those before them were.
+          SchemaMismatch, BadTimestamp: these rows were not sent; those before them were. Under the
+            same `sequence`, the rest can be pushed.
           ShedderError: an earlier batch was refused.
         """
-        for number, batch in enumerate(fitting(self._engine, data, self.schema)):
-            given = self.next_sequence if sequence is None else sequence + number
-            self._pipeline.send(batch, given, is_fresh=sequence is None)
-            self.next_sequence = given + 1
+        given = self.next_sequence if sequence is None else sequence
+        batches = fitting(self._engine, data, self.schema)
+        nothing, is_fresh = empty_batch(self.schema), sequence is None and given != self._begun
+        for part, batch in in_parts(batches, nothing, ends_at_error=sequence is None):
+            self._pipeline.send(batch, given, part, is_fresh=is_fresh)
+            self.next_sequence = given + part.is_last
         return self.next_sequence
 
     def flush(self) -> Receipt:
-        """Wait until everything is durable; the last batch's receipt (rows 0: there was none)."""
+        """Wait until everything is durable; the last push's receipt (rows 0: there was none)."""
         return self._pipeline.drain()
 
     def close(self) -> None:
@@ -75,10 +89,12 @@ class Producer:
             self.close()
 
 
-def _go_on(name: str, epoch: int | None, last: tuple[int, int] | None) -> tuple[int, int]:
+def _go_on(
+    name: str, epoch: int | None, last: tuple[int, int] | None, epoch_min: int
+) -> tuple[int, int]:
     """The epoch to go on in (None: the newest), and its next sequence number."""
     if last is None:
-        return epoch or 0, 0
+        return epoch_min if epoch is None else epoch, 0
     if epoch is None or epoch == last[0]:
         return last[0], last[1] + 1
     if epoch < last[0]:

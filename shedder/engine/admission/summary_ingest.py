@@ -7,12 +7,13 @@ from collections.abc import Mapping
 from concurrent.futures import Future
 from dataclasses import replace
 
-from shedder.archive.files.data_directory import FORMAT_BUILT, FORMAT_FOLLOW
+from shedder.archive.files.data_directory import FORMAT_BUILT, FORMAT_FOLLOW, FORMAT_PUSHES
 from shedder.engine.allocation.negotiation import group_bytes
 from shedder.engine.engine_state import Core
+from shedder.engine.ingest.producer_sequences import check_part, check_producer
 from shedder.engine.ingest.stream_intake import Intake
 from shedder.engine.remote_summaries.summary_builder import Plans, QueryPlan
-from shedder.engine.remote_summaries.validation import Checked, checked
+from shedder.engine.remote_summaries.validation import ROWS_MAX, Checked, checked
 from shedder.engine.remote_summaries.wire_format import AT_LEAST_BYTES, NOBODY, Summaries
 from shedder.engine.standing_queries.standing_query import Published
 from shedder.engine.standing_queries.stream_state import Stream
@@ -20,6 +21,7 @@ from shedder.engine.synopsis_plans.synopsis_plan import sizes_to_json
 from shedder.errors import BadTimestamp, BatchTooLarge, FailedPrecondition, Overloaded, ShedderError
 from shedder.queries.answers.database_api import Receipt
 from shedder.settings import Settings
+from shedder.streams.push_parts import WHOLE, Part
 
 
 def plans_of(core: Core, name: str) -> Plans:
@@ -72,6 +74,7 @@ def append_summaries(
     tuples_follow: bool = False,
     bytes_max: int | None = None,
     after: Mapping[str, tuple[int, int]] = NOBODY,
+    part: Part = WHOLE,
 ) -> Future[Receipt]:
     """Check summaries and hand them to the log; the receipt comes when they are durable.
 
@@ -83,8 +86,10 @@ def append_summaries(
       tuples_follow: they will be appended later, as `summarised`.
       bytes_max: they may have so many; None: as many as a batch.
       after: how far other producers must be, durably: epoch and last number, by name.
+      part: their place in the push of this number.
 
     Raises:
+      BadSetting: there is no such producer or part.
       FailedPrecondition: one of `after` is not: the directory is an older one than they were told.
       PlansChanged: they were built for other queries or sizes; get the plans, and build them again.
       BadBatch, BatchTooLarge, BadTimestamp: and nothing of them is kept.
@@ -92,23 +97,30 @@ def append_summaries(
         finds no room counts as refused, without rows.
     """
     core.stream(name)
-    rows = 0
+    rows, is_charged = 0, False
     try:
-        core.admission.admit_by_rate(name, 0, len(data))  # Of its tuples nobody knows yet.
-        intake = core.intake(name)
-        _check_reached(intake, name, after)
+        check_producer(producer, epoch, sequence)
+        check_part(part)
+        for other, (reached, _) in after.items():
+            check_producer(other, reached, None)
         limit = max(core.limits.bytes_max, AT_LEAST_BYTES) if bytes_max is None else bytes_max
         if len(data) > limit:
             raise too_large(len(data), limit)
+        core.admission.admit_by_rate(name, 0, len(data))  # Of its tuples nobody knows yet.
+        is_charged = True
+        intake = core.intake(name)
+        _check_reached(intake, name, after)
         summaries = Summaries.from_bytes(data)
-        rows = summaries.rows
+        rows = summaries.rows if summaries.rows <= ROWS_MAX else 0  # Else nobody believes it.
         standing = {q: it.standing for q, it in _standing(core.stream(name)).items()}
-        if intake.has(producer, epoch, sequence):  # Its plans may be of long ago.
-            made = Checked(summaries)
+        if intake.has(producer, epoch, sequence, rows=rows, part=part):
+            made = Checked(summaries)  # Its plans may be of long ago.
         else:
             _check_times(core, summaries)
             made = checked(summaries, standing, core.limits)
             core.store.allow(FORMAT_FOLLOW if tuples_follow else FORMAT_BUILT)
+            if producer:
+                core.allow(FORMAT_PUSHES)
         return intake.append_built(
             made,
             data,
@@ -116,20 +128,23 @@ def append_summaries(
             epoch=epoch,
             sequence=sequence,
             tuples_follow=tuples_follow,
+            part=part,
         )
     except Overloaded as error:
         core.admission.turned_away(name, 0, len(data), error, for_good=True)
         raise
     except ShedderError:
         core.intakes[name].refuse(rows)
+        if is_charged:
+            core.admission.give_back_rate(name, 0, len(data))
         raise
 
 
 def _check_reached(intake: Intake, name: str, after: Mapping[str, tuple[int, int]]) -> None:
     for producer, (epoch, sequence) in after.items():
         here = intake.progress(producer)
-        if here is None or (here.epoch, here.sequence) < (epoch, sequence):
-            has = 0 if here is None or here.epoch < epoch else here.sequence + 1
+        if here is None or (here.epoch, here.last_whole) < (epoch, sequence):
+            has = 0 if here is None or here.epoch < epoch else here.last_whole + 1
             raise FailedPrecondition(
                 f"producer {producer!r} has pushed {sequence + 1} batch(es) to stream "
                 f"{name!r}, of which the service has {has} now: it came back with an older "
@@ -189,10 +204,11 @@ class Merging(ABC):
         tuples_follow: bool = False,
         bytes_max: int | None = None,
         after: Mapping[str, tuple[int, int]] = NOBODY,
+        part: Part = WHOLE,
     ) -> Receipt:
         """Merge summaries into the stream's standing queries; returns when answers know them.
 
-        bytes_max: as many as they may have; None: as a batch.
+        bytes_max: as many as they may have; None: as a batch. part: their place in the push.
 
         Raises:
           as `append_summaries`.
@@ -208,6 +224,7 @@ class Merging(ABC):
             tuples_follow=tuples_follow,
             bytes_max=bytes_max,
             after=after,
+            part=part,
         ).result()
         self.core.actor.call(lambda: None).result()
         return receipt

@@ -72,6 +72,10 @@ class DurableQueue:
                     if intake.drops is not None and entry.token.dropped is not None:
                         dropped += entry.token.dropped.rows
                     intake.made_durable(entry.token)
+            elif isinstance(entry.token, Heartbeat):
+                intake = core.intake_of(entry.token.stream)
+                if intake is not None:
+                    intake.promise_durable(entry.token)
             elif isinstance(entry.token, Alteration):
                 core.apply_alteration(entry.token)
         if waits:

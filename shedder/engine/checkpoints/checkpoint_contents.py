@@ -19,7 +19,7 @@ import pyarrow as pa
 from shedder.archive.archive_store import Store
 from shedder.archive.catalog.catalog import Catalog
 from shedder.engine.ingest.expected_rows import Owed
-from shedder.engine.ingest.producer_sequences import Progress
+from shedder.engine.ingest.known_producers import ProducerState
 from shedder.engine.panes.late_tuples import LatePanes
 from shedder.engine.runtime.quotas import Tenants
 from shedder.engine.standing_queries.dropped_tuples import Drops
@@ -35,6 +35,7 @@ from shedder.streams.live_sample import SampleImage, StreamSample
 
 BUDGET = "budget"  # The part that says what an operator has set of the budget,
 TENANTS = "tenants"  # ... and this of tenants' quotas.
+EVICTED = "evicted"  # Begins the part with the numbers of producers that were evicted.
 _ALL_TIME = (-(1 << 63), (1 << 63) - 1)
 
 
@@ -69,7 +70,7 @@ class Checkpoint:
     def of(
         cls,
         streams: Mapping[str, Stream],
-        producers: Mapping[str, Mapping[str, Progress]],
+        producers: Mapping[str, ProducerState],
         sequence: int,
         *,
         synopsis_bytes: int | None = None,
@@ -93,6 +94,8 @@ class Checkpoint:
         standings = []
         for name, stream in streams.items():
             parts[f"stream/{stream.id}"] = _stream_state(stream, producers[name])
+            if producers[name].evicted:
+                parts[f"{EVICTED}/{stream.id}"] = producers[name].evicted
             key = f"sample/{stream.id}"
             if stream.sample_is_stored:  # It is as large as all the rest.
                 kept[key] = stream
@@ -166,8 +169,8 @@ class Checkpoint:
             panes.forget()
 
 
-def _stream_state(stream: Stream, producers: Mapping[str, Progress]) -> bytes:
-    state = {
+def _stream_state(stream: Stream, producers: ProducerState) -> bytes:
+    state: dict[str, Any] = {
         "position": stream.position,
         "applied": stream.applied,
         "late": stream.late,
@@ -178,8 +181,10 @@ def _stream_state(stream: Stream, producers: Mapping[str, Progress]) -> bytes:
         "drops": stream.drops.to_json() if stream.drops.rows else None,
         "lost": stream.lost.to_json() if stream.lost else None,
         "watermark_us": stream.watermark_us,
-        "producers": {name: asdict(progress) for name, progress in producers.items()},
+        "producers": producers.to_json(),
     }
+    if producers.epoch_min:
+        state["epoch_min"] = producers.epoch_min
     return json.dumps(state).encode()
 
 
@@ -233,8 +238,11 @@ def _feed_state(standing: Standing) -> list[str | int] | None:
     return None if feed is None else [feed.feeder.name, feed.from_pane, feed.next_pane]
 
 
-def restore_stream(stream: Stream, data: bytes) -> dict[str, Progress]:
-    """Set a stream's counters from its part; returns how far its producers were."""
+def restore_stream(stream: Stream, data: bytes, evicted: bytes) -> ProducerState:
+    """Set a stream's counters from its part; returns how far its producers were.
+
+    evicted: the part with the producers that were evicted; b"": there is none.
+    """
     state = json.loads(data)
     stream.position = state["position"]
     stream.applied = state["applied"]
@@ -247,7 +255,7 @@ def restore_stream(stream: Stream, data: bytes) -> dict[str, Progress]:
     stream.owed = Owed.from_json(state.get("owed"), state.get("to_follow", 0))
     stream.takes_summaries = state.get("takes_summaries", stream.built > 0)
     stream.watermark.value_us = state["watermark_us"]
-    return {name: Progress(**progress) for name, progress in state["producers"].items()}
+    return ProducerState.from_json(state["producers"], evicted, state.get("epoch_min", 0))
 
 
 def restore_query(

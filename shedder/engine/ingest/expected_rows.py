@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from shedder.engine.ingest.producer_sequences import PRODUCERS_MAX
+from shedder.archive.log.records import FOLLOW, SUMMARISED, Batch, Built
+from shedder.engine.ingest.producer_sequences import ROWS_SUFFIX
 from shedder.errors import BadBatch
 
-_ROWS = "+rows"
+PRODUCERS_MAX = 65_536  # Of one stream that owe rows; others have to send tuples.
 _NOBODY = ""  # Owed since before it was noted by whom; anybody may bring these.
 
 
 def rows_name(producer: str) -> str:
     """The name under which the rows of a producer's summaries follow, with numbers of its own."""
-    return producer + _ROWS
+    return producer + ROWS_SUFFIX
 
 
 class Owed:
@@ -68,11 +69,11 @@ class Owed:
         """
         if not name:
             raise BadBatch("tuples that follow their summaries need a producer with a name")
-        whose = name.removesuffix(_ROWS)
+        whose = name.removesuffix(ROWS_SUFFIX)
         if whose == name:
             raise BadBatch(
-                f"the tuples of a producer's summaries follow under its name and {_ROWS!r}, as "
-                f"'web-2{_ROWS}'; this is {name!r}"
+                f"the tuples of a producer's summaries follow under its name and {ROWS_SUFFIX!r}, "
+                f"as 'web-2{ROWS_SUFFIX}'; this is {name!r}"
             )
         owed = self._by_producer.get(whose, 0) + self._by_producer.get(_NOBODY, 0)
         if rows > owed:
@@ -80,6 +81,14 @@ class Owed:
                 f"no summaries have come from producer {whose!r} whose {rows:,} tuples were to "
                 f"follow: it owes {owed:,}"
             )
+
+    def note(self, header: Batch | Built) -> None:
+        """A record has come: rows that follow, or summaries whose rows will."""
+        if isinstance(header, Batch):
+            if header.flags & SUMMARISED:
+                self.settle(header.producer, header.rows)
+        elif header.flags & FOLLOW:
+            self.promise(header.producer, header.rows)
 
     def promise(self, producer: str, rows: int) -> None:
         """Summaries of so many rows have come."""
@@ -93,7 +102,7 @@ class Owed:
         All of them, if they were checked; logs of earlier versions have rows under any name.
         """
         left = rows
-        for whose in (name.removesuffix(_ROWS), _NOBODY, *self._by_producer):
+        for whose in (name.removesuffix(ROWS_SUFFIX), _NOBODY, *self._by_producer):
             here = min(left, self._by_producer.get(whose, 0))
             if here:
                 left -= here

@@ -10,23 +10,37 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from shedder.archive.log.group_commit import GroupCommit
-from shedder.archive.log.records import DROPPED, FOLLOW, SUMMARISED, Batch, Built, Heartbeat, Kind
+from shedder.archive.log.records import (
+    DROPPED,
+    FOLLOW,
+    SUMMARISED,
+    Batch,
+    Built,
+    Heartbeat,
+    Kind,
+)
 from shedder.cql.statements.bound_query import DEFAULT_TENANT, StreamSchema
 from shedder.engine.ingest.drop_policy import DoorDrops
 from shedder.engine.ingest.expected_rows import Owed
-from shedder.engine.ingest.producer_sequences import (
-    Arrival,
-    Progress,
-    check_replay,
-    judge,
-    remember,
+from shedder.engine.ingest.known_producers import (
+    KnownProducers,
+    ProducerLimits,
+    ProducerMemory,
+    ProducerState,
 )
+from shedder.engine.ingest.late_rows import ArrivalWatermark
+from shedder.engine.ingest.numbered_part import ANONYMOUS, NumberedPart
+from shedder.engine.ingest.producer_sequences import Arrival, Progress, judge, progress_after
+from shedder.engine.ingest.replays import Replays
 from shedder.engine.ingest.tenant_queues import QueueShares
 from shedder.engine.remote_summaries.validation import Checked
-from shedder.errors import BadBatch, Overloaded, ShedderError
+from shedder.errors import BadBatch, FailedPrecondition, Overloaded, SequenceGap, ShedderError
 from shedder.queries.answers.database_api import Receipt
 from shedder.streams.batches import BatchLimits, decode, encode
+from shedder.streams.content_fingerprint import fingerprint
 from shedder.streams.dropped_counts import Dropped
+from shedder.streams.push_parts import WHOLE, Part
+from shedder.streams.watermark import Watermark
 
 
 @dataclass(slots=True, eq=False)
@@ -36,6 +50,7 @@ class Arrived:
     dropped: what was dropped at the door, or left out, of the batch that this is the rest of.
     accepted: the door's own count of rows, replays aside, when this one was durable; the ledger
     compares it with what was applied.
+    newest_us: the newest event time that is believed; None: there is none.
     """
 
     header: Batch | Built
@@ -43,6 +58,7 @@ class Arrived:
     accepted: int = 0
     dropped: Dropped | None = None
     tenant: str = DEFAULT_TENANT
+    newest_us: int | None = None
 
 
 class Intake:
@@ -61,7 +77,11 @@ class Intake:
         limits: BatchLimits,
         clock_us: Callable[[], int],
         queues: QueueShares | None = None,
+        *,
+        memory: ProducerMemory | None = None,
+        future_us_max: int = 0,
     ) -> None:
+        """memory: of producers, of all streams. future_us_max: as of the stream's watermark."""
         self.stream_id = stream_id
         self.schema = schema
         self.accepted = 0
@@ -76,19 +96,31 @@ class Intake:
         self.queues = QueueShares() if queues is None else queues
         self._lock = threading.RLock()  # A future that is done calls back at once.
         self._next_position = 0
-        self._producers: dict[str, Progress] = {}
-        self._durable_producers: dict[str, Progress] = {}
+        self._memory = ProducerMemory(ProducerLimits()) if memory is None else memory
+        self._producers = KnownProducers(self._memory)  # What is durable of them;
+        self._in_flight: dict[str, Progress] = {}  # ... and of some, what will be.
+        self._replays = Replays()
+        watermark = Watermark(schema.lateness_us, future_us_max)
+        self._watermark = ArrivalWatermark(watermark, schema.time_column)
         self._waiting: dict[str, Future[int]] = {}
         self._owed = Owed()
         self._durable_owed = Owed()
 
-    def restore(self, position: int, producers: dict[str, Progress], owed: Owed) -> None:
+    def restore(
+        self, position: int, producers: KnownProducers, owed: Owed, watermark: Watermark
+    ) -> None:
         """Go on from what was recovered."""
         with self._lock:
             self._next_position = self.durable_position = position
-            self._producers = dict(producers)
-            self._durable_producers = dict(producers)
+            self._producers.close()
+            self._producers = producers
             self._owed, self._durable_owed = owed.copy(), owed.copy()
+            self._watermark = ArrivalWatermark(watermark, self.schema.time_column)
+
+    def close(self) -> None:
+        """The stream is dropped."""
+        with self._lock:
+            self._producers.close()
 
     def append(
         self,
@@ -100,6 +132,7 @@ class Intake:
         rows: int | None = None,
         summarised: bool = False,
         left_out: Dropped | None = None,
+        part: Part = WHOLE,
     ) -> Future[Receipt]:
         """Check a batch and hand it to the log; the receipt comes when it is durable.
 
@@ -107,16 +140,17 @@ class Intake:
           payload: an Arrow IPC stream, from anyone.
           producer: whose batch it is; "" is anonymous and has no numbers.
           epoch: the producer's incarnation.
-          sequence: the batch's number; None goes on from the last one.
+          sequence: the number of its push; None goes on from the last one.
           rows: that it declares, by which it was let in; None: it does not say.
           summarised: summaries of it came before; it is for the archive. Its producer's name is
             `rows_name` of theirs.
           left_out: what the producer has left out of it, by chance.
+          part: its place in its push; without a name, a push has no parts.
 
         Raises:
           BadBatch, SchemaMismatch, BadTimestamp, BatchTooLarge, SequenceGap, SequenceReused,
-          StaleEpoch, Overloaded, DiskFull, StorageFailed, Draining: and nothing of the batch is
-            kept.
+          StaleEpoch, ProducerForgotten, Overloaded, DiskFull, StorageFailed, Draining: and nothing
+            of the batch is kept.
         """
         found = 0
         try:
@@ -126,9 +160,24 @@ class Intake:
                 raise BadBatch(f"the batch declares {rows:,} rows and has {found:,}")
             if summarised and left_out is not None:
                 raise BadBatch("rows that follow their summaries are all there: none is left out")
+            if part.skipped and found:
+                raise BadBatch(
+                    f"a batch of {found:,} rows skips {part.skipped:,}; it can have none"
+                )
+            hashed = None
+            if producer and left_out is None and not part.skipped:
+                hashed = fingerprint(batch, part.first_row)
             with self._lock:
-                return self._admit(
-                    batch, payload, producer, epoch, sequence, summarised, left_out=left_out
+                return self._take(
+                    batch,
+                    payload,
+                    producer,
+                    epoch,
+                    sequence,
+                    summarised,
+                    part=part,
+                    hashed=hashed,
+                    left_out=left_out,
                 )
         except Overloaded:
             raise  # Whoever sends it may wait, and try again: he counts it.
@@ -151,21 +200,26 @@ class Intake:
         epoch: int,
         sequence: int | None,
         tuples_follow: bool = False,
+        part: Part = WHOLE,
     ) -> Future[Receipt]:
         """Hand what was built of tuples elsewhere to the log; it takes no positions.
 
-        tuples_follow: they will come later, for the archive.
+        tuples_follow: they will come later, for the archive. part: its place in its push.
 
         Raises:
           BadBatch: they cannot follow.
-          SequenceGap, SequenceReused, StaleEpoch, Overloaded, DiskFull, StorageFailed, Draining:
-            nothing is kept.
+          SequenceGap, SequenceReused, StaleEpoch, ProducerForgotten, Overloaded, DiskFull,
+          StorageFailed, Draining: nothing is kept.
         """
         with self._lock:
-            return self._admit(checked, payload, producer, epoch, sequence, tuples_follow)
+            return self._take(
+                checked, payload, producer, epoch, sequence, tuples_follow, part=part, hashed=None
+            )
 
-    def has(self, producer: str, epoch: int, sequence: int | None) -> bool:
-        """Whether a producer's number has come before.
+    def has(
+        self, producer: str, epoch: int, sequence: int | None, *, rows: int, part: Part = WHOLE
+    ) -> bool:
+        """Whether these rows of a producer's push have come before.
 
         Raises:
           SequenceGap, StaleEpoch.
@@ -173,29 +227,55 @@ class Intake:
         if not producer:
             return False
         with self._lock:
-            known = self._producers.get(producer)
-            arrival, _ = judge(producer, known, epoch=epoch, sequence=sequence)
+            known = self._known(producer)
+            arrival, _ = judge(
+                producer, known, epoch=epoch, sequence=sequence, part=part, rows=rows
+            )
         return arrival is Arrival.DUPLICATE
 
     def progress(self, producer: str) -> Progress | None:
         """How far a producer is, durably."""
         with self._lock:
-            return self._durable_producers.get(producer)
+            return self._producers.get(producer)
+
+    def next_sequence(self, producer: str, epoch: int) -> int:
+        """The number of a producer's next push, what is on its way included.
+
+        Raises:
+          SequenceGap: the rest of a push is missing, and it must be pushed again as it was.
+        """
+        with self._lock:
+            known = self._known(producer)
+        if known is None or known.epoch != epoch:
+            return 0
+        if not known.is_whole:
+            number = known.sequence
+            raise SequenceGap(producer, number, number + 1, rows=known.open_rows)
+        return known.sequence + 1
+
+    @property
+    def epoch_min(self) -> int:
+        """The smallest epoch in which a producer may begin that is not known."""
+        with self._lock:
+            return self._producers.epoch_min
 
     def owed_rows(self, producer: str) -> int:
         """Rows of a producer's summaries that are to follow, durably."""
         with self._lock:
             return self._durable_owed.of(producer)
 
-    def producers(self) -> dict[str, Progress]:
-        """How far everybody is, durably."""
+    def producers(self) -> ProducerState:
+        """How far all producers are, durably."""
         with self._lock:
-            return dict(self._durable_producers)
+            return self._producers.state()
 
     def heartbeat(self, watermark_us: int) -> Future[int]:
         """Log a promise that nothing earlier will come; its log sequence when it is durable."""
         header = Heartbeat(self.stream_id, watermark_us, self._clock_us())
-        return self._commit.submit(Kind.HEARTBEAT, [header.to_bytes()], header)
+        with self._lock:
+            durable = self._commit.submit(Kind.HEARTBEAT, [header.to_bytes()], header)
+            self._watermark.promise(watermark_us, header.arrival_us)
+        return durable
 
     def made_durable(self, arrived: Arrived) -> None:
         """The disk thread says, in log order, that a batch is on disk."""
@@ -205,18 +285,33 @@ class Intake:
             self.accepted += _new_rows(header)
             arrived.accepted = self.accepted
             if header.producer:
-                remember(self._durable_producers, header.producer, progress_of(header))
-            _note_owed(self._durable_owed, header)
+                progress = progress_after(self._producers.get(header.producer), header)
+                self._producers.note(header.producer, progress)
+                ahead = self._in_flight.get(header.producer)
+                if ahead is not None and ahead.place == progress.place:
+                    del self._in_flight[header.producer]
+            self._watermark.durable(arrived.newest_us, header.arrival_us)
+            self._durable_owed.note(header)
+
+    def promise_durable(self, header: Heartbeat) -> None:
+        """The disk thread says, in log order, that a heartbeat is on disk."""
+        with self._lock:
+            self._watermark.durable_promise(header.watermark_us, header.arrival_us)
 
     def lost_in_flight(self) -> None:
         """The disk thread says that nothing which is not durable ever will be."""
         with self._lock:
             self._next_position = self.durable_position
-            self._producers = dict(self._durable_producers)
+            self._in_flight.clear()
             self._owed = self._durable_owed.copy()
+            self._watermark.go_back()
             self._waiting.clear()
 
-    def _admit(
+    def _known(self, producer: str) -> Progress | None:
+        """A producer's progress, what is on its way included."""
+        return self._in_flight.get(producer) or self._producers.get(producer)
+
+    def _take(
         self,
         content: pa.RecordBatch | Checked,
         payload: bytes | memoryview,
@@ -225,18 +320,76 @@ class Intake:
         sequence: int | None,
         flag: bool,
         *,
+        part: Part,
+        hashed: int | None,
         left_out: Dropped | None = None,
     ) -> Future[Receipt]:
-        rows = content.num_rows
-        number = 0
-        if producer:
-            progress = self._producers.get(producer)
-            arrival, number = judge(producer, progress, epoch=epoch, sequence=sequence)
-            if arrival is Arrival.DUPLICATE:
-                assert progress is not None
-                whole = rows if left_out is None else rows + left_out.rows
-                check_replay(producer, progress, sequence=number, rows=whole)
-                return self._acknowledge_again(rows, producer, progress)
+        """Store a batch, acknowledge it again, or store the rows of it that are not stored."""
+        if not producer:
+            return self._admit(content, payload, ANONYMOUS, flag, left_out)
+        rows = content.num_rows + part.skipped
+        rows += 0 if left_out is None else left_out.rows
+        known = self._known(producer)
+        if known is None:
+            self._producers.check_begins(producer, epoch)
+        arrival, number = judge(
+            producer, known, epoch=epoch, sequence=sequence, part=part, rows=rows
+        )
+        numbered = NumberedPart(producer, epoch, number, part, rows, hashed, known)
+        if arrival is Arrival.NEXT:
+            return self._admit(content, payload, numbered, flag, left_out)
+        assert known is not None
+        if arrival is Arrival.DUPLICATE:
+            self._replays.check(
+                producer, known, sequence=number, part=part, rows=rows, fingerprint=hashed
+            )
+            return self._acknowledge_again(content.num_rows, producer, known)
+        if not isinstance(content, pa.RecordBatch) or hashed is None:
+            raise FailedPrecondition(
+                f"{known.open_rows:,} rows of sequence {number} of producer {producer!r} are "
+                f"stored, and {rows:,} come from row {part.first_row:,} on as something that "
+                "cannot be divided; send this push in the batches that it was in"
+            )
+        return self._admit_rest(content, numbered, known, flag)
+
+    def _admit_rest(
+        self, batch: pa.RecordBatch, numbered: NumberedPart, known: Progress, flag: bool
+    ) -> Future[Receipt]:
+        """Compare the rows of a batch that are stored, and store the others."""
+        producer, number, part = numbered.producer, numbered.number, numbered.part
+        here = known.open_rows - part.first_row
+        stored, rest = batch.slice(0, here), batch.slice(here)
+        self._replays.check(
+            producer,
+            known,
+            sequence=number,
+            part=Part(part.first_row, is_last=False),
+            rows=here,
+            fingerprint=fingerprint(stored, part.first_row),
+        )
+        place = Part(known.open_rows, is_last=part.is_last)
+        new = NumberedPart(
+            producer,
+            numbered.epoch,
+            number,
+            place,
+            rest.num_rows,
+            fingerprint(rest, place.first_row),
+            known,
+            stored_before=here,
+        )
+        return self._admit(rest, encode(rest), new, flag, None)
+
+    def _admit(
+        self,
+        content: pa.RecordBatch | Checked,
+        payload: bytes | memoryview,
+        numbered: NumberedPart,
+        flag: bool,
+        left_out: Dropped | None,
+    ) -> Future[Receipt]:
+        rows, producer, push = content.num_rows, numbered.producer, numbered.push
+        epoch, number = numbered.epoch, numbered.number
         if flag:
             self._check_owed(content, producer)
         here, now_us = self._next_position, self._clock_us()
@@ -250,11 +403,11 @@ class Intake:
             if dropped is not None:
                 payload, flags = encode(dropped.attached(content)), DROPPED
             left = content.num_rows
-            header = Batch(self.stream_id, producer, epoch, number, here, left, now_us, flags)
+            header = Batch(self.stream_id, producer, epoch, number, here, left, now_us, flags, push)
         else:
             kind = Kind.BUILT
             flags = FOLLOW * flag
-            header = Built(self.stream_id, producer, epoch, number, here, rows, now_us, flags)
+            header = Built(self.stream_id, producer, epoch, number, here, rows, now_us, flags, push)
         tenant = self.schema.tenant
         arrived = Arrived(header, content, dropped=dropped, tenant=tenant)
         parts = [header.to_bytes(), payload]
@@ -266,14 +419,33 @@ class Intake:
             self.queues.left(tenant, size_bytes)
             raise
         self._next_position = header.end_position
-        _note_owed(self._owed, header)
+        self._owed.note(header)
+        late = self._note_times(arrived)
         if producer:
-            remember(self._producers, producer, progress_of(header))
+            self._in_flight[producer] = progress_after(numbered.progress, header)
             self._waiting[producer] = durable
             durable.add_done_callback(lambda done: self._arrived(producer, done))
-        gone = 0 if dropped is None else dropped.rows
-        receipt = Receipt(self.schema.name, header.end_position, header.rows, dropped=gone)
+        receipt = Receipt(
+            self.schema.name,
+            header.end_position,
+            header.rows + numbered.stored_before,
+            dropped=0 if dropped is None else dropped.rows,
+            late=late,
+        )
         return _when(durable, lambda: receipt)
+
+    def _note_times(self, arrived: Arrived) -> int:
+        """Move the watermark of arrivals; how many rows are late."""
+        header, content = arrived.header, arrived.content
+        if isinstance(content, Checked):
+            if content.summaries.rows:
+                arrived.newest_us = content.summaries.newest_us
+                self._watermark.observe(arrived.newest_us, header.arrival_us)
+            return 0
+        if header.flags & SUMMARISED:
+            return 0
+        late, arrived.newest_us = self._watermark.take(content, header.arrival_us)
+        return late
 
     def _check_owed(self, content: pa.RecordBatch | Checked, producer: str) -> None:
         if isinstance(content, pa.RecordBatch):
@@ -305,21 +477,6 @@ class Intake:
 def _new_rows(header: Batch | Built) -> int:
     """The rows that were not counted before, when summaries of them came."""
     return 0 if isinstance(header, Batch) and header.flags & SUMMARISED else header.rows
-
-
-def _note_owed(owed: Owed, header: Batch | Built) -> None:
-    if isinstance(header, Batch):
-        if header.flags & SUMMARISED:
-            owed.settle(header.producer, header.rows)
-    elif header.flags & FOLLOW:
-        owed.promise(header.producer, header.rows)
-
-
-def progress_of(header: Batch | Built) -> Progress:
-    """Where a producer stands after this batch, or what was built of tuples."""
-    is_rest = isinstance(header, Batch) and header.flags & DROPPED
-    rows = None if is_rest else header.rows
-    return Progress(header.epoch, header.sequence, header.end_position, rows)
 
 
 def _when(durable: Future[int], result: Callable[[], Receipt]) -> Future[Receipt]:

@@ -28,6 +28,7 @@ from shedder.archive.metadata.position_gaps import lost_text
 from shedder.cql.binding.bind import bind
 from shedder.engine.allocation.negotiation import group_bytes
 from shedder.engine.checkpoints.checkpoint_contents import (
+    EVICTED,
     TENANTS,
     restore_budget,
     restore_query,
@@ -35,8 +36,8 @@ from shedder.engine.checkpoints.checkpoint_contents import (
 )
 from shedder.engine.checkpoints.query_commit import joined_sample
 from shedder.engine.engine_state import Core
-from shedder.engine.ingest.producer_sequences import Progress, remember
-from shedder.engine.ingest.stream_intake import progress_of
+from shedder.engine.ingest.known_producers import KnownProducers, ProducerState
+from shedder.engine.ingest.producer_sequences import is_newer, progress_after
 from shedder.engine.recovery.damaged_log_records import uncounted
 from shedder.engine.remote_summaries.validation import Checked
 from shedder.engine.remote_summaries.wire_format import Summaries
@@ -56,7 +57,7 @@ from synopses.model.errors import OtherLayout
 
 _log = structlog.get_logger("shedder.recovery")
 
-Producers = dict[str, dict[str, Progress]]
+Producers = dict[str, KnownProducers]
 
 
 def recover(core: Core) -> None:
@@ -122,7 +123,7 @@ def recover(core: Core) -> None:
     for name, intake in core.intakes.items():
         stream = core.streams[name]
         position = max(positions[name], stream.position)
-        intake.restore(position, producers[name], stream.owed)
+        intake.restore(position, producers[name], stream.owed, stream.watermark)
         intake.accepted = stream.accepted = stream.applied
     for damage in _damages(core, held_to):
         _log.error("damaged", what=damage)
@@ -207,7 +208,9 @@ def _read_checkpoint(core: Core) -> tuple[Producers, deque[_Joining]]:
             sample = StreamSample.from_bytes(row.schema, data)
         stream = core.add_stream(row.id, row.schema, sample)
         state = parts.get(f"stream/{row.id}")
-        producers[row.schema.name] = {} if state is None else restore_stream(stream, state)
+        evicted = parts.get(f"{EVICTED}/{row.id}", b"")
+        known = ProducerState() if state is None else restore_stream(stream, state, evicted)
+        producers[row.schema.name] = KnownProducers(core.producer_memory, known)
         joined = joined_sample(parts, row.id, row.schema)
         if joined is not None:
             joining.append(_Joining(joined[0], stream, sample=joined[1]))
@@ -285,11 +288,10 @@ def _limits(standing: Standing, stored: QueryEntry) -> Given | None:
     return Given.stored(limits)
 
 
-def _advance(producers: dict[str, Progress], header: Batch | Built) -> None:
+def _advance(producers: KnownProducers, header: Batch | Built) -> None:
     """A checkpoint's producers may be ahead of its tuples; progress never goes back."""
     if not header.producer:
         return
-    here = progress_of(header)
     known = producers.get(header.producer)
-    if known is None or (here.epoch, here.sequence) > (known.epoch, known.sequence):
-        remember(producers, header.producer, here)
+    if is_newer(header, known):
+        producers.note(header.producer, progress_after(known, header))

@@ -15,12 +15,18 @@ Params = Sequence[Any] | Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Receipt:
-    """A batch is durable: its rows hold the positions [position - rows, position).
+    """A push is durable: the position after its last row, and what became of its rows.
 
-    duplicate: this producer's sequence number was stored before; nothing was stored again, and
-      position and rows are those of the first time.
-    dropped: of the batch, tuples that were dropped at the door (ON OVERLOAD DROP): they are in no
-      archive, and answers allow for them.
+    A push of one batch holds the positions [position - rows, position). Between the batches of a
+    larger push may be rows of other producers.
+
+    rows: of the whole push; of those that were stored before, too.
+    duplicate: all of the push was stored before, under this producer's sequence number; nothing was
+      stored again.
+    dropped: tuples that were dropped at the door (ON OVERLOAD DROP): they are in no archive, and
+      answers allow for them.
+    late: rows that came later than the lateness of the stream allows, so standing queries may miss
+      them; of the rows that were stored now.
     """
 
     stream: str
@@ -28,6 +34,18 @@ class Receipt:
     rows: int
     duplicate: bool = False
     dropped: int = 0
+    late: int = 0
+
+    def and_rest(self, rest: Receipt) -> Receipt:
+        """The receipt of a push, once a further batch of it has one."""
+        return Receipt(
+            rest.stream,
+            max(self.position, rest.position),
+            self.rows + rest.rows,
+            self.duplicate and rest.duplicate,
+            self.dropped + rest.dropped,
+            self.late + rest.late,
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,10 +143,10 @@ class NamedProducer(Protocol):
         """The number that the next batch gets."""
 
     def push(self, data: Any, *, sequence: int | None = None) -> int:
-        """Send rows, the first batch under this number; the number that the next batch gets."""
+        """Send rows as one push, under this number; the number that the next push gets."""
 
     def flush(self) -> Receipt:
-        """Wait until all is durable; the last batch's receipt."""
+        """Wait until all is durable; the last push's receipt."""
 
     def __enter__(self) -> Self:
         """Ends with the block; flushes, unless that failed."""
@@ -183,13 +201,16 @@ class Database(Protocol):
           data: pyarrow Table or RecordBatch(es), or any frame with the Arrow C stream interface.
           producer: a stable name makes retries idempotent; None is anonymous.
           epoch: the producer's incarnation; a higher one takes over.
-          sequence: the number of the (first) batch; None goes on from the last one.
+          sequence: the number of this push, however many rows it has; None goes on from the last
+            one.
 
         Returns:
-          The receipt of the last batch.
+          The receipt of the whole push.
 
         Raises:
-          SchemaMismatch, BadTimestamp: the rows are not what the stream takes.
+          SchemaMismatch, BadTimestamp: the rows are not what the stream takes. Batches before the
+            one that does not fit are stored; under the same number, the rest can be pushed again.
+          SequenceReused: the number has other rows. SequenceGap: a push before it is missing.
           Overloaded: come back after `retry_after_ms`.
         """
 

@@ -48,3 +48,16 @@ def test_no_tenant_has_a_quota_under_such_a_name(name):
     quoted = '"a\\u0000b"' if name else '""'
     with pytest.raises(BadSetting, match="no tenant can be named"):
         parse_quotas(f"[tenant.{quoted}]\nqueries = 5\n")
+
+
+@pytest.mark.parametrize("name", ["a\0b", "x" * 201, "\ud800"])
+def test_a_producer_without_a_possible_name_is_refused(db, name):
+    with pytest.raises(BadSetting, match="producer"):
+        db.push("s", {"ts": []}, producer=name)
+    with pytest.raises(BadSetting, match="producer"):
+        db.producer("s", name)
+
+
+def test_a_producer_that_numbers_its_pushes_has_a_name(db):
+    with pytest.raises(BadSetting, match="cannot be named ''"):
+        db.producer("s", "")

@@ -8,8 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shedder.engine.ingest.expected_rows import Owed, rows_name
-from shedder.engine.ingest.producer_sequences import PRODUCERS_MAX
+from shedder.engine.ingest.expected_rows import PRODUCERS_MAX, Owed, rows_name
 from shedder.errors import BadBatch
 
 NAMES = st.sampled_from(["a", "b", "b+rows", "+rows"])

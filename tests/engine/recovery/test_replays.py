@@ -12,6 +12,7 @@ import pytest
 from shedder.engine.engine import Engine
 from shedder.engine.ingest.producer_sequences import Progress, check_replay
 from shedder.errors import SequenceReused
+from shedder.streams.push_parts import WHOLE
 
 STREAM = "CREATE STREAM s (ts TIMESTAMP NOT NULL, k BIGINT) TIMESTAMP BY ts"
 
@@ -23,13 +24,13 @@ def rows(count: int) -> pa.RecordBatch:
 
 def test_only_of_the_last_number_anybody_knows_how_many_rows_it_has() -> None:
     last = Progress(epoch=0, sequence=4, position=100, rows=10)
-    check_replay("p", last, sequence=4, rows=10)
-    check_replay("p", last, sequence=3, rows=99)
-    check_replay("p", Progress(0, 4, 100, None), sequence=4, rows=11)
+    check_replay("p", last, sequence=4, end_row=10, part=WHOLE)
+    check_replay("p", last, sequence=3, end_row=99, part=WHOLE)
+    check_replay("p", Progress(0, 4, 100, None), sequence=4, end_row=11, part=WHOLE)
     with pytest.raises(
         SequenceReused, match=r"sequence 4 of producer 'p' has 10 rows, .* with 11;"
     ):
-        check_replay("p", last, sequence=4, rows=11)
+        check_replay("p", last, sequence=4, end_row=11, part=WHOLE)
 
 
 @pytest.mark.slow

@@ -1,0 +1,237 @@
+"""Known producers of one stream: full progress in bounded memory, and a compact rest.
+
+A producer that is evicted must not look like a new one: its retry would be stored twice. So there
+are three stages. Active producers have their full progress. Evicted ones leave a hash of the name
+and the numbers. Of those that are forgotten, the largest epoch is left: a name that is not known
+must begin above it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import threading
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from shedder.engine.ingest.producer_sequences import Content, Progress
+from shedder.errors import ProducerForgotten
+
+_EVICTED: Final = np.dtype(
+    [
+        ("name", "<u8"),
+        ("epoch", "<i8"),
+        ("sequence", "<i8"),
+        ("position", "<i8"),
+        ("rows", "<i8"),
+        ("open", "<i8"),
+    ]
+)
+_ROOM_MIN: Final = 64
+_ACTIVE_BYTES: Final = 400  # Of an active producer in memory, its name and contents aside.
+_CONTENT_BYTES: Final = 150  # Of one content.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProducerLimits:
+    """How much is known of producers.
+
+    bytes_max: of the active producers of all streams.
+    evicted_max: producers of one stream that leave their numbers only; 48 bytes each.
+    """
+
+    bytes_max: int = 32 << 20
+    evicted_max: int = 1 << 17
+
+
+class ProducerMemory:
+    """Bytes of the active producers of all streams. Safe from any thread."""
+
+    def __init__(self, limits: ProducerLimits) -> None:
+        self.limits = limits
+        self.size_bytes = 0
+        self._streams = 0
+        self._lock = threading.Lock()
+
+    def join(self) -> None:
+        """There is one more stream."""
+        with self._lock:
+            self._streams += 1
+
+    def leave(self, size_bytes: int) -> None:
+        """A stream is dropped, and had this much."""
+        with self._lock:
+            self._streams -= 1
+            self.size_bytes -= size_bytes
+
+    def add(self, size_bytes: int) -> None:
+        """A stream has more, or less."""
+        with self._lock:
+            self.size_bytes += size_bytes
+
+    def is_over(self, own_bytes: int) -> bool:
+        """Return whether a stream with own_bytes has to evict: it has more than its even share."""
+        share = self.limits.bytes_max // max(1, self._streams)
+        return self.size_bytes > self.limits.bytes_max and own_bytes > share
+
+
+@dataclass(frozen=True, slots=True)
+class ProducerState:
+    """What a checkpoint has of producers.
+
+    active: in order of their last activity. evicted: the bytes of their numbers. epoch_min: the
+    smallest epoch in which an unknown producer may begin.
+    """
+
+    active: Mapping[str, Progress] = field(default_factory=dict)
+    evicted: bytes = b""
+    epoch_min: int = 0
+
+    def to_json(self) -> dict[str, Any]:
+        """Active producers; fields that earlier versions do not have only where needed."""
+        return {name: _progress_to_json(each) for name, each in self.active.items()}
+
+    @classmethod
+    def from_json(cls, active: Mapping[str, Any], evicted: bytes, epoch_min: int) -> Self:
+        """The inverse of to_json, of this version or an earlier one."""
+        read = {name: _progress_from_json(each) for name, each in active.items()}
+        return cls(read, evicted, epoch_min)
+
+
+class KnownProducers:
+    """Progress of each producer of a stream, by name. For one thread.
+
+    epoch_min: the smallest epoch in which a producer may begin that is not known.
+    """
+
+    def __init__(self, memory: ProducerMemory, state: ProducerState | None = None) -> None:
+        """state: of a checkpoint."""
+        state = ProducerState() if state is None else state
+        self._memory = memory
+        self._active = dict(state.active)
+        self.epoch_min = state.epoch_min
+        self._evicted: NDArray[Any] = np.frombuffer(state.evicted, _EVICTED).copy()
+        self._size = len(self._evicted)
+        self._next = 0  # The oldest of the evicted, once there is no more room.
+        self._bytes = sum(_bytes_of(name, each) for name, each in self._active.items())
+        memory.join()
+        memory.add(self._bytes)
+
+    def __len__(self) -> int:
+        return len(self._active) + self._size
+
+    def close(self) -> None:
+        """The stream is dropped."""
+        self._memory.leave(self._bytes)
+
+    @property
+    def active(self) -> Mapping[str, Progress]:
+        """The producers with full progress."""
+        return self._active
+
+    def get(self, name: str) -> Progress | None:
+        """A producer's progress; None: it is not known."""
+        found = self._active.get(name)
+        if found is None and self._size:
+            return self._evicted_progress(name)
+        return found
+
+    def check_begins(self, name: str, epoch: int) -> None:
+        """Check that a producer that is not known cannot be a forgotten one.
+
+        Raises:
+          ProducerForgotten: it may be one.
+        """
+        if epoch < self.epoch_min:
+            raise ProducerForgotten(name, epoch, self.epoch_min)
+
+    def note(self, name: str, progress: Progress) -> None:
+        """Set a producer's progress; those that were silent longest are evicted for it."""
+        before = self._active.pop(name, None)
+        self._active[name] = progress
+        change = _bytes_of(name, progress)
+        change -= 0 if before is None else _bytes_of(name, before)
+        self._grow(change)
+        while len(self._active) > 1 and self._memory.is_over(self._bytes):
+            oldest = next(iter(self._active))
+            self._evict(oldest, self._active.pop(oldest))
+
+    def state(self) -> ProducerState:
+        """All of it, for a checkpoint."""
+        order = np.roll(self._evicted[: self._size], -self._next)
+        return ProducerState(dict(self._active), order.tobytes(), self.epoch_min)
+
+    def _grow(self, size_bytes: int) -> None:
+        self._bytes += size_bytes
+        self._memory.add(size_bytes)
+
+    def _evict(self, name: str, progress: Progress) -> None:
+        self._grow(-_bytes_of(name, progress))
+        place = self._place_of(name)
+        if place is None:
+            place = self._free_place()
+        rows = -1 if progress.rows is None else progress.rows
+        self._evicted[place] = (
+            _hash(name),
+            progress.epoch,
+            progress.sequence,
+            progress.position,
+            rows,
+            not progress.is_whole,
+        )
+
+    def _free_place(self) -> int:
+        """Where the next evicted one goes; the oldest is forgotten if there is no other place."""
+        most = self._memory.limits.evicted_max
+        if self._size < most:
+            if self._size == len(self._evicted):
+                room = np.zeros(min(most, max(_ROOM_MIN, 2 * self._size)), _EVICTED)
+                room[: self._size] = np.roll(self._evicted[: self._size], -self._next)
+                self._evicted, self._next = room, 0
+            self._size += 1
+            return self._size - 1
+        place, self._next = self._next, (self._next + 1) % self._size
+        self.epoch_min = max(self.epoch_min, int(self._evicted["epoch"][place]) + 1)
+        return place
+
+    def _place_of(self, name: str) -> int | None:
+        [found] = np.nonzero(self._evicted["name"][: self._size] == np.uint64(_hash(name)))
+        return int(found[-1]) if found.size else None
+
+    def _evicted_progress(self, name: str) -> Progress | None:
+        place = self._place_of(name)
+        if place is None:
+            return None
+        _, epoch, sequence, position, rows, is_open = self._evicted[place].tolist()
+        return Progress(epoch, sequence, position, None if rows < 0 else rows, not is_open)
+
+
+def _bytes_of(name: str, progress: Progress) -> int:
+    return _ACTIVE_BYTES + len(name) + _CONTENT_BYTES * len(progress.contents)
+
+
+def _hash(name: str) -> int:
+    """64 bits: of 2^17 evicted ones, a new name is taken for one with probability 7e-15."""
+    return int.from_bytes(hashlib.blake2b(name.encode(), digest_size=8).digest(), "little")
+
+
+def _progress_to_json(progress: Progress) -> dict[str, Any]:
+    said: dict[str, Any] = {
+        "epoch": progress.epoch,
+        "sequence": progress.sequence,
+        "position": progress.position,
+        "rows": progress.rows,
+    }
+    if not progress.is_whole:
+        said["is_whole"] = False
+    if progress.contents:
+        said["contents"] = progress.contents
+    return said
+
+
+def _progress_from_json(said: Mapping[str, Any]) -> Progress:
+    contents = tuple(Content(*each) for each in said.get("contents", ()))
+    return Progress(**{**said, "contents": contents})
