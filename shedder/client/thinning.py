@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import secrets
+
 import numpy as np
 import pyarrow as pa
 
@@ -23,7 +25,7 @@ class Thinning:
           BadSetting: it is none.
         """
         self._level = level_of(share)
-        self._rng = np.random.default_rng()
+        self._rng = np.random.default_rng(secrets.randbits(128))
 
     def divide(
         self, batch: pa.RecordBatch, time_column: str
