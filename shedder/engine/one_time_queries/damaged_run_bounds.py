@@ -70,7 +70,8 @@ def _basics_of(snapshot: Snapshot, schema: StreamSchema) -> Mapping[str, ColumnB
     for column in schema.columns:
         parts = [_of_run(run.basics[column.name], run.rows, column.type) for run in runs]
         parts += [ColumnBasics.of(batch.column(column.name)) for batch in snapshot.tail]
-        found[column.name] = reduce(ColumnBasics.merged, parts)
+        # No part is left where all tuples were in a log that is lost.
+        found[column.name] = reduce(ColumnBasics.merged, parts, ColumnBasics())
     return found
 
 

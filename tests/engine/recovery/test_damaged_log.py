@@ -19,6 +19,7 @@ from shedder.engine.engine import Engine
 from shedder.engine.remote_summaries.summary_builder import Plans, Summariser, built_of
 from shedder.streams.batch_conversion import conform
 from synopses.model.estimate import Bound
+from tests.engine.checkpointed import checkpoint
 from tests.engine.world import CREATE, SECOND, START_US, between, requests
 
 ROWS = 3_000
@@ -340,3 +341,21 @@ def test_what_has_no_positions_leaves_no_hole_and_is_looked_for(tmp_path, lost, 
                 assert row["n_low"] <= ROWS <= row["n_high"]
             asked = engine.execute("SELECT COUNT(*) AS n FROM requests")
             assert (asked.rows()[0]["n_bound"], asked.complete) == (bound, bound == "exact")
+
+
+@pytest.mark.slow
+def test_a_stream_of_which_nothing_is_left_is_answered_for(tmp_path):
+    """A checkpoint had its tuples, the log that held them is gone, and no run was written yet."""
+    with opened(tmp_path / "whole") as engine:
+        engine.execute(CREATE)
+        push_all(engine)
+        checkpoint(engine)
+        shutil.copytree(tmp_path / "whole", tmp_path / "data")  # As a kill leaves it.
+    for path in (tmp_path / "data" / "log").glob("*.log"):
+        path.unlink()
+    with opened(tmp_path / "data") as engine:
+        for question in (QUESTION, "SELECT domain, COUNT(*) AS n FROM requests GROUP BY domain"):
+            answer = engine.execute(question)
+            assert not answer.complete
+        row = engine.execute(QUESTION).rows()[0]
+        assert (row["n"], row["n_high"]) == (0, ROWS)
