@@ -5,7 +5,9 @@ from __future__ import annotations
 import fcntl
 import os
 import re
-from contextlib import suppress
+import stat
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -48,11 +50,18 @@ _OURS = frozenset(
 )
 
 
+_PID = re.compile(rb"[0-9]{1,10}\n?")
+
+
 @dataclass(slots=True, eq=False)
 class DirectoryLock:
-    """A held flock; the kernel releases it when the process ends, however it ends."""
+    """Held flocks; the kernel releases them when the process ends, however it ends.
 
-    descriptor: int
+    descriptors: of the directory itself, which nobody can replace while its path stays the same,
+    and of the file LOCK, which all versions lock.
+    """
+
+    descriptors: tuple[int, ...]
 
     @classmethod
     def take(cls, directory: Path) -> DirectoryLock:
@@ -60,27 +69,113 @@ class DirectoryLock:
 
         Raises:
           DirectoryLocked: another process has it; the message names its process id.
-          StorageFailed: the lock file cannot be opened.
+          StorageFailed: the directory or its lock file cannot be opened.
         """
-        path = directory / "LOCK"
-        try:
-            descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o640)
-        except OSError as error:
-            raise StorageFailed(f"cannot open {path}: {error}") from error
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            holder = os.pread(descriptor, 20, 0).decode("ascii", "replace").strip() or "unknown"
-            os.close(descriptor)
-            raise DirectoryLocked(f"{directory} is served by process {holder}") from error
-        with suppress(OSError):  # Whose it is can be told where the disk has room for it.
-            os.ftruncate(descriptor, 0)
-            os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
-        return cls(descriptor)
+        with ExitStack() as undo:
+            folder = _locked_folder(directory, fcntl.LOCK_EX)
+            undo.callback(os.close, folder)
+            descriptor = _open_lock(directory, os.O_RDWR | os.O_CREAT)
+            undo.callback(os.close, descriptor)
+            _flock(descriptor, fcntl.LOCK_EX, directory)
+            _write_holder(descriptor)
+            undo.pop_all()
+        return cls((folder, descriptor))
 
     def release(self) -> None:
         """Let another process have it."""
-        os.close(self.descriptor)
+        for descriptor in self.descriptors:
+            os.close(descriptor)
+
+
+@contextmanager
+def quiet(directory: Path) -> Iterator[None]:
+    """Keep servers out of a directory meanwhile, without writing to its lock file.
+
+    Raises:
+      DirectoryLocked: a process serves it. StorageFailed.
+    """
+    with ExitStack() as held:
+        held.callback(os.close, _locked_folder(directory, fcntl.LOCK_SH))
+        with suppress(FileNotFoundError):
+            descriptor = _open_lock(directory, os.O_RDONLY)
+            held.callback(os.close, descriptor)
+            _flock(descriptor, fcntl.LOCK_SH, directory)
+        yield
+
+
+def _locked_folder(directory: Path, operation: int) -> int:
+    """A descriptor of the directory, locked where its file system can lock directories."""
+    try:
+        folder = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    except OSError as error:
+        raise StorageFailed(f"cannot open {directory}: {error}") from error
+    try:
+        fcntl.flock(folder, operation | fcntl.LOCK_NB)
+    except BlockingIOError as error:
+        holder = _holder(directory, folder)
+        os.close(folder)
+        raise DirectoryLocked(f"{directory} is served by process {holder}") from error
+    except OSError:  # NFS locks files only; LOCK is left then.
+        pass
+    return folder
+
+
+def _open_lock(directory: Path, flags: int) -> int:
+    """The file LOCK; a symbolic link is not followed.
+
+    Raises:
+      FileNotFoundError: there is none, and flags do not say to make it. StorageFailed.
+    """
+    path = directory / "LOCK"
+    try:
+        descriptor = os.open(path, flags | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK, 0o640)
+    except FileNotFoundError:
+        raise
+    except OSError as error:
+        raise StorageFailed(f"cannot open {path}: {error}") from error
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise StorageFailed(f"cannot lock {path}: it is no regular file")
+    return descriptor
+
+
+def _flock(descriptor: int, operation: int, directory: Path) -> None:
+    try:
+        fcntl.flock(descriptor, operation | fcntl.LOCK_NB)
+    except BlockingIOError as error:
+        holder = _holder(directory, descriptor)
+        raise DirectoryLocked(f"{directory} is served by process {holder}") from error
+    except OSError as error:
+        raise StorageFailed(f"cannot lock {directory / 'LOCK'}: {error}") from error
+
+
+def _write_holder(descriptor: int) -> None:
+    """Write the process id into the lock file, unless the file holds something else."""
+    with suppress(OSError):  # Whose it is can be told where the disk has room for it.
+        held = os.pread(descriptor, 16, 0)
+        if os.fstat(descriptor).st_nlink == 1 and (not held or _PID.fullmatch(held)):
+            os.ftruncate(descriptor, 0)
+            os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
+
+
+def _holder(directory: Path, descriptor: int) -> str:
+    """The process that holds a lock: as the kernel says (Linux), else as LOCK says."""
+    found = os.fstat(descriptor)
+    key = f"{os.major(found.st_dev):02x}:{os.minor(found.st_dev):02x}:{found.st_ino}"
+    with suppress(OSError):
+        for line in Path("/proc/locks").read_text("ascii", errors="replace").splitlines():
+            fields = line.split()
+            if fields[1:2] == ["FLOCK"] and fields[5:6] == [key] and fields[4].isdecimal():
+                return fields[4]
+    with suppress(OSError, StorageFailed):
+        lock = _open_lock(directory, os.O_RDONLY)
+        try:
+            held = os.pread(lock, 16, 0)
+        finally:
+            os.close(lock)
+        if _PID.fullmatch(held):
+            return held.decode("ascii").strip()
+    return "unknown"
 
 
 def format_of(directory: Path) -> int | None:

@@ -16,12 +16,12 @@ import structlog
 
 from shedder.archive.archive_store import Store
 from shedder.archive.catalog.catalog_copy import moment_of
-from shedder.archive.files.data_directory import format_of
+from shedder.archive.files.data_directory import format_of, quiet
 from shedder.archive.files.directory_copy import Copying, copying
 from shedder.archive.files.file_system import Files, OsFiles
 from shedder.archive.log.log_segment import SEGMENT_HEAD_BYTES
 from shedder.archive.log.segment_recovery import segment_paths
-from shedder.archive.operations.verify import check, quiet
+from shedder.archive.operations.verify import check
 from shedder.archive.tasks.progress import Progress
 from shedder.errors import BadSetting, CorruptData
 

@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import fcntl
-import os
 import shutil
 import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -15,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from shedder.archive.catalog.catalog import Catalog
-from shedder.archive.files.data_directory import format_of
+from shedder.archive.files.data_directory import format_of, quiet
 from shedder.archive.files.file_system import Files, OsFiles
 from shedder.archive.indexes.value_index import index_name
 from shedder.archive.log.log_segment import Damage, scan
@@ -25,7 +21,7 @@ from shedder.archive.metadata.catalog_entries import Run, StreamEntry
 from shedder.archive.runs.run_format import missing_text, read_run, verify_run
 from shedder.archive.tasks.interruptible_call import aside
 from shedder.archive.tasks.progress import Progress, Told
-from shedder.errors import Cancelled, CorruptData, DirectoryLocked, ShedderError, StorageFailed
+from shedder.errors import Cancelled, CorruptData, ShedderError, StorageFailed
 
 _Emptied = list[tuple[int, int, int]]
 """Stream, first position, end position."""
@@ -105,31 +101,6 @@ def check(directory: Path, files: Files | None = None, progress: Progress | None
         except OSError as error:
             raise StorageFailed(f"cannot read {directory}: {error}") from error
     return report
-
-
-@contextmanager
-def quiet(directory: Path) -> Iterator[None]:
-    """Keep servers out of a directory meanwhile, without writing to its lock file.
-
-    Raises:
-      DirectoryLocked: a process serves it. StorageFailed.
-    """
-    path = directory / "LOCK"
-    try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    except FileNotFoundError:
-        yield
-        return
-    except OSError as error:
-        raise StorageFailed(f"cannot open {path}: {error}") from error
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        yield
-    except BlockingIOError as error:
-        holder = os.pread(descriptor, 20, 0).decode("ascii", "replace").strip()
-        raise DirectoryLocked(f"{directory} is served by process {holder}") from error
-    finally:
-        os.close(descriptor)
 
 
 def _check_catalog(directory: Path, report: Report) -> _Catalogued:
