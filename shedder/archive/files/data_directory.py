@@ -34,7 +34,7 @@ FORMAT_JOINED = 10  # There are, or were, queries that joined, or left, behind a
 FORMAT_PUSHES = 11  # There are, or were, records that say how far a push is.
 FORMAT_VERSION = FORMAT_PUSHES  # The newest that is read.
 
-_OURS = frozenset(
+OURS = frozenset(
     {
         "FORMAT",
         "LOCK",
@@ -212,7 +212,7 @@ def refuse_strangers(files: Files, directory: Path) -> None:
     strange = [
         name
         for name in files.names(directory)
-        if name not in _OURS and not name.startswith("catalog.sqlite-")
+        if name not in OURS and not name.startswith("catalog.sqlite-")
     ]
     if strange:
         raise BadSetting(f"{directory} is not a data directory and not empty: {strange[0]!r}")

@@ -9,13 +9,16 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from shedder.archive.files.data_directory import DirectoryLock, write_format
+from shedder.archive.files.data_directory import OURS, DirectoryLock, write_format
 from shedder.archive.files.file_system import DISK_FULL_ERRNOS, Files
 from shedder.archive.tasks.progress import STEP_BYTES, SYNC_BYTES, Progress
 from shedder.errors import BadSetting, DirectoryLocked, DiskFull, StorageFailed, TargetExists
 
 INCOMPLETE = "INCOMPLETE"
 """Names a directory that is being made; a directory with it and without FORMAT does not open."""
+
+SUFFIX = ".partial"
+"""Ends the name of a directory that is being made."""
 
 _CANNOT_LINK = frozenset({errno.EXDEV, errno.EPERM, errno.EMLINK, errno.EOPNOTSUPP})
 
@@ -89,8 +92,6 @@ class Copying:
             self.files.sync_directory(folder)
         self.files.sync_directory(self.directory)
         write_format(self.files, self.directory, version)
-        self.files.unlink(self.directory / INCOMPLETE)
-        self.files.sync_directory(self.directory)
 
     def _place(self, relative: str) -> Path:
         target = self.directory / relative
@@ -106,14 +107,18 @@ def copying(files: Files, target: Path, progress: Progress, *, link: bool) -> It
 
     It grows as `target.partial`, is marked as not complete, and gets its name at the end. When
     the block fails nothing is left; when the process is killed, the partial directory is, which
-    does not open and which the next attempt removes.
+    the next attempt removes: as long as a directory has that name, it has the mark.
 
     Raises:
       TargetExists: there is something at target, or somebody else is making it.
-      BadSetting: what is at `target.partial` is not such a leftover.
+      BadSetting: what is at `target.partial` is not such a leftover; or `target` has such a name.
       DiskFull, StorageFailed.
     """
-    partial = target.with_name(f"{target.name}.partial")
+    if target.name.endswith(SUFFIX):
+        raise BadSetting(
+            f"{target.name!r} ends in {SUFFIX!r}, as only directories that are being made do"
+        )
+    partial = target.with_name(f"{target.name}{SUFFIX}")
     try:
         _refuse_occupied(target)
         with _mine(files, partial):
@@ -124,6 +129,8 @@ def copying(files: Files, target: Path, progress: Progress, *, link: bool) -> It
                 yield Copying(files, partial, progress, link)
                 files.rename(partial, target)
                 files.sync_directory(target.parent)
+                files.unlink(target / INCOMPLETE)  # Not before: a leftover without it is kept.
+                files.sync_directory(target)
             except BaseException:
                 shutil.rmtree(partial, ignore_errors=True)  # What cannot go is marked.
                 raise
@@ -143,9 +150,7 @@ def _refuse_occupied(target: Path) -> None:
 @contextmanager
 def _mine(files: Files, partial: Path) -> Iterator[None]:
     """Nobody else fills the directory in the block; what is of strangers is not touched."""
-    found = {path.name for path in partial.iterdir()} if partial.exists() else set[str]()
-    if found - {"LOCK"} and not found & {INCOMPLETE, "FORMAT"}:
-        raise BadSetting(f"{partial} is in the way, and is no backup that was interrupted")
+    _refuse_strange(partial)
     try:
         files.make_directory(partial)
     except OSError:  # Its name may not be durable.
@@ -157,22 +162,48 @@ def _mine(files: Files, partial: Path) -> Iterator[None]:
     except DirectoryLocked:
         raise TargetExists(f"{partial} is being filled by another backup or restore") from None
     try:
+        _refuse_strange(partial)  # It may have come in between.
         yield
     finally:
         lock.release()
 
 
-def _remove_leftover(files: Files, partial: Path) -> None:
-    """What a killed attempt has left, or the last instant of one that was complete, goes.
+def _refuse_strange(partial: Path) -> None:
+    """Refuse to fill what is neither new nor the leftover of an attempt that was killed.
 
-    The mark is there before anything goes, and from then on.
+    A leftover is a directory with the mark INCOMPLETE, an empty file, and has no names but those
+    of a data directory. One that was killed before it had the mark has no more than its lock.
+    """
+    if not partial.is_symlink() and not partial.exists():
+        return
+    if partial.is_symlink() or not partial.is_dir():
+        raise BadSetting(f"{partial} is in the way, and is no directory")
+    found = {path.name for path in partial.iterdir()}
+    if found <= {"LOCK"}:
+        return
+    mark = partial / INCOMPLETE
+    strange = sorted(
+        name for name in found - OURS - {INCOMPLETE} if not name.startswith("catalog.sqlite-")
+    )
+    if mark.is_symlink() or not mark.is_file() or mark.stat().st_size or strange:
+        why = f"it has no mark {INCOMPLETE}" if not strange else f"it holds {strange[0]!r}"
+        raise BadSetting(
+            f"{partial} is in the way, and is no backup that was interrupted ({why}); "
+            "rename it or move it away"
+        )
+
+
+def _remove_leftover(files: Files, partial: Path) -> None:
+    """Remove what a killed attempt has left. The mark is there before, and from then on.
+
+    Links are removed, and not followed.
     """
     if not (partial / INCOMPLETE).exists():
         files.create(partial / INCOMPLETE).close()
         files.sync_directory(partial)
     (partial / "FORMAT").unlink(missing_ok=True)
     for path in partial.iterdir():
-        if path.is_dir():
+        if path.is_dir() and not path.is_symlink():
             shutil.rmtree(path)
         elif path.name not in (INCOMPLETE, "LOCK"):
             path.unlink()

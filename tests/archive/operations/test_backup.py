@@ -177,6 +177,64 @@ def test_a_target_that_is_occupied_or_inside_is_refused(store, tmp_path):
     backup(store, tmp_path / "empty")
 
 
+def test_a_whole_backup_whose_name_is_that_of_a_leftover_stays(store, tmp_path):
+    with pytest.raises(BadSetting, match=r"'mon\.partial' ends in '\.partial'"):
+        backup(store, tmp_path / "mon.partial")
+    backup(store, tmp_path / "other")
+    (tmp_path / "other").rename(tmp_path / "mon.partial")
+    expected = sorted((tmp_path / "mon.partial").rglob("*"))
+    with pytest.raises(BadSetting, match=r"in the way.*no mark INCOMPLETE"):
+        backup(store, tmp_path / "mon")
+    assert sorted((tmp_path / "mon.partial").rglob("*")) == expected
+    assert held(tmp_path / "mon.partial")[0] == list(range(100))
+
+
+@pytest.mark.parametrize("empty", [True, False])
+def test_a_link_in_the_place_of_a_partial_directory_is_not_followed(store, tmp_path, empty):
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    if not empty:
+        (elsewhere / INCOMPLETE).write_bytes(b"")
+        (elsewhere / "log").mkdir()
+    (tmp_path / "mon.partial").symlink_to(elsewhere)
+    with pytest.raises(BadSetting, match="no directory"):
+        backup(store, tmp_path / "mon")
+    assert len(list(elsewhere.iterdir())) == (0 if empty else 2)
+    (tmp_path / "mon.partial").unlink()
+    (tmp_path / "mon.partial").symlink_to(tmp_path / "nowhere")
+    with pytest.raises(BadSetting, match="no directory"):
+        backup(store, tmp_path / "mon")
+    assert not (tmp_path / "nowhere").exists()
+
+
+def test_a_leftover_with_other_things_in_it_is_left_as_it_is(store, tmp_path):
+    partial = tmp_path / "mon.partial"
+    partial.mkdir()
+    (partial / INCOMPLETE).write_bytes(b"")
+    (partial / "thesis.tex").write_text("important")
+    with pytest.raises(BadSetting, match=r"it holds 'thesis\.tex'"):
+        backup(store, tmp_path / "mon")
+    (partial / "thesis.tex").unlink()
+    (partial / INCOMPLETE).write_bytes(b"a list of what is missing")
+    with pytest.raises(BadSetting, match="in the way"):
+        backup(store, tmp_path / "mon")
+    assert (partial / INCOMPLETE).read_bytes() == b"a list of what is missing"
+
+
+def test_links_in_a_leftover_are_removed_and_not_followed(store, tmp_path):
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "elsewhere" / "thesis.tex").write_text("important")
+    partial = tmp_path / "mon.partial"
+    (partial / "runs").mkdir(parents=True)
+    (partial / INCOMPLETE).write_bytes(b"")
+    (partial / "log").symlink_to(tmp_path / "elsewhere")
+    (partial / "runs" / "1").symlink_to(tmp_path / "elsewhere")
+    backup(store, tmp_path / "mon")
+    assert (tmp_path / "elsewhere" / "thesis.tex").exists()
+    assert held(tmp_path / "mon")[0] == list(range(100))
+    assert INCOMPLETE not in {path.name for path in (tmp_path / "mon").iterdir()}
+
+
 def test_a_second_backup_to_the_same_place_is_refused_and_the_first_goes_on(store, tmp_path):
     refused = []
 
