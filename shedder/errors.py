@@ -17,8 +17,14 @@ class ShedderError(Exception):
     reason: ClassVar[str] = "SHEDDER_ERROR"
     by_reason: ClassVar[dict[str, type[ShedderError]]] = {}
 
-    def __init_subclass__(cls) -> None:
-        """Derive the wire name from the class name."""
+    def __init_subclass__(cls, travels_as: type[ShedderError] | None = None) -> None:
+        """Derive the wire name from the class name.
+
+        travels_as: the class that a client gets instead, because older clients know it.
+        """
+        if travels_as is not None:
+            cls.reason = travels_as.reason
+            return
         cls.reason = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", cls.__name__).upper()
         ShedderError.by_reason[cls.reason] = cls
 
@@ -304,6 +310,15 @@ class BudgetExceeded(ResourceExhausted):
 
 class DiskFull(Unavailable):
     """The disk is full; nothing was acknowledged that was not stored."""
+
+
+class ResourcesShort(Overloaded, DiskFull, travels_as=Overloaded):
+    """The process has no descriptor, thread or memory left; the same request may work later.
+
+    Code that goes on after `DiskFull` goes on after this error, too.
+    """
+
+    retry_after_ms = 1_000
 
 
 class StorageFailed(Unavailable):

@@ -111,6 +111,11 @@ def run(arguments: Sequence[str]) -> int:
         say(f"shedder: {error}", "red")
         return ExitCode.UNREACHABLE if error.errno in _PASSING else ExitCode.USAGE
     except Exception as error:  # The last resort: a bug, shown as one.
+        from shedder.archive.files.shortage import shortage_in  # `shedder --help` does without.
+
+        if (short := shortage_in(error)) is not None:
+            say(f"shedder: {short}", "red")
+            return exit_code(short)
         return _bug(error)
     return ended if isinstance(ended, int) else ExitCode.FINE
 

@@ -23,7 +23,7 @@ import google_crc32c
 import pyarrow as pa
 
 from shedder.archive.files.data_directory import DirectoryLock
-from shedder.archive.files.file_system import DISK_FULL_ERRNOS, Files, OsFiles, atomic_write
+from shedder.archive.files.file_system import Files, OsFiles, atomic_write, passing
 from shedder.cql.statements.bound_query import StreamSchema
 from shedder.errors import CorruptData, DiskFull, StorageFailed
 from shedder.streams.batches import arrow_schema
@@ -286,8 +286,8 @@ class Spill:
         try:
             return work()
         except OSError as error:
-            if error.errno in DISK_FULL_ERRNOS:
-                raise DiskFull(f"the spill in {self.directory} has no room: {error}") from error
+            if kind := passing(error):
+                raise kind(f"the spill in {self.directory} has no room: {error}") from error
             raise StorageFailed(f"the spill in {self.directory} failed: {error}") from error
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from shedder.archive.catalog.backfill_table import Backfill, BackfillPart
 from shedder.archive.catalog.catalog import Catalog
-from shedder.archive.files.file_system import DISK_FULL_ERRNOS, Files
+from shedder.archive.files.file_system import Files, passing
 from shedder.archive.metadata.catalog_entries import Run
 from shedder.archive.runs.external_run import SentFile, examined, laid_elsewhere
 from shedder.archive.runs.run_file_cache import RunFiles
@@ -230,6 +230,6 @@ class BackfilledRuns(ABC):
                     self.files.unlink(root / folder / name)
 
     def _failed(self, error: OSError, what: str) -> DiskFull | StorageFailed:
-        if error.errno in DISK_FULL_ERRNOS:
-            return DiskFull(f"no space for {what}: {error}")
+        if kind := passing(error):
+            return kind(f"no space for {what}: {error}")
         return StorageFailed(f"cannot put {what} in place: {error}")

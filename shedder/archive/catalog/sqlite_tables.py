@@ -11,7 +11,8 @@ from typing import Any
 
 import google_crc32c
 
-from shedder.errors import CorruptData, DiskFull, StorageFailed
+from shedder.archive.files.shortage import has_descriptors
+from shedder.errors import CorruptData, DiskFull, ResourcesShort, StorageFailed
 
 SCHEMA_VERSION = 11
 APPLICATION_ID = 0x53484544  # "SHED"
@@ -116,6 +117,10 @@ def row_checksum(values: tuple[Any, ...] | list[Any]) -> int:
 
 _SQLITE_CORRUPT = (11, 26)  # SQLITE_CORRUPT, SQLITE_NOTADB
 _SQLITE_FULL = 13
+_SQLITE_NOMEM = 7
+_SQLITE_CANTOPEN = 14
+_SQLITE_IOERR_NOMEM = (10 | 12 << 8, 10 | 21 << 8, 10 | 24 << 8)  # NOMEM, SHMMAP, MMAP
+_SQLITE_IOERR_SHMOPEN = 10 | 18 << 8
 
 
 @contextmanager
@@ -124,9 +129,15 @@ def translated(path: Path) -> Iterator[None]:
     try:
         yield
     except sqlite3.Error as error:
-        code = getattr(error, "sqlite_errorcode", 0) & 0xFF
+        extended = getattr(error, "sqlite_errorcode", 0)
+        code = extended & 0xFF
         if code in _SQLITE_CORRUPT:
             raise CorruptData(f"{path} is damaged: {error}") from error
         if code == _SQLITE_FULL:
             raise DiskFull(f"{path}: no space: {error}") from error
+        if code == _SQLITE_NOMEM or extended in _SQLITE_IOERR_NOMEM:
+            raise ResourcesShort(f"{path}: no memory could be had (ulimit -v): {error}") from error
+        is_unopened = code == _SQLITE_CANTOPEN or extended == _SQLITE_IOERR_SHMOPEN
+        if is_unopened and not has_descriptors():
+            raise ResourcesShort(f"{path}: too many open files (ulimit -n): {error}") from error
         raise StorageFailed(f"{path}: {error}") from error

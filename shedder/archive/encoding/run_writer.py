@@ -13,10 +13,10 @@ import pyarrow as pa
 
 from shedder.archive.encoding.parquet_encoding import open_writer
 from shedder.archive.files.background_writer import WriteBehind
-from shedder.archive.files.file_system import DISK_FULL_ERRNOS, Bytes, Files
+from shedder.archive.files.file_system import Bytes, Files, passing
 from shedder.archive.metadata.catalog_entries import Footer
 from shedder.archive.tasks.progress import Told, nobody
-from shedder.errors import Cancelled, DiskFull, ShedderError, StorageFailed
+from shedder.errors import Cancelled, ShedderError, StorageFailed
 
 PIECES = "shedder.pieces"
 PIECE = np.dtype([("size", "<u4"), ("crc", "<u4")])
@@ -135,8 +135,8 @@ class RunPlace:
             raise
         except OSError as error:
             self._forget(temporary, name)
-            if error.errno in DISK_FULL_ERRNOS:
-                raise DiskFull(f"no space for run {name}: {error}") from error
+            if kind := passing(error):
+                raise kind(f"no space for run {name}: {error}") from error
             raise StorageFailed(f"cannot write run {name}: {error}") from error
         return written
 

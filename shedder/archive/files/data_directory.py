@@ -11,12 +11,11 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from shedder.archive.files.file_system import DISK_FULL_ERRNOS, Files, atomic_write
+from shedder.archive.files.file_system import Files, atomic_write, passing
 from shedder.errors import (
     BadSetting,
     CorruptData,
     DirectoryLocked,
-    DiskFull,
     NewerFormat,
     StorageFailed,
 )
@@ -108,7 +107,7 @@ def _locked_folder(directory: Path, operation: int) -> int:
     try:
         folder = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     except OSError as error:
-        raise StorageFailed(f"cannot open {directory}: {error}") from error
+        raise (passing(error) or StorageFailed)(f"cannot open {directory}: {error}") from error
     try:
         fcntl.flock(folder, operation | fcntl.LOCK_NB)
     except BlockingIOError as error:
@@ -132,7 +131,7 @@ def _open_lock(directory: Path, flags: int) -> int:
     except FileNotFoundError:
         raise
     except OSError as error:
-        raise StorageFailed(f"cannot open {path}: {error}") from error
+        raise (passing(error) or StorageFailed)(f"cannot open {path}: {error}") from error
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
         raise StorageFailed(f"cannot lock {path}: it is no regular file")
@@ -238,5 +237,5 @@ def raise_format(files: Files, directory: Path, version: int) -> None:
     try:
         write_format(files, directory, version)
     except OSError as error:
-        kind = DiskFull if error.errno in DISK_FULL_ERRNOS else StorageFailed
+        kind = passing(error) or StorageFailed
         raise kind(f"cannot write {directory / 'FORMAT'}: {error}") from error

@@ -10,9 +10,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from shedder.archive.files.data_directory import OURS, DirectoryLock, write_format
-from shedder.archive.files.file_system import DISK_FULL_ERRNOS, Files
+from shedder.archive.files.file_system import Files, passing
 from shedder.archive.tasks.progress import STEP_BYTES, SYNC_BYTES, Progress
-from shedder.errors import BadSetting, DirectoryLocked, DiskFull, StorageFailed, TargetExists
+from shedder.errors import BadSetting, DirectoryLocked, StorageFailed, TargetExists
 
 INCOMPLETE = "INCOMPLETE"
 """Names a directory that is being made; a directory with it and without FORMAT does not open."""
@@ -135,8 +135,8 @@ def copying(files: Files, target: Path, progress: Progress, *, link: bool) -> It
                 shutil.rmtree(partial, ignore_errors=True)  # What cannot go is marked.
                 raise
     except OSError as error:
-        if error.errno in DISK_FULL_ERRNOS:
-            raise DiskFull(f"no space for {target}: {error}") from error
+        if kind := passing(error):
+            raise kind(f"no space for {target}: {error}") from error
         raise StorageFailed(f"cannot make {target}: {error}") from error
 
 

@@ -11,12 +11,17 @@ from typing import Protocol
 import pyarrow as pa
 
 from shedder.archive.tasks.progress import STEP_BYTES, Told, nobody
-from shedder.errors import CorruptData, StorageFailed
+from shedder.errors import CorruptData, DiskFull, ResourcesShort, StorageFailed
 
 Bytes = bytes | bytearray | memoryview | pa.Buffer
 
 DISK_FULL_ERRNOS = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 """Errors after which the same write may work later."""
+
+DESCRIPTOR_ERRNOS = frozenset({errno.EMFILE, errno.ENFILE})
+
+SHORT_ERRNOS = DESCRIPTOR_ERRNOS | {errno.ENOMEM}
+"""Errors after which the same call may work once the process or the machine has let go."""
 
 _LOST_ERRNOS = frozenset(
     getattr(errno, name)
@@ -266,6 +271,13 @@ class OsFiles:
     def names(self, path: Path) -> list[str]:
         """The names in a directory, sorted."""
         return sorted(os.listdir(path))
+
+
+def passing(error: OSError) -> type[DiskFull] | None:
+    """Return the class of an error after which the same call may work later, else None."""
+    if error.errno in DISK_FULL_ERRNOS:
+        return DiskFull
+    return ResourcesShort if error.errno in SHORT_ERRNOS else None
 
 
 def unread(path: Path, error: OSError, held: str) -> CorruptData | StorageFailed:

@@ -14,7 +14,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Self
 
-from shedder.archive.files.file_system import DISK_FULL_ERRNOS, Bytes, Files, OsFiles, WriteFile
+from shedder.archive.files.file_system import Bytes, Files, OsFiles, WriteFile, passing
+from shedder.archive.log.descriptor_reserve import DescriptorReserve
 from shedder.archive.log.log_segment import (
     BODY_BYTES_MAX,
     HEADER_BYTES_MAX,
@@ -54,6 +55,7 @@ class Log:
     durable_sequence: int
     _durable_size: int
     _spares: Spares
+    _reserve: DescriptorReserve
     _readers: int = 0
     _failed: ShedderError | None = None
     _keepers: int = 0
@@ -105,7 +107,8 @@ class Log:
                 files.make_directory(quarantine)
                 files.rename(path, quarantine / path.name)
         except OSError as error:
-            raise StorageFailed(f"cannot open the log in {directory}: {error}") from error
+            kind = passing(error) or StorageFailed
+            raise kind(f"cannot open the log in {directory}: {error}") from error
         return cls(
             directory=directory,
             recovery=recovery,
@@ -118,6 +121,7 @@ class Log:
             durable_sequence=next_sequence,
             _durable_size=active.size,
             _spares=spares,
+            _reserve=DescriptorReserve(),
         )
 
     @property
@@ -292,6 +296,7 @@ class Log:
                     self._end_segment()
         finally:
             self._active.close()
+            self._reserve.close()
             self._failed = StorageFailed(f"the log in {self.directory} is closed")
 
     def _check(self) -> None:
@@ -318,9 +323,10 @@ class Log:
                 self._active.truncate(size)
             except OSError as second:
                 raise self._poison(f"write failed: {error}; then truncate: {second}") from error
-            if error.errno in DISK_FULL_ERRNOS:
-                raise DiskFull(
-                    f"{self._segments[-1].path}: no space for {_nbytes(parts)} bytes at {size}"
+            if kind := passing(error):
+                raise kind(
+                    f"{self._segments[-1].path}: no space for {_nbytes(parts)} bytes at {size}: "
+                    f"{error}"
                 ) from error
             raise self._poison(f"write failed: {error}") from error
 
@@ -328,13 +334,18 @@ class Log:
         """Begin the next segment; the present one becomes durable first."""
         self._end_segment()
         spare = self._spares.take()
-        try:
-            active, state = _create_segment(self._files, self.directory, self.next_sequence, spare)
-        except OSError as error:
-            if error.errno in DISK_FULL_ERRNOS:
-                raise DiskFull(f"{self.directory}: no space for the next segment") from error
-            raise self._poison(f"cannot begin the next segment: {error}") from error
-        self._active.close()
+        with self._reserve.lent():
+            try:
+                active, state = _create_segment(
+                    self._files, self.directory, self.next_sequence, spare
+                )
+            except OSError as error:
+                if kind := passing(error):
+                    raise kind(
+                        f"{self.directory}: no space for the next segment: {error}"
+                    ) from error
+                raise self._poison(f"cannot begin the next segment: {error}") from error
+            self._active.close()
         with self._lock:
             self._segments[-1].size = self._active.size
             self._segments.append(state)
@@ -376,7 +387,13 @@ def _create_segment(
     path = directory / f"{first_sequence:020d}.log"
     head = SegmentHead(secrets.randbits(32), first_sequence, is_reused=spare is not None)
     name = path if spare is None else spare
-    file = files.create(path) if spare is None else files.reuse(spare)
+    try:
+        file = files.create(path) if spare is None else files.reuse(spare)
+    except OSError:
+        if spare is not None:
+            with suppress(OSError):  # Else it is deleted when the log is opened again.
+                files.unlink(spare)
+        raise
     try:
         file.write([head.to_bytes()])
         file.sync()

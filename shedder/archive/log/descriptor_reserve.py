@@ -1,0 +1,52 @@
+"""File descriptors that are held for the log, so that connections cannot take the last ones."""
+
+from __future__ import annotations
+
+import os
+import weakref
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+
+DESCRIPTORS = 2  # To begin a segment: its file, and its directory, which is synced.
+
+
+class DescriptorReserve:
+    """Open descriptors of the null device. Closing them makes room for files.
+
+    A reserve that could not be filled is filled after the next loan.
+    """
+
+    def __init__(self, descriptors: int = DESCRIPTORS) -> None:
+        self._descriptors = descriptors
+        self._held: list[int] = []
+        self._release = weakref.finalize(self, _close, self._held)  # A log may not be closed.
+        self._fill()
+
+    @property
+    def held(self) -> int:
+        """Return the number of descriptors in the reserve."""
+        return len(self._held)
+
+    @contextmanager
+    def lent(self) -> Iterator[None]:
+        """Close the descriptors while the block runs."""
+        _close(self._held)
+        try:
+            yield
+        finally:
+            self._fill()
+
+    def close(self) -> None:
+        """Close the descriptors for good."""
+        self._descriptors = 0
+        self._release()
+
+    def _fill(self) -> None:
+        with suppress(OSError):
+            while len(self._held) < self._descriptors:
+                self._held.append(os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC))
+
+
+def _close(held: list[int]) -> None:
+    while held:
+        os.close(held.pop())
