@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import errno
+import os
 import socket
+import ssl
 from pathlib import Path
 from typing import Any
 
 import grpc
 import structlog
 
-from shedder.errors import BadSetting
+from shedder.archive.files.file_system import DESCRIPTOR_ERRNOS
+from shedder.errors import BadSetting, ResourcesShort
 from shedder.settings import Settings
 from shedder.wire.addresses import Address, parse_address
 
@@ -47,6 +50,7 @@ def check_free(address: Address) -> None:
 
     Raises:
       BadSetting: it is in use, or not an address of this machine.
+      ResourcesShort: there are too many open files.
     """
     if not address.port:
         return  # A free one is taken.
@@ -55,6 +59,8 @@ def check_free(address: Address) -> None:
     except OSError:
         raise _cannot_listen(address) from None
     problems = [_binding(family, place) for family, _, _, _, place in found]
+    if problem := DESCRIPTOR_ERRNOS.intersection(problems):
+        raise ResourcesShort(f"cannot listen on {address}: {os.strerror(min(problem))} (ulimit -n)")
     # A name may stand for an address of IPv6, too, where there is none.
     if errno.EADDRINUSE in problems or None not in problems:
         raise _cannot_listen(address)
@@ -128,20 +134,67 @@ class Certificates:
         return configuration
 
     def _read(self) -> grpc.ServerCertificateConfiguration:
-        ca = None if self._client_ca is None else _bytes_of(self._client_ca)
-        pair = (_bytes_of(self._key), _bytes_of(self._cert))
-        return grpc.ssl_server_certificate_configuration([pair], ca)
+        """Read the files.
+
+        Raises:
+          BadSetting: a file cannot be read, is empty or broken, or key and certificate differ.
+        """
+        cert, key = _bytes_of("tls_cert", self._cert), _bytes_of("tls_key", self._key)
+        _check_certificates("tls_cert", self._cert, cert)
+        _check_key(self._cert, self._key)
+        ca = None
+        if self._client_ca is not None:
+            ca = _bytes_of("tls_client_ca", self._client_ca)
+            _check_certificates("tls_client_ca", self._client_ca, ca)
+        return grpc.ssl_server_certificate_configuration([(key, cert)], ca)
 
     def _stamps_now(self) -> tuple[int, ...]:
-        paths = [path for path in (self._key, self._cert, self._client_ca) if path is not None]
-        try:
-            return tuple(path.stat().st_mtime_ns for path in paths)
-        except OSError as error:
-            raise BadSetting(f"cannot read a certificate: {error}") from None
+        named = {"tls_cert": self._cert, "tls_key": self._key, "tls_client_ca": self._client_ca}
+        stamps = []
+        for name, path in named.items():
+            if path is not None:
+                try:
+                    stamps.append(path.stat().st_mtime_ns)
+                except OSError as error:
+                    raise _unreadable(name, path, error) from None
+        return tuple(stamps)
 
 
-def _bytes_of(path: Path) -> bytes:
+def _bytes_of(name: str, path: Path) -> bytes:
     try:
         return path.read_bytes()
     except OSError as error:
-        raise BadSetting(f"cannot read {str(path)!r}: {error}") from None
+        raise _unreadable(name, path, error) from None
+
+
+def _unreadable(name: str, path: Path, error: OSError) -> BadSetting:
+    return BadSetting(f"cannot read {name} = {str(path)!r}: {error.strerror}")
+
+
+def _check_certificates(name: str, path: Path, data: bytes) -> None:
+    """Raise BadSetting unless the bytes are certificates in PEM."""
+    if not data.strip():
+        raise BadSetting(f"{name} = {str(path)!r} is empty; it must hold a certificate in PEM")
+    try:
+        ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_verify_locations(cadata=data.decode("ascii"))
+    except (ssl.SSLError, UnicodeDecodeError) as error:
+        raise BadSetting(
+            f"{name} = {str(path)!r} holds no certificate in PEM (`-----BEGIN CERTIFICATE-----`): "
+            f"{error}"
+        ) from None
+
+
+def _check_key(cert: Path, key: Path) -> None:
+    """Raise BadSetting unless the file is the private key, in PEM, of the certificate."""
+    try:
+        # A key with a password is refused; without one given here, OpenSSL asks the terminal.
+        ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(cert, key, password="")
+    except ssl.SSLError as error:
+        if error.reason == "KEY_VALUES_MISMATCH":
+            raise BadSetting(
+                f"tls_key = {str(key)!r} is not the key of the certificate tls_cert = {str(cert)!r}"
+            ) from None
+        raise BadSetting(
+            f"tls_key = {str(key)!r} holds no private key in PEM without a password "
+            f"(`-----BEGIN PRIVATE KEY-----`): {error}"
+        ) from None
