@@ -3,37 +3,62 @@
 from __future__ import annotations
 
 import asyncio
-import math
 from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 
 from shedder.engine.admission.summary_ingest import too_large
 from shedder.errors import BadBatch, InvalidRequest, Overloaded
 from shedder.server.append_stream import next_of
 from shedder.server.call_context import Drain
+from shedder.server.call_slots import TIMES
 from shedder.v1.synopses_pb2 import MergeInPartsRequest
 
 PART_S_MAX = 30.0
 """How long the next part may take: who has reserved room and sends nothing keeps others out."""
 
 BYTES_PER_S_MIN = 64 << 10
-"""The pace of all parts, beside that time: who sends a byte now and then keeps others out, too."""
+"""The least pace of the parts. A sender may lag behind it by PART_S_MAX at any time."""
 
 Requests = AsyncIterator[MergeInPartsRequest]
 
 
+@dataclass(slots=True, eq=False)
+class Room:
+    """Bytes that are reserved for one whole.
+
+    tenant: whose whole it is. size_bytes: of the whole. is_lent: the tenant has more than its
+    share, so another tenant's whole may end this one. is_ended: it was ended.
+    """
+
+    tenant: str
+    size_bytes: int
+    is_lent: bool
+    is_ended: bool = False
+    wait: asyncio.Timeout | None = field(default=None, repr=False)
+
+
 class Parts:
-    """What is being received at the same time shares one bound."""
+    """What is being received at the same time shares one bound.
+
+    A tenant may take all that is free. What it has beyond three quarters of it is lent: the next
+    tenant without room ends such calls, the newest first, and their clients send again.
+    """
 
     def __init__(self, bytes_max: int, drain: Drain, part_s_max: float = PART_S_MAX) -> None:
         self.bytes_max = bytes_max
-        self.held_bytes = 0
+        self._rooms: list[Room] = []  # oldest first
         self._drain = drain
         self._part_s_max = part_s_max
 
+    @property
+    def held_bytes(self) -> int:
+        """Bytes that are reserved."""
+        return sum(room.size_bytes for room in self._rooms)
+
     @contextmanager
-    def room(self, size_bytes: int) -> Iterator[None]:
-        """Room for the whole, until it has been merged.
+    def room(self, size_bytes: int, tenant: str) -> Iterator[Room]:
+        """Room for the whole of a tenant, until it has been merged.
 
         Raises:
           BatchTooLarge: there never will be. Overloaded: not now. InvalidRequest: nothing comes.
@@ -42,13 +67,32 @@ class Parts:
             raise InvalidRequest(f"size_bytes is {size_bytes}; it must be positive")
         if size_bytes > self.bytes_max:
             raise too_large(size_bytes, self.bytes_max)
+        self._call_in(size_bytes, tenant)
         if self.held_bytes + size_bytes > self.bytes_max:
             raise Overloaded(f"summaries of {self.held_bytes:,} bytes are on their way already")
-        self.held_bytes += size_bytes
+        mine = size_bytes + sum(each.size_bytes for each in self._rooms if each.tenant == tenant)
+        free = self.bytes_max - self.held_bytes - size_bytes
+        room = Room(tenant, size_bytes, is_lent=mine > TIMES * free)
+        self._rooms.append(room)
         try:
-            yield
+            yield room
         finally:
-            self.held_bytes -= size_bytes
+            if not room.is_ended:
+                self._rooms.remove(room)
+
+    def _call_in(self, size_bytes: int, tenant: str) -> None:
+        """End what is lent to other tenants, as far as it makes room for a whole."""
+        lacking = self.held_bytes + size_bytes - self.bytes_max
+        lent = [room for room in self._rooms if room.is_lent and room.tenant != tenant]
+        if sum(room.size_bytes for room in lent) < lacking:
+            return
+        while lacking > 0:
+            room = lent.pop()
+            room.is_ended = True
+            self._rooms.remove(room)
+            if room.wait is not None and not room.wait.expired():
+                room.wait.reschedule(asyncio.get_running_loop().time())
+            lacking -= room.size_bytes
 
     async def whole(self, requests: Requests) -> MergeInPartsRequest.Whole:
         """What the first request says of the others.
@@ -56,22 +100,25 @@ class Parts:
         Raises:
           InvalidRequest: it says something else, or nothing in time. Draining.
         """
-        first = await self._next(requests)
+        due_s = asyncio.get_running_loop().time() + self._part_s_max
+        first = await self._next(requests, due_s, self._silence())
         if first is None or first.WhichOneof("message") != "whole":
             raise InvalidRequest("the first request of MergeInParts must be `whole`")
         return first.whole
 
-    async def gathered(self, requests: Requests, size_bytes: int) -> bytes:
+    async def gathered(self, requests: Requests, room: Room) -> bytes:
         """The bytes of all parts.
 
         Raises:
           BadBatch: they are more or fewer than was said.
           InvalidRequest: something else came, an empty part, or nothing in time, or not all.
-          Draining.
+          Overloaded: another tenant's whole took the room. Draining.
         """
+        size_bytes = room.size_bytes
         gathered = bytearray()  # In one piece: a part of one byte takes no more than that.
-        until_s = math.inf  # Of the loop's clock, once the first part is there.
-        while (request := await self._next(requests, until_s)) is not None:
+        now_s = asyncio.get_running_loop().time
+        due_s, late = now_s() + self._part_s_max, self._silence()
+        while (request := await self._next(requests, due_s, late, room)) is not None:
             if request.WhichOneof("message") != "part":
                 raise InvalidRequest("after `whole`, MergeInParts takes parts only")
             if not request.part:
@@ -79,24 +126,44 @@ class Parts:
             if len(gathered) + len(request.part) > size_bytes:
                 size = len(gathered) + len(request.part)
                 raise BadBatch(f"{size_bytes:,} bytes were to come, and {size:,} or more came")
-            if not gathered:
-                takes_s = size_bytes / BYTES_PER_S_MIN
-                until_s = asyncio.get_running_loop().time() + self._part_s_max + takes_s
             gathered += request.part
+            due_s, silence_s = (
+                due_s + len(request.part) / BYTES_PER_S_MIN,
+                now_s() + self._part_s_max,
+            )
+            late = f"the parts come at less than {BYTES_PER_S_MIN:,} bytes/s"
+            if due_s >= silence_s:
+                due_s, late = silence_s, self._silence()
         if len(gathered) != size_bytes:
             raise BadBatch(f"{size_bytes:,} bytes were to come, and {len(gathered):,} came")
+        room.is_lent = False  # It is merged now, and its memory cannot be given back.
         return bytes(gathered)
 
+    def _silence(self) -> str:
+        return f"no part came for {self._part_s_max:.0f} s"
+
     async def _next(
-        self, requests: Requests, until_s: float = math.inf
+        self, requests: Requests, due_s: float, late: str, room: Room | None = None
     ) -> MergeInPartsRequest | None:
-        by_s = asyncio.get_running_loop().time() + self._part_s_max
+        wait = asyncio.timeout_at(due_s)
+        if room is not None:
+            _check_is_there(room)
+            room.wait = wait
         try:
-            async with asyncio.timeout_at(min(by_s, until_s)):
+            async with wait:
                 return await self._drain.race(next_of(requests))
         except TimeoutError:
-            if until_s < by_s:
-                raise InvalidRequest(
-                    f"the parts come at less than {BYTES_PER_S_MIN:,} bytes/s"
-                ) from None
-            raise InvalidRequest(f"no part came for {self._part_s_max:.0f} s") from None
+            if room is not None:
+                _check_is_there(room)
+            raise InvalidRequest(late) from None
+        finally:
+            if room is not None:
+                room.wait = None
+
+
+def _check_is_there(room: Room) -> None:
+    """Raise Overloaded if the room was given to another tenant's whole."""
+    if room.is_ended:
+        raise Overloaded(
+            f"another tenant needs the room of these {room.size_bytes:,} bytes; send them again"
+        )

@@ -68,8 +68,8 @@ class Synopses(SynopsesServicer):
         _check_producer(whole.merge)  # Before its parts take up room.
         with ExitStack() as stack:
             try:
-                stack.enter_context(self._parts.room(whole.size_bytes))
-                data = await self._parts.gathered(requests, whole.size_bytes)
+                room = stack.enter_context(self._parts.room(whole.size_bytes, caller.get().tenant))
+                data = await self._parts.gathered(requests, room)
             except ShedderError as error:
                 self._metrics.refused.labels(type(error).reason).inc()
                 self._engine.core.intake(whole.merge.stream).refuse(0)

@@ -189,12 +189,22 @@ def test_parts_that_are_not_what_was_said_are_refused_and_nothing_is_kept(
 
 def test_what_is_on_its_way_at_the_same_time_has_one_bound() -> None:
     parts = Parts(100, Drain())
-    with parts.room(60):
-        with pytest.raises(errors.Overloaded, match="60 bytes are on their way"), parts.room(41):
+    with parts.room(60, "a"):
+        with (
+            pytest.raises(errors.Overloaded, match="60 bytes are on their way"),
+            parts.room(41, "a"),
+        ):
             pass
-        with parts.room(40):
+        with parts.room(40, "a"):
             assert parts.held_bytes == 100
     assert parts.held_bytes == 0
+
+
+async def received(requests, size_bytes: int, parts: Parts | None = None, tenant="a") -> bytes:
+    """Receive a whole of a size in parts, in a room of its own."""
+    parts = parts or Parts(1 << 20, Drain())
+    with parts.room(size_bytes, tenant) as room:
+        return await parts.gathered(requests, room)
 
 
 def test_who_sends_nothing_is_not_waited_for_for_ever() -> None:
@@ -204,7 +214,7 @@ def test_who_sends_nothing_is_not_waited_for_for_ever() -> None:
             yield MergeInPartsRequest()
 
         with pytest.raises(errors.InvalidRequest, match="no part came for 30 s"):
-            await Parts(100, Drain()).gathered(silent(), 9)
+            await received(silent(), 9)
 
     run_in_virtual_time(nothing())
 
@@ -217,9 +227,84 @@ def test_who_sends_a_byte_at_a_time_does_not_keep_the_room_for_ever() -> None:
                 yield MergeInPartsRequest(part=b"x")
 
         with pytest.raises(errors.InvalidRequest, match="the parts come at less than"):
-            await Parts(100, Drain()).gathered(drops(), 100)
+            await received(drops(), 100)
 
     run_in_virtual_time(trickle())
+
+
+@pytest.mark.parametrize("pause_s", [20.0, 29.0])
+@pytest.mark.parametrize("at_once", [1, 700_000])
+def test_a_byte_now_and_then_holds_the_room_for_half_a_minute_however_much_came_before(
+    pause_s, at_once
+) -> None:
+    """700,000 bytes at once would be eleven seconds ahead of the least pace."""
+
+    async def drip() -> None:
+        async def drops():
+            yield MergeInPartsRequest(part=bytes(at_once))
+            while True:
+                await asyncio.sleep(pause_s)
+                yield MergeInPartsRequest(part=b"x")
+
+        with pytest.raises(errors.InvalidRequest, match="the parts come at less than 65,536"):
+            await received(drops(), 1 << 20)
+        assert asyncio.get_running_loop().time() <= 31.0
+
+    run_in_virtual_time(drip())
+
+
+def test_a_sender_at_the_least_pace_is_not_ended() -> None:
+    async def steady() -> None:
+        async def parts():
+            for _ in range(16):
+                await asyncio.sleep(1.0)
+                yield MergeInPartsRequest(part=bytes(1 << 16))
+
+        assert await received(parts(), 1 << 20) == bytes(1 << 20)
+
+    run_in_virtual_time(steady())
+
+
+def test_what_a_tenant_has_beyond_its_share_gives_way_to_another_tenant() -> None:
+    """Of 100 bytes a has 60 that stay, and 40 that are lent; then b comes."""
+    parts = Parts(100, Drain())
+
+    async def silent():
+        await asyncio.Event().wait()
+        yield MergeInPartsRequest()
+
+    async def world() -> None:
+        first = asyncio.create_task(received(silent(), 60, parts, "a"))
+        second = asyncio.create_task(received(silent(), 40, parts, "a"))
+        await asyncio.sleep(1.0)
+        with pytest.raises(errors.Overloaded, match="are on their way"), parts.room(50, "b"):
+            pass  # More than what is lent: nothing is ended for it.
+        with pytest.raises(errors.Overloaded, match="are on their way"), parts.room(30, "a"):
+            pass  # A tenant does not end calls of its own.
+        with parts.room(30, "b"):
+            with pytest.raises(errors.Overloaded, match="another tenant needs the room"):
+                await second
+            assert parts.held_bytes == 90
+            assert asyncio.get_running_loop().time() == 1.0
+        with pytest.raises(errors.InvalidRequest, match="no part came for 30 s"):
+            await first
+        assert parts.held_bytes == 0
+
+    run_in_virtual_time(world())
+
+
+def test_what_is_being_merged_is_not_ended() -> None:
+    async def world() -> None:
+        async def at_once():
+            yield MergeInPartsRequest(part=bytes(100))
+
+        parts = Parts(100, Drain())
+        with parts.room(100, "a") as room:
+            await parts.gathered(at_once(), room)
+            with pytest.raises(errors.Overloaded, match="are on their way"), parts.room(1, "b"):
+                pass
+
+    asyncio.run(world())
 
 
 def test_empty_parts_do_not_keep_the_room_for_ever() -> None:
@@ -229,7 +314,7 @@ def test_empty_parts_do_not_keep_the_room_for_ever() -> None:
                 yield MergeInPartsRequest(part=b"")
 
         with pytest.raises(errors.InvalidRequest, match="a part is empty"):
-            await Parts(100, Drain()).gathered(endless(), 9)
+            await received(endless(), 9)
 
     asyncio.run(empties())
 
