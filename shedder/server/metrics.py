@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 import pyarrow as pa
-from prometheus_client import CollectorRegistry, Counter, Histogram, Info, start_http_server
+from prometheus_client import CollectorRegistry, Counter, Histogram, Info
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from shedder.errors import BadSetting
 from shedder.queries.answers.database_api import Receipt
+from shedder.server.metrics_listener import serve_metrics
 from shedder.version import __version__
 from shedder.wire.addresses import Address
 
@@ -93,6 +94,11 @@ class Metrics:
         self.turned_away = Counter(
             "shedder_auth_failures", "Calls turned away.", ["reason"], registry=self.registry
         )
+        self.connections_closed = Counter(
+            "shedder_connections_closed",
+            "Connections without an identity that were closed because room was short.",
+            registry=self.registry,
+        )
         build = Info("shedder_build", "What is running.", registry=self.registry)
         build.info({"version": __version__})
 
@@ -121,13 +127,6 @@ class Metrics:
           BadSetting: it cannot listen there.
         """
         try:
-            http, thread = start_http_server(address.port, address.host, self.registry)
+            return serve_metrics(self.registry, address)
         except OSError as error:
             raise BadSetting(f"cannot serve metrics on {address}: {error}") from None
-
-        def stop() -> None:
-            http.shutdown()
-            http.server_close()
-            thread.join()
-
-        return stop
