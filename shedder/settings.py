@@ -248,6 +248,12 @@ class Settings(BaseSettings):
     tokens_file: Path | None = _setting(
         "server", None, "File of bearer tokens: SHA-256, scopes, expiry."
     )
+    connections_max: int = _setting(
+        "server",
+        4_096,
+        "Connections at once; further ones are closed. Fewer where `ulimit -n` leaves no room.",
+        ge=1,
+    )
     reflection: bool = _setting("server", False, "Offer gRPC reflection.")
     drain_s: float = _setting(
         "server", 10.0, "After SIGTERM: time for running requests and the last checkpoint.", gt=0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import resource
 import signal
 import sys
 from pathlib import Path
@@ -17,10 +18,20 @@ class ServerProcess:
     """Serves a directory until it is told or made to stop; started again, it has the same port.
 
     settings: by their names, as text. What it says goes to server.log beside the directory.
+    limits: of the process, by their numbers in `resource`. is_insecure: no TLS and no tokens.
     """
 
-    def __init__(self, directory: Path, **settings: str) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        *,
+        limits: dict[int, int] | None = None,
+        is_insecure: bool = True,
+        **settings: str,
+    ) -> None:
         self.address = "127.0.0.1:0"
+        self._limits = dict(limits or {})
+        self._is_insecure = is_insecure
         self._directory = directory
         self._log = directory.parent / "server.log"
         # What is counted must not depend on how busy the machine is, where nobody asks for that.
@@ -38,6 +49,15 @@ class ServerProcess:
         self._process.send_signal(number)
         return self._process.wait()
 
+    def said(self) -> str:
+        """Return the end of the server's log."""
+        return self._log.read_text()[-4000:]
+
+    def rss_bytes(self) -> int:
+        """Return the resident memory of the process."""
+        status = Path(f"/proc/{self.pid}/status").read_text()
+        return int(status.partition("VmRSS:")[2].split()[0]) << 10
+
     def wait(self) -> int:
         """Wait for the end of the process, whatever the cause; return the exit status."""
         return self._process.wait()
@@ -51,18 +71,24 @@ class ServerProcess:
         return shedder.connect(self.address, **{"insecure": True, "timeout_s": 120.0} | options)
 
     def _started(self) -> WarmProcess:
-        arguments = ["serve", "--insecure"]
+        arguments = ["serve", "--insecure"] if self._is_insecure else ["serve"]
         arguments += ["--data", str(self._directory), "--listen", self.address]
         process = WarmProcess(
-            shedder_command, arguments, errors=self._log, environment=self._environment
+            shedder_command,
+            arguments,
+            self._limits,
+            errors=self._log,
+            environment=self._environment,
         )
         line = process.output.readline()  # The address, as soon as calls are answered.
-        assert line, self._log.read_text()[-4000:]
+        assert line, self.said()
         self.address = line.strip()
         return process
 
 
-def shedder_command(arguments: list[str]) -> None:
-    """The command `shedder`, in the process that runs this."""
+def shedder_command(arguments: list[str], limits: dict[int, int] | None = None) -> None:
+    """The command `shedder`, in the process that runs this, with limits of resources."""
+    for number, limit in (limits or {}).items():
+        resource.setrlimit(number, (limit, limit))
     sys.argv[1:] = arguments
     main()

@@ -80,9 +80,11 @@ def serve(
     log_to_stderr(settings)
     with loading():  # Heavy (gRPC, numba); `shedder --help` does without.
         from shedder.engine.engine import Engine
+        from shedder.server.descriptors import raise_descriptor_limit
         from shedder.server.listener import check_free, checked_address
         from shedder.server.server import serve as serve_engine
 
+    raise_descriptor_limit()
     address = checked_address(settings)  # Before recovery, which may take a while.
     check_free(address)
     with closing(Engine.open(data, settings)) as engine, keeping_what_is_loaded():

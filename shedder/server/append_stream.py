@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import grpc
-from google.protobuf.message import DecodeError
 
 from shedder.engine.engine import Engine
 from shedder.engine.ingest.producer_sequences import check_producer
@@ -83,14 +82,12 @@ class AppendCall:
             while isinstance(taken := await self._taken.get(), _Taken):
                 receipt = await settled(taken.receipt)
                 self._metrics.receipt(receipt, time.perf_counter() - taken.arrived)
-                wire = receipt_to_wire(receipt)
-                await context.write(
-                    ingest_pb2.AppendStreamResponse(
-                        receipt=wire,
-                        credits=credits_in(self._line),
-                        help_wanted=self._engine.overload.state.asks_help,
-                    )
+                response = ingest_pb2.AppendStreamResponse(
+                    receipt=receipt_to_wire(receipt),
+                    credits=credits_in(self._line),
+                    help_wanted=self._engine.overload.state.asks_help,
                 )
+                await respond(context, response, self._limits.receipt_s_max)
             if taken is not None:
                 raise taken
         finally:
@@ -107,7 +104,7 @@ class AppendCall:
         except ShedderError as error:
             if not isinstance(error, Draining):
                 self._metrics.refused.labels(type(error).reason).inc()
-            end = error
+            end = error.with_traceback(None)  # Else it keeps this frame, and its last batch.
         except Exception as error:  # A bug: the call's own task crosses the boundary with it.
             failed: Future[Receipt] = Future()
             failed.set_exception(error)
@@ -221,15 +218,28 @@ def append(
 
 
 async def next_of(requests: AsyncIterator[Received]) -> Received | None:
-    """The next request; None when the client is done.
+    """The next request; None when the client is done."""
+    return await anext(requests, None)
+
+
+async def respond(
+    context: grpc.aio.ServicerContext[Any, Any],
+    response: ingest_pb2.AppendStreamResponse,
+    limit_s: float,
+) -> None:
+    """Send a response to a client.
 
     Raises:
-      InvalidRequest: its bytes are no request.
+      InvalidRequest: the client did not take it in time, so its call only keeps others out.
     """
+    limit = asyncio.timeout(limit_s)
     try:
-        return await anext(requests, None)
-    except DecodeError as error:
-        raise InvalidRequest(f"the request cannot be read: {error}") from None
+        async with limit:
+            await context.write(response)
+    except TimeoutError:
+        if not limit.expired():
+            raise
+        raise InvalidRequest(f"the client took no response for {limit_s:.0f} s") from None
 
 
 async def read_hello(requests: Requests, drain: Drain) -> ingest_pb2.AppendStreamRequest.Hello:

@@ -6,13 +6,14 @@ import asyncio
 from collections import Counter, deque
 from collections.abc import Awaitable, Callable
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 import grpc
 
 from shedder.archive.tasks.progress import Progress
 from shedder.errors import Draining
+from shedder.server.anonymous_calls import AnonymousLimits
 from shedder.server.authentication import LOCAL, caller
 from shedder.server.call_slots import Places
 
@@ -29,17 +30,28 @@ WAITING_MAX = 86  # Blocking calls, running or waiting for a thread; above it th
 class CallLimits:
     """Limits of a server's calls.
 
-    calls_max: calls in flight, of each of three kinds: questions, appends, open calls. One tenant
-      has at most three quarters of a kind. Health probes and control calls are not counted.
+    calls_max: calls in flight, of each of four kinds: questions, appends, AppendStreams and
+      subscriptions. One tenant has at most three quarters of a kind. Control calls are not
+      counted, and health probes have limits of their own (`anonymous`).
+    request_s_max: time for the only request of a call to arrive, once the caller is known; s.
+    idle_s_max: time without a batch after which an AppendStream is ended; s.
+    idle_s_min: time without a batch after which an AppendStream may be ended for a new one; s.
+    receipt_s_max: time for a client to take a receipt of an AppendStream; s.
     append_patience_s: time that a batch of an AppendStream waits for room before the call fails; s.
     answer_bytes_max: size of one answer's message.
     quiet_look_s: period after which a subscription without answers looks for its query; s.
+    anonymous: limits of calls without an identity.
     """
 
     calls_max: int = 1_334
+    request_s_max: float = 120.0
+    idle_s_max: float = 900.0
+    idle_s_min: float = 30.0
+    receipt_s_max: float = 60.0
     append_patience_s: float = 5.0
     answer_bytes_max: int = SEND_BYTES_MAX - (1 << 10)
     quiet_look_s: float = 2.0
+    anonymous: AnonymousLimits = field(default_factory=AnonymousLimits)
 
 
 CALL_LIMITS = CallLimits()
@@ -84,7 +96,10 @@ class Workers:
             self._running[whose] += 1
         future = self._pool.submit(work)
         future.add_done_callback(lambda _: _call_on(loop, lambda: self._done(whose)))
-        return await asyncio.wrap_future(future)
+        try:
+            return await asyncio.wrap_future(future)
+        finally:
+            del future  # Else an error is in a cycle, and keeps the request until it is collected.
 
     def _part(self) -> int:
         """The threads of one tenant."""
@@ -124,7 +139,10 @@ def _call_on(loop: asyncio.AbstractEventLoop, function: Callable[[], None]) -> N
 
 async def settled(future: Future[Result]) -> Result:
     """The result of work that goes on when the call which waits for it is cancelled."""
-    return await asyncio.shield(asyncio.wrap_future(future))
+    try:
+        return await asyncio.shield(asyncio.wrap_future(future))
+    finally:
+        del future  # As in `Workers.run`.
 
 
 class Attention:

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 
 from shedder.errors import Overloaded
+from shedder.server.arrival import Arriving
 
 TIMES = 3  # A tenant may have so many times as many places as are free: three quarters, alone.
 
@@ -54,3 +56,73 @@ class Places:
             yield
         finally:
             self.leave(tenant)
+
+
+@dataclass(slots=True, eq=False)
+class _Stream:
+    """An open call that has a place; `is_ended`: its place was given to another call."""
+
+    tenant: str
+    requests: Arriving
+    is_ended: bool = False
+
+
+class StreamPlaces:
+    """Places for calls that stay open and receive requests. Idle calls give way to new calls.
+
+    idle_s_min: time without a request after which a call may be ended for a new one; s.
+    """
+
+    def __init__(self, most: int, what: str, *, idle_s_min: float) -> None:
+        """No call is open. what: kind of calls, for messages."""
+        self._places = Places(most, what)
+        self._idle_s_min = idle_s_min
+        self._streams: list[_Stream] = []  # oldest first
+
+    @contextmanager
+    def taken(self, tenant: str, requests: Arriving) -> Iterator[None]:
+        """Give a tenant a place while the block runs.
+
+        Raises:
+          Overloaded: there is no place for this tenant, and no call is idle.
+        """
+        try:
+            self._places.take(tenant)
+        except Overloaded:
+            if not self._end_idlest(tenant):
+                raise
+            self._places.take(tenant)
+        stream = _Stream(tenant, requests)
+        self._streams.append(stream)
+        try:
+            yield
+        finally:
+            if not stream.is_ended:
+                self._leave(stream)
+
+    def _end_idlest(self, tenant: str) -> bool:
+        """End the call that is idle longest: of the tenant, else of the one with most calls."""
+        idle = [
+            stream
+            for stream in self._streams
+            if stream.requests.is_waiting and stream.requests.waited_s >= self._idle_s_min
+        ]
+        if not idle:
+            return False
+        calls = Counter(stream.tenant for stream in self._streams)
+        idlest = max(
+            idle,
+            key=lambda stream: (
+                stream.tenant == tenant,
+                calls[stream.tenant],
+                stream.requests.waited_s,
+            ),
+        )
+        idlest.is_ended = True
+        self._leave(idlest)
+        idlest.requests.end()
+        return True
+
+    def _leave(self, stream: _Stream) -> None:
+        self._streams.remove(stream)
+        self._places.leave(stream.tenant)

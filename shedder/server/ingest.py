@@ -23,6 +23,7 @@ from shedder.server.append_stream import (
     credits_in,
     next_of,
     read_hello,
+    respond,
 )
 from shedder.server.authentication import caller
 from shedder.server.call_context import CALL_LIMITS, CallLimits, Drain, Workers, settled
@@ -144,7 +145,8 @@ class Ingest(IngestServicer):
         welcome = self._described(hello.stream, hello.producer.name)
         line = self._lines.of(hello.stream)
         credits_now = credits_in(line)
-        await context.write(ingest_pb2.AppendStreamResponse(welcome=welcome, credits=credits_now))
+        response = ingest_pb2.AppendStreamResponse(welcome=welcome, credits=credits_now)
+        await respond(context, response, self._limits.receipt_s_max)
         asker = caller.get().asker
         call = AppendCall(
             self._engine, self._metrics, self._drain, hello, asker, line, self._limits

@@ -1,5 +1,8 @@
 """The boundary that every call crosses: who is it, how did it end, and nothing of ours leaks.
 
+Every method is given to gRPC as one that streams its requests. So gRPC receives no request before
+the boundary asks for it, and the boundary asks once the caller's identity is known.
+
 Inside of it a servicer raises our errors as they are; here they become statuses. Anything else
 that is raised is a bug: it is logged with a correlation id, and the client gets the id.
 """
@@ -9,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import secrets
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import AbstractContextManager, aclosing, nullcontext
 from types import MappingProxyType
 from typing import Any, TypeVar, cast
@@ -17,15 +20,19 @@ from typing import Any, TypeVar, cast
 import grpc
 import structlog
 
-from shedder.errors import InternalError, ShedderError, Unauthenticated
+from shedder.archive.files.shortage import shortage_in
+from shedder.errors import InternalError, ShedderError, StorageFailed, Unauthenticated
 from shedder.errors import PermissionDenied as Denied
+from shedder.server.anonymous_calls import AnonymousCalls
+from shedder.server.arrival import Arriving, idle_stream, late_request, parser
 from shedder.server.authentication import caller
 from shedder.server.authorization import ANYBODY, SCOPES, Gate
 from shedder.server.call_context import CALL_LIMITS, CallLimits
-from shedder.server.call_slots import Places
+from shedder.server.call_slots import Places, StreamPlaces
+from shedder.server.connections import Connections
 from shedder.server.metrics import Metrics
 from shedder.wire.batches import read_append, read_append_stream
-from shedder.wire.status import code_of, to_abort
+from shedder.wire.status import to_abort
 
 STAYS_OPEN = frozenset(
     {
@@ -38,7 +45,13 @@ STAYS_OPEN = frozenset(
 )
 
 # These bring tuples, and wait for the disk; where the policy is to block, for room, too.
-BRINGS = frozenset({"/shedder.v1.Ingest/Append", "/shedder.v1.Synopses/Merge"})
+BRINGS = frozenset(
+    {
+        "/shedder.v1.Ingest/Append",
+        "/shedder.v1.Synopses/Merge",
+        "/shedder.v1.Synopses/MergeInParts",
+    }
+)
 
 # What gets an operator out of an overload.
 CONTROLS = frozenset(
@@ -56,6 +69,9 @@ READERS: Mapping[str, Callable[[bytes], Any]] = MappingProxyType(
 # Behaviours that read their one request themselves, once they have looked at the call's metadata.
 READS_LATE = frozenset({"/shedder.v1.Ingest/Append"})
 
+# Open calls whose batches arrive until the client is done.
+STREAMS_IN = frozenset({"/shedder.v1.Ingest/AppendStream"})
+
 # Responses that are bytes already.
 AS_BYTES = frozenset({"/shedder.v1.Query/Invoke"})
 
@@ -69,12 +85,24 @@ Result = TypeVar("Result")
 class Boundary(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]  # not generic when it runs
     """Wraps every method: admission, identity, errors, metrics, one log line per call."""
 
-    def __init__(self, gate: Gate, metrics: Metrics, limits: CallLimits = CALL_LIMITS) -> None:
+    def __init__(
+        self,
+        gate: Gate,
+        metrics: Metrics,
+        connections: Connections,
+        limits: CallLimits = CALL_LIMITS,
+    ) -> None:
         self._gate = gate
         self._metrics = metrics
+        self._connections = connections
+        self._limits = limits
         self._soon = Places(limits.calls_max, "calls")
         self._brings = Places(limits.calls_max, "appends")
-        self._open = Places(limits.calls_max, "open calls")
+        self._subscribed = Places(limits.calls_max, "subscriptions")
+        self._streams = StreamPlaces(
+            limits.calls_max, "append streams", idle_s_min=limits.idle_s_min
+        )
+        self._anonymous = AnonymousCalls(limits.anonymous)
         self._handlers: dict[str, grpc.RpcMethodHandler[Any, Any]] = {}  # of the methods called
         self._debug = _log.bind().debug  # Looked up once: at most levels it does nothing.
 
@@ -98,79 +126,81 @@ class Boundary(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]  # not gen
 
     def _wrapped(self, handler: Any, method: str) -> grpc.RpcMethodHandler[Any, Any]:
         codec = {
-            "request_deserializer": READERS.get(method, handler.request_deserializer),
+            "request_deserializer": parser(READERS.get(method, handler.request_deserializer)),
             "response_serializer": None if method in AS_BYTES else handler.response_serializer,
         }
-        if handler.request_streaming:
-            if not handler.response_streaming:
-                behaviour = self._unary(handler.stream_unary, method)
-                return grpc.stream_unary_rpc_method_handler(behaviour, **codec)
-            behaviour = self._streaming(handler.stream_stream, method)
-            return grpc.stream_stream_rpc_method_handler(behaviour, **codec)
+        reads_itself = handler.request_streaming or method in READS_LATE
         if handler.response_streaming:
-            behaviour = self._streaming(handler.unary_stream, method)
-            return grpc.unary_stream_rpc_method_handler(behaviour, **codec)
-        behaviour = self._unary(handler.unary_unary, method)
-        if method in READS_LATE:
-            return grpc.stream_unary_rpc_method_handler(behaviour, **codec)
-        return grpc.unary_unary_rpc_method_handler(behaviour, **codec)
+            behaviour = _responding(handler.stream_stream or handler.unary_stream)
+            called = self._called(behaviour, method, reads_itself=reads_itself)
+            return grpc.stream_stream_rpc_method_handler(called, **codec)
+        behaviour = handler.stream_unary or handler.unary_unary
+        called = self._called(behaviour, method, reads_itself=reads_itself)
+        return grpc.stream_unary_rpc_method_handler(called, **codec)
 
-    def _unary(self, behaviour: Behaviour, method: str) -> Behaviour:
-        async def call(request: Any, context: Context) -> Any:
-            return await self._cross(method, context, lambda: behaviour(request, context))
+    def _called(self, behaviour: Behaviour, method: str, *, reads_itself: bool) -> Behaviour:
+        """Put the boundary around a behaviour that takes one request, or all as an iterator."""
+        is_anonymous = SCOPES.get(method) == ANYBODY
+        stays_open = reads_itself and method in STAYS_OPEN
+        late, limit_s = late_request, self._limits.request_s_max
+        if stays_open:
+            late, limit_s = idle_stream, self._limits.idle_s_max
+
+        async def call(requests: AsyncIterator[Any], context: Context) -> Any:
+            arriving = Arriving(requests, late, limit_s)
+
+            async def answer() -> Any:
+                if is_anonymous:
+                    return await self._anonymously(behaviour, arriving, context)
+                with self._let_in(method, context, arriving):
+                    request = arriving if reads_itself else await arriving.only()
+                    return await behaviour(request, context)
+
+            return await self._cross(method, context, answer)
 
         return call
 
-    def _streaming(self, behaviour: Behaviour, method: str) -> Behaviour:
-        async def respond(request: Any, context: Context) -> None:
-            responses = behaviour(request, context)
-            if hasattr(responses, "__aiter__"):
-                async with aclosing(responses):  # Also when the client has gone.
-                    async for response in responses:
-                        await context.write(response)
-            else:
-                await responses
-
-        async def call(request: Any, context: Context) -> None:
-            await self._cross(method, context, lambda: respond(request, context))
-
-        return call
+    async def _anonymously(self, behaviour: Behaviour, arriving: Arriving, context: Context) -> Any:
+        """Serve a call whose caller is not asked for an identity."""
+        peer = context.peer()
+        async with self._anonymous.taken(peer):
+            async with self._anonymous.turn(peer):
+                request = await arriving.only()
+            return await behaviour(request, context)
 
     async def _cross(
         self, method: str, context: Context, work: Callable[[], Awaitable[Result]]
     ) -> Result:
-        """What the work returns, if it is let in."""
+        """Return the result of the work. An error of it ends the call with a status."""
         began = time.perf_counter()
         code = grpc.StatusCode.OK
         try:
-            with self._let_in(method, context):
-                return await work()
-        except ShedderError as error:
-            shown = _reported(error, method)
-            code = code_of(type(shown))
+            return await work()
         except asyncio.CancelledError:
             code = grpc.StatusCode.CANCELLED
             raise
         except grpc.aio.AbortError:
             code = _code_in(context)
             raise
-        except Exception as error:  # A bug, whatever it is: reported here and nowhere else.
-            shown = _bug(error, method)
-            code = code_of(type(shown))
+        except Exception as error:  # Bugs are reported here and nowhere else.
+            # A local variable with the error would be a cycle, by its traceback and this frame,
+            # which keeps the request until the collector comes: 16 MiB, if it was large.
+            end = to_abort(_reported(error, method))
+            code = end[0]
         finally:
             seconds = time.perf_counter() - began
             self._metrics.call(method, code.name, None if method in STAYS_OPEN else seconds)
             self._debug("call", method=method, code=code.name, dur_ms=round(seconds * 1e3, 3))
-        return await context.abort(*to_abort(shown))
+        return await context.abort(*end)
 
-    def _let_in(self, method: str, context: Context) -> AbstractContextManager[None]:
-        """Who calls may, and has a place while it does.
+    def _let_in(
+        self, method: str, context: Context, arriving: Arriving
+    ) -> AbstractContextManager[None]:
+        """Identify the caller, and give the call a place.
 
         Raises:
           Unauthenticated, PermissionDenied. Overloaded: there is no place, once it is entered.
         """
-        if SCOPES.get(method) == ANYBODY:
-            return nullcontext()
         metadata = cast(Any, context.invocation_metadata()) or ()
         try:
             identity = self._gate.identify(metadata, context.auth_context())
@@ -180,19 +210,44 @@ class Boundary(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]  # not gen
             _log.warning("turned_away", method=method, peer=context.peer(), error=str(error))
             raise
         caller.set(identity)
+        self._connections.show(context.peer())
         if method in CONTROLS:
             return nullcontext()
+        if method in STREAMS_IN:
+            return self._streams.taken(identity.tenant, arriving)
         return self._places(method).taken(identity.tenant)
 
     def _places(self, method: str) -> Places:
         if method in STAYS_OPEN:
-            return self._open
+            return self._subscribed
         return self._brings if method in BRINGS else self._soon
 
 
-def _reported(error: ShedderError, method: str) -> ShedderError:
-    """The error as the client may see it."""
-    return _bug(error, method) if isinstance(error, InternalError) else error
+def _responding(behaviour: Behaviour) -> Behaviour:
+    """Return a behaviour that writes the responses of another one, if that yields them."""
+
+    async def respond(request: Any, context: Context) -> None:
+        responses = behaviour(request, context)
+        if hasattr(responses, "__aiter__"):
+            async with aclosing(responses):  # Also when the client has gone.
+                async for response in responses:
+                    await context.write(response)
+        else:
+            await responses
+
+    return respond
+
+
+def _reported(error: Exception, method: str) -> ShedderError:
+    """Return the error as the client may see it."""
+    is_named = isinstance(error, ShedderError) and not isinstance(error, InternalError)
+    if is_named and not isinstance(error, StorageFailed):
+        return error
+    short = shortage_in(error)
+    if short is None:
+        return error if is_named else _bug(error, method)
+    _log.error("resources_short", method=method, error=str(short))
+    return short
 
 
 def _bug(error: BaseException, method: str) -> InternalError:

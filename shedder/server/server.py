@@ -19,7 +19,9 @@ from shedder.server.audit import Audit
 from shedder.server.authorization import Gate
 from shedder.server.backfill import Backfill
 from shedder.server.call_context import CALL_LIMITS, SEND_BYTES_MAX, CallLimits, Drain, Workers
+from shedder.server.connections import Connections
 from shedder.server.control import Control
+from shedder.server.descriptors import connections_allowed
 from shedder.server.health import Health
 from shedder.server.ingest import Ingest
 from shedder.server.interceptor import Boundary
@@ -42,7 +44,7 @@ from shedder.wire.malloc_tuning import keep_big_blocks
 MESSAGE_ROOM_BYTES = 80 << 10  # What an AppendRequest has beside its batch, or a part of summaries.
 STREAMS_PER_CONNECTION_MAX = 100
 CONTROL_THREADS = 4  # Of its own: whatever waits for an answer, an operator does not.
-FILES_LOOK_S = 1.0  # How soon a changed tokens or tenants file is read.
+LOOK_S = 1.0  # How often connections are counted, and changed tokens or tenants files are read.
 
 # The apply thread must not keep a caller waiting for CPython's usual 5 ms.
 SWITCH_INTERVAL_S = 0.0002
@@ -52,9 +54,12 @@ _SERVICES = (ingest_pb2, query_pb2, synopses_pb2, backfill_pb2, audit_pb2, contr
 _log = structlog.get_logger("shedder.server")
 
 
-def channel_options(settings: Settings) -> list[tuple[str, int]]:
+def channel_options(settings: Settings, connections_max: int) -> list[tuple[str, int]]:
     """gRPC's options; those that are not its defaults have a reason."""
     return [
+        ("grpc.max_allowed_incoming_connections", connections_max),
+        ("grpc.server_handshake_timeout_ms", 10_000),  # Else silent connections stay two minutes.
+        ("grpc.max_connection_idle_ms", 1_800_000),  # Without a call; clients connect again.
         ("grpc.max_receive_message_length", settings.batch_bytes_max + MESSAGE_ROOM_BYTES),
         ("grpc.max_send_message_length", SEND_BYTES_MAX),
         ("grpc.max_concurrent_streams", STREAMS_PER_CONNECTION_MAX),
@@ -84,11 +89,16 @@ class Server:
         self._metrics = Metrics()
         self._metrics.registry.register(ControlGauges(engine.control))
         self._gate = Gate(settings)
-        self._server = grpc.aio.server(
-            interceptors=[Boundary(self._gate, self._metrics, limits)],
-            options=channel_options(settings),
-            maximum_concurrent_rpcs=6 * limits.calls_max,  # Behind the boundary's own limits.
+        connections_max = connections_allowed(settings.connections_max)
+        self._connections = Connections(connections_max)
+        self._server = grpc.aio.server(  # The boundary limits calls, by tenant and by connection.
+            interceptors=[Boundary(self._gate, self._metrics, self._connections, limits)],
+            options=channel_options(settings, connections_max),
         )
+        if connections_max < settings.connections_max:
+            _log.warning(
+                "few_descriptors", connections_max=connections_max, remedy="raise `ulimit -n`"
+            )
         self._add_services(engine)
         self._stop_metrics: Callable[[], None] = lambda: None
         self._housekeeping: asyncio.Task[None] | None = None
@@ -112,7 +122,7 @@ class Server:
         await self._health.serving()
         if self._settings.metrics_listen is not None:
             self._stop_metrics = self._metrics.serve(parse_address(self._settings.metrics_listen))
-        self._housekeeping = asyncio.create_task(self._look_at_files())
+        self._housekeeping = asyncio.create_task(self._look_around(address.port))
         _log.info("listening", address=str(address), insecure=self._settings.insecure)
         return address
 
@@ -166,10 +176,15 @@ class Server:
             ]
             reflection.enable_server_reflection([*names, reflection.SERVICE_NAME], self._server)
 
-    async def _look_at_files(self) -> None:
+    async def _look_around(self, port: int) -> None:
         tokens = self._gate.tokens
         while True:
-            await asyncio.sleep(FILES_LOOK_S)
+            await asyncio.sleep(LOOK_S)
+            if self._connections.is_crowded:
+                closed = await asyncio.to_thread(self._connections.look, port)
+                self._metrics.connections_closed.inc(closed)
+                if closed:
+                    _log.warning("strangers_closed", connections=closed)
             if tokens is not None:
                 tokens.refresh_or_keep()
             self._engine.refresh_tenants()

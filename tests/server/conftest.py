@@ -18,9 +18,10 @@ PAST = datetime.datetime(2020, 1, 1, tzinfo=datetime.UTC)
 
 
 @pytest.fixture
-def settings():
+def settings(request):
     """Settings of a server that sheds no work, so that its counts do not depend on CPU load."""
-    return Settings(listen="127.0.0.1:0", insecure=True, drain_s=5, overload="off")
+    own = getattr(request, "param", {})
+    return Settings(listen="127.0.0.1:0", insecure=True, drain_s=5, overload="off", **own)
 
 
 @pytest.fixture

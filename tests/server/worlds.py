@@ -56,6 +56,12 @@ def overloaded(retry_after_ms):
     return error
 
 
+def wait_until_reached(address):
+    """Wait until a server without TLS accepts a connection, over as many attempts as it takes."""
+    with grpc.insecure_channel(str(address)) as channel:
+        grpc.channel_ready_future(channel).result(PATIENCE_S)
+
+
 class Front:
     """An engine as its server sees it; a subclass puts its own methods before the engine's."""
 

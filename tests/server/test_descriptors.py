@@ -1,0 +1,166 @@
+"""However many connections there are, the log and the clients that are there go on."""
+
+from __future__ import annotations
+
+import resource
+import socket
+from contextlib import ExitStack
+
+import pytest
+
+from shedder.cli.exit_codes import ExitCode
+from shedder.errors import ResourcesShort
+from shedder.server.connections import Connections, most_common
+from shedder.server.descriptors import FILES_MAX, allowed, open_descriptors
+from tests.server.worlds import CREATE_TRADES, wait_until_reached
+from tests.server_process import ServerProcess, shedder_command
+from tests.streams.streams import trades
+from tests.warm_process import WarmProcess
+
+
+@pytest.mark.parametrize(
+    ("wanted", "limit", "in_use", "found"),
+    [
+        (4_096, 1 << 20, 80, 4_096),
+        (4_096, 1_024, 80, 472),  # Half of what is free.
+        (4_096, 4_096, 96, 4_000 - FILES_MAX),
+        (4_096, 128, 78, 25),
+        (10, 1_024, 80, 10),
+        (4_096, 96, 80, 8),
+    ],
+)
+def test_connections_leave_descriptors_to_files(wanted, limit, in_use, found):
+    assert allowed(wanted, limit=limit, in_use=in_use) == found
+
+
+@pytest.mark.parametrize("limit", [64, 80, 95])
+def test_a_server_does_not_begin_without_descriptors(limit):
+    with pytest.raises(ResourcesShort, match=f"too many open files: 80, and the limit is {limit}"):
+        allowed(4_096, limit=limit, in_use=80)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("held", [300])
+def test_idle_connections_above_the_limit_of_descriptors_stop_nothing(tmp_path, held):
+    """Each batch needs a new segment of the log. The first version stopped ingest for good."""
+    process = ServerProcess(
+        tmp_path / "data",
+        limits={resource.RLIMIT_NOFILE: 128},
+        log_segment_bytes="64KiB",
+    )
+    host, _, port = process.address.rpartition(":")
+    with process.connect() as client, ExitStack() as stack:
+        client.execute(CREATE_TRADES)
+        for _ in range(held):
+            stack.enter_context(socket.create_connection((host, int(port))))
+        for number in range(10):
+            client.push("trades", trades(2_000, number))
+        assert client.execute("SELECT COUNT(*) AS n FROM trades").rows()[0]["n"] == 20_000
+        stack.close()
+        wait_until_reached(process.address)
+        with process.connect() as another:
+            assert another.ledger("trades").applied == 20_000
+    assert process.stop() == 0
+    assert "few_descriptors" in process.said()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("limit", "value", "said"),
+    [
+        (resource.RLIMIT_NOFILE, 14, "oo many open files"),
+        (resource.RLIMIT_NOFILE, 20, "oo many open files"),
+        (resource.RLIMIT_AS, 700 << 20, "memory"),
+    ],
+)
+def test_a_start_without_descriptors_or_memory_says_so(tmp_path, limit, value, said):
+    log = tmp_path / "server.log"
+    arguments = ["serve", "--insecure", "--listen=127.0.0.1:0", f"--data={tmp_path / 'data'}"]
+    process = WarmProcess(shedder_command, arguments, {limit: value}, errors=log)
+    assert process.output.readline() == ""
+    assert process.wait() == ExitCode.UNREACHABLE, log.read_text()
+    *_, last = log.read_text().splitlines()
+    assert last.startswith("shedder: ")
+    assert said in last
+
+
+def test_the_address_with_most_connections_gives_most_of_them():
+    crowd = [("10.0.0.1", port) for port in range(10)]
+    few = [("10.0.0.2", port) for port in range(3)]
+    assert set(most_common([*crowd, *few], 7)) == set(crowd[:7])
+    both = most_common([*crowd, *few], 11)
+    assert [
+        len([peer for peer in both if peer[0] == host]) for host in ("10.0.0.1", "10.0.0.2")
+    ] == [
+        9,
+        2,
+    ]
+    assert most_common(crowd, 0) == most_common(crowd, -3) == []
+
+
+class Listening:
+    """A listening socket, its connections, and the clients at their other ends."""
+
+    def __init__(self, stack: ExitStack, clients: int) -> None:
+        listener = stack.enter_context(socket.create_server(("127.0.0.1", 0)))
+        self.port = listener.getsockname()[1]
+        self.clients, self.accepted = [], []
+        for _ in range(clients):
+            client = socket.create_connection(("127.0.0.1", self.port), timeout=60.0)
+            self.clients.append(stack.enter_context(client))
+            self.accepted.append(stack.enter_context(listener.accept()[0]))
+
+    def peer(self, number: int) -> str:
+        return f"ipv4:127.0.0.1:{self.clients[number].getsockname()[1]}"
+
+    def closed(self) -> list[int]:
+        """Return which clients have seen the end of their connection."""
+        found = []
+        for number, client in enumerate(self.clients):
+            client.setblocking(False)
+            try:
+                if client.recv(1) == b"":
+                    found.append(number)
+            except BlockingIOError:
+                pass
+        return found
+
+
+def test_connections_without_an_identity_are_closed_at_the_second_look_where_there_are_many():
+    before = set(open_descriptors())
+    with ExitStack() as stack:
+        listening = Listening(stack, 8)
+        connections = Connections(10)
+        for number in (0, 3):
+            connections.show(listening.peer(number))
+        assert connections.is_crowded
+        assert connections.look(listening.port) == 0
+        assert listening.closed() == []
+        assert connections.look(listening.port) == 3  # Down to half of ten.
+        closed = listening.closed()
+        assert len(closed) == 3
+        assert not {0, 3} & set(closed)
+    assert set(open_descriptors()) == before
+
+
+def test_where_there_is_room_no_connection_is_closed():
+    with ExitStack() as stack:
+        listening = Listening(stack, 7)
+        connections = Connections(10)
+        assert [connections.look(listening.port) for _ in range(3)] == [0, 0, 0]
+        assert Connections(1_000_000).is_crowded is False
+        assert listening.closed() == []
+
+
+def test_peers_that_have_left_are_forgotten():
+    with ExitStack() as stack:
+        listening = Listening(stack, 2)
+        connections = Connections(
+            1, descriptors=lambda: [each.fileno() for each in listening.accepted]
+        )
+        for port in range(3):
+            connections.show(f"ipv6:%5B::1%5D:{port}")
+        connections.show(listening.peer(0))
+        assert connections.look(listening.port) == 0
+        assert connections.look(listening.port) == 1  # Two of one; one of them is known.
+        assert listening.closed() == [1]
