@@ -10,12 +10,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
+from rich.markup import escape
 from rich.progress import Progress
 from rich.table import Table
 
 from shedder.cli.connection import CaOption, CertOption, KeyOption, Place, TokenFileOption, opened
 from shedder.cli.exit_codes import ExitCode
 from shedder.errors import BadSetting, DeadlineExceeded, Overloaded, Unavailable, Unreachable
+from shedder.queries.answers.control_characters import escaped, escaped_lines
 from shedder.queries.answers.database_api import Database
 
 if TYPE_CHECKING:
@@ -107,7 +109,7 @@ def accuracy(
             return audit_rounds(spark, database, name, data, every, rounds)
         drawn = draw(database, data, name, Plan(seed, questions))
         with Progress(console=console, transient=True) as progress:
-            task = progress.add_task(f"asking {name}", total=len(drawn))
+            task = progress.add_task(escape(escaped(f"asking {name}")), total=len(drawn))
             asked = ask_all(database, data, name, drawn, lambda: progress.advance(task))
         sealed = sealed_stream(data, name)
         console.print(f"Spark computes {len(asked.cases)} exact answers: a minute or more")
@@ -132,7 +134,7 @@ def accuracy(
             "passed: intervals held the truth as often as they say, as far as chance allows"
         )
         return ExitCode.FINE
-    console.print(found.failure, style="bold red", markup=False)
+    console.print(escaped_lines(found.failure), style="bold red", markup=False)
     return ExitCode.PRECISION
 
 
@@ -201,7 +203,7 @@ def backfill(
         )
     said = "were part of it before" if done.duplicate else f"in {done.seconds:,.1f} s"
     poison = f"; {done.poison:,} rows kept in {aside}" if done.poison else ""
-    console.print(f"{stream}: {done.rows:,} rows of its past {said}{poison}")
+    console.print(escaped(f"{stream}: {done.rows:,} rows of its past {said}{poison}"), markup=False)
     return ExitCode.FINE
 
 
@@ -284,12 +286,15 @@ def audit_rounds(
         except _PASSING as error:
             if done == rounds:
                 raise
-            console.print(f"round {done}: {error}; the next one will see")
+            console.print(
+                escaped_lines(f"round {done}: {error}; the next one will see"), markup=False
+            )
         else:
             for each in found.looked:
                 lost[each.query] = each.lost
                 verdict = f"not certified: {each.lost}" if each.lost else "certified"
-                out.print(f"{each.query}: {each.missed} of {each.values} values missed; {verdict}")
+                missed = f"{each.missed} of {each.values} values missed"
+                out.print(escaped(f"{each.query}: {missed}; {verdict}"), markup=False)
             talk = f"{len(found.looked)} answers in {found.seconds:.1f} s, {found.passes} passes"
             console.print(f"round {done}: {talk}")
         if done == rounds:

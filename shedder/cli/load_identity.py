@@ -1,31 +1,73 @@
 """Identity of loaded files: the producers under which their rows are stored once.
 
-The rows of a load are pushed by a producer whose name has the SHA-256 of the content. The last row
-of each file is pushed by its mark: a producer whose name has the hash of the file's first lines,
-and whose epoch has the content's size. A mark tells that a file is complete, or that it has grown.
+The rows of a load are pushed by a producer whose name has the SHA-256 of the content. The first and
+the last row of each file are pushed by its mark: a producer whose name has the hash of the file's
+first two lines, and whose epoch has the size of the content. So a mark tells whether a file, or one
+that it has grown from, is complete or was interrupted.
 """
 
 from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass
+from enum import IntEnum
 
 from shedder.cli.files.contents import Digest
-from shedder.errors import FailedPrecondition
 
-_CONTENT_BITS = 23  # Of a mark's epoch, which is an int63; the size has the other 40.
-_SIZE_MAX = 1 << 40
+_KIND_BITS = 2  # Of a mark's epoch, which is an int63: size, bits of the SHA-256, kind.
+_CONTENT_BITS = 21
+_SIZE_MAX = 1 << (63 - _CONTENT_BITS - _KIND_BITS)
+
+
+class MarkKind(IntEnum):
+    """What the rows of a mark are; number 0 is the first row unless it is said otherwise."""
+
+    ALONE = 0  # The first and the last row of a file that is loaded alone.
+    TOGETHER = 1  # Rows of files that are loaded together.
+    ONE_ROW = 2  # Number 0 is the only row of the file.
 
 
 @dataclass(frozen=True, slots=True)
-class Marked:
-    """What the mark of a file says of the last file that begins with the same lines.
+class Mark:
+    """What a mark says of the last file that begins with the same lines.
 
-    size_bytes: of its content; None: no such file was loaded. bits: of its SHA-256.
+    epoch: of its producer. next_sequence: of its producer; 0: no such file was loaded.
     """
 
-    size_bytes: int | None
-    bits: int
+    epoch: int
+    next_sequence: int
+
+    @property
+    def is_known(self) -> bool:
+        """Return whether a file that begins with the same lines was loaded, or partly."""
+        return self.next_sequence > 0
+
+    @property
+    def kind(self) -> MarkKind:
+        """What the rows of the mark are."""
+        return MarkKind(self.epoch & ((1 << _KIND_BITS) - 1))
+
+    @property
+    def is_complete(self) -> bool:
+        """Return whether all rows of that file are stored."""
+        return self.next_sequence > (0 if self.kind is MarkKind.ONE_ROW else 1)
+
+    @property
+    def size_bytes(self) -> int:
+        """Size of that file's content."""
+        return self.epoch >> (_CONTENT_BITS + _KIND_BITS)
+
+    def is_of(self, digest: Digest) -> bool:
+        """Return whether it is the mark of this content."""
+        wanted = content_epoch(digest, MarkKind.ALONE) >> _KIND_BITS
+        return self.is_known and self.epoch >> _KIND_BITS == wanted
+
+
+def content_epoch(digest: Digest, kind: MarkKind) -> int:
+    """The epoch of the mark of a content."""
+    bits = int(digest.sha256[:6], 16) >> (24 - _CONTENT_BITS)
+    size = min(digest.size_bytes, _SIZE_MAX - 1)
+    return (size << _CONTENT_BITS | bits) << _KIND_BITS | kind
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,47 +76,29 @@ class FileIdentity:
 
     name: for messages. digest: of the content. prefix: begins the names of producers.
     options: hash of all that decides how rows are read; empty for the defaults.
+    offset_bytes: what was loaded before, of a file that has grown.
     """
 
     name: str
     digest: Digest
     prefix: str
     options: str
+    offset_bytes: int = 0
 
     @property
     def mark(self) -> str:
-        """The producer of the last row."""
+        """The producer of the first and of the last row."""
         return f"{self.prefix}/begins/{(self.digest.head or self.digest.sha256)[:32]}{self.options}"
 
-    @property
-    def epoch(self) -> int:
-        """The epoch of the mark when the file is complete."""
-        return min(self.digest.size_bytes, _SIZE_MAX - 1) << _CONTENT_BITS | bits(self.digest)
 
-
-def bits(digest: Digest) -> int:
-    """The first bits of a content's SHA-256."""
-    return int(digest.sha256[:6], 16) >> (24 - _CONTENT_BITS)
-
-
-def marked(epoch: int, next_sequence: int) -> Marked:
-    """Read the state of a mark's producer."""
-    if next_sequence == 0:
-        return Marked(None, 0)
-    return Marked(epoch >> _CONTENT_BITS, epoch & ((1 << _CONTENT_BITS) - 1))
-
-
-def producer_of(group: list[FileIdentity], resumed: dict[str, int]) -> str:
-    """The producer of the rows of files that are loaded together.
-
-    Args:
-      group: the files, in the order given. resumed: by SHA-256, the bytes that were loaded before.
-    """
-    first = group[0]
-    parts = [each.digest.sha256 for each in group]
-    parts = [f"{part}/{resumed[part]}" if part in resumed else part for part in parts]
+def producer_of(group: list[FileIdentity]) -> str:
+    """The producer of the rows of files that are loaded together, in the order given."""
+    parts = [
+        f"{each.digest.sha256}/{each.offset_bytes}" if each.offset_bytes else each.digest.sha256
+        for each in group
+    ]
     joined = parts[0] if len(parts) == 1 else hashlib.sha256("\n".join(parts).encode()).hexdigest()
-    return f"{first.prefix}/{joined}{first.options}"
+    return f"{group[0].prefix}/{joined}{group[0].options}"
 
 
 def options_hash(*options: object) -> str:
@@ -82,19 +106,3 @@ def options_hash(*options: object) -> str:
     if not any(options):
         return ""
     return "/" + hashlib.sha256(repr(options).encode()).hexdigest()[:12]
-
-
-def refuse_moved_on(identity: FileIdentity) -> FailedPrecondition:
-    """The error for a file that was loaded, and then another one that begins with its lines."""
-    return FailedPrecondition(
-        f"{identity.name} was loaded before, at least in part, and then a longer file that begins "
-        "with the same lines: nothing was stored. --producer NAME loads it again under that name"
-    )
-
-
-def refuse_grown(identity: FileIdentity, size_bytes: int) -> FailedPrecondition:
-    """The error for a file whose first bytes were loaded."""
-    return FailedPrecondition(
-        f"{identity.name} has grown: its first {size_bytes:,} bytes of "
-        f"{identity.digest.size_bytes:,} were loaded before. --resume loads the rest"
-    )

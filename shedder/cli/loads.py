@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager
-from dataclasses import dataclass, replace
+from contextlib import AbstractContextManager, ExitStack
+from dataclasses import dataclass, field, replace
+from itertools import accumulate
 from pathlib import Path
 from typing import IO
 
@@ -13,27 +14,28 @@ import pyarrow as pa
 
 from shedder.cli.files.bad_rows import BadRows
 from shedder.cli.files.cell_values import Changes
-from shedder.cli.files.event_order import Spool, as_given, in_order, together
-from shedder.cli.files.row_file import Reading, RowFile
-from shedder.cli.load_identity import (
-    FileIdentity,
-    Marked,
-    bits,
-    marked,
-    producer_of,
-    refuse_grown,
-    refuse_moved_on,
+from shedder.cli.files.event_order import (
+    DEFAULT_SORT_LIMITS,
+    SortLimits,
+    Spool,
+    as_given,
+    in_order,
+    together,
 )
+from shedder.cli.files.row_file import Reading, RowFile
+from shedder.cli.load_identity import FileIdentity, Mark, MarkKind, content_epoch, producer_of
 from shedder.cli.rows_without_time import Untimed
 from shedder.cli.schema_inference import naming
 from shedder.cli.stderr import say
 from shedder.cql.statements.bound_query import StreamSchema
-from shedder.errors import ShedderError
-from shedder.queries.answers.database_api import Database, Receipt
+from shedder.errors import FailedPrecondition, ShedderError
+from shedder.queries.answers.database_api import Database, NamedProducer, Receipt
 from shedder.streams.batch_conversion import conform
 from shedder.streams.batches import arrow_schema
 
 Shows = Callable[[str, "Tally"], AbstractContextManager[Callable[[float], None]]]
+
+_NO_MARK = Mark(0, 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +45,7 @@ class LoadOptions:
     prefix: begins the names of producers. options: hash of how rows are read.
     sorts: whether rows are pushed in order of event time. resumes: whether files may have grown.
     bad_rows: takes rows that cannot be read; None: the first one refuses the load.
+    limits: of sorting.
     """
 
     prefix: str
@@ -50,15 +53,25 @@ class LoadOptions:
     sorts: bool = True
     resumes: bool = False
     bad_rows: IO[str] | None = None
+    limits: SortLimits = DEFAULT_SORT_LIMITS
 
 
 @dataclass(slots=True)
 class Tally:
-    """Rows that were read, pushed, and stored before."""
+    """What a load did until now.
 
-    read: int = 0
+    rows: that were pushed, or read. duplicates: of those pushed, rows that were stored before.
+    late_before: late rows of the stream before the load. began_s: on the monotonic clock.
+    """
+
     rows: int = 0
     duplicates: int = 0
+    late_before: int = 0
+    began_s: float = field(default_factory=time.monotonic)
+
+    def elapsed_s(self) -> float:
+        """Seconds since it began."""
+        return time.monotonic() - self.began_s
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,53 +82,79 @@ class Spooled:
     spool: Spool
 
 
-def identities(
+@dataclass(frozen=True, slots=True)
+class Source:
+    """A file, or a part of one, and whose rows it has."""
+
+    file: RowFile
+    identity: FileIdentity
+
+
+@dataclass(frozen=True, slots=True)
+class Sources:
+    """What is to be loaded: interrupted loads of files that have grown since, and then the rest."""
+
+    interrupted: list[Source]
+    files: list[Source]
+
+
+def sources(
     database: Database | None, stream: str, files: Sequence[RowFile], options: LoadOptions
-) -> tuple[list[RowFile], list[FileIdentity], dict[str, int]]:
+) -> Sources:
     """Identify files by content, and find those that have grown since they were loaded.
 
     Args:
-      database: None if there is none yet.
-
-    Returns:
-      The files as they are to be read, their identities, and by SHA-256 of those that have grown
-      the bytes that were loaded before.
+      database: None if the stream is not there yet.
 
     Raises:
       FailedPrecondition: a file has grown, and the load does not resume.
     """
-    read: list[RowFile] = []
-    known: list[FileIdentity] = []
-    resumed: dict[str, int] = {}
+    interrupted: list[Source] = []
+    found: list[Source] = []
     for file in files:
-        identity = FileIdentity(file.path.name, file.digest(), options.prefix, options.options)
-        same = [each.name for each in known if each.digest.sha256 == identity.digest.sha256]
+        digest = file.digest()
+        identity = FileIdentity(file.path.name, digest, options.prefix, options.options)
+        same = [each.file for each in found if each.identity.digest.sha256 == digest.sha256]
         if same:
-            say(f"{identity.name} has the content of {same[0]}: it is stored once", "yellow")
+            say(f"{identity.name} has the content of {same[0].path.name}: it is stored once")
             continue
-        offset = 0
-        last = _marked(database, stream, identity)
-        if last.size_bytes is not None and 0 < last.size_bytes < identity.digest.size_bytes:
-            before = file.digest(last.size_bytes)
-            if bits(before) == last.bits and before.size_bytes == last.size_bytes:
-                if not options.resumes:
-                    raise refuse_grown(identity, last.size_bytes)
-                resumed[identity.digest.sha256] = offset = last.size_bytes
-        read.append(replace(file, after_bytes=offset))
-        known.append(identity)
-    return read, known, resumed
+        mark = _NO_MARK if database is None else mark_of(database, stream, identity)
+        if mark.is_known and 0 < mark.size_bytes < digest.size_bytes:
+            before = file.digest(mark.size_bytes)
+            if mark.is_of(before):
+                _check_grown(identity, mark, resumes=options.resumes)
+                if not mark.is_complete:
+                    part = replace(file, before_bytes=mark.size_bytes)
+                    interrupted.append(Source(part, replace(identity, digest=before)))
+                file = replace(file, after_bytes=mark.size_bytes)  # noqa: PLW2901
+                identity = replace(identity, offset_bytes=mark.size_bytes)
+        found.append(Source(file, identity))
+    return Sources(interrupted, found)
 
 
-def _marked(database: Database | None, stream: str, identity: FileIdentity) -> Marked:
-    if database is None:
-        return Marked(None, 0)
+def _check_grown(identity: FileIdentity, mark: Mark, *, resumes: bool) -> None:
+    grown = (
+        f"{identity.name} has grown: its first {mark.size_bytes:,} bytes of "
+        f"{identity.digest.size_bytes:,} were loaded before"
+    )
+    if not mark.is_complete and mark.kind is MarkKind.TOGETHER:
+        raise FailedPrecondition(
+            f"{grown} in part, together with other files, and that load was interrupted: repeat it "
+            "with the files as they were"
+        )
+    if not resumes:
+        part = "" if mark.is_complete else " in part, and that load was interrupted"
+        raise FailedPrecondition(f"{grown}{part}. --resume loads the rest")
+
+
+def mark_of(database: Database, stream: str, identity: FileIdentity) -> Mark:
+    """Look up what the mark of a file says."""
     with database.producer(stream, identity.mark) as mark:
-        return marked(mark.epoch, mark.next_sequence)
+        return Mark(mark.epoch, mark.next_sequence)
 
 
 def spooled(
-    files: Sequence[RowFile],
-    known: Sequence[FileIdentity],
+    sources: Sequence[Source],
     reading: Reading,
     schema: StreamSchema,
     options: LoadOptions,
@@ -128,14 +167,14 @@ def spooled(
       BadBatch, BadTimestamp, SchemaMismatch: a row is refused; says which. Nothing was pushed.
     """
     rows, made = 0, []
-    for at, (file, identity) in enumerate(zip(files, known, strict=True)):
+    for at, source in enumerate(sources):
         spool = Spool(directory / f"{at}.rows", arrow_schema(schema), schema.time_column, rows)
         try:
-            _fill(spool, file, reading, schema, options, shows)
+            _fill(spool, source.file, reading, schema, options, shows)
         finally:
             spool.close()
         rows += spool.rows
-        made.append(Spooled(identity, spool))
+        made.append(Spooled(source.identity, spool))
     return made
 
 
@@ -180,33 +219,40 @@ def _say_changes(
 
 
 class Load:
-    """Pushes spooled files into a stream. A repeated load stores nothing twice."""
+    """Pushes spooled files into a stream. A repeated load stores nothing twice.
+
+    tally: what was pushed until now.
+    """
 
     def __init__(
-        self, database: Database, stream: str, time_column: str, options: LoadOptions
+        self,
+        database: Database,
+        stream: str,
+        time_column: str,
+        options: LoadOptions,
+        tally: Tally | None = None,
     ) -> None:
         self._database = database
         self._stream = stream
         self._time_column = time_column
         self._options = options
-        self.tally = Tally()
+        self.tally = Tally() if tally is None else tally
 
-    def run(self, files: Sequence[Spooled], resumed: dict[str, int], shows: Shows) -> None:
+    def run(self, files: Sequence[Spooled], shows: Shows) -> None:
         """Push all rows that are not stored.
 
         Raises:
-          FailedPrecondition: a file was loaded, and then a longer one that begins with its lines.
+          FailedPrecondition: a file was loaded, and then a longer one that begins with its lines,
+            or its load together with other files was interrupted.
           ShedderError: a push was refused; says how many rows are stored.
         """
-        started = time.monotonic()
         total = sum(file.spool.rows for file in files)
-        late_before = self._database.ledger(self._stream).late
         try:
-            for group in self._groups(files, resumed):
+            for group in self._groups(files):
                 names = ", ".join(file.identity.name for file in group[:3])
                 more = f" and {len(group) - 3} more" if len(group) > 3 else ""
                 with shows(names + more, self.tally) as show:
-                    self._push_group(group, resumed, show)
+                    self._push_group(group, show)
         except (ShedderError, KeyboardInterrupt):
             if total:
                 say(
@@ -215,22 +261,34 @@ class Load:
                     "yellow",
                 )
             raise
-        self._report(time.monotonic() - started, late_before, files)
 
-    def _groups(self, files: Sequence[Spooled], resumed: dict[str, int]) -> Iterator[list[Spooled]]:
+    def _groups(self, files: Sequence[Spooled]) -> Iterator[list[Spooled]]:
         """Files that are pushed together, without those that are complete."""
         for group in self._overlapping(files):
-            if self._begun(producer_of([file.identity for file in group], resumed)):
+            name = producer_of([file.identity for file in group])
+            if len(group) > 1 and (self._has_begun(name) or self._has_begun(_whole(name))):
                 yield group
                 continue
-            left = []
+            left, interrupted = [], []
             for file in group:
-                if self._is_complete(file.identity):
+                mark = self._mark(file.identity)
+                if not mark.is_of(file.identity.digest):
+                    left.append(file)
+                elif mark.is_complete:
                     self.tally.rows += file.spool.rows
                     self.tally.duplicates += file.spool.rows
+                elif mark.kind is MarkKind.TOGETHER:
+                    raise FailedPrecondition(
+                        f"the load of {file.identity.name} together with other files was "
+                        "interrupted: repeat it with the same files, in the same order"
+                    )
                 else:
-                    left.append(file)
-            yield from self._overlapping(left)
+                    interrupted.append(file)
+            yield from ([file] for file in interrupted)
+            if len(left) == len(group):
+                yield group
+            else:
+                yield from self._groups(left)
 
     def _overlapping(self, files: Sequence[Spooled]) -> list[list[Spooled]]:
         by_spool = {id(file.spool): file for file in files}
@@ -241,83 +299,149 @@ class Load:
         )
         return [[by_spool[id(spool)] for spool in group] for group in groups]
 
-    def _push_group(
-        self, group: list[Spooled], resumed: dict[str, int], show: Callable[[float], None]
-    ) -> None:
-        identities = [file.identity for file in group]
-        name = producer_of(identities, resumed)
-        rows = sum(file.spool.rows for file in group)
-        marks = identities if len(group) == 1 or rows > len(group) else []
-        if len({each.mark for each in marks}) < len(marks):
-            marks = []  # Two files begin with the same lines: one mark cannot tell of both.
-        whole = f"{name}/whole"
-        if any(self._has_moved_on(each) for each in marks):
-            if self._begun(name) or rows == len(marks):
-                raise refuse_moved_on(identities[0])
-            marks = []
-        if not marks or self._begun(whole):
-            name, marks = whole, []
+    def _push_group(self, group: list[Spooled], show: Callable[[float], None]) -> None:
         spools = [file.spool for file in group]
-        batches = in_order(spools, self._time_column) if self._options.sorts else as_given(spools)
-        held = len(marks)
-        with self._database.producer(self._stream, name) as producer:
-            sequence, done = 0, 0
+        rows = sum(spool.rows for spool in spools)
+        limits = self._options.limits
+        batches = (
+            in_order(spools, self._time_column, limits)
+            if self._options.sorts
+            else as_given(spools, limits)
+        )
+        layout = self._layout([file.identity for file in group], rows)
+        with ExitStack() as stack:
+            producers = _Producers(self._database, self._stream, stack)
+            done = 0
             for batch in batches:
-                kept = min(batch.num_rows, rows - held - done)
-                if kept:
-                    sequence = producer.push(batch.slice(0, kept), sequence=sequence)
-                    self._count(producer.flush(), kept)
+                at = 0
+                while at < batch.num_rows:
+                    turn = layout.turn(done + at)
+                    part = batch.slice(at, turn.end - done - at)
+                    self._count(producers.push(turn, part), part.num_rows)
+                    at += part.num_rows
                 done += batch.num_rows
-                if kept < batch.num_rows:
-                    self._push_marks(marks, batch.slice(kept), held)
-                    held -= batch.num_rows - kept
                 show(done / rows)
 
-    def _push_marks(self, marks: list[FileIdentity], batch: pa.RecordBatch, left: int) -> None:
-        """Push the last rows, each as the mark of a file; `left` of them were not pushed yet."""
-        for at in range(batch.num_rows):
-            identity = marks[len(marks) - left + at]
-            with self._database.producer(
-                self._stream, identity.mark, epoch=identity.epoch
-            ) as producer:
-                producer.push(batch.slice(at, 1), sequence=0)
-                self._count(producer.flush(), 1)
+    def _layout(self, group: list[FileIdentity], rows: int) -> _Layout:
+        """Decide which producer pushes which rows; a repeated load decides the same."""
+        name = producer_of(group)
+        whole = _Layout([_Turn(rows, _whole(name), None)])
+        if self._has_begun(_whole(name)):
+            return whole
+        marks = [each.mark for each in group]
+        found = [self._mark(each) for each in group]
+        few = len(group) > 1 and rows <= 2 * len(group) + 1
+        if few or len(set(marks)) < len(marks):
+            return whole  # Not a row for each mark, or one mark for two files.
+        kinds = [MarkKind.TOGETHER if len(group) > 1 else MarkKind.ALONE] * len(group)
+        if rows == 1:
+            kinds = [MarkKind.ONE_ROW]
+        epochs = [content_epoch(each.digest, kind) for each, kind in zip(group, kinds, strict=True)]
+        own = [mark.is_of(each.digest) for mark, each in zip(found, group, strict=True)]
+        taken = [
+            mark.is_known and not is_own and (mark.epoch >= epoch or not mark.is_complete)
+            for mark, is_own, epoch in zip(found, own, epochs, strict=True)
+        ]
+        if any(taken):
+            if self._has_begun(name) or (rows <= 2 and not any(own)):
+                raise FailedPrecondition(
+                    f"{group[taken.index(True)].name} may have been loaded before; since then, "
+                    "another file was loaded that begins with the same lines: nothing was stored. "
+                    "--producer NAME loads it under that name"
+                )
+            return whole
+        ends = [_Turn(1, mark, epoch) for mark, epoch in zip(marks, epochs, strict=True)]
+        if rows == 1:
+            return _Layout(ends)
+        inner = rows - 2 * len(group)
+        content = _Turn(inner, name, None)
+        if len(group) == 1:
+            return _Layout([*ends, content, *ends])
+        # A group is known by its content before any mark says that it has begun.
+        return _Layout([_Turn(1, name, None), *ends, _Turn(inner - 1, name, None), *ends])
+
+    def _has_begun(self, name: str) -> bool:
+        with self._database.producer(self._stream, name) as producer:
+            return producer.next_sequence > 0
+
+    def _mark(self, identity: FileIdentity) -> Mark:
+        return mark_of(self._database, self._stream, identity)
 
     def _count(self, receipt: Receipt, rows: int) -> None:
         self.tally.rows += rows
         self.tally.duplicates += rows if receipt.duplicate else 0
 
-    def _begun(self, name: str) -> bool:
-        with self._database.producer(self._stream, name) as producer:
-            return producer.next_sequence > 0
 
-    def _is_complete(self, identity: FileIdentity) -> bool:
-        with self._database.producer(self._stream, identity.mark) as mark:
-            return mark.next_sequence > 0 and mark.epoch == identity.epoch
+def _whole(name: str) -> str:
+    """The producer of a load that has no marks."""
+    return f"{name}/whole"
 
-    def _has_moved_on(self, identity: FileIdentity) -> bool:
-        with self._database.producer(self._stream, identity.mark) as mark:
-            return mark.next_sequence > 0 and mark.epoch > identity.epoch
 
-    def _report(self, elapsed_s: float, late_before: int, files: Sequence[Spooled]) -> None:
-        tally = self.tally
-        speed = tally.rows / max(elapsed_s, 1e-9)
-        rows = "1 row" if tally.rows == 1 else f"{tally.rows:,} rows"
-        say(f"{self._stream}: {rows} in {elapsed_s:.1f} s ({speed:,.0f} rows/s)", "green")
-        if tally.duplicates:
-            say(f"{tally.duplicates:,} of them were there already and were not stored again")
-        late = self._database.ledger(self._stream).late - late_before
-        if late > 0:
-            disorder_s = max(file.spool.disorder_us for file in files) / 1e6
-            remedy = (
-                "without --no-sort, rows come in order; "
-                f"else --create with --lateness {disorder_s:g}"
-                if not self._options.sorts and disorder_s
-                else "the stream has later rows already; --create with --lateness SECONDS keeps "
-                "windows open for them, and shedder backfill brings in a past"
-            )
-            say(
-                f"{late:,} rows came later than the lateness allows: windows that had ended do not "
-                f"have them; {remedy}",
-                "yellow",
-            )
+@dataclass(frozen=True, slots=True)
+class _Turn:
+    """Consecutive rows of a load that one producer pushes.
+
+    end: one past the last row; in a list for `_Layout`, their number. epoch: None: the newest.
+    """
+
+    end: int
+    producer: str
+    epoch: int | None
+
+
+class _Layout:
+    """Which producer pushes which rows of a load."""
+
+    def __init__(self, lengths: Sequence[_Turn]) -> None:
+        ends = accumulate(turn.end for turn in lengths)
+        self._turns = [replace(turn, end=end) for turn, end in zip(lengths, ends, strict=True)]
+
+    def turn(self, row: int) -> _Turn:
+        """The turn that a row belongs to."""
+        return next(turn for turn in self._turns if row < turn.end)
+
+
+class _Producers:
+    """The producers of a load; each numbers its pushes from 0, be they stored already."""
+
+    def __init__(self, database: Database, stream: str, stack: ExitStack) -> None:
+        self._database = database
+        self._stream = stream
+        self._stack = stack
+        self._open: dict[str, NamedProducer] = {}
+        self._sequences: dict[str, int] = {}
+
+    def push(self, turn: _Turn, batch: pa.RecordBatch) -> Receipt:
+        """Push rows and wait until they are durable."""
+        name = turn.producer
+        if name not in self._open:
+            producer = self._database.producer(self._stream, name, epoch=turn.epoch)
+            self._open[name] = self._stack.enter_context(producer)
+        sequence = self._sequences.get(name, 0)
+        self._sequences[name] = self._open[name].push(batch, sequence=sequence)
+        return self._open[name].flush()
+
+
+def report(
+    database: Database, stream: str, tally: Tally, files: Sequence[Spooled], *, sorts: bool
+) -> None:
+    """Say what was pushed, and how many rows were late."""
+    speed = tally.rows / max(tally.elapsed_s(), 1e-9)
+    rows = "1 row" if tally.rows == 1 else f"{tally.rows:,} rows"
+    say(f"{stream}: {rows} in {tally.elapsed_s():.1f} s ({speed:,.0f} rows/s)", "green")
+    if tally.duplicates:
+        say(f"{tally.duplicates:,} of them were there already and were not stored again")
+    late = database.ledger(stream).late - tally.late_before
+    if late > 0:
+        disorder_s = max((file.spool.disorder_us for file in files), default=0) / 1e6
+        remedy = (
+            f"without --no-sort, rows come in order; else --create with --lateness {disorder_s:g}"
+            if not sorts and disorder_s
+            else "the stream has later rows already; --create with --lateness SECONDS keeps "
+            "windows open for them, and shedder backfill brings in a past"
+        )
+        say(
+            f"{late:,} rows came later than the lateness allows: windows that had ended do not "
+            f"have them; {remedy}",
+            "yellow",
+        )

@@ -7,7 +7,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Annotated
 
@@ -27,7 +27,7 @@ from shedder.cli.connection import (
 from shedder.cli.files.formats import Dialect, FileFormat, format_of
 from shedder.cli.files.row_file import Reading, RowFile
 from shedder.cli.load_identity import options_hash
-from shedder.cli.loads import Load, LoadOptions, Spooled, Tally, identities, spooled
+from shedder.cli.loads import Load, LoadOptions, Spooled, Tally, report, sources, spooled
 from shedder.cli.schema_inference import NewStream, Wishes, listed, stream_of
 from shedder.cli.stderr import console, say
 from shedder.cli.timestamps import TimeUnit
@@ -195,8 +195,8 @@ def push(
 class _Prepared:
     """Files that are read and checked. new: the stream to make; None: it is there."""
 
+    interrupted: list[Spooled]
     files: list[Spooled]
-    resumed: dict[str, int]
     schema: StreamSchema
     new: NewStream | None
 
@@ -212,6 +212,7 @@ class _Job:
     directory: Path
     create: bool
     skip_untimed: bool
+    tally: Tally = field(default_factory=Tally)
 
     def prepare(self, database: Database | None) -> _Prepared:
         """Read and check all rows. Nothing is made or pushed."""
@@ -230,10 +231,18 @@ class _Job:
             )
             schema = new.schema
             database = None
-        files, known, resumed = identities(database, self.stream, self.files, self.options)
+        found = sources(database, self.stream, self.files, self.options)
         reading = _reading(schema, self.wishes, skip_untimed=self.skip_untimed)
-        made = spooled(files, known, reading, schema, self.options, self.directory, _progress)
-        return _Prepared(made, resumed, schema, new)
+        made = [
+            spooled(each, reading, schema, self.options, self._place(name), shown_progress)
+            for name, each in (("interrupted", found.interrupted), ("files", found.files))
+        ]
+        return _Prepared(made[0], made[1], schema, new)
+
+    def _place(self, name: str) -> Path:
+        place = self.directory / name
+        place.mkdir()
+        return place
 
     def load(self, database: Database, prepared: _Prepared) -> None:
         """Make the stream if there is none, and push the rows."""
@@ -243,8 +252,12 @@ class _Job:
             say(statement, "dim")
             for note in prepared.new.notes:
                 say(note, "yellow")
-        load = Load(database, self.stream, prepared.schema.time_column, self.options)
-        load.run(prepared.files, prepared.resumed, _progress)
+        self.tally.late_before = database.ledger(self.stream).late
+        time_column = prepared.schema.time_column
+        load = Load(database, self.stream, time_column, self.options, self.tally)
+        for files in (prepared.interrupted, prepared.files):
+            load.run(files, shown_progress)
+        report(database, self.stream, self.tally, prepared.files, sorts=self.options.sorts)
 
 
 def _say_unused(
@@ -307,7 +320,7 @@ def _aside(path: Path) -> Iterator[IO[str]]:
 
 
 @contextmanager
-def _progress(name: str, tally: Tally) -> Iterator[Callable[[float], None]]:
+def shown_progress(name: str, tally: Tally) -> Iterator[Callable[[float], None]]:
     """A bar on stderr, if that is a terminal; it is told the share of the file that is read."""
     bar = Progress(
         TextColumn("{task.description}", markup=False),

@@ -60,9 +60,12 @@ because the stream has later rows, are stored and counted as late.
 
 **Once.** A file is known by the SHA-256 of its text, whatever its name and packing. The same
 command continues a load that was interrupted. Pushed again, a file stores nothing twice. Other
-options of reading, such as `--columns`, make another load of it, and so does another `--producer
-NAME`. A text file that has grown since it was loaded is refused; `--resume` loads what is new. A
-grown file is recognized by its first two lines and the SHA-256 of its old part.
+options of reading, such as `--columns`, make another load of it, and so does another `--producer`.
+
+A text file that has grown since it was loaded is refused; `--resume` loads what is new. A grown
+file is recognized by its first two lines and by 21 bits of the SHA-256 of its old part. This also
+works after an interrupted load of the old part. If that load had several files whose times overlap,
+repeat it with the files as they were.
 """
 
 

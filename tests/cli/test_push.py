@@ -144,17 +144,17 @@ def test_a_line_that_was_not_complete_cannot_be_resumed(world):
 
 def test_another_file_that_begins_alike_is_stored_too(world):
     world.write("a.csv", csv((1, 1), (2, 2)))
-    world.write("b.csv", csv((1, 1), (3, 3), (4, 4)))
+    world.write("b.csv", csv((1, 1), (3, 3), (4, 4), (4, 5)))
     for _ in range(2):
         for name in ("a.csv", "b.csv"):
             code, said = world.push(name)
-            moved_on = "then a longer file that begins with the same lines" in said
+            moved_on = "another file was loaded that begins with the same lines" in said
             assert code == ExitCode.FINE or (name == "a.csv" and moved_on)
-    assert world.rows() == stored((1, 1), (2, 2), (1, 1), (3, 3), (4, 4))
-    world.write("c.csv", csv((1, 1), (5, 5)))  # Shorter than b.csv, and never stored.
+    assert world.rows() == stored((1, 1), (2, 2), (1, 1), (3, 3), (4, 4), (4, 5))
+    world.write("c.csv", csv((1, 1), (5, 5), (6, 6)))  # Shorter than b.csv, and never stored.
     for _ in range(2):
         assert world.push("c.csv")[0] == ExitCode.FINE
-    assert len(world.rows()) == 7
+    assert len(world.rows()) == 9
 
 
 def test_files_of_one_content_and_files_that_begin_alike_are_stored_once_each(world):

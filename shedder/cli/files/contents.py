@@ -7,6 +7,7 @@ import codecs
 import gzip
 import hashlib
 import lzma
+import sys
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -130,24 +131,33 @@ def opened_text(path: Path, encoding: str) -> Iterator[tuple[IO[bytes], IO[bytes
         yield BufferedReader(TextStream(source, encoding, path.name), _CHUNK_BYTES), disk
 
 
-class _After(RawIOBase):
-    """The header of a text, and then its bytes from an offset on."""
+class _Joined(RawIOBase):
+    """Some bytes, and then those of a text, at most so many."""
 
-    def __init__(self, header: bytes, rest: IO[bytes]) -> None:
+    def __init__(self, header: bytes, rest: IO[bytes], rest_bytes_max: int | None = None) -> None:
         super().__init__()
         self._header = header
         self._rest = rest
+        self._left = sys.maxsize if rest_bytes_max is None else rest_bytes_max
 
     def readable(self) -> bool:
         return True
 
     def readinto(self, buffer: Any) -> int:
         if not self._header:
-            self._header = self._rest.read(len(buffer))
+            self._header = self._rest.read(min(len(buffer), self._left))
+            self._left -= len(self._header)
         count = min(len(buffer), len(self._header))
         buffer[:count] = self._header[:count]
         self._header = self._header[count:]
         return count
+
+
+def before(text: IO[bytes], size_bytes: int | None) -> IO[bytes]:
+    """The first bytes of a text; None: all of them."""
+    if size_bytes is None:
+        return text
+    return BufferedReader(_Joined(b"", text, size_bytes), _CHUNK_BYTES)
 
 
 def after(text: IO[bytes], offset: int, name: str, *, has_header: bool) -> IO[bytes]:
@@ -167,7 +177,7 @@ def after(text: IO[bytes], offset: int, name: str, *, has_header: bool) -> IO[by
         raise BadBatch(
             f"{name}: its last line was not complete at byte {offset:,}, where the loaded part ends"
         )
-    return BufferedReader(_After(header, text), _CHUNK_BYTES)
+    return BufferedReader(_Joined(header, text), _CHUNK_BYTES)
 
 
 def _unpacked(disk: IO[bytes], head: bytes) -> IO[bytes]:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Iterator, Sequence
-from contextlib import closing
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,8 +13,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-ROWS_PER_BATCH = 65_536
-BYTES_PER_BATCH = 4 << 20
+from shedder.errors import ResourceExhausted
+
 _FETCHED_ROWS = 65_536
 
 
@@ -22,10 +23,13 @@ class SortLimits:
     """What a sort may use.
 
     memory_bytes: of DuckDB; more rows are sorted on disk. threads: of DuckDB.
+    batch_rows, batch_bytes: of a batch that comes out, at most and about.
     """
 
     memory_bytes: int = 512 << 20
     threads: int = 2
+    batch_rows: int = 65_536
+    batch_bytes: int = 4 << 20
 
 
 DEFAULT_SORT_LIMITS = SortLimits()
@@ -108,14 +112,17 @@ def in_order(
     Batches depend on the rows alone, so that a repeated load has the same ones.
     """
     if len(group) == 1 and not group[0].disorder_us:
-        yield from cut(group[0].batches(), _batch_rows(group))
+        yield from cut(group[0].batches(), _batch_rows(group, limits))
         return
-    yield from cut(_sorted(group, time_column, limits), _batch_rows(group))
+    yield from cut(_sorted(group, time_column, limits), _batch_rows(group, limits))
 
 
-def as_given(group: Sequence[Spool]) -> Iterator[pa.RecordBatch]:
+def as_given(
+    group: Sequence[Spool], limits: SortLimits = DEFAULT_SORT_LIMITS
+) -> Iterator[pa.RecordBatch]:
     """The rows of a group in the order given, in batches as of `in_order`."""
-    yield from cut((batch for spool in group for batch in spool.batches()), _batch_rows(group))
+    batches = (batch for spool in group for batch in spool.batches())
+    yield from cut(batches, _batch_rows(group, limits))
 
 
 def _sorted(
@@ -130,7 +137,7 @@ def _sorted(
         "threads": limits.threads,
         "temp_directory": str(group[0].path.with_suffix(".sort")),
     }
-    with closing(duckdb.connect(config=config)) as database:
+    with _as_exhausted(), closing(duckdb.connect(config=config)) as database:
         result = database.sql(
             f"SELECT {columns} FROM read_parquet([{files}]) ORDER BY {time}, row"  # noqa: S608
         )
@@ -139,6 +146,19 @@ def _sorted(
                 column.cast(field.type) for column, field in zip(batch.columns, schema, strict=True)
             ]
             yield pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+@contextmanager
+def _as_exhausted() -> Iterator[None]:
+    """A sort that fails has no memory or no disk left: nothing else is asked of DuckDB."""
+    try:
+        yield
+    except duckdb.Error as error:
+        problem = str(error).partition("\n")[0]
+        raise ResourceExhausted(
+            f"the rows cannot be sorted in {tempfile.gettempdir()}: {problem}. TMPDIR names "
+            "another directory; --no-sort does without"
+        ) from error
 
 
 def _spooled(schema: pa.Schema) -> pa.Schema:
@@ -171,7 +191,9 @@ def _joined(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
     return pa.Table.from_batches(batches).combine_chunks().to_batches()[0]
 
 
-def _batch_rows(group: Sequence[Spool]) -> int:
+def _batch_rows(group: Sequence[Spool], limits: SortLimits) -> int:
+    """A power of two, so that bytes of null columns, which may differ, change nothing."""
     rows = sum(spool.rows for spool in group)
     size_bytes = max(sum(spool.size_bytes for spool in group), 1)
-    return max(min(BYTES_PER_BATCH * rows // size_bytes, ROWS_PER_BATCH), 1)
+    wanted = max(min(limits.batch_bytes * rows // size_bytes, limits.batch_rows), 1)
+    return int(1 << (wanted.bit_length() - 1))

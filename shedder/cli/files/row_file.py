@@ -18,7 +18,14 @@ import pyarrow.compute as pc
 from shedder.cli.files.bad_rows import BadRows, shown
 from shedder.cli.files.cell_values import Changes, converted
 from shedder.cli.files.column_types import Inferred, column_type, inferred
-from shedder.cli.files.contents import Digest, after, binary_digest, opened_text, text_digest
+from shedder.cli.files.contents import (
+    Digest,
+    after,
+    before,
+    binary_digest,
+    opened_text,
+    text_digest,
+)
 from shedder.cli.files.csv_rows import csv_names, csv_rows
 from shedder.cli.files.formats import DEFAULT_DIALECT, Dialect, FileFormat
 from shedder.cli.files.json_rows import JsonLayout, json_layout, json_rows
@@ -53,7 +60,7 @@ class Reading:
 class RowFile:
     """A file of rows on disk.
 
-    after_bytes: only the rows after so many bytes of the text are read.
+    after_bytes, before_bytes: only the rows after and before so many bytes of the text are read.
     found, known: of JSON, the keys; the names; once they were looked up.
     """
 
@@ -61,6 +68,7 @@ class RowFile:
     format: FileFormat
     dialect: Dialect = DEFAULT_DIALECT
     after_bytes: int = 0
+    before_bytes: int | None = None
     found: list[JsonLayout] = field(default_factory=list, repr=False, compare=False)
     known: list[str] = field(default_factory=list, repr=False, compare=False)
 
@@ -245,7 +253,12 @@ class RowFile:
         names = self.names()
         has_header = self.format is not FileFormat.NDJSON and self.dialect.header is None
         with opened_text(self.path, self.dialect.encoding) as (whole, disk):
-            text = after(whole, self.after_bytes, self.path.name, has_header=has_header)
+            text = after(
+                before(whole, self.before_bytes),
+                self.after_bytes,
+                self.path.name,
+                has_header=has_header,
+            )
             for rows in self._text_rows(text, names, wanted, bad):
                 progress(min(disk.tell() / size, 1.0))
                 yield rows

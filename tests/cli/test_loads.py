@@ -1,0 +1,144 @@
+"""Files that grow, loads that are interrupted anywhere, in any order: each row is stored once."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, example, given, settings
+from hypothesis import strategies as st
+
+import shedder
+from shedder.cli.files.event_order import SortLimits
+from shedder.cli.files.formats import FileFormat
+from shedder.cli.files.row_file import Reading, RowFile
+from shedder.cli.loads import Load, LoadOptions, sources, spooled
+from shedder.cli.push import shown_progress
+from shedder.errors import FailedPrecondition, ShedderError
+from tests.cli.interrupted import Fault, InterruptedDatabase
+
+pytestmark = pytest.mark.slow
+
+NAMES = ["a", "b", "c"]
+FAULTS = st.none() | st.tuples(st.integers(0, 8), st.booleans())
+GROWTH = st.tuples(st.sampled_from(NAMES), st.lists(st.integers(0, 99), min_size=1, max_size=6))
+PUSH = st.tuples(st.lists(st.sampled_from(NAMES), min_size=1, unique=True), st.booleans(), FAULTS)
+
+
+@pytest.fixture(scope="module")
+def database(tmp_path_factory):
+    with shedder.open(tmp_path_factory.mktemp("data")) as opened:
+        yield opened
+
+
+class World:
+    """Files that grow, and one stream that they are loaded into."""
+
+    def __init__(self, database, directory: Path, stream: str, *, sorts: bool) -> None:
+        self.database = database
+        self.directory = directory
+        self.stream = stream
+        self.sorts = sorts
+        self.rows: dict[str, list[str]] = {}
+        self.loads = 0
+        text = "ts TIMESTAMP NOT NULL, x VARCHAR"
+        database.execute(f"CREATE STREAM {stream} ({text}) TIMESTAMP BY ts")
+
+    def grow(self, name: str, seconds: list[int]) -> None:
+        rows = self.rows.setdefault(name, [])
+        rows += [
+            f"2024-01-01 00:{at // 60:02}:{at % 60:02},{name}{len(rows) + n}"
+            for n, at in enumerate(seconds)
+        ]
+        path = self.directory / f"{self.stream}-{name}.csv"
+        path.write_text("ts,x\n" + "".join(f"{row}\n" for row in rows))
+
+    def push(self, names: list[str], fault: Fault, *, resumes: bool) -> None:
+        files = [
+            RowFile(self.directory / f"{self.stream}-{name}.csv", FileFormat.CSV) for name in names
+        ]
+        limits = SortLimits(batch_rows=2)
+        options = LoadOptions("file", "", self.sorts, resumes, limits=limits)
+        schema = self.database.schema(self.stream)
+        reading = Reading({column.name: column.type for column in schema.columns})
+        found = sources(self.database, self.stream, files, options)
+        self.loads += 1
+        for part, each in enumerate((found.interrupted, found.files)):
+            place = self.directory / f"{self.stream}-{self.loads}-{part}"
+            place.mkdir()
+            made = spooled(each, reading, schema, options, place, shown_progress)
+            lost = InterruptedDatabase(self.database, fault)
+            Load(lost, self.stream, "ts", options).run(made, shown_progress)
+
+    def stored(self) -> Counter[str]:
+        sql = f"SELECT x, COUNT(*) AS n FROM {self.stream} GROUP BY x"
+        return Counter({row["x"]: row["n"] for row in self.database.execute(sql).rows()})
+
+    def written(self) -> set[str]:
+        return {row.partition(",")[2] for rows in self.rows.values() for row in rows}
+
+
+@settings(deadline=None, max_examples=20, suppress_health_check=[HealthCheck.too_slow])
+@given(steps=st.lists(GROWTH | PUSH, max_size=8), sorts=st.booleans())
+@example(steps=[("a", [1, 2, 3]), (["a"], False, (1, True)), ("a", [5])], sorts=True)
+@example(steps=[("a", [3, 1, 2]), (["a"], False, (0, True)), ("a", [5, 4])], sorts=True)
+@example(
+    steps=[
+        ("a", [1, 5, 9, 3]),
+        ("b", [2, 4, 6]),
+        (["a", "b"], False, (2, True)),
+        (["a"], True, None),
+    ],
+    sorts=True,
+)
+def test_each_row_is_stored_once(database, tmp_path_factory, steps, sorts):
+    directory = tmp_path_factory.mktemp("files")
+    world = World(database, directory, f"s{directory.name.replace('-', '')}", sorts=sorts)
+    for step in steps:
+        if isinstance(step[1], list):
+            world.grow(*step)
+            continue
+        names, resumes, fault = step
+        known = [name for name in names if name in world.rows]
+        lost = Fault() if fault is None else Fault(*fault)
+        before = world.stored()
+        try:
+            world.push(known, lost, resumes=resumes)
+        except FailedPrecondition:
+            assert lost.pushes or world.stored() == before
+        except ShedderError:
+            assert lost.push is not None
+        assert all(count == 1 for count in world.stored().values())
+    known = list(world.rows)
+    for names in [known] if known else []:
+        try:
+            world.push(names, Fault(), resumes=True)
+        except FailedPrecondition as error:
+            assert "interrupted: repeat it" in str(error)  # noqa: PT017
+        else:
+            assert set(world.stored()) == world.written()
+    assert all(count == 1 for count in world.stored().values())
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 7])
+@pytest.mark.parametrize("is_stored", [False, True])
+@pytest.mark.parametrize("names", [["a"], ["a", "b"]])
+def test_a_load_that_is_interrupted_at_each_push_is_completed(
+    database, tmp_path, count, is_stored, names
+):
+    stream = f"t{count}{'s' if is_stored else 'l'}{len(names)}"
+    world = World(database, tmp_path, stream, sorts=True)
+    for at, name in enumerate(names):
+        world.grow(name, [(5 * n + 3 * at) % 11 for n in range(count)])
+    push = 0
+    while True:
+        fault = Fault(push, is_stored)
+        try:
+            world.push(names, fault, resumes=False)
+            break
+        except ShedderError:
+            push += 1
+    world.push(names, Fault(), resumes=False)
+    assert world.stored() == Counter(world.written())
+    assert push >= min(count, 3)
