@@ -104,7 +104,7 @@ def push(
         typer.Option(
             "--bad-rows",
             metavar="FILE",
-            help="Keep rows that cannot be read aside in this file, as JSON lines.",
+            help="Append rows that cannot be read to this file, as JSON lines.",
         ),
     ] = None,
     sort: Annotated[
@@ -313,7 +313,7 @@ def _reading(stream: StreamSchema, wishes: Wishes, *, skip_untimed: bool) -> Rea
 @contextmanager
 def _aside(path: Path) -> Iterator[IO[str]]:
     try:
-        with path.open("w", encoding="utf-8") as sink:
+        with path.open("a", encoding="utf-8") as sink:
             yield sink
     except OSError as error:
         raise BadSetting(f"cannot write --bad-rows {str(path)!r}: {error.strerror}") from error
@@ -349,7 +349,8 @@ def _on_disk(files: list[Path]) -> Iterator[list[Path]]:
     if STDIN not in files:
         yield files
         return
-    with tempfile.NamedTemporaryFile(prefix="shedder-stdin-") as copy:
-        shutil.copyfileobj(sys.stdin.buffer, copy)
-        copy.flush()
-        yield [Path(copy.name) if path == STDIN else path for path in files]
+    with tempfile.TemporaryDirectory(prefix="shedder-stdin-") as directory:
+        copy = Path(directory) / "stdin"
+        with copy.open("wb") as file:
+            shutil.copyfileobj(sys.stdin.buffer, file)
+        yield [copy if path == STDIN else path for path in files]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import gzip
+import io
 import json
 
 import pyarrow as pa
@@ -37,9 +38,12 @@ class World:
         (self.files / name).write_bytes(text.encode() if isinstance(text, str) else text)
 
     def push(self, *names: str, told: tuple[str, ...] = (), stream: str = "s") -> tuple[int, str]:
-        self._capfd.readouterr()
         paths = [str(self.files / name) for name in names]
-        code = run(["push", stream, *paths, "-d", self.data, "--create", *told])
+        return self.run("push", stream, *paths, "-d", self.data, "--create", *told)
+
+    def run(self, *arguments: str) -> tuple[int, str]:
+        self._capfd.readouterr()
+        code = run(arguments)
         return code, self._capfd.readouterr().err
 
     def rows(self, columns: str = "ts, x") -> list[tuple]:
@@ -47,7 +51,7 @@ class World:
         with shedder.open(self.data) as database:
             sql = f"SELECT {columns}, COUNT(*) AS n FROM s GROUP BY {columns}"
             found = database.execute(sql).rows()
-        names = columns.split(", ")
+        names = columns.replace('"', "").split(", ")
         rows = [tuple(row[name] for name in names) for row in found for _ in range(row["n"])]
         return sorted(rows, key=str)
 
@@ -217,6 +221,31 @@ def test_a_parquet_file_and_a_text_file_are_sorted_together(world):
     world.write("b.tsv", csv((3, 3), (1, 1)).replace(",", "\t"))
     assert world.push("a.parquet", "b.tsv")[0] == ExitCode.FINE
     assert (world.rows(), world.late()) == (stored((1, 1), (2, 2), (3, 3), (4, 4)), 0)
+
+
+def test_a_file_with_more_columns_than_a_stream_has_is_refused_with_the_limit(world):
+    names = ",".join(f"c{n}" for n in range(1_400))
+    world.write("a.csv", f"ts,{names}\n2024-01-01 00:00:00{',1' * 1_400}\n")
+    code, said = world.push("a.csv")
+    assert code == ExitCode.USAGE
+    assert "a.csv has 1,401 columns; a stream has at most 1,300: choose some with --columns" in said
+    assert world.push("a.csv", told=("--columns", "ts,c0,c7"))[0] == ExitCode.FINE
+
+
+def test_stdin_is_read_as_a_file_is(world, monkeypatch):
+    for text, said in ((csv((2, 2), (1, 1)), "2 rows"), ("ts,x\n?,1\n", "stdin: row 1")):
+        monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(text.encode())))
+        told = ["--format", "csv", "--create", "--time", "ts", "-d", world.data]
+        assert said in world.run("push", "s", "-", *told)[1]
+    assert world.rows() == stored((1, 1), (2, 2))
+
+
+def test_zones_of_parquet_times_are_told(world):
+    times = pa.array([0], pa.timestamp("us", "America/New_York"))
+    pq.write_table(pa.table({"ts": times, "x": [1], "a.b": [2]}), world.files / "a.parquet")
+    code, said = world.push("a.parquet")
+    assert (code, "'ts' were converted from America/New_York to UTC" in said) == (0, True)
+    assert world.rows('"a.b", x') == [(2, 1)]
 
 
 def test_values_with_controls_are_escaped_in_messages(world):
