@@ -172,8 +172,8 @@ STEPS = st.one_of(
 
 
 @pytest.mark.slow
-@settings(max_examples=scaled(6, 60), deadline=None, suppress_health_check=[HealthCheck.too_slow])
-@given(st.lists(STEPS, min_size=4, max_size=14))
+@settings(max_examples=scaled(4, 60), deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(st.lists(STEPS, min_size=4, max_size=10))
 def test_an_exact_answer_equals_a_scan_whatever_was_pushed_and_deleted(tmp_path_factory, steps):
     world = Deleting(tmp_path_factory.mktemp("deleting") / "data")
     for number, (step, value) in enumerate(steps):

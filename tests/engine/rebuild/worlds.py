@@ -126,6 +126,7 @@ class Deleting:
 
     def delete(self, where: str) -> None:
         self.engine.execute(f"DELETE FROM s WHERE {where}")
+        self.machine.settle()  # Another DELETE waits for a purge that is due, on one thread.
         self.table.execute(f"DELETE FROM s WHERE {where}")
 
     def rebuild(self) -> None:
