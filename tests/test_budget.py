@@ -81,9 +81,9 @@ def test_each_file_that_needs_java_is_in_that_group():
 
 
 def test_recorded_seconds_of_files_that_did_not_run_stay():
-    text = recorded(ledger(), {"tests/cli/test_exits.py": 8, "tests/test_docs.py": 1})
+    text = recorded(ledger(), {"tests/cli/test_exit_codes.py": 8, "tests/test_docs.py": 1})
     assert json.loads(text) == {
-        "tests/cli/test_exits.py": 8,
+        "tests/cli/test_exit_codes.py": 8,
         "tests/engine/recovery/test_kill.py": 6,
         "tests/test_docs.py": 7,
     }
