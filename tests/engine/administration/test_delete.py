@@ -94,6 +94,19 @@ def test_a_target_is_not_met_from_a_sample_that_holds_deleted_rows(engine):
 
 
 @pytest.mark.slow
+def test_a_standing_query_is_exact_again_once_its_panes_are_rebuilt(engine):
+    left = int((~bad(requests(ROWS, 1, disorder_s=5))).sum())
+    query = engine.register("whole", "SELECT COUNT(*) AS n FROM requests")
+    answers = query.subscribe()
+    engine.execute("DELETE FROM requests WHERE hits < 25")
+    rows = [row for answer in [query.answer()] for row in answer.rows()]
+    while (rows[-1]["n"], rows[-1]["n_bound"]) != (left, "exact"):
+        rows += next(answers).rows()  # Until pytest's timeout, if the panes are not rebuilt.
+    assert all(row["n_low"] <= left <= row["n_high"] for row in rows if "n_low" in row)
+    assert all(row["n"] == left for row in rows if row["n_bound"] == "exact")
+
+
+@pytest.mark.slow
 def test_a_window_and_no_condition_choose_rows_as_well(engine):
     stretch = f"[FROM CAST({START_US} AS TIMESTAMP) TO CAST({START_US + 60_000_000} AS TIMESTAMP)]"
     table = requests(ROWS, 1, disorder_s=5)

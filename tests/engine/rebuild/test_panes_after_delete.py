@@ -7,6 +7,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from shedder.engine.standing_queries.deletion_notes import NOTED_MAX
+from tests.engine import summary_world
 from tests.engine.rebuild.worlds import QUERIES, SECOND, Deleting
 from tests.scale import scaled
 
@@ -129,6 +130,36 @@ def test_panes_that_retention_has_cut_stay_as_they_are(tmp_path):
     world.rebuild()
     assert bounds(world, "whole") == {"interval"}
     world.close()
+
+
+def test_panes_of_a_damaged_run_are_not_exact_and_are_not_tried_for_ever(tmp_path):
+    world = filled(tmp_path / "data", {"whole": QUERIES["whole"]}, batches=2)
+    world.engine.seal("s")
+    world.push(40, 2)
+    world.delete("k > 2")
+    store = world.engine.core.store
+    path = store.directory / "runs" / store.runs(world.engine.core.streams["s"].id)[0].file
+    world.reopen()
+    path.write_bytes(path.read_bytes()[:-1] + b"?")
+    world.rebuild()
+    assert bounds(world, "whole") == {"interval"}
+    assert world.engine.repair.hopeless == {"whole"}
+    world.close()
+
+
+@pytest.mark.slow
+def test_panes_with_summaries_built_elsewhere_are_not_exact_after_a_delete(tmp_path):
+    """The archive has no rows of them, so it cannot tell what the pane would be without others."""
+    queries = {"whole": "SELECT COUNT(*) AS n, SUM(k) AS s FROM s"}
+    with summary_world.created(tmp_path / "data", queries) as engine:
+        engine.push("s", summary_world.rows(60, 1))
+        made = summary_world.built(summary_world.plans_of(engine), summary_world.rows(40, 2))
+        engine.merge("s", made.to_bytes())
+        engine.execute("DELETE FROM s WHERE k > 1")
+        (row,) = engine.query("whole").answer().rows()
+        (left,) = engine.execute("SELECT COUNT(*) AS n FROM s").rows()
+        assert (row["n_bound"], row["s_bound"]) == ("interval", "none")
+        assert row["n_low"] <= left["n"] + 40 <= row["n_high"]
 
 
 @pytest.mark.slow
