@@ -18,20 +18,21 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from shedder.archive.backfill.staged_runs import POSITION_MIN, BackfilledRuns
-from shedder.archive.catalog.catalog import Catalog
 from shedder.archive.files.data_directory import (
     DirectoryLock,
     format_of,
     raise_format,
     refuse_strangers,
-    write_format,
 )
 from shedder.archive.files.file_system import Files, OsFiles
 from shedder.archive.indexes.index_maintenance import IndexedRuns
-from shedder.archive.log.log import SEGMENT_BYTES, Log
+from shedder.archive.log.log import SEGMENT_BYTES
+from shedder.archive.log.records import Batch, Kind
 from shedder.archive.log.segment_recovery import LogRecovery
 from shedder.archive.metadata.catalog_entries import Run, StreamEntry
 from shedder.archive.metadata.position_gaps import Stretch, holes
+from shedder.archive.recovery.opening import Parts, open_parts
+from shedder.archive.recovery.orphans import Known, clear_orphans
 from shedder.archive.rewriting.purge import PurgedRuns
 from shedder.archive.rewriting.quarantine import DamagedRuns
 from shedder.archive.rewriting.retention import RetiredRuns
@@ -46,7 +47,7 @@ from shedder.archive.store.stream_state import StreamState
 from shedder.archive.store.tail import Piece
 from shedder.archive.tasks.progress import Told, nobody
 from shedder.cql.statements.bound_query import StreamSchema
-from shedder.errors import CorruptData, DiskFull, StorageFailed, UnknownStream
+from shedder.errors import DiskFull, StorageFailed, UnknownStream
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,37 +55,14 @@ class StoreRecovery:
     """What opening a directory found.
 
     orphans: run files that no catalog row named, removed. missing: runs whose file is gone or has
-    the wrong size; asking for them raises CorruptData.
+    the wrong size; asking for them raises CorruptData. unknown: where files are now whose origin
+    is not known.
     """
 
     log: LogRecovery
     orphans: tuple[str, ...]
     missing: tuple[Run, ...]
-
-
-def _open_parts(
-    files: Files, directory: Path, undo: ExitStack, log_segment_bytes: int
-) -> tuple[Catalog, Log]:
-    """Catalog and log of a locked directory, made when missing; undo closes them."""
-    new = format_of(directory) is None
-    for name in ("runs", "indexes", "tmp", "quarantine"):
-        files.make_directory(directory / name)
-    path = directory / "catalog.sqlite"
-    if not new and path.name not in files.names(directory):
-        raise CorruptData(f"{path} is missing; without it, runs would be taken for orphans")
-    catalog = Catalog.open(path)
-    undo.callback(catalog.close)
-    log = Log.open(
-        directory / "log",
-        files=files,
-        segment_bytes=log_segment_bytes,
-        quarantine=directory / "quarantine",
-        at_least=catalog.durable_sequence(),
-    )
-    undo.callback(log.close)
-    if new:
-        write_format(files, directory)
-    return catalog, log
+    unknown: tuple[Path, ...] = ()
 
 
 class Store(
@@ -97,17 +75,17 @@ class Store(
         directory: Path,
         files: Files,
         lock: DirectoryLock,
-        log: Log,
-        catalog: Catalog,
+        parts: Parts,
         *,
         verify_runs: bool,
     ) -> None:
         self.directory = directory
-        self.log = log
-        self.catalog = catalog
+        self.log = parts.log
+        self.catalog = catalog = parts.catalog
         self.files = files
+        self._parts = parts
         self._directory_lock = lock
-        self._run_files = RunFiles(files, directory, verify=verify_runs)
+        self._run_files = RunFiles(files, directory, verify=verify_runs, marks=parts.marks)
         self._lock = threading.RLock()
         by_stream: dict[int, list[Run]] = {}
         for run in catalog.runs():
@@ -161,7 +139,7 @@ class Store(
         Raises:
           DirectoryLocked: another process serves it.
           NewerFormat: a newer version wrote it.
-          CorruptData: the catalog or FORMAT is damaged or missing.
+          CorruptData: the catalog or FORMAT is damaged or missing, or older than it has been.
           BadSetting: it holds something else.
           StorageFailed, DiskFull: it cannot be read or written.
         """
@@ -173,8 +151,8 @@ class Store(
             with ExitStack() as undo:
                 lock = DirectoryLock.take(directory)
                 undo.callback(lock.release)
-                catalog, log = _open_parts(files, directory, undo, log_segment_bytes)
-                store = cls(directory, files, lock, log, catalog, verify_runs=verify_runs)
+                parts = open_parts(files, directory, undo, log_segment_bytes)
+                store = cls(directory, files, lock, parts, verify_runs=verify_runs)
                 undo.pop_all()
                 return store
         except OSError as error:
@@ -184,8 +162,7 @@ class Store(
         """Close log and catalog and release the directory. The tail is in the log."""
         try:
             self._run_files.close()
-            self.log.close()
-            self.catalog.close()
+            self._parts.close()
         finally:
             self._directory_lock.release()
 
@@ -203,6 +180,7 @@ class Store(
         """
         with self._lock:
             raise_format(self.files, self.directory, version)
+            self._parts.marks.note_format(version)
 
     # --- streams ---
 
@@ -488,13 +466,28 @@ class Store(
         return state
 
     def _recover(self) -> StoreRecovery:
-        """Empty tmp/, remove orphans, and note runs whose files are not there."""
+        """Clear files that the catalog does not name, empty tmp/, and note what is missing."""
+        runs = [run for state in self._streams.values() for run in state.runs]
+        unnamed, missing = self._run_files.recover(runs)
+        proven = self._parts.proven
+        reached = {stream: state.covered for stream, state in self._streams.items()}
+        known = Known(proven, self.catalog.last_stream_id(), reached)
+        orphans, unknown = clear_orphans(self.files, self.directory, unnamed, known, self._logged)
         for name in self.files.names(self.directory / "tmp"):
             with suppress(IsADirectoryError):
                 self.files.unlink(self.directory / "tmp" / name)
-        runs = [run for state in self._streams.values() for run in state.runs]
-        orphans, missing = self._run_files.recover(runs)
-        self._recover_backfills()
+        unknown += self._recover_backfills(proven=proven)
         self._recover_indexes()
+        self._parts.marks.accept()
         missing = tuple(run for run in missing if self._state(run.stream_id).readable(run))
-        return StoreRecovery(self.log.recovery, orphans, missing)
+        return StoreRecovery(self.log.recovery, orphans, missing, tuple(unknown))
+
+    def _logged(self) -> dict[int, list[Stretch]]:
+        """The stretches of positions that the log holds, by stream."""
+        found: dict[int, list[Stretch]] = {}
+        for record in self.log.read():
+            if record.kind == Kind.BATCH:
+                header = Batch.from_bytes(record.header)
+                stretch = (header.first_position, header.end_position)
+                found.setdefault(header.stream, []).append(stretch)
+        return found

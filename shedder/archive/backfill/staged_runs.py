@@ -12,7 +12,9 @@ from pathlib import Path
 from shedder.archive.catalog.backfill_table import Backfill, BackfillPart
 from shedder.archive.catalog.catalog import Catalog
 from shedder.archive.files.file_system import Files, passing
+from shedder.archive.files.unknown_files import keep_unknown
 from shedder.archive.metadata.catalog_entries import Run
+from shedder.archive.metadata.run_name import RunName
 from shedder.archive.runs.external_run import SentFile, examined, laid_elsewhere
 from shedder.archive.runs.run_file_cache import RunFiles
 from shedder.archive.store.stream_state import StreamState
@@ -178,6 +180,8 @@ class BackfilledRuns(ABC):
 
     def forget_files(self, runs: Sequence[Run], folder: str = FOLDER) -> None:
         """Remove the names of files aside, or below `runs/`; what fails, the next start removes."""
+        if not self._run_files.settled():
+            return
         for run in runs:
             with suppress(OSError):
                 self.files.unlink(self.directory / folder / run.file)
@@ -209,10 +213,17 @@ class BackfilledRuns(ABC):
         folder = self.directory / FOLDER / str(stream)
         with suppress(OSError):
             for name in self.files.names(folder):
-                self.files.unlink(folder / name)
+                if RunName.parse(f"{stream}/{name}") is not None:
+                    self.files.unlink(folder / name)
 
-    def _recover_backfills(self) -> None:
-        """Parts whose files are not there are to be done again; files of no part go."""
+    def _recover_backfills(self, *, proven: bool) -> list[Path]:
+        """Parts whose files are not there are to be done again; files of no part go.
+
+        proven: the catalog is known to be the newest, so its word is enough to remove files.
+
+        Returns:
+          where files are now whose origin is not known.
+        """
         known = set()
         for backfill in self.catalog.backfills():
             if (state := self._streams.get(backfill.stream_id)) is not None:
@@ -223,11 +234,20 @@ class BackfilledRuns(ABC):
                     known.update(paths)
                 else:
                     self.catalog.drop_backfill_part(part.stream_id, part.name, part.part)
-        root = self.directory / FOLDER
+        root, kept = self.directory / FOLDER, list[Path]()
         for folder in self.files.names(root) if root.exists() else []:
+            if not (root / folder).is_dir():
+                continue
             for name in self.files.names(root / folder):
-                if root / folder / name not in known:
+                if root / folder / name in known:
+                    continue
+                if proven and RunName.parse(f"{folder}/{name}") is not None:
                     self.files.unlink(root / folder / name)
+                else:
+                    kept.append(
+                        keep_unknown(self.files, self.directory, f"{FOLDER}/{folder}/{name}")
+                    )
+        return kept
 
     def _failed(self, error: OSError, what: str) -> DiskFull | StorageFailed:
         if kind := passing(error):

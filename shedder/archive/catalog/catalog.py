@@ -62,6 +62,18 @@ class Catalog(MarksInCatalog, RollupsInCatalog, BackfillsInCatalog):
         rows = self._select("streams", _STREAM_COLUMNS, "ORDER BY id")
         return [StreamEntry(row[0], schema_from_json(row[2]), *row[3:]) for row in rows]
 
+    def last_stream_id(self) -> int:
+        """The highest id that was given to a stream; 0: none was."""
+        given = self._all("SELECT seq FROM sqlite_sequence WHERE name = 'streams'")
+        return max([0, *(entry.id for entry in self.streams()), *(int(row[0]) for row in given)])
+
+    def skip_to(self, *, generation: int, stream_id: int) -> None:
+        """Count on from a generation and a stream's id that the catalog has lost."""
+        with self.transaction():
+            self.generation = max(self.generation, generation)
+            self._run("DELETE FROM sqlite_sequence WHERE name = 'streams'")
+            self._run("INSERT INTO sqlite_sequence (name, seq) VALUES ('streams', ?)", stream_id)
+
     def put_stream(self, entry: StreamEntry) -> None:
         """Change a stream's definition; its id and name stay."""
         definition = schema_to_json(entry.schema)

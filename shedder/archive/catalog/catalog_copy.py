@@ -30,6 +30,13 @@ class CatalogMoment:
         pages, size = run("PRAGMA page_count").fetchone(), run("PRAGMA page_size").fetchone()
         return int(pages[0] * size[0])
 
+    @property
+    def generation(self) -> int:
+        """The generation that the copy will have."""
+        with translated(self.path):
+            found = self._connection.execute("SELECT number FROM generation").fetchone()
+        return 0 if found is None else int(found[0])
+
     def write(self, files: Files, target: Path, progress: Progress) -> None:
         """Write it as a database of one file, durably.
 

@@ -19,6 +19,7 @@ from shedder.archive.catalog.sqlite_tables import (
     row_checksum,
     translated,
 )
+from shedder.archive.files.durable_marks import DurableMarks
 from shedder.archive.tasks.progress import Told, held, nobody
 from shedder.errors import CorruptData, NewerFormat, ShedderError, StorageFailed
 
@@ -28,28 +29,47 @@ class CheckedTables:
 
     Every method raises CorruptData when rows fail their checksum or the file is no database,
     DiskFull or StorageFailed when SQLite cannot read or write; then nothing was changed.
+
+    generation: the number of the last commit, which is stored with it. A commit is durable when
+    its transaction ends; its number is noted in the durable marks then.
     """
 
-    def __init__(self, connection: sqlite3.Connection, path: Path) -> None:
+    def __init__(
+        self, connection: sqlite3.Connection, path: Path, marks: DurableMarks | None = None
+    ) -> None:
         self.path = path
+        self.generation = 0
+        self._marks = marks
         self._connection = connection
         self._lock = threading.RLock()
         self._depth = 0
 
     @classmethod
-    def open(cls, path: Path, *, read_only: bool = False) -> Self:
+    def open(
+        cls,
+        path: Path,
+        *,
+        read_only: bool = False,
+        must_exist: bool = False,
+        marks: DurableMarks | None = None,
+    ) -> Self:
         """Open or create a catalog.
 
         Args:
           path: of the SQLite file.
           read_only: it must exist and is not changed.
+          must_exist: an empty file is damage, not a new catalog.
+          marks: of the directory; a catalog that is older than they say is refused, and left as
+            it is: SQLite would fold what is left of its write-ahead log into the file.
 
         Raises:
           NewerFormat: a newer version wrote it.
-          CorruptData: it is not a catalog.
+          CorruptData: it is not a catalog, or commits of it are missing.
           StorageFailed: it cannot be opened.
         """
         mode = "ro" if read_only else "rw"
+        if must_exist or marks is not None:
+            _refuse_older(path, must_exist=must_exist, marks=marks)
         with translated(path):
             if not read_only:
                 _create(path)
@@ -60,12 +80,15 @@ class CheckedTables:
                 check_same_thread=False,
                 timeout=10,
             )
-        catalog = cls(connection, path)
+        catalog = cls(connection, path, marks)
         try:
-            catalog._prepare(read_only)
+            catalog._prepare(read_only=read_only, must_exist=must_exist)
+            catalog.generation = catalog.stored_generation()
         except ShedderError:
             connection.close()
             raise
+        if marks is not None:
+            marks.note_generation(catalog.generation)
         return catalog
 
     def close(self) -> None:
@@ -99,8 +122,12 @@ class CheckedTables:
             with translated(self.path):
                 self._connection.execute("BEGIN IMMEDIATE")
             self._depth = 1
+            before, generation = self._connection.total_changes, 0
             try:
                 yield
+                if self._connection.total_changes != before:
+                    generation = self.generation + 1
+                    self._insert("generation", 1, generation)
                 with translated(self.path):
                     self._connection.execute("COMMIT")
             except BaseException:
@@ -109,6 +136,17 @@ class CheckedTables:
                 raise
             finally:
                 self._depth = 0
+            if generation:
+                self.generation = generation
+                if self._marks is not None:
+                    self._marks.note_generation(generation)
+
+    def stored_generation(self) -> int:
+        """The number of the last commit, as the catalog has it."""
+        rows = self._select("generation", "one, number", "")
+        if not rows:
+            raise CorruptData(f"{self.path} is damaged: it has lost its generation")
+        return int(rows[0][1])
 
     def problems(self) -> list[str]:
         """What SQLite's own integrity check and the rows' checksums find."""
@@ -131,12 +169,14 @@ class CheckedTables:
 
     # --- inside ---
 
-    def _prepare(self, read_only: bool) -> None:
+    def _prepare(self, *, read_only: bool, must_exist: bool) -> None:
         with self._lock, translated(self.path):
             run = self._connection.execute
             version = run("PRAGMA user_version").fetchone()[0]
             application = run("PRAGMA application_id").fetchone()[0]
             new = version == 0 and application == 0
+            if new and must_exist:
+                raise CorruptData(empty_text(self.path))
             if version > SCHEMA_VERSION and application == APPLICATION_ID:
                 raise NewerFormat(
                     f"{self.path} has format {version}; this version reads up to {SCHEMA_VERSION}"
@@ -163,6 +203,7 @@ class CheckedTables:
                     run(statement)
                 run(f"PRAGMA application_id = {APPLICATION_ID}")
                 run(f"PRAGMA user_version = {SCHEMA_VERSION}")
+                run("INSERT INTO generation VALUES (1, 1, ?)", [row_checksum([1, 1])])
                 run("COMMIT")
             elif old:
                 migrate(self._connection, version)
@@ -197,8 +238,71 @@ class CheckedTables:
             return self._connection.execute(sql, arguments).fetchall()
 
     def _run(self, sql: str, *arguments: Any) -> None:
-        with self._lock, translated(self.path):
+        with self.transaction(), translated(self.path):
             self._connection.execute(sql, arguments)
+
+
+def _refuse_older(path: Path, *, must_exist: bool, marks: DurableMarks | None) -> None:
+    """Refuse a catalog that lacks commits, before SQLite changes anything.
+
+    Raises:
+      CorruptData, StorageFailed.
+    """
+    if not path.exists():
+        return
+    found = generation_of(path)
+    if found is None and must_exist:
+        raise CorruptData(empty_text(path))
+    least = 0 if marks is None else marks.found.generation
+    if found is not None and found < least:
+        raise CorruptData(older_text(path, found, least))
+
+
+def generation_of(path: Path) -> int | None:
+    """The generation of a catalog, of which nothing is changed: SQLite folds no log into it.
+
+    Returns:
+      the number of the last commit that is there; 0 in a version that has none, or in a newer one;
+      None where the file is empty.
+
+    Raises:
+      CorruptData, StorageFailed: the file cannot be read.
+    """
+    with translated(path):
+        connection = sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)
+    with closing(connection), translated(path):
+        version, application = (
+            connection.execute(f"PRAGMA {name}").fetchone()[0]
+            for name in ("user_version", "application_id")
+        )
+        if version == 0 and application == 0:
+            return None
+        query = "SELECT 1 FROM sqlite_schema WHERE name = 'generation'"
+        if version > SCHEMA_VERSION or not connection.execute(query).fetchall():
+            return 0
+        rows = connection.execute("SELECT one, number, checksum FROM generation").fetchall()
+    for one, number, crc in rows:
+        if row_checksum([one, number]) != crc:
+            raise CorruptData(f"{path}: table generation: row {one!r} fails its checksum")
+    return int(rows[0][1]) if rows else 0
+
+
+def empty_text(path: Path) -> str:
+    """What is wrong with a catalog that is empty in a directory that is not new."""
+    return (
+        f"{path} is empty, though it has held a catalog: its commits were in {path.name}-wal, "
+        "which is missing or damaged; put the right file back, or restore a backup"
+    )
+
+
+def older_text(path: Path, found: int, generation: int) -> str:
+    """What is wrong with a catalog that lacks commits."""
+    return (
+        f"{path} has generation {found}, but generation {generation} was durable: "
+        f"{generation - found} commits are missing, because {path.name}-wal is damaged or missing, "
+        "or because the file is an older one; put the right files back, restore a backup, or let "
+        "`shedder check --repair` rebuild what runs and log hold"
+    )
 
 
 def _objects(connection: sqlite3.Connection) -> set[tuple[str, ...]]:

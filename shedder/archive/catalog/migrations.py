@@ -34,6 +34,8 @@ CREATE TABLE backfill_parts (stream_id INTEGER NOT NULL, name TEXT NOT NULL, par
 def statements_of(version: int) -> set[str]:
     """The definitions of the tables of a catalog of this version."""
     found = set(TABLE_STATEMENTS)
+    if version < 12:
+        found -= {_definition("generation")}
     if version < 11:
         found -= {_definition("backfill_parts"), _definition("backfill_summaries")}
         found |= {_PARTS_9}
@@ -146,6 +148,12 @@ def _summaries_of_parts_lie_apart(connection: sqlite3.Connection) -> None:
     connection.execute("DROP TABLE temp.old_parts")
 
 
+def _commits_are_counted(connection: sqlite3.Connection) -> None:
+    """11 to 12: the catalog has a generation, which every commit raises."""
+    connection.execute(_definition("generation"))
+    _insert(connection, "generation", [1, 1])
+
+
 def _widen_runs(
     connection: sqlite3.Connection, definition: str, more: tuple[int | None, ...]
 ) -> None:
@@ -168,6 +176,7 @@ _STEPS: list[Callable[[sqlite3.Connection], None]] = [
     _streams_may_be_backfilled,
     _rollups_may_be_lazy,
     _summaries_of_parts_lie_apart,
+    _commits_are_counted,
 ]
 """Step i makes version i + 2 out of version i + 1."""
 

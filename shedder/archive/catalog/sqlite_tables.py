@@ -14,7 +14,7 @@ import google_crc32c
 from shedder.archive.files.shortage import has_descriptors
 from shedder.errors import CorruptData, DiskFull, ResourcesShort, StorageFailed
 
-SCHEMA_VERSION = 11
+SCHEMA_VERSION = 12
 APPLICATION_ID = 0x53484544  # "SHED"
 
 _SCRIPT = """
@@ -78,6 +78,8 @@ CREATE TABLE checkpoint (one INTEGER PRIMARY KEY CHECK (one = 1), log_sequence I
   checksum INTEGER NOT NULL);
 CREATE TABLE checkpoint_parts (key TEXT PRIMARY KEY, blob BLOB NOT NULL,
   checksum INTEGER NOT NULL);
+CREATE TABLE generation (one INTEGER PRIMARY KEY CHECK (one = 1), number INTEGER NOT NULL,
+  checksum INTEGER NOT NULL);
 """
 
 TABLE_STATEMENTS = [statement.strip() for statement in _SCRIPT.split(";") if statement.strip()]
@@ -103,6 +105,7 @@ TABLES = (
     "panes",
     "checkpoint",
     "checkpoint_parts",
+    "generation",
 )
 
 

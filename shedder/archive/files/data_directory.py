@@ -35,6 +35,7 @@ FORMAT_VERSION = FORMAT_PUSHES  # The newest that is read.
 
 OURS = frozenset(
     {
+        "DURABLE",
         "FORMAT",
         "LOCK",
         "catalog.sqlite",
@@ -191,7 +192,7 @@ def format_of(directory: Path) -> int | None:
         return None
     except OSError as error:
         raise StorageFailed(f"cannot read {path}: {error}") from error
-    match = re.fullmatch(r"shedder archive ([0-9]{1,9})\n", text)
+    match = re.fullmatch(r"shedder archive ([1-9][0-9]{0,8})\n", text)
     if match is None:
         raise CorruptData(f"{path} holds {text[:40]!r}, not 'shedder archive {FORMAT_FIRST}'")
     version = int(match[1])

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from shedder.archive.files.data_directory import OURS, DirectoryLock, write_format
+from shedder.archive.files.durable_marks import Marks, write_marks
 from shedder.archive.files.file_system import Files, passing
 from shedder.archive.tasks.progress import STEP_BYTES, SYNC_BYTES, Progress
 from shedder.errors import BadSetting, DirectoryLocked, StorageFailed, TargetExists
@@ -82,8 +83,11 @@ class Copying:
         finally:
             reader.close()
 
-    def complete(self, version: int) -> None:
+    def complete(self, version: int, marks: Marks) -> None:
         """All is there: make the names durable, then say of which format it is.
+
+        Args:
+          version: of the format. marks: what the copy holds of catalog and log at least.
 
         Raises:
           OSError.
@@ -91,6 +95,7 @@ class Copying:
         for folder in sorted(self._folders):
             self.files.sync_directory(folder)
         self.files.sync_directory(self.directory)
+        write_marks(self.files, self.directory, marks)
         write_format(self.files, self.directory, version)
 
     def _place(self, relative: str) -> Path:

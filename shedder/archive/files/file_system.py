@@ -280,6 +280,19 @@ def passing(error: OSError) -> type[DiskFull] | None:
     return ResourcesShort if error.errno in SHORT_ERRNOS else None
 
 
+def unused(files: Files, path: Path) -> Path:
+    """The path, with a number behind its name where there is something of this name.
+
+    Raises:
+      OSError: the directory cannot be read.
+    """
+    taken, found, number = set(files.names(path.parent)), path, 0
+    while found.name in taken:
+        number += 1
+        found = path.with_name(f"{path.name}.{number}")
+    return found
+
+
 def unread(path: Path, error: OSError, held: str) -> CorruptData | StorageFailed:
     """What to raise when a file could not be read; held: what is in it.
 

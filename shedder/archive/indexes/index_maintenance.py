@@ -235,7 +235,7 @@ class IndexedRuns(ABC):
             wanted.update(index_name(run.file, column) for column in columns)
             told()
         for name in names:
-            if name not in wanted:
+            if name not in wanted and name.endswith(".index"):
                 self._fences.pop(folder / name, None)
                 self._built.pop(folder / name, None)
                 with suppress(OSError):  # swept by somebody else, or the next time

@@ -14,7 +14,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Self
 
-from shedder.archive.files.file_system import Bytes, Files, OsFiles, WriteFile, passing
+from shedder.archive.files.durable_marks import DurableMarks
+from shedder.archive.files.file_system import Bytes, Files, OsFiles, WriteFile, passing, unused
 from shedder.archive.log.descriptor_reserve import DescriptorReserve
 from shedder.archive.log.log_segment import (
     BODY_BYTES_MAX,
@@ -56,6 +57,7 @@ class Log:
     _durable_size: int
     _spares: Spares
     _reserve: DescriptorReserve
+    _marks: DurableMarks | None = None
     _readers: int = 0
     _failed: ShedderError | None = None
     _keepers: int = 0
@@ -70,6 +72,8 @@ class Log:
         segment_bytes: int = SEGMENT_BYTES,
         quarantine: Path | None = None,
         at_least: int = 0,
+        needed_from: int | None = None,
+        marks: DurableMarks | None = None,
     ) -> Self:
         """Open or create the log in a directory, verify it, and cut off a torn tail.
 
@@ -80,6 +84,9 @@ class Log:
           quarantine: where cut or damaged bytes are copied to; `directory/quarantine` when None.
           at_least: a sequence below which everything is known to have been durable (the
             checkpoint's); the log continues at or above it even if its records are lost.
+          needed_from: no record at or above this sequence was dropped, so one that is missing is
+            damage; None: not known.
+          marks: of the directory; they say what was durable, too, and are told of each sync.
 
         Raises:
           NewerFormat: a segment was written by a newer version.
@@ -90,7 +97,9 @@ class Log:
         try:
             files.make_directory(directory)
             spares = Spares(files, directory)
-            segments, recovery = inspect(files, directory, quarantine, at_least)
+            if marks is not None:
+                at_least = max(at_least, marks.found.sequence)
+            segments, recovery = inspect(files, directory, quarantine, at_least, needed_from)
             last = segments[-1].path if segments else directory
             headless = any(path > last for path in recovery.lost_segments)
             if not segments or headless or recovery.next_sequence < at_least:
@@ -105,10 +114,12 @@ class Log:
                 next_sequence = recovery.next_sequence
             for path in recovery.lost_segments:
                 files.make_directory(quarantine)
-                files.rename(path, quarantine / path.name)
+                files.rename(path, unused(files, quarantine / path.name))
         except OSError as error:
             kind = passing(error) or StorageFailed
             raise kind(f"cannot open the log in {directory}: {error}") from error
+        if marks is not None:
+            marks.note_sequence(next_sequence)
         return cls(
             directory=directory,
             recovery=recovery,
@@ -122,6 +133,7 @@ class Log:
             _durable_size=active.size,
             _spares=spares,
             _reserve=DescriptorReserve(),
+            _marks=marks,
         )
 
     @property
@@ -184,6 +196,8 @@ class Log:
             raise self._poison(f"fsync failed: {error}") from error
         self.durable_sequence = self.next_sequence
         self._durable_size = self._active.size
+        if self._marks is not None:
+            self._marks.note_sequence(self.durable_sequence)
 
     def read(self, from_sequence: int = 0) -> Iterator[Record]:
         """Read records in order, from the first one at or after from_sequence.
@@ -233,6 +247,8 @@ class Log:
           StorageFailed: a segment could not be dropped; those before it are.
         """
         freed = 0
+        if self._marks is not None and not self._marks.sync():
+            return freed  # The records prove damage to the catalog until its mark does.
         try:
             while True:
                 with self._lock:

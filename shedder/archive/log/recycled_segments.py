@@ -6,6 +6,7 @@ docs/archive_format.md says why a power loss at any moment does no harm.
 
 from __future__ import annotations
 
+import re
 import threading
 from contextlib import suppress
 from pathlib import Path
@@ -14,6 +15,7 @@ from shedder.archive.files.file_system import Files
 
 SPARES_MAX = 16  # Of 64 MiB: what a few hundred MB/s write between two checkpoints.
 _SUFFIX = ".spare"
+_NAME = re.compile(r"\d{20}\.spare")
 
 
 class Spares:
@@ -32,7 +34,7 @@ class Spares:
         self._renamed: list[Path] = []  # not durably yet
         self._is_asked = True
         for name in files.names(directory):
-            if name.endswith(_SUFFIX):
+            if _NAME.fullmatch(name):
                 files.unlink(directory / name)
 
     def take(self) -> Path | None:

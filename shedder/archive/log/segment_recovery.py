@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
 
-from shedder.archive.files.file_system import Files, WriteFile, atomic_write
+from shedder.archive.files.file_system import Files, WriteFile, atomic_write, unused
 from shedder.archive.log.log_segment import (
     RECORD_HEAD_BYTES,
     SEGMENT_HEAD_BYTES,
@@ -93,13 +93,16 @@ class Assessment:
     stillborn: Path | None
 
 
-def assess(files: Files, directory: Path, at_least: int) -> Assessment:
+def assess(
+    files: Files, directory: Path, at_least: int, needed_from: int | None = None
+) -> Assessment:
     """Read and verify all segments; change nothing.
 
     Args:
       files: the file system.
       directory: of the segments.
       at_least: everything below this sequence is known to have been durable.
+      needed_from: no record at or above this sequence was dropped; None: not known.
 
     Raises:
       NewerFormat: a newer version wrote a segment.
@@ -116,6 +119,10 @@ def assess(files: Files, directory: Path, at_least: int) -> Assessment:
                 copies.append(worth_keeping)
     if scanned:
         damages += _gaps(scanned, at_least)
+        first = scanned[0].state.head
+        if needed_from is not None and needed_from < first.first_sequence and not lost:
+            begins = Damage(scanned[0].state.path, 0, 0, needed_from, first.first_sequence)
+            damages.insert(0, begins)
     elif at_least and not lost:
         damages.append(Damage(directory, 0, 0, 0, at_least))
     found = [item for part in scanned for item in part.found if isinstance(item, Damage)]
@@ -137,7 +144,11 @@ def assess(files: Files, directory: Path, at_least: int) -> Assessment:
 
 
 def inspect(
-    files: Files, directory: Path, quarantine: Path, at_least: int
+    files: Files,
+    directory: Path,
+    quarantine: Path,
+    at_least: int,
+    needed_from: int | None = None,
 ) -> tuple[list[SegmentState], LogRecovery]:
     """Verify all segments, cut the torn tail off the last one, and copy damaged bytes away.
 
@@ -145,12 +156,12 @@ def inspect(
       files: the file system.
       directory: of the segments.
       quarantine: where copies go; made when needed.
-      at_least: everything below this sequence is known to have been durable.
+      at_least, needed_from: as of `assess`.
 
     Returns:
       the readable segments, in order, and the report.
     """
-    found = assess(files, directory, at_least)
+    found = assess(files, directory, at_least, needed_from)
     copied = tuple(_copy(files, damage, quarantine) for damage in found.copies if damage.length)
     if found.stillborn is not None:
         files.unlink(found.stillborn)
@@ -269,18 +280,26 @@ def _copy(files: Files, damage: Damage, quarantine: Path) -> Path:
     """Copy damaged bytes away; the same damage is copied once, however often the log is opened."""
     files.make_directory(quarantine)
     target = quarantine / f"{damage.path.name}-{damage.offset}-{damage.length}"
-    if target.name in files.names(quarantine):
-        return target
-    temporary = target.with_suffix(".tmp")
+    data = _read(files, damage.path, damage.offset, damage.length)
+    begin = target.name
+    for name in files.names(quarantine):
+        known = quarantine / name
+        if name.startswith(begin) and _read(files, known, 0, damage.length + 1) == data:
+            return known
+    target = unused(files, target)
+    temporary = target.with_name(f"{target.name}.tmp")
     with suppress(FileNotFoundError):
         files.unlink(temporary)
-    file = files.open(damage.path)
-    try:
-        data = file.read(damage.offset, damage.length)
-    finally:
-        file.close()
     atomic_write(files, temporary, target, [data])
     return target
+
+
+def _read(files: Files, path: Path, offset: int, length: int) -> bytes:
+    file = files.open(path)
+    try:
+        return file.read(offset, length)
+    finally:
+        file.close()
 
 
 def _truncate(files: Files, path: Path, size: int) -> None:

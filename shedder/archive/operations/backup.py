@@ -18,6 +18,7 @@ from shedder.archive.archive_store import Store
 from shedder.archive.catalog.catalog_copy import moment_of
 from shedder.archive.files.data_directory import format_of, quiet
 from shedder.archive.files.directory_copy import Copying, copying
+from shedder.archive.files.durable_marks import Marks, read_marks
 from shedder.archive.files.file_system import Files, OsFiles
 from shedder.archive.log.log_segment import SEGMENT_HEAD_BYTES
 from shedder.archive.log.segment_recovery import segment_paths
@@ -62,11 +63,13 @@ def backup(
         with store.catalog.turn(
             progress.advance
         ):  # Nothing becomes a run, and no checkpoint moves on.
+            durable = store.log.durable_sequence
             segments = store.log.durable_files(store.log_start())
             catalog = held.enter_context(moment_of(store.catalog.path))
             named = _named(store)
         version = format_of(store.directory)
         assert version is not None
+        marks = Marks(catalog.generation, durable, version)
         runs = _sizes(store.directory, named)
         progress.total = (
             catalog.size_bytes + sum(size for _, size in segments) + sum(size for _, size in runs)
@@ -75,7 +78,7 @@ def backup(
             copy.take(store.directory / name, name, size)
         catalog.write(store.files, copy.directory / "catalog.sqlite", progress)
         _take_segments(copy, segments)
-        copy.complete(version)
+        copy.complete(version, marks)
     return Copied(target, copy.linked_bytes, copy.copied_bytes)
 
 
@@ -133,7 +136,7 @@ def restore(
         for path, size in catalog:
             copy.copy(path, path.name, size)
         _take_segments(copy, segments)
-        copy.complete(version)
+        copy.complete(version, read_marks(source))
     return Copied(target, copy.linked_bytes, copy.copied_bytes)
 
 
@@ -174,6 +177,8 @@ def _sizes(directory: Path, names: Iterable[str]) -> list[tuple[str, int]]:
 
 def _below(files: Files, root: Path) -> Iterator[str]:
     for folder in files.names(root):
+        if not (root / folder).is_dir():
+            continue
         for name in files.names(root / folder):
             yield f"{folder}/{name}"
 

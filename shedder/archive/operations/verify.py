@@ -11,8 +11,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from shedder.archive.catalog.catalog import Catalog
+from shedder.archive.catalog.checksummed_tables import older_text
 from shedder.archive.files.data_directory import format_of, quiet
+from shedder.archive.files.durable_marks import FILE_NAME, Marks, read_marks
 from shedder.archive.files.file_system import Files, OsFiles
+from shedder.archive.files.unknown_files import UNKNOWN
 from shedder.archive.indexes.value_index import index_name
 from shedder.archive.log.log_segment import Damage, scan
 from shedder.archive.log.records import Batch, Kind
@@ -32,7 +35,8 @@ class _Catalogued:
     """What the catalog says, as far as it can be read.
 
     quarantined: stream and first position of runs. indexes: stream and column. at_least: the
-    checkpoint's sequence.
+    checkpoint's sequence. needed_from: the log must begin at it or below.
+    last_stream: the highest id that was given to a stream.
     """
 
     streams: dict[int, StreamEntry] = field(default_factory=dict)
@@ -41,6 +45,8 @@ class _Catalogued:
     emptied: _Emptied = field(default_factory=list)
     indexes: list[tuple[int, str]] = field(default_factory=list)
     at_least: int = 0
+    needed_from: int | None = None
+    last_stream: int | None = None
 
 
 @dataclass(slots=True)
@@ -86,24 +92,45 @@ def check(directory: Path, files: Files | None = None, progress: Progress | None
     files = OsFiles() if files is None else files
     progress = progress or Progress("check", "bytes")
     report = Report()
-    if format_of(directory) is None:
+    version = format_of(directory)
+    if version is None:
         raise CorruptData(f"{directory} is not a data directory: it has no FORMAT")
     with quiet(directory):
         try:
-            known = _check_catalog(directory, report)
+            marks = read_marks(directory)
+            _check_marks(directory, marks, version, report)
+            known = _check_catalog(directory, marks, report)
             progress.total += sum(run.size_bytes for run in known.runs)
             _check_runs(files, directory, known, report, progress)
             _check_indexes(files, directory, known, report)
             log = directory / "log"
-            found = aside(lambda: assess(files, log, known.at_least), progress.advance)
-            ends = _check_log(files, found, known.streams, report, progress)
+            at_least = max(known.at_least, marks.sequence)
+            found = aside(lambda: assess(files, log, at_least, known.needed_from), progress.advance)
+            ends = _check_log(files, found, known, report, progress)
             _check_positions(known.streams, known.runs, known.emptied, ends, report)
         except OSError as error:
             raise StorageFailed(f"cannot read {directory}: {error}") from error
     return report
 
 
-def _check_catalog(directory: Path, report: Report) -> _Catalogued:
+def _check_marks(directory: Path, marks: Marks, version: int, report: Report) -> None:
+    """What says how new catalog and log are, and files that a start has moved into quarantine."""
+    path = directory / FILE_NAME
+    if not marks.is_whole and path.exists():
+        report.notes.append(f"{path} is damaged; the next start makes it anew")
+    elif path.exists() and path.read_bytes() != marks.to_bytes():
+        report.notes.append(f"{path} is damaged in one of its copies; the other one is whole")
+    if version < marks.format_version:
+        report.damages.append(
+            f"{directory / 'FORMAT'} holds 'shedder archive {version}', it has held "
+            f"'shedder archive {marks.format_version}'"
+        )
+    folder = directory / "quarantine"
+    for kept in sorted(folder.glob(f"{UNKNOWN}*")) if folder.exists() else []:
+        report.notes.append(f"{kept} is a file of unknown origin; no catalog named it")
+
+
+def _check_catalog(directory: Path, marks: Marks, report: Report) -> _Catalogued:
     path = directory / "catalog.sqlite"
     if not path.exists():
         report.damages.append(f"{path} is missing")
@@ -113,12 +140,14 @@ def _check_catalog(directory: Path, report: Report) -> _Catalogued:
             if (directory / name).exists():
                 shutil.copyfile(directory / name, Path(copies) / name)
         try:
-            catalog = Catalog.open(Path(copies) / path.name)
+            catalog = Catalog.open(Path(copies) / path.name, must_exist=True)
         except ShedderError as error:
             report.damages.append(str(error).replace(copies, str(directory)))
             return _Catalogued()
         problems = [text.replace(copies, str(directory)) for text in catalog.problems()]
         report.damages += problems
+        if catalog.generation < marks.generation:
+            report.damages.append(older_text(path, catalog.generation, marks.generation))
         try:
             known = _Catalogued(
                 streams={entry.id: entry for entry in catalog.streams()},
@@ -127,6 +156,8 @@ def _check_catalog(directory: Path, report: Report) -> _Catalogued:
                 emptied=catalog.emptied(),
                 indexes=catalog.indexes(),
                 at_least=catalog.durable_sequence(),
+                needed_from=catalog.checkpoint_sequence(),
+                last_stream=catalog.last_stream_id(),
             )
         except ShedderError:  # already among the problems
             known = _Catalogued()
@@ -164,6 +195,9 @@ def _check_runs(
     known = {name for run in runs for name in run.files}
     root = directory / "runs"
     for folder in files.names(root):
+        if not (root / folder).is_dir():
+            report.notes.append(f"{root / folder} is a file of unknown origin")
+            continue
         for name in files.names(root / folder):
             if f"{folder}/{name}" not in known:
                 report.notes.append(f"{root / folder / name} is an orphan")
@@ -203,7 +237,7 @@ def _check_parquet(path: Path, run: Run, told: Told) -> None:
 def _check_log(
     files: Files,
     found: Assessment,
-    streams: dict[int, StreamEntry],
+    known: _Catalogued,
     report: Report,
     progress: Progress,
 ) -> dict[int, list[tuple[int, int]]]:
@@ -211,6 +245,9 @@ def _check_log(
     report.segments = len(found.segments)
     report.records = found.report.records
     report.damages += [str(damage) for damage in found.report.damages]
+    if not found.segments and not found.report.damages:
+        report.damages.append("the log has no segment; a log always has one")
+    unknown = set[int]()
     if found.report.torn_bytes:
         report.notes.append(
             f"{found.segments[-1].path} ends in {found.report.torn_bytes} bytes that were never "
@@ -218,7 +255,7 @@ def _check_log(
         )
     if found.stillborn is not None:
         report.notes.append(f"{found.stillborn} is empty")
-    stretches: dict[int, list[tuple[int, int]]] = {stream: [] for stream in streams}
+    stretches: dict[int, list[tuple[int, int]]] = {stream: [] for stream in known.streams}
     for segment in found.segments:
         file = files.open(segment.path)
         try:
@@ -228,6 +265,8 @@ def _check_log(
                     continue
                 header = Batch.from_bytes(record.header)
                 if header.stream not in stretches:  # of a stream that was dropped
+                    if known.last_stream is not None and header.stream > known.last_stream:
+                        unknown.add(header.stream)
                     continue
                 where = f"{segment.path}: record {record.sequence}"
                 _check_body(record.body, header, where, report)
@@ -235,6 +274,10 @@ def _check_log(
                 report.log_rows += header.rows
         finally:
             file.close()
+    report.damages += [
+        f"the log has tuples of stream {stream}, which the catalog does not know"
+        for stream in sorted(unknown)
+    ]
     return stretches
 
 

@@ -121,9 +121,10 @@ class PurgedRuns(Relaid):
                 state.marked_us[run.first_position] = state.deletions[-1].deleted_us
             for name in fresh:
                 self._run_files.trust_name(name)
-            kept = () if new is None else new.files
-            self._run_files.remove([name for name in current.files if name not in kept])
-            return True
+        kept = () if new is None else new.files
+        # Not under the lock: the apply thread does not wait for the durable marks.
+        self._run_files.remove([name for name in current.files if name not in kept])
+        return True
 
 
 def _rolled_without(rolled: tuple[Rolled, ...], purged: int) -> tuple[Rolled, ...]:

@@ -261,8 +261,9 @@ class Relaid(ABC):
             state.quarantined.pop(run.first_position, None)
             for name in fresh:
                 self._run_files.trust_name(name)
-            self._run_files.remove([name for name in current.files if name not in new.files])
-            return True
+        # Not under the lock: the apply thread does not wait for the durable marks.
+        self._run_files.remove([name for name in current.files if name not in new.files])
+        return True
 
 
 def same_run(state: StreamState, run: Run) -> Run | None:

@@ -12,7 +12,8 @@ from typing import Final
 
 import pyarrow as pa
 
-from shedder.archive.files.file_system import Files
+from shedder.archive.files.durable_marks import DurableMarks
+from shedder.archive.files.file_system import Files, unused
 from shedder.archive.layouts.block_coalescing import SmallBlocks
 from shedder.archive.layouts.blocks import Block, Wanted, read_blocks, read_groups
 from shedder.archive.layouts.checksummed_file import Footers
@@ -28,14 +29,18 @@ AHEAD_ROWS: Final = 2_048  # Of each run, which are read before somebody asks.
 class RunFiles:
     """What is below `runs/` in a data directory. Any thread may call it.
 
-    verify: compare each file's checksum with the catalog's before its first use.
+    verify: compare each file's checksum with the catalog's before its first use. marks: of the
+    directory; they are durable before a file goes that a commit has replaced.
     """
 
-    def __init__(self, files: Files, directory: Path, *, verify: bool) -> None:
+    def __init__(
+        self, files: Files, directory: Path, *, verify: bool, marks: DurableMarks | None = None
+    ) -> None:
         self._files = files
         self._directory = directory
         self._root = directory / "runs"
         self._verify = verify
+        self._marks = marks
         self._lock = threading.RLock()  # a snapshot may be collected, and unpin, at any moment
         self._pins: Counter[str] = Counter()
         self._doomed: set[str] = set()
@@ -60,23 +65,27 @@ class RunFiles:
                     self.remove(sorted(self._doomed))
 
     def recover(self, runs: Sequence[Run]) -> tuple[tuple[str, ...], tuple[Run, ...]]:
-        """Remove files that are of no run.
+        """Compare the files below `runs/` with some runs; nothing is changed.
 
         Returns:
-          their names, and the runs whose file is missing or has the wrong size.
+          the Parquet files of none of the runs, and the runs whose file is missing or has the
+          wrong size.
         """
         root = self._root
         sizes = {
             f"{folder}/{name}": (root / folder / name).stat().st_size
             for folder in self._files.names(root)
+            if (root / folder).is_dir()
             for name in self._files.names(root / folder)
             if name.endswith(".parquet")
         }
         orphans = tuple(sorted(sizes.keys() - {name for run in runs for name in run.files}))
-        for name in orphans:
-            self._files.unlink(root / name)
         missing = tuple(run for run in runs if sizes.get(run.file, -1) != run.size_bytes)
         return orphans, missing
+
+    def settled(self) -> bool:
+        """Make durable how new the catalog is; False: nothing that a commit replaced may go."""
+        return self._marks is None or self._marks.sync()
 
     def trust(self, run: Run) -> None:
         """This process has just written the file."""
@@ -173,6 +182,8 @@ class RunFiles:
         self._small.forget(run.file)
         aside = self._aside(run)
         try:
+            if aside.exists() and not aside.samefile(self._root / run.file):
+                self._files.rename(aside, unused(self._files, aside))  # Of an older run, perhaps.
             if not aside.exists():
                 self._files.link(self._root / run.file, aside)
                 self._files.sync_directory(aside.parent)
@@ -235,6 +246,9 @@ class RunFiles:
 
     def remove(self, names: Iterable[str]) -> None:
         """Unlink files that no run names any more, now or when nobody reads them."""
+        names = list(names)
+        if names and not self.settled():
+            return  # Orphans then, which the next start removes.
         with self._lock:
             for name in names:
                 if self._keepers or self._pins[name] > 0:

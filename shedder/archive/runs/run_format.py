@@ -134,6 +134,22 @@ def verify_file(
         )
 
 
+def file_crc(files: Files, path: Path) -> tuple[int, int]:
+    """The size of a file, and the CRC-32C of all of it.
+
+    Raises:
+      OSError.
+    """
+    file = files.open(path)
+    try:
+        crc = 0
+        for offset in range(0, file.size, STEP_BYTES):
+            crc = google_crc32c.extend(crc, file.read(offset, STEP_BYTES))
+        return file.size, int(crc)
+    finally:
+        file.close()
+
+
 def missing_text(run: Run) -> str:
     """The tuples of a run, for messages that say that they are not there."""
     stretch = f"{timestamp_text(run.low_us)} to {timestamp_text(run.high_us)}"

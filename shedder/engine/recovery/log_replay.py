@@ -50,6 +50,7 @@ from shedder.engine.synopsis_plans.stored_query_text import read_stored
 from shedder.engine.synopsis_plans.synopsis_plan import plan, sizes_from_json
 from shedder.engine.window_state.pane_sharing import take_from
 from shedder.engine.window_state.query_state import Standing
+from shedder.errors import CorruptData
 from shedder.streams.batches import decode_stored
 from shedder.streams.dropped_counts import Dropped
 from shedder.streams.live_sample import StreamSample
@@ -72,9 +73,11 @@ def recover(core: Core) -> None:
     core.applied_sequence = start
     positions = {name: core.store.end_position(s.id) for name, s in core.streams.items()}
     names = {stream.id: name for name, stream in core.streams.items()}
+    last_stream = core.store.catalog.last_stream_id()
     held_to: dict[str, int] = {}
     replayed = 0
-    by_load = _levels_by_load(core, start)
+    reads_load = (format_of(core.store.directory) or FORMAT_FIRST) >= FORMAT_LOAD
+    by_load = _levels_by_load(core, start) if reads_load else deque[LevelFrom]()
     for record in core.store.log.read(core.store.log.first_sequence):
         while joining and joining[0].sequence <= record.sequence:
             joining.popleft().join()
@@ -85,6 +88,7 @@ def recover(core: Core) -> None:
                 header = Batch.from_bytes(record.header)
                 name = names.get(header.stream)
                 if name is None:
+                    _refuse_unknown(core, header.stream, record, last_stream)
                     continue
                 stream = core.streams[name]
                 batch = decode_stored(bytes(record.body), stream.schema)
@@ -99,6 +103,7 @@ def recover(core: Core) -> None:
                 built = Built.from_bytes(record.header)
                 name = names.get(built.stream)
                 if name is None:
+                    _refuse_unknown(core, built.stream, record, last_stream)
                     continue
                 _advance(producers[name], built)
                 if record.sequence >= start:
@@ -107,6 +112,11 @@ def recover(core: Core) -> None:
                 core.apply_heartbeat(Heartbeat.from_bytes(record.header))
             case Kind.LEVEL if record.sequence >= start:
                 core.apply_level(Level.from_bytes(record.header))
+            case Kind.LEVEL_FROM if not reads_load:
+                raise CorruptData(
+                    f"{core.store.directory / 'FORMAT'} is lower than {FORMAT_LOAD}, but the log "
+                    f"has a record of that format, with sequence {record.sequence}"
+                )
             case Kind.SIZES if record.sequence >= start:
                 core.apply_sizes([Sizes.from_bytes(record.header)])
             case Kind.ALTERED if record.sequence >= start:
@@ -152,6 +162,19 @@ def _damages(core: Core, held_to: Mapping[str, int]) -> tuple[str, ...]:
     return (*map(str, core.store.recovery.log.damages), *lost)
 
 
+def _refuse_unknown(core: Core, stream: int, record: Record, last_stream: int) -> None:
+    """Refuse a catalog that never gave a stream's id; of a stream that was dropped it did.
+
+    Raises:
+      CorruptData.
+    """
+    if stream > last_stream:
+        raise CorruptData(
+            f"the log's record {record.sequence} is of stream {stream}, which "
+            f"{core.store.catalog.path} does not know: the catalog is older than the log"
+        )
+
+
 def _dropped(header: Batch, record: Record) -> Dropped | None:
     return Dropped.read(bytes(record.body)) if header.flags & DROPPED else None
 
@@ -162,8 +185,6 @@ def _levels_by_load(core: Core, start: int) -> deque[LevelFrom]:
     The records stand behind the batches that were read so, and are looked for before these are
     applied. The checkpoint has what was in force before it.
     """
-    if (format_of(core.store.directory) or FORMAT_FIRST) < FORMAT_LOAD:
-        return deque()
     found = [
         LevelFrom.from_bytes(record.header)
         for record in core.store.log.read(core.store.log.first_sequence)

@@ -176,7 +176,7 @@ def test_parts_of_a_backfill_keep_their_summaries_over_a_migration(catalog, read
     catalog.close()
     with sqlite3.connect(catalog.path) as raw:
         rows = raw.execute("SELECT * FROM backfill_parts").fetchall()
-        for table in ("backfill_parts", "backfill_summaries"):
+        for table in ("backfill_parts", "backfill_summaries", "generation"):
             raw.execute(f"DROP TABLE {table}")
         for statement in statements_of(10) - set(TABLE_STATEMENTS):
             raw.execute(statement)

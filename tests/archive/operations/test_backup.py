@@ -11,6 +11,7 @@ import pytest
 
 from shedder.archive.archive_store import Store
 from shedder.archive.files.directory_copy import INCOMPLETE
+from shedder.archive.files.durable_marks import read_marks
 from shedder.archive.files.file_system import OsFiles
 from shedder.archive.operations.backup import backup, restore
 from shedder.archive.operations.verify import check
@@ -233,6 +234,22 @@ def test_links_in_a_leftover_are_removed_and_not_followed(store, tmp_path):
     assert (tmp_path / "elsewhere" / "thesis.tex").exists()
     assert held(tmp_path / "mon")[0] == list(range(100))
     assert INCOMPLETE not in {path.name for path in (tmp_path / "mon").iterdir()}
+
+
+def test_a_backup_knows_how_new_it_is(store, tmp_path):
+    backup(store, tmp_path / "backup")
+    marks = read_marks(tmp_path / "backup")
+    assert marks.is_whole
+    assert marks.sequence == store.log.durable_sequence
+    restore(tmp_path / "backup", tmp_path / "again")
+    assert read_marks(tmp_path / "again") == marks
+    catalog = (tmp_path / "backup" / "catalog.sqlite").read_bytes()
+    ingest(store, 100, 10)
+    store.cut(1)
+    backup(store, tmp_path / "later")
+    (tmp_path / "later" / "catalog.sqlite").write_bytes(catalog)
+    with pytest.raises(CorruptData, match="commits are missing"):
+        restore(tmp_path / "later", tmp_path / "mixed")
 
 
 def test_a_second_backup_to_the_same_place_is_refused_and_the_first_goes_on(store, tmp_path):

@@ -10,13 +10,17 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
+from shedder.archive.files.data_directory import FORMAT_LOAD
+from shedder.archive.files.durable_marks import FILE_NAME
+from shedder.archive.log.log import Log
 from shedder.archive.log.log_segment import RECORD_HEAD_BYTES
-from shedder.archive.log.records import Kind
+from shedder.archive.log.records import Kind, LevelFrom
 from shedder.archive.metadata.position_gaps import holes
 from shedder.cli.commands import run as command
 from shedder.cli.exit_codes import ExitCode
 from shedder.engine.engine import Engine
 from shedder.engine.remote_summaries.summary_builder import Plans, Summariser, built_of
+from shedder.errors import CorruptData
 from shedder.streams.batch_conversion import conform
 from synopses.model.estimate import Bound
 from tests.engine.checkpointed import checkpoint
@@ -359,3 +363,36 @@ def test_a_stream_of_which_nothing_is_left_is_answered_for(tmp_path):
             assert not answer.complete
         row = engine.execute(QUESTION).rows()[0]
         assert (row["n"], row["n_high"]) == (0, ROWS)
+
+
+@pytest.mark.slow
+def test_a_log_of_streams_that_the_catalog_never_had_is_refused(tmp_path):
+    """Whatever else may be said of the catalog, it is older than the log."""
+    with opened(tmp_path / "other") as engine:
+        engine.execute(CREATE)
+    with opened(tmp_path / "data") as engine:
+        engine.execute(CREATE.replace("requests", "first"))
+        engine.execute(CREATE)
+        push_all(engine)
+    for path in (tmp_path / "data").glob("catalog.sqlite*"):
+        path.unlink()
+    (tmp_path / "data" / FILE_NAME).unlink()
+    shutil.copy(tmp_path / "other" / "catalog.sqlite", tmp_path / "data" / "catalog.sqlite")
+    for _ in range(2):
+        with pytest.raises(CorruptData, match=r"is of stream 2, which .*catalog\.sqlite does not"):
+            opened(tmp_path / "data")
+
+
+@pytest.mark.slow
+def test_records_that_a_lower_format_would_skip_are_not_skipped(tmp_path):
+    with opened(tmp_path / "data") as engine:
+        engine.execute(CREATE)
+        engine.register("busy", BUSY)
+        engine.core.store.allow(FORMAT_LOAD)
+    log = Log.open(tmp_path / "data" / "log")
+    log.append(Kind.LEVEL_FROM, [LevelFrom(1, "busy", (1,), 0, 0).to_bytes()])
+    log.close()
+    (tmp_path / "data" / FILE_NAME).unlink()
+    (tmp_path / "data" / "FORMAT").write_text("shedder archive 4\n")
+    with pytest.raises(CorruptData, match="FORMAT is lower than 5"):
+        opened(tmp_path / "data")

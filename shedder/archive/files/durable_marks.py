@@ -1,0 +1,204 @@
+"""Durable marks: how new the catalog and the log of a directory are, written beside both.
+
+SQLite ends the replay of its write-ahead log at the first frame that fails its checksum, and says
+nothing. A log whose end is cut off looks like a log whose last write was torn. The marks tell such
+damage from a crash: they are written after a commit is durable, so they are never ahead of it.
+"""
+
+from __future__ import annotations
+
+import struct
+import threading
+from contextlib import suppress
+from dataclasses import dataclass
+from enum import IntEnum
+from pathlib import Path
+
+import google_crc32c
+import structlog
+
+from shedder.archive.files.file_system import Files, WriteFile, atomic_write
+
+FILE_NAME = "DURABLE"
+_MAGIC = b"SHEDMARK"
+_VERSION = 1
+_COPY = struct.Struct("<8sIIQI")  # magic, version, kind, value, zero; a checksum follows.
+_COPY_BYTES = _COPY.size + 4
+_SLOT_BYTES = 2 * _COPY_BYTES  # Two copies: one flipped bit leaves one of them.
+
+_log = structlog.get_logger("shedder.archive")
+
+
+class Kind(IntEnum):
+    """The marks, in the order of their places in the file."""
+
+    GENERATION = 0
+    SEQUENCE = 1
+    FORMAT = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Marks:
+    """What was durable once; 0 where nothing is known.
+
+    generation: of the catalog, the number of its commits. sequence: every record of the log below
+    it. format_version: of FORMAT.
+    """
+
+    generation: int = 0
+    sequence: int = 0
+    format_version: int = 0
+
+    def to_bytes(self) -> bytes:
+        """The content of the file."""
+        values = (self.generation, self.sequence, self.format_version)
+        return b"".join(_slot(kind, value) for kind, value in zip(Kind, values, strict=True))
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> Marks:
+        """Read each mark from its first good copy; the higher one where both are good."""
+        return cls(*(_value(data, kind) for kind in Kind))
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether the catalog's generation is known; a served directory always has one."""
+        return self.generation > 0
+
+
+def read_marks(directory: Path) -> Marks:
+    """The marks of a directory; zeros where there are none, or none that are whole.
+
+    Raises:
+      OSError: the file is there and cannot be read.
+    """
+    with suppress(FileNotFoundError):
+        return Marks.from_bytes((directory / FILE_NAME).read_bytes())
+    return Marks()
+
+
+def write_marks(files: Files, directory: Path, marks: Marks) -> None:
+    """Write the file anew, durably.
+
+    Raises:
+      OSError.
+    """
+    temporary = directory / "tmp" / FILE_NAME
+    with suppress(FileNotFoundError):
+        files.unlink(temporary)
+    atomic_write(files, temporary, directory / FILE_NAME, [marks.to_bytes()])
+
+
+class DurableMarks:
+    """The marks of a directory that is open. Make it with `DurableMarks.open`.
+
+    found: the marks as they were when the directory was opened. Where no generation was known,
+    nothing is written before `accept`: marks that were made of a damaged directory would prove it
+    to be whole the next time.
+    """
+
+    def __init__(self, found: Marks, path: Path, file: WriteFile) -> None:
+        self.found = found
+        self._path = path
+        self._file = file
+        self._values = [found.generation, found.sequence, found.format_version]
+        self._lock = threading.Lock()
+        self._syncing = threading.Lock()  # Apart: the disk thread never waits for a sync.
+        self._unsynced = False
+        self._failed = False
+        self._accepted = found.is_whole
+
+    @classmethod
+    def open(cls, files: Files, directory: Path) -> DurableMarks:
+        """Open the marks; a file that is missing or not whole is made anew.
+
+        Raises:
+          OSError.
+        """
+        path = directory / FILE_NAME
+        found = read_marks(directory)
+        if not path.exists() or path.read_bytes() != found.to_bytes():
+            write_marks(files, directory, found)
+        return cls(found, path, files.append(path))
+
+    def note_generation(self, generation: int) -> None:
+        """This generation of the catalog is durable."""
+        self._note(Kind.GENERATION, generation)
+
+    def note_sequence(self, sequence: int) -> None:
+        """Every record of the log below this one is durable."""
+        self._note(Kind.SEQUENCE, sequence)
+
+    def note_format(self, version: int) -> None:
+        """FORMAT has this version, durably."""
+        self._note(Kind.FORMAT, version)
+
+    def accept(self) -> None:
+        """The directory was found to be whole, as far as can be told: write the marks from now on.
+
+        Raises:
+          OSError.
+        """
+        with self._lock:
+            if not self._accepted:
+                self._accepted = self._unsynced = True
+                for kind, value in zip(Kind, self._values, strict=True):
+                    self._file.overwrite(kind * _SLOT_BYTES, _slot(kind, value))
+
+    def sync(self) -> bool:
+        """Make the marks durable; False, with a warning, where that fails.
+
+        What a commit replaces or makes unnecessary may be removed when its mark is durable. Until
+        then, only what would be removed proves damage to the commit.
+        """
+        with self._syncing:
+            with self._lock:
+                unsynced, self._unsynced = self._unsynced, False
+            try:
+                if unsynced:
+                    self._file.sync()
+            except OSError as error:
+                self._unsynced = True
+                self._warn(error)
+                return False
+        return True
+
+    def close(self) -> None:
+        """Close the file."""
+        self._file.close()
+
+    def _note(self, kind: Kind, value: int) -> None:
+        with self._lock:
+            if value <= self._values[kind]:
+                return
+            try:
+                if self._accepted:
+                    self._file.overwrite(kind * _SLOT_BYTES, _slot(kind, value))
+            except OSError as error:  # An older mark is a weaker proof, not a wrong one.
+                self._warn(error)
+                return
+            self._values[kind] = value
+            self._unsynced = True
+
+    def _warn(self, error: OSError) -> None:
+        """Once: it is tried again at the next commit, some hundred times a second."""
+        if not self._failed:
+            self._failed = True
+            _log.warning("durable_mark_not_written", file=str(self._path), error=str(error))
+
+
+def _slot(kind: Kind, value: int) -> bytes:
+    fields = _COPY.pack(_MAGIC, _VERSION, kind, value, 0)
+    return (fields + struct.pack("<I", google_crc32c.value(fields))) * 2
+
+
+def _value(data: bytes, kind: Kind) -> int:
+    values = [0]
+    for copy in range(2):
+        begin = kind * _SLOT_BYTES + copy * _COPY_BYTES
+        fields, crc = data[begin : begin + _COPY.size], data[begin + _COPY.size :][:4]
+        if len(crc) < 4 or google_crc32c.value(fields) != int.from_bytes(crc, "little"):
+            continue
+        magic, version, found, value, _ = _COPY.unpack(fields)
+        if (magic, version, found) == (_MAGIC, _VERSION, kind):
+            values.append(value)
+    return max(values)
