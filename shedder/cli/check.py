@@ -22,15 +22,28 @@ def check(
             help="It must not be open anywhere.",
         ),
     ],
+    repair: Annotated[
+        bool,
+        typer.Option(
+            "--repair", help="Rebuild what runs and log hold, where the catalog is too old to open."
+        ),
+    ] = False,
 ) -> None:
     """Verify a data directory offline: every checksum, every row count, no position missing.
 
-    Nothing is changed. Ends with 5 when bytes or tuples are lost.
+    Nothing is changed without `--repair`. Ends with 5 when bytes or tuples are lost.
 
     - `shedder check --data ./data`
     """
+    from shedder.archive.operations.repair import repair as repair_directory
     from shedder.archive.operations.verify import check as check_directory
 
+    if repair:
+        repaired = repair_directory(data)
+        for done in repaired.done:
+            say(f"repaired: {done}", "green")
+        for lost in repaired.lost:
+            say(f"lost: {lost}", "red")
     report = check_directory(data)
     say(f"streams: {report.streams:,}")
     say(f"runs: {report.runs:,} with {report.run_rows:,} rows in {report.run_bytes:,} bytes")

@@ -1,0 +1,245 @@
+"""Repair of a data directory whose catalog is older than it was: runs are listed again.
+
+Only what a run's own file proves is rebuilt. Definitions of streams, deletions, standing queries,
+rollups and indexes are in the catalog alone; commits of these that are missing stay missing.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from shedder.archive.catalog.catalog import Catalog
+from shedder.archive.catalog.checksummed_tables import empty_text, generation_of
+from shedder.archive.files.data_directory import (
+    FORMAT_VERSION,
+    DirectoryLock,
+    format_of,
+    write_format,
+)
+from shedder.archive.files.durable_marks import Marks, read_marks, write_marks
+from shedder.archive.files.file_system import Files, OsFiles, unused
+from shedder.archive.files.unknown_files import keep_unknown
+from shedder.archive.log.log_segment import Damage, scan
+from shedder.archive.log.records import Batch, Kind
+from shedder.archive.log.segment_recovery import assess
+from shedder.archive.metadata.catalog_entries import Run, StreamEntry
+from shedder.archive.metadata.run_name import RunName
+from shedder.archive.runs.external_run import SentFile, examined
+from shedder.archive.runs.run_format import file_crc
+from shedder.cql.statements.archive_layout import layout_from_text
+from shedder.errors import CorruptData, ShedderError, StorageFailed
+
+_CATALOG = ("catalog.sqlite", "catalog.sqlite-wal")
+
+
+@dataclass(slots=True)
+class Repaired:
+    """What a repair has done, and what it could not rebuild; both empty: nothing was wrong."""
+
+    done: list[str] = field(default_factory=list)
+    lost: list[str] = field(default_factory=list)
+
+
+def repair(directory: Path, files: Files | None = None) -> Repaired:
+    """Make a directory open again that is refused because its catalog or FORMAT is too old.
+
+    The catalog's files are copied into quarantine before anything is changed. Run files that the
+    catalog lacks are read in full and listed again; those that cannot be go into quarantine.
+
+    Args:
+      directory: a data directory that no process serves.
+      files: the file system; the real one when None.
+
+    Raises:
+      CorruptData: the catalog cannot be read, or has lost all streams: restore a backup.
+      DirectoryLocked: a process serves it. NewerFormat. StorageFailed.
+    """
+    files = OsFiles() if files is None else files
+    found = Repaired()
+    if format_of(directory) is None and not _is(directory, "catalog.sqlite"):
+        raise CorruptData(f"{directory} is not a data directory: it has no FORMAT and no catalog")
+    lock = DirectoryLock.take(directory)
+    try:
+        marks = read_marks(directory)
+        version = _repair_format(files, directory, marks, found)
+        path = directory / "catalog.sqlite"
+        if not path.exists():
+            raise CorruptData(f"{path} is missing; restore a backup")
+        generation = generation_of(path)
+        if generation is None:
+            raise CorruptData(empty_text(path))
+        if marks.is_whole and generation >= marks.generation:
+            return found
+        for name in filter(partial(_is, directory), _CATALOG):
+            _keep(files, directory, name, (directory / name).read_bytes())
+        catalog = Catalog.open(path, must_exist=True)
+        try:
+            _rebuild(files, directory, catalog, marks, found)
+        finally:
+            catalog.close()
+        write_marks(files, directory, Marks(catalog.generation, marks.sequence, version))
+    except OSError as error:
+        raise StorageFailed(f"cannot repair {directory}: {error}") from error
+    finally:
+        lock.release()
+    return found
+
+
+def _is(directory: Path, name: str) -> bool:
+    return (directory / name).exists()
+
+
+def _keep(files: Files, directory: Path, name: str, data: bytes) -> None:
+    """Keep a copy of a file as it was, durably."""
+    quarantine = directory / "quarantine"
+    files.make_directory(quarantine)
+    target = files.create(unused(files, quarantine / f"{name}.before-repair"))
+    try:
+        target.write([data])
+        target.sync()
+    finally:
+        target.close()
+    files.sync_directory(quarantine)
+
+
+def _repair_format(files: Files, directory: Path, marks: Marks, found: Repaired) -> int:
+    """Write FORMAT again where it is missing or lower than it was; return its version."""
+    there = format_of(directory)
+    if there is not None and there >= marks.format_version:
+        return there
+    version = marks.format_version or FORMAT_VERSION
+    files.make_directory(directory / "tmp")
+    write_format(files, directory, version)
+    found.done.append(f"{directory / 'FORMAT'} holds 'shedder archive {version}' again")
+    return version
+
+
+def _rebuild(
+    files: Files, directory: Path, catalog: Catalog, marks: Marks, found: Repaired
+) -> None:
+    """List the runs that the catalog lacks, and name what cannot be listed."""
+    if catalog.generation < marks.generation:
+        found.lost.append(
+            f"commits {catalog.generation + 1} to {marks.generation} of the catalog: streams, "
+            "standing queries, deletions, retention, rollups and indexes as they said"
+        )
+    streams = {entry.id: entry for entry in catalog.streams()}
+    unknown = _unknown_in_log(files, directory, catalog, streams, found)
+    known = catalog.runs()
+    named = {name for run in known for name in run.files}
+    added: list[Run] = []
+    for name in _files_below(files, directory / "runs"):
+        if name in named:
+            continue
+        said = RunName.parse(name)
+        entry = None if said is None else streams.get(said.stream_id)
+        if said is not None:
+            unknown[said.stream_id] += 0
+        try:
+            if said is None or entry is None or not said.is_run:
+                raise CorruptData("its stream is not known" if entry is None else "it is no run")
+            run = _read(files, directory, name, said, entry)
+            replaced = _place_of(directory, run, entry, [*known, *added])
+        except ShedderError as error:
+            kept = keep_unknown(files, directory, f"runs/{name}")
+            found.lost.append(f"runs/{name}, which is {kept} now: {error}")
+            continue
+        _list(catalog, run, replaced)
+        added.append(run)
+        found.done.append(f"runs/{name} is listed again: {run.rows:,} tuples")
+    given = max([*streams, *(stream for stream in unknown), catalog.last_stream_id()])
+    catalog.skip_to(generation=marks.generation, stream_id=given)
+
+
+def _unknown_in_log(
+    files: Files,
+    directory: Path,
+    catalog: Catalog,
+    streams: dict[int, StreamEntry],
+    found: Repaired,
+) -> Counter[int]:
+    """Tuples in the log by stream that the catalog does not know and has never given an id."""
+    rows = Counter[int]()
+    last = catalog.last_stream_id()
+    log = assess(files, directory / "log", catalog.durable_sequence())
+    for segment in log.segments:
+        file = files.open(segment.path)
+        try:
+            for record in scan(file, segment.path, segment.head, end=segment.size):
+                if isinstance(record, Damage) or record.kind != Kind.BATCH:
+                    continue
+                header = Batch.from_bytes(record.header)
+                if header.stream > last and header.stream not in streams:
+                    rows[header.stream] += header.rows
+        finally:
+            file.close()
+    if not log.segments:
+        found.lost.append(f"{directory / 'log'} has no segment: all tuples that were in no run")
+    for stream, lost in sorted(rows.items()):
+        found.lost.append(f"stream {stream}: its definition, and {lost:,} tuples in the log")
+    return rows
+
+
+def _files_below(files: Files, root: Path) -> list[str]:
+    return [
+        f"{folder}/{name}"
+        for folder in files.names(root)
+        if (root / folder).is_dir()
+        for name in files.names(root / folder)
+        if name.endswith(".parquet")
+    ]
+
+
+def _read(files: Files, directory: Path, name: str, said: RunName, entry: StreamEntry) -> Run:
+    """The run that a file is, of which every byte is read.
+
+    Raises:
+      ShedderError: it is damaged, or no run of the stream as the catalog knows it.
+    """
+    path = directory / "runs" / name
+    try:
+        metadata = pq.read_metadata(path).metadata or {}
+    except (OSError, pa.ArrowException) as error:
+        raise CorruptData(f"it cannot be read: {error}") from error
+    layout = layout_from_text(metadata.get(b"shedder.layout", b"plain").decode())
+    as_written = replace(entry, schema=replace(entry.schema, layout=layout))
+    size_bytes, crc = file_crc(files, path)
+    sent = SentFile(said.first_position, said.end_position, size_bytes, crc)
+    return replace(examined(files, path, as_written, sent), file=name)
+
+
+def _place_of(directory: Path, run: Run, entry: StreamEntry, runs: list[Run]) -> Run | None:
+    """The run that this one is to replace: the same stretch, in a file that is not there any more.
+
+    Raises:
+      CorruptData: another run that is there holds some of its positions, or retention removed it.
+    """
+    if run.first_position >= 0 and run.end_position <= entry.retained_position:
+        raise CorruptData("retention had removed its tuples")
+    found = None
+    for other in runs:
+        if other.stream_id != run.stream_id or other.end_position <= run.first_position:
+            continue
+        if other.first_position >= run.end_position:
+            continue
+        stretch = (other.first_position, other.end_position)
+        if stretch != (run.first_position, run.end_position) or _is(directory / "runs", other.file):
+            raise CorruptData(f"the catalog has run {other.file} for its positions")
+        found = other
+    return found
+
+
+def _list(catalog: Catalog, run: Run, replaced: Run | None) -> None:
+    with catalog.transaction():
+        if replaced is not None:
+            deleted = catalog.deleted().get((run.stream_id, run.first_position))
+            catalog.drop_run(replaced)
+            if deleted is not None:
+                catalog.put_deleted(run, deleted)
+        catalog.add_run(run)
