@@ -330,6 +330,18 @@ def test_a_damaged_directory_fails_the_check(data, tmp_path, capfd):
     assert run_file.name in capfd.readouterr().err
 
 
+def test_a_repair_says_what_it_has_done(data, tmp_path, capfd):
+    assert run(["check", "-d", data, "--repair"]) == ExitCode.FINE
+    assert "repaired" not in capfd.readouterr().err
+    (tmp_path / "data" / "FORMAT").unlink()
+    assert run(["check", "-d", data]) == ExitCode.DAMAGED
+    assert "FORMAT" in capfd.readouterr().err
+    assert run(["check", "-d", data, "--repair"]) == ExitCode.FINE
+    said = capfd.readouterr().err
+    assert "repaired: " in said
+    assert "nothing is lost" in said
+
+
 def test_what_is_no_data_directory_is_said_to_be_none(tmp_path):
     assert run(["check", "-d", str(tmp_path / "nothing")]) == ExitCode.DAMAGED
 
