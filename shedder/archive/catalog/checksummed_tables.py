@@ -259,7 +259,10 @@ def _refuse_older(path: Path, *, must_exist: bool, marks: DurableMarks | None) -
 
 
 def generation_of(path: Path) -> int | None:
-    """The generation of a catalog, of which nothing is changed: SQLite folds no log into it.
+    """The generation of a catalog, into which SQLite folds no write-ahead log.
+
+    A catalog that is being made, or of a backup, is in SQLite's other journal mode until it was
+    opened once. A kill then leaves a rollback journal, which only a writer can roll back.
 
     Returns:
       the number of the last commit that is there; 0 in a version that has none, or in a newer one;
@@ -268,8 +271,10 @@ def generation_of(path: Path) -> int | None:
     Raises:
       CorruptData, StorageFailed: the file cannot be read.
     """
+    journal, wal = (path.with_name(f"{path.name}-{kind}") for kind in ("journal", "wal"))
+    mode = "rw" if journal.exists() and not (wal.exists() and wal.stat().st_size) else "ro"
     with translated(path):
-        connection = sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)
+        connection = sqlite3.connect(f"{path.absolute().as_uri()}?mode={mode}", uri=True)
     with closing(connection), translated(path):
         version, application = (
             connection.execute(f"PRAGMA {name}").fetchone()[0]
