@@ -1,11 +1,14 @@
 """A catalog or a log that is older than it was is refused or told of, and nothing is deleted."""
 
 import shutil
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
 from shedder.archive.archive_store import Store
+from shedder.archive.catalog.checksummed_tables import generation_of
 from shedder.archive.files.directory_copy import INCOMPLETE
 from shedder.archive.files.durable_marks import FILE_NAME, Marks, read_marks
 from shedder.archive.operations.verify import check
@@ -212,3 +215,24 @@ def test_marks_that_were_refused_prove_nothing_the_next_time(data):
             Store.open(data)
         assert stray.exists()
         assert read_marks(data) == Marks()
+
+
+def test_a_catalog_with_a_rollback_journal_is_rolled_back_and_opened(tmp_path):
+    """A kill while SQLite switches a new catalog, or one of a backup, to its write-ahead log."""
+    path = tmp_path / "catalog.sqlite"
+    with closing(sqlite3.connect(tmp_path / "made.sqlite", isolation_level=None)) as raw:
+        raw.execute("CREATE TABLE t (x)")
+        raw.execute("PRAGMA cache_spill = 1")
+        raw.execute("PRAGMA cache_size = 1")
+        raw.execute("BEGIN")
+        raw.execute("DROP TABLE t")
+        for number in range(9):
+            raw.execute(f"CREATE TABLE t{number} (x)")
+            raw.execute(f"INSERT INTO t{number} VALUES (zeroblob(9000))")
+        shutil.copy(tmp_path / "made.sqlite", path)
+        shutil.copy(tmp_path / "made.sqlite-journal", tmp_path / "catalog.sqlite-journal")
+    assert path.stat().st_size > 9 * 9000
+    assert generation_of(path) is None  # As it was before: a database of one empty table.
+    assert not (tmp_path / "catalog.sqlite-journal").exists()
+    with closing(sqlite3.connect(path)) as raw:
+        assert raw.execute("SELECT name FROM sqlite_schema").fetchall() == [("t",)]
