@@ -10,6 +10,7 @@ import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
+from math import inf
 from pathlib import Path
 from typing import Self
 
@@ -261,8 +262,11 @@ class Store(
         states = list(self._streams.values()) if stream is None else [self._state(stream)]
         return sum(state.tail.size_bytes for state in states)
 
-    def cut(self, stream: int) -> Run | None:
+    def cut(self, stream: int, *, size_bytes_max: float = inf) -> Run | None:
         """Write the present tail as a run; `add` and `snapshot` go on meanwhile.
+
+        Writing takes as much memory again as the tuples do: of a longer tail only the first
+        `size_bytes_max` become a run.
 
         Where damage has torn a hole into the positions, the run ends before the hole; where it
         would span more than a compartment of what is retained, there: call again until None comes
@@ -275,7 +279,7 @@ class Store(
             state = self._state(stream)
         with state.cutting:
             with self._lock:
-                pieces = state.tail.stretch()
+                pieces = state.tail.stretch(size_bytes_max)
                 if not pieces:
                     return None
                 state.tail.frozen = pieces[-1].end_position

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass, field
+from math import inf
 
 import pyarrow as pa
 
@@ -58,11 +59,17 @@ class Tail:
             piece = Piece(last.first_position, merged, last.sequence, size)
         self.pieces.append(piece)
 
-    def stretch(self) -> list[Piece]:
-        """The pieces up to the first gap."""
+    def stretch(self, size_bytes_max: float = inf) -> list[Piece]:
+        """The pieces up to the first gap, of so many bytes at most; the first one may be split."""
         found: list[Piece] = []
+        left_bytes = size_bytes_max
+        if self.pieces and self.pieces[0].size_bytes > size_bytes_max:
+            first = self.pieces[0]
+            rows = int(first.batch.num_rows * size_bytes_max / first.size_bytes)
+            return self.split(first.first_position + max(1, rows))
         for piece in self.pieces:
-            if found and piece.first_position != found[-1].end_position:
+            left_bytes -= piece.size_bytes
+            if found and (left_bytes < 0 or piece.first_position != found[-1].end_position):
                 break
             found.append(piece)
         return found

@@ -14,12 +14,13 @@ from shedder.archive.store.retention_partitions import compartment_us
 from shedder.archive.tasks.interruptible_call import awaited
 from shedder.archive.tasks.progress import Told, nobody
 from shedder.engine.maintenance.index_builder import Indexer
+from shedder.engine.runtime.release_memory import give_back
 from shedder.engine.runtime.serial_executor import Actor
 from shedder.engine.standing_queries.stream_state import Stream
 from shedder.errors import Draining, InternalError, UnknownStream
 from shedder.settings import Settings
 
-TAIL_SHARE = 16  # A tail becomes a run when it holds this part of the memory budget.
+TAIL_SHARE = 16  # A tail becomes a run, or several, when it holds this part of the memory budget.
 TAILS_SHARE = 4  # All tails together never hold more than this part.
 
 _log = structlog.get_logger("shedder.engine")
@@ -80,11 +81,15 @@ class Cutter:
         return now != before and self._store.tail_rows(stream.id) > 0
 
     def _cut_once(self, stream_id: int) -> Run | None:
+        size_bytes_max = self._settings.memory_bytes // TAIL_SHARE
+        is_large = self._store.tail_bytes(stream_id) >= size_bytes_max // 2
         self.writes = True
         try:
-            return self._store.cut(stream_id)
+            return self._store.cut(stream_id, size_bytes_max=size_bytes_max)
         finally:
             self.writes = False
+            if is_large:  # Else heaps keep what tail and writer had, for as long as they like.
+                give_back()
 
     def _cut_wide(self, stream_id: int) -> Run | None:
         """Write the tail, or as many runs of it as it spans compartments; the last one."""

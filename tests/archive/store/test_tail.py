@@ -74,3 +74,23 @@ def test_large_texts_are_not_merged_into_one_column():
     for number in range(3):
         tail.add(Piece(number, text, number))
     assert len(tail.pieces) == 3
+
+
+def test_a_stretch_has_no_more_bytes_than_allowed():
+    tail = Tail()
+    for number in range(6):
+        tail.add(Piece(number, batch(number, 1), number, size_bytes=PIECE_BYTES_MAX))
+    for fitting in (1, 2, 5):
+        found = tail.stretch(fitting * PIECE_BYTES_MAX + 1)
+        assert [piece.first_position for piece in found] == list(range(fitting))
+    assert [piece.first_position for piece in tail.stretch(1)] == [0]  # A row is not divided.
+    assert tail.stretch() == list(tail.pieces)
+
+
+def test_a_piece_larger_than_allowed_is_split():
+    tail = Tail()
+    tail.add(Piece(0, batch(0, 1_000), 0))
+    [part] = tail.stretch(tail.size_bytes // 4)
+    assert 200 <= part.end_position <= 250
+    assert rows_of(tail) == list(range(1_000))
+    assert [piece.end_position for piece in tail.pieces] == [part.end_position, 1_000]

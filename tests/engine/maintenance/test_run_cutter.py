@@ -71,3 +71,20 @@ def test_a_stream_may_be_dropped_while_its_run_waits_to_be_written(tmp_path):
         machine.settle("shedder-runs")
         assert runs(engine, "requests") == [RUN_ROWS]
         assert "run_not_written" not in {log["event"] for log in logs}
+
+
+def test_a_long_tail_becomes_runs_of_a_sixteenth_of_the_memory_each(tmp_path):
+    """Writing a run takes as much memory again as its tuples."""
+    machine = Supervised()
+    with Engine.open(tmp_path, machine=machine, memory_bytes=256 << 20) as engine:
+        engine.execute("CREATE STREAM wide (ts TIMESTAMP, text VARCHAR) TIMESTAMP BY ts")
+        with machine.held("shedder-runs"):
+            for number in range(10):
+                times = pa.array([datetime.datetime(2026, 1, 1)] * 4, pa.timestamp("us"))
+                texts = [f"{number}".ljust(1 << 20)] * 4
+                engine.push("wide", pa.table({"ts": times, "text": texts}))
+            engine.core.actor.call(int).result()
+        machine.settle("shedder-runs")
+        engine.seal("wide")
+        assert sum(runs(engine, "wide")) == 40
+        assert max(runs(engine, "wide")) <= 16
