@@ -25,6 +25,7 @@ from pydantic_settings import (
 from shedder.errors import BadSetting
 
 PREFIX = "SHEDDER_"
+QUEUE_SHARE = 8  # What waits to be applied is at most this part of the memory budget.
 
 # Names that begin like settings and are none: where the settings are, what the command line works
 # on and as whom, which Java the judge uses.
@@ -92,8 +93,8 @@ class Settings(BaseSettings):
     ingest_queue_bytes: Bytes = _setting(
         "memory",
         256 * _MI,
-        "Batches accepted and not yet applied; above it producers are told when to come back. "
-        "Summaries that come in parts may have as much.",
+        "Batches accepted and not yet applied; above it, or above an eighth of memory_bytes, "
+        "producers are told when to come back. Summaries that come in parts may have as much.",
         ge=_MI,
     )
 
@@ -264,6 +265,12 @@ class Settings(BaseSettings):
     log_format: Literal["auto", "json", "console"] = _setting(
         "server", "auto", "`auto` is console on a terminal and JSON lines elsewhere."
     )
+
+    @property
+    def queue_bytes_max(self) -> int:
+        """Bytes that may wait to be applied: `ingest_queue_bytes`, or an eighth of the memory."""
+        share = max(self.memory_bytes // QUEUE_SHARE, self.batch_bytes_max)
+        return min(self.ingest_queue_bytes, share)
 
     @classmethod
     def settings_customise_sources(

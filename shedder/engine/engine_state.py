@@ -85,7 +85,7 @@ class Core(LevelsInForce, SizesInForce, AlterationsInForce):
         self.actor = machine.actor("shedder-apply", self._idle)
         self.durable = DurableQueue(self)
         self.commit = machine.commit(
-            store.log, self.durable.came, self.durable.lost, bytes_max=settings.ingest_queue_bytes
+            store.log, self.durable.came, self.durable.lost, bytes_max=settings.queue_bytes_max
         )
         self.go_exact: Callable[[Published, Span], None] = _no_exact
         self.go_vacuum: Callable[[str], None] = _no_vacuum
@@ -124,7 +124,7 @@ class Core(LevelsInForce, SizesInForce, AlterationsInForce):
 
     def load(self) -> float:
         """How full the queue of what waits to be applied is: 0 idle, 1 refuses. From any thread."""
-        return min(1.0, self.meter.queue_bytes / self.settings.ingest_queue_bytes)
+        return min(1.0, self.meter.queue_bytes / self.settings.queue_bytes_max)
 
     def _lay_out_anew(self, name: str) -> None:
         self.go_vacuum(name)  # Whoever that is by then.

@@ -153,7 +153,7 @@ class Admission:
         """
         core, meter = self._core, self._core.meter
         most, queued, ahead = (
-            core.settings.ingest_queue_bytes,
+            core.settings.queue_bytes_max,
             meter.queue_bytes,
             core.commit.in_flight_bytes,
         )
@@ -181,10 +181,10 @@ class Admission:
                 takes_s=meter.store_s(size_bytes),
                 books=not waits,
             )
-        tail_bytes = core.store.tail_bytes()
-        if tail_bytes > core.settings.memory_bytes // TAILS_SHARE:
+        unwritten = core.store.tail_bytes() + queued + ahead  # All of it will be in tails.
+        if unwritten > core.settings.memory_bytes // TAILS_SHARE:
             raise self._full(
-                f"{tail_bytes} bytes wait to be written into runs",
+                f"{unwritten} bytes wait to be written into runs",
                 "tails",
                 free_s=RUN_S,
                 takes_s=meter.store_s(size_bytes),
@@ -195,7 +195,7 @@ class Admission:
         """Raise Overloaded where a tenant has its share of the queue's room already."""
         core = self._core
         queued = core.queues.queued_bytes(tenant)
-        share_bytes = core.queues.share(tenant) * core.settings.ingest_queue_bytes
+        share_bytes = core.queues.share(tenant) * core.settings.queue_bytes_max
         if queued <= share_bytes:
             return
         # Batches of all tenants are applied in their order: of each byte of its own, so many.

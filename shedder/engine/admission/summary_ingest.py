@@ -52,7 +52,7 @@ def plans_now(core: Core, name: str) -> Plans:
 
 def merge_bytes_max(settings: Settings) -> int:
     """What summaries may have that come in parts: as much as may wait to be applied."""
-    return max(settings.ingest_queue_bytes, settings.batch_bytes_max)
+    return max(settings.queue_bytes_max, settings.batch_bytes_max)
 
 
 def too_large(size_bytes: int, limit: int) -> BatchTooLarge:
