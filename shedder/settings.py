@@ -257,7 +257,10 @@ class Settings(BaseSettings):
     )
     reflection: bool = _setting("server", False, "Offer gRPC reflection.")
     drain_s: float = _setting(
-        "server", 10.0, "After SIGTERM: time for running requests and the last checkpoint.", gt=0
+        "server",
+        10.0,
+        "After SIGTERM: time for running requests, waiting batches and the last checkpoint.",
+        gt=0,
     )
     log_level: Literal["debug", "info", "warning", "error"] = _setting(
         "server", "info", "The least severe line that is logged (to stderr)."

@@ -90,4 +90,5 @@ def serve(
     with closing(Engine.open(data, settings)) as engine, keeping_what_is_loaded():
         if settings.insecure:
             say("no TLS, no tokens: everybody on this machine may read, write and drop", "yellow")
-        serve_engine(engine, settings, lambda address: print(address, flush=True))
+        left_s = serve_engine(engine, settings, lambda address: print(address, flush=True))
+        engine.close(within_s=left_s)

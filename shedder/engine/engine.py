@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable
 from concurrent.futures import Future
 from functools import cache
+from math import inf
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -430,8 +431,11 @@ class Engine(
                     "(of synopses), tenant quotas (SHOW TENANTS) and overload.mode (on or off)"
                 )
 
-    def close(self) -> None:
-        """Stop, leaving everything durable and checkpointed."""
+    def close(self, within_s: float = inf) -> None:
+        """Stop, leaving everything durable and checkpointed.
+
+        within_s: what is not applied by then stays in the log, and the next start applies it.
+        """
         if self._closed:
             return
         self._closed = True
@@ -446,7 +450,7 @@ class Engine(
         self.housekeeping.close()
         self.relayouts.close()
         self.sharing.close()
-        self.core.close()
+        self.core.close(within_s)
 
     def __enter__(self) -> Self:
         return self

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
+from math import inf
 from typing import TypeVar
 
 import pyarrow as pa
@@ -348,15 +349,22 @@ class Core(LevelsInForce, SizesInForce, AlterationsInForce):
         self.actor.start()
         self.indexer.catch_up()
 
-    def close(self) -> None:
-        """Drain the log and the queue, checkpoint, release the directory."""
+    def close(self, within_s: float = inf) -> None:
+        """Drain the log and the queue, checkpoint, release the directory.
+
+        within_s: batches that are not applied by then are left in the log, and the next start
+          applies them. A last checkpoint that would take longer is left out. What has begun ends:
+          a batch, a transaction, a run.
+        """
+        ends_s = self.machine.monotonic_s() + within_s
         try:
+            self.durable.leave_after(ends_s)
             self.commit.close()
             if self.actor.is_alive():
-                self.actor.call(self.checkpoints.tidy).result()
+                self.actor.call(partial(self.checkpoints.tidy, ends_s)).result()
             self.actor.close()
             self.checkpoints.close()
-            self._background.shutdown()
+            self._background.shutdown(cancel_futures=within_s < inf)
             self.indexer.close()
         finally:
             self.store.close()

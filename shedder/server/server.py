@@ -192,7 +192,7 @@ class Server:
 
 def serve(
     engine: Engine, settings: Settings, ready: Callable[[Address], None] = lambda _: None
-) -> None:
+) -> float:
     """Serve an engine until SIGTERM or SIGINT, then drain. A second signal stops at once.
 
     Args:
@@ -200,15 +200,18 @@ def serve(
       settings: where to listen, and who may call.
       ready: told the address as soon as calls are answered.
 
+    Returns:
+      how much of `drain_s` is left to close the engine; s.
+
     Raises:
       BadSetting: the settings are not safe, or the address is taken.
     """
     sys.setswitchinterval(SWITCH_INTERVAL_S)
     run_soon()
-    asyncio.run(_serve(engine, settings, ready))
+    return asyncio.run(_serve(engine, settings, ready))
 
 
-async def _serve(engine: Engine, settings: Settings, ready: Callable[[Address], None]) -> None:
+async def _serve(engine: Engine, settings: Settings, ready: Callable[[Address], None]) -> float:
     server = Server(engine, settings)
     stopping, at_once = asyncio.Event(), asyncio.Event()
 
@@ -220,6 +223,7 @@ async def _serve(engine: Engine, settings: Settings, ready: Callable[[Address], 
         loop.add_signal_handler(number, signalled)
     ready(await server.start())
     await stopping.wait()
+    ends_s = loop.time() + settings.drain_s
     draining = asyncio.create_task(server.stop())
     hurry = asyncio.create_task(at_once.wait())
     await asyncio.wait({draining, hurry}, return_when=asyncio.FIRST_COMPLETED)
@@ -227,6 +231,7 @@ async def _serve(engine: Engine, settings: Settings, ready: Callable[[Address], 
     if not draining.done():
         await server.stop(0)
     await draining
+    return 0.0 if at_once.is_set() else max(ends_s - loop.time(), 0.0)
 
 
 @contextmanager

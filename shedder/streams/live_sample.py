@@ -6,6 +6,7 @@ import json
 import struct
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from io import SEEK_CUR, BytesIO
 from typing import Final, Self
 
 import numpy as np
@@ -16,7 +17,7 @@ from shedder.cql.expressions.expression import Column
 from shedder.cql.statements.bound_query import StreamSchema
 from shedder.errors import CorruptData
 from shedder.streams.basics import ColumnBasics
-from shedder.streams.batches import arrow_schema, encode
+from shedder.streams.batches import arrow_schema
 from shedder.streams.frame import Frame
 from shedder.streams.row_sizes import RowSizes, row_bytes
 from shedder.streams.sample_payload import KeptRows
@@ -92,9 +93,20 @@ class SampleImage:
     sections: tuple[bytes | pa.RecordBatch, ...]
 
     def to_bytes(self) -> bytes:
-        """Each section behind its length."""
-        made = (each if isinstance(each, bytes) else encode(each) for each in self.sections)
-        return b"".join(part for each in made for part in (_LENGTH.pack(len(each)), each))
+        """Each section behind its length. Rows are copied once: they may be much of the memory."""
+        image = BytesIO()
+        for section in self.sections:
+            begins = image.seek(_LENGTH.size, SEEK_CUR)
+            if isinstance(section, bytes):
+                image.write(section)
+            else:
+                with pa.ipc.new_stream(image, section.schema) as writer:
+                    writer.write_batch(section)
+            ends = image.tell()
+            image.seek(begins - _LENGTH.size)
+            image.write(_LENGTH.pack(ends - begins))
+            image.seek(ends)
+        return image.getvalue()
 
 
 class StreamSample:

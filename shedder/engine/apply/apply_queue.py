@@ -6,6 +6,7 @@ from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import partial
+from math import inf
 from typing import TYPE_CHECKING
 
 import structlog
@@ -54,7 +55,15 @@ class DurableQueue:
     def __init__(self, core: Core) -> None:
         self._core = core
         self._groups: deque[_Group] = deque()
+        self._ends_s = inf
         self.together = False
+
+    def leave_after(self, at_s: float) -> None:
+        """Apply nothing any more from this moment on: the next start reads it from the log.
+
+        at_s: of the machine's monotonic clock.
+        """
+        self._ends_s = at_s
 
     def came(self, entries: list[Entry]) -> None:
         """On the disk thread: these are on disk; number them and queue them for application."""
@@ -126,6 +135,9 @@ class DurableQueue:
     def _apply_entries(self, entries: list[Entry]) -> None:
         core, at = self._core, 0
         while at < len(entries):
+            if core.machine.monotonic_s() >= self._ends_s:
+                self._ends_s = -inf  # What comes after what was left is left, too.
+                return
             entry, taken = entries[at], 1
             match entry.token:
                 case Arrived(Built() as header, Checked() as checked) as arrived:

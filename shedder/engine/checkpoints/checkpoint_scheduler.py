@@ -15,6 +15,7 @@ from shedder.archive.catalog.catalog import Catalog
 from shedder.archive.files.data_directory import FORMAT_JOINED
 from shedder.engine.checkpoints.checkpoint_contents import Checkpoint
 from shedder.engine.checkpoints.query_commit import Joining
+from shedder.engine.runtime.release_memory import give_back
 from shedder.errors import Draining, InternalError, ShedderError
 
 if TYPE_CHECKING:
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 LOG_SHARE = 4  # Between two checkpoints the log grows by more than a checkpoint, times this.
 ENCODE_NS = 5_000_000  # Of CPU that closed panes may take after each group, and one pane more.
 HELD_BYTES_MAX = 64 << 20  # Of closed panes that are bytes until all are; more are not held,
+WRITTEN_BYTES_PER_S = 32 << 20  # Of a first checkpoint; later ones take as long as the one before.
 HELD_SHARE = 32  # ... nor more than this part of the memory budget (of its default: as much).
 
 _NEVER = -1  # No sequence: what is there has to be stored.
@@ -56,6 +58,8 @@ class Checkpoints:
         self._size_bytes = 0
         self._log_bytes = 0  # Applied since the newest one began.
         self._held_bytes_max = min(HELD_BYTES_MAX, core.settings.memory_bytes // HELD_SHARE)
+        self._began_s = self._core.machine.monotonic_s()  # To write one,
+        self._took_s = 0.0  # ... and what that took.
         self._left_before: set[str] = set()  # The queries that the one which has begun lacks.
         self._begun: Checkpoint | Joining | None = None
         self._writing: Future[None] | None = None
@@ -77,6 +81,7 @@ class Checkpoints:
         self.settle()
         if also is None and self._sequence == self._core.applied_sequence:
             return
+        began_s = self._core.machine.monotonic_s()
         catalog, begun = self._core.store.catalog, None
         try:
             with catalog.transaction():
@@ -88,6 +93,7 @@ class Checkpoints:
             if begun is not None:
                 begun.failed()
             raise
+        self._took_s = self._core.machine.monotonic_s() - began_s
         self._sequence, self._size_bytes = begun.sequence, begun.stored()
         self.feeders = self._feeders_of_newest
         self.left.clear()
@@ -192,8 +198,17 @@ class Checkpoints:
         """Certifications have changed, without any record of the log: a checkpoint stores them."""
         self._sequence = _NEVER
 
-    def tidy(self) -> None:
-        """Checkpoint, retire what is too old, trim the log. What fails is tried again later."""
+    def tidy(self, ends_s: float = inf) -> None:
+        """Checkpoint, retire what is too old, trim the log. What fails is tried again later.
+
+        ends_s: a checkpoint that would take longer, of the machine's monotonic clock, is left out:
+          the next start replays more of the log.
+        """
+        held = sum(stream.sample.size_bytes for stream in self._core.streams.values())
+        needs_s = max(self._took_s, held / WRITTEN_BYTES_PER_S)
+        if self._core.machine.monotonic_s() + needs_s > ends_s:
+            _log.info("checkpoint_left_out", needs_s=round(needs_s, 3))
+            return
         try:
             self.now()
         except ShedderError as error:
@@ -269,8 +284,15 @@ class Checkpoints:
             self.settle()
 
     def _write(self, begun: Checkpoint | Joining) -> None:
-        self._writing = self._worker.submit(begun.store, self._core.store.catalog)
+        self._began_s = self._core.machine.monotonic_s()
+        self._writing = self._worker.submit(self._store, begun)
         self._writing.add_done_callback(self._written)
+
+    def _store(self, begun: Checkpoint | Joining) -> None:
+        """Write it, on the worker's thread; give back the memory that this took."""
+        begun.store(self._core.store.catalog)
+        if self._size_bytes > self._held_bytes_max:
+            give_back()
 
     def _written(self, writing: Future[None]) -> None:
         with suppress(Draining, InternalError):  # Closed or halted meanwhile.
@@ -293,6 +315,7 @@ class Checkpoints:
             _log.error("checkpoint_failed", error=str(error))
         else:
             self._size_bytes = begun.stored()
+            self._took_s = self._core.machine.monotonic_s() - self._began_s
             self.feeders = self._feeders_of_newest
             for name in self._left_before:
                 self.left.pop(name, None)

@@ -1,0 +1,52 @@
+"""Closing an engine within a time: what is not applied by then is applied at the next start."""
+
+from __future__ import annotations
+
+import pytest
+
+from shedder.archive.catalog.catalog import Catalog
+from tests.engine.flooded import ROWS, Flooded
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("within_s", [0.0, 0.1, 1e6])
+def test_what_is_not_applied_in_time_is_applied_at_the_next_start(tmp_path, within_s):
+    world = Flooded(tmp_path / "db", overload="off")
+    world.send(3)
+    world.machine.settle()
+    for batches in (30, 4, 6):  # Each of these is durable at once.
+        world.send(batches)
+    began_s = world.machine.monotonic_s()
+    stream = world.engine.core.streams["s"]
+    world.engine.close(within_s=within_s)
+    applied = stream.applied
+    if within_s < 1:
+        assert 3 * ROWS <= applied < 43 * ROWS
+        assert world.machine.monotonic_s() - began_s < within_s + 0.05
+    if within_s:
+        assert applied > 3 * ROWS
+    again = Flooded(tmp_path / "db", overload="off")
+    assert again.engine.ledger("s").applied == 43 * ROWS
+    assert again.rows("wide")[0]["n"] == 43 * ROWS
+    again.engine.close()
+
+
+@pytest.mark.slow
+def test_a_last_checkpoint_that_takes_too_long_is_left_out(tmp_path):
+    world = Flooded(tmp_path / "db", overload="off", checkpoint_seconds=1e6)
+    world.send(3)
+    world.machine.settle()
+    before = checkpoint_of(world)
+    world.engine.close(within_s=0.0)
+    again = Flooded(tmp_path / "db", overload="off", checkpoint_seconds=1e6)
+    assert checkpoint_of(again) == before
+    assert again.engine.ledger("s").applied == 3 * ROWS
+    again.engine.close()
+    again = Flooded(tmp_path / "db", overload="off")
+    assert checkpoint_of(again) > before
+    again.engine.close()
+
+
+def checkpoint_of(world: Flooded) -> int:
+    catalog: Catalog = world.engine.core.store.catalog
+    return catalog.checkpoint_sequence()
