@@ -340,7 +340,7 @@ class Engine(
     ) -> Receipt:
         """Append rows and return when they are durable; waits while there is no room."""
         self._check_open()
-        check_producer(producer or "", epoch, sequence)
+        check_producer(producer or "", epoch)
         return push(self, stream, data, producer=producer or "", epoch=epoch, sequence=sequence)
 
     def producer(self, stream: str, name: str, *, epoch: int | None = None) -> Producer:

@@ -191,7 +191,7 @@ def append(
     try:
         if batch.rows < 0:
             raise BadBatch(f"the batch declares {batch.rows} rows")
-        check_producer(producer.name, producer.epoch, sequence)
+        check_producer(producer.name, producer.epoch)
         part = part_from_wire(batch)
         check_stream(engine.core, asker, stream)
         left_out = None

@@ -141,7 +141,7 @@ class Ingest(IngestServicer):
     async def AppendStream(self, request_iterator: Requests, context: Context) -> None:  # type: ignore[override]  # writes through the context
         """Many batches, several in flight."""
         hello = await read_hello(request_iterator, self._drain)
-        check_producer(hello.producer.name, hello.producer.epoch, None)
+        check_producer(hello.producer.name, hello.producer.epoch)
         welcome = self._described(hello.stream, hello.producer.name)
         line = self._lines.of(hello.stream)
         credits_now = credits_in(line)
@@ -199,7 +199,7 @@ class Ingest(IngestServicer):
         response.epoch_min = self._engine.epoch_min(stream)
         if not producer:
             return response
-        check_producer(producer, 0, None)
+        check_producer(producer, 0)
         last = self._engine.last_sequence(stream, producer)
         if last is not None:
             response.last.epoch, response.last.sequence = last

@@ -65,7 +65,8 @@ class Synopses(SynopsesServicer):
         """The same, of summaries that are larger than a message; a part of them is nothing."""
         whole = await self._parts.whole(requests)
         check_stream(self._engine.core, caller.get().asker, whole.merge.stream)
-        _check_producer(whole.merge)  # Before its parts take up room.
+        producer = whole.merge.producer  # Checked before its parts take up room.
+        check_producer(producer.name, producer.epoch)
         with ExitStack() as stack:
             try:
                 room = stack.enter_context(self._parts.room(whole.size_bytes, caller.get().tenant))
@@ -80,7 +81,7 @@ class Synopses(SynopsesServicer):
         self, request: synopses_pb2.MergeRequest, data: bytes, bytes_max: int | None = None
     ) -> synopses_pb2.MergeResponse:
         began = time.perf_counter()
-        sequence = _sequence_of(request)
+        sequence = request.sequence if request.HasField("sequence") else None
         after = {each.producer.name: (each.producer.epoch, each.sequence) for each in request.after}
         try:
             receipt = await self._workers.run(
@@ -106,11 +107,3 @@ class Synopses(SynopsesServicer):
             receipt=receipt_to_wire(receipt),
             help_wanted=self._engine.overload.state.asks_help,
         )
-
-
-def _sequence_of(request: synopses_pb2.MergeRequest) -> int | None:
-    return request.sequence if request.HasField("sequence") else None
-
-
-def _check_producer(request: synopses_pb2.MergeRequest) -> None:
-    check_producer(request.producer.name, request.producer.epoch, _sequence_of(request))

@@ -94,7 +94,7 @@ class OracleStream:
     refused_rows: int = 0
     epoch: int = 0
     sequence: int = -1
-    numbered_rows: int = 0
+    numbered: dict[int, list[tuple[Any, ...]]] = field(default_factory=dict)
 
     def accept(self, rows: list[tuple[Any, ...]], clock_us: int) -> None:
         before = self.watermark_us

@@ -99,10 +99,10 @@ def append_summaries(
     core.stream(name)
     rows, is_charged = 0, False
     try:
-        check_producer(producer, epoch, sequence)
+        check_producer(producer, epoch)
         check_part(part)
         for other, (reached, _) in after.items():
-            check_producer(other, reached, None)
+            check_producer(other, reached)
         limit = max(core.limits.bytes_max, AT_LEAST_BYTES) if bytes_max is None else bytes_max
         if len(data) > limit:
             raise too_large(len(data), limit)

@@ -12,7 +12,7 @@ from shedder.streams.push_parts import Part
 
 CONTENTS_MAX: Final = 8  # Pushes of a producer whose content a retry is compared with.
 NAME_BYTES_MAX: Final = 200  # Of a producer's name, in UTF-8.
-NUMBER_MAX: Final = 1 << 62  # Of epochs and sequence numbers: sums of two still fit int64.
+NUMBER_MAX: Final = 1 << 62  # Of epochs and rows of a push: sums of two still fit int64.
 ROWS_SUFFIX: Final = "+rows"  # Ends the name under which rows follow their summaries.
 
 
@@ -180,11 +180,11 @@ def check_replay(producer: str, known: Progress, *, sequence: int, end_row: int,
     return content.rows
 
 
-def check_producer(name: str, epoch: int, sequence: int | None) -> None:
+def check_producer(name: str, epoch: int) -> None:
     """Check what a client says of its producer, before anything else is done.
 
     Raises:
-      BadSetting: a name, an epoch or a number that no producer can have.
+      BadSetting: a name or an epoch that no producer can have.
     """
     try:
         size_bytes = len(name.removesuffix(ROWS_SUFFIX).encode())
@@ -199,8 +199,6 @@ def check_producer(name: str, epoch: int, sequence: int | None) -> None:
         raise BadSetting(f"the producer name {name!r} has a NUL character; leave it out")
     if not 0 <= epoch <= NUMBER_MAX:
         raise BadSetting(f"epoch {epoch} of producer {name!r}; it must be from 0 to 2^62")
-    if sequence is not None and not 0 <= sequence <= NUMBER_MAX:
-        raise BadSetting(f"sequence {sequence} of producer {name!r}; it must be from 0 to 2^62")
 
 
 def check_named_producer(name: str, epoch: int | None) -> None:
@@ -211,7 +209,7 @@ def check_named_producer(name: str, epoch: int | None) -> None:
     """
     if not name:
         raise BadSetting("a producer cannot be named ''; a name has 1 to 200 bytes")
-    check_producer(name, epoch or 0, None)
+    check_producer(name, epoch or 0)
 
 
 def check_part(part: Part) -> None:
