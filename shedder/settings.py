@@ -67,7 +67,7 @@ class Settings(BaseSettings):
     memory_bytes: Bytes = _setting(
         "memory",
         2 * _GI,
-        "The budget of the process: synopses, samples, queues, unwritten tail, exact worker.",
+        "The budget of the process: synopses, samples, queues, producers, tails, exact worker.",
         ge=256 * _MI,
     )
     sample_rows: int = _setting(

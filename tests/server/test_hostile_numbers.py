@@ -51,7 +51,8 @@ def hostile(message):
             copy.CopyFrom(message)
             inner, field = list(whole_numbers(copy))[place]
             if end in RANGES[field.cpp_type]:
-                setattr(inner, field.name, end)
+                inner.ClearField(field.name)
+                inner.MergeFrom(type(inner)(**{field.name: end}))
                 yield field.name, end, copy
 
 
