@@ -8,6 +8,7 @@ import pytest
 from shedder.archive.files.file_system import OsFiles
 from shedder.client.disk_buffer import Spill
 from shedder.errors import CorruptData, DirectoryLocked, DiskFull, StorageFailed
+from shedder.streams.push_parts import WHOLE, Part
 from tests.streams.streams import TRADES, trades
 
 
@@ -188,3 +189,30 @@ def test_what_cannot_be_removed_is_forgotten_and_goes_later(tmp_path):
     files.call = None
     filled(spill, [9])
     assert [path.name for path in spill.directory.glob("*.arrow")] == [spill.waiting[0].path.name]
+
+
+def test_batches_of_one_push_come_back_with_their_places(spill):
+    parts = [Part(0, False), Part(5, False), Part(10, True)]
+    for number in (3, 4):
+        for part in parts:
+            spill.write(trades(5, number), epoch=0, sequence=number, part=part)
+    spill.write(trades(5), epoch=0, sequence=5)
+    opened = again(spill)
+    assert [(it.sequence, it.part) for it in opened.waiting] == [
+        *((number, part) for number in (3, 4) for part in parts),
+        (5, WHOLE),
+    ]
+    assert opened.read(opened.waiting[4]) == trades(5, 4)
+    opened.drop_before(4, 5)
+    assert [(it.sequence, it.first_row) for it in opened.waiting] == [(4, 5), (4, 10), (5, 0)]
+    assert opened.waiting[-1].end == (0, 6, 0)
+    opened.close()
+
+
+def test_a_missing_batch_in_a_push_is_noticed(spill):
+    for part in (Part(0, False), Part(5, False), Part(10, True)):
+        spill.write(trades(5), epoch=0, sequence=3, part=part)
+    spill.waiting[1].path.unlink()
+    spill.close()
+    with pytest.raises(CorruptData, match="lacks what belongs between"):
+        Spill(spill.directory.parent, TRADES, "p")

@@ -2,10 +2,11 @@
 
 import pytest
 
-from shedder.client.outbox import Outbox, epoch_after
-from shedder.errors import FailedPrecondition, StaleEpoch
+from shedder.client.outbox import Outbox, check_whole, epoch_after
+from shedder.errors import FailedPrecondition, SequenceGap, StaleEpoch, Unimplemented
 from shedder.queries.answers.database_api import Receipt
 from shedder.streams.batches import decode
+from shedder.streams.push_parts import WHOLE, Part
 from shedder.v1 import ingest_pb2
 from tests.streams.streams import TRADES, trades
 
@@ -86,3 +87,47 @@ def test_a_producer_goes_on_where_it_stopped(last, epoch, then):
 def test_an_old_incarnation_is_told_that_it_was_replaced():
     with pytest.raises(StaleEpoch):
         epoch_after(described(epoch=2, sequence=5), "p", 1)
+
+
+def test_batches_of_one_push_have_one_number_and_their_receipts_are_one():
+    outbox = Outbox("trades", "p")
+    parts = [Part(0, False), Part(5, False), Part(10, True)]
+    requests = [sent(outbox.add(trades(5), None, part=part)) for part in parts]
+    assert [(it.sequence, it.first_row, it.more) for it in requests] == [
+        (0, 0, True),
+        (0, 5, True),
+        (0, 10, False),
+    ]
+    assert outbox.next_sequence == 1
+    assert outbox.unacknowledged == (0, 0)
+    for position in (5, 10, 15):
+        outbox.acknowledge(Receipt("trades", position, 5, late=1), credits_left=8)
+    assert outbox.receipt == Receipt("trades", 15, 15, late=3)
+    assert outbox.unacknowledged == (1, 0)
+
+
+def test_a_push_that_was_begun_before_may_find_its_batches_stored():
+    outbox = Outbox("trades", "p")
+    response = described(epoch=2, sequence=5)
+    response.open_rows = 5
+    assert outbox.go_on(response, None) == 2
+    outbox.add(trades(5), None, part=Part(0, False))
+    outbox.acknowledge(Receipt("trades", 5, 5, duplicate=True), credits_left=8)
+    with pytest.raises(SequenceGap, match=r"expected 6 \(5 rows of it are stored"):
+        check_whole(response, "p", 2)
+
+
+def test_an_older_server_gets_a_number_for_each_batch_or_nothing():
+    outbox = Outbox("trades", "p")
+    outbox.go_on(described(), None)
+    assert outbox.check(Part(5, False), is_numbered=False) == WHOLE
+    assert outbox.check(WHOLE, is_numbered=True) == WHOLE
+    with pytest.raises(Unimplemented, match="older than this client"):
+        outbox.check(Part(5, False), is_numbered=True)
+
+
+def test_a_new_name_begins_above_the_epochs_that_were_forgotten():
+    response = described()
+    response.epoch_min = 4
+    assert epoch_after(response, "p", None) == (4, 0)
+    assert epoch_after(response, "p", 0) == (0, 0)  # The server refuses it.

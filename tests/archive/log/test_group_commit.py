@@ -3,13 +3,14 @@
 import errno
 import threading
 from concurrent.futures import Future
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from shedder.archive.log.group_commit import Entry, GroupCommit
 from shedder.archive.log.log import Log
-from shedder.archive.log.records import Batch, Heartbeat, Kind
+from shedder.archive.log.records import FOLLOW, Batch, Built, Heartbeat, Kind, PushEnd
 from shedder.archive.log.setting_changes import (
     BudgetAltered,
     QueryAltered,
@@ -247,6 +248,11 @@ def test_headers_come_back_as_they_went_in():
     batch = Batch(2**32 - 1, "producteur é", 2**64 - 1, 2**64 - 2, 2**63, 65_536, -5, 1)
     assert Batch.from_bytes(batch.to_bytes()) == batch
     assert batch.end_position == 2**63 + 65_536
+    for push in (PushEnd(2**62, 2**64 - 1, True), PushEnd(0, None, False)):
+        pushed = replace(batch, push=push)
+        assert Batch.from_bytes(pushed.to_bytes()) == pushed
+        built = Built(7, "é", 2**62, 2**62, 2**62, 2**40, -5, FOLLOW, push)
+        assert Built.from_bytes(built.to_bytes()) == built
     heartbeat = Heartbeat(7, -(2**63), 2**63 - 1)
     assert Heartbeat.from_bytes(heartbeat.to_bytes()) == heartbeat
     assert [kind.value for kind in Kind] == [*range(8)]
