@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Awaitable, Callable
 from typing import Any
 
+import grpc
 from google.protobuf.message import DecodeError
 
 from shedder.errors import Draining, InvalidRequest, ShedderError
@@ -28,18 +29,18 @@ def parser(deserialize: Callable[[bytes], Any]) -> Callable[[bytes], Any]:
 class Arriving:
     """Iterator over the requests of a call. `end` ends a read that waits.
 
-    requests: received one by one; nothing is received before it is asked for.
+    read: receives the next request, or `grpc.aio.EOF`; nothing is received before it is called.
     late: makes the error of a read that took too long, from its seconds.
     limit_s: time for each request to arrive; None means no limit.
     """
 
     def __init__(
         self,
-        requests: AsyncIterator[Any],
+        read: Callable[[], Awaitable[Any]],
         late: Callable[[float], ShedderError],
         limit_s: float | None,
     ) -> None:
-        self._requests = requests
+        self._read = read
         self._late = late
         self._limit_s = limit_s
         self._wait: asyncio.Timeout | None = None
@@ -60,13 +61,16 @@ class Arriving:
         self._wait = wait = asyncio.timeout(self._limit_s)
         try:
             async with wait:
-                return await anext(self._requests)
+                request = await self._read()
         except TimeoutError:
             if not wait.expired():
                 raise
             raise self._late(self.waited_s) from None
         finally:
             self._wait = None
+        if request is grpc.aio.EOF:  # type: ignore[attr-defined]  # the stubs lack it
+            raise StopAsyncIteration
+        return request
 
     async def only(self) -> Any:
         """Return the request of a call that has one.

@@ -146,8 +146,8 @@ class Boundary(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]  # not gen
         if stays_open:
             late, limit_s = idle_stream, self._limits.idle_s_max
 
-        async def call(requests: AsyncIterator[Any], context: Context) -> Any:
-            arriving = Arriving(requests, late, limit_s)
+        async def call(_: AsyncIterator[Any], context: Context) -> Any:
+            arriving = Arriving(context.read, late, limit_s)
 
             async def answer() -> Any:
                 if is_anonymous:
@@ -240,12 +240,14 @@ def _responding(behaviour: Behaviour) -> Behaviour:
 
 def _reported(error: Exception, method: str) -> ShedderError:
     """Return the error as the client may see it."""
-    is_named = isinstance(error, ShedderError) and not isinstance(error, InternalError)
-    if is_named and not isinstance(error, StorageFailed):
-        return error
+    named = error if isinstance(error, ShedderError) else None
+    if isinstance(named, InternalError):
+        named = None
+    if named is not None and not isinstance(named, StorageFailed):
+        return named
     short = shortage_in(error)
     if short is None:
-        return error if is_named else _bug(error, method)
+        return _bug(error, method) if named is None else named
     _log.error("resources_short", method=method, error=str(short))
     return short
 

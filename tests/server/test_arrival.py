@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from contextlib import ExitStack, suppress
 
+import grpc
 import pytest
 
 from shedder.errors import Draining, InvalidRequest, Overloaded
@@ -26,6 +27,15 @@ async def each(*pauses_s):
         yield pause_s
 
 
+def reader(requests):
+    """Read from an iterator as gRPC reads from a call."""
+
+    async def read():
+        return await anext(requests, grpc.aio.EOF)
+
+    return read
+
+
 def now_s():
     return asyncio.get_running_loop().time()
 
@@ -40,7 +50,7 @@ def test_bytes_that_are_no_protobuf_are_a_bad_request(deserialize, data):
 def test_a_request_that_does_not_arrive_ends_the_call_at_its_limit():
     async def world():
         with pytest.raises(InvalidRequest, match="no request arrived within 9 s"):
-            await Arriving(never(), late_request, 9.0).only()
+            await Arriving(reader(never()), late_request, 9.0).only()
         assert now_s() == 9.0
 
     run_in_virtual_time(world())
@@ -48,7 +58,7 @@ def test_a_request_that_does_not_arrive_ends_the_call_at_its_limit():
 
 def test_each_request_has_the_whole_limit():
     async def world():
-        requests = Arriving(each(8.0, 8.0, 10.0), late_request, 9.0)
+        requests = Arriving(reader(each(8.0, 8.0, 10.0)), late_request, 9.0)
         assert [await anext(requests), await anext(requests)] == [8.0, 8.0]
         with pytest.raises(InvalidRequest):
             await anext(requests)
@@ -60,8 +70,10 @@ def test_each_request_has_the_whole_limit():
 def test_a_call_without_a_request_is_refused():
     async def world():
         with pytest.raises(InvalidRequest, match="has no request"):
-            await Arriving(each(), late_request, 9.0).only()
-        assert [request async for request in Arriving(each(1.0), late_request, None)] == [1.0]
+            await Arriving(reader(each()), late_request, 9.0).only()
+        assert [request async for request in Arriving(reader(each(1.0)), late_request, None)] == [
+            1.0
+        ]
 
     run_in_virtual_time(world())
 
@@ -73,7 +85,7 @@ def test_a_timeout_of_the_requests_themselves_stays_one():
             yield
 
         with pytest.raises(TimeoutError, match="theirs"):
-            await anext(Arriving(failing(), late_request, 9.0))
+            await anext(Arriving(reader(failing()), late_request, 9.0))
 
     run_in_virtual_time(world())
 
@@ -87,7 +99,9 @@ class Calls:
 
     def open(self, name, requests):
         """Open a call of the tenant that its name begins with."""
-        return asyncio.create_task(self._serve(name, Arriving(requests, idle_stream, 900.0)))
+        return asyncio.create_task(
+            self._serve(name, Arriving(reader(requests), idle_stream, 900.0))
+        )
 
     async def _serve(self, name, requests):
         with self._places.taken(name[0], requests):
@@ -143,7 +157,7 @@ def test_when_all_places_are_taken_the_stream_that_is_idle_longest_gives_way():
 def test_a_stream_that_waits_for_its_receipts_does_not_give_way():
     async def world():
         places = StreamPlaces(4, "streams", idle_s_min=30.0)
-        requests = [Arriving(each(1.0), idle_stream, 900.0) for _ in range(4)]
+        requests = [Arriving(reader(each(1.0)), idle_stream, 900.0) for _ in range(4)]
         with ExitStack() as stack:
             for number in range(3):
                 stack.enter_context(places.taken("a", requests[number]))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import resource
 import socket
 from contextlib import ExitStack
@@ -9,10 +10,11 @@ from contextlib import ExitStack
 import pytest
 
 from shedder.cli.exit_codes import ExitCode
-from shedder.errors import ResourcesShort
+from shedder.errors import InternalError, Overloaded, ResourcesShort, StorageFailed
 from shedder.server.connections import Connections, most_common
 from shedder.server.descriptors import FILES_MAX, allowed, open_descriptors
-from tests.server.worlds import CREATE_TRADES, wait_until_reached
+from shedder.server.server import running
+from tests.server.worlds import CREATE_TRADES, Front, connect, wait_until_reached
 from tests.server_process import ServerProcess, shedder_command
 from tests.streams.streams import trades
 from tests.warm_process import WarmProcess
@@ -164,3 +166,48 @@ def test_peers_that_have_left_are_forgotten():
         assert connections.look(listening.port) == 0
         assert connections.look(listening.port) == 1  # Two of one; one of them is known.
         assert listening.closed() == [1]
+
+
+class Short(Front):
+    """An engine whose answers and batches fail for lack of something."""
+
+    error: Exception | None = None
+
+    def execute(self, *args, **named):
+        if self.error is not None:
+            raise self.error
+        return self.engine.execute(*args, **named)
+
+    def append(self, *args, **named):
+        if self.error is not None:
+            raise StorageFailed("cannot read a run") from self.error
+        return self.engine.append(*args, **named)
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (OSError(errno.EMFILE, "x"), "Too many open files"),
+        (MemoryError(), "memory is short"),
+        (RuntimeError("can't start new thread"), "no thread could be started"),
+    ],
+)
+def test_a_call_that_is_short_of_something_may_be_sent_again(engine, settings, error, said):
+    engine.execute(CREATE_TRADES)
+    front = Short(engine)
+    with running(front, settings) as address, connect(address, patience_s=0) as client:
+        front.error = error
+        with pytest.raises(Overloaded, match=said):
+            client.execute("SELECT COUNT(*) AS n FROM trades")
+        with pytest.raises(Overloaded, match=said):
+            client.push("trades", trades(10))
+        front.error = None
+        assert client.push("trades", trades(10)).position == 10
+
+
+def test_an_error_that_is_no_shortage_stays_a_bug(engine, settings):
+    front = Short(engine)
+    with running(front, settings) as address, connect(address) as client:
+        front.error = OSError(errno.EIO, "x")
+        with pytest.raises(InternalError, match="internal error"):
+            client.execute("SHOW STREAMS")

@@ -173,8 +173,8 @@ class IndexedRuns(ABC):
                 self.files.unlink(temporary)
             if not isinstance(error, OSError):
                 raise
-            if kind := passing(error):
-                raise kind(f"no space for index {target.name}: {error}") from error
+            if passes := passing(error):
+                raise passes(f"no space for index {target.name}: {error}") from error
             raise StorageFailed(f"cannot write index {target.name}: {error}") from error
         finally:
             self._run_files.unpin([run.file])
