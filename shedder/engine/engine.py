@@ -20,12 +20,12 @@ from shedder.archive.files.data_directory import FORMAT_DROPS, FORMAT_PUSHES, FO
 from shedder.archive.tasks.deadline import Deadline
 from shedder.archive.tasks.progress import Progress
 from shedder.cql.binding.new_names import check_new_stream
-from shedder.cql.binding.parse import parse
+from shedder.cql.binding.statement_cache import StatementCache
 from shedder.cql.expressions.expression_text import quoted
 from shedder.cql.expressions.integer_division import compile_remainders
 from shedder.cql.statements.bound_query import DEFAULT_TENANT, StreamSchema
 from shedder.cql.statements.overload_policy import Policy
-from shedder.cql.statements.statement import CreateStream, Select
+from shedder.cql.statements.statement import CreateStream, Select, Statement
 from shedder.cql.text.size_limits import Limits
 from shedder.engine.administration import show_and_describe as describe
 from shedder.engine.administration.budget_controls import Budgets
@@ -101,7 +101,7 @@ class Engine(
         self.overload.on_idle = self.repair.wake
         self.audit = Audit(core)
         self._mailboxes: set[Latest] = set()
-        self._limits = _limits(core.settings)
+        self._statements = StatementCache(_limits(core.settings))
         self._closed = False
 
     @classmethod
@@ -184,8 +184,16 @@ class Engine(
         """
         self._check_open()
         began = time.monotonic()
-        answer = execute(self, parse(sql, params, self._limits), timeout_s, watch, asker)
+        answer = execute(self, self.parse(sql, params), timeout_s, watch, asker)
         return describe.with_elapsed(answer, began)
+
+    def parse(self, sql: str, params: Params | None = None) -> Statement:
+        """Return the statement of a text, as `execute` reads it; a text is parsed once.
+
+        Raises:
+          BadQuery, Unimplemented: it is no statement.
+        """
+        return self._statements.parse(sql, params)
 
     def ask(self, select: Select, timeout_s: float | None, watch: Watch | None = None) -> Answer:
         """Answer a query once."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import math
+import time
 from collections import OrderedDict
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
@@ -12,7 +13,6 @@ from typing import Any, cast
 import grpc
 
 from shedder.archive.tasks.progress import Progress
-from shedder.cql.binding.parse import parse
 from shedder.cql.statements.statement import (
     AlterActivity,
     AlterOverload,
@@ -27,9 +27,11 @@ from shedder.cql.statements.statement import (
     DropIndex,
     DropRollup,
     DropStream,
+    Explain,
     Insert,
     Purge,
     Scrub,
+    Statement,
 )
 from shedder.engine.engine import Engine
 from shedder.engine.registration.query_handle import Query as Standing
@@ -52,6 +54,7 @@ from shedder.server.call_context import (
     time_left_s,
 )
 from shedder.server.mailbox import Mailbox
+from shedder.server.statement_queue import STATEMENT_LIMITS, StatementLimits, StatementQueue
 from shedder.v1 import query_pb2
 from shedder.v1.query_pb2_grpc import QueryServicer
 from shedder.wire.answers import answer_to_wire
@@ -98,9 +101,11 @@ class Query(QueryServicer):
         workers: Workers,
         drain: Drain,
         limits: CallLimits = CALL_LIMITS,
+        large: StatementLimits = STATEMENT_LIMITS,
     ) -> None:
         self._engine = engine
         self._workers = workers
+        self._large = StatementQueue(workers.run, limits=large)
         self._drain = drain
         self._limits = limits
         self._written: OrderedDict[str, _Written] = OrderedDict()
@@ -111,19 +116,24 @@ class Query(QueryServicer):
         """Any statement; the last response is the answer."""
         asked_s = _timeout_s(request.timeout_s if request.HasField("timeout_s") else None)
         timeout_s = time_left_s(context, asked_s)
+        ends_s = None if timeout_s is None else time.monotonic() + timeout_s
         params = parameters_from_wire(request.parameters)
         identity = caller.get()
-        if Scope.ADMIN not in identity.scopes:
-            await self._workers.run(lambda: check_scopes(identity, request.sql, params))
+        run = self._workers.run
+        if Scope.ADMIN not in identity.scopes or self._large.is_large(request.sql):
+            statement = await self._parsed(request.sql, params)
+            check_scopes(identity, statement)
+            if isinstance(statement, Explain) and self._large.is_large(request.sql):
+                run = self._large.run  # Planning is Python code, too.
         period_s = _period_s(request)
         client = Attention()
         cast(Any, context).add_done_callback(lambda _: client.leave())  # Nobody waits for it then.
         work = asyncio.ensure_future(
-            self._workers.run(
+            run(
                 lambda: self._engine.execute(
                     request.sql,
                     params,
-                    timeout_s=timeout_s,
+                    timeout_s=_left_s(ends_s),
                     watch=client.watch,
                     asker=identity.asker,
                 )
@@ -146,6 +156,8 @@ class Query(QueryServicer):
         """Make a query standing."""
         params = parameters_from_wire(request.parameters)
         asker = caller.get().asker
+        if self._large.is_large(request.sql):
+            await self._parsed(request.sql, params)
         query = await self._workers.run(
             lambda: self._engine.register(request.name, request.sql, params, asker=asker)
         )
@@ -195,6 +207,11 @@ class Query(QueryServicer):
         self._written.pop(request.name, None)
         return query_pb2.UnregisterResponse()
 
+    async def _parsed(self, sql: str, params: Params | None) -> Statement:
+        """The statement of a text; the engine does not parse the text again."""
+        run = self._large.run if self._large.is_large(sql) else self._workers.run
+        return await run(lambda: self._engine.parse(sql, params))
+
     def _query(self, name: str) -> Standing:
         """A standing query of the caller's."""
         return self._engine.query(name, caller.get().asker)
@@ -242,13 +259,14 @@ class Query(QueryServicer):
         return message
 
 
-def check_scopes(identity: Identity, sql: str, params: Params | None) -> None:
-    """Whether the caller, who is no admin, may run statements of this kind.
+def check_scopes(identity: Identity, statement: Statement) -> None:
+    """Check that the caller may run statements of this kind.
 
     Raises:
-      PermissionDenied: it lacks a scope. BadQuery: it is no statement.
+      PermissionDenied: it lacks a scope.
     """
-    statement = parse(sql, params)
+    if Scope.ADMIN in identity.scopes:
+        return
     if isinstance(statement, Insert) and Scope.INGEST not in identity.scopes:
         raise PermissionDenied(f"{identity.name!r} lacks the scope ingest, which inserts rows")
     if isinstance(statement, Backup | Scrub):
@@ -286,6 +304,11 @@ def _timeout_s(asked_s: float | None) -> float | None:
     if asked_s == 0:
         raise DeadlineExceeded("no time was given")
     return asked_s
+
+
+def _left_s(ends_s: float | None) -> float | None:
+    """The time that is left when the statement's turn has come."""
+    return None if ends_s is None else _timeout_s(max(0.0, ends_s - time.monotonic()))
 
 
 def _standing(query: StandingQuery) -> query_pb2.StandingQuery:

@@ -9,6 +9,7 @@ import shedder
 from shedder.cli.backup import backup
 from shedder.cli.commands import run
 from shedder.cli.exit_codes import ExitCode
+from shedder.cql.binding.parse import parse
 from shedder.errors import BadSetting, Cancelled, PermissionDenied
 from shedder.server import query as server_query
 from shedder.server.authentication import Identity, Scope
@@ -77,4 +78,4 @@ def test_a_client_that_goes_away_ends_its_backup(client, engine, settings, tmp_p
 def test_only_an_admin_makes_backups():
     somebody = Identity("somebody", frozenset({Scope.QUERY}))
     with pytest.raises(PermissionDenied, match="backups"):
-        server_query.check_scopes(somebody, "BACKUP TO 'x'", None)
+        server_query.check_scopes(somebody, parse("BACKUP TO 'x'"))

@@ -7,9 +7,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 
 from shedder.cql.binding.new_names import check_new_name, check_outputs
-from shedder.cql.binding.parse import parse
+from shedder.cql.binding.statement_cache import StatementCache
 from shedder.cql.statements.statement import Select
-from shedder.cql.text.size_limits import Limits
 from shedder.engine.allocation.rebalancer import Sharing
 from shedder.engine.engine_state import Core
 from shedder.engine.load_shedding.controller_loop import Overload
@@ -34,7 +33,7 @@ class Registered(ABC):
     sharing: Sharing
     overload: Overload
     _ddl: threading.RLock
-    _limits: Limits
+    _statements: StatementCache
     _registrar: Registrar
     _mailboxes: set[Latest]
 
@@ -51,7 +50,7 @@ class Registered(ABC):
           PrecisionUnavailable: contract FAIL and the target cannot be promised.
         """
         self._check_open()
-        statement = parse(sql, params, self._limits)
+        statement = self._statements.parse(sql, params)
         if not isinstance(statement, Select):
             raise BadSetting(f"only a SELECT can be registered, not {type(statement).__name__}")
         check_stream(self.core, asker, statement.stream)
