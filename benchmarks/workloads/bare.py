@@ -22,6 +22,7 @@ from shedder.queries.answers.database_api import Ledger, Receipt
 from shedder.server.server import serve
 from shedder.settings import Settings
 from shedder.streams.batches import BatchLimits
+from shedder.streams.push_parts import WHOLE, Part
 
 STREAM = "trades"
 
@@ -54,11 +55,14 @@ class BareEngine:
         producer: str,
         epoch: int,
         sequence: int | None,
+        part: Part = WHOLE,
         **_: object,
     ) -> Future[Receipt]:
         """Decode, validate, log, fsync."""
         assert stream == STREAM
-        return self._intake.append(payload, producer=producer, epoch=epoch, sequence=sequence)
+        return self._intake.append(
+            payload, producer=producer, epoch=epoch, sequence=sequence, part=part
+        )
 
     def last_sequence(self, stream: str, producer: str) -> tuple[int, int] | None:
         """For the handshake."""

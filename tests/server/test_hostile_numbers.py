@@ -198,3 +198,34 @@ def test_of_a_backfill(held, connection):
     for message, method in ((write, stub.Write), (finish, stub.FinishPart), (adopt, stub.Adopt)):
         for name, end, request in hostile(message):
             check(held, lambda: method(request), name, end)  # noqa: B023
+
+
+def declaring(rows):
+    """A batch of ten rows that says that it has others."""
+    request = append_request("trades", "p", 0, 0, trades(10))
+    request.batch.rows = rows
+    return request
+
+
+@pytest.mark.parametrize("is_declared", [False, True])
+@pytest.mark.parametrize("rows", [1 << 20, 1 << 40, 1 << 62])
+def test_a_batch_that_is_refused_for_its_rows_uses_up_no_quota(held, connection, rows, is_declared):
+    request = declaring(rows)
+    declared = ingest_pb2.Declared(
+        stream="trades", rows=rows, size_bytes=len(request.batch.arrow)
+    ).SerializeToString()
+    metadata = ((KEY, declared),) if is_declared else ()
+    for _ in range(3):
+        code = code_of(lambda: connection.ingest.Append(request, metadata=metadata))
+        assert code in (grpc.StatusCode.INVALID_ARGUMENT, grpc.StatusCode.RESOURCE_EXHAUSTED)
+    started = held.push("trades", trades(10), producer="p", sequence=0)
+    assert (started.rows, started.duplicate) == (10, False)
+    assert held.ledger("trades").refused_batches == 3
+
+
+def test_summaries_that_are_refused_use_up_no_quota(held, connection, engine):
+    engine.core.tenants.tell({"default": {"bytes_per_s": 1e4}})
+    request = synopses_pb2.MergeRequest(stream="trades", summaries=bytes(60_000))
+    for _ in range(3):
+        code = code_of(lambda: connection.synopses.Merge(request))
+        assert code is grpc.StatusCode.INVALID_ARGUMENT
