@@ -30,6 +30,7 @@ from shedder.server.authorization import ANYBODY, SCOPES, Gate
 from shedder.server.call_context import CALL_LIMITS, CallLimits
 from shedder.server.call_slots import Places, StreamPlaces
 from shedder.server.connections import Connections
+from shedder.server.log_limit import LogLimit
 from shedder.server.metrics import Metrics
 from shedder.wire.batches import read_append, read_append_stream
 from shedder.wire.status import to_abort
@@ -103,6 +104,7 @@ class Boundary(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]  # not gen
             limits.calls_max, "append streams", idle_s_min=limits.idle_s_min
         )
         self._anonymous = AnonymousCalls(limits.anonymous)
+        self._log_limit = LogLimit()
         self._handlers: dict[str, grpc.RpcMethodHandler[Any, Any]] = {}  # of the methods called
         self._debug = _log.bind().debug  # Looked up once: at most levels it does nothing.
 
@@ -207,7 +209,14 @@ class Boundary(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]  # not gen
             self._gate.check(method, identity)
         except (Unauthenticated, Denied) as error:
             self._metrics.turned_away.labels(type(error).reason).inc()
-            _log.warning("turned_away", method=method, peer=context.peer(), error=str(error))
+            if (left_out := self._log_limit.allow()) is not None:
+                _log.warning(
+                    "turned_away",
+                    method=method,
+                    peer=context.peer(),
+                    error=str(error),
+                    left_out=left_out,
+                )
             raise
         caller.set(identity)
         self._connections.show(context.peer())

@@ -10,7 +10,7 @@ import pytest
 from shedder.errors import Overloaded
 from shedder.server.call_context import CallLimits
 from shedder.v1 import ingest_pb2
-from tests.server.raw_http2 import Raw
+from tests.server.boundary.raw_http2 import Raw
 from tests.server.worlds import PATIENCE_S, connect
 from tests.streams.streams import trades
 

@@ -14,7 +14,7 @@ from shedder.server.authentication import Scope, new_token
 from shedder.server.call_context import CallLimits
 from shedder.server.server import running
 from shedder.v1 import ingest_pb2, synopses_pb2
-from tests.server.raw_http2 import FRAME_BYTES_MAX, WINDOW_BYTES, Raw
+from tests.server.boundary.raw_http2 import FRAME_BYTES_MAX, WINDOW_BYTES, Raw
 from tests.server.worlds import (
     CREATE_TRADES,
     METHODS,
@@ -40,7 +40,7 @@ def raw(count: int, address: str, ca_pem: bytes | None = None, **options) -> Ite
 def filled(connection: Raw, streams: list[int], bytes_max: int) -> int:
     """Send bytes of unfinished requests as far as the server takes them; return how many."""
     sent = 0
-    connection.socket.settimeout(0.5)
+    connection.socket.settimeout(0.3)
     while True:
         for stream in streams:
             while stream not in connection.ended and sent < bytes_max:
