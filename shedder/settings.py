@@ -312,7 +312,7 @@ def _says(name: str) -> bool:
 def _read(config: Path) -> dict[str, object]:
     try:
         return tomllib.loads(config.read_text())
-    except (OSError, tomllib.TOMLDecodeError) as error:
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise BadSetting(f"cannot read the settings file {str(config)!r}: {error}") from error
 
 

@@ -74,6 +74,13 @@ def test_a_file_that_is_not_there_or_not_toml_is_refused(tmp_path):
         Settings.load(broken)
 
 
+def test_a_file_that_is_no_text_is_refused(tmp_path):
+    path = tmp_path / "shedder.toml"
+    path.write_bytes(b"\xff\xfe")
+    with pytest.raises(BadSetting, match="cannot read the settings file .*shedder.toml"):
+        Settings.load(path)
+
+
 def test_the_page_of_settings_is_fresh():
     assert (ROOT / "docs/settings.md").read_text() == markdown(), "run: make docs"
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, ExitStack
-from dataclasses import dataclass, field, replace
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from dataclasses import dataclass, replace
 from itertools import accumulate
 from pathlib import Path
 from typing import IO
@@ -61,17 +61,20 @@ class Tally:
     """What a load did until now.
 
     rows: that were pushed, or read. duplicates: of those pushed, rows that were stored before.
-    late_before: late rows of the stream before the load. began_s: on the monotonic clock.
+    late_before: late rows of the stream before the load. elapsed_s: of reading and pushing.
     """
 
     rows: int = 0
     duplicates: int = 0
     late_before: int = 0
-    began_s: float = field(default_factory=time.monotonic)
+    elapsed_s: float = 0.0
 
-    def elapsed_s(self) -> float:
-        """Seconds since it began."""
-        return time.monotonic() - self.began_s
+    @contextmanager
+    def timing(self) -> Iterator[None]:
+        """Add the seconds of a block to `elapsed_s`."""
+        began_s = time.monotonic()
+        yield
+        self.elapsed_s += time.monotonic() - began_s
 
 
 @dataclass(frozen=True, slots=True)
@@ -426,9 +429,9 @@ def report(
     database: Database, stream: str, tally: Tally, files: Sequence[Spooled], *, sorts: bool
 ) -> None:
     """Say what was pushed, and how many rows were late."""
-    speed = tally.rows / max(tally.elapsed_s(), 1e-9)
+    speed = tally.rows / max(tally.elapsed_s, 1e-9)
     rows = "1 row" if tally.rows == 1 else f"{tally.rows:,} rows"
-    say(f"{stream}: {rows} in {tally.elapsed_s():.1f} s ({speed:,.0f} rows/s)", "green")
+    say(f"{stream}: {rows} in {tally.elapsed_s:.1f} s ({speed:,.0f} rows/s)", "green")
     if tally.duplicates:
         say(f"{tally.duplicates:,} of them were there already and were not stored again")
     late = database.ledger(stream).late - tally.late_before

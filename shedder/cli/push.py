@@ -233,10 +233,11 @@ class _Job:
             database = None
         found = sources(database, self.stream, self.files, self.options)
         reading = _reading(schema, self.wishes, skip_untimed=self.skip_untimed)
-        made = [
-            spooled(each, reading, schema, self.options, self._place(name), shown_progress)
-            for name, each in (("interrupted", found.interrupted), ("files", found.files))
-        ]
+        with self.tally.timing():
+            made = [
+                spooled(each, reading, schema, self.options, self._place(name), shown_progress)
+                for name, each in (("interrupted", found.interrupted), ("files", found.files))
+            ]
         return _Prepared(made[0], made[1], schema, new)
 
     def _place(self, name: str) -> Path:
@@ -255,8 +256,9 @@ class _Job:
         self.tally.late_before = database.ledger(self.stream).late
         time_column = prepared.schema.time_column
         load = Load(database, self.stream, time_column, self.options, self.tally)
-        for files in (prepared.interrupted, prepared.files):
-            load.run(files, shown_progress)
+        with self.tally.timing():
+            for files in (prepared.interrupted, prepared.files):
+                load.run(files, shown_progress)
         report(database, self.stream, self.tally, prepared.files, sorts=self.options.sorts)
 
 

@@ -73,7 +73,10 @@ def stream_of(
       InvalidRequest: the stream would refuse the first rows.
     """
     said = dict(_said_type(text) for text in wishes.types or [])
-    names = listed(wishes.columns, file.names(), "the file")
+    has = file.names()
+    if not has:
+        raise _no_rows(file)
+    names = listed(wishes.columns, has, "the file")
     for column in said:
         if column not in names:
             raise UnknownColumn.from_message(
@@ -113,6 +116,9 @@ def listed(columns: str | None, known: list[str], owner: str) -> list[str]:
     if columns is None:
         return known
     names = [name.strip() for name in columns.split(",")]
+    twice = [name for name in names if names.count(name) > 1]
+    if twice:
+        raise BadSetting(f"--columns {columns!r} has {twice[0]!r} twice")
     for name in names:
         if name not in known:
             raise UnknownColumn.from_message(
@@ -161,15 +167,19 @@ def _separated(columns: Collection[str]) -> str:
     return "" if mark is None else f" (columns are separated by {mark!r}: say --delimiter {mark!r})"
 
 
+def _no_rows(file: RowFile) -> BadSetting:
+    return BadSetting(
+        f"{file.path.name} has no rows, which say what types the columns have: "
+        "push a file with rows first, or run CREATE STREAM with shedder sql"
+    )
+
+
 def _check_first_rows(file: RowFile, reading: Reading, new: CreateStream, bad: BadRows) -> None:
     skipped = None if reading.moment is None else Untimed()
     batches = file.timed(reading, new.time_column, skipped, lambda _share: None, bad)
     first = next(batches, None)
     if first is None:
-        raise BadSetting(
-            f"{file.path.name} has no rows, which say what types the columns have: "
-            "push a file with rows first, or run CREATE STREAM with shedder sql"
-        )
+        raise _no_rows(file)
     schema = NewStream(new, []).schema
     with naming(file, 0, first.num_rows):
         for _ in conform(first, schema):

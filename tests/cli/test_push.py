@@ -232,6 +232,26 @@ def test_a_file_with_more_columns_than_a_stream_has_is_refused_with_the_limit(wo
     assert world.push("a.csv", told=("--columns", "ts,c0,c7"))[0] == ExitCode.FINE
 
 
+@pytest.mark.parametrize(
+    ("name", "content", "told", "match"),
+    [
+        ("a.csv", b"ts,x\n", ("--columns", "ts,x,ts"), "--columns 'ts,x,ts' has 'ts' twice"),
+        ("a.csv", b"ts,x\n", ("--columns", ""), "no column ''; the file has ts, x"),
+        ("a.csv", b"ts,x\n1,2\n", ("--encoding", "utf-16"), "a.csv is not in utf-16"),
+        ("a.json", b"\n", (), "a.json has no rows"),
+        ("a.json", b"[]", (), "a.json has no rows"),
+        ("a.parquet", b"", (), "a.parquet: Parquet file size is 0 bytes"),
+        ("a.csv", b"ts,x\n", ("--producer", "p" * 65), "a name has 1 to 64 bytes"),
+        ("a.csv", b"ts,x\n", ("--type", "y=DOUBLE"), "no column 'y'; the file has ts, x"),
+    ],
+)
+def test_a_push_that_cannot_be_is_a_usage_error_in_words(world, name, content, told, match):
+    world.write(name, content)
+    code, said = world.push(name, told=told)
+    assert (code, match in said, "Traceback" in said) == (ExitCode.USAGE, True, False)
+    assert not (world.files / "data").exists()
+
+
 def test_stdin_is_read_as_a_file_is(world, monkeypatch):
     for text, said in ((csv((2, 2), (1, 1)), "2 rows"), ("ts,x\n?,1\n", "stdin: row 1")):
         monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(text.encode())))

@@ -81,6 +81,8 @@ class TextStream(RawIOBase):
             text = self._decoder.decode(chunk, final=self._ended)
         except UnicodeDecodeError as error:
             raise BadBatch(self._undecodable(error)) from None
+        except UnicodeError as error:
+            raise BadBatch(f"{self._name} is not in {self._encoding}: {error}") from None
         self._offset += len(chunk)
         self._lines += chunk.count(b"\n")
         self._ready = memoryview((text.removeprefix("\ufeff") if is_first else text).encode())

@@ -6,7 +6,7 @@ DuckDB parses JSON. Text is kept for numbers, so no digit is lost before a colum
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from typing import IO, Any
@@ -75,7 +75,7 @@ def json_rows(
     chosen = ", ".join(_value(pointer, at) for at, pointer in enumerate(pointed))
     doubtful = " OR ".join(_is_doubtful(pointer) for pointer in pointed if pointer is not None)
     with closing(duckdb.connect(config={"threads": 1})) as database:
-        for rows in _objects(database, text, name, bad):
+        for rows in _objects(database, text, name, bad, _inner(pointers.values())):
             objects = rows.batch.column(0)
             database.register("objects", pa.table([objects], names=["j"]))
             table = database.sql(
@@ -151,8 +151,8 @@ def _quoted(text: str) -> str:
 
 
 def _add(layout: JsonLayout, structure: Any, name: str, pointer: str, file: str) -> None:
-    """Add the leaves of a structure as DuckDB describes it."""
-    if isinstance(structure, dict) and structure:
+    """Add the leaves of a structure as DuckDB describes it; an empty object has none."""
+    if isinstance(structure, dict):
         for key, part in structure.items():
             path = f"{pointer}/{key.replace('~', '~0').replace('/', '~1')}"
             _add(layout, part, f"{name}.{key}" if name else key, path, file)
@@ -166,15 +166,23 @@ def _add(layout: JsonLayout, structure: Any, name: str, pointer: str, file: str)
 
 
 def _objects(
-    database: duckdb.DuckDBPyConnection, text: IO[bytes], name: str, bad: BadRows
+    database: duckdb.DuckDBPyConnection,
+    text: IO[bytes],
+    name: str,
+    bad: BadRows,
+    inner: Sequence[str] = (),
 ) -> Iterator[Rows]:
-    """The rows that are objects, as a column of JSON text."""
+    """The rows that are objects, as a column of JSON text.
+
+    inner: pointers of the objects within them; each object has each of its keys once.
+    """
+    once_each = " AND ".join(["true", *(_has_keys_once(pointer) for pointer in ["", *inner])])
     for rows in _lines(database, text, name):
         database.register("lines", pa.table(rows.batch.columns, names=["j"]))
         table = database.sql(
-            "SELECT CASE WHEN json_valid(j) THEN json_type(j) = 'OBJECT' ELSE false END AS fine, "
-            "CASE WHEN json_valid(j) THEN len(json_keys(j)) = len(list_distinct(json_keys(j))) "
-            "ELSE true END AS once FROM lines"
+            "SELECT json_valid(j) AND coalesce(kind = 'OBJECT', false) AS fine, "  # noqa: S608
+            f"CASE WHEN json_valid(j) THEN {once_each} ELSE true END AS once FROM "
+            "(SELECT j, CASE WHEN json_valid(j) THEN json_type(j) END AS kind FROM lines)"
         ).to_arrow_table()
         database.unregister("lines")
         fine = np.asarray(_whole(table["fine"]))
@@ -185,6 +193,23 @@ def _objects(
             bad.keep(int(rows.numbers[at]), f"{problem}: {shown(line)}", line)
         kept = pa.array(fine & once)
         yield Rows(rows.numbers[fine & once], rows.batch.filter(kept))
+
+
+def _has_keys_once(pointer: str) -> str:
+    """SQL that is true for rows that have no object at a pointer, or one without repeated keys."""
+    keys = f"json_keys(j, {_quoted(pointer)})" if pointer else "json_keys(j)"
+    return f"coalesce(len({keys}) = len(list_distinct({keys})), true)"
+
+
+def _inner(pointers: Iterable[str]) -> list[str]:
+    """The pointers of all objects that the values at some pointers stand in, but of the row."""
+    found: set[str] = set()
+    for pointer in pointers:
+        parent = pointer.rpartition("/")[0]
+        while parent:
+            found.add(parent)
+            parent = parent.rpartition("/")[0]
+    return sorted(found)
 
 
 def _lines(database: duckdb.DuckDBPyConnection, text: IO[bytes], name: str) -> Iterator[Rows]:

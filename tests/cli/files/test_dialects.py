@@ -175,6 +175,9 @@ READ = {
     "JSON strings of digits stay text": values(
         b'{"x": "12"}\n', "12", name="f.json", kind="VARCHAR"
     ),
+    "empty JSON objects": values(
+        b'{"x": 1, "y": {}}\n{"x": 2, "y": {"z": 1}}\n', 1, 2, name="f.json"
+    ),
     "JSON truths": values(b'{"x": true}\n', True, name="f.json", kind="BOOLEAN"),
     "JSON times": values(
         b'{"x": "2024-01-02T03:04:05.123456789Z"}\n',
@@ -231,6 +234,11 @@ REFUSED = {
     "Parquet under another name": refused(b"PAR1 and more", "is Parquet: say --format parquet"),
     "a name twice": refused(b"x,x\n1,2\n", "has column 'x' twice; .*--header x_1,x_2"),
     "a JSON key twice": refused(b'{"x": 1, "x": 2}\n', "row 1 has a key twice", name="f.json"),
+    "a JSON key twice within": refused(
+        b'{"x": {"y": {"z": 1}}}\n{"x": {"y": {"z": 1, "z": 2}}}\n',
+        "row 2 has a key twice",
+        name="f.json",
+    ),
     "two JSON paths of one name": refused(
         b'{"a": {"b": 1}, "a.b": 2}\n', "two keys of an object are both called 'a.b'", name="f.json"
     ),
