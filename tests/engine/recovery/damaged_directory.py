@@ -22,7 +22,7 @@ from shedder.queries.answers.answer import Answer
 from synopses.model.estimate import Bound
 from tests.engine.world import CREATE, requests
 
-ROWS = 900
+ROWS = 4_500
 PUSHED = requests(ROWS, 3)
 CLIENT = PUSHED["client"][5].as_py()
 AGGREGATES = "COUNT(*) AS n, SUM(hits) AS s, MIN(hits) AS lo, MAX(hits) AS hi"
@@ -77,13 +77,13 @@ def fill(directory: Path, target: Path) -> None:
             "[RANGE INTERVAL '60' SECOND] GROUP BY domain"
         )
         engine.register("all", STANDING)
-        for first in range(0, ROWS, 150):
-            engine.push("requests", PUSHED.slice(first, 150))
-            if first in (150, 450):
+        for number, first in enumerate(range(0, ROWS, ROWS // 6)):
+            engine.push("requests", PUSHED.slice(first, ROWS // 6))
+            if number in (1, 3):
                 engine.seal("requests")
-            if first == 300:
-                engine.core.actor.call(engine.core.checkpoints.now).result()
+        engine.core.actor.call(engine.core.checkpoints.now).result()
         store = engine.core.store
+        assert store.trim_log() > 0  # Tuples are in runs that are in no log any more.
         (directory / "quarantine" / "kept").write_bytes(b"of an earlier damage")
         with store.kept(), store.catalog.turn():
             shutil.copytree(directory, target)
