@@ -1,11 +1,13 @@
 """Durable marks: never ahead of what is durable, and read back from either copy."""
 
+from collections import Counter
 from errno import EIO
 
 import pytest
 
 from shedder.archive.files.durable_marks import DurableMarks, Marks, read_marks, write_marks
 from shedder.archive.files.file_system import OsFiles
+from shedder.archive.log.log import Log
 from tests.archive.power import PowerFiles
 
 MARKS = Marks(generation=7, sequence=1 << 40, format_version=10)
@@ -63,4 +65,32 @@ def test_a_mark_that_cannot_be_written_or_synced_is_an_older_one(tmp_path):
     assert not marks.sync()
     assert marks.sync()
     assert read_marks(tmp_path).generation == 9
+    marks.close()
+
+
+class CountedFiles(PowerFiles):
+    """Counts calls by kind."""
+
+    def __init__(self, root):
+        self.kinds = Counter()
+        super().__init__(root)
+
+    def step(self, kind):
+        self.kinds[kind] += 1
+        return super().step(kind)
+
+
+def test_marks_cost_the_log_one_small_write_and_no_sync(tmp_path):
+    (tmp_path / "tmp").mkdir()
+    write_marks(OsFiles(), tmp_path, MARKS)
+    files = CountedFiles(tmp_path)
+    marks = DurableMarks.open(files, tmp_path)
+    log = Log.open(tmp_path / "log", files=files, marks=marks)
+    files.kinds.clear()
+    for _ in range(5):
+        log.append(1, [b"header", b"body"])
+        log.sync()
+    assert files.kinds == {"write": 5, "sync": 5, "overwrite": 5}
+    assert read_marks(tmp_path).sequence == log.durable_sequence == MARKS.sequence + 5
+    log.close()
     marks.close()
