@@ -19,7 +19,7 @@ from shedder.archive.catalog.sqlite_tables import (
     row_checksum,
     translated,
 )
-from shedder.archive.files.durable_marks import DurableMarks
+from shedder.archive.files.durable_marks import FILE_NAME, DurableMarks, read_marks
 from shedder.archive.tasks.progress import Told, held, nobody
 from shedder.errors import CorruptData, NewerFormat, ShedderError, StorageFailed
 
@@ -57,7 +57,8 @@ class CheckedTables:
 
         Args:
           path: of the SQLite file.
-          read_only: it must exist and is not changed.
+          read_only: it must exist and is not changed, and a server may have it open. The marks
+            beside it say how new it must be.
           must_exist: an empty file is damage, not a new catalog.
           marks: of the directory; a catalog that is older than they say is refused, and left as
             it is: SQLite would fold what is left of its write-ahead log into the file.
@@ -68,6 +69,7 @@ class CheckedTables:
           StorageFailed: it cannot be opened.
         """
         mode = "ro" if read_only else "rw"
+        least = _marked(path) if read_only else 0  # Before the catalog, which may go on.
         if must_exist or marks is not None:
             _refuse_older(path, must_exist=must_exist, marks=marks)
         with translated(path):
@@ -84,6 +86,8 @@ class CheckedTables:
         try:
             catalog._prepare(read_only=read_only, must_exist=must_exist)
             catalog.generation = catalog.stored_generation()
+            if catalog.generation < least:
+                raise CorruptData(older_text(path, catalog.generation, least))
         except ShedderError:
             connection.close()
             raise
@@ -175,7 +179,7 @@ class CheckedTables:
             version = run("PRAGMA user_version").fetchone()[0]
             application = run("PRAGMA application_id").fetchone()[0]
             new = version == 0 and application == 0
-            if new and must_exist:
+            if new and (must_exist or read_only):
                 raise CorruptData(empty_text(self.path))
             if version > SCHEMA_VERSION and application == APPLICATION_ID:
                 raise NewerFormat(
@@ -240,6 +244,14 @@ class CheckedTables:
     def _run(self, sql: str, *arguments: Any) -> None:
         with self.transaction(), translated(self.path):
             self._connection.execute(sql, arguments)
+
+
+def _marked(path: Path) -> int:
+    """The generation that a catalog must have at least, as the marks in its directory say."""
+    try:
+        return read_marks(path.parent).generation
+    except OSError as error:
+        raise StorageFailed(f"cannot read {path.parent / FILE_NAME}: {error}") from error
 
 
 def _refuse_older(path: Path, *, must_exist: bool, marks: DurableMarks | None) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from shedder.archive.archive_store import Store
+from shedder.archive.catalog.catalog import Catalog
 from shedder.archive.catalog.checksummed_tables import generation_of
 from shedder.archive.files.directory_copy import INCOMPLETE
 from shedder.archive.files.durable_marks import FILE_NAME, Marks, read_marks
@@ -115,6 +116,20 @@ def test_without_marks_runs_and_log_prove_that_the_catalog_is_older(tmp_path, te
         )
         assert left >= contents
     assert refused > count / 2
+
+
+def test_a_reader_beside_a_server_refuses_an_older_catalog_too(data):
+    path = data / "catalog.sqlite"
+    before = Catalog.open(path, read_only=True)
+    assert len(before.runs()) == 5
+    before.close()
+    wal = data / "catalog.sqlite-wal"
+    flip_frame(wal, frames(wal) - 1)
+    with pytest.raises(CorruptData, match="commits are missing"):
+        Catalog.open(path, read_only=True)
+    wal.unlink()
+    with pytest.raises(CorruptData, match="is empty, though"):
+        Catalog.open(path, read_only=True)
 
 
 def test_a_directory_of_a_version_without_marks_gets_them(data):
