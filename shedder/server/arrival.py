@@ -1,4 +1,4 @@
-"""Requests of one call, each of which must arrive within a time limit."""
+"""Requests and responses of one call, and how long its client is waited for."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 import grpc
 from google.protobuf.message import DecodeError
 
-from shedder.errors import Draining, InvalidRequest, ShedderError
+from shedder.errors import Draining, InvalidRequest, Overloaded, ShedderError
 
 
 def parser(deserialize: Callable[[bytes], Any]) -> Callable[[bytes], Any]:
@@ -26,8 +26,41 @@ def parser(deserialize: Callable[[bytes], Any]) -> Callable[[bytes], Any]:
     return parsed
 
 
+class Wait:
+    """A wait for a client, one at a time, which another task may end."""
+
+    def __init__(self) -> None:
+        self._timeout: asyncio.Timeout | None = None
+        self._since_s = 0.0
+
+    def begin(self, limit_s: float | None) -> asyncio.Timeout:
+        """Return the timeout to wait in; `None`: until it is ended."""
+        self._since_s = asyncio.get_running_loop().time()
+        self._timeout = asyncio.timeout(limit_s)
+        return self._timeout
+
+    def stop(self) -> None:
+        """Note that the wait is over."""
+        self._timeout = None
+
+    @property
+    def waited_s(self) -> float:
+        """Time since the present wait began."""
+        return asyncio.get_running_loop().time() - self._since_s
+
+    @property
+    def is_waiting(self) -> bool:
+        """Return whether the client is waited for."""
+        return self._timeout is not None and not self._timeout.expired()
+
+    def end(self) -> None:
+        """Let the present wait end as at its limit."""
+        if self._timeout is not None and not self._timeout.expired():
+            self._timeout.reschedule(asyncio.get_running_loop().time())
+
+
 class Arriving:
-    """Iterator over the requests of a call. `end` ends a read that waits.
+    """Iterator over the requests of a call.
 
     read: receives the next request, or `grpc.aio.EOF`; nothing is received before it is called.
     late: makes the error of a read that took too long, from its seconds.
@@ -43,8 +76,7 @@ class Arriving:
         self._read = read
         self._late = late
         self._limit_s = limit_s
-        self._wait: asyncio.Timeout | None = None
-        self._since_s = 0.0
+        self.wait = Wait()
 
     def __aiter__(self) -> Arriving:
         """Return itself."""
@@ -57,17 +89,16 @@ class Arriving:
           InvalidRequest: its bytes are no request.
           ShedderError: it did not arrive in time, or the call was ended meanwhile.
         """
-        self._since_s = asyncio.get_running_loop().time()
-        self._wait = wait = asyncio.timeout(self._limit_s)
+        timeout = self.wait.begin(self._limit_s)
         try:
-            async with wait:
+            async with timeout:
                 request = await self._read()
         except TimeoutError:
-            if not wait.expired():
+            if not timeout.expired():
                 raise
-            raise self._late(self.waited_s) from None
+            raise self._late(self.wait.waited_s) from None
         finally:
-            self._wait = None
+            self.wait.stop()
         if request is grpc.aio.EOF:  # type: ignore[attr-defined]  # the stubs lack it
             raise StopAsyncIteration
         return request
@@ -83,20 +114,36 @@ class Arriving:
         except StopAsyncIteration:
             raise InvalidRequest("the call has no request; this method takes one") from None
 
-    @property
-    def waited_s(self) -> float:
-        """Time since the present read began."""
-        return asyncio.get_running_loop().time() - self._since_s
 
-    @property
-    def is_waiting(self) -> bool:
-        """Return whether a read waits for a request."""
-        return self._wait is not None and not self._wait.expired()
+class Leaving:
+    """Responses of a call, which `wait.end` ends while the client takes none.
 
-    def end(self) -> None:
-        """Let the read that waits raise what it raises at its limit."""
-        if self._wait is not None and not self._wait.expired():
-            self._wait.reschedule(asyncio.get_running_loop().time())
+    write: sends a response, as far as the client takes it.
+    """
+
+    def __init__(self, write: Callable[[Any], Awaitable[None]]) -> None:
+        self._write = write
+        self.wait = Wait()
+
+    async def write(self, response: Any) -> None:
+        """Send a response.
+
+        Raises:
+          Overloaded: the call was ended for another one.
+        """
+        timeout = self.wait.begin(None)
+        try:
+            async with timeout:
+                await self._write(response)
+        except TimeoutError:
+            if not timeout.expired():
+                raise
+            raise Overloaded(
+                f"the client took no response for {self.wait.waited_s:.0f} s, and another call "
+                "needs the place"
+            ) from None
+        finally:
+            self.wait.stop()
 
 
 def late_request(waited_s: float) -> ShedderError:

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from shedder.errors import Overloaded
-from shedder.server.arrival import Arriving
+from shedder.server.arrival import Wait
 
 TIMES = 3  # A tenant may have so many times as many places as are free: three quarters, alone.
 
@@ -63,14 +63,14 @@ class _Stream:
     """An open call that has a place; `is_ended`: its place was given to another call."""
 
     tenant: str
-    requests: Arriving
+    wait: Wait
     is_ended: bool = False
 
 
 class StreamPlaces:
-    """Places for calls that stay open and receive requests. Idle calls give way to new calls.
+    """Places for calls that stay open. Calls whose clients are idle give way to new calls.
 
-    idle_s_min: time without a request after which a call may be ended for a new one; s.
+    idle_s_min: time that a client is waited for, after which its call may be ended; s.
     """
 
     def __init__(self, most: int, what: str, *, idle_s_min: float) -> None:
@@ -80,8 +80,10 @@ class StreamPlaces:
         self._streams: list[_Stream] = []  # oldest first
 
     @contextmanager
-    def taken(self, tenant: str, requests: Arriving) -> Iterator[None]:
+    def taken(self, tenant: str, wait: Wait) -> Iterator[None]:
         """Give a tenant a place while the block runs.
+
+        wait: for the call's client.
 
         Raises:
           Overloaded: there is no place for this tenant, and no call is idle.
@@ -92,7 +94,7 @@ class StreamPlaces:
             if not self._end_idlest(tenant):
                 raise
             self._places.take(tenant)
-        stream = _Stream(tenant, requests)
+        stream = _Stream(tenant, wait)
         self._streams.append(stream)
         try:
             yield
@@ -105,7 +107,7 @@ class StreamPlaces:
         idle = [
             stream
             for stream in self._streams
-            if stream.requests.is_waiting and stream.requests.waited_s >= self._idle_s_min
+            if stream.wait.is_waiting and stream.wait.waited_s >= self._idle_s_min
         ]
         if not idle:
             return False
@@ -115,12 +117,12 @@ class StreamPlaces:
             key=lambda stream: (
                 stream.tenant == tenant,
                 calls[stream.tenant],
-                stream.requests.waited_s,
+                stream.wait.waited_s,
             ),
         )
         idlest.is_ended = True
         self._leave(idlest)
-        idlest.requests.end()
+        idlest.wait.end()
         return True
 
     def _leave(self, stream: _Stream) -> None:

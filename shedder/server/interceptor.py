@@ -24,7 +24,7 @@ from shedder.archive.files.shortage import shortage_in
 from shedder.errors import InternalError, ShedderError, StorageFailed, Unauthenticated
 from shedder.errors import PermissionDenied as Denied
 from shedder.server.anonymous_calls import AnonymousCalls
-from shedder.server.arrival import Arriving, idle_stream, late_request, parser
+from shedder.server.arrival import Arriving, Leaving, Wait, idle_stream, late_request, parser
 from shedder.server.authentication import caller
 from shedder.server.authorization import ANYBODY, SCOPES, Gate
 from shedder.server.call_context import CALL_LIMITS, CallLimits
@@ -80,6 +80,7 @@ _log = structlog.get_logger("shedder.server")
 
 Context = grpc.aio.ServicerContext[Any, Any]
 Behaviour = Callable[[Any, Context], Any]
+Crossing = Callable[[Any, Context, Leaving], Awaitable[Any]]
 Result = TypeVar("Result")
 
 
@@ -99,7 +100,9 @@ class Boundary(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]  # not gen
         self._limits = limits
         self._soon = Places(limits.calls_max, "calls")
         self._brings = Places(limits.calls_max, "appends")
-        self._subscribed = Places(limits.calls_max, "subscriptions")
+        self._subscribed = StreamPlaces(
+            limits.calls_max, "subscriptions", idle_s_min=limits.idle_s_min
+        )
         self._streams = StreamPlaces(
             limits.calls_max, "append streams", idle_s_min=limits.idle_s_min
         )
@@ -136,11 +139,11 @@ class Boundary(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]  # not gen
             behaviour = _responding(handler.stream_stream or handler.unary_stream)
             called = self._called(behaviour, method, reads_itself=reads_itself)
             return grpc.stream_stream_rpc_method_handler(called, **codec)
-        behaviour = handler.stream_unary or handler.unary_unary
+        behaviour = _answering(handler.stream_unary or handler.unary_unary)
         called = self._called(behaviour, method, reads_itself=reads_itself)
         return grpc.stream_unary_rpc_method_handler(called, **codec)
 
-    def _called(self, behaviour: Behaviour, method: str, *, reads_itself: bool) -> Behaviour:
+    def _called(self, behaviour: Crossing, method: str, *, reads_itself: bool) -> Behaviour:
         """Put the boundary around a behaviour that takes one request, or all as an iterator."""
         is_anonymous = SCOPES.get(method) == ANYBODY
         stays_open = reads_itself and method in STAYS_OPEN
@@ -149,26 +152,27 @@ class Boundary(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]  # not gen
             late, limit_s = idle_stream, self._limits.idle_s_max
 
         async def call(_: AsyncIterator[Any], context: Context) -> Any:
-            arriving = Arriving(context.read, late, limit_s)
+            arriving, leaving = Arriving(context.read, late, limit_s), Leaving(context.write)
+            wait = arriving.wait if method in STREAMS_IN else leaving.wait
 
             async def answer() -> Any:
                 if is_anonymous:
                     return await self._anonymously(behaviour, arriving, context)
-                with self._let_in(method, context, arriving):
+                with self._let_in(method, context, wait):
                     request = arriving if reads_itself else await arriving.only()
-                    return await behaviour(request, context)
+                    return await behaviour(request, context, leaving)
 
             return await self._cross(method, context, answer)
 
         return call
 
-    async def _anonymously(self, behaviour: Behaviour, arriving: Arriving, context: Context) -> Any:
+    async def _anonymously(self, behaviour: Crossing, arriving: Arriving, context: Context) -> Any:
         """Serve a call whose caller is not asked for an identity."""
         peer = context.peer()
         async with self._anonymous.taken(peer):
             async with self._anonymous.turn(peer):
                 request = await arriving.only()
-            return await behaviour(request, context)
+            return await behaviour(request, context, Leaving(context.write))
 
     async def _cross(
         self, method: str, context: Context, work: Callable[[], Awaitable[Result]]
@@ -195,9 +199,7 @@ class Boundary(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]  # not gen
             self._debug("call", method=method, code=code.name, dur_ms=round(seconds * 1e3, 3))
         return await context.abort(*end)
 
-    def _let_in(
-        self, method: str, context: Context, arriving: Arriving
-    ) -> AbstractContextManager[None]:
+    def _let_in(self, method: str, context: Context, wait: Wait) -> AbstractContextManager[None]:
         """Identify the caller, and give the call a place.
 
         Raises:
@@ -222,25 +224,33 @@ class Boundary(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]  # not gen
         self._connections.show(context.peer())
         if method in CONTROLS:
             return nullcontext()
-        if method in STREAMS_IN:
-            return self._streams.taken(identity.tenant, arriving)
+        if method in STAYS_OPEN:
+            places = self._streams if method in STREAMS_IN else self._subscribed
+            return places.taken(identity.tenant, wait)
         return self._places(method).taken(identity.tenant)
 
     def _places(self, method: str) -> Places:
-        if method in STAYS_OPEN:
-            return self._subscribed
         return self._brings if method in BRINGS else self._soon
 
 
-def _responding(behaviour: Behaviour) -> Behaviour:
+def _answering(behaviour: Behaviour) -> Crossing:
+    """Return a behaviour that returns its one response, for the boundary."""
+
+    async def respond(request: Any, context: Context, _: Leaving) -> Any:
+        return await behaviour(request, context)
+
+    return respond
+
+
+def _responding(behaviour: Behaviour) -> Crossing:
     """Return a behaviour that writes the responses of another one, if that yields them."""
 
-    async def respond(request: Any, context: Context) -> None:
+    async def respond(request: Any, context: Context, leaving: Leaving) -> None:
         responses = behaviour(request, context)
         if hasattr(responses, "__aiter__"):
             async with aclosing(responses):  # Also when the client has gone.
                 async for response in responses:
-                    await context.write(response)
+                    await leaving.write(response)
         else:
             await responses
 

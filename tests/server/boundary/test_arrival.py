@@ -9,7 +9,7 @@ import grpc
 import pytest
 
 from shedder.errors import Draining, InvalidRequest, Overloaded
-from shedder.server.arrival import Arriving, idle_stream, late_request, parser
+from shedder.server.arrival import Arriving, Leaving, idle_stream, late_request, parser
 from shedder.server.call_slots import StreamPlaces
 from shedder.v1.ingest_pb2 import AppendRequest
 from shedder.wire.batches import read_append
@@ -104,7 +104,7 @@ class Calls:
         )
 
     async def _serve(self, name, requests):
-        with self._places.taken(name[0], requests):
+        with self._places.taken(name[0], requests.wait):
             try:
                 async for _ in requests:
                     pass
@@ -160,11 +160,43 @@ def test_a_stream_that_waits_for_its_receipts_does_not_give_way():
         requests = [Arriving(reader(each(1.0)), idle_stream, 900.0) for _ in range(4)]
         with ExitStack() as stack:
             for number in range(3):
-                stack.enter_context(places.taken("a", requests[number]))
+                stack.enter_context(places.taken("a", requests[number].wait))
             for each_of in requests:
                 await anext(each_of)
             await asyncio.sleep(1_000.0)  # The disk is slow; no read waits.
-            with pytest.raises(Overloaded), places.taken("a", requests[3]):
+            with pytest.raises(Overloaded), places.taken("a", requests[3].wait):
                 pass
+
+    run_in_virtual_time(world())
+
+
+def test_a_subscriber_that_takes_nothing_gives_way_and_one_that_has_no_news_does_not():
+    async def world():
+        places = StreamPlaces(4, "subscriptions", idle_s_min=30.0)
+
+        async def blocked(_):
+            await asyncio.Event().wait()
+
+        async def subscribe(writes):
+            leaving = Leaving(blocked)
+            with places.taken("a", leaving.wait):
+                if writes:
+                    await leaving.write("news")
+                await asyncio.sleep(1e6)
+
+        quiet = [asyncio.create_task(subscribe(writes=False)) for _ in range(2)]
+        stuck = asyncio.create_task(subscribe(writes=True))
+        await asyncio.sleep(29.0)
+        await refused(asyncio.create_task(subscribe(writes=False)))
+        await asyncio.sleep(1.0)
+        newcomer = asyncio.create_task(subscribe(writes=False))
+        with pytest.raises(Overloaded, match="took no response for 30 s"):
+            await stuck
+        await refused(asyncio.create_task(subscribe(writes=False)))
+        for task in (*quiet, newcomer):
+            assert not task.done()
+            task.cancel()
+            with suppress(asyncio.CancelledError):
+                await task
 
     run_in_virtual_time(world())

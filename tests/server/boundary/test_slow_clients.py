@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from queue import SimpleQueue
 
 import grpc
@@ -9,13 +10,14 @@ import pytest
 
 from shedder.errors import Overloaded
 from shedder.server.call_context import CallLimits
-from shedder.v1 import ingest_pb2
+from shedder.v1 import ingest_pb2, query_pb2
 from tests.server.boundary.raw_http2 import Raw
 from tests.server.worlds import PATIENCE_S, connect
 from tests.streams.streams import trades
 
 COUNTS = "SELECT COUNT(*) AS n FROM trades [RANGE INTERVAL '1' SECOND SLIDE INTERVAL '1' SECOND]"
 APPEND_STREAM = "/shedder.v1.Ingest/AppendStream"
+SUBSCRIBE = "/shedder.v1.Query/Subscribe"
 
 
 def hello(stream="trades", name="p"):
@@ -105,3 +107,27 @@ def end_of_idle_call(address) -> grpc.RpcError:
             list(call)
     requests.put(None)
     return found.value
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("limits", [CallLimits(calls_max=4, idle_s_min=0.0)])
+def test_subscribers_that_take_no_answer_give_way(client, address):
+    """Their windows are closed, so the first answer waits for them for ever."""
+    query = client.register("counts", COUNTS)
+    request = query_pb2.SubscribeRequest(name="counts").SerializeToString()
+    with Raw(address, window_bytes=0) as connection:
+        for _ in range(3):
+            stream = connection.open(SUBSCRIBE)
+            connection.send(stream, request, is_last=True)
+            while stream not in connection.headers:  # Sent when the call has begun to listen.
+                connection.receive()
+        client.push("trades", trades(10, 1))
+        for attempt in range(1, 1_000):  # A place is free once an answer waits for its client.
+            slides = query.subscribe()
+            client.heartbeat("trades", attempt * 100_000_000)
+            with suppress(Overloaded):
+                next(slides)
+                break
+        else:
+            raise AssertionError("no subscriber gave way")
+        slides.close()
