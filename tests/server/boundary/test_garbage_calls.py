@@ -13,7 +13,7 @@ from shedder.errors import InvalidRequest, Unauthenticated
 from shedder.server.server import running
 from tests.scale import scaled
 from tests.seeds import seed
-from tests.server.calls import DESCRIPTORS, bearer, call, refusal
+from tests.server.boundary.calls import DESCRIPTORS, bearer, call, refusal
 from tests.server.worlds import METHODS
 
 DECLARED = "shedder-declared-bin"

@@ -11,7 +11,7 @@ from shedder.errors import PermissionDenied, Unauthenticated, Unreachable
 from shedder.server.authentication import Scope
 from shedder.server.authorization import SCOPES
 from shedder.server.server import running
-from tests.server.calls import bearer, call, refusal
+from tests.server.boundary.calls import bearer, call, refusal
 from tests.server.worlds import CREATE_TRADES, METHODS
 from tests.server.worlds import connect as connect_to
 from tests.streams.streams import trades
