@@ -38,6 +38,8 @@ class Load:
     answers_share: of a core, what answers of standing queries take, at the refresh periods of now;
       smoothed.
     free_share: the part of the apply thread's time that questions and checkpoints leave; smoothed.
+    usual_bytes_per_tuple: of what arrived last, however long ago; 0: nothing has arrived yet.
+    has_applied: tuples have been applied since the start, so that it is known what they cost.
     machine: CPU, disk and memory.
     """
 
@@ -52,14 +54,21 @@ class Load:
     overhead_ns_per_tuple: float = 0.0
     answers_share: float = 0.0
     free_share: float = 1.0
+    usual_bytes_per_tuple: float = 0.0
+    has_applied: bool = True
     machine: Machine = Machine()
 
     @property
     def bytes_per_tuple(self) -> float:
-        """Of what arrives, or else of what waits; 0 when nothing does either."""
+        """Of what arrives, or else of what waits, or else of what arrived last.
+
+        After a pause the first burst is bounded by what is known of the tuples before it.
+        """
         if self.tuples_per_s > 0:
             return self.bytes_per_s / self.tuples_per_s
-        return self.queue_bytes / self.queue_tuples if self.queue_tuples else 0.0
+        if self.queue_tuples:
+            return self.queue_bytes / self.queue_tuples
+        return self.usual_bytes_per_tuple
 
     def room_ns_per_tuple(self, *, use: float, drain_s: float) -> float:
         """What a tuple's synopses may cost, if arrivals and the queue are to be worked off.

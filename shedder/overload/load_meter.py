@@ -219,6 +219,8 @@ class Meter:
                     last.answers_share, self._answers_ns / NS / elapsed_s, ALPHA_OVERHEAD
                 ),
                 free_share=self._free(elapsed_s),
+                usual_bytes_per_tuple=last.bytes_per_tuple,
+                has_applied=self._beside_tuples > 0,
                 machine=machine,
             )
             self._taken_ns = now

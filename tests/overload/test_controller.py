@@ -10,7 +10,15 @@ from hypothesis import given
 from hypothesis import settings as example_settings
 from hypothesis import strategies as st
 
-from shedder.overload.controller import AGE_MS, NORMAL, Ends, State, queue_bytes_max, step
+from shedder.overload.controller import (
+    AGE_MS,
+    NORMAL,
+    STARTING_QUEUE_BYTES,
+    Ends,
+    State,
+    queue_bytes_max,
+    step,
+)
 from shedder.overload.load import Load
 from tests.overload.queue_world import CAPACITY, FULL_NS, OVERHEAD_NS, World
 
@@ -199,6 +207,8 @@ def test_what_may_wait_before_the_door_is_held_is_what_half_a_second_can_work_of
     assert queue_bytes_max(load, Ends(5_000.0, 300.0)) == pytest.approx(30 * 1.25e6)
     assert queue_bytes_max(Load(at_s=1.0), Ends(5_000.0, 300.0)) == float("inf")
     assert queue_bytes_max(replace(load, overhead_ns_per_tuple=0.0), Ends(0, 0)) == float("inf")
+    unknown = replace(load, has_applied=False)  # It is not known yet what a tuple costs.
+    assert queue_bytes_max(unknown, Ends(5_000.0, 300.0)) == STARTING_QUEUE_BYTES
 
 
 def test_precision_waits_for_the_door_to_open_however_little_is_let_in():

@@ -52,6 +52,23 @@ def test_rates_are_means_over_the_last_ticks(hand):
     assert meter.take().tuples_per_s == 2_500
 
 
+def test_after_a_pause_it_is_still_known_how_large_tuples_are_and_that_some_were_applied(hand):
+    meter = Meter(hand)
+    hand.ms = 100
+    load = meter.take()
+    assert (load.bytes_per_tuple, load.has_applied) == (0.0, False)
+    meter.came(1_000, 30_000)
+    meter.begin(1_000)
+    hand.ms = 110
+    meter.applied(1_000, 0)
+    meter.done()
+    for tick in range(2, 40):
+        hand.ms = 100.0 * tick
+        load = meter.take()
+    assert load.tuples_per_s == 0.0
+    assert (load.bytes_per_tuple, load.has_applied) == (30.0, True)
+
+
 def test_the_age_is_that_of_the_oldest_batch_which_waits(hand):
     meter = Meter(hand)
     assert meter.take().age_ms == 0

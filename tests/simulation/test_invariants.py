@@ -37,6 +37,18 @@ def test_two_hundred_and_fifty_random_worlds(block):
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("number", [2_147_483_218, 2_147_483_285], ids=["a pause", "a restart"])
+def test_what_clients_have_gathered_during_a_pause_or_a_restart_comes_in_bounded(number):
+    """Some 450,000 bytes came in at once, which took 13 and 7 s to apply."""
+    world, _ = run(scenario_of(number))
+    found = Found()
+    found.add(number, world)
+    assert found.thinned == 1
+    assert found.slowest_after_load_s <= 4
+    assert max(row["queue_bytes"] for row in world.series.rows) < 200_000
+
+
+@pytest.mark.slow
 def test_wrong_answers_while_thinned_are_not_hidden_among_many_right_ones():
     """Of 10,000 intervals two dozen missed, all of them while the query was thinned."""
 
