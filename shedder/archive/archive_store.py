@@ -10,7 +10,6 @@ import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
-from math import inf
 from pathlib import Path
 from typing import Self
 
@@ -262,11 +261,8 @@ class Store(
         states = list(self._streams.values()) if stream is None else [self._state(stream)]
         return sum(state.tail.size_bytes for state in states)
 
-    def cut(self, stream: int, *, size_bytes_max: float = inf) -> Run | None:
-        """Write the present tail as a run; `add` and `snapshot` go on meanwhile.
-
-        Writing takes as much memory again as the tuples do: of a longer tail only the first
-        `size_bytes_max` become a run.
+    def cut(self, stream: int, *, size_bytes_max: int | None = None) -> Run | None:
+        """Write the tail, or so many bytes of it, as a run; `add` and `snapshot` go on meanwhile.
 
         Where damage has torn a hole into the positions, the run ends before the hole; where it
         would span more than a compartment of what is retained, there: call again until None comes

@@ -59,13 +59,13 @@ class Tail:
             piece = Piece(last.first_position, merged, last.sequence, size)
         self.pieces.append(piece)
 
-    def stretch(self, size_bytes_max: float = inf) -> list[Piece]:
+    def stretch(self, size_bytes_max: int | None = None) -> list[Piece]:
         """The pieces up to the first gap, of so many bytes at most; the first one may be split."""
         found: list[Piece] = []
-        left_bytes = size_bytes_max
-        if self.pieces and self.pieces[0].size_bytes > size_bytes_max:
-            first = self.pieces[0]
-            rows = int(first.batch.num_rows * size_bytes_max / first.size_bytes)
+        left_bytes = inf if size_bytes_max is None else size_bytes_max
+        first = self.pieces[0] if self.pieces else None
+        if first is not None and first.size_bytes > left_bytes:
+            rows = int(first.batch.num_rows * left_bytes / first.size_bytes)
             return self.split(first.first_position + max(1, rows))
         for piece in self.pieces:
             left_bytes -= piece.size_bytes
