@@ -33,6 +33,7 @@ _EVICTED: Final = np.dtype(
 _ROOM_MIN: Final = 64
 _ACTIVE_BYTES: Final = 400  # Of an active producer in memory, its name and contents aside.
 _CONTENT_BYTES: Final = 150  # Of one content.
+_MARKS: Final = 1 << 20  # Bits of hashes that tell most names apart from the evicted ones.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,7 +41,7 @@ class ProducerLimits:
     """How much is known of producers.
 
     bytes_max: of the active producers of all streams.
-    evicted_max: producers of one stream that leave their numbers only; 48 bytes each.
+    evicted_max: producers of one stream that leave their numbers only; 48 bytes each, and 1 MiB.
     """
 
     bytes_max: int = 32 << 20
@@ -116,6 +117,8 @@ class KnownProducers:
         self._evicted: NDArray[Any] = np.frombuffer(state.evicted, _EVICTED).copy()
         self._size = len(self._evicted)
         self._next = 0  # The oldest of the evicted, once there is no more room.
+        self._marks = self._marked()
+        self._stale_marks = 0
         self._bytes = sum(_bytes_of(name, each) for name, each in self._active.items())
         memory.join()
         memory.add(self._bytes)
@@ -170,12 +173,14 @@ class KnownProducers:
 
     def _evict(self, name: str, progress: Progress) -> None:
         self._grow(-_bytes_of(name, progress))
-        place = self._place_of(name)
+        hashed = _hash(name)
+        place = self._place_of(hashed)
         if place is None:
             place = self._free_place()
+            self._marks[hashed % len(self._marks)] = True
         rows = -1 if progress.rows is None else progress.rows
         self._evicted[place] = (
-            _hash(name),
+            hashed,
             progress.epoch,
             progress.sequence,
             progress.position,
@@ -187,6 +192,8 @@ class KnownProducers:
         """Where the next evicted one goes; the oldest is forgotten if there is no other place."""
         most = self._memory.limits.evicted_max
         if self._size < most:
+            if not self._size:
+                self._marks = np.zeros(_MARKS, np.bool_)
             if self._size == len(self._evicted):
                 room = np.zeros(min(most, max(_ROOM_MIN, 2 * self._size)), _EVICTED)
                 room[: self._size] = np.roll(self._evicted[: self._size], -self._next)
@@ -195,14 +202,26 @@ class KnownProducers:
             return self._size - 1
         place, self._next = self._next, (self._next + 1) % self._size
         self.epoch_min = max(self.epoch_min, int(self._evicted["epoch"][place]) + 1)
+        self._stale_marks += 1
+        if self._stale_marks > most:
+            self._marks, self._stale_marks = self._marked(), 0
         return place
 
-    def _place_of(self, name: str) -> int | None:
-        [found] = np.nonzero(self._evicted["name"][: self._size] == np.uint64(_hash(name)))
+    def _marked(self) -> NDArray[np.bool_]:
+        """A mark for the hash of each evicted name."""
+        marks = np.zeros(_MARKS if self._size else 1, np.bool_)
+        names = self._evicted["name"][: self._size]
+        marks[names % np.uint64(len(marks))] = True
+        return marks
+
+    def _place_of(self, hashed: int) -> int | None:
+        if not self._marks[hashed % len(self._marks)]:
+            return None
+        [found] = np.nonzero(self._evicted["name"][: self._size] == np.uint64(hashed))
         return int(found[-1]) if found.size else None
 
     def _evicted_progress(self, name: str) -> Progress | None:
-        place = self._place_of(name)
+        place = self._place_of(_hash(name))
         if place is None:
             return None
         _, epoch, sequence, position, rows, is_open = self._evicted[place].tolist()
