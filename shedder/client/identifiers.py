@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-OWN = "~"  # How such a name begins.
+from shedder.engine.ingest.producer_sequences import OWN_PREFIX
 
 
 class OwnNames:
@@ -28,6 +28,6 @@ class OwnNames:
         try:
             own = self._idle.pop()
         except IndexError:
-            own = OWN + secrets.token_hex(8)
+            own = OWN_PREFIX + secrets.token_hex(8)
         yield own
         self._idle.append(own)

@@ -3,7 +3,8 @@
 A producer that is evicted must not look like a new one: its retry would be stored twice. So there
 are three stages. Active producers have their full progress. Evicted ones leave a hash of the name
 and the numbers. Of those that are forgotten, the largest epoch is left: a name that is not known
-must begin above it.
+must begin above it. Names that clients draw for one process are an exception: a day after their
+eviction no client tries to send their pushes again, and they are forgotten without a trace.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from typing import Any, Final, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from shedder.engine.ingest.producer_sequences import Content, Progress
+from shedder.engine.ingest.producer_sequences import OWN_PREFIX, Content, Progress
 from shedder.errors import ProducerForgotten
 
 _EVICTED: Final = np.dtype(
@@ -27,9 +28,13 @@ _EVICTED: Final = np.dtype(
         ("sequence", "<i8"),
         ("position", "<i8"),
         ("rows", "<i8"),
-        ("open", "<i8"),
+        ("flags", "<i8"),
+        ("evicted_us", "<i8"),
     ]
 )
+_OPEN: Final = 1  # A flag: the end of its newest push is not stored.
+_OWN: Final = 2  # A flag: a client has drawn the name for one process.
+_OWN_RETRY_US: Final = 86_400_000_000  # A client tries a push for its patience, 30 s by default.
 _ROOM_MIN: Final = 64
 _ACTIVE_BYTES: Final = 400  # Of an active producer in memory, its name and contents aside.
 _CONTENT_BYTES: Final = 150  # Of one content.
@@ -41,7 +46,7 @@ class ProducerLimits:
     """How much is known of producers.
 
     bytes_max: of the active producers of all streams.
-    evicted_max: producers of one stream that leave their numbers only; 48 bytes each, and 1 MiB.
+    evicted_max: producers of one stream that leave their numbers only; 56 bytes each, and 1 MiB.
     """
 
     bytes_max: int = 32 << 20
@@ -151,8 +156,11 @@ class KnownProducers:
         if epoch < self.epoch_min:
             raise ProducerForgotten(name, epoch, self.epoch_min)
 
-    def note(self, name: str, progress: Progress) -> None:
-        """Set a producer's progress; those that were silent longest are evicted for it."""
+    def note(self, name: str, progress: Progress, now_us: int) -> None:
+        """Set a producer's progress; those that were silent longest are evicted for it.
+
+        now_us: when its newest batch has come.
+        """
         before = self._active.pop(name, None)
         self._active[name] = progress
         change = _bytes_of(name, progress)
@@ -160,7 +168,7 @@ class KnownProducers:
         self._grow(change)
         while len(self._active) > 1 and self._memory.is_over(self._bytes):
             oldest = next(iter(self._active))
-            self._evict(oldest, self._active.pop(oldest))
+            self._evict(oldest, self._active.pop(oldest), now_us)
 
     def state(self) -> ProducerState:
         """All of it, for a checkpoint."""
@@ -171,12 +179,12 @@ class KnownProducers:
         self._bytes += size_bytes
         self._memory.add(size_bytes)
 
-    def _evict(self, name: str, progress: Progress) -> None:
+    def _evict(self, name: str, progress: Progress, now_us: int) -> None:
         self._grow(-_bytes_of(name, progress))
         hashed = _hash(name)
         place = self._place_of(hashed)
         if place is None:
-            place = self._free_place()
+            place = self._free_place(now_us)
             self._marks[hashed % len(self._marks)] = True
         rows = -1 if progress.rows is None else progress.rows
         self._evicted[place] = (
@@ -185,10 +193,11 @@ class KnownProducers:
             progress.sequence,
             progress.position,
             rows,
-            not progress.is_whole,
+            _OPEN * (not progress.is_whole) | _OWN * name.startswith(OWN_PREFIX),
+            now_us,
         )
 
-    def _free_place(self) -> int:
+    def _free_place(self, now_us: int) -> int:
         """Where the next evicted one goes; the oldest is forgotten if there is no other place."""
         most = self._memory.limits.evicted_max
         if self._size < most:
@@ -201,11 +210,17 @@ class KnownProducers:
             self._size += 1
             return self._size - 1
         place, self._next = self._next, (self._next + 1) % self._size
-        self.epoch_min = max(self.epoch_min, int(self._evicted["epoch"][place]) + 1)
+        if not self._is_past(place, now_us):
+            self.epoch_min = max(self.epoch_min, int(self._evicted["epoch"][place]) + 1)
         self._stale_marks += 1
         if self._stale_marks > most:
             self._marks, self._stale_marks = self._marked(), 0
         return place
+
+    def _is_past(self, place: int, now_us: int) -> bool:
+        """Return whether no client can send a push of an evicted producer again."""
+        _, _, _, _, _, flags, evicted_us = self._evicted[place].tolist()
+        return bool(flags & _OWN) and now_us - evicted_us > _OWN_RETRY_US
 
     def _marked(self) -> NDArray[np.bool_]:
         """A mark for the hash of each evicted name."""
@@ -224,8 +239,9 @@ class KnownProducers:
         place = self._place_of(_hash(name))
         if place is None:
             return None
-        _, epoch, sequence, position, rows, is_open = self._evicted[place].tolist()
-        return Progress(epoch, sequence, position, None if rows < 0 else rows, not is_open)
+        _, epoch, sequence, position, rows, flags, _ = self._evicted[place].tolist()
+        is_whole = not flags & _OPEN
+        return Progress(epoch, sequence, position, None if rows < 0 else rows, is_whole)
 
 
 def _bytes_of(name: str, progress: Progress) -> int:

@@ -13,6 +13,7 @@ from shedder.streams.push_parts import Part
 CONTENTS_MAX: Final = 8  # Pushes of a producer whose content a retry is compared with.
 NAME_BYTES_MAX: Final = 200  # Of a producer's name, in UTF-8.
 NUMBER_MAX: Final = 1 << 62  # Of epochs and rows of a push: sums of two still fit int64.
+OWN_PREFIX: Final = "~"  # Begins a name that a client has drawn at random, for one process.
 ROWS_SUFFIX: Final = "+rows"  # Ends the name under which rows follow their summaries.
 
 

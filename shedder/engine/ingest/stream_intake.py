@@ -286,7 +286,7 @@ class Intake:
             arrived.accepted = self.accepted
             if header.producer:
                 progress = progress_after(self._producers.get(header.producer), header)
-                self._producers.note(header.producer, progress)
+                self._producers.note(header.producer, progress, header.arrival_us)
                 ahead = self._in_flight.get(header.producer)
                 if ahead is not None and ahead.place == progress.place:
                     del self._in_flight[header.producer]

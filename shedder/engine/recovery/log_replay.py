@@ -315,4 +315,4 @@ def _advance(producers: KnownProducers, header: Batch | Built) -> None:
         return
     known = producers.get(header.producer)
     if is_newer(header, known):
-        producers.note(header.producer, progress_after(known, header))
+        producers.note(header.producer, progress_after(known, header), header.arrival_us)

@@ -11,6 +11,7 @@ from shedder.engine.ingest.known_producers import (
 from shedder.engine.ingest.producer_sequences import Content, Progress
 from shedder.errors import ProducerForgotten
 
+NOW_US, DAY_US = 1_700_000_000_000_000, 86_400_000_000
 LIMITS = ProducerLimits(bytes_max=20_000, evicted_max=100)
 
 
@@ -26,7 +27,7 @@ def progress(number, epoch=0):
 def test_evicted_producers_keep_their_numbers_and_lose_their_contents():
     [producers] = known()
     for number in range(100):
-        producers.note(f"p{number}", progress(number))
+        producers.note(f"p{number}", progress(number), NOW_US)
     assert len(producers.active) < 60
     for number in range(100):
         found = producers.get(f"p{number}")
@@ -38,9 +39,9 @@ def test_evicted_producers_keep_their_numbers_and_lose_their_contents():
 
 def test_an_open_push_stays_open_when_its_producer_is_evicted():
     [producers] = known()
-    producers.note("p", Progress(3, 4, 50, 20, is_whole=False))
+    producers.note("p", Progress(3, 4, 50, 20, is_whole=False), NOW_US)
     for number in range(99):
-        producers.note(f"p{number}", progress(number))
+        producers.note(f"p{number}", progress(number), NOW_US)
     assert "p" not in producers.active
     assert producers.get("p").place == (3, 4, 20, False)
 
@@ -48,9 +49,9 @@ def test_an_open_push_stays_open_when_its_producer_is_evicted():
 def test_a_producer_that_comes_back_is_active_and_is_found_as_it_is_then():
     [producers] = known()
     for turn in range(3):
-        producers.note("p", progress(turn))
+        producers.note("p", progress(turn), NOW_US)
         for number in range(60):
-            producers.note(f"p{number}", progress(number))
+            producers.note(f"p{number}", progress(number), NOW_US)
         assert "p" not in producers.active
         assert producers.get("p").sequence == turn
 
@@ -58,7 +59,7 @@ def test_a_producer_that_comes_back_is_active_and_is_found_as_it_is_then():
 def test_after_one_is_forgotten_an_unknown_one_must_begin_above_its_epoch():
     [producers] = known()
     for number in range(500):
-        producers.note(f"p{number}", progress(number, epoch=number % 7))
+        producers.note(f"p{number}", progress(number, epoch=number % 7), NOW_US)
     assert producers.get("p0") is None
     assert producers.epoch_min == 7
     with pytest.raises(ProducerForgotten, match="begin it in epoch 7"):
@@ -69,7 +70,7 @@ def test_after_one_is_forgotten_an_unknown_one_must_begin_above_its_epoch():
 def test_no_more_producers_are_kept_than_the_limits_allow():
     streams = known(streams=4)
     for number in range(2_000):
-        streams[number % 4].note(f"producer number {number}", progress(number))
+        streams[number % 4].note(f"producer number {number}", progress(number), NOW_US)
     for producers in streams:
         assert len(producers) - len(producers.active) == LIMITS.evicted_max
         assert len(producers.active) * 550 < 2 * LIMITS.bytes_max / 4
@@ -78,17 +79,17 @@ def test_no_more_producers_are_kept_than_the_limits_allow():
 def test_a_flood_of_names_in_one_stream_evicts_no_producers_of_another():
     quiet, flooded = known(streams=2)
     for number in range(10):
-        quiet.note(f"p{number}", progress(number))
+        quiet.note(f"p{number}", progress(number), NOW_US)
     for number in range(1_000):
-        flooded.note(f"p{number}", progress(number))
+        flooded.note(f"p{number}", progress(number), NOW_US)
     assert len(quiet.active) == 10
 
 
 def test_a_stream_that_is_dropped_gives_its_memory_back():
     memory = ProducerMemory(LIMITS)
     first, second = KnownProducers(memory), KnownProducers(memory)
-    first.note("p", progress(1))
-    second.note("p", progress(1))
+    first.note("p", progress(1), NOW_US)
+    second.note("p", progress(1), NOW_US)
     both = memory.size_bytes
     first.close()
     assert memory.size_bytes == both / 2
@@ -97,8 +98,8 @@ def test_a_stream_that_is_dropped_gives_its_memory_back():
 def test_a_checkpoint_has_all_of_it():
     [producers] = known()
     for number in range(200):
-        producers.note(f"p{number}", progress(number))
-    producers.note("open", Progress(2, 3, 40, 11, False, (Content(3, 11, None),)))
+        producers.note(f"p{number}", progress(number), NOW_US)
+    producers.note("open", Progress(2, 3, 40, 11, False, (Content(3, 11, None),)), NOW_US)
     state = producers.state()
     again = KnownProducers(
         ProducerMemory(LIMITS),
@@ -111,7 +112,7 @@ def test_a_checkpoint_has_all_of_it():
         assert again.get(f"p{number}") == producers.get(f"p{number}")
     for number in range(200, 300):  # The oldest of them go first, in both.
         for each in (again, producers):
-            each.note(f"p{number}", progress(number))
+            each.note(f"p{number}", progress(number), NOW_US)
     assert again.state() == producers.state()
 
 
@@ -120,3 +121,20 @@ def test_a_checkpoint_of_an_earlier_version_is_read():
     state = ProducerState.from_json(said, b"", 0)
     assert state.active == {"p": Progress(1, 2, 30, None)}
     assert state.to_json() == said
+
+
+@pytest.mark.parametrize(
+    ("prefix", "later_us", "epoch_min"),
+    [("~", DAY_US + 1, 0), ("~", DAY_US, 1), ("~", -DAY_US, 1), ("p", 9 * DAY_US, 1)],
+)
+def test_names_of_one_process_are_forgotten_without_a_trace_after_a_day(
+    prefix, later_us, epoch_min
+):
+    [producers] = known()
+    for number in range(130):
+        producers.note(f"{prefix}{number}", progress(number), NOW_US)
+    assert len(producers) == 130  # Some are active, and the others evicted: fewer than 100.
+    for number in range(95):
+        producers.note(f"later {number}", progress(number), NOW_US + later_us)
+    assert producers.get(f"{prefix}0") is None
+    assert producers.epoch_min == epoch_min
