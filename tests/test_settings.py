@@ -77,7 +77,7 @@ def test_a_file_that_is_not_there_or_not_toml_is_refused(tmp_path):
 def test_a_file_that_is_no_text_is_refused(tmp_path):
     path = tmp_path / "shedder.toml"
     path.write_bytes(b"\xff\xfe")
-    with pytest.raises(BadSetting, match="cannot read the settings file .*shedder.toml"):
+    with pytest.raises(BadSetting, match=r"cannot read the settings file .*shedder\.toml"):
         Settings.load(path)
 
 

@@ -8,7 +8,6 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-import duckdb
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -128,6 +127,8 @@ def as_given(
 def _sorted(
     group: Sequence[Spool], time_column: str, limits: SortLimits
 ) -> Iterator[pa.RecordBatch]:
+    import duckdb  # Other commands load the command line without it.
+
     schema = group[0].schema
     columns = ", ".join(_spooled(schema).names[:-1])
     time = columns.split(", ")[schema.get_field_index(time_column)]
@@ -151,6 +152,8 @@ def _sorted(
 @contextmanager
 def _as_exhausted() -> Iterator[None]:
     """A sort that fails has no memory or no disk left: nothing else is asked of DuckDB."""
+    import duckdb
+
     try:
         yield
     except duckdb.Error as error:

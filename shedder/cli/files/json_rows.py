@@ -9,9 +9,8 @@ import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
-from typing import IO, Any
+from typing import IO, TYPE_CHECKING, Any
 
-import duckdb
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -20,6 +19,9 @@ from numpy.typing import NDArray
 from shedder.cli.files.bad_rows import BadRows, shown
 from shedder.cli.files.rows import Rows, numbered
 from shedder.errors import BadBatch
+
+if TYPE_CHECKING:
+    import duckdb
 
 _BLOCK_BYTES = 4 << 20
 _LINE_BYTES_MAX = 64 << 20
@@ -46,6 +48,8 @@ def json_layout(text: IO[bytes], name: str, bad: BadRows) -> JsonLayout:
     Raises:
       BadBatch: a row is not an object, or has a key twice.
     """
+    import duckdb  # Other commands load the command line without it.
+
     layout = JsonLayout()
     with closing(duckdb.connect(config={"threads": 1})) as database:
         for rows in _objects(database, text, name, bad):
@@ -71,6 +75,8 @@ def json_rows(
 
     A value that is an array or an object is its JSON text.
     """
+    import duckdb
+
     pointed = [pointers.get(each) for each in wanted]
     chosen = ", ".join(_value(pointer, at) for at, pointer in enumerate(pointed))
     doubtful = " OR ".join(_is_doubtful(pointer) for pointer in pointed if pointer is not None)
@@ -250,6 +256,8 @@ def _not_blank(rows: Rows) -> Rows:
 
 
 def _elements(database: duckdb.DuckDBPyConnection, text: bytes, name: str) -> Rows:
+    import duckdb
+
     if len(text) > _ARRAY_BYTES_MAX:
         raise BadBatch(
             f"{name} is a JSON array of more than {_ARRAY_BYTES_MAX >> 20} MiB: "

@@ -10,7 +10,6 @@ from io import StringIO
 from pathlib import Path
 from typing import IO, Any
 
-import duckdb
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -301,6 +300,8 @@ class RowFile:
     @contextmanager
     def _as_bad_batch(self) -> Iterator[None]:
         """Complaints of libraries about a file's bytes, as errors that name the file."""
+        import duckdb  # Other commands load the command line without it.
+
         try:
             yield
         except BadTimestamp as error:
