@@ -24,7 +24,7 @@ class MarkKind(IntEnum):
 
     ALONE = 0  # The first and the last row of a file that is loaded alone.
     TOGETHER = 1  # Rows of files that are loaded together.
-    ONE_ROW = 2  # Number 0 is the only row of the file.
+    ONE_ROW = 2  # Number 0 is the only row of the mark, pushed after all others.
 
 
 @dataclass(frozen=True, slots=True)

@@ -132,6 +132,8 @@ def sources(
                 file = replace(file, after_bytes=mark.size_bytes)  # noqa: PLW2901
                 identity = replace(identity, offset_bytes=mark.size_bytes)
         found.append(Source(file, identity))
+    if options.sorts:  # So that the same files are the same load in any order.
+        found.sort(key=lambda source: source.identity.digest.sha256)
     return Sources(interrupted, found)
 
 
@@ -283,7 +285,7 @@ class Load:
                 elif mark.kind is MarkKind.TOGETHER:
                     raise FailedPrecondition(
                         f"the load of {file.identity.name} together with other files was "
-                        "interrupted: repeat it with the same files, in the same order"
+                        "interrupted: repeat it with the same files"
                     )
                 else:
                     interrupted.append(file)
@@ -333,12 +335,11 @@ class Load:
             return whole
         marks = [each.mark for each in group]
         found = [self._mark(each) for each in group]
-        few = len(group) > 1 and rows <= 2 * len(group) + 1
-        if few or len(set(marks)) < len(marks):
-            return whole  # Not a row for each mark, or one mark for two files.
-        kinds = [MarkKind.TOGETHER if len(group) > 1 else MarkKind.ALONE] * len(group)
-        if rows == 1:
-            kinds = [MarkKind.ONE_ROW]
+        if len(set(marks)) < len(marks):
+            return whole  # One mark cannot tell of two files.
+        is_short = rows <= (1 if len(group) == 1 else 2 * len(group))
+        kind = MarkKind.TOGETHER if len(group) > 1 else MarkKind.ALONE
+        kinds = [MarkKind.ONE_ROW if is_short else kind] * len(group)
         epochs = [content_epoch(each.digest, kind) for each, kind in zip(group, kinds, strict=True)]
         own = [mark.is_of(each.digest) for mark, each in zip(found, group, strict=True)]
         taken = [
@@ -354,8 +355,8 @@ class Load:
                 )
             return whole
         ends = [_Turn(1, mark, epoch) for mark, epoch in zip(marks, epochs, strict=True)]
-        if rows == 1:
-            return _Layout(ends)
+        if is_short:  # Files whose times overlap have more rows than there are files.
+            return _Layout([_Turn(rows - len(group), name, None), *ends])
         inner = rows - 2 * len(group)
         content = _Turn(inner, name, None)
         if len(group) == 1:

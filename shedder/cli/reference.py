@@ -64,8 +64,9 @@ options of reading, such as `--columns`, make another load of it, and so does an
 
 A text file that has grown since it was loaded is refused; `--resume` loads what is new. A grown
 file is recognized by its first two lines and by 21 bits of the SHA-256 of its old part. This also
-works after an interrupted load of the old part. If that load had several files whose times overlap,
-repeat it with the files as they were.
+works after an interrupted load of the old part. A load of several files that was interrupted is to
+be repeated with the same files before any other load of them. Rows of one time keep their order
+within a file; between files, the order is that of the SHA-256.
 """
 
 

@@ -472,7 +472,8 @@ def test_a_server_that_others_reach_asks_who_calls(data, parquet, tmp_path, capf
         assert run([*known, "-c", "DROP STREAM requests"]) == ExitCode.IDENTITY
         pushed = [*push, "--producer", "again", "--token-file", str(tmp_path / "pushes")]
         assert run(pushed) == ExitCode.FINE
-        assert run([*push, "--token-file", str(tmp_path / "token")]) == ExitCode.IDENTITY
+        pushed = [*push, "--producer", "new", "--token-file", str(tmp_path / "token")]
+        assert run(pushed) == ExitCode.IDENTITY
         assert rows(capfd, *known, "-c", "SELECT COUNT(*) AS n FROM requests")[0]["n"] == 2 * ROWS
         monkeypatch.setenv("SHEDDER_TOKEN", "nobody's")
         assert run([*there, "-c", "SHOW STREAMS"]) == ExitCode.IDENTITY

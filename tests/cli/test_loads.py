@@ -84,6 +84,10 @@ class World:
 @example(steps=[("a", [1, 2, 3]), (["a"], False, (1, True)), ("a", [5])], sorts=True)
 @example(steps=[("a", [3, 1, 2]), (["a"], False, (0, True)), ("a", [5, 4])], sorts=True)
 @example(
+    steps=[("b", [0]), ("a", [0, 1]), (["a", "b"], False, None), (["b", "a"], False, None)],
+    sorts=True,
+)
+@example(
     steps=[
         ("a", [1, 5, 9, 3]),
         ("b", [2, 4, 6]),
@@ -109,16 +113,12 @@ def test_each_row_is_stored_once(database, tmp_path_factory, steps, sorts):
             assert lost.pushes or world.stored() == before
         except ShedderError:
             assert lost.push is not None
+            if len(known) > 1:  # A load of several files is repeated before any other one.
+                world.push(known[::-1], Fault(), resumes=resumes)
         assert all(count == 1 for count in world.stored().values())
-    known = list(world.rows)
-    for names in [known] if known else []:
-        try:
-            world.push(names, Fault(), resumes=True)
-        except FailedPrecondition as error:
-            assert "interrupted: repeat it" in str(error)  # noqa: PT017
-        else:
-            assert set(world.stored()) == world.written()
-    assert all(count == 1 for count in world.stored().values())
+    if world.rows:
+        world.push(list(world.rows), Fault(), resumes=True)
+        assert world.stored() == Counter(world.written())
 
 
 @pytest.mark.parametrize("count", [1, 2, 3, 7])
