@@ -90,13 +90,17 @@ class Admission:
 
     @contextmanager
     def giving_back(self, name: str, rows: int, size_bytes: int) -> Iterator[None]:
-        """Give back what a batch was charged if it is refused inside, for what it is."""
+        """Give back the rows and the quota of a batch that is refused inside, for what it is.
+
+        The door that load holds keeps its bytes: they were received and looked at.
+        """
         try:
             yield
         except Overloaded:
             raise  # `counted` gives back what is to be given back.
         except ShedderError:
-            self.give_back(name, rows, size_bytes)
+            self.give_back_rate(name, rows, size_bytes)
+            self._core.cpu_door.give_back(name, rows)
             raise
 
     def give_back(self, name: str, rows: int, size_bytes: int) -> None:
@@ -107,7 +111,7 @@ class Admission:
             self._give_back_doors(name, rows, size_bytes)
 
     def give_back_rate(self, name: str, rows: int, size_bytes: int) -> None:
-        """What was let in by `admit_by_rate` alone is refused, for what it is."""
+        """What was let in is refused for what it is: its tenant's quota is as before."""
         intake = self._core.intakes.get(name)
         if intake is not None:
             self._give_back_rates(name, intake.schema.tenant, rows, size_bytes)
