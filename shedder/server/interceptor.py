@@ -14,6 +14,7 @@ import secrets
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import AbstractContextManager, aclosing, nullcontext
+from functools import partial
 from types import MappingProxyType
 from typing import Any, TypeVar, cast
 
@@ -151,18 +152,21 @@ class Boundary(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]  # not gen
         if stays_open:
             late, limit_s = idle_stream, self._limits.idle_s_max
 
+        async def answer(arriving: Arriving, leaving: Leaving, wait: Wait, context: Context) -> Any:
+            if is_anonymous:
+                return await self._anonymously(behaviour, arriving, context)
+            with self._let_in(method, context, wait):
+                request = arriving if reads_itself else await arriving.only()
+                return await behaviour(request, context, leaving)
+
         async def call(_: AsyncIterator[Any], context: Context) -> Any:
             arriving, leaving = Arriving(context.read, late, limit_s), Leaving(context.write)
             wait = arriving.wait if method in STREAMS_IN else leaving.wait
-
-            async def answer() -> Any:
-                if is_anonymous:
-                    return await self._anonymously(behaviour, arriving, context)
-                with self._let_in(method, context, wait):
-                    request = arriving if reads_itself else await arriving.only()
-                    return await behaviour(request, context, leaving)
-
-            return await self._cross(method, context, answer)
+            work = partial(answer, arriving, leaving, wait, context)
+            try:
+                return await self._cross(method, context, work)
+            finally:  # See `_cross`: the error of an aborted call has this frame.
+                del _, context, arriving, leaving, wait, work
 
         return call
 
@@ -187,6 +191,7 @@ class Boundary(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]  # not gen
             raise
         except grpc.aio.AbortError:
             code = _code_in(context)
+            del context, work
             raise
         except Exception as error:  # Bugs are reported here and nowhere else.
             # A local variable with the error would be a cycle, by its traceback and this frame,
@@ -197,7 +202,11 @@ class Boundary(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]  # not gen
             seconds = time.perf_counter() - began
             self._metrics.call(method, code.name, None if method in STAYS_OPEN else seconds)
             self._debug("call", method=method, code=code.name, dur_ms=round(seconds * 1e3, 3))
-        return await context.abort(*end)
+        # A call's state refers to the error that `abort` raises, and the error to the frames that
+        # it passes. With the context in one of them this is a cycle, which is never collected.
+        aborting = context.abort(*end)
+        del context, work
+        return await aborting
 
     def _let_in(self, method: str, context: Context, wait: Wait) -> AbstractContextManager[None]:
         """Identify the caller, and give the call a place.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import threading
 import time
 from contextlib import suppress
@@ -205,3 +206,22 @@ def test_a_call_without_a_request_or_with_junk_is_told_so(client, channel, data)
     error = translated(told.value, "here")
     assert isinstance(error, errors.InvalidRequest)
     assert client.ledger("trades").applied == 0
+
+
+def test_nothing_of_a_refused_call_is_held_when_it_is_over(append, engine):
+    """Errors of aborted calls held their frames, and these the requests: 0.5 MB of each of 1.6."""
+    core = engine.core
+    core.door.hold(1.0, {"trades": 1.0}, core.machine.monotonic_s(), 0.1)
+    append(declared=None)  # One comes in, and the others have to wait until it is paid off.
+    before = errors_alive()
+    for _ in range(60):
+        with pytest.raises(errors.Overloaded):
+            append(declared=None)
+    gc.collect()
+    assert errors_alive() - before < 10  # The newest calls may not be over yet.
+
+
+def errors_alive() -> int:
+    """Return the number of errors that something still refers to."""
+    kinds = (errors.ShedderError, grpc.aio.AbortError)
+    return sum(isinstance(each, kinds) for each in gc.get_objects())
