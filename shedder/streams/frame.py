@@ -108,6 +108,15 @@ class Frame(BatchRows):
         some = self._where[condition]
         return self if some is None else some
 
+    def forget_where(self, condition: Expression | None) -> None:
+        """Let go of the rows where a condition is true, and of all that was derived of them."""
+        if condition is None:
+            return
+        self._where.pop(condition, None)
+        ordered = [] if self._ordered is None else [self._ordered]
+        for each in (*self._between.values(), *ordered):
+            each.forget_where(condition)
+
     def between(self, first: int, last: int) -> Frame:
         """Rows first to last (exclusive)."""
         if first == 0 and last == len(self):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
@@ -111,6 +112,7 @@ class Stream:
             for published in self.queries.values():
                 self._first_window(published, first, limit)
                 published.foresee(after)
+            readers = Counter(each.standing.query.where for each in self.queries.values())
             for published in self.queries.values():
                 spent = _thinnable_ns(published.standing)
                 if passed_by:
@@ -121,6 +123,10 @@ class Stream:
                     )
                 published.behind = True
                 self.synopses_ns += _thinnable_ns(published.standing) - spent
+                where = published.standing.query.where
+                readers[where] -= 1
+                if not readers[where]:  # Of many filters, the columns of one are held at a time.
+                    frame.forget_where(where)
         self.position = header.end_position
         self.applied += header.rows
         if newest is not None:
