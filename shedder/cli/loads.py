@@ -338,6 +338,8 @@ class Load:
         if len(set(marks)) < len(marks):
             return whole  # One mark cannot tell of two files.
         is_short = rows <= (1 if len(group) == 1 else 2 * len(group))
+        # Until new rows are complete, the mark says how far the file was loaded before.
+        is_short = is_short or any(each.offset_bytes for each in group)
         kind = MarkKind.TOGETHER if len(group) > 1 else MarkKind.ALONE
         kinds = [MarkKind.ONE_ROW if is_short else kind] * len(group)
         epochs = [content_epoch(each.digest, kind) for each, kind in zip(group, kinds, strict=True)]

@@ -65,7 +65,8 @@ options of reading, such as `--columns`, make another load of it, and so does an
 A text file that has grown since it was loaded is refused; `--resume` loads what is new. A grown
 file is recognized by its first two lines and by 21 bits of the SHA-256 of its old part. This also
 works after an interrupted load of the old part. A load of several files that was interrupted is to
-be repeated with the same files before any other load of them. Rows of one time keep their order
+be repeated with the same files before any other load of them, and a load with `--resume` that was
+interrupted before the file grows again. Rows of one time keep their order
 within a file; between files, the order is that of the SHA-256.
 """
 

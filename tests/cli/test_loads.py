@@ -84,6 +84,16 @@ class World:
 @example(steps=[("a", [1, 2, 3]), (["a"], False, (1, True)), ("a", [5])], sorts=True)
 @example(steps=[("a", [3, 1, 2]), (["a"], False, (0, True)), ("a", [5, 4])], sorts=True)
 @example(
+    steps=[
+        ("a", [1, 2, 3, 4]),
+        (["a"], False, None),
+        ("a", [5, 6, 7, 8]),
+        (["a"], True, (1, True)),
+        (["a"], False, None),
+    ],
+    sorts=True,
+)
+@example(
     steps=[("b", [0]), ("a", [0, 1]), (["a", "b"], False, None), (["b", "a"], False, None)],
     sorts=True,
 )
@@ -113,7 +123,7 @@ def test_each_row_is_stored_once(database, tmp_path_factory, steps, sorts):
             assert lost.pushes or world.stored() == before
         except ShedderError:
             assert lost.push is not None
-            if len(known) > 1:  # A load of several files is repeated before any other one.
+            if len(known) > 1 or resumes:  # Such a load is repeated before any other one.
                 world.push(known[::-1], Fault(), resumes=resumes)
         assert all(count == 1 for count in world.stored().values())
     if world.rows:
