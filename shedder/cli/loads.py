@@ -61,12 +61,12 @@ class Tally:
     """What a load did until now.
 
     rows: that were pushed, or read. duplicates: of those pushed, rows that were stored before.
-    late_before: late rows of the stream before the load. elapsed_s: of reading and pushing.
+    late: of those stored, rows that came too late. elapsed_s: of reading and pushing.
     """
 
     rows: int = 0
     duplicates: int = 0
-    late_before: int = 0
+    late: int = 0
     elapsed_s: float = 0.0
 
     @contextmanager
@@ -376,6 +376,7 @@ class Load:
     def _count(self, receipt: Receipt, rows: int) -> None:
         self.tally.rows += rows
         self.tally.duplicates += rows if receipt.duplicate else 0
+        self.tally.late += receipt.late
 
 
 def _whole(name: str) -> str:
@@ -428,17 +429,14 @@ class _Producers:
         return self._open[name].flush()
 
 
-def report(
-    database: Database, stream: str, tally: Tally, files: Sequence[Spooled], *, sorts: bool
-) -> None:
+def report(stream: str, tally: Tally, files: Sequence[Spooled], *, sorts: bool) -> None:
     """Say what was pushed, and how many rows were late."""
     speed = tally.rows / max(tally.elapsed_s, 1e-9)
     rows = "1 row" if tally.rows == 1 else f"{tally.rows:,} rows"
     say(f"{stream}: {rows} in {tally.elapsed_s:.1f} s ({speed:,.0f} rows/s)", "green")
     if tally.duplicates:
         say(f"{tally.duplicates:,} of them were there already and were not stored again")
-    late = database.ledger(stream).late - tally.late_before
-    if late > 0:
+    if tally.late:
         disorder_s = max((file.spool.disorder_us for file in files), default=0) / 1e6
         remedy = (
             f"without --no-sort, rows come in order; else --create with --lateness {disorder_s:g}"
@@ -447,7 +445,7 @@ def report(
             "windows open for them, and shedder backfill brings in a past"
         )
         say(
-            f"{late:,} rows came later than the lateness allows: windows that had ended do not "
-            f"have them; {remedy}",
+            f"{tally.late:,} rows came later than the lateness allows: windows that had ended do "
+            f"not have them; {remedy}",
             "yellow",
         )

@@ -253,13 +253,12 @@ class _Job:
             say(statement, "dim")
             for note in prepared.new.notes:
                 say(note, "yellow")
-        self.tally.late_before = database.ledger(self.stream).late
         time_column = prepared.schema.time_column
         load = Load(database, self.stream, time_column, self.options, self.tally)
         with self.tally.timing():
             for files in (prepared.interrupted, prepared.files):
                 load.run(files, shown_progress)
-        report(database, self.stream, self.tally, prepared.files, sorts=self.options.sorts)
+        report(self.stream, self.tally, prepared.files, sorts=self.options.sorts)
 
 
 def _say_unused(
