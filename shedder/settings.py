@@ -25,7 +25,7 @@ from pydantic_settings import (
 from shedder.errors import BadSetting
 
 PREFIX = "SHEDDER_"
-QUEUE_SHARE = 8  # What waits to be applied is at most this part of the memory budget.
+QUEUE_SHARE = 8  # Waiting batches take at most 1/8 of the memory budget.
 
 # Names that begin like settings and are none: where the settings are, what the command line works
 # on and as whom, which Java the judge uses.
@@ -73,8 +73,8 @@ class Settings(BaseSettings):
     sample_rows: int = _setting(
         "memory",
         65_536,
-        "Rows of each stream's live sample (bottom-k). Ad-hoc answers with a target use it. It has "
-        "fewer where all samples would take more than an eighth of memory_bytes.",
+        "Rows of each stream's live sample (bottom-k). Ad-hoc answers with a target use it. "
+        "Fewer rows if all samples would take more than an eighth of memory_bytes.",
         ge=64,
         le=1 << 24,
     )
@@ -94,7 +94,7 @@ class Settings(BaseSettings):
         "memory",
         256 * _MI,
         "Batches accepted and not yet applied; above it, or above an eighth of memory_bytes, "
-        "producers are told when to come back. Summaries that come in parts may have as much.",
+        "producers are refused until a later time. Summaries that come in parts may have as much.",
         ge=_MI,
     )
 
@@ -252,7 +252,7 @@ class Settings(BaseSettings):
     connections_max: int = _setting(
         "server",
         4_096,
-        "Connections at once; further ones are closed. Fewer where `ulimit -n` leaves no room.",
+        "Connections at once; further ones are closed. Fewer if `ulimit -n` leaves no room.",
         ge=1,
     )
     reflection: bool = _setting("server", False, "Offer gRPC reflection.")
@@ -271,7 +271,7 @@ class Settings(BaseSettings):
 
     @property
     def queue_bytes_max(self) -> int:
-        """Bytes that may wait to be applied: `ingest_queue_bytes`, or an eighth of the memory."""
+        """Bytes of waiting batches: `ingest_queue_bytes`, but at most 1/8 of the memory."""
         share = max(self.memory_bytes // QUEUE_SHARE, self.batch_bytes_max)
         return min(self.ingest_queue_bytes, share)
 

@@ -25,7 +25,7 @@ def check(
     repair: Annotated[
         bool,
         typer.Option(
-            "--repair", help="Rebuild what runs and log hold, where the catalog is too old to open."
+            "--repair", help="Rebuild a catalog that is too old to open from the runs and the log."
         ),
     ] = False,
 ) -> None:

@@ -79,17 +79,18 @@ def push(
             "--lateness",
             metavar="SECONDS",
             min=0,
-            help="With --create: how far out of order rows come; else 0.",
+            help="With --create: how far out of order rows may come; 0 if not given.",
         ),
     ] = None,
     file_format: Annotated[
-        FileFormat | None, typer.Option("--format", help="Else by the file's suffix.")
+        FileFormat | None,
+        typer.Option("--format", help="Format of the files; if not given, that of the suffix."),
     ] = None,
     producer: Annotated[
         str,
         typer.Option(
             metavar="NAME",
-            help="A file that is pushed again is stored once under each such name.",
+            help="Name of the producer; a file is stored once under each name.",
         ),
     ] = DEFAULT_PRODUCER,
     skip_untimed: Annotated[
@@ -113,30 +114,35 @@ def push(
     ] = True,
     resume: Annotated[
         bool,
-        typer.Option("--resume", help="Of a file that has grown, push the rows that are new."),
+        typer.Option("--resume", help="Push only the new rows of a file that has grown."),
     ] = False,
     encoding: Annotated[
-        str, typer.Option(metavar="NAME", help="Of text files: latin-1, cp1252, utf-16.")
+        str, typer.Option(metavar="NAME", help="Encoding of text files: latin-1, cp1252, utf-16.")
     ] = "utf-8",
     delimiter: Annotated[
         str | None,
-        typer.Option(metavar="CHARACTER", help="Between cells; else a comma, in TSV a tab."),
+        typer.Option(
+            metavar="CHARACTER", help="Separates cells; a comma if not given, in TSV a tab."
+        ),
     ] = None,
     quote: Annotated[
-        str, typer.Option(metavar="CHARACTER", help="Around cells; empty: there are none.")
+        str,
+        typer.Option(metavar="CHARACTER", help="Encloses cells; empty if cells have no quotes."),
     ] = '"',
     header: Annotated[
         str | None,
-        typer.Option(metavar="A,B,C", help="Names of the columns of a file that has no header."),
+        typer.Option(metavar="A,B,C", help="Column names of files without a header."),
     ] = None,
     null_words: Annotated[
         list[str] | None,
         typer.Option(
-            "--null", metavar="WORD", help="Means NULL in text, too, without quotes; NA for one."
+            "--null",
+            metavar="WORD",
+            help="An unquoted word, such as NA, that is NULL in text, too.",
         ),
     ] = None,
     decimal_comma: Annotated[
-        bool, typer.Option("--decimal-comma", help="Numbers are written 3,14.")
+        bool, typer.Option("--decimal-comma", help="Numbers have a decimal comma: 3,14.")
     ] = False,
     token_file: TokenFileOption = None,
     ca: CaOption = None,
@@ -145,8 +151,8 @@ def push(
 ) -> None:
     """Append the rows of files to a stream, in order of event time, each row once.
 
-    All rows are read and checked before the first one is stored. A file that is pushed again stores
-    nothing twice: it is known by its content. Rows wait in TMPDIR meanwhile.
+    All rows are read, checked and kept in TMPDIR before the first one is stored. Files are
+    recognized by their content, so pushing a file again stores nothing twice.
 
     - `shedder push flights flights.parquet --data ./data --create --time time_hour`
     - `zcat log.csv.gz | shedder push requests - --format csv --connect localhost:7077`

@@ -25,7 +25,7 @@ met, 130 interrupted.
 
 _FILES = """## Files
 
-This section is for an engineer who loads files with `shedder push`.
+This section is for engineers who load files with `shedder push`.
 
 | format | suffix | what is read |
 |---|---|---|
@@ -33,41 +33,43 @@ This section is for an engineer who loads files with `shedder push`.
 | JSON | `.ndjson`, `.jsonl`, `.json` | one object to a line, or one array of objects |
 | Parquet | `.parquet`, `.pq` | flat columns; INT96 times of all years |
 
-Text may be packed as gzip, bzip2, xz, zstd or lz4, under any name. Text is UTF-8, or what
-`--encoding` says. Bytes that are not in the encoding refuse the file.
+A text file may be compressed with gzip, bzip2, xz, zstd or lz4, under any name. Text is UTF-8
+unless `--encoding` names another encoding. A file with bytes outside the encoding is refused.
 
-**Nothing changes in silence.** All rows of all files are read and checked before the first row is
-stored. They wait in `TMPDIR`, compressed. A value that its column cannot hold refuses the load,
-with the row and the value; `--bad-rows FILE` keeps such rows aside instead. These are never
-guessed:
+**No silent changes.** `push` reads and checks all rows of all files before it stores the first
+row. Meanwhile the rows are kept compressed in `TMPDIR`. If a column cannot hold a value, `push`
+refuses the load and names the row and the value. With `--bad-rows FILE`, `push` writes such rows
+to that file instead. Values are read by these rules, without guessing:
 
 | in the file | in the stream |
 |---|---|
 | an empty cell without quotes | NULL; `""` is an empty text |
 | `NA`, `NULL`, `nan` and the like in text | text, unless `--null` names the word |
-| the same words among numbers, times and truths | NULL; their number is told |
+| the same words in columns of numbers, times or booleans | NULL; `push` prints how many |
 | `007`, `+49`, integers of more than 64 bits | VARCHAR |
 | numbers with more digits than DOUBLE holds | VARCHAR with `--create`, else refused |
-| a number column with one text | VARCHAR with `--create`; the row and the value are told |
-| times with more than six decimals | rounded down to microseconds; their number is told |
+| a number column with one text | VARCHAR with `--create`; `push` prints the row and the value |
+| times with more than six decimals | rounded down to microseconds; `push` prints how many |
 | nested JSON objects | a column for each path, such as `flight.carrier` |
 | a key or column that the stream lacks | refused, unless `--columns` leaves it out |
-| a column name or JSON key twice | refused |
+| a duplicate column name or JSON key | refused |
 
 **Order.** Rows are pushed in order of event time. Files whose times overlap are sorted together,
-on disk if need be. `--no-sort` keeps the order of the files. Rows that come after the watermark,
-because the stream has later rows, are stored and counted as late.
+on disk if they exceed memory. `--no-sort` keeps the order of the files. Rows behind the watermark
+of the stream are stored and counted as late. Rows with equal times keep their order within a
+file. Between files, such rows are ordered by the SHA-256 of the files.
 
-**Once.** A file is known by the SHA-256 of its text, whatever its name and packing. The same
-command continues a load that was interrupted. Pushed again, a file stores nothing twice. Other
-options of reading, such as `--columns`, make another load of it, and so does another `--producer`.
+**Once.** `push` recognizes a file by the SHA-256 of its text, whatever its name and compression.
+The same command continues an interrupted load. Pushing a file again stores nothing twice. Other
+reading options, such as `--columns`, or another `--producer` make a separate load of the file.
 
-A text file that has grown since it was loaded is refused; `--resume` loads what is new. A grown
-file is recognized by its first two lines and by 21 bits of the SHA-256 of its old part. This also
-works after an interrupted load of the old part. A load of several files that was interrupted is to
-be repeated with the same files before any other load of them, and a load with `--resume` that was
-interrupted before the file grows again. Rows of one time keep their order
-within a file; between files, the order is that of the SHA-256.
+**Grown files.** A text file that has grown since its load is refused; `--resume` loads the new
+rows. `push` recognizes a grown file by its first two lines and by 21 bits of the SHA-256 of its
+old part. This also works after an interrupted load of the old part. Two kinds of interrupted loads
+must be completed first:
+
+- Repeat an interrupted load of several files with the same files before any other load of them.
+- Repeat an interrupted load with `--resume` before the file grows again.
 """
 
 
