@@ -1,4 +1,4 @@
-"""What large statements of others cost health probes and ingest."""
+"""Latency of health probes and ingest beside large statements of other clients."""
 
 from __future__ import annotations
 

@@ -31,7 +31,7 @@ TEXTS = (
 
 @dataclass(frozen=True, slots=True)
 class Soaked:
-    """What a soak saw.
+    """Measurements of a soak.
 
     resident_bytes: of the server and its workers, once a second. rows: pushed.
     """
@@ -46,7 +46,7 @@ class Soaked:
 
     @property
     def growth(self) -> float:
-        """From the third to the last quarter, as a share."""
+        """Return the growth from the third to the last quarter, as a share."""
         return self.quarter(3) / self.quarter(2) - 1.0
 
 
@@ -92,7 +92,7 @@ def _come_and_go(client: Client, number: int) -> None:
 
 
 def run() -> Report:
-    """Whether the resident size reaches a plateau."""
+    """Return whether the resident size reaches a plateau."""
     with server(memory_bytes=BUDGET_BYTES, exact_memory_bytes=256 << 20) as running:
         found = soaked(running, SECONDS)
     if found.growth >= ALLOWED_GROWTH:

@@ -262,7 +262,7 @@ class Store(
         return sum(state.tail.size_bytes for state in states)
 
     def cut(self, stream: int, *, size_bytes_max: int | None = None) -> Run | None:
-        """Write the tail, or so many bytes of it, as a run; `add` and `snapshot` go on meanwhile.
+        """Write the tail, or a part of that size, as a run; `add` and `snapshot` go on meanwhile.
 
         Where damage has torn a hole into the positions, the run ends before the hole; where it
         would span more than a compartment of what is retained, there: call again until None comes

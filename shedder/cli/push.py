@@ -40,7 +40,7 @@ from shedder.queries.answers.database_api import Database
 
 STDIN = Path("-")
 DEFAULT_PRODUCER = "file"
-_PRODUCER_BYTES_MAX = 64  # A hash, the hash of options and more stand behind it.
+_PRODUCER_BYTES_MAX = 64  # Hashes of content and options follow the name.
 
 
 def push(

@@ -65,10 +65,10 @@ class AsyncProducer:
         return self
 
     def check_whole(self) -> None:
-        """Check that the next push does not follow one whose end is missing.
+        """Check that the push before the next one is whole.
 
         Raises:
-          SequenceGap: it does.
+          SequenceGap: the end of that push is missing.
         """
         check_whole(self._described, self.name, self.epoch)
 

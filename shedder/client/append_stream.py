@@ -105,7 +105,7 @@ class Sender:
             self._help(helper, unsent)
         elif unsent is not None:
             producer.open()
-            was_sent_before = unsent.place < self._found_to  # By who has crashed, perhaps.
+            was_sent_before = unsent.place < self._found_to  # Perhaps by a crashed process.
             number = unsent.sequence if was_sent_before else None
             producer.send(unsent.batch, number, unsent.part)
         else:

@@ -191,13 +191,13 @@ class SpillingProducer:
             self._next, self._rows = self._next + 1, 0
 
     def _content(self, sequence: int) -> Content | None:
-        """The content of a push that was taken; None: it is not known."""
+        """Return the content of a push that was taken; None: the content is not known."""
         rows, whole = 0, None
         waiting = self._backlog.of_push(sequence)
         if not waiting or waiting[0].part.first_row:
             try:
                 described = self._inner.describe()
-            except ShedderError:  # It is not compared: who spills never waits for the server.
+            except ShedderError:  # Not compared: this producer never waits for the server.
                 return None
             if described.last.epoch != self.epoch:
                 return None

@@ -65,7 +65,7 @@ class Spilled:
 
     @property
     def end(self) -> tuple[int, int, int]:
-        """Epoch, number and first row of what comes next."""
+        """Return epoch, number and first row of the next batch."""
         if self.is_last:
             return self.epoch, self.sequence + 1, 0
         return self.epoch, self.sequence, self.first_row + self.rows
@@ -207,7 +207,7 @@ class Spill:
         self.waiting.pop()
 
     def drop_before(self, sequence: int, first_row: int = 0) -> None:
-        """Forget what is stored at the server: all pushes before, and rows of this one before.
+        """Forget stored batches: all pushes before this one, and earlier rows of this one.
 
         A file that cannot be removed is as good as forgotten, by its number. Those behind it stay,
         too, so that no number is missing between others, and all go as soon as it can be removed.

@@ -151,10 +151,10 @@ def hello(stream: str, producer: str, epoch: int) -> bytes:
 def check_whole(
     described: ingest_pb2.DescribeStreamResponse, producer: str, epoch: int | None
 ) -> None:
-    """Check that a push that gets the next number does not follow one whose end is missing.
+    """Check that the push before the next number is whole.
 
     Raises:
-      SequenceGap: it does.
+      SequenceGap: the end of that push is missing.
     """
     if described.open_rows and epoch in (None, described.last.epoch):
         number = described.last.sequence + 1

@@ -241,10 +241,10 @@ class Producer:
             opened.send(request)
 
     def describe(self) -> ingest_pb2.DescribeStreamResponse:
-        """What the server says of the stream and of this producer now.
+        """Ask the server for the present state of the stream and of this producer.
 
         Raises:
-          ShedderError: it says nothing now.
+          ShedderError: the server does not answer now.
         """
         request = ingest_pb2.DescribeStreamRequest(stream=self.stream, producer=self.name)
         return self._connection.call(self._connection.ingest.DescribeStream, request)

@@ -1,4 +1,4 @@
-"""A push that comes again at a producer that spills: is it the one that was taken?"""
+"""Comparison of a repeated push with the push that a buffered producer has taken."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from shedder.streams.push_parts import Part
 
 
 class Taken:
-    """Compares the rows of one push that comes again with those that were taken."""
+    """Compares the rows of one repeated push with the rows that were taken."""
 
     def __init__(
         self, producer: str, sequence: int, content: Callable[[int], Content | None]
     ) -> None:
-        """content: that was taken under a number; None: it is not known."""
+        """content: returns the content taken under a number; None: not known."""
         self._producer = producer
         self._sequence = sequence
         self._content = content(sequence)
         self._fingerprint: int | None = 0
 
     def compare(self, batch: pa.RecordBatch, part: Part) -> None:
-        """The next batch that comes again.
+        """Compare the next repeated batch.
 
         Raises:
           SequenceReused: the push has other rows.

@@ -122,7 +122,7 @@ class Engine(
           settings: all options; None reads them from the environment.
           clock_us: the present time, microseconds UTC; the machine's clock when None.
           machine: clocks, files and threads; this machine when None, with clock_us as its clock.
-          producer_limits: how much is known of producers; None: by the settings.
+          producer_limits: memory for known producers; None: by the settings.
           overrides: single options, as in `Settings`.
 
         Raises:

@@ -53,7 +53,7 @@ from shedder.streams.positions import Positions
 from shedder.streams.windows import Span
 
 LOOK_S = 0.25  # Who looks at a flood waits so long to see his own writes.
-PRODUCERS_SHARE = 32  # Of the memory, one part is for what is known of active producers.
+PRODUCERS_SHARE = 32  # Active producers take at most 1/32 of the memory budget.
 REFRESH_SECONDS = 0.1  # How old the answer of a window that does not slide gets under load.
 
 Result = TypeVar("Result")
@@ -73,7 +73,7 @@ class Core(LevelsInForce, SizesInForce, AlterationsInForce):
         machine: Machine,
         producer_limits: ProducerLimits | None = None,
     ) -> None:
-        """producer_limits: how much is known of producers; None: by the settings."""
+        """producer_limits: memory for known producers; None: by the settings."""
         self.store = store
         self.settings = settings
         self.limits = BatchLimits(settings.batch_rows_max, settings.batch_bytes_max)

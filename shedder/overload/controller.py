@@ -24,7 +24,7 @@ WAITS_S = 0.25  # Behind a door that is held so much waits as is worked off in t
 TRIM = 0.08  # While nothing waits there, so much more is believed to be worked off after each tick.
 TRIM_MAX = 4.0  # What can be worked off is believed to be so many times as much at most, or less.
 ALPHA_UP, ALPHA_DOWN = 0.3, 0.03  # What a tick counts in what can be worked off: more, or less.
-STARTING_QUEUE_BYTES = 65_536.0  # What may wait until it is known what a tuple costs.
+STARTING_QUEUE_BYTES = 65_536.0  # May wait before the cost of a tuple is known.
 QUEUE_S_MAX = 0.5  # Of a whole core at the least cost: more than that never waits.
 
 

@@ -39,7 +39,7 @@ class Load:
       smoothed.
     free_share: the part of the apply thread's time that questions and checkpoints leave; smoothed.
     usual_bytes_per_tuple: of what arrived last, however long ago; 0: nothing has arrived yet.
-    has_applied: tuples have been applied since the start, so that it is known what they cost.
+    has_applied: tuples have been applied since the start, so their cost is known.
     machine: CPU, disk and memory.
     """
 

@@ -122,10 +122,10 @@ def parse_quotas(text: str) -> dict[str, Quota]:
 
 
 def check_tenant_name(name: str) -> None:
-    """Check the name of a tenant that a quota is of.
+    """Check the name of a quota's tenant.
 
     Raises:
-      BadSetting: it is empty, or has a NUL character.
+      BadSetting: the name is empty, or has a NUL character.
     """
     if not name or "\0" in name:
         raise BadSetting(

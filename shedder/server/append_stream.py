@@ -218,7 +218,7 @@ def append(
 
 
 async def next_of(requests: AsyncIterator[Received]) -> Received | None:
-    """The next request; None when the client is done."""
+    """Return the next request; None when the client is done."""
     return await anext(requests, None)
 
 
@@ -230,7 +230,7 @@ async def respond(
     """Send a response to a client.
 
     Raises:
-      InvalidRequest: the client did not take it in time, so its call only keeps others out.
+      InvalidRequest: the client did not take the response in time.
     """
     limit = asyncio.timeout(limit_s)
     try:

@@ -1,4 +1,4 @@
-"""Requests and responses of one call, and how long its client is waited for."""
+"""Requests and responses of one call, and time limits for its client."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Wait:
         return self._timeout
 
     def stop(self) -> None:
-        """Note that the wait is over."""
+        """Mark the wait as over."""
         self._timeout = None
 
     @property
@@ -54,7 +54,7 @@ class Wait:
         return self._timeout is not None and not self._timeout.expired()
 
     def end(self) -> None:
-        """Let the present wait end as at its limit."""
+        """End the present wait as if its limit were reached."""
         if self._timeout is not None and not self._timeout.expired():
             self._timeout.reschedule(asyncio.get_running_loop().time())
 
@@ -152,7 +152,7 @@ def late_request(waited_s: float) -> ShedderError:
 
 
 def idle_stream(waited_s: float) -> ShedderError:
-    """Return the error that ends an idle AppendStream; clients open the next one by themselves."""
+    """Return the error that ends an idle AppendStream. Clients open a new one."""
     return Draining(
         f"no batch arrived for {waited_s:.0f} s; open the stream again for the next one"
     )

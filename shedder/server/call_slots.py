@@ -1,4 +1,4 @@
-"""Places for calls: how many may be in flight at once, and that no tenant takes all of them."""
+"""Places for calls in flight, shared among tenants so that no tenant takes all of them."""
 
 from __future__ import annotations
 

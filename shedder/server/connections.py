@@ -1,4 +1,4 @@
-"""Open connections of the server; those without an identity are closed where room is short."""
+"""Open connections of the server. Connections without an identity are closed if room is short."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from urllib.parse import unquote
 
 from shedder.server.descriptors import open_descriptors
 
-CROWDED = 0.75  # Share of the allowed connections above which strangers are closed,
-CALM = 0.5  # and the share down to which they are.
+CROWDED = 0.75  # Share of allowed connections at which connections are closed,
+CALM = 0.5  # and the share down to which connections without an identity are closed.
 
 Peer = tuple[str, int]  # host and port
 
 
 class Connections:
-    """Knows the peers that have shown an identity, and closes others where room is short.
+    """Tracks peers that have shown an identity, and closes other connections if room is short.
 
-    gRPC neither lists connections without calls nor closes one. So `look` finds them among the
-    descriptors of the process, and shuts them down: gRPC takes that for the peer's end.
+    gRPC neither lists nor closes connections without calls. So `look` finds such connections among
+    the descriptors of the process and shuts them down. gRPC treats this as the end of the peer.
 
     A connection is closed at the second look that finds it without an identity. The address with
     most such connections comes first.
@@ -74,7 +74,7 @@ class Connections:
 
 
 def most_common(peers: Iterable[Peer], count: int) -> list[Peer]:
-    """Return at most so many peers, of those addresses first that have most peers left."""
+    """Return at most `count` peers, first those of the addresses with most peers left."""
     by_host: dict[str, list[Peer]] = {}
     for peer in sorted(peers):
         by_host.setdefault(peer[0], []).append(peer)

@@ -1,4 +1,4 @@
-"""File descriptors of the server process: how many connections they allow."""
+"""Connection limit that follows from the file descriptors of the server process."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from contextlib import suppress
 
 from shedder.errors import ResourcesShort
 
-FILES_MAX = 512  # Descriptors left to files, pipes and threads, where there are as many.
+FILES_MAX = 512  # Descriptors reserved for files, pipes and threads, at most.
 FREE_MIN = 16  # gRPC takes six to listen (grpcio 1.82), a question's worker three.
 
 
@@ -22,7 +22,7 @@ def raise_descriptor_limit() -> None:
 def connections_allowed(wanted: int) -> int:
     """Return how many connections the server may accept, at most as many as wanted.
 
-    Half of the descriptors that are free now are left to files, or FILES_MAX of them.
+    Half of the free descriptors are left to files, but at most FILES_MAX.
 
     Raises:
       ResourcesShort: too few are free to serve at all.

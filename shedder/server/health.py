@@ -18,7 +18,7 @@ _SERVING = health_pb2.HealthCheckResponse.SERVING
 _NOT_SERVING = health_pb2.HealthCheckResponse.NOT_SERVING
 
 
-NAME_CHARS_MAX = 256  # Of a service in a probe; what a Watch asks for is kept while it is open.
+NAME_CHARS_MAX = 256  # Of a service in a probe; an open Watch keeps the name.
 
 
 class _Servicer(aio.HealthServicer):  # type: ignore[misc]  # the stubs lack it

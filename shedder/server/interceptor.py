@@ -171,7 +171,7 @@ class Boundary(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]  # not gen
         return call
 
     async def _anonymously(self, behaviour: Crossing, arriving: Arriving, context: Context) -> Any:
-        """Serve a call whose caller is not asked for an identity."""
+        """Serve a call of a method that needs no identity."""
         peer = context.peer()
         async with self._anonymous.taken(peer):
             async with self._anonymous.turn(peer):
@@ -257,7 +257,7 @@ def _responding(behaviour: Behaviour) -> Crossing:
     async def respond(request: Any, context: Context, leaving: Leaving) -> None:
         responses = behaviour(request, context)
         if hasattr(responses, "__aiter__"):
-            async with aclosing(responses):  # Also when the client has gone.
+            async with aclosing(responses):  # Also if the client has disconnected.
                 async for response in responses:
                     await leaving.write(response)
         else:

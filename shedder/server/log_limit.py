@@ -1,4 +1,4 @@
-"""Rate limit for log lines that strangers cause."""
+"""Rate limit for log lines of refused calls."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 
 class LogLimit:
-    """Allows a few lines in each second, and counts those that it leaves out."""
+    """Allows a few lines in each second, and counts the lines that are left out."""
 
     def __init__(
         self, lines_per_s_max: int = 10, clock_s: Callable[[], float] = time.monotonic

@@ -1,4 +1,4 @@
-"""HTTP server for Prometheus: few connections at once; a newcomer ends the oldest one."""
+"""HTTP server for Prometheus: few connections at once; a new one ends the oldest one."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from prometheus_client import CollectorRegistry, make_wsgi_app
 
 from shedder.wire.addresses import Address
 
-CONNECTIONS_MAX = 16  # Of scrapers, there are one or two.
-SILENCE_S_MAX = 10.0  # Between two bytes of a request, or of the response that is taken.
+CONNECTIONS_MAX = 16  # Usually one or two scrapers connect.
+SILENCE_S_MAX = 10.0  # Between two received or sent bytes of an exchange.
 
 _log = structlog.get_logger("shedder.metrics")
 
 
 class _Handler(WSGIRequestHandler):
-    """Answers one request, without a line on stderr."""
+    """Handler of one request; it writes no line to stderr."""
 
     timeout = SILENCE_S_MAX
 
@@ -48,7 +48,7 @@ class _Listener(ThreadingMixIn, WSGIServer):
         with self._lock:
             self._open.append(request)
             if len(self._open) > CONNECTIONS_MAX:
-                with suppress(OSError):  # Its client was faster.
+                with suppress(OSError):  # The client has closed it already.
                     self._open.pop(0).shutdown(socket.SHUT_RDWR)
         super().process_request(request, client_address)
 
@@ -59,7 +59,7 @@ class _Listener(ThreadingMixIn, WSGIServer):
         super().shutdown_request(request)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Log an error of a connection; most are clients that have gone."""
+        """Log an error of a connection; most are clients that have disconnected."""
         _log.info("scrape_failed", peer=client_address[0], error=repr(sys.exc_info()[1]))
 
 

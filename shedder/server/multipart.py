@@ -1,4 +1,4 @@
-"""Summaries that come in parts: gathered whole before anybody looks at them, in bounded memory."""
+"""Summaries in parts: gathered as a whole in bounded memory before they are merged."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from shedder.server.call_slots import TIMES
 from shedder.v1.synopses_pb2 import MergeInPartsRequest
 
 PART_S_MAX = 30.0
-"""How long the next part may take: who has reserved room and sends nothing keeps others out."""
+"""Time for the next part to arrive; s. A silent sender would keep its reserved room."""
 
 BYTES_PER_S_MIN = 64 << 10
 """The least pace of the parts. A sender may lag behind it by PART_S_MAX at any time."""
@@ -25,10 +25,11 @@ Requests = AsyncIterator[MergeInPartsRequest]
 
 @dataclass(slots=True, eq=False)
 class Room:
-    """Bytes that are reserved for one whole.
+    """Bytes that are reserved for one whole message, gathered from its parts.
 
-    tenant: whose whole it is. size_bytes: of the whole. is_lent: the tenant has more than its
-    share, so another tenant's whole may end this one. is_ended: it was ended.
+    tenant: sender of the message. size_bytes: size of the message.
+    is_lent: the tenant exceeds its share, so another tenant's message may end this one.
+    is_ended: another tenant's message has ended this one.
     """
 
     tenant: str
@@ -39,9 +40,9 @@ class Room:
 
 
 class Parts:
-    """What is being received at the same time shares one bound.
+    """Memory bound of all messages that are being received in parts.
 
-    A tenant may take all that is free. What it has beyond three quarters of it is lent: the next
+    A tenant may take all free bytes. Calls beyond three quarters of the free bytes are lent: a
     tenant without room ends such calls, the newest first, and their clients send again.
     """
 
@@ -58,7 +59,7 @@ class Parts:
 
     @contextmanager
     def room(self, size_bytes: int, tenant: str) -> Iterator[Room]:
-        """Room for the whole of a tenant, until it has been merged.
+        """Reserve room for a tenant's message until the message has been merged.
 
         Raises:
           BatchTooLarge: there never will be. Overloaded: not now. InvalidRequest: nothing comes.
@@ -81,7 +82,7 @@ class Parts:
                 self._rooms.remove(room)
 
     def _call_in(self, size_bytes: int, tenant: str) -> None:
-        """End what is lent to other tenants, as far as it makes room for a whole."""
+        """End lent calls of other tenants if this makes room for a message."""
         lacking = self.held_bytes + size_bytes - self.bytes_max
         lent = [room for room in self._rooms if room.is_lent and room.tenant != tenant]
         if sum(room.size_bytes for room in lent) < lacking:
@@ -136,7 +137,7 @@ class Parts:
                 due_s, late = silence_s, self._silence()
         if len(gathered) != size_bytes:
             raise BadBatch(f"{size_bytes:,} bytes were to come, and {len(gathered):,} came")
-        room.is_lent = False  # It is merged now, and its memory cannot be given back.
+        room.is_lent = False  # Merging has begun, so the memory stays in use.
         return bytes(gathered)
 
     def _silence(self) -> str:

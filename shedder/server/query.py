@@ -263,7 +263,7 @@ def check_scopes(identity: Identity, statement: Statement) -> None:
     """Check that the caller may run statements of this kind.
 
     Raises:
-      PermissionDenied: it lacks a scope.
+      PermissionDenied: the caller lacks a scope.
     """
     if Scope.ADMIN in identity.scopes:
         return
@@ -307,7 +307,7 @@ def _timeout_s(asked_s: float | None) -> float | None:
 
 
 def _left_s(ends_s: float | None) -> float | None:
-    """The time that is left when the statement's turn has come."""
+    """Return the time that is left when the statement's turn has come."""
     return None if ends_s is None else _timeout_s(max(0.0, ends_s - time.monotonic()))
 
 

@@ -58,8 +58,8 @@ def channel_options(settings: Settings, connections_max: int) -> list[tuple[str,
     """gRPC's options; those that are not its defaults have a reason."""
     return [
         ("grpc.max_allowed_incoming_connections", connections_max),
-        ("grpc.server_handshake_timeout_ms", 10_000),  # Else silent connections stay two minutes.
-        ("grpc.max_connection_idle_ms", 1_800_000),  # Without a call; clients connect again.
+        ("grpc.server_handshake_timeout_ms", 10_000),  # gRPC's default is two minutes.
+        ("grpc.max_connection_idle_ms", 1_800_000),  # Time without a call; clients reconnect.
         ("grpc.max_receive_message_length", settings.batch_bytes_max + MESSAGE_ROOM_BYTES),
         ("grpc.max_send_message_length", SEND_BYTES_MAX),
         ("grpc.max_concurrent_streams", STREAMS_PER_CONNECTION_MAX),

@@ -72,7 +72,7 @@ class StatementQueue:
         """Return the result of work on a large statement, done in the tenant's turn.
 
         Args:
-          work: runs on a worker thread. tenant: whose turn it is; None: the caller's.
+          work: runs on a worker thread. tenant: takes the turn; None: that of the caller.
 
         Raises:
           Overloaded: too many large statements wait, of all tenants or of this one.
@@ -91,7 +91,7 @@ class StatementQueue:
 
             running = asyncio.ensure_future(self._run(measured, whose))
             running.add_done_callback(lambda done: self._end(done, sum(used_s)))
-            return await asyncio.shield(running)  # A thread goes on when its client has gone.
+            return await asyncio.shield(running)  # The thread goes on if the client has gone.
 
     async def _turn(self, tenant: str) -> None:
         turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -100,14 +100,14 @@ class StatementQueue:
         try:
             await turn
         except asyncio.CancelledError:
-            if not turn.cancelled():  # It was this one's turn when its client left.
+            if not turn.cancelled():  # The turn had come when the client left.
                 self._is_busy = False
                 self._admit()
             raise
 
     def _end(self, running: asyncio.Future[Result], used_s: float) -> None:
         if not running.cancelled():
-            running.exception()  # The caller may have gone: then nobody else retrieves it.
+            running.exception()  # If the caller has gone, asyncio would log the exception.
         self._pay()
         self._debt_s += used_s
         self._is_busy = False

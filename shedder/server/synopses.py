@@ -65,7 +65,7 @@ class Synopses(SynopsesServicer):
         """The same, of summaries that are larger than a message; a part of them is nothing."""
         whole = await self._parts.whole(requests)
         check_stream(self._engine.core, caller.get().asker, whole.merge.stream)
-        producer = whole.merge.producer  # Checked before its parts take up room.
+        producer = whole.merge.producer  # Checked before room is reserved for the parts.
         check_producer(producer.name, producer.epoch)
         with ExitStack() as stack:
             try:

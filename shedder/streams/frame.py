@@ -109,7 +109,7 @@ class Frame(BatchRows):
         return self if some is None else some
 
     def forget_where(self, condition: Expression | None) -> None:
-        """Let go of the rows where a condition is true, and of all that was derived of them."""
+        """Release the rows where a condition is true, and all columns derived from these rows."""
         if condition is None:
             return
         self._where.pop(condition, None)

@@ -93,7 +93,7 @@ class SampleImage:
     sections: tuple[bytes | pa.RecordBatch, ...]
 
     def to_bytes(self) -> bytes:
-        """Each section behind its length. Rows are copied once: they may be much of the memory."""
+        """Return each section after its length. Rows are copied once: they may be large."""
         image = BytesIO()
         for section in self.sections:
             begins = image.seek(_LENGTH.size, SEEK_CUR)
@@ -207,14 +207,14 @@ class StreamSample:
         return most * self.shares
 
     def limit(self, size_bytes: int) -> None:
-        """Hold at most so many bytes of rows, from now on, too.
+        """Hold at most this many bytes of rows, now and later.
 
         The uniform sample keeps fewer rows; how many follows from the sizes of all tuples, so it is
         as fair as before. Samples by weight and by hash get a higher threshold. A sample by group
         that would know too little of its groups is dropped.
         """
         if size_bytes < self.size_bytes_max:
-            self._view = None  # It may hold rows that go now.
+            self._view = None  # It may hold rows that are dropped now.
         self.size_bytes_max = size_bytes
         self._uniform.fit(self._sizes, self._share_bytes(_UNIFORM_SHARES))
         for sample, rows in self._by_value():
@@ -331,7 +331,7 @@ class StreamSample:
         sample._basics = {name: ColumnBasics(**facts) for name, facts in head["basics"].items()}
         keys, rows = next(sections), _restored(next(sections), sample._arrow)
         cut, sizes = head.get("cut"), head.get("sizes")
-        if sizes is None:  # Written before samples were bounded in bytes.
+        if sizes is None:  # Written by a version without a bound in bytes.
             sample._sizes = RowSizes.like(rows.together(), sample.population)
         else:
             sample._sizes.restore(sizes)

@@ -1,4 +1,4 @@
-"""Sizes of a stream's rows in bytes: how many of all tuples have which size."""
+"""Histogram of the sizes of a stream's rows in bytes, over all tuples."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def _count(sizes: NDArray[np.int64], table: NDArray[np.uint8], counts: NDArray[n
 
 
 def fixed_bytes(schema: pa.Schema) -> int:
-    """Bytes of a row of this schema whose texts are all empty."""
+    """Return the bytes of a row of this schema with empty texts."""
     return sum(
         _OFFSET_BYTES if _is_text(kind) else -(-kind.bit_width // 8) for kind in schema.types
     )
@@ -85,7 +85,7 @@ def _offsets(column: pa.Array[Any]) -> NDArray[np.int32]:
 class RowSizes:
     """Counts of all tuples by size class, kept or not: a sample's size may depend on them.
 
-    fixed_bytes: of a row whose texts are empty. has_texts: rows may be larger.
+    fixed_bytes: bytes of a row with empty texts. has_texts: rows may be larger.
     counts: int64 [classes], tuples of each class. greatest_bytes: no row is larger.
     """
 
@@ -102,7 +102,7 @@ class RowSizes:
 
     @classmethod
     def like(cls, rows: pa.RecordBatch, population: int) -> Self:
-        """Suppose that so many tuples have sizes as these rows, a simple random sample of them."""
+        """Estimate the sizes of this many tuples from a simple random sample of their rows."""
         made = cls.of(rows.schema)
         if rows.num_rows:
             made.update(rows)
@@ -129,7 +129,7 @@ class RowSizes:
         return sizes
 
     def bytes_of(self, rows: int) -> float:
-        """Return bytes that a simple random sample of so many rows does not exceed.
+        """Return the bytes that a simple random sample of this many rows does not exceed.
 
         It does with probability 1e-5 at most. The largest classes are bounded by their number of
         rows in the sample (Bernstein for counts), all smaller ones together by their mean and
@@ -149,7 +149,7 @@ class RowSizes:
         return float(min(rows * self.greatest_bytes, above[0], (below + above[1:]).min()))
 
     def rows_within(self, size_bytes: float, most: int) -> int:
-        """The largest sample, up to `most` rows, whose bytes do not exceed these; at least 1."""
+        """Return the rows of the largest sample, 1 to `most`, that fits into these bytes."""
         low, high = 1, most + 1  # Low fits, or is the least; high does not.
         while high - low > 1:
             middle = (low + high) // 2
@@ -169,7 +169,7 @@ class RowSizes:
         }
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Go on from what `to_json` gave; nothing was counted here yet."""
+        """Continue from a state of `to_json`; no tuple was counted here yet."""
         self.counts[state["classes"]] = state["counts"]
         self.greatest_bytes = state["greatest"]
 

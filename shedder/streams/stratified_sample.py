@@ -24,7 +24,7 @@ from synopses.moments.moments import GroupedMoments
 from synopses.samples.stratified_sample import StratifiedBottomK
 
 ROWS_PER_STRATUM: Final = 32  # With fewer for each, groups that come later share one stratum.
-ROWS_PER_STRATUM_MIN: Final = 16  # Where fewer would be left for each, there is no such sample.
+ROWS_PER_STRATUM_MIN: Final = 16  # A sample with fewer rows for each stratum is dropped.
 KEYS_SHARE_MAX: Final = 0.25  # Of the sample's bytes, that the keys of strata may take.
 _ROOM: Final = 0.75  # A cut leaves a quarter of the bytes free: rows get wider step by step.
 _SPREAD_EVERY: Final = 16  # Tuples of which one tells of the spread, by position.
@@ -127,7 +127,7 @@ class Strata:
         return self._seen_bytes[: self._keys.size]
 
     def fit(self, size_bytes: float, greatest_bytes: int) -> bool:
-        """Hold so many bytes at most, as far as sizes of all tuples foretell.
+        """Hold at most this many bytes, as predicted by the sizes of all tuples.
 
         How many rows are kept of each stratum follows from the mean size of all of its tuples, and
         never from the rows that are kept.
@@ -218,7 +218,7 @@ class Strata:
     def restore(
         self, parts: Iterator[bytes], rows: KeptRows, seen_bytes: Sequence[float] | None
     ) -> None:
-        """Go on from what an earlier process wrote; nothing was offered here yet.
+        """Continue from the state of an earlier process; no tuple was offered here yet.
 
         seen_bytes: None where a version wrote it that did not count them: the rows tell.
         """

@@ -38,7 +38,7 @@ class UniformRows:
 
     @property
     def k(self) -> int:
-        """How many rows are kept of a long stream, as things are."""
+        """Return how many rows of a long stream are kept, with the present sizes."""
         return self._sample.k
 
     @property
@@ -58,7 +58,7 @@ class UniformRows:
             self._cut = None
 
     def fit(self, sizes: RowSizes, size_bytes: float) -> None:
-        """Hold at most so many bytes. sizes: of all tuples that were offered."""
+        """Hold at most this many bytes. sizes: of all tuples that were offered."""
         k, most = self.k, self.rows_max
         if sizes.greatest_bytes * 2 * most <= size_bytes:
             self._resize(most, sizes.rows)

@@ -217,7 +217,7 @@ class BackfilledRuns(ABC):
                     self.files.unlink(folder / name)
 
     def _recover_backfills(self, *, proven: bool) -> list[Path]:
-        """Parts whose files are not there are to be done again; files of no part go.
+        """Mark parts with missing files to be done again, and remove files of no part.
 
         proven: the catalog is known to be the newest, so its word is enough to remove files.
 

@@ -30,7 +30,7 @@ FORMAT_DROPS = 7  # There are, or were, batches of which some tuples were droppe
 FORMAT_FOLLOW = 8  # There are, or were, summaries whose tuples follow, and such tuples.
 FORMAT_ALTERED = 9  # There are, or were, records of kind ALTERED.
 FORMAT_JOINED = 10  # There are, or were, queries that joined, or left, behind a checkpoint.
-FORMAT_PUSHES = 11  # There are, or were, records that say how far a push is.
+FORMAT_PUSHES = 11  # Records contain the progress of a push.
 FORMAT_VERSION = FORMAT_PUSHES  # The newest that is read.
 
 OURS = frozenset(
@@ -57,7 +57,7 @@ _PID = re.compile(rb"[0-9]{1,10}\n?")
 class DirectoryLock:
     """Held flocks; the kernel releases them when the process ends, however it ends.
 
-    descriptors: of the directory itself, which nobody can replace while its path stays the same,
+    descriptors: of the directory itself, which cannot be replaced while its path stays the same,
     and of the file LOCK, which all versions lock.
     """
 
@@ -82,14 +82,14 @@ class DirectoryLock:
         return cls((folder, descriptor))
 
     def release(self) -> None:
-        """Let another process have it."""
+        """Release the lock."""
         for descriptor in self.descriptors:
             os.close(descriptor)
 
 
 @contextmanager
 def quiet(directory: Path) -> Iterator[None]:
-    """Keep servers out of a directory meanwhile, without writing to its lock file.
+    """Keep servers out of a directory during a block, without writing to its lock file.
 
     Raises:
       DirectoryLocked: a process serves it. StorageFailed.
@@ -115,7 +115,7 @@ def _locked_folder(directory: Path, operation: int) -> int:
         holder = _holder(directory, folder)
         os.close(folder)
         raise DirectoryLocked(f"{directory} is served by process {holder}") from error
-    except OSError:  # NFS locks files only; LOCK is left then.
+    except OSError:  # NFS locks files only; then LOCK alone is locked.
         pass
     return folder
 
@@ -151,7 +151,7 @@ def _flock(descriptor: int, operation: int, directory: Path) -> None:
 
 def _write_holder(descriptor: int) -> None:
     """Write the process id into the lock file, unless the file holds something else."""
-    with suppress(OSError):  # Whose it is can be told where the disk has room for it.
+    with suppress(OSError):  # A full disk has no room for the process id.
         held = os.pread(descriptor, 16, 0)
         if os.fstat(descriptor).st_nlink == 1 and (not held or _PID.fullmatch(held)):
             os.ftruncate(descriptor, 0)
@@ -159,7 +159,7 @@ def _write_holder(descriptor: int) -> None:
 
 
 def _holder(directory: Path, descriptor: int) -> str:
-    """The process that holds a lock: as the kernel says (Linux), else as LOCK says."""
+    """Return the process that holds a lock: from the kernel (Linux), else from LOCK."""
     found = os.fstat(descriptor)
     key = f"{os.major(found.st_dev):02x}:{os.minor(found.st_dev):02x}:{found.st_ino}"
     with suppress(OSError):

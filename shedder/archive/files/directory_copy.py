@@ -87,7 +87,7 @@ class Copying:
         """All is there: make the names durable, then say of which format it is.
 
         Args:
-          version: of the format. marks: what the copy holds of catalog and log at least.
+          version: of the format. marks: the least state of catalog and log in the copy.
 
         Raises:
           OSError.
@@ -167,14 +167,14 @@ def _mine(files: Files, partial: Path) -> Iterator[None]:
     except DirectoryLocked:
         raise TargetExists(f"{partial} is being filled by another backup or restore") from None
     try:
-        _refuse_strange(partial)  # It may have come in between.
+        _refuse_strange(partial)  # It may have been created meanwhile.
         yield
     finally:
         lock.release()
 
 
 def _refuse_strange(partial: Path) -> None:
-    """Refuse to fill what is neither new nor the leftover of an attempt that was killed.
+    """Refuse a target that is neither new nor the leftover of a killed attempt.
 
     A leftover is a directory with the mark INCOMPLETE, an empty file, and has no names but those
     of a data directory. One that was killed before it had the mark has no more than its lock.

@@ -1,4 +1,4 @@
-"""Durable marks: how new the catalog and the log of a directory are, written beside both.
+"""Durable marks: the newest durable state of a directory's catalog, log and FORMAT.
 
 SQLite ends the replay of its write-ahead log at the first frame that fails its checksum, and says
 nothing. A log whose end is cut off looks like a log whose last write was torn. The marks tell such
@@ -39,7 +39,7 @@ class Kind(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Marks:
-    """What was durable once; 0 where nothing is known.
+    """State that was durable once; 0: not known.
 
     generation: of the catalog, the number of its commits. sequence: every record of the log below
     it. format_version: of FORMAT.
@@ -121,19 +121,19 @@ class DurableMarks:
         return cls(found, path, files.append(path))
 
     def note_generation(self, generation: int) -> None:
-        """This generation of the catalog is durable."""
+        """Record that this generation of the catalog is durable."""
         self._note(Kind.GENERATION, generation)
 
     def note_sequence(self, sequence: int) -> None:
-        """Every record of the log below this one is durable."""
+        """Record that all records of the log below this one are durable."""
         self._note(Kind.SEQUENCE, sequence)
 
     def note_format(self, version: int) -> None:
-        """FORMAT has this version, durably."""
+        """Record that this version of FORMAT is durable."""
         self._note(Kind.FORMAT, version)
 
     def accept(self) -> None:
-        """The directory was found to be whole, as far as can be told: write the marks from now on.
+        """Write the marks from now on: the directory was found to be whole.
 
         Raises:
           OSError.
@@ -180,7 +180,7 @@ class DurableMarks:
             self._unsynced = True
 
     def _warn(self, error: OSError) -> None:
-        """Once: it is tried again at the next commit, some hundred times a second."""
+        """Warn once: each commit tries again, some hundred times a second."""
         if not self._failed:
             self._failed = True
             _log.warning("durable_mark_not_written", file=str(self._path), error=str(error))

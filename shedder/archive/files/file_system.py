@@ -21,7 +21,7 @@ DISK_FULL_ERRNOS = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 DESCRIPTOR_ERRNOS = frozenset({errno.EMFILE, errno.ENFILE})
 
 SHORT_ERRNOS = DESCRIPTOR_ERRNOS | {errno.ENOMEM}
-"""Errors after which the same call may work once the process or the machine has let go."""
+"""Errors after which the same call may work, once descriptors or memory are free."""
 
 _LOST_ERRNOS = frozenset(
     getattr(errno, name)

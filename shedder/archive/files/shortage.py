@@ -1,4 +1,4 @@
-"""Shortages of descriptors, threads and memory, found in the errors that came of them."""
+"""Shortages of descriptors, threads and memory, found in the errors that they caused."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def has_descriptors() -> bool:
 
 
 def _causes(error: BaseException) -> Iterator[BaseException]:
-    """Yield the error and what it was raised from."""
+    """Yield the error and the errors that it was raised from."""
     cause: BaseException | None = error
     seen: set[int] = set()
     while cause is not None and id(cause) not in seen:

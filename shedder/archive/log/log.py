@@ -86,7 +86,7 @@ class Log:
             checkpoint's); the log continues at or above it even if its records are lost.
           needed_from: no record at or above this sequence was dropped, so one that is missing is
             damage; None: not known.
-          marks: of the directory; they say what was durable, too, and are told of each sync.
+          marks: of the directory; they name the durable records, and each sync updates them.
 
         Raises:
           NewerFormat: a segment was written by a newer version.

@@ -51,7 +51,7 @@ class Kind(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class PushEnd:
-    """How far the push of a named producer is with this record; one push has one number.
+    """Progress of a named producer's push with this record; one push has one number.
 
     end_row: rows of the push up to here, as pushed. fingerprint: of these rows
     (streams.content_fingerprint); None: not known. is_last: the push ends here.
@@ -82,7 +82,7 @@ class Batch:
 
     stream: the catalog's id. producer, epoch, sequence: who sent it, which incarnation, its
     number there (not the log's). first_position: of its first row. flags: DROPPED, SUMMARISED.
-    push: how far the producer's push is; None: anonymous, or written by an earlier version.
+    push: progress of the producer's push; None: anonymous, or of an earlier version.
     """
 
     stream: int

@@ -1,4 +1,4 @@
-"""Names of the files of runs: what a name below `runs/` says of its file."""
+"""Names of the files of runs, and what each name says about its file."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Repair of a data directory whose catalog is older than it was: runs are listed again.
+"""Repair of a data directory whose catalog lacks commits: runs are listed again.
 
 Only what a run's own file proves is rebuilt. Definitions of streams, deletions, standing queries,
 rollups and indexes are in the catalog alone; commits of these that are missing stay missing.
@@ -40,7 +40,7 @@ _CATALOG = ("catalog.sqlite", "catalog.sqlite-wal")
 
 @dataclass(slots=True)
 class Repaired:
-    """What a repair has done, and what it could not rebuild; both empty: nothing was wrong."""
+    """Results of a repair: done, and impossible to rebuild; both empty: nothing was wrong."""
 
     done: list[str] = field(default_factory=list)
     lost: list[str] = field(default_factory=list)
@@ -164,7 +164,7 @@ def _unknown_in_log(
     streams: dict[int, StreamEntry],
     found: Repaired,
 ) -> Counter[int]:
-    """Tuples in the log by stream that the catalog does not know and has never given an id."""
+    """Count the tuples in the log of each stream whose id the catalog never gave."""
     rows = Counter[int]()
     last = catalog.last_stream_id()
     log = assess(files, directory / "log", catalog.durable_sequence())
@@ -197,10 +197,10 @@ def _files_below(files: Files, root: Path) -> list[str]:
 
 
 def _read(files: Files, directory: Path, name: str, said: RunName, entry: StreamEntry) -> Run:
-    """The run that a file is, of which every byte is read.
+    """Read every byte of a file, and return its run.
 
     Raises:
-      ShedderError: it is damaged, or no run of the stream as the catalog knows it.
+      ShedderError: the file is damaged, or not a run of the stream in the catalog.
     """
     path = directory / "runs" / name
     try:
@@ -215,7 +215,7 @@ def _read(files: Files, directory: Path, name: str, said: RunName, entry: Stream
 
 
 def _place_of(directory: Path, run: Run, entry: StreamEntry, runs: list[Run]) -> Run | None:
-    """The run that this one is to replace: the same stretch, in a file that is not there any more.
+    """Return the listed run with the same positions and a missing file, to be replaced.
 
     Raises:
       CorruptData: another run that is there holds some of its positions, or retention removed it.

@@ -114,7 +114,7 @@ def check(directory: Path, files: Files | None = None, progress: Progress | None
 
 
 def _check_marks(directory: Path, marks: Marks, version: int, report: Report) -> None:
-    """What says how new catalog and log are, and files that a start has moved into quarantine."""
+    """Report the durable marks, and the files that a start has moved into quarantine."""
     path = directory / FILE_NAME
     if not marks.is_whole and path.exists():
         report.notes.append(f"{path} is damaged; the next start makes it anew")

@@ -20,7 +20,7 @@ _FOLDERS = ("runs", "indexes", "tmp", "quarantine")
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """What a directory is made of. proven: the marks say that the catalog is the newest."""
+    """Parts of an open directory. proven: the marks prove that the catalog is the newest."""
 
     marks: DurableMarks
     catalog: Catalog
@@ -28,11 +28,11 @@ class Parts:
 
     @property
     def proven(self) -> bool:
-        """Whether durable marks were there, and the catalog has all commits that they say."""
+        """Return whether marks existed and the catalog has all commits that they prove."""
         return self.marks.found.is_whole
 
     def close(self) -> None:
-        """Close log and catalog, which note what is durable, then the marks."""
+        """Close log and catalog, which update the marks, then close the marks."""
         try:
             self.log.close()
             self.catalog.close()
@@ -87,7 +87,7 @@ def open_parts(files: Files, directory: Path, undo: ExitStack, log_segment_bytes
     undo.callback(log.close)
     if new:
         write_format(files, directory)
-    elif INCOMPLETE in files.names(directory):  # A copy that was killed when it had its name.
+    elif INCOMPLETE in files.names(directory):  # A copy that was killed after its renaming.
         files.unlink(directory / INCOMPLETE)
     marks.note_format(format_of(directory) or 0)
     return Parts(marks, catalog, log)

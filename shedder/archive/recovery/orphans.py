@@ -15,7 +15,7 @@ from shedder.errors import CorruptData
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """What the catalog knows.
+    """Runs and streams in the catalog.
 
     proven: it is known to be the newest. last_stream: the highest id that it has given. reached:
     by stream, the position below which all tuples are in runs, or were removed.
@@ -33,7 +33,7 @@ def clear_orphans(
     known: Known,
     logged: Callable[[], Mapping[int, Sequence[Stretch]]],
 ) -> tuple[tuple[str, ...], list[Path]]:
-    """Remove the leftovers of a crash; move what may be anything else into quarantine.
+    """Remove the leftovers of a crash; move all other unknown files into quarantine.
 
     The catalog is asked only if it is proven to be the newest. Then a file that it does not name
     was never part of the archive, or no longer is: what a commit replaces, and what the log drops

@@ -84,7 +84,7 @@ class RunFiles:
         return orphans, missing
 
     def settled(self) -> bool:
-        """Make durable how new the catalog is; False: nothing that a commit replaced may go."""
+        """Make the catalog's mark durable; False: replaced files must not be removed."""
         return self._marks is None or self._marks.sync()
 
     def trust(self, run: Run) -> None:

@@ -1,4 +1,4 @@
-"""Rows that cannot be read: they refuse their file, or are written to a file of their own."""
+"""Rows that cannot be read: the file is refused, or such rows are written to a separate file."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class BadRows:
         values: Mapping[str, Any] | str,
         kind: type[InvalidRequest] = BadBatch,
     ) -> None:
-        """Write one row aside with its number (the row after a header is 1).
+        """Write one row to the sink with its number (the row after a header is 1).
 
         Raises:
           kind: there is no place for such rows; names the row and the problem.

@@ -30,7 +30,7 @@ _DATE = r"^[0-9]{4}-[0-9]{2}-[0-9]{2}([ T]00:00(:00(\.0+)?)?)?$"
 
 @dataclass(slots=True)
 class Changes:
-    """What was read in another way than it is written; counts by column.
+    """Changes of values between file and stream; counts by column.
 
     null_words: words such as NA that were read as NULL. cut: times whose nanoseconds were cut.
     zones: time zones whose times became UTC. zoned: whether times in text have a zone.
@@ -52,7 +52,7 @@ def converted(
       how: how text is written. changes: is told of each change.
 
     Returns:
-      values: with NULL for each bad value. Types that no text can have are as they are.
+      values: with NULL for each bad value. Types without a text form are unchanged.
       bad: bool [rows].
 
     Raises:

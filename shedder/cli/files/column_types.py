@@ -152,5 +152,5 @@ def _chosen(name: str, column: _Column) -> Inferred:
 
 
 def notes(found: Mapping[str, Inferred]) -> list[str]:
-    """What to say of the types that were inferred."""
+    """Notes to print about the inferred types."""
     return [each.note for each in found.values() if each.note is not None]

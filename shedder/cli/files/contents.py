@@ -1,4 +1,4 @@
-"""Contents of text files: unpacked by magic bytes, decoded, and given on as UTF-8."""
+"""Contents of text files: unpacked by magic bytes, decoded, and read as UTF-8."""
 
 from __future__ import annotations
 
@@ -134,7 +134,7 @@ def opened_text(path: Path, encoding: str) -> Iterator[tuple[IO[bytes], IO[bytes
 
 
 class _Joined(RawIOBase):
-    """Some bytes, and then those of a text, at most so many."""
+    """Some bytes followed by those of a text, up to a number of bytes."""
 
     def __init__(self, header: bytes, rest: IO[bytes], rest_bytes_max: int | None = None) -> None:
         super().__init__()

@@ -93,7 +93,7 @@ def csv_rows(
                     first = int(numbers[-1]) + 1
                 yield Rows(numbers, batch)
     except pa.ArrowInvalid:
-        for row in problems[seen:]:  # Raises, and says more than Arrow does.
+        for row in problems[seen:]:  # Raises with more details than Arrow.
             _keep(row, has_header, bad)
         raise
     for row in problems[seen:]:

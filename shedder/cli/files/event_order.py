@@ -160,7 +160,7 @@ def _as_exhausted() -> Iterator[None]:
         problem = str(error).partition("\n")[0]
         raise ResourceExhausted(
             f"the rows cannot be sorted in {tempfile.gettempdir()}: {problem}. TMPDIR names "
-            "another directory; --no-sort does without"
+            "another directory; --no-sort pushes rows without sorting"
         ) from error
 
 

@@ -41,7 +41,7 @@ BYTES_PER_BATCH = 4 << 20
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """What is read of a file.
+    """Columns to read from a file, and their types.
 
     columns: name to type, all that is read.
     optional: those of the columns that a file may lack that has no others.
@@ -151,9 +151,9 @@ class RowFile:
 
         Args:
           reading: which columns, and of which type.
-          progress: is told the share of the file that was read, in [0, 1].
+          progress: called with the share of the file that was read, in [0, 1].
           bad: takes the rows that cannot be read; None: the first one refuses the file.
-          changes: is told what was read in another way than it is written.
+          changes: takes the changes of values between file and stream.
 
         Raises:
           BadBatch: the file is not what its format says, or has a value that does not fit.
@@ -213,7 +213,7 @@ class RowFile:
             yield from _pieces(batch)
 
     def lacking(self, reading: Reading, names: list[str] | None = None) -> list[str]:
-        """Columns that are wished for and not there."""
+        """Return the wanted columns that the file lacks."""
         has = set(self.names() if names is None else names)
         return [name for name in reading.columns if name not in has]
 
@@ -323,7 +323,7 @@ class Nowhere(StringIO):
 def _problem(
     name: str, value: pa.Array[Any], wanted: ColumnType, how: Dialect
 ) -> tuple[str, type[BadBatch] | type[BadTimestamp]]:
-    """What is wrong with one value, and what would be right."""
+    """Describe the problem of one value, and the right form."""
     seen = shown(value[0].as_py())
     if wanted is ColumnType.TIMESTAMP:
         return f"{name!r}{_time_problem(value, seen, how)}", BadTimestamp

@@ -104,7 +104,7 @@ class _Binder:
         for column in schema.columns:
             self._folded.setdefault(column.name.lower(), []).append(column.name)
         self._aliases = {item.name.lower(): item.expression for item in outputs}
-        # By identity, with the node: what stands in a tree twice is bound once.
+        # By identity, with the node: a node that a tree has twice is bound once.
         self._bound: dict[int, tuple[Expression, Expression]] = {}
 
     def bound(self, node: Expression) -> Expression:
@@ -208,7 +208,7 @@ class RowBinder:
 def _replaced(
     node: Expression, wanted: Callable[[Column], bool], by: dict[str, Expression]
 ) -> Expression:
-    done: dict[int, Expression] = {}  # By identity: what stands in a tree twice is replaced once.
+    done: dict[int, Expression] = {}  # By identity: a node that a tree has twice is replaced once.
 
     def replaced(node: Expression) -> Expression:
         match node:
@@ -255,7 +255,7 @@ def _aggregates(nodes: Iterable[Expression]) -> tuple[Aggregate, ...]:
 
 
 def _check_grouped(node: Expression, groups: Sequence[Expression]) -> None:
-    seen: set[int] = set()  # What stands in a tree twice is checked once.
+    seen: set[int] = set()  # A node that a tree has twice is checked once.
 
     def check(node: Expression) -> None:
         if id(node) in seen or node in groups:

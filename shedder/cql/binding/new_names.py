@@ -1,4 +1,4 @@
-"""Names that nothing new can have, because other engines cannot say them."""
+"""Checks of names for new objects: other engines cannot read some names."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from shedder.errors import BadQuery
 
 
 def check_new_name(what: str, name: str) -> None:
-    """Check the name of something that is to be made. What exists keeps its name.
+    """Check the name of a new object. Existing objects keep their names.
 
     Raises:
-      BadQuery: it is empty, or has a NUL character.
+      BadQuery: the name is empty, or has a NUL character.
     """
     if not name:
         raise BadQuery(f"a {what} cannot have an empty name; give it one character at least")

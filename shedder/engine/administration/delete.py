@@ -77,6 +77,6 @@ def delete(
     if rows:
         with suppress(InternalError, Draining):  # Halted, or closed: what is deleted stays so.
             core.actor.call(stream.note_deleted).result()
-    engine.repair.wake()  # Panes of standing queries are built again without them,
+    engine.repair.wake()  # Rebuild panes of standing queries without the rows,
     engine.relayouts.wake(stream.schema.name)  # ... and rollups.
     return Answer.status(f"{rows:,} rows deleted from {stream.schema.name}")

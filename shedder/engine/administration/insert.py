@@ -82,7 +82,7 @@ def _push(engine: Engine, statement: Insert, batch: pa.RecordBatch) -> Answer:
     name, rows = f"insert/values/{statement.producer}", batch.num_rows
     stored = engine.last_sequence(statement.stream, name)
     is_answer = statement.select is not None
-    if is_answer and stored is not None and stored[1] >= 0:  # It may have been other rows.
+    if is_answer and stored is not None and stored[1] >= 0:  # The stored rows may differ.
         return _status(statement, 0, already=rows)
     before = engine.open_rows(statement.stream, name)
     receipt = push(engine, statement.stream, batch, producer=name, epoch=0, sequence=0)
@@ -283,8 +283,8 @@ def _begun(engine: Engine, statement: Insert, source: Stream, end: int) -> tuple
     if engine.epoch_min(statement.stream):
         raise ProducerForgotten.from_message(
             f"producers of stream {statement.stream!r} have been forgotten, and "
-            f"{statement.producer!r} may be one: its rows could be stored twice. Look whether they "
-            "are there, and insert what is not without PRODUCER"
+            f"{statement.producer!r} may be one: its rows could be stored twice. Check "
+            "which of its rows are stored, and insert the missing rows without PRODUCER"
         )
     return name, end, end
 

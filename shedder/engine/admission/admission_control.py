@@ -90,14 +90,14 @@ class Admission:
 
     @contextmanager
     def giving_back(self, name: str, rows: int, size_bytes: int) -> Iterator[None]:
-        """Give back the rows and the quota of a batch that is refused inside, for what it is.
+        """Give back the rows and the quota of a batch that is refused for its content.
 
         The door that load holds keeps its bytes: they were received and looked at.
         """
         try:
             yield
         except Overloaded:
-            raise  # `counted` gives back what is to be given back.
+            raise  # `counted` gives back rows and quota.
         except ShedderError:
             self.give_back_rate(name, rows, size_bytes)
             self._core.cpu_door.give_back(name, rows)
@@ -111,7 +111,7 @@ class Admission:
             self._give_back_doors(name, rows, size_bytes)
 
     def give_back_rate(self, name: str, rows: int, size_bytes: int) -> None:
-        """What was let in is refused for what it is: its tenant's quota is as before."""
+        """Restore the quota of a tenant whose admitted batch is refused for its content."""
         intake = self._core.intakes.get(name)
         if intake is not None:
             self._give_back_rates(name, intake.schema.tenant, rows, size_bytes)

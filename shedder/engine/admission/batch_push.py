@@ -52,7 +52,7 @@ class Appendable(Protocol):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Sent:
-    """A batch on its way. is_fresh: nobody can have stored its number yet."""
+    """A batch on its way. is_fresh: its number cannot have been stored yet."""
 
     receipt: Future[Receipt]
     part: Part
@@ -175,7 +175,7 @@ def push(
     batches = fitting(engine, data, schema)
     try:
         for part, batch in in_parts(batches, empty_batch(schema), ends_at_error=sequence is None):
-            if part == WHOLE and sequence is None:  # The engine numbers it: others may push, too.
+            if part == WHOLE and sequence is None:  # The engine numbers the push.
                 if producer or batch.num_rows:
                     pipeline.send(batch, None)
             else:

@@ -11,7 +11,7 @@ from shedder.errors import UnknownStream
 
 
 class ProducersProgress(ABC):  # a part of the engine, never made alone
-    """The part of the engine that says how far producers are. Safe from any thread."""
+    """The part of the engine that reports the progress of producers. Safe from any thread."""
 
     core: Core
 

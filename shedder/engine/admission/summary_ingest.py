@@ -106,15 +106,15 @@ def append_summaries(
         limit = max(core.limits.bytes_max, AT_LEAST_BYTES) if bytes_max is None else bytes_max
         if len(data) > limit:
             raise too_large(len(data), limit)
-        core.admission.admit_by_rate(name, 0, len(data))  # Of its tuples nobody knows yet.
+        core.admission.admit_by_rate(name, 0, len(data))  # The number of tuples is not known yet.
         is_charged = True
         intake = core.intake(name)
         _check_reached(intake, name, after)
         summaries = Summaries.from_bytes(data)
-        rows = summaries.rows if summaries.rows <= ROWS_MAX else 0  # Else nobody believes it.
+        rows = summaries.rows if summaries.rows <= ROWS_MAX else 0  # More is not believed.
         standing = {q: it.standing for q, it in _standing(core.stream(name)).items()}
         if intake.has(producer, epoch, sequence, rows=rows, part=part):
-            made = Checked(summaries)  # Its plans may be of long ago.
+            made = Checked(summaries)  # Its plans may be old.
         else:
             _check_times(core, summaries)
             made = checked(summaries, standing, core.limits)

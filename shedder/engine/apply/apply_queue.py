@@ -59,7 +59,7 @@ class DurableQueue:
         self.together = False
 
     def leave_after(self, at_s: float) -> None:
-        """Apply nothing any more from this moment on: the next start reads it from the log.
+        """Apply nothing from this moment on: the next start reads what is left from the log.
 
         at_s: of the machine's monotonic clock.
         """
@@ -136,7 +136,7 @@ class DurableQueue:
         core, at = self._core, 0
         while at < len(entries):
             if core.machine.monotonic_s() >= self._ends_s:
-                self._ends_s = -inf  # What comes after what was left is left, too.
+                self._ends_s = -inf  # Later batches are left in the log, too.
                 return
             entry, taken = entries[at], 1
             match entry.token:

@@ -286,7 +286,7 @@ def restore_query(
         published.failed = state["failed"]
         if state.get("lost"):  # Absent before what damage took was told.
             published.lost = Lost.from_json(state["lost"])
-        if "deleted" in state:  # Absent before panes were built again after a DELETE.
+        if "deleted" in state:  # Absent in versions that did not rebuild panes after a DELETE.
             published.deleted = PaneDeletions.from_json(state["deleted"])
         if "certification" in state:  # Written since audits outlive the service.
             published.certification = Certification.restored(state["certification"])

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 LOG_SHARE = 4  # Between two checkpoints the log grows by more than a checkpoint, times this.
 ENCODE_NS = 5_000_000  # Of CPU that closed panes may take after each group, and one pane more.
 HELD_BYTES_MAX = 64 << 20  # Of closed panes that are bytes until all are; more are not held,
-WRITTEN_BYTES_PER_S = 32 << 20  # Of a first checkpoint; later ones take as long as the one before.
+WRITTEN_BYTES_PER_S = 32 << 20  # Assumed for the first checkpoint; later, the last one's time.
 HELD_SHARE = 32  # ... nor more than this part of the memory budget (of its default: as much).
 
 _NEVER = -1  # No sequence: what is there has to be stored.
@@ -58,8 +58,8 @@ class Checkpoints:
         self._size_bytes = 0
         self._log_bytes = 0  # Applied since the newest one began.
         self._held_bytes_max = min(HELD_BYTES_MAX, core.settings.memory_bytes // HELD_SHARE)
-        self._began_s = self._core.machine.monotonic_s()  # To write one,
-        self._took_s = 0.0  # ... and what that took.
+        self._began_s = self._core.machine.monotonic_s()  # When writing began,
+        self._took_s = 0.0  # ... and how long it took.
         self._left_before: set[str] = set()  # The queries that the one which has begun lacks.
         self._begun: Checkpoint | Joining | None = None
         self._writing: Future[None] | None = None
@@ -199,7 +199,7 @@ class Checkpoints:
         self._sequence = _NEVER
 
     def tidy(self, ends_s: float = inf) -> None:
-        """Checkpoint, retire what is too old, trim the log. What fails is tried again later.
+        """Checkpoint, remove data past retention, trim the log. Failures are tried again later.
 
         ends_s: a checkpoint that would take longer, of the machine's monotonic clock, is left out:
           the next start replays more of the log.

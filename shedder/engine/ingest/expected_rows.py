@@ -8,7 +8,7 @@ from shedder.archive.log.records import FOLLOW, SUMMARISED, Batch, Built
 from shedder.engine.ingest.producer_sequences import ROWS_SUFFIX
 from shedder.errors import BadBatch
 
-PRODUCERS_MAX = 65_536  # Of one stream that owe rows; others have to send tuples.
+PRODUCERS_MAX = 65_536  # Of one stream, with rows that follow; others must send tuples.
 _NOBODY = ""  # Owed since before it was noted by whom; anybody may bring these.
 
 
@@ -83,7 +83,7 @@ class Owed:
             )
 
     def note(self, header: Batch | Built) -> None:
-        """A record has come: rows that follow, or summaries whose rows will."""
+        """Count a record: rows that follow summaries, or summaries whose rows will follow."""
         if isinstance(header, Batch):
             if header.flags & SUMMARISED:
                 self.settle(header.producer, header.rows)

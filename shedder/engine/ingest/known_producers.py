@@ -1,10 +1,12 @@
-"""Known producers of one stream: full progress in bounded memory, and a compact rest.
+"""Known producers of one stream: active, evicted and forgotten ones, in bounded memory.
 
-A producer that is evicted must not look like a new one: its retry would be stored twice. So there
-are three stages. Active producers have their full progress. Evicted ones leave a hash of the name
-and the numbers. Of those that are forgotten, the largest epoch is left: a name that is not known
-must begin above it. Names that clients draw for one process are an exception: a day after their
-eviction no client tries to send their pushes again, and they are forgotten without a trace.
+An evicted producer must not look like a new one, or its retry would be stored twice. So a producer
+has three stages. An active producer has its full progress. Of an evicted producer, a hash of its
+name and its numbers are kept. Of all forgotten producers, the largest epoch is kept: an unknown
+name must begin above it.
+
+Names that clients draw for one process are an exception. A day after the eviction of such a name,
+no client retries its pushes. So the name is forgotten without raising the largest epoch.
 """
 
 from __future__ import annotations
@@ -43,10 +45,10 @@ _MARKS: Final = 1 << 20  # Bits of hashes that tell most names apart from the ev
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProducerLimits:
-    """How much is known of producers.
+    """Limits of the memory for known producers.
 
     bytes_max: of the active producers of all streams.
-    evicted_max: producers of one stream that leave their numbers only; 56 bytes each, and 1 MiB.
+    evicted_max: evicted producers of one stream; 56 bytes each, and 1 MiB for all.
     """
 
     bytes_max: int = 32 << 20
@@ -63,18 +65,18 @@ class ProducerMemory:
         self._lock = threading.Lock()
 
     def join(self) -> None:
-        """There is one more stream."""
+        """Count one more stream."""
         with self._lock:
             self._streams += 1
 
     def leave(self, size_bytes: int) -> None:
-        """A stream is dropped, and had this much."""
+        """Remove a dropped stream and its bytes."""
         with self._lock:
             self._streams -= 1
             self.size_bytes -= size_bytes
 
     def add(self, size_bytes: int) -> None:
-        """A stream has more, or less."""
+        """Add the change of a stream's bytes; it may be negative."""
         with self._lock:
             self.size_bytes += size_bytes
 
@@ -86,7 +88,7 @@ class ProducerMemory:
 
 @dataclass(frozen=True, slots=True)
 class ProducerState:
-    """What a checkpoint has of producers.
+    """Producers of a stream as a checkpoint stores them.
 
     active: in order of their last activity. evicted: the bytes of their numbers. epoch_min: the
     smallest epoch in which an unknown producer may begin.
@@ -132,7 +134,7 @@ class KnownProducers:
         return len(self._active) + self._size
 
     def close(self) -> None:
-        """The stream is dropped."""
+        """Release the memory of a dropped stream."""
         self._memory.leave(self._bytes)
 
     @property
@@ -141,7 +143,7 @@ class KnownProducers:
         return self._active
 
     def get(self, name: str) -> Progress | None:
-        """A producer's progress; None: it is not known."""
+        """Return a producer's progress; None: the producer is not active or evicted."""
         found = self._active.get(name)
         if found is None and self._size:
             return self._evicted_progress(name)
@@ -157,7 +159,7 @@ class KnownProducers:
             raise ProducerForgotten(name, epoch, self.epoch_min)
 
     def note(self, name: str, progress: Progress, now_us: int) -> None:
-        """Set a producer's progress; those that were silent longest are evicted for it.
+        """Set a producer's progress; evict the producers that were silent longest if needed.
 
         now_us: when its newest batch has come.
         """
@@ -198,7 +200,7 @@ class KnownProducers:
         )
 
     def _free_place(self, now_us: int) -> int:
-        """Where the next evicted one goes; the oldest is forgotten if there is no other place."""
+        """Return the place of the next evicted producer; forget the oldest if all are taken."""
         most = self._memory.limits.evicted_max
         if self._size < most:
             if not self._size:

@@ -48,24 +48,24 @@ class ArrivalWatermark:
         return late, believed
 
     def observe(self, newest_us: int, arrival_us: int) -> None:
-        """Summaries have come of tuples up to this event time."""
+        """Move the watermark by summaries of tuples up to this event time."""
         self._watermark.observe(newest_us, arrival_us)
 
     def promise(self, watermark_us: int, arrival_us: int) -> None:
-        """A heartbeat has come."""
+        """Move the watermark by a heartbeat."""
         _promise(self._watermark, watermark_us, arrival_us)
 
     def durable(self, newest_us: int | None, arrival_us: int) -> None:
-        """What moved the watermark is durable. newest_us: as `take` has returned it."""
+        """Note that a move is durable. newest_us: as `take` has returned it."""
         if newest_us is not None:
             self._durable.observe(newest_us, arrival_us)
 
     def durable_promise(self, watermark_us: int, arrival_us: int) -> None:
-        """A heartbeat is durable."""
+        """Note that a heartbeat is durable."""
         _promise(self._durable, watermark_us, arrival_us)
 
     def go_back(self) -> None:
-        """What is not durable is lost."""
+        """Take back all moves that are not durable."""
         self._watermark = replace(self._durable)
 
 

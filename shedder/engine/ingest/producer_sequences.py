@@ -1,4 +1,4 @@
-"""Sequence numbers of producers: which parts of a push are stored, and what comes next."""
+"""Sequence numbers of producers: the stored parts of a push, and the next number."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ ROWS_SUFFIX: Final = "+rows"  # Ends the name under which rows follow their summ
 
 
 class Arrival(Enum):
-    """What a batch is, by the numbers of its producer.
+    """Relation of a batch to the numbers of its producer.
 
     NEXT: to be stored. DUPLICATE: stored before. OVERLAP: its first rows are stored, or all of its
     rows and not the end of the push.
@@ -89,7 +89,7 @@ def progress_after(before: Progress | None, header: Batch | Built) -> Progress:
     """A producer's progress once this record is stored."""
     push = header.push
     contents = () if before is None or before.epoch != header.epoch else before.contents
-    if push is None:  # Written before a push could have parts.
+    if push is None:  # Written by a version without parts of pushes.
         is_rest = isinstance(header, Batch) and header.flags & DROPPED
         rows = None if is_rest else header.rows
         return Progress(header.epoch, header.sequence, header.end_position, rows, True, contents)
@@ -182,7 +182,7 @@ def check_replay(producer: str, known: Progress, *, sequence: int, end_row: int,
 
 
 def check_producer(name: str, epoch: int) -> None:
-    """Check what a client says of its producer, before anything else is done.
+    """Check the producer that a client declares, before anything else is done.
 
     Raises:
       BadSetting: a name or an epoch that no producer can have.

@@ -1,4 +1,4 @@
-"""Replays: parts of a push that come again are compared with what is stored."""
+"""Replays: repeated parts of a push, compared with the stored push."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ RUNNING_MAX: Final = 1_024  # Producers in the middle of a replay; beyond, value
 
 @dataclass(frozen=True, slots=True)
 class _Running:
-    """A replay of a push that has come up to end_row. fingerprint: of these rows."""
+    """A replay of a push, received up to end_row. fingerprint: of these rows."""
 
     epoch: int
     sequence: int
@@ -43,7 +43,7 @@ class Replays:
         rows: int,
         fingerprint: int | None,
     ) -> None:
-        """Check one part that comes again; its rows are among those that are stored.
+        """Check one repeated part; its rows are among the stored rows.
 
         Args:
           producer: its name. known: its progress. sequence: of the push. part: of the push.

@@ -97,8 +97,8 @@ class Intake:
         self._lock = threading.RLock()  # A future that is done calls back at once.
         self._next_position = 0
         self._memory = ProducerMemory(ProducerLimits()) if memory is None else memory
-        self._producers = KnownProducers(self._memory)  # What is durable of them;
-        self._in_flight: dict[str, Progress] = {}  # ... and of some, what will be.
+        self._producers = KnownProducers(self._memory)  # Durable progress;
+        self._in_flight: dict[str, Progress] = {}  # ... and progress on its way to disk.
         self._replays = Replays()
         watermark = Watermark(schema.lateness_us, future_us_max)
         self._watermark = ArrivalWatermark(watermark, schema.time_column)
@@ -118,7 +118,7 @@ class Intake:
             self._watermark = ArrivalWatermark(watermark, self.schema.time_column)
 
     def close(self) -> None:
-        """The stream is dropped."""
+        """Forget the producers of a dropped stream."""
         with self._lock:
             self._producers.close()
 
@@ -239,7 +239,7 @@ class Intake:
             return self._producers.get(producer)
 
     def next_sequence(self, producer: str, epoch: int) -> int:
-        """The number of a producer's next push, what is on its way included.
+        """Return the number of a producer's next push, after all that are on their way.
 
         Raises:
           SequenceGap: the rest of a push is missing, and it must be pushed again as it was.
@@ -265,7 +265,7 @@ class Intake:
             return self._durable_owed.of(producer)
 
     def producers(self) -> ProducerState:
-        """How far all producers are, durably."""
+        """Return the durable progress of all producers."""
         with self._lock:
             return self._producers.state()
 
@@ -294,7 +294,7 @@ class Intake:
             self._durable_owed.note(header)
 
     def promise_durable(self, header: Heartbeat) -> None:
-        """The disk thread says, in log order, that a heartbeat is on disk."""
+        """Note that a heartbeat is on disk. Called by the disk thread, in log order."""
         with self._lock:
             self._watermark.durable_promise(header.watermark_us, header.arrival_us)
 
@@ -308,7 +308,7 @@ class Intake:
             self._waiting.clear()
 
     def _known(self, producer: str) -> Progress | None:
-        """A producer's progress, what is on its way included."""
+        """Return a producer's progress, including pushes on their way."""
         return self._in_flight.get(producer) or self._producers.get(producer)
 
     def _take(
@@ -435,7 +435,7 @@ class Intake:
         return _when(durable, lambda: receipt)
 
     def _note_times(self, arrived: Arrived) -> int:
-        """Move the watermark of arrivals; how many rows are late."""
+        """Move the watermark of arrivals; return the number of late rows."""
         header, content = arrived.header, arrived.content
         if isinstance(content, Checked):
             if content.summaries.rows:

@@ -20,7 +20,7 @@ from shedder.engine.standing_queries.stream_state import Stream
 from shedder.errors import Draining, InternalError, UnknownStream
 from shedder.settings import Settings
 
-TAIL_SHARE = 16  # A tail becomes a run, or several, when it holds this part of the memory budget.
+TAIL_SHARE = 16  # A tail of 1/16 of the memory budget is written as one or more runs.
 TAILS_SHARE = 4  # All tails together never hold more than this part.
 
 _log = structlog.get_logger("shedder.engine")
@@ -88,7 +88,7 @@ class Cutter:
             return self._store.cut(stream_id, size_bytes_max=size_bytes_max)
         finally:
             self.writes = False
-            if is_large:  # Else heaps keep what tail and writer had, for as long as they like.
+            if is_large:  # Else heaps keep the memory of tail and writer.
                 give_back()
 
     def _cut_wide(self, stream_id: int) -> Run | None:

@@ -1,4 +1,4 @@
-"""Repair: thinned panes and panes with deleted rows, built again from the archive when idle."""
+"""Repair: thinned panes and panes with deleted rows, rebuilt from the archive when idle."""
 
 from __future__ import annotations
 
@@ -193,7 +193,7 @@ class Repair:
                     if untaken is None or number < untaken:
                         self._hopeless.add(key)
                     continue
-            elif number in standing.late_panes.by_pane:  # The archive has rows that it has not.
+            elif number in standing.late_panes.by_pane:  # The archive has rows that the pane lacks.
                 self._hopeless.add(key)
             if key in self._hopeless:
                 continue
@@ -206,7 +206,7 @@ class Repair:
             yield unit()
 
     def _behind(self, stream: Stream, published: Published) -> frozenset[int]:
-        """The panes that may count deleted rows and can be built again now. From any thread."""
+        """Return panes that may count deleted rows and can be rebuilt now. From any thread."""
         found, standing = list(published.deleted.behind), published.standing
         if not found or any(standing.levels) or not self._has_all(stream):
             return frozenset()
@@ -221,7 +221,7 @@ class Repair:
         )
 
     def _has_all(self, stream: Stream) -> bool:
-        """Whether the archive has, or had until they were deleted, all tuples of a stream."""
+        """Return whether the archive has all tuples of a stream, deleted ones included."""
         lost = stream.lost or self._core.store.holes(stream.id)
         return not (stream.takes_summaries or lost)
 
@@ -296,7 +296,7 @@ class Repair:
         deleted.look(deletions, standing, unit.stream.position)
         behind = unit.behind & self._behind(unit.stream, unit.published)
         if unit.backfilled != self._core.store.backfilled_rows(unit.stream.id):
-            behind = frozenset()  # What came is not read, or is in part.
+            behind = frozenset()  # New tuples are not read, or only in part.
         if not grid.slides or behind:
             past.read_on()
         for number in unit.panes:
@@ -304,7 +304,7 @@ class Repair:
             if thin is None:  # No window needs it any more.
                 continue
             if number in deleted.behind:
-                if number not in behind:  # Rows were deleted, or came, while others were read.
+                if number not in behind:  # Rows were deleted or came during the reading.
                     continue
                 if whole is None:  # All of its rows are deleted.
                     whole = again.open_pane(number, 1 if again.keys is None else again.keys.size)

@@ -163,7 +163,7 @@ def _damages(core: Core, held_to: Mapping[str, int]) -> tuple[str, ...]:
 
 
 def _refuse_unknown(core: Core, stream: int, record: Record, last_stream: int) -> None:
-    """Refuse a catalog that never gave a stream's id; of a stream that was dropped it did.
+    """Refuse a catalog that never gave a stream's id. A dropped stream's id was given.
 
     Raises:
       CorruptData.

@@ -1,4 +1,4 @@
-"""Evidence of a standing query that may still count rows which were deleted."""
+"""Evidence of standing queries that may still count deleted rows."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from shedder.cql.text.durations import timestamp_text
 from shedder.queries.evidence.deleted_tuple_bounds import widen_deleted
 from shedder.queries.evidence.evidence import Evidence
 
-NOTED_MAX: Final = 20  # DELETEs with a note each, the newest ones. One note tells of older ones.
+NOTED_MAX: Final = 20  # The newest DELETEs have a note each; older ones share one.
 _COUNTED: Final = "after they had come; those of them that are in this window are still counted"
 
 

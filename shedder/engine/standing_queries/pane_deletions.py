@@ -31,11 +31,11 @@ class PaneDeletions:
 
     @classmethod
     def registered_at(cls, deletions: Sequence[Deletion], position: int) -> Self:
-        """Of a query that has read from a position on, and nothing deleted before."""
+        """Begin for a query that reads from a position on; it reflects all earlier DELETEs."""
         return cls(sum(1 for _ in takewhile(lambda each: each.position < position, deletions)))
 
     def look(self, deletions: Sequence[Deletion], standing: Standing, position: int) -> None:
-        """Find the panes that may count rows which were deleted since the last look.
+        """Find the panes that may count rows that were deleted since the last look.
 
         Cells of several panes (COLLAPSE) are never rebuilt, so no pane of such a query is found.
 
@@ -83,7 +83,7 @@ class PaneDeletions:
     def rebuild(
         self, pane: int, reflected: int, deletions: Sequence[Deletion], grid: PaneGrid
     ) -> None:
-        """Note that a pane was built again, without the rows of the DELETEs before `reflected`."""
+        """Note that a pane was rebuilt without the rows of the DELETEs before `reflected`."""
         self.behind.pop(pane, None)
         if _any_overlaps(grid, pane, deletions[reflected : self.reflected]):
             self.behind[pane] = reflected

@@ -1,4 +1,4 @@
-"""Division of the memory for live samples among streams, by what each needs."""
+"""Division of the memory for live samples among streams, by need."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ import numpy as np
 from shedder.overload.admission_rate import weighted_shares
 from shedder.streams.live_sample import StreamSample
 
-SAMPLES_SHARE: Final = 8  # Live samples hold this part of the memory budget, together.
-_ROOM: Final = 1.5  # A stream is given more than it needs now, so that it may grow.
-_GROWTH: Final = 1.0625  # Between two divisions that one stream asks for, it grows by this.
+SAMPLES_SHARE: Final = 8  # All live samples take at most 1/8 of the memory budget.
+_ROOM: Final = 1.5  # A share is 1.5 times the present need, so a sample may grow.
+_GROWTH: Final = 1.0625  # A stream asks for a new division after this growth.
 
 
 class SampleBudget:
@@ -50,7 +50,7 @@ class SampleBudget:
         samples: Collection[StreamSample],
         about_to_come: tuple[StreamSample, int] | None = None,
     ) -> None:
-        """Give each sample its share: what one leaves goes to the others."""
+        """Give each sample its share; unused memory goes to the other samples."""
         self._asked = {sample: self._asked.get(sample, 0) for sample in samples}
         if not samples:
             return

@@ -91,7 +91,7 @@ class Published:
         self.emitted_to: int | None = None
         self.failed = ""  # Why it does not answer any more.
         self.behind = True  # Tuples have been applied since the newest answer was made.
-        self.outdated = False  # Its newest answer lacks what was dropped since.
+        self.outdated = False  # The newest answer does not reflect later drops.
         self.put_off = 0  # Windows that have closed and were not answered, to be fresh again later.
         self.put_off_ever = 0
         self._whole_from: int | None = None  # The first window end whose panes have all been read.

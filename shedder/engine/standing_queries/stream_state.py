@@ -125,7 +125,7 @@ class Stream:
                 self.synopses_ns += _thinnable_ns(published.standing) - spent
                 where = published.standing.query.where
                 readers[where] -= 1
-                if not readers[where]:  # Of many filters, the columns of one are held at a time.
+                if not readers[where]:  # Hold the columns of one filter at a time.
                     frame.forget_where(where)
         self.position = header.end_position
         self.applied += header.rows
@@ -215,7 +215,7 @@ class Stream:
             self.drops.let_in(frame)
 
     def note_deleted(self) -> None:
-        """Rows were deleted: answer again, so that no newest answer counts them as exact."""
+        """Answer again after a DELETE, so that no newest answer counts deleted rows as exact."""
         for published in self.queries.values():
             published.guard(partial(published.refresh, self))
 

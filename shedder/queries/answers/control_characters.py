@@ -1,7 +1,8 @@
 r"""Control characters of values as visible escapes, for text that a terminal shows.
 
-Values, names and messages may hold bytes that a producer chose. A terminal obeys escape sequences
-(CWE-150) and reorders text after bidirectional marks, so both are written as \x1b and \u202e.
+Values, names and messages may hold bytes that a producer chose. A terminal runs escape sequences
+(CWE-150) and reorders text after bidirectional marks. So such characters are written as escapes,
+for example \x1b and \u202e.
 """
 
 from __future__ import annotations
