@@ -250,7 +250,8 @@ def files_of_the_dead(request: pytest.FixtureRequest) -> Iterator[None]:
     for name in os.listdir("/proc/self/fd") if home else ():
         with suppress(OSError):  # Of the listing itself, which is closed by now.
             target = os.readlink(f"/proc/self/fd/{name}")
-            if target.startswith(f"{home}/") and target.endswith((".log", "/LOCK", ".index")):
+            is_left = target.endswith((".log", "/LOCK", "/DURABLE", ".index"))
+            if target.startswith(f"{home}/") and (is_left or os.path.isdir(target)):
                 os.close(int(name))
 
 
