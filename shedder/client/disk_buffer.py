@@ -33,7 +33,9 @@ Result = TypeVar("Result")
 
 TEMPORARY = "tmp.arrow"
 LOST = ".lost"  # Ends the name of a batch that is declared lost: it counts as one without rows.
-_NAME = re.compile(r"(\d{10})-(\d{19})(?:\+(\d{19})(e?))?-(\d{1,10})-([0-9a-f]{8})\.arrow(\.lost)?")
+_NAME = re.compile(
+    r"(\d{10,19})-(\d{19})(?:\+(\d{19})(e?))?-(\d{1,10})-([0-9a-f]{8})\.arrow(\.lost)?"
+)  # Epochs of more than 10 digits are not padded; the largest, 2^62, has 19.
 _SAID = b"shedder"  # The key in the schema's metadata under which a file says whose it is,
 _BESIDE = b"shedder.beside"  # ... and what its writer wants to know of it later.
 
@@ -246,6 +248,7 @@ class Spill:
             found.append(
                 Spilled(path, epoch, sequence, rows, crc, size, is_lost, first_row, is_last)
             )
+        found.sort(key=lambda spilled: (spilled.epoch, spilled.sequence, spilled.first_row))
         for before, after in pairwise(found):
             if (after.epoch, after.sequence, after.first_row) != before.end:
                 raise CorruptData(

@@ -7,6 +7,7 @@ import pytest
 
 from shedder.archive.files.file_system import OsFiles
 from shedder.client.disk_buffer import Spill
+from shedder.engine.ingest.producer_sequences import NUMBER_MAX
 from shedder.errors import CorruptData, DirectoryLocked, DiskFull, StorageFailed
 from shedder.streams.push_parts import WHOLE, Part
 from tests.streams.streams import TRADES, trades
@@ -113,6 +114,20 @@ def test_a_batch_that_is_declared_lost_is_one_without_rows(spill):
     path.rename(path.with_name(path.name + ".lost"))
     opened = again(spill)
     assert [batch.num_rows for _, batch in read(opened)] == [0, 5]
+    opened.close()
+
+
+@pytest.mark.parametrize("epoch", [9_999_999_999, 1_764_000_000_000_000, NUMBER_MAX])
+def test_batches_of_every_epoch_come_back(spill, epoch):
+    """Epochs may be times in microseconds; an epoch has at most 19 digits."""
+    filled(spill, range(9, 12), epoch)
+    opened = again(spill)
+    assert [(it.epoch, it.sequence) for it in opened.waiting] == [
+        (epoch, number) for number in range(9, 12)
+    ]
+    assert read(opened) == [(number, trades(5, number)) for number in range(9, 12)]
+    opened.drop_before(12)
+    assert not list(opened.directory.glob("*.arrow"))
     opened.close()
 
 
