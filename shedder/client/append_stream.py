@@ -164,7 +164,7 @@ class Sender:
             producer.help_wanted = False
             return
         producer.help_wanted = helper.wanted
-        producer.outbox.skip(receipt, part)
+        producer.outbox.skip(receipt, batch.num_rows, part)
         self._got_receipt()
 
     def _got_receipt(self) -> None:

@@ -43,6 +43,7 @@ class Outbox:
         self._producer = producer
         self._waiting: deque[_Sent] = deque()
         self._begun: int | None = None  # A push of which the server has some batches already.
+        self._next_row = 0  # First row of the next batch in its push.
         self.next_sequence = 0
         self.takes_parts = True
         self.credits = 1
@@ -58,6 +59,7 @@ class Outbox:
         self.takes_parts = described.takes_parts
         if described.open_rows and epoch == described.last.epoch:
             self._begun = self.next_sequence
+            self._next_row = described.open_rows
         return epoch
 
     def __len__(self) -> int:
@@ -65,9 +67,9 @@ class Outbox:
 
     @property
     def unacknowledged(self) -> tuple[int, int]:
-        """Number and first row of the oldest batch that has no receipt; of the next push, else."""
+        """Number and first row of the oldest batch that has no receipt, else of the next batch."""
         if not self._waiting:
-            return self.next_sequence, 0
+            return self.next_sequence, self._next_row
         return self._waiting[0].sequence, self._waiting[0].part.first_row
 
     @property
@@ -108,6 +110,9 @@ class Outbox:
         request = append_stream_bytes(number, batch.num_rows, encoded(batch), said, part)
         self._waiting.append(_Sent(request, number, part, numbered=sequence is None))
         self.next_sequence = number + part.is_last
+        self._next_row = _row_after(
+            part, batch.num_rows + (0 if left_out is None else left_out.rows)
+        )
         return request
 
     def acknowledge(self, receipt: Receipt, credits_left: int) -> Receipt:
@@ -127,10 +132,14 @@ class Outbox:
             )
         return receipt
 
-    def skip(self, receipt: Receipt, part: Part = WHOLE) -> None:
-        """The next batch has its receipt, by another way; nothing may be waiting for one."""
+    def skip(self, receipt: Receipt, rows: int, part: Part = WHOLE) -> None:
+        """Count the next batch, of `rows` rows, as acknowledged; it was sent by another call.
+
+        No batch may be waiting for its receipt.
+        """
         assert not self._waiting
         self.next_sequence += part.is_last
+        self._next_row = _row_after(part, rows)
         self.receipt = self.receipt.and_rest(receipt) if part.first_row else receipt
 
     def resend(self) -> Iterator[bytes]:
@@ -138,6 +147,11 @@ class Outbox:
         for sent in self._waiting:
             sent.again = True
             yield sent.request
+
+
+def _row_after(part: Part, rows: int) -> int:
+    """Return the first row of the batch after this one, in its push."""
+    return 0 if part.is_last else part.first_row + rows + part.skipped
 
 
 def hello(stream: str, producer: str, epoch: int) -> bytes:

@@ -6,6 +6,7 @@ from shedder.client.outbox import Outbox, check_whole, epoch_after
 from shedder.errors import FailedPrecondition, SequenceGap, StaleEpoch, Unimplemented
 from shedder.queries.answers.database_api import Receipt
 from shedder.streams.batches import decode
+from shedder.streams.dropped_counts import Dropped
 from shedder.streams.push_parts import WHOLE, Part
 from shedder.v1 import ingest_pb2
 from tests.streams.streams import TRADES, trades
@@ -104,6 +105,42 @@ def test_batches_of_one_push_have_one_number_and_their_receipts_are_one():
         outbox.acknowledge(Receipt("trades", position, 5, late=1), credits_left=8)
     assert outbox.receipt == Receipt("trades", 15, 15, late=3)
     assert outbox.unacknowledged == (1, 0)
+
+
+@pytest.mark.parametrize("is_skipped", [False, True])
+def test_with_nothing_waiting_the_place_in_the_push_is_kept(is_skipped):
+    """A receipt may arrive before the caller puts the next part of the push."""
+    outbox = Outbox("trades", "p")
+    parts = [Part(0, False), Part(5, False), Part(10, True), Part(0, False), Part(5, True)]
+    places = []
+    for part in parts:
+        if is_skipped:
+            outbox.skip(Receipt("trades", 5, 5), 5, part)
+        else:
+            outbox.add(trades(5), None, part=part)
+            outbox.acknowledge(Receipt("trades", 5, 5), credits_left=8)
+        places.append(outbox.unacknowledged)
+    assert places == [(0, 5), (0, 10), (1, 0), (1, 5), (2, 0)]
+
+
+def test_the_place_in_the_push_counts_rows_that_are_not_sent():
+    outbox = Outbox("trades", "p")
+    left_out = Dropped.of(trades(4), TRADES.time_column)
+    outbox.add(trades(6), None, left_out, Part(0, False))
+    outbox.acknowledge(Receipt("trades", 6, 10), credits_left=8)
+    assert outbox.unacknowledged == (0, 10)
+    outbox.add(trades(0), None, None, Part(10, False, skipped=7))
+    outbox.acknowledge(Receipt("trades", 6, 0), credits_left=8)
+    assert outbox.unacknowledged == (0, 17)
+
+
+@pytest.mark.parametrize(("epoch", "place"), [(None, (6, 5)), (2, (6, 5)), (3, (0, 0))])
+def test_a_producer_goes_on_behind_the_rows_that_are_stored(epoch, place):
+    outbox = Outbox("trades", "p")
+    response = described(epoch=2, sequence=5)
+    response.open_rows = 5
+    outbox.go_on(response, epoch)
+    assert outbox.unacknowledged == place
 
 
 def test_a_push_that_was_begun_before_may_find_its_batches_stored():

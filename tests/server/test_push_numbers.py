@@ -12,7 +12,15 @@ from shedder.settings import Settings
 from shedder.streams.push_parts import in_parts
 from tests.scale import scaled
 from tests.seeds import seed
-from tests.server.worlds import Full, connect_async, interrupt, spilling, stored
+from tests.server.worlds import (
+    Full,
+    connect_async,
+    interrupt,
+    one_by_one,
+    pushed,
+    spilling,
+    stored,
+)
 from tests.streams.streams import trades
 
 ROWS_MAX = 10
@@ -170,3 +178,14 @@ def test_a_lost_batch_in_the_middle_of_a_push_loses_its_rows_only(
         assert producer.next_sequence == 2
     kept = values(trades(35, 0))[:10] + values(trades(35, 0))[20:] + values(trades(5, 1))
     assert stored(client) == dict.fromkeys(kept, 1)
+
+
+def test_parts_that_are_stored_before_the_next_is_put_are_sent_once(client, connection, tmp_path):
+    with spilling(connection, tmp_path) as producer:
+        for number in range(3):
+            seeds = range(4 * number, 4 * number + 4)
+            assert producer.push(one_by_one(producer, seeds, ROWS_MAX)) == number + 1
+    assert client.last_sequence("trades", "p") == (0, 2)
+    assert stored(client) == pushed(range(12))
+    assert client.ledger("trades").duplicate == 0
+    assert not list(tmp_path.glob("*/*.arrow"))

@@ -100,6 +100,27 @@ def test_while_help_is_wanted_summaries_go_and_their_rows_follow(twins, front, p
 
 
 @pytest.mark.slow
+def test_parts_of_a_push_are_summarised_once_and_their_rows_follow(
+    twins, front, producer, tmp_path
+):
+    """The outbox is empty whenever a summary is sent, so each part has its receipt at once."""
+    front.help_wanted = True
+    helped(twins, producer, [0])
+    for number in range(1, 4):
+        seeds = range(4 * number, 4 * number + 4)
+        producer.push([trades(10, seed) for seed in seeds])
+        producer.flush()
+    assert front.merges == 12
+    assert front.summarised == [False] + [True] * 12
+    assert producer.to_follow.batches == 0
+    assert stored(twins) == pushed([0, *range(4, 16)])
+    ledger = twins.ledger("trades")
+    assert (ledger.summarised, ledger.to_follow, ledger.duplicate) == (0, 0, 0)
+    assert twins.last_sequence("trades", "p") == (0, 3)
+    assert not list((tmp_path / "spill").glob("*/*.arrow"))
+
+
+@pytest.mark.slow
 def test_answers_know_what_was_summarised_before_its_rows_follow(twins, front, producer):
     front.help_wanted = True
     helped(twins, producer, [0])

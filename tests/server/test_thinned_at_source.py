@@ -16,6 +16,7 @@ from tests.server.worlds import (
     connect_async,
     connection_to,
     interrupt,
+    one_by_one,
     spilling,
     stored,
 )
@@ -73,6 +74,22 @@ def test_while_help_is_wanted_a_share_is_sent_and_the_rest_is_counted(
     for name, value in true.items():
         assert row[f"{name}_low"] <= value <= row[f"{name}_high"], name
         assert row[name] == pytest.approx(value, rel=0.1)
+
+
+@pytest.mark.slow
+def test_parts_of_a_spilled_push_are_thinned_and_sent_once(client, front, tmp_path):
+    front.help_wanted = True
+    with client.producer("trades", "p", thinning="1/8", spill=tmp_path) as producer:
+        pushed(producer, [0])
+        assert producer.push(one_by_one(producer, range(1, 5), ROWS)) == 2
+        producer.flush()
+        gone = producer.left_out
+    assert 0.7 * 4 * ROWS < gone < 4 * ROWS
+    ledger = client.ledger("trades")
+    assert (ledger.dropped, ledger.duplicate) == (gone, 0)
+    assert ledger.applied + ledger.dropped == 5 * ROWS
+    assert set(stored(client).values()) == {1}
+    assert not list(tmp_path.glob("*/*.arrow"))
 
 
 @pytest.mark.slow

@@ -269,6 +269,13 @@ def interrupt(producer):
     producer.__exit__(KeyboardInterrupt, KeyboardInterrupt(), None)
 
 
+def one_by_one(producer, seeds, rows):
+    """Yield the batches of one push; each follows the receipts of all parts put before."""
+    for seed in seeds:
+        yield trades(rows, seed)
+        producer.flush()
+
+
 def stored(client):
     """How often each value is in the archive; those of `trades` are all different."""
     table = client.execute("SELECT value, COUNT(*) AS n FROM trades GROUP BY value").table
