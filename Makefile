@@ -54,8 +54,9 @@ nightly: venv  ## all tests at full size with a fresh seed, and long simulations
 	  $(BIN)/pytest $(SUITE) --timeout 3600; tests=$$?; \
 	  SHEDDER_JAVA=bundled $(BIN)/pytest -q --timeout 3600 -m spark tests/spark_ingest/test_truths.py; java=$$?; \
 	  $(BIN)/python -m tests.simulation.invariants $$seed $(WORLDS) 60; worlds=$$?; \
-	  echo "exit status: tests $$tests, Spark on the bundled Java $$java, simulations $$worlds"; \
-	  test $$tests -eq 0 && test $$java -eq 0 && test $$worlds -eq 0
+	  $(BIN)/python -m benchmarks.studies.soak; soak=$$?; \
+	  echo "exit status: tests $$tests, Spark on the bundled Java $$java, simulations $$worlds, soak $$soak"; \
+	  test $$tests -eq 0 && test $$java -eq 0 && test $$worlds -eq 0 && test $$soak -eq 0
 
 durations: venv  ## make test, and record how long each file takes (tests/durations.json)
 	@$(BIN)/pytest $(SUITE) --record-durations

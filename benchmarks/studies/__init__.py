@@ -1,1 +1,1 @@
-"""Studies of errors and a model of costs; each writes its own page or none."""
+"""Studies of errors, a model of costs, and a soak; each writes its own page or none."""
