@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import os
 import socket
-from collections.abc import Callable, Iterable
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
 from urllib.parse import unquote
 
+from shedder.archive.files.file_system import DESCRIPTOR_ERRNOS
 from shedder.server.descriptors import open_descriptors
 
 CROWDED = 0.75  # Share of allowed connections at which connections are closed,
@@ -42,7 +43,12 @@ class Connections:
     @property
     def is_crowded(self) -> bool:
         """Return whether there may be so many connections that `look` has work."""
-        descriptors = sum(1 for _ in self._descriptors())
+        try:
+            descriptors = sum(1 for _ in self._descriptors())
+        except OSError as error:
+            if error.errno not in DESCRIPTOR_ERRNOS:
+                raise
+            return True  # None is left to list them.
         return descriptors >= CROWDED * self._most or len(self._known) > 2 * self._most
 
     def look(self, port: int) -> int:
@@ -52,25 +58,24 @@ class Connections:
           how many were closed.
         """
         shown = set(self._known)  # Before descriptors are listed: each of these is among them.
-        found = _connections(port, self._descriptors())
         try:
-            known = {written: _parsed(written) for written in shown}
-            self._known.difference_update(
-                written for written, peer in known.items() if peer not in found
-            )
-            strangers = frozenset(found.keys() - known.values())
-            closing: list[Peer] = []
-            if len(found) >= CROWDED * self._most:
-                surplus = len(found) - int(CALM * self._most)
-                closing = most_common(strangers & self._strangers, surplus)
-            for peer in closing:
-                with suppress(OSError):  # The peer was faster.
-                    found[peer].shutdown(socket.SHUT_RDWR)
-            self._strangers = strangers.difference(closing)
-            return len(closing)
-        finally:
-            for connection in found.values():
-                connection.close()
+            found = _connections(port, self._descriptors())
+        except OSError as error:
+            if error.errno not in DESCRIPTOR_ERRNOS:
+                raise
+            return 0  # Peers that were not seen may be there; the next look decides.
+        known = {written: _parsed(written) for written in shown}
+        self._known.difference_update(
+            written for written, peer in known.items() if peer not in found
+        )
+        strangers = frozenset(found.keys() - known.values())
+        closing: list[Peer] = []
+        if len(found) >= CROWDED * self._most:
+            surplus = len(found) - int(CALM * self._most)
+            closing = most_common(strangers & self._strangers, surplus)
+        closed = [peer for peer in closing if _shut_down(found[peer], peer, port)]
+        self._strangers = strangers.difference(closed)
+        return len(closed)
 
 
 def most_common(peers: Iterable[Peer], count: int) -> list[Peer]:
@@ -82,32 +87,54 @@ def most_common(peers: Iterable[Peer], count: int) -> list[Peer]:
     return [peer for _, peer in sorted(ranked, reverse=True)[: max(0, count)]]
 
 
-def _connections(port: int, descriptors: Iterable[int]) -> dict[Peer, socket.socket]:
-    """Return the accepted connections of a port, each as a socket with its own descriptor."""
-    found: dict[Peer, socket.socket] = {}
+def _connections(port: int, descriptors: Iterable[int]) -> dict[Peer, int]:
+    """Return the accepted connections of a port, each with a descriptor.
+
+    One duplicate is open at a time: a server near its limit has few descriptors left.
+
+    Raises:
+      OSError: no descriptor is free for a duplicate.
+    """
+    found: dict[Peer, int] = {}
     for descriptor in descriptors:
-        connection = _socket(descriptor)
-        if connection is None:
-            continue
-        peer = _peer(connection, port)
-        if peer is None or peer in found:
-            connection.close()
-        else:
-            found[peer] = connection
+        with _duplicate(descriptor) as connection:
+            peer = None if connection is None else _peer(connection, port)
+            if peer is not None:
+                found.setdefault(peer, descriptor)
     return found
 
 
-def _socket(descriptor: int) -> socket.socket | None:
-    """Return a socket with a duplicate of a descriptor; None where that is no socket."""
+def _shut_down(descriptor: int, peer: Peer, port: int) -> bool:
+    """Shut a connection down; False if the descriptor is not that of the peer any more."""
+    with suppress(OSError), _duplicate(descriptor) as connection:
+        if connection is not None and _peer(connection, port) == peer:
+            connection.shutdown(socket.SHUT_RDWR)
+            return True
+    return False
+
+
+@contextmanager
+def _duplicate(descriptor: int) -> Iterator[socket.socket | None]:
+    """Yield a socket with a duplicate of a descriptor; None where that is no socket.
+
+    Raises:
+      OSError: no descriptor is free.
+    """
     try:
         duplicate = os.dup(descriptor)
-    except OSError:  # It was closed meanwhile.
-        return None
+    except OSError as error:
+        if error.errno in DESCRIPTOR_ERRNOS:
+            raise
+        yield None  # It was closed meanwhile.
+        return
     try:
-        return socket.socket(fileno=duplicate)
+        connection = socket.socket(fileno=duplicate)
     except OSError:
         os.close(duplicate)
-        return None
+        yield None
+        return
+    with connection:
+        yield connection
 
 
 def _peer(connection: socket.socket, port: int) -> Peer | None:

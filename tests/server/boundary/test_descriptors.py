@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import errno
+import os
 import resource
 import socket
-from contextlib import ExitStack
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
 
 import pytest
 
@@ -166,6 +168,54 @@ def test_peers_that_have_left_are_forgotten():
         assert connections.look(listening.port) == 0
         assert connections.look(listening.port) == 1  # Two of one; one of them is known.
         assert listening.closed() == [1]
+
+
+@contextmanager
+def spare_descriptors(count: int) -> Iterator[None]:
+    """Leave so many descriptors to the process in the block."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    held: list[int] = []
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(open_descriptors()) + 1, hard))
+    try:
+        with suppress(OSError):
+            while True:
+                held.append(os.dup(0))
+        for _ in range(count):
+            os.close(held.pop())
+        yield
+    finally:
+        for descriptor in held:
+            os.close(descriptor)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+def test_a_look_takes_one_descriptor_at_a_time():
+    """With a duplicate of each connection, none was closed where few descriptors were left."""
+    with ExitStack() as stack:
+        listening = Listening(stack, 8)
+        accepted = [each.fileno() for each in listening.accepted]
+        connections = Connections(10, descriptors=lambda: accepted)
+        connections.show(listening.peer(0))
+        with spare_descriptors(1):
+            assert connections.look(listening.port) == 0
+            assert connections.look(listening.port) == 3
+        assert len(listening.closed()) == 3
+        assert 0 not in listening.closed()
+
+
+def test_a_look_without_a_free_descriptor_forgets_no_peer():
+    with ExitStack() as stack:
+        listening = Listening(stack, 8)
+        accepted = [each.fileno() for each in listening.accepted]
+        connections = Connections(10, descriptors=lambda: accepted)
+        everyone_else = Connections(1_000_000)
+        for number in range(8):
+            connections.show(listening.peer(number))
+        with spare_descriptors(0):
+            assert connections.look(listening.port) == 0
+            assert everyone_else.is_crowded  # None is free to list them.
+        assert [connections.look(listening.port) for _ in range(3)] == [0, 0, 0]
+        assert listening.closed() == []
 
 
 class Short(Front):
