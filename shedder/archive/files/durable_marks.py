@@ -104,6 +104,7 @@ class DurableMarks:
         self._lock = threading.Lock()
         self._syncing = threading.Lock()  # Apart: the disk thread never waits for a sync.
         self._unsynced = False
+        self._lost = False  # A failed write or sync may have lost any mark.
         self._failed = False
         self._accepted = found.is_whole
 
@@ -140,24 +141,29 @@ class DurableMarks:
         """
         with self._lock:
             if not self._accepted:
-                self._accepted = self._unsynced = True
-                for kind, value in zip(Kind, self._values, strict=True):
-                    self._file.overwrite(kind * _SLOT_BYTES, _slot(kind, value))
+                self._accepted = self._unsynced = self._lost = True
+                self._write_lost()
 
     def sync(self) -> bool:
         """Make the marks durable; False, with a warning, where that fails.
 
         What a commit replaces or makes unnecessary may be removed when its mark is durable. Until
         then, only what would be removed proves damage to the commit.
+
+        After a failed sync the system takes the pages for written, and the next sync leaves them
+        out. So all marks are written again before it.
         """
         with self._syncing:
-            with self._lock:
-                unsynced, self._unsynced = self._unsynced, False
             try:
-                if unsynced:
-                    self._file.sync()
+                with self._lock:
+                    if not self._unsynced:
+                        return True
+                    self._write_lost()
+                    self._unsynced = False
+                self._file.sync()
             except OSError as error:
-                self._unsynced = True
+                with self._lock:
+                    self._unsynced = self._lost = True
                 self._warn(error)
                 return False
         return True
@@ -170,14 +176,21 @@ class DurableMarks:
         with self._lock:
             if value <= self._values[kind]:
                 return
+            self._values[kind] = value
+            self._unsynced = True
             try:
                 if self._accepted:
                     self._file.overwrite(kind * _SLOT_BYTES, _slot(kind, value))
             except OSError as error:  # An older mark is a weaker proof, not a wrong one.
+                self._lost = True
                 self._warn(error)
-                return
-            self._values[kind] = value
-            self._unsynced = True
+
+    def _write_lost(self) -> None:
+        """Write all marks again if one may be lost. The lock is held."""
+        if self._lost and self._accepted:
+            for kind, value in zip(Kind, self._values, strict=True):
+                self._file.overwrite(kind * _SLOT_BYTES, _slot(kind, value))
+        self._lost = False
 
     def _warn(self, error: OSError) -> None:
         """Warn once: each commit tries again, some hundred times a second."""

@@ -1,5 +1,6 @@
 """Durable marks: never ahead of what is durable, and read back from either copy."""
 
+import shutil
 from collections import Counter
 from errno import EIO
 
@@ -65,6 +66,61 @@ def test_a_mark_that_cannot_be_written_or_synced_is_an_older_one(tmp_path):
     assert not marks.sync()
     assert marks.sync()
     assert read_marks(tmp_path).generation == 9
+    marks.close()
+
+
+def durable(files, tmp_path):
+    """Return the marks that a power loss leaves behind."""
+    target = tmp_path.with_name(f"{tmp_path.name}_after")
+    files.crash_into(target, seed=1)
+    found = read_marks(target)
+    shutil.rmtree(target)
+    return found
+
+
+def test_a_sync_that_succeeds_after_one_that_failed_makes_the_marks_durable(tmp_path):
+    """A failed fsync leaves its pages clean: the next one alone would write nothing."""
+    (tmp_path / "tmp").mkdir()
+    files = PowerFiles(tmp_path)
+    write_marks(files, tmp_path, MARKS)
+    marks = DurableMarks.open(files, tmp_path)
+    marks.note_generation(8)
+    marks.note_sequence(MARKS.sequence + 1)
+    for failing in ("sync", "sync", "overwrite"):
+        files.fail_next(failing)
+        assert not marks.sync()
+    marks.note_sequence(MARKS.sequence + 2)
+    assert marks.sync()
+    assert durable(files, tmp_path) == Marks(8, MARKS.sequence + 2, 10)
+    marks.close()
+
+
+def test_a_sync_writes_a_mark_that_could_not_be_written(tmp_path):
+    (tmp_path / "tmp").mkdir()
+    files = PowerFiles(tmp_path)
+    write_marks(files, tmp_path, MARKS)
+    marks = DurableMarks.open(files, tmp_path)
+    files.fail_next("overwrite")
+    marks.note_generation(8)
+    assert marks.sync()
+    assert durable(files, tmp_path) == Marks(8, MARKS.sequence, 10)
+    marks.close()
+
+
+def test_marks_that_are_not_accepted_are_not_written_after_a_failed_sync(tmp_path):
+    (tmp_path / "tmp").mkdir()
+    files = PowerFiles(tmp_path)
+    marks = DurableMarks.open(files, tmp_path)
+    marks.note_generation(4)
+    files.fail_next("sync")
+    marks.sync()
+    assert marks.sync()
+    assert durable(files, tmp_path) == Marks()
+    files.fail_next("overwrite")
+    with pytest.raises(OSError, match="Input/output error"):
+        marks.accept()
+    assert marks.sync()
+    assert durable(files, tmp_path) == Marks(generation=4)
     marks.close()
 
 
