@@ -9,6 +9,7 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 
 from shedder.errors import InvalidRequest, Overloaded
+from shedder.server.peers import network, parsed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -18,20 +19,23 @@ class AnonymousLimits:
     calls_max: calls at once, of all peers. A further call ends an older one.
     per_connection_max: calls at once of one connection. A further call is refused.
     reads_max: requests received at once; each may take as much memory as the largest message.
-    read_s_max: time for a request to arrive, once its turn has come; s.
+    read_s_max: time for a request to arrive. A wait for the turn counts; s.
+    read_s_min: time for a request to arrive from its turn on, however long the call waited; s. The
+    beginning of a request arrives during the wait, and that of a probe is all of it.
     """
 
     calls_max: int = 512
     per_connection_max: int = 8
     reads_max: int = 2
     read_s_max: float = 1.0
+    read_s_min: float = 0.02
 
 
 @dataclass(slots=True, eq=False)
 class _Call:
     """An open call. end: ends it at once."""
 
-    address: str
+    network: str
     connection: str
     end: asyncio.Timeout
 
@@ -40,16 +44,16 @@ class _Call:
 class _Waiter:
     """A call whose request is not received yet."""
 
-    address: str
+    network: str
     connection: str
     turn: asyncio.Future[None]
 
 
 class AnonymousCalls:
-    """Counts calls without an identity by connection and by address. Of one event loop.
+    """Counts calls without an identity by connection and by network. Of one event loop.
 
     When there are too many, the oldest call of the connection with most calls is ended, at the
-    address with most calls. So a peer with few calls keeps them, and a first call is let in.
+    network with most calls. So a peer with few calls keeps them, and a first call is let in.
     """
 
     def __init__(self, limits: AnonymousLimits) -> None:
@@ -73,7 +77,7 @@ class AnonymousCalls:
             )
         if len(self._calls) >= self._limits.calls_max:
             self._end_one(connections)
-        call = _Call(_address(peer), peer, asyncio.timeout(None))
+        call = _Call(network(parsed(peer)[0]), peer, asyncio.timeout(None))
         self._calls.append(call)
         try:
             async with call.end:
@@ -96,8 +100,10 @@ class AnonymousCalls:
         Raises:
           InvalidRequest: the request did not arrive in time.
         """
+        loop = asyncio.get_running_loop()
+        ends_s = loop.time() + self._limits.read_s_max
         await self._wait_for_turn(peer)
-        limit = asyncio.timeout(self._limits.read_s_max)
+        limit = asyncio.timeout_at(max(ends_s, loop.time() + self._limits.read_s_min))
         try:
             async with limit:
                 yield
@@ -115,7 +121,7 @@ class AnonymousCalls:
             self._reads += 1
             return
         turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        waiter = _Waiter(_address(peer), peer, turn)
+        waiter = _Waiter(network(parsed(peer)[0]), peer, turn)
         self._waiters.append(waiter)
         try:
             await turn
@@ -128,29 +134,24 @@ class AnonymousCalls:
                 self._waiters.remove(waiter)
 
     def _hand_on(self) -> None:
-        """Give a turn to the address with fewest waiting calls, there to such a connection."""
+        """Give a turn to the network with fewest waiting calls, there to such a connection."""
         waiters = [waiter for waiter in self._waiters if not waiter.turn.done()]
         if not waiters:
             self._reads -= 1
             return
-        addresses = Counter(waiter.address for waiter in waiters)
+        networks = Counter(waiter.network for waiter in waiters)
         connections = Counter(waiter.connection for waiter in waiters)
         first = min(
             waiters,
-            key=lambda waiter: (addresses[waiter.address], connections[waiter.connection]),
+            key=lambda waiter: (networks[waiter.network], connections[waiter.connection]),
         )
         first.turn.set_result(None)
 
     def _end_one(self, connections: Counter[str]) -> None:
-        addresses = Counter(call.address for call in self._calls)
+        networks = Counter(call.network for call in self._calls)
         last = max(
             self._calls,
-            key=lambda call: (addresses[call.address], connections[call.connection]),
+            key=lambda call: (networks[call.network], connections[call.connection]),
         )
         self._calls.remove(last)
         last.end.reschedule(asyncio.get_running_loop().time())
-
-
-def _address(peer: str) -> str:
-    """Return a peer's address without its port; gRPC writes `ipv4:127.0.0.1:7077`."""
-    return peer.rpartition(":")[0]

@@ -6,15 +6,13 @@ import os
 import socket
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
-from urllib.parse import unquote
 
 from shedder.archive.files.file_system import DESCRIPTOR_ERRNOS
 from shedder.server.descriptors import open_descriptors
+from shedder.server.peers import Peer, network, parsed, plain_host
 
 CROWDED = 0.75  # Share of allowed connections at which connections are closed,
 CALM = 0.5  # and the share down to which connections without an identity are closed.
-
-Peer = tuple[str, int]  # host and port
 
 
 class Connections:
@@ -23,7 +21,7 @@ class Connections:
     gRPC neither lists nor closes connections without calls. So `look` finds such connections among
     the descriptors of the process and shuts them down. gRPC treats this as the end of the peer.
 
-    A connection is closed at the second look that finds it without an identity. The address with
+    A connection is closed at the second look that finds it without an identity. The network with
     most such connections comes first.
     """
 
@@ -64,7 +62,7 @@ class Connections:
             if error.errno not in DESCRIPTOR_ERRNOS:
                 raise
             return 0  # Peers that were not seen may be there; the next look decides.
-        known = {written: _parsed(written) for written in shown}
+        known = {written: parsed(written) for written in shown}
         self._known.difference_update(
             written for written, peer in known.items() if peer not in found
         )
@@ -79,11 +77,11 @@ class Connections:
 
 
 def most_common(peers: Iterable[Peer], count: int) -> list[Peer]:
-    """Return at most `count` peers, first those of the addresses with most peers left."""
-    by_host: dict[str, list[Peer]] = {}
+    """Return at most `count` peers, first those of the networks with most peers left."""
+    by_network: dict[str, list[Peer]] = {}
     for peer in sorted(peers):
-        by_host.setdefault(peer[0], []).append(peer)
-    ranked = [(len(of) - rank, peer) for of in by_host.values() for rank, peer in enumerate(of)]
+        by_network.setdefault(network(peer[0]), []).append(peer)
+    ranked = [(len(of) - rank, peer) for of in by_network.values() for rank, peer in enumerate(of)]
     return [peer for _, peer in sorted(ranked, reverse=True)[: max(0, count)]]
 
 
@@ -147,16 +145,4 @@ def _peer(connection: socket.socket, port: int) -> Peer | None:
         host, peer_port = connection.getpeername()[:2]
     except OSError:  # The socket listens, or has no peer any more.
         return None
-    return _host(host), peer_port
-
-
-def _parsed(written: str) -> Peer:
-    """Parse a peer as gRPC writes it: `ipv4:127.0.0.1:7077`, `ipv6:%5B::1%5D:7077`."""
-    _, _, address = unquote(written).partition(":")
-    host, _, port = address.rpartition(":")
-    return _host(host.strip("[]")), int(port) if port.isdecimal() else 0
-
-
-def _host(host: str) -> str:
-    """Return an address in one form, without the zone and the mark of mapped addresses."""
-    return host.partition("%")[0].removeprefix("::ffff:")
+    return plain_host(host), peer_port

@@ -111,12 +111,70 @@ def test_a_flood_from_many_connections_never_ends_the_call_of_another_address():
 
 def test_requests_are_received_a_few_at_a_time_and_each_has_its_limit():
     async def world():
-        found = World(reads_max=2, read_s_max=1.0)
+        found = World(reads_max=2, read_s_max=1.0, read_s_min=0.25)
         slow = [found.read(peer, 60.0) for peer in peers("1", range(6))]
         for task in slow:
             with pytest.raises(InvalidRequest, match="no request arrived within 1 s"):
                 await task
-        assert asyncio.get_running_loop().time() == 3.0  # Six of them, two at a time.
+        assert asyncio.get_running_loop().time() == 1.5  # Six, two at a time; a wait counts.
+
+    run_in_virtual_time(world())
+
+
+def test_requests_that_never_arrive_do_not_starve_a_probe_of_the_same_address():
+    """Each of these had a second from its turn on, so the probe waited 255 s."""
+
+    async def world():
+        found = World(per_connection_max=1, read_s_min=1 / 64)
+        for port in range(510):
+            found.read(f"ipv4:10.0.0.1:{port}", 60.0)
+        await asyncio.sleep(0)
+        await found.read("ipv4:10.0.0.1:9999", 0.0)
+        assert asyncio.get_running_loop().time() == 1.0 + 508 / 2 / 64
+        await found.close()
+
+    run_in_virtual_time(world())
+
+
+def test_a_request_that_waited_has_the_rest_of_its_time():
+    async def world():
+        found = World(reads_max=1, read_s_max=1.0, read_s_min=0.25)
+        found.read("ipv4:10.0.0.1:1", 0.5)
+        await asyncio.sleep(0)
+        await found.read("ipv4:10.0.0.1:2", 0.25)  # It waits 0.5 s, and 0.5 s are left.
+        assert asyncio.get_running_loop().time() == 0.75
+        found.read("ipv4:10.0.0.1:1", 0.875)
+        await asyncio.sleep(0)
+        with pytest.raises(InvalidRequest, match="no request arrived within 1 s"):
+            await found.read("ipv4:10.0.0.1:2", 0.5)
+        assert asyncio.get_running_loop().time() == 0.75 + 0.875 + 0.25
+        await found.close()
+
+    run_in_virtual_time(world())
+
+
+def test_addresses_of_one_network_of_ipv6_count_as_one():
+    async def world():
+        found = World(calls_max=16)
+        probe = found.watch("ipv6:%5B2001:db8:0:1::1%5D:7")
+        for number in range(500):
+            found.watch(f"ipv6:%5B2001:db8:0:2:{number:x}::1%5D:7")
+        await asyncio.sleep(0.1)
+        assert not probe.done()
+        await found.close()
+
+    run_in_virtual_time(world())
+
+
+def test_a_network_of_ipv6_waits_for_turns_as_one():
+    async def world():
+        found = World()
+        for number in range(40):
+            found.read(f"ipv6:%5B2001:db8:0:3::{number:x}%5D:7", 60.0)
+        await asyncio.sleep(0.5)
+        await found.read("ipv6:%5B2001:db8:0:4::1%5D:7", 0.0)
+        assert asyncio.get_running_loop().time() == 1.0
+        await found.close()
 
     run_in_virtual_time(world())
 

@@ -102,6 +102,12 @@ def test_the_address_with_most_connections_gives_most_of_them():
     assert most_common(crowd, 0) == most_common(crowd, -3) == []
 
 
+def test_the_addresses_of_one_network_of_ipv6_are_one_crowd():
+    crowd = [(f"2001:db8:0:2:{number:x}::1", 7) for number in range(10)]
+    few = [("2001:db8:0:3::1", port) for port in range(3)]
+    assert set(most_common([*crowd, *few], 7)) <= set(crowd)
+
+
 class Listening:
     """A listening socket, its connections, and the clients at their other ends."""
 
