@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 import re
@@ -147,6 +148,32 @@ def _flock(descriptor: int, operation: int, directory: Path) -> None:
         raise DirectoryLocked(f"{directory} is served by process {holder}") from error
     except OSError as error:
         raise StorageFailed(f"cannot lock {directory / 'LOCK'}: {error}") from error
+
+
+def strange_lock(directory: Path) -> str | None:
+    """Say what the file LOCK of a directory is, if `DirectoryLock` has not made it, else None.
+
+    Raises:
+      OSError: it cannot be read.
+    """
+    path = directory / "LOCK"
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        if error.errno != errno.ELOOP:
+            raise
+        return "is no file"  # A symbolic link.
+    try:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            return "is no file"
+        held = os.pread(descriptor, 14, 0)
+    finally:
+        os.close(descriptor)
+    if held and not _PID.fullmatch(held):
+        return f"holds {held.decode('ascii', errors='replace')!r}"
+    return None
 
 
 def _write_holder(descriptor: int) -> None:

@@ -9,7 +9,12 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from shedder.archive.files.data_directory import OURS, DirectoryLock, write_format
+from shedder.archive.files.data_directory import (
+    OURS,
+    DirectoryLock,
+    strange_lock,
+    write_format,
+)
 from shedder.archive.files.durable_marks import Marks, write_marks
 from shedder.archive.files.file_system import Files, passing
 from shedder.archive.tasks.progress import STEP_BYTES, SYNC_BYTES, Progress
@@ -177,25 +182,31 @@ def _refuse_strange(partial: Path) -> None:
     """Refuse a target that is neither new nor the leftover of a killed attempt.
 
     A leftover is a directory with the mark INCOMPLETE, an empty file, and has no names but those
-    of a data directory. One that was killed before it had the mark has no more than its lock.
+    of a data directory. One that was killed before it had the mark has no more than its lock. The
+    lock file is empty, or holds a process id.
     """
     if not partial.is_symlink() and not partial.exists():
         return
     if partial.is_symlink() or not partial.is_dir():
         raise BadSetting(f"{partial} is in the way, and is no directory")
     found = {path.name for path in partial.iterdir()}
-    if found <= {"LOCK"}:
-        return
     mark = partial / INCOMPLETE
     strange = sorted(
         name for name in found - OURS - {INCOMPLETE} if not name.startswith("catalog.sqlite-")
     )
-    if mark.is_symlink() or not mark.is_file() or mark.stat().st_size or strange:
-        why = f"it has no mark {INCOMPLETE}" if not strange else f"it holds {strange[0]!r}"
-        raise BadSetting(
-            f"{partial} is in the way, and is no backup that was interrupted ({why}); "
-            "rename it or move it away"
-        )
+    is_marked = mark.is_file() and not mark.is_symlink() and not mark.stat().st_size
+    if strange:
+        why = f"it holds {strange[0]!r}"
+    elif lock := strange_lock(partial):
+        why = f"its LOCK {lock}"
+    elif found <= {"LOCK"} or is_marked:
+        return
+    else:
+        why = f"it has no mark {INCOMPLETE}"
+    raise BadSetting(
+        f"{partial} is in the way, and is no backup that was interrupted ({why}); "
+        "rename it or move it away"
+    )
 
 
 def _remove_leftover(files: Files, partial: Path) -> None:

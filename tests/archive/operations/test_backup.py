@@ -222,6 +222,33 @@ def test_a_leftover_with_other_things_in_it_is_left_as_it_is(store, tmp_path):
     assert (partial / INCOMPLETE).read_bytes() == b"a list of what is missing"
 
 
+@pytest.mark.parametrize("marked", [True, False])
+def test_a_lock_file_of_other_origin_is_left_as_it_is(store, tmp_path, marked):
+    """Whatever the file LOCK held, the directory was removed when the backup failed."""
+    partial = tmp_path / "mon.partial"
+    partial.mkdir()
+    if marked:
+        (partial / INCOMPLETE).write_bytes(b"")
+    (partial / "LOCK").write_text("combination: 12-34-56")
+    with pytest.raises(BadSetting, match=r"in the way.*its LOCK holds 'combination: 1'"):
+        backup(store, tmp_path / "mon")
+    assert (partial / "LOCK").read_text() == "combination: 12-34-56"
+    (partial / "LOCK").unlink()
+    (partial / "LOCK").symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(BadSetting, match=r"in the way.*its LOCK is no file"):
+        backup(store, tmp_path / "mon")
+    assert (partial / "LOCK").is_symlink()
+
+
+@pytest.mark.parametrize("held_pid", [None, "", "4711\n"])
+def test_a_leftover_from_before_the_mark_is_taken_over(store, tmp_path, held_pid):
+    (tmp_path / "mon.partial").mkdir()
+    if held_pid is not None:
+        (tmp_path / "mon.partial" / "LOCK").write_text(held_pid)
+    backup(store, tmp_path / "mon")
+    assert held(tmp_path / "mon")[0] == list(range(100))
+
+
 def test_links_in_a_leftover_are_removed_and_not_followed(store, tmp_path):
     (tmp_path / "elsewhere").mkdir()
     (tmp_path / "elsewhere" / "thesis.tex").write_text("important")
