@@ -43,7 +43,7 @@ from shedder.errors import (
     ShedderError,
 )
 from shedder.queries.answers.answer import Answer
-from shedder.queries.answers.database_api import Params, Receipt, StandingQuery
+from shedder.queries.answers.database_api import Receipt, StandingQuery
 from shedder.server.authentication import Identity, Scope, caller
 from shedder.server.call_context import (
     CALL_LIMITS,
@@ -120,10 +120,12 @@ class Query(QueryServicer):
         params = parameters_from_wire(request.parameters)
         identity = caller.get()
         run = self._workers.run
-        if Scope.ADMIN not in identity.scopes or self._large.is_large(request.sql):
-            statement = await self._parsed(request.sql, params)
+        is_large = self._large.is_large(request.sql)
+        if Scope.ADMIN not in identity.scopes or is_large:
+            parsing = self._large.run if is_large else self._workers.run
+            statement: Statement = await parsing(lambda: self._engine.parse(request.sql, params))
             check_scopes(identity, statement)
-            if isinstance(statement, Explain) and self._large.is_large(request.sql):
+            if isinstance(statement, Explain) and is_large:
                 run = self._large.run  # Planning is Python code, too.
         period_s = _period_s(request)
         client = Attention()
@@ -156,11 +158,15 @@ class Query(QueryServicer):
         """Make a query standing."""
         params = parameters_from_wire(request.parameters)
         asker = caller.get().asker
+
+        def register() -> Standing:
+            return self._engine.register(request.name, request.sql, params, asker=asker)
+
         if self._large.is_large(request.sql):
-            await self._parsed(request.sql, params)
-        query = await self._workers.run(
-            lambda: self._engine.register(request.name, request.sql, params, asker=asker)
-        )
+            await self._large.run(lambda: self._engine.parse(request.sql, params))
+            query = await self._large.run_aside(register)  # It waits for other definitions.
+        else:
+            query = await self._workers.run(register)
         return query_pb2.RegisterResponse(query=_standing(query))
 
     async def Describe(
@@ -206,11 +212,6 @@ class Query(QueryServicer):
         await self._workers.run(self._query(request.name).drop)
         self._written.pop(request.name, None)
         return query_pb2.UnregisterResponse()
-
-    async def _parsed(self, sql: str, params: Params | None) -> Statement:
-        """The statement of a text; the engine does not parse the text again."""
-        run = self._large.run if self._large.is_large(sql) else self._workers.run
-        return await run(lambda: self._engine.parse(sql, params))
 
     def _query(self, name: str) -> Standing:
         """A standing query of the caller's."""

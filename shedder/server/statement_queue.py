@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import time
 from collections import OrderedDict, deque
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any, TypeVar
 
 from shedder.server.authentication import LOCAL, caller
@@ -17,6 +19,7 @@ Result = TypeVar("Result")
 Runs = Callable[[Callable[[], Any], str], Coroutine[Any, Any, Any]]
 """Does work for a tenant on a worker thread."""
 
+_TOKEN = re.compile(r"\w+|[^\w\s]")
 _ROUNDING_S = 1e-9  # A timer of less may not advance the clock.
 
 
@@ -24,13 +27,15 @@ _ROUNDING_S = 1e-9  # A timer of less may not advance the clock.
 class StatementLimits:
     """What parsing and explaining of large statements may take.
 
-    characters_min: length from which a text is large. A shorter one is parsed within about 10 ms.
+    characters_min: length from which a text is large.
+    tokens_min: words and signs from which a text is large. Fewer are parsed within about 2 ms.
     share: part of one core that large statements use at most, on average.
     burst_s: CPU time that they may use at once after a rest; s.
     waiting_max: large statements that run or wait; above it they are refused.
     """
 
     characters_min: int = 2_048
+    tokens_min: int = 256
     share: float = 0.25
     burst_s: float = 0.25
     waiting_max: int = 86
@@ -66,7 +71,12 @@ class StatementQueue:
 
     def is_large(self, text: str) -> bool:
         """Return whether a statement has to wait for its turn."""
-        return len(text) >= self._limits.characters_min
+        tokens_min = self._limits.tokens_min
+        if len(text) < min(tokens_min, self._limits.characters_min):
+            return False
+        if len(text) >= self._limits.characters_min:
+            return True
+        return sum(1 for _ in islice(_TOKEN.finditer(text), tokens_min)) >= tokens_min
 
     async def run(self, work: Callable[[], Result], tenant: str | None = None) -> Result:
         """Return the result of work on a large statement, done in the tenant's turn.
@@ -80,18 +90,28 @@ class StatementQueue:
         whose = caller.get(LOCAL).tenant if tenant is None else tenant
         with self._places.taken(whose):
             await self._turn(whose)
-            used_s: list[float] = []
+            return await self._charged(work, whose, ends_turn=True)
 
-            def measured() -> Result:
-                began_s = self._cpu_s()
-                try:
-                    return work()
-                finally:
-                    used_s.append(self._cpu_s() - began_s)
+    async def run_aside(self, work: Callable[[], Result]) -> Result:
+        """Return the result of work that takes no turn; later turns wait for its CPU time.
 
-            running = asyncio.ensure_future(self._run(measured, whose))
-            running.add_done_callback(lambda done: self._end(done, sum(used_s)))
-            return await asyncio.shield(running)  # The thread goes on if the client has gone.
+        For work that may wait for a lock: in a turn, it would keep all others waiting.
+        """
+        return await self._charged(work, caller.get(LOCAL).tenant, ends_turn=False)
+
+    async def _charged(self, work: Callable[[], Result], tenant: str, *, ends_turn: bool) -> Result:
+        used_s: list[float] = []
+
+        def measured() -> Result:
+            began_s = self._cpu_s()
+            try:
+                return work()
+            finally:
+                used_s.append(self._cpu_s() - began_s)
+
+        running = asyncio.ensure_future(self._run(measured, tenant))
+        running.add_done_callback(lambda done: self._end(done, sum(used_s), ends_turn=ends_turn))
+        return await asyncio.shield(running)  # The thread goes on if the client has gone.
 
     async def _turn(self, tenant: str) -> None:
         turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -105,12 +125,13 @@ class StatementQueue:
                 self._admit()
             raise
 
-    def _end(self, running: asyncio.Future[Result], used_s: float) -> None:
+    def _end(self, running: asyncio.Future[Result], used_s: float, *, ends_turn: bool) -> None:
         if not running.cancelled():
             running.exception()  # If the caller has gone, asyncio would log the exception.
         self._pay()
         self._debt_s += used_s
-        self._is_busy = False
+        if ends_turn:
+            self._is_busy = False
         self._admit()
 
     def _pay(self) -> None:

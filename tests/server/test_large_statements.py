@@ -14,6 +14,7 @@ from tests.server.worlds import CREATE_TRADES, Front, connect
 
 CALLS = 6
 LARGE = " OR ".join(f"(key = {key})" for key in range(200))
+DENSE = f"key IN ({','.join(['1'] * 800)})"  # Below 2,048 characters.
 
 
 class Counting(Front):
@@ -49,7 +50,7 @@ class Counting(Front):
             return self.engine.parse(sql, params)
 
     def execute(self, sql, params=None, **arguments):
-        with self._counted("large" if len(sql) > 2_048 else "small"):
+        with self._counted("large" if len(sql) > 1_000 else "small"):
             return self.engine.execute(sql, params, **arguments)
 
 
@@ -60,10 +61,13 @@ def front(engine):
 
 
 @pytest.mark.slow
-def test_large_statements_of_many_clients_are_parsed_and_explained_one_at_a_time(front, address):
+@pytest.mark.parametrize("where", [LARGE, DENSE], ids=["long", "dense"])
+def test_large_statements_of_many_clients_are_parsed_and_explained_one_at_a_time(
+    front, address, where
+):
     def explain(number):
         with connect(address) as client:
-            return client.execute(f"EXPLAIN SELECT COUNT(*) AS n{number} FROM trades WHERE {LARGE}")
+            return client.execute(f"EXPLAIN SELECT COUNT(*) AS n{number} FROM trades WHERE {where}")
 
     with ThreadPoolExecutor(CALLS) as pool:
         plans = list(pool.map(explain, range(CALLS)))

@@ -132,7 +132,38 @@ def test_statements_above_the_limit_are_refused_and_other_tenants_have_room():
     run_in_virtual_time(world())
 
 
-def test_texts_are_large_from_the_limit_on():
-    queue = queue_of(Thread(), characters_min=10)
-    assert not queue.is_large("x" * 9)
-    assert queue.is_large("x" * 10)
+def test_work_aside_takes_no_turn_and_is_paid_for():
+    async def world():
+        thread = Thread()
+        queue = queue_of(thread, burst_s=0.0)
+        await asyncio.gather(queue.run_aside(thread.work), queue.run(thread.work, "a"))
+        assert thread.most == 2
+        assert asyncio.get_running_loop().time() == COST_S
+        await queue.run(thread.work, "a")
+        assert asyncio.get_running_loop().time() == COST_S + 2 * COST_S / 0.25 + COST_S
+
+    run_in_virtual_time(world())
+
+
+@pytest.mark.parametrize(
+    ("text", "is_large"),
+    [
+        ("x" * 29, False),
+        ("x" * 30, True),
+        ("a,b,c,d,e", False),
+        ("a,b,c,d,ef", False),
+        ("a,b,c,d,e,", True),
+        ("a b = (1)  +  22 < c", True),
+        ("   a   b   c   d   e    ", False),
+    ],
+)
+def test_texts_are_large_by_their_length_or_by_their_tokens(text, is_large):
+    assert queue_of(Thread(), characters_min=30, tokens_min=10).is_large(text) is is_large
+
+
+def test_a_list_of_short_constants_is_large():
+    """900 nodes within 2,000 characters take 15 ms to parse."""
+    queue = StatementQueue(Thread().run)
+    assert queue.is_large(f"SELECT COUNT(*) FROM s WHERE k IN ({','.join(['1'] * 900)})")
+    assert not queue.is_large(f"SELECT COUNT(*) FROM s WHERE k IN ({','.join(['1'] * 20)})")
+    assert not queue.is_large("SELECT COUNT(*) FROM s" + " " * 2_000)
