@@ -241,9 +241,9 @@ class ProducerForgotten(FailedPrecondition):
 
     def __init__(self, producer: str, epoch: int, epoch_min: int) -> None:
         super().__init__(
-            f"producer {producer!r} is not known in epoch {epoch}, and producers of this stream "
-            f"up to epoch {epoch_min - 1} have been forgotten: it may have stored rows. If it has "
-            f"not, begin it in epoch {epoch_min}"
+            f"producer {producer!r} is not known in epoch {epoch}, and may have been forgotten in "
+            f"an epoch below {epoch_min}: it may have stored rows, and a retry could be stored "
+            f"twice. If it has stored none, begin it in epoch {epoch_min}, or give another name"
         )
 
 

@@ -8,7 +8,14 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from shedder.errors import FailedPrecondition, SequenceGap, StaleEpoch, Unimplemented
+from shedder.engine.ingest.producer_sequences import OWN_PREFIX
+from shedder.errors import (
+    FailedPrecondition,
+    ProducerForgotten,
+    SequenceGap,
+    StaleEpoch,
+    Unimplemented,
+)
 from shedder.queries.answers.database_api import Receipt
 from shedder.streams.batches import encoded
 from shedder.streams.dropped_counts import Dropped
@@ -182,9 +189,13 @@ def epoch_after(
 
     Raises:
       StaleEpoch: a newer incarnation has written.
+      ProducerForgotten: it is not known, may have stored rows, and no epoch is given.
     """
     if not described.HasField("last"):
-        return described.epoch_min if epoch is None else epoch, 0
+        epoch_min = described.epoch_min
+        if epoch is None and epoch_min and not producer.startswith(OWN_PREFIX):
+            raise ProducerForgotten(producer, 0, epoch_min)
+        return epoch_min if epoch is None else epoch, 0
     last = described.last
     if epoch is None or epoch == last.epoch:
         return last.epoch, last.sequence + 1

@@ -196,10 +196,10 @@ class Ingest(IngestServicer):
         response.batch_rows_max = self._settings.batch_rows_max
         response.batch_bytes_max = self._settings.batch_bytes_max
         response.takes_parts = True
-        response.epoch_min = self._engine.epoch_min(stream)
         if not producer:
             return response
         check_producer(producer, 0)
+        response.epoch_min = self._engine.epoch_min(stream, producer)
         last = self._engine.last_sequence(stream, producer)
         if last is not None:
             response.last.epoch, response.last.sequence = last

@@ -611,7 +611,9 @@ class DescribeStreamResponse(_message.Message):
     open_rows: _builtins.int
     """Stored rows of the push after `last`, whose end is not stored; 0: there is no such push."""
     epoch_min: _builtins.int
-    """A producer that is not known must begin in this epoch, or a later one."""
+    """If the producer asked for is not known, it must begin in this epoch, or a later one. 0: its
+    name was not forgotten. Otherwise it may have stored rows, and a retry could be stored twice.
+    """
     takes_parts: _builtins.bool
     """The server knows `Batch.first_row` and `more`."""
     @_builtins.property

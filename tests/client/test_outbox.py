@@ -3,7 +3,13 @@
 import pytest
 
 from shedder.client.outbox import Outbox, check_whole, epoch_after
-from shedder.errors import FailedPrecondition, SequenceGap, StaleEpoch, Unimplemented
+from shedder.errors import (
+    FailedPrecondition,
+    ProducerForgotten,
+    SequenceGap,
+    StaleEpoch,
+    Unimplemented,
+)
 from shedder.queries.answers.database_api import Receipt
 from shedder.streams.batches import decode
 from shedder.streams.dropped_counts import Dropped
@@ -163,8 +169,12 @@ def test_an_older_server_gets_a_number_for_each_batch_or_nothing():
         outbox.check(Part(5, False), is_numbered=True)
 
 
-def test_a_new_name_begins_above_the_epochs_that_were_forgotten():
+def test_a_name_that_may_have_been_forgotten_begins_in_no_epoch_that_nobody_gave():
     response = described()
+    assert epoch_after(response, "p", None) == (0, 0)
     response.epoch_min = 4
-    assert epoch_after(response, "p", None) == (4, 0)
+    with pytest.raises(ProducerForgotten, match="begin it in epoch 4"):
+        epoch_after(response, "p", None)
+    assert epoch_after(response, "~drawn for this process", None) == (4, 0)
+    assert epoch_after(response, "p", 4) == (4, 0)
     assert epoch_after(response, "p", 0) == (0, 0)  # The server refuses it.

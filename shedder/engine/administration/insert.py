@@ -280,11 +280,11 @@ def _begun(engine: Engine, statement: Insert, source: Stream, end: int) -> tuple
     found = next(filter(None, map(pattern.fullmatch, known)), None)
     if found is not None:
         return found[0], 0, int(found[1])
-    if engine.epoch_min(statement.stream):
+    if engine.epoch_min(statement.stream, name):
         raise ProducerForgotten.from_message(
             f"producers of stream {statement.stream!r} have been forgotten, and "
-            f"{statement.producer!r} may be one: its rows could be stored twice. Check "
-            "which of its rows are stored, and insert the missing rows without PRODUCER"
+            f"{statement.producer!r} may be one: its rows could be stored twice. If it has stored "
+            "no rows, give PRODUCER another name. If it has, insert the missing rows without it"
         )
     return name, end, end
 

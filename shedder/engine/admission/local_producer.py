@@ -6,7 +6,7 @@ from types import TracebackType
 from typing import Any, Protocol, Self
 
 from shedder.engine.admission.batch_push import Appendable, Pipeline, empty_batch, fitting
-from shedder.errors import StaleEpoch
+from shedder.errors import ProducerForgotten, StaleEpoch
 from shedder.queries.answers.database_api import Receipt
 from shedder.streams.push_parts import in_parts
 
@@ -20,8 +20,8 @@ class Engine(Appendable, Protocol):
     def open_rows(self, stream: str, producer: str) -> int:
         """Durable rows of a producer's push whose end is not durable."""
 
-    def epoch_min(self, stream: str) -> int:
-        """The smallest epoch in which a producer may begin that is not known."""
+    def epoch_min(self, stream: str, producer: str) -> int:
+        """The smallest epoch in which an unknown producer may begin; 0: it was not forgotten."""
 
 
 class Producer:
@@ -37,7 +37,7 @@ class Producer:
         self.stream = stream
         self.name = name
         self.schema = engine.schema(stream)
-        last, epoch_min = engine.last_sequence(stream, name), engine.epoch_min(stream)
+        last, epoch_min = engine.last_sequence(stream, name), engine.epoch_min(stream, name)
         self.epoch, self.next_sequence = _go_on(name, epoch, last, epoch_min)
         is_begun = last is not None and last[0] == self.epoch and engine.open_rows(stream, name) > 0
         self._begun = self.next_sequence if is_begun else None
@@ -94,7 +94,9 @@ def _go_on(
 ) -> tuple[int, int]:
     """The epoch to go on in (None: the newest), and its next sequence number."""
     if last is None:
-        return epoch_min if epoch is None else epoch, 0
+        if epoch is None and epoch_min:
+            raise ProducerForgotten(name, 0, epoch_min)
+        return epoch or 0, 0
     if epoch is None or epoch == last[0]:
         return last[0], last[1] + 1
     if epoch < last[0]:

@@ -41,9 +41,9 @@ class ProducersProgress(ABC):  # a part of the engine, never made alone
         progress = self._intake(stream).progress(producer)
         return () if progress is None else progress.contents
 
-    def epoch_min(self, stream: str) -> int:
-        """The smallest epoch in which a producer may begin that is not known."""
-        return self._intake(stream).epoch_min
+    def epoch_min(self, stream: str, producer: str) -> int:
+        """The smallest epoch in which an unknown producer may begin; 0: it was not forgotten."""
+        return self._intake(stream).epoch_min(producer)
 
     def _intake(self, stream: str) -> Intake:
         """The door of a stream, be there room behind it or not."""

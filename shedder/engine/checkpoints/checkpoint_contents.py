@@ -36,6 +36,7 @@ from shedder.streams.live_sample import SampleImage, StreamSample
 BUDGET = "budget"  # The part that says what an operator has set of the budget,
 TENANTS = "tenants"  # ... and this of tenants' quotas.
 EVICTED = "evicted"  # Begins the part with the numbers of producers that were evicted.
+FORGOTTEN = "forgotten"  # Begins the part with the bounds of producers that were forgotten.
 _ALL_TIME = (-(1 << 63), (1 << 63) - 1)
 
 
@@ -96,6 +97,8 @@ class Checkpoint:
             parts[f"stream/{stream.id}"] = _stream_state(stream, producers[name])
             if producers[name].evicted:
                 parts[f"{EVICTED}/{stream.id}"] = producers[name].evicted
+            if producers[name].forgotten:
+                parts[f"{FORGOTTEN}/{stream.id}"] = producers[name].forgotten
             key = f"sample/{stream.id}"
             if stream.sample_is_stored:  # It is as large as all the rest.
                 kept[key] = stream
@@ -181,10 +184,8 @@ def _stream_state(stream: Stream, producers: ProducerState) -> bytes:
         "drops": stream.drops.to_json() if stream.drops.rows else None,
         "lost": stream.lost.to_json() if stream.lost else None,
         "watermark_us": stream.watermark_us,
-        "producers": producers.to_json(),
+        **producers.to_json(),
     }
-    if producers.epoch_min:
-        state["epoch_min"] = producers.epoch_min
     return json.dumps(state).encode()
 
 
@@ -238,10 +239,10 @@ def _feed_state(standing: Standing) -> list[str | int] | None:
     return None if feed is None else [feed.feeder.name, feed.from_pane, feed.next_pane]
 
 
-def restore_stream(stream: Stream, data: bytes, evicted: bytes) -> ProducerState:
+def restore_stream(stream: Stream, data: bytes, evicted: bytes, forgotten: bytes) -> ProducerState:
     """Set a stream's counters from its part; returns how far its producers were.
 
-    evicted: the part with the producers that were evicted; b"": there is none.
+    evicted, forgotten: the parts with such producers; b"": there is none.
     """
     state = json.loads(data)
     stream.position = state["position"]
@@ -255,7 +256,7 @@ def restore_stream(stream: Stream, data: bytes, evicted: bytes) -> ProducerState
     stream.owed = Owed.from_json(state.get("owed"), state.get("to_follow", 0))
     stream.takes_summaries = state.get("takes_summaries", stream.built > 0)
     stream.watermark.value_us = state["watermark_us"]
-    return ProducerState.from_json(state["producers"], evicted, state.get("epoch_min", 0))
+    return ProducerState.from_json(state, evicted, forgotten)
 
 
 def restore_query(

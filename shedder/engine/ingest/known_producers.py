@@ -2,16 +2,17 @@
 
 An evicted producer must not look like a new one, or its retry would be stored twice. So a producer
 has three stages. An active producer has its full progress. Of an evicted producer, a hash of its
-name and its numbers are kept. Of all forgotten producers, the largest epoch is kept: an unknown
-name must begin above it.
+name and the numbers and the fingerprint of its newest push are kept. Of a forgotten producer, an
+upper bound of its epoch is kept: it must begin above.
 
 Names that clients draw for one process are an exception. A day after the eviction of such a name,
-no client retries its pushes. So the name is forgotten without raising the largest epoch.
+no client retries its pushes. So nothing is kept of the name.
 """
 
 from __future__ import annotations
 
 import hashlib
+import re
 import threading
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -20,8 +21,9 @@ from typing import Any, Final, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from shedder.engine.ingest.forgotten_producers import ForgottenProducers, slots_of_all
 from shedder.engine.ingest.producer_sequences import OWN_PREFIX, Content, Progress
-from shedder.errors import ProducerForgotten
+from shedder.errors import BadSetting, ProducerForgotten
 
 _EVICTED: Final = np.dtype(
     [
@@ -32,15 +34,19 @@ _EVICTED: Final = np.dtype(
         ("rows", "<i8"),
         ("flags", "<i8"),
         ("evicted_us", "<i8"),
+        ("fingerprint", "<u8"),
     ]
 )
+_EVICTED_EARLIER: Final = np.dtype([(each, _EVICTED[each]) for each in _EVICTED.names or ()][:-1])
 _OPEN: Final = 1  # A flag: the end of its newest push is not stored.
 _OWN: Final = 2  # A flag: a client has drawn the name for one process.
+_FINGERPRINT: Final = 4  # A flag: the fingerprint of its newest push is known.
 _OWN_RETRY_US: Final = 86_400_000_000  # A client tries a push for its patience, 30 s by default.
 _ROOM_MIN: Final = 64
 _ACTIVE_BYTES: Final = 400  # Of an active producer in memory, its name and contents aside.
 _CONTENT_BYTES: Final = 150  # Of one content.
 _MARKS: Final = 1 << 20  # Bits of hashes that tell most names apart from the evicted ones.
+_EARLIER_COPY: Final = re.compile("(insert/[0-9]+)/[0-9]+/(.*)", re.DOTALL)  # INSERT ... PRODUCER.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,11 +54,13 @@ class ProducerLimits:
     """Limits of the memory for known producers.
 
     bytes_max: of the active producers of all streams.
-    evicted_max: evicted producers of one stream; 56 bytes each, and 1 MiB for all.
+    evicted_max: evicted producers of one stream; 64 bytes each, and 1 MiB for all.
+    forgotten_bytes: of the bounds of one stream's forgotten producers.
     """
 
     bytes_max: int = 32 << 20
     evicted_max: int = 1 << 17
+    forgotten_bytes: int = 1 << 22
 
 
 class ProducerMemory:
@@ -90,37 +98,46 @@ class ProducerMemory:
 class ProducerState:
     """Producers of a stream as a checkpoint stores them.
 
-    active: in order of their last activity. evicted: the bytes of their numbers. epoch_min: the
-    smallest epoch in which an unknown producer may begin.
+    active: in order of their last activity. evicted: the bytes of their numbers. forgotten: the
+    slots of their bounds. epoch_max: the largest epoch that a client may use; 0: that of no count.
     """
 
     active: Mapping[str, Progress] = field(default_factory=dict)
     evicted: bytes = b""
-    epoch_min: int = 0
+    forgotten: bytes = b""
+    epoch_max: int = 0
 
     def to_json(self) -> dict[str, Any]:
-        """Active producers; fields that earlier versions do not have only where needed."""
-        return {name: _progress_to_json(each) for name, each in self.active.items()}
+        """All but the bytes; fields that earlier versions do not have only where needed."""
+        active = {name: _progress_to_json(each) for name, each in self.active.items()}
+        said: dict[str, Any] = {"producers": active}
+        if self.evicted:
+            said["evicted_bytes"] = _EVICTED.itemsize
+        if self.forgotten:
+            said["epoch_max"] = self.epoch_max
+        return said
 
     @classmethod
-    def from_json(cls, active: Mapping[str, Any], evicted: bytes, epoch_min: int) -> Self:
+    def from_json(cls, said: Mapping[str, Any], evicted: bytes, forgotten: bytes) -> Self:
         """The inverse of to_json, of this version or an earlier one."""
-        read = {name: _progress_from_json(each) for name, each in active.items()}
-        return cls(read, evicted, epoch_min)
+        active = {name: _progress_from_json(each) for name, each in said["producers"].items()}
+        if evicted and said.get("evicted_bytes") != _EVICTED.itemsize:
+            evicted = _without_fingerprints(evicted)
+        if said.get("epoch_min"):  # Of all unknown names, by an earlier version.
+            forgotten = slots_of_all(said["epoch_min"], ProducerLimits().forgotten_bytes)
+        return cls(active, evicted, forgotten, said.get("epoch_max", 0))
 
 
 class KnownProducers:
-    """Progress of each producer of a stream, by name. For one thread.
-
-    epoch_min: the smallest epoch in which a producer may begin that is not known.
-    """
+    """Progress of each producer of a stream, by name. For one thread."""
 
     def __init__(self, memory: ProducerMemory, state: ProducerState | None = None) -> None:
         """state: of a checkpoint."""
         state = ProducerState() if state is None else state
         self._memory = memory
         self._active = dict(state.active)
-        self.epoch_min = state.epoch_min
+        slots_max = memory.limits.forgotten_bytes
+        self._forgotten = ForgottenProducers(slots_max, state.forgotten, state.epoch_max)
         self._evicted: NDArray[Any] = np.frombuffer(state.evicted, _EVICTED).copy()
         self._size = len(self._evicted)
         self._next = 0  # The oldest of the evicted, once there is no more room.
@@ -149,14 +166,24 @@ class KnownProducers:
             return self._evicted_progress(name)
         return found
 
-    def check_begins(self, name: str, epoch: int) -> None:
-        """Check that a producer that is not known cannot be a forgotten one.
+    def epoch_min(self, name: str) -> int:
+        """Return the smallest epoch in which an unknown producer may begin.
+
+        0: it was certainly not forgotten.
+        """
+        return self._forgotten.epoch_min(_hash(name))
+
+    def check_epoch(self, name: str, known: Progress | None, epoch: int) -> None:
+        """Check that a producer may push in an epoch. known: its progress.
 
         Raises:
-          ProducerForgotten: it may be one.
+          ProducerForgotten: it is not known, and may have been forgotten.
+          BadSetting: the epoch is too large.
         """
-        if epoch < self.epoch_min:
-            raise ProducerForgotten(name, epoch, self.epoch_min)
+        if epoch > self._forgotten.epoch_max:
+            raise BadSetting(f"epoch {epoch} of producer {name!r}; it must be from 0 to 2^62")
+        if known is None and epoch < (epoch_min := self.epoch_min(name)):
+            raise ProducerForgotten(name, epoch, epoch_min)
 
     def note(self, name: str, progress: Progress, now_us: int) -> None:
         """Set a producer's progress; evict the producers that were silent longest if needed.
@@ -175,7 +202,8 @@ class KnownProducers:
     def state(self) -> ProducerState:
         """All of it, for a checkpoint."""
         order = np.roll(self._evicted[: self._size], -self._next)
-        return ProducerState(dict(self._active), order.tobytes(), self.epoch_min)
+        slots, epoch_max = self._forgotten.to_bytes(), self._forgotten.epoch_max
+        return ProducerState(dict(self._active), order.tobytes(), slots, epoch_max)
 
     def _grow(self, size_bytes: int) -> None:
         self._bytes += size_bytes
@@ -188,15 +216,21 @@ class KnownProducers:
         if place is None:
             place = self._free_place(now_us)
             self._marks[hashed % len(self._marks)] = True
+        copied = _EARLIER_COPY.fullmatch(name)
+        if copied:  # A repeated statement has another name in this version.
+            self._forgotten.add(_hash(f"{copied[1]}/from/{copied[2]}"), progress.epoch)
         rows = -1 if progress.rows is None else progress.rows
+        flags = _OPEN * (not progress.is_whole) | _OWN * name.startswith(OWN_PREFIX)
+        flags |= _FINGERPRINT * (progress.fingerprint is not None)
         self._evicted[place] = (
             hashed,
             progress.epoch,
             progress.sequence,
             progress.position,
             rows,
-            _OPEN * (not progress.is_whole) | _OWN * name.startswith(OWN_PREFIX),
+            flags,
             now_us,
+            progress.fingerprint or 0,
         )
 
     def _free_place(self, now_us: int) -> int:
@@ -213,7 +247,8 @@ class KnownProducers:
             return self._size - 1
         place, self._next = self._next, (self._next + 1) % self._size
         if not self._is_past(place, now_us):
-            self.epoch_min = max(self.epoch_min, int(self._evicted["epoch"][place]) + 1)
+            forgotten = self._evicted[place]
+            self._forgotten.add(int(forgotten["name"]), int(forgotten["epoch"]))
         self._stale_marks += 1
         if self._stale_marks > most:
             self._marks, self._stale_marks = self._marked(), 0
@@ -221,7 +256,7 @@ class KnownProducers:
 
     def _is_past(self, place: int, now_us: int) -> bool:
         """Return whether no client can send a push of an evicted producer again."""
-        _, _, _, _, _, flags, evicted_us = self._evicted[place].tolist()
+        _, _, _, _, _, flags, evicted_us, _ = self._evicted[place].tolist()
         return bool(flags & _OWN) and now_us - evicted_us > _OWN_RETRY_US
 
     def _marked(self) -> NDArray[np.bool_]:
@@ -241,9 +276,19 @@ class KnownProducers:
         place = self._place_of(_hash(name))
         if place is None:
             return None
-        _, epoch, sequence, position, rows, flags, _ = self._evicted[place].tolist()
+        _, epoch, sequence, position, rows, flags, _, fingerprint = self._evicted[place].tolist()
         is_whole = not flags & _OPEN
-        return Progress(epoch, sequence, position, None if rows < 0 else rows, is_whole)
+        contents = (Content(sequence, rows, fingerprint),) if flags & _FINGERPRINT else ()
+        return Progress(epoch, sequence, position, None if rows < 0 else rows, is_whole, contents)
+
+
+def _without_fingerprints(stored: bytes) -> bytes:
+    """The numbers of evicted producers of an earlier version, as this one has them."""
+    earlier = np.frombuffer(stored, _EVICTED_EARLIER)
+    evicted = np.zeros(len(earlier), _EVICTED)
+    for name in _EVICTED_EARLIER.names or ():
+        evicted[name] = earlier[name]
+    return evicted.tobytes()
 
 
 def _bytes_of(name: str, progress: Progress) -> int:

@@ -12,6 +12,7 @@ from shedder.streams.push_parts import Part
 
 CONTENTS_MAX: Final = 8  # Pushes of a producer whose content a retry is compared with.
 NAME_BYTES_MAX: Final = 200  # Of a producer's name, in UTF-8.
+EPOCH_MAX: Final = (1 << 63) - 1  # In a message; a stream takes those above 2^62 in turn.
 NUMBER_MAX: Final = 1 << 62  # Of epochs and rows of a push: sums of two still fit int64.
 OWN_PREFIX: Final = "~"  # Begins a name that a client has drawn at random, for one process.
 ROWS_SUFFIX: Final = "+rows"  # Ends the name under which rows follow their summaries.
@@ -198,7 +199,7 @@ def check_producer(name: str, epoch: int) -> None:
         )
     if "\0" in name:
         raise BadSetting(f"the producer name {name!r} has a NUL character; leave it out")
-    if not 0 <= epoch <= NUMBER_MAX:
+    if not 0 <= epoch <= EPOCH_MAX:
         raise BadSetting(f"epoch {epoch} of producer {name!r}; it must be from 0 to 2^62")
 
 

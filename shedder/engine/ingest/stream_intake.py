@@ -253,11 +253,10 @@ class Intake:
             raise SequenceGap(producer, number, number + 1, rows=known.open_rows)
         return known.sequence + 1
 
-    @property
-    def epoch_min(self) -> int:
-        """The smallest epoch in which a producer may begin that is not known."""
+    def epoch_min(self, producer: str) -> int:
+        """The smallest epoch in which an unknown producer may begin; 0: it was not forgotten."""
         with self._lock:
-            return self._producers.epoch_min
+            return self._producers.epoch_min(producer)
 
     def owed_rows(self, producer: str) -> int:
         """Rows of a producer's summaries that are to follow, durably."""
@@ -330,8 +329,7 @@ class Intake:
         rows = content.num_rows + part.skipped
         rows += 0 if left_out is None else left_out.rows
         known = self._known(producer)
-        if known is None:
-            self._producers.check_begins(producer, epoch)
+        self._producers.check_epoch(producer, known, epoch)
         arrival, number = judge(
             producer, known, epoch=epoch, sequence=sequence, part=part, rows=rows
         )

@@ -29,6 +29,7 @@ from shedder.cql.binding.bind import bind
 from shedder.engine.allocation.negotiation import group_bytes
 from shedder.engine.checkpoints.checkpoint_contents import (
     EVICTED,
+    FORGOTTEN,
     TENANTS,
     restore_budget,
     restore_query,
@@ -230,7 +231,10 @@ def _read_checkpoint(core: Core) -> tuple[Producers, deque[_Joining]]:
         stream = core.add_stream(row.id, row.schema, sample)
         state = parts.get(f"stream/{row.id}")
         evicted = parts.get(f"{EVICTED}/{row.id}", b"")
-        known = ProducerState() if state is None else restore_stream(stream, state, evicted)
+        forgotten = parts.get(f"{FORGOTTEN}/{row.id}", b"")
+        known = ProducerState()
+        if state is not None:
+            known = restore_stream(stream, state, evicted, forgotten)
         producers[row.schema.name] = KnownProducers(core.producer_memory, known)
         joined = joined_sample(parts, row.id, row.schema)
         if joined is not None:

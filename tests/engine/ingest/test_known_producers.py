@@ -1,7 +1,11 @@
 """A producer that was evicted, or forgotten, never looks like one that has stored nothing."""
 
+import hashlib
+
+import numpy as np
 import pytest
 
+from shedder.engine.ingest.forgotten_producers import ForgottenProducers
 from shedder.engine.ingest.known_producers import (
     KnownProducers,
     ProducerLimits,
@@ -9,7 +13,8 @@ from shedder.engine.ingest.known_producers import (
     ProducerState,
 )
 from shedder.engine.ingest.producer_sequences import Content, Progress
-from shedder.errors import ProducerForgotten
+from shedder.errors import BadSetting, ProducerForgotten
+from tests.seeds import seed
 
 NOW_US, DAY_US = 1_700_000_000_000_000, 86_400_000_000
 LIMITS = ProducerLimits(bytes_max=20_000, evicted_max=100)
@@ -24,7 +29,12 @@ def progress(number, epoch=0):
     return Progress(epoch, number, 10 * number, 10, True, (Content(number, 10, 7),))
 
 
-def test_evicted_producers_keep_their_numbers_and_lose_their_contents():
+def hashes_of(name, count):
+    digests = [hashlib.blake2b(f"{name} {each}".encode()).digest() for each in range(count)]
+    return [int.from_bytes(digest[:8], "little") for digest in digests]
+
+
+def test_evicted_producers_keep_their_numbers_and_the_content_of_their_newest_push():
     [producers] = known()
     for number in range(100):
         producers.note(f"p{number}", progress(number), NOW_US)
@@ -32,8 +42,8 @@ def test_evicted_producers_keep_their_numbers_and_lose_their_contents():
     for number in range(100):
         found = producers.get(f"p{number}")
         assert (found.sequence, found.position, found.rows) == (number, 10 * number, 10)
-    assert producers.get("p0").contents == ()
-    assert producers.epoch_min == 0
+    assert producers.get("p0").contents == (Content(0, 10, 7),)
+    assert producers.epoch_min("p0") == 0
     assert producers.get("another") is None
 
 
@@ -56,15 +66,70 @@ def test_a_producer_that_comes_back_is_active_and_is_found_as_it_is_then():
         assert producers.get("p").sequence == turn
 
 
-def test_after_one_is_forgotten_an_unknown_one_must_begin_above_its_epoch():
+def test_a_forgotten_one_must_begin_above_its_epoch_and_a_new_one_may_begin_in_any():
     [producers] = known()
     for number in range(500):
         producers.note(f"p{number}", progress(number, epoch=number % 7), NOW_US)
-    assert producers.get("p0") is None
-    assert producers.epoch_min == 7
-    with pytest.raises(ProducerForgotten, match="begin it in epoch 7"):
-        producers.check_begins("p0", 6)
-    producers.check_begins("new", 7)
+    for number in range(300):
+        assert producers.get(f"p{number}") is None
+        with pytest.raises(ProducerForgotten, match="may have been forgotten in an epoch below"):
+            producers.check_epoch(f"p{number}", None, number % 7)
+        producers.check_epoch(f"p{number}", None, 8)
+    for number in range(300):
+        producers.check_epoch(f"new {number}", None, 0)
+
+
+@pytest.mark.parametrize("epoch", [0, 1, 7, 8, (1 << 40) - 1, 1 << 40, (1 << 62) - 1, 1 << 62])
+def test_no_epoch_of_a_client_shuts_a_name_out(epoch):
+    """With one slot, all names share a bound: it is as if very many were forgotten."""
+    limits = ProducerLimits(bytes_max=1_000, evicted_max=1, forgotten_bytes=1)
+    [producers] = known(limits)
+    bounds = []
+    for number in range(20):
+        name = f"p{number}"
+        producers.check_epoch(name, None, max(epoch, producers.epoch_min(name)))
+        at = max(epoch, producers.epoch_min(name))
+        producers.note(name, progress(0, epoch=at), NOW_US)
+        with pytest.raises(BadSetting, match="from 0 to 2\\^62"):
+            producers.check_epoch(name, producers.get(name), producers.state().epoch_max + 1)
+        bounds.append(producers.epoch_min("new"))
+    assert bounds[-1] > epoch
+    assert bounds == sorted(bounds)
+    assert bounds[-1] < (1 << 62) + 20
+    for number in range(15):
+        with pytest.raises(ProducerForgotten):
+            producers.check_epoch(f"p{number}", None, max(0, bounds[-1] - 1))
+
+
+def test_a_forgotten_epoch_is_never_below_its_bound():
+    forgotten = ForgottenProducers(1 << 10)
+    generator = np.random.default_rng(seed("forgotten producers"))
+    hashes = generator.integers(0, 1 << 64, 2_000, np.uint64).tolist()
+    epochs = (generator.integers(0, 1 << 62, 2_000) >> generator.integers(0, 62, 2_000)).tolist()
+    for hashed, epoch in zip(hashes, epochs, strict=True):
+        forgotten.add(hashed, epoch)
+    again = ForgottenProducers(1 << 12, forgotten.to_bytes(), forgotten.epoch_max)
+    for hashed, epoch in zip(hashes, epochs, strict=True):
+        assert epoch < forgotten.epoch_min(hashed) == again.epoch_min(hashed)
+        assert forgotten.epoch_min(hashed) <= forgotten.epoch_max
+
+
+def test_few_new_names_are_taken_for_forgotten_ones():
+    """A sixteenth of as many names as slots; of such, 0.25 percent are taken for others."""
+    forgotten = ForgottenProducers(1 << 12)
+    for hashed in hashes_of("old", 256):
+        forgotten.add(hashed, 1 << 50)
+    assert sum(forgotten.epoch_min(hashed) > 0 for hashed in hashes_of("new", 1_000)) < 20
+
+
+def test_a_statement_with_the_name_of_an_earlier_version_is_not_begun_anew():
+    [producers] = known()
+    producers.note("insert/3/70/my/copy\n", progress(0), NOW_US)
+    for number in range(99):
+        producers.note(f"p{number}", progress(number), NOW_US)
+    assert "insert/3/70/my/copy\n" not in producers.active
+    assert producers.epoch_min("insert/3/from/my/copy\n") == 1
+    assert producers.epoch_min("insert/3/from/another") == 0
 
 
 def test_no_more_producers_are_kept_than_the_limits_allow():
@@ -103,10 +168,10 @@ def test_a_checkpoint_has_all_of_it():
     state = producers.state()
     again = KnownProducers(
         ProducerMemory(LIMITS),
-        ProducerState.from_json(state.to_json(), state.evicted, state.epoch_min),
+        ProducerState.from_json(state.to_json(), state.evicted, state.forgotten),
     )
     assert again.active == producers.active
-    assert again.epoch_min == producers.epoch_min == 1
+    assert again.epoch_min("p0") == producers.epoch_min("p0") == 1
     assert len(again) == len(producers)
     for number in range(200):
         assert again.get(f"p{number}") == producers.get(f"p{number}")
@@ -117,10 +182,24 @@ def test_a_checkpoint_has_all_of_it():
 
 
 def test_a_checkpoint_of_an_earlier_version_is_read():
-    said = {"p": {"epoch": 1, "sequence": 2, "position": 30, "rows": None}}
-    state = ProducerState.from_json(said, b"", 0)
+    said = {"producers": {"p": {"epoch": 1, "sequence": 2, "position": 30, "rows": None}}}
+    state = ProducerState.from_json(said, b"", b"")
     assert state.active == {"p": Progress(1, 2, 30, None)}
     assert state.to_json() == said
+
+
+def test_a_checkpoint_without_fingerprints_of_evicted_producers_is_read():
+    [producers] = known()
+    for number in range(100):
+        producers.note(f"p{number}", Progress(3, number, 50, 20), NOW_US)
+    evicted = producers.state().evicted
+    earlier = b"".join(evicted[place : place + 56] for place in range(0, len(evicted), 64))
+    said = {"producers": {}, "epoch_min": 5}
+    again = KnownProducers(ProducerMemory(LIMITS), ProducerState.from_json(said, earlier, b""))
+    assert again.get("p0") == producers.get("p0") == Progress(3, 0, 50, 20)
+    with pytest.raises(ProducerForgotten):
+        again.check_epoch("unknown", None, 4)
+    again.check_epoch("unknown", None, 8)
 
 
 @pytest.mark.parametrize(
@@ -137,4 +216,4 @@ def test_names_of_one_process_are_forgotten_without_a_trace_after_a_day(
     for number in range(95):
         producers.note(f"later {number}", progress(number), NOW_US + later_us)
     assert producers.get(f"{prefix}0") is None
-    assert producers.epoch_min == epoch_min
+    assert producers.epoch_min(f"{prefix}0") == epoch_min

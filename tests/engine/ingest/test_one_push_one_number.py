@@ -12,7 +12,13 @@ import pytest
 import shedder
 from shedder.engine.engine import Engine
 from shedder.engine.ingest.known_producers import ProducerLimits
-from shedder.errors import ProducerForgotten, SchemaMismatch, SequenceGap, SequenceReused
+from shedder.errors import (
+    BadSetting,
+    ProducerForgotten,
+    SchemaMismatch,
+    SequenceGap,
+    SequenceReused,
+)
 from tests.engine.ingest.push_worlds import CREATE, Truth, push_in_part, rows_of
 from tests.scale import scaled
 from tests.seeds import seed
@@ -187,18 +193,48 @@ def test_the_retry_of_a_forgotten_producer_is_refused_and_a_new_one_can_begin(
     none = ProducerLimits(bytes_max=1_000, evicted_max=2)
     with opened(tmp_path / "db", 100, none) as db:
         db.execute(CREATE)
-        for name in ("legit", *"abcdefgh"):
-            db.push("s", rows_of(0, 5), producer=name, sequence=0)
-            if db.epoch_min("s"):
-                break
-        with pytest.raises(ProducerForgotten, match="begin it in epoch 1"):
-            db.push("s", rows_of(0, 5), producer="legit", sequence=0)
-        with db.producer("s", "new") as new:
-            assert new.epoch == 1
-            new.push(rows_of(1, 5))
         db.execute("CREATE STREAM t (ts TIMESTAMP NOT NULL, push BIGINT) TIMESTAMP BY ts")
-        with pytest.raises(ProducerForgotten, match="could be stored twice"):
-            db.execute("INSERT INTO s (ts, push) SELECT ts, push FROM t PRODUCER 'once'")
+        once = "INSERT INTO s (ts, push) SELECT ts, push FROM t PRODUCER"
+        db.push("t", rows_of(0, 5).select(["ts", "push"]))
+        db.execute(f"{once} 'once'")
+        for name, epoch in (("legit", 0), ("high", 1 << 62), *((each, 0) for each in "abcdefgh")):
+            db.push("s", rows_of(0, 5), producer=name, epoch=epoch, sequence=0)
+    for _ in range(2):  # The second one reads a checkpoint.
+        with opened(tmp_path / "db", 100, none) as db:
+            rows = db.ledger("s").applied
+            with pytest.raises(ProducerForgotten, match="begin it in epoch 1,"):
+                db.producer("s", "legit")
+            with pytest.raises(ProducerForgotten, match="begin it in epoch 1,"):
+                db.push("s", rows_of(0, 5), producer="legit", sequence=0)
+            with pytest.raises(ProducerForgotten, match="could be stored twice"):
+                db.execute(f"{once} 'once'")
+            assert db.ledger("s").applied == rows
+            assert db.epoch_min("s", "high") == (1 << 62) + 1
+    with opened(tmp_path / "db", 100, none) as db:
+        db.push("s", rows_of(1, 5), producer="new", sequence=0)
+        with db.producer("s", "another") as new:
+            assert new.epoch == 0
+            new.push(rows_of(1, 5))
+        with db.producer("s", "high", epoch=(1 << 62) + 1) as new:
+            new.push(rows_of(1, 5))
+        with pytest.raises(BadSetting, match=r"from 0 to 2\^62"):
+            db.push("s", rows_of(1, 5), producer="new", epoch=(1 << 62) + 2, sequence=0)
+        db.execute(f"{once} 'another'")
+        assert db.ledger("s").applied == rows + 20
+
+
+def test_a_retry_of_an_evicted_producer_with_other_values_is_refused(tmp_path: Path) -> None:
+    for life in range(2):  # The second one reads the log, and a checkpoint.
+        with opened(tmp_path / "db", 100) as db:
+            if not life:
+                db.execute(CREATE)
+                db.push("s", rows_of(0, 10), producer="legit", sequence=0)
+                for other in range(40):
+                    db.push("s", rows_of(-1, 1), producer=f"other {other}", sequence=0)
+            assert "legit" not in db.core.intakes["s"].producers().active
+            with pytest.raises(SequenceReused, match="other values"):
+                db.push("s", rows_of(1, 10), producer="legit", sequence=0)
+            assert db.push("s", rows_of(0, 10), producer="legit", sequence=0).duplicate
 
 
 def test_a_copy_with_a_producer_that_was_evicted_copies_nothing_twice(tmp_path: Path) -> None:
