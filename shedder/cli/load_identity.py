@@ -14,9 +14,9 @@ from enum import IntEnum
 
 from shedder.cli.files.contents import Digest
 
-_KIND_BITS = 2  # Of a mark's epoch, which is an int63: size, bits of the SHA-256, kind.
+_KIND_BITS = 2  # Of a mark's epoch, which is below 2^62: size, bits of the SHA-256, kind.
 _CONTENT_BITS = 21
-_SIZE_MAX = 1 << (63 - _CONTENT_BITS - _KIND_BITS)
+_SIZE_MAX = 1 << (62 - _CONTENT_BITS - _KIND_BITS)
 
 
 class MarkKind(IntEnum):

@@ -28,7 +28,7 @@ from shedder.cli.rows_without_time import Untimed
 from shedder.cli.schema_inference import naming
 from shedder.cli.stderr import say
 from shedder.cql.statements.bound_query import StreamSchema
-from shedder.errors import FailedPrecondition, ShedderError
+from shedder.errors import FailedPrecondition, ProducerForgotten, ShedderError
 from shedder.queries.answers.database_api import Database, NamedProducer, Receipt
 from shedder.streams.batch_conversion import conform
 from shedder.streams.batches import arrow_schema
@@ -154,8 +154,24 @@ def _check_grown(identity: FileIdentity, mark: Mark, *, resumes: bool) -> None:
 
 def mark_of(database: Database, stream: str, identity: FileIdentity) -> Mark:
     """Look up what the mark of a file says."""
-    with database.producer(stream, identity.mark) as mark:
+    with _opened(database, stream, identity.mark) as mark:
         return Mark(mark.epoch, mark.next_sequence)
+
+
+def _opened(database: Database, stream: str, name: str, epoch: int | None = None) -> NamedProducer:
+    """Open a producer of a load.
+
+    Raises:
+      ProducerForgotten: no epoch is given, and the load may have been stored before.
+    """
+    try:
+        return database.producer(stream, name, epoch=epoch)
+    except ProducerForgotten:
+        raise ProducerForgotten.from_message(
+            f"{stream} has forgotten producers, and a load of this file may be one of them: its "
+            "rows could be stored twice. If none of them is stored, --producer NAME loads them "
+            "under that name"
+        ) from None
 
 
 def spooled(
@@ -367,7 +383,7 @@ class Load:
         return _Layout([_Turn(1, name, None), *ends, _Turn(inner - 1, name, None), *ends])
 
     def _has_begun(self, name: str) -> bool:
-        with self._database.producer(self._stream, name) as producer:
+        with _opened(self._database, self._stream, name) as producer:
             return producer.next_sequence > 0
 
     def _mark(self, identity: FileIdentity) -> Mark:
@@ -422,7 +438,7 @@ class _Producers:
         """Push rows and wait until they are durable."""
         name = turn.producer
         if name not in self._open:
-            producer = self._database.producer(self._stream, name, epoch=turn.epoch)
+            producer = _opened(self._database, self._stream, name, turn.epoch)
             self._open[name] = self._stack.enter_context(producer)
         sequence = self._sequences.get(name, 0)
         self._sequences[name] = self._open[name].push(batch, sequence=sequence)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -10,12 +11,17 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 import shedder
+from shedder.cli.files.contents import Digest
 from shedder.cli.files.event_order import SortLimits
 from shedder.cli.files.formats import FileFormat
 from shedder.cli.files.row_file import Reading, RowFile
+from shedder.cli.load_identity import MarkKind, content_epoch
 from shedder.cli.loads import Load, LoadOptions, sources, spooled
 from shedder.cli.push import shown_progress
-from shedder.errors import FailedPrecondition, ShedderError
+from shedder.engine.engine import Engine
+from shedder.engine.ingest.known_producers import ProducerLimits
+from shedder.engine.ingest.producer_sequences import NUMBER_MAX
+from shedder.errors import FailedPrecondition, ProducerForgotten, ShedderError
 from tests.cli.interrupted import Fault, InterruptedDatabase
 
 pytestmark = pytest.mark.slow
@@ -152,3 +158,29 @@ def test_a_load_that_is_interrupted_at_each_push_is_completed(
     world.push(names, Fault(), resumes=False)
     assert world.stored() == Counter(world.written())
     assert push >= min(count, 3)
+
+
+@pytest.mark.parametrize("count", [1, 2, 7])
+def test_a_load_that_was_forgotten_is_refused_and_smaller_files_are_not(tmp_path, count):
+    limits = ProducerLimits(bytes_max=1, evicted_max=4)
+    with Engine.open(tmp_path / "data", producer_limits=limits) as database:
+        world = World(database, tmp_path, "s", sorts=True)
+        world.grow("a", [*range(count)])
+        world.push(["a"], Fault(), resumes=False)
+        row = {"ts": [datetime(2024, 1, 1, tzinfo=UTC)], "x": ["other"]}
+        for turn in range(8):
+            database.push("s", row, producer=f"other {turn}", sequence=0)
+        with pytest.raises(ProducerForgotten, match="--producer NAME"):
+            world.push(["a"], Fault(), resumes=False)
+        del world.rows["a"]
+        world.grow("b", [5])
+        world.push(["b"], Fault(), resumes=False)
+        assert world.stored()["other"] == 8
+        assert world.stored()["b0"] == 1
+        assert database.ledger("s").applied == count + 9
+
+
+@pytest.mark.parametrize("size_bytes", [1, 1 << 38, 1 << 39, 1 << 41])
+def test_a_file_of_any_size_has_a_mark_that_a_server_takes(size_bytes):
+    digest = Digest(sha256="f" * 64, size_bytes=size_bytes, head=None, ends_line=True)
+    assert 0 < content_epoch(digest, MarkKind.ONE_ROW) < NUMBER_MAX
