@@ -13,5 +13,10 @@ def be_quiet() -> None:
     if not structlog.is_configured():
         structlog.configure(
             wrapper_class=structlog.make_filtering_bound_logger(logging.WARNING),
-            logger_factory=structlog.WriteLoggerFactory(sys.stderr),
+            logger_factory=_to_stderr,
         )
+
+
+def _to_stderr(*_: object) -> structlog.WriteLogger:
+    """Return a logger of the present stderr; a host may replace and close what stderr was."""
+    return structlog.WriteLogger(sys.stderr)

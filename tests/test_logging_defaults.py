@@ -1,0 +1,28 @@
+"""What the library logs by itself goes to the stderr of the moment."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+
+import structlog
+
+from shedder.logging_defaults import be_quiet
+
+
+def test_a_stderr_that_was_replaced_and_closed_ends_no_call():
+    """A notebook and pytest replace stderr; a warning to a closed file raised ValueError."""
+    structlog.reset_defaults()
+    try:
+        with contextlib.redirect_stderr(io.StringIO()) as first:
+            be_quiet()
+            structlog.get_logger("shedder.archive").warning("first")
+            assert "first" in first.getvalue()
+            first.close()
+        with contextlib.redirect_stderr(io.StringIO()) as second:
+            structlog.get_logger("shedder.archive").warning("second")
+            structlog.get_logger("shedder.archive").info("of no matter")
+        assert "second" in second.getvalue()
+        assert "of no matter" not in second.getvalue()
+    finally:
+        structlog.reset_defaults()
