@@ -70,6 +70,11 @@ def content_epoch(digest: Digest, kind: MarkKind) -> int:
     return (size << _CONTENT_BITS | bits) << _KIND_BITS | kind
 
 
+def content_of(mark: Mark) -> int:
+    """Size and hash of the content of a mark, without its kind."""
+    return mark.epoch >> _KIND_BITS
+
+
 @dataclass(frozen=True, slots=True)
 class FileIdentity:
     """Producers of the rows of a file.
@@ -77,6 +82,7 @@ class FileIdentity:
     name: for messages. digest: of the content. prefix: begins the names of producers.
     options: hash of all that decides how rows are read; empty for the defaults.
     offset_bytes: size of the part of a grown file that was loaded before; 0: none.
+    ancestor: epoch in the lineage of a content that this one replaces there; None: of none.
     """
 
     name: str
@@ -84,6 +90,7 @@ class FileIdentity:
     prefix: str
     options: str
     offset_bytes: int = 0
+    ancestor: int | None = None
 
     @property
     def mark(self) -> str:

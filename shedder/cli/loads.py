@@ -8,52 +8,31 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from itertools import accumulate
 from pathlib import Path
-from typing import IO
 
 import pyarrow as pa
 
 from shedder.cli.files.bad_rows import BadRows
 from shedder.cli.files.cell_values import Changes
 from shedder.cli.files.event_order import (
-    DEFAULT_SORT_LIMITS,
-    SortLimits,
     Spool,
     as_given,
     in_order,
     together,
 )
 from shedder.cli.files.row_file import Reading, RowFile
-from shedder.cli.load_identity import FileIdentity, Mark, MarkKind, content_epoch, producer_of
+from shedder.cli.load_history import LoadHistory, opened
+from shedder.cli.load_identity import FileIdentity, MarkKind, content_epoch, producer_of
+from shedder.cli.load_sources import LoadOptions, Source
 from shedder.cli.rows_without_time import Untimed
 from shedder.cli.schema_inference import naming
 from shedder.cli.stderr import say
 from shedder.cql.statements.bound_query import StreamSchema
-from shedder.errors import FailedPrecondition, ProducerForgotten, ShedderError
+from shedder.errors import FailedPrecondition, ShedderError
 from shedder.queries.answers.database_api import Database, NamedProducer, Receipt
 from shedder.streams.batch_conversion import conform
 from shedder.streams.batches import arrow_schema
 
 Shows = Callable[[str, "Tally"], AbstractContextManager[Callable[[float], None]]]
-
-_NO_MARK = Mark(0, 0)
-
-
-@dataclass(frozen=True, slots=True)
-class LoadOptions:
-    """How files are loaded.
-
-    prefix: begins the names of producers. options: hash of how rows are read.
-    sorts: whether rows are pushed in order of event time. resumes: whether files may have grown.
-    bad_rows: takes rows that cannot be read; None: the first one refuses the load.
-    limits: of sorting.
-    """
-
-    prefix: str
-    options: str
-    sorts: bool = True
-    resumes: bool = False
-    bad_rows: IO[str] | None = None
-    limits: SortLimits = DEFAULT_SORT_LIMITS
 
 
 @dataclass(slots=True)
@@ -83,95 +62,6 @@ class Spooled:
 
     identity: FileIdentity
     spool: Spool
-
-
-@dataclass(frozen=True, slots=True)
-class Source:
-    """A file, or a part of a file, with the file's identity."""
-
-    file: RowFile
-    identity: FileIdentity
-
-
-@dataclass(frozen=True, slots=True)
-class Sources:
-    """Files to load: first interrupted loads of files that have grown since, then all others."""
-
-    interrupted: list[Source]
-    files: list[Source]
-
-
-def sources(
-    database: Database | None, stream: str, files: Sequence[RowFile], options: LoadOptions
-) -> Sources:
-    """Identify files by content, and find those that have grown since they were loaded.
-
-    Args:
-      database: None if the stream is not there yet.
-
-    Raises:
-      FailedPrecondition: a file has grown, and the load does not resume.
-    """
-    interrupted: list[Source] = []
-    found: list[Source] = []
-    for file in files:
-        digest = file.digest()
-        identity = FileIdentity(file.path.name, digest, options.prefix, options.options)
-        same = [each.file for each in found if each.identity.digest.sha256 == digest.sha256]
-        if same:
-            say(f"{identity.name} has the content of {same[0].path.name}: it is stored once")
-            continue
-        mark = _NO_MARK if database is None else mark_of(database, stream, identity)
-        if mark.is_known and 0 < mark.size_bytes < digest.size_bytes:
-            before = file.digest(mark.size_bytes)
-            if mark.is_of(before):
-                _check_grown(identity, mark, resumes=options.resumes)
-                if not mark.is_complete:
-                    part = replace(file, before_bytes=mark.size_bytes)
-                    interrupted.append(Source(part, replace(identity, digest=before)))
-                file = replace(file, after_bytes=mark.size_bytes)  # noqa: PLW2901
-                identity = replace(identity, offset_bytes=mark.size_bytes)
-        found.append(Source(file, identity))
-    if options.sorts:  # The same files in any order are the same load.
-        found.sort(key=lambda source: source.identity.digest.sha256)
-    return Sources(interrupted, found)
-
-
-def _check_grown(identity: FileIdentity, mark: Mark, *, resumes: bool) -> None:
-    grown = (
-        f"{identity.name} has grown: its first {mark.size_bytes:,} bytes of "
-        f"{identity.digest.size_bytes:,} were loaded before"
-    )
-    if not mark.is_complete and mark.kind is MarkKind.TOGETHER:
-        raise FailedPrecondition(
-            f"{grown} in part, together with other files, and that load was interrupted: repeat it "
-            "with the files as they were"
-        )
-    if not resumes:
-        part = "" if mark.is_complete else " in part, and that load was interrupted"
-        raise FailedPrecondition(f"{grown}{part}. --resume loads the rest")
-
-
-def mark_of(database: Database, stream: str, identity: FileIdentity) -> Mark:
-    """Look up what the mark of a file says."""
-    with _opened(database, stream, identity.mark) as mark:
-        return Mark(mark.epoch, mark.next_sequence)
-
-
-def _opened(database: Database, stream: str, name: str, epoch: int | None = None) -> NamedProducer:
-    """Open a producer of a load.
-
-    Raises:
-      ProducerForgotten: no epoch is given, and the load may have been stored before.
-    """
-    try:
-        return database.producer(stream, name, epoch=epoch)
-    except ProducerForgotten:
-        raise ProducerForgotten.from_message(
-            f"{stream} has forgotten producers, and a load of this file may be one of them: its "
-            "rows could be stored twice. If none of them is stored, --producer NAME loads them "
-            "under that name"
-        ) from None
 
 
 def spooled(
@@ -255,6 +145,7 @@ class Load:
     ) -> None:
         self._database = database
         self._stream = stream
+        self._history = LoadHistory(database, stream)
         self._time_column = time_column
         self._options = options
         self.tally = Tally() if tally is None else tally
@@ -287,29 +178,39 @@ class Load:
         """Files that are pushed together, without those that are complete."""
         for group in self._overlapping(files):
             name = producer_of([file.identity for file in group])
-            if len(group) > 1 and (self._has_begun(name) or self._has_begun(_whole(name))):
+            records = [self._history.record(file.identity) for file in group]
+            is_new = not all(record.is_complete for record in records)
+            if is_new and len(group) > 1 and self._has_any(name):
                 yield group
                 continue
-            left, interrupted = [], []
-            for file in group:
-                mark = self._mark(file.identity)
-                if not mark.is_of(file.identity.digest):
-                    left.append(file)
-                elif mark.is_complete:
+            left: list[Spooled] = []
+            interrupted: list[Spooled] = []
+            for file, record in zip(group, records, strict=True):
+                mark = self._history.mark(file.identity)
+                is_marked = mark.is_of(file.identity.digest)
+                if record.is_complete or (not record.is_begun and is_marked and mark.is_complete):
                     self.tally.rows += file.spool.rows
                     self.tally.duplicates += file.spool.rows
-                elif mark.kind is MarkKind.TOGETHER:
+                    continue
+                is_alone = record.is_of(producer_of([file.identity]))
+                is_other = not is_alone and not record.is_of(name)
+                is_together = is_marked and mark.kind is MarkKind.TOGETHER
+                if (is_other and self._history.may_have_rows(file.identity, record)) or (
+                    not record.is_begun and is_together
+                ):
                     raise FailedPrecondition(
                         f"the load of {file.identity.name} together with other files was "
                         "interrupted: repeat it with the same files"
                     )
-                else:
-                    interrupted.append(file)
+                (interrupted if is_alone or is_marked else left).append(file)
             yield from ([file] for file in interrupted)
             if len(left) == len(group):
                 yield group
             else:
                 yield from self._groups(left)
+
+    def _has_any(self, name: str) -> bool:
+        return self._history.has_begun(name) or self._history.has_begun(_whole(name))
 
     def _overlapping(self, files: Sequence[Spooled]) -> list[list[Spooled]]:
         by_spool = {id(file.spool): file for file in files}
@@ -329,7 +230,9 @@ class Load:
             if self._options.sorts
             else as_given(spools, limits)
         )
-        layout = self._layout([file.identity for file in group], rows)
+        identities = [file.identity for file in group]
+        layout = self._layout(identities, rows)
+        self._history.begin(identities)
         with ExitStack() as stack:
             producers = _Producers(self._database, self._stream, stack)
             done = 0
@@ -342,15 +245,16 @@ class Load:
                     at += part.num_rows
                 done += batch.num_rows
                 show(done / rows)
+        self._history.end(identities)
 
     def _layout(self, group: list[FileIdentity], rows: int) -> _Layout:
         """Decide which producer pushes which rows; a repeated load decides the same."""
         name = producer_of(group)
         whole = _Layout([_Turn(rows, _whole(name), None)])
-        if self._has_begun(_whole(name)):
+        if self._history.has_begun(_whole(name)):
             return whole
         marks = [each.mark for each in group]
-        found = [self._mark(each) for each in group]
+        found = [self._history.mark(each) for each in group]
         if len(set(marks)) < len(marks):
             return whole  # One mark cannot describe two files.
         is_short = rows <= (1 if len(group) == 1 else 2 * len(group))
@@ -365,7 +269,10 @@ class Load:
             for mark, is_own, epoch in zip(found, own, epochs, strict=True)
         ]
         if any(taken):
-            if self._has_begun(name) or (rows <= 2 and not any(own)):
+            records = [self._history.record(each) for each in group]
+            is_growth = group[0].offset_bytes and not any(each.is_begun for each in records)
+            is_unclear = rows <= 2 and not any(own) and not is_growth
+            if self._history.has_begun(name) or is_unclear:
                 raise FailedPrecondition(
                     f"{group[taken.index(True)].name} may have been loaded before; since then, "
                     "another file was loaded that begins with the same lines: nothing was stored. "
@@ -381,13 +288,6 @@ class Load:
             return _Layout([*ends, content, *ends])
         # A group is known by its content before any mark says that it has begun.
         return _Layout([_Turn(1, name, None), *ends, _Turn(inner - 1, name, None), *ends])
-
-    def _has_begun(self, name: str) -> bool:
-        with _opened(self._database, self._stream, name) as producer:
-            return producer.next_sequence > 0
-
-    def _mark(self, identity: FileIdentity) -> Mark:
-        return mark_of(self._database, self._stream, identity)
 
     def _count(self, receipt: Receipt, rows: int) -> None:
         self.tally.rows += rows
@@ -438,7 +338,7 @@ class _Producers:
         """Push rows and wait until they are durable."""
         name = turn.producer
         if name not in self._open:
-            producer = _opened(self._database, self._stream, name, turn.epoch)
+            producer = opened(self._database, self._stream, name, turn.epoch)
             self._open[name] = self._stack.enter_context(producer)
         sequence = self._sequences.get(name, 0)
         self._sequences[name] = self._open[name].push(batch, sequence=sequence)

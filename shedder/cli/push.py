@@ -27,7 +27,8 @@ from shedder.cli.connection import (
 from shedder.cli.files.formats import Dialect, FileFormat, format_of
 from shedder.cli.files.row_file import Reading, RowFile
 from shedder.cli.load_identity import options_hash
-from shedder.cli.loads import Load, LoadOptions, Spooled, Tally, report, sources, spooled
+from shedder.cli.load_sources import LoadOptions, sources
+from shedder.cli.loads import Load, Spooled, Tally, report, spooled
 from shedder.cli.schema_inference import NewStream, Wishes, listed, stream_of
 from shedder.cli.stderr import console, say
 from shedder.cli.timestamps import TimeUnit

@@ -65,11 +65,16 @@ reading options, such as `--columns`, or another `--producer` make a separate lo
 
 **Grown files.** A text file that has grown since its load is refused; `--resume` loads the new
 rows. `push` recognizes a grown file by its first two lines and by 21 bits of the SHA-256 of its
-old part. This also works after an interrupted load of the old part. Two kinds of interrupted loads
-must be completed first:
+old part. This also works after an interrupted load of the old part, with or without `--resume`.
+An older copy that was loaded itself is recognized, too. `push` refuses a file that may be stored
+already:
 
-- Repeat an interrupted load of several files with the same files before any other load of them.
-- Repeat an interrupted load with `--resume` before the file grows again.
+- files whose load together with others was interrupted, if they have grown or other files come with
+  them: repeat the load with the same files, as they were
+- a copy that was never loaded, of a file that was loaded when shorter and resumed when longer
+
+A new file may have the first two lines of a longer one that was loaded. `push` stores it, and warns
+that its rows are stored twice if it is an older copy of the longer file.
 """
 
 

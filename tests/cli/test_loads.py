@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -16,7 +17,8 @@ from shedder.cli.files.event_order import SortLimits
 from shedder.cli.files.formats import FileFormat
 from shedder.cli.files.row_file import Reading, RowFile
 from shedder.cli.load_identity import MarkKind, content_epoch
-from shedder.cli.loads import Load, LoadOptions, sources, spooled
+from shedder.cli.load_sources import LoadOptions, sources
+from shedder.cli.loads import Load, spooled
 from shedder.cli.push import shown_progress
 from shedder.engine.engine import Engine
 from shedder.engine.ingest.known_producers import ProducerLimits
@@ -27,8 +29,9 @@ from tests.cli.interrupted import Fault, InterruptedDatabase
 pytestmark = pytest.mark.slow
 
 NAMES = ["a", "b", "c"]
-FAULTS = st.none() | st.tuples(st.integers(0, 8), st.booleans())
+FAULTS = st.none() | st.tuples(st.integers(0, 14), st.booleans())
 GROWTH = st.tuples(st.sampled_from(NAMES), st.lists(st.integers(0, 99), min_size=1, max_size=6))
+COPY = st.tuples(st.sampled_from(NAMES), st.integers(0, 9))  # Pushes content that was stored.
 PUSH = st.tuples(st.lists(st.sampled_from(NAMES), min_size=1, unique=True), st.booleans(), FAULTS)
 
 
@@ -47,6 +50,7 @@ class World:
         self.stream = stream
         self.sorts = sorts
         self.rows: dict[str, list[str]] = {}
+        self.loaded: list[tuple[str, int]] = []  # Names and rows of files, some of them stored.
         self.loads = 0
         text = "ts TIMESTAMP NOT NULL, x VARCHAR"
         database.execute(f"CREATE STREAM {stream} ({text}) TIMESTAMP BY ts")
@@ -57,13 +61,28 @@ class World:
             f"2024-01-01 00:{at // 60:02}:{at % 60:02},{name}{len(rows) + n}"
             for n, at in enumerate(seconds)
         ]
+
+    def path(self, name: str, count: int) -> Path:
         path = self.directory / f"{self.stream}-{name}.csv"
-        path.write_text("ts,x\n" + "".join(f"{row}\n" for row in rows))
+        path.write_text("ts,x\n" + "".join(f"{row}\n" for row in self.rows[name][:count]))
+        return path
 
     def push(self, names: list[str], fault: Fault, *, resumes: bool) -> None:
-        files = [
-            RowFile(self.directory / f"{self.stream}-{name}.csv", FileFormat.CSV) for name in names
-        ]
+        now = [(name, len(self.rows[name])) for name in names]
+        try:
+            self.push_contents(now, fault, resumes=resumes)
+        finally:
+            begun = self.stored()
+            self.loaded += [
+                (name, count)
+                for name, count in now
+                if begun.keys() & {row.partition(",")[2] for row in self.rows[name][:count]}
+            ]
+
+    def push_contents(
+        self, contents: list[tuple[str, int]], fault: Fault, *, resumes: bool
+    ) -> None:
+        files = [RowFile(self.path(*each), FileFormat.CSV) for each in contents]
         limits = SortLimits(batch_rows=2)
         options = LoadOptions("file", "", self.sorts, resumes, limits=limits)
         schema = self.database.schema(self.stream)
@@ -86,7 +105,7 @@ class World:
 
 
 @settings(deadline=None, max_examples=20, suppress_health_check=[HealthCheck.too_slow])
-@given(steps=st.lists(GROWTH | PUSH, max_size=8), sorts=st.booleans())
+@given(steps=st.lists(GROWTH | PUSH | COPY, max_size=8), sorts=st.booleans())
 @example(steps=[("a", [1, 2, 3]), (["a"], False, (1, True)), ("a", [5])], sorts=True)
 @example(steps=[("a", [3, 1, 2]), (["a"], False, (0, True)), ("a", [5, 4])], sorts=True)
 @example(
@@ -112,28 +131,87 @@ class World:
     ],
     sorts=True,
 )
+@example(
+    steps=[
+        ("a", [1, 2, 3, 4]),
+        (["a"], False, None),
+        ("a", [5, 6, 7]),
+        (["a"], True, None),
+        ("a", [8, 9, 10]),
+        (["a"], True, None),
+        ("a", 1),
+    ],
+    sorts=True,
+)
+@example(
+    steps=[
+        ("a", [1, 2, 3, 4]),
+        (["a"], False, None),
+        ("a", [5, 6, 7, 8, 9]),
+        (["a"], True, (3, True)),
+        ("a", [10, 11]),
+        (["a"], True, None),
+    ],
+    sorts=True,
+)
+@example(
+    steps=[
+        ("a", [1, 5, 9, 3]),
+        ("b", [2, 4, 6]),
+        (["a", "b"], False, (6, True)),
+        ("a", [10, 11]),
+        (["a"], True, None),
+        (["b"], True, None),
+        (["a", "b"], True, None),
+    ],
+    sorts=True,
+)
+@example(
+    steps=[
+        ("a", [1, 5, 9, 3]),
+        ("b", [2, 4, 6]),
+        (["a", "b"], False, (2, True)),
+        (["b"], False, None),
+        ("b", [7]),
+    ],
+    sorts=True,
+)
 def test_each_row_is_stored_once(database, tmp_path_factory, steps, sorts):
     directory = tmp_path_factory.mktemp("files")
     world = World(database, directory, f"s{directory.name.replace('-', '')}", sorts=sorts)
+    interrupted = []
     for step in steps:
         if isinstance(step[1], list):
             world.grow(*step)
             continue
-        names, resumes, fault = step
-        known = [name for name in names if name in world.rows]
-        lost = Fault() if fault is None else Fault(*fault)
         before = world.stored()
-        try:
-            world.push(known, lost, resumes=resumes)
-        except FailedPrecondition:
-            assert lost.pushes or world.stored() == before
-        except ShedderError:
-            assert lost.push is not None
-            if len(known) > 1 or resumes:  # Such a load is repeated before any other one.
-                world.push(known[::-1], Fault(), resumes=resumes)
+        if isinstance(step[1], int):
+            if copies := [each for each in world.loaded if each[0] == step[0]]:
+                with suppress(FailedPrecondition):  # The load of the copy was interrupted.
+                    world.push_contents([copies[step[1] % len(copies)]], Fault(), resumes=False)
+        else:
+            names, resumes, fault = step
+            known = [name for name in names if name in world.rows]
+            contents = [(name, len(world.rows[name])) for name in known]
+            lost = Fault() if fault is None else Fault(*fault)
+            try:
+                world.push(known, lost, resumes=resumes)
+            except FailedPrecondition:
+                assert lost.pushes or world.stored() == before
+            except ShedderError:
+                assert lost.push is not None
+                interrupted.append(contents)
         assert all(count == 1 for count in world.stored().values())
     if world.rows:
-        world.push(list(world.rows), Fault(), resumes=True)
+        try:
+            world.push(list(world.rows), Fault(), resumes=True)
+        except (
+            FailedPrecondition
+        ):  # Says that loads are to be repeated with the files as they were.
+            for contents in interrupted:
+                with suppress(FailedPrecondition):
+                    world.push_contents(contents[::-1], Fault(), resumes=True)
+            world.push(list(world.rows), Fault(), resumes=True)
         assert world.stored() == Counter(world.written())
 
 

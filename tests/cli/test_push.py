@@ -161,6 +161,40 @@ def test_another_file_that_begins_alike_is_stored_too(world):
     assert len(world.rows()) == 9
 
 
+def test_a_file_of_a_group_is_known_after_a_longer_one_that_begins_alike(world):
+    rows = [(at, at) for at in range(5)]
+    others = [(at, 100 + at) for at in range(10)]
+    alike = [rows[0], *((60 + at, at) for at in range(9))]
+    world.write("a.csv", csv(*rows))
+    world.write("b.csv", csv(*others))
+    world.write("c.csv", csv(*alike))
+    assert world.push("a.csv", "b.csv")[0] == ExitCode.FINE
+    for names in (("c.csv",), ("a.csv",), ("b.csv", "a.csv"), ("b.csv",)):
+        assert world.push(*names)[0] == ExitCode.FINE
+        assert len(world.rows()) == 25
+    world.write("a.csv", csv(*rows, (9, 9)))
+    assert world.push("a.csv")[0] == ExitCode.USAGE
+    assert world.push("a.csv", told=("--resume",))[0] == ExitCode.FINE
+    assert world.rows() == stored(*rows, (9, 9), *others, *alike)
+
+
+def test_an_older_copy_of_a_file_that_was_resumed_twice_is_stored_once(world):
+    rows = [(at, at) for at in range(10)]
+    for count in (4, 7, 10):
+        world.write("a.csv", csv(*rows[:count]))
+        assert world.push("a.csv", told=("--resume",))[0] == ExitCode.FINE
+    for count in (4, 7, 10):
+        world.write("a.csv", csv(*rows[:count]))
+        code, said = world.push("a.csv")
+        assert (code, f"{count} of them were there already" in said) == (ExitCode.FINE, True)
+    for count in (5, 8):  # Copies that were never loaded.
+        world.write("a.csv", csv(*rows[:count]))
+        for told in ((), ("--resume",)):
+            code, said = world.push("a.csv", told=told)
+            assert (code, "a.csv may have been loaded before" in said) == (ExitCode.USAGE, True)
+    assert world.rows() == stored(*rows)
+
+
 def test_files_of_one_content_and_files_that_begin_alike_are_stored_once_each(world):
     world.write("a.csv", csv((1, 1), (9, 2), (5, 3)))
     world.write("copy.csv", csv((1, 1), (9, 2), (5, 3)))

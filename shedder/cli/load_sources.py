@@ -1,0 +1,181 @@
+"""Sources of a load: what of each file is not stored, by the history of earlier loads."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import IO
+
+from shedder.cli.files.event_order import DEFAULT_SORT_LIMITS, SortLimits
+from shedder.cli.files.row_file import RowFile
+from shedder.cli.load_history import GREW, LoadHistory
+from shedder.cli.load_identity import FileIdentity, Mark, MarkKind, content_of, producer_of
+from shedder.cli.stderr import say
+from shedder.errors import FailedPrecondition
+from shedder.queries.answers.database_api import Database
+
+
+@dataclass(frozen=True, slots=True)
+class LoadOptions:
+    """How files are loaded.
+
+    prefix: begins the names of producers. options: hash of how rows are read.
+    sorts: whether rows are pushed in order of event time. resumes: whether files may have grown.
+    bad_rows: takes rows that cannot be read; None: the first one refuses the load.
+    limits: of sorting.
+    """
+
+    prefix: str
+    options: str
+    sorts: bool = True
+    resumes: bool = False
+    bad_rows: IO[str] | None = None
+    limits: SortLimits = DEFAULT_SORT_LIMITS
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """A file, or a part of a file, with the file's identity."""
+
+    file: RowFile
+    identity: FileIdentity
+
+    def after(self, offset_bytes: int) -> Source:
+        """Return the part that begins at this offset."""
+        return Source(
+            replace(self.file, after_bytes=offset_bytes),
+            replace(self.identity, offset_bytes=offset_bytes),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Sources:
+    """Files to load: first interrupted loads of files that have grown since, then all others."""
+
+    interrupted: list[Source]
+    files: list[Source]
+
+
+def sources(
+    database: Database | None, stream: str, files: Sequence[RowFile], options: LoadOptions
+) -> Sources:
+    """Identify files by content, and find those that have grown since they were loaded.
+
+    Args:
+      database: None if the stream is not there yet.
+
+    Raises:
+      FailedPrecondition: a file has grown and the load does not resume, or rows of a file may be
+        stored as those of another one.
+    """
+    interrupted: list[Source] = []
+    found: list[Source] = []
+    for file in files:
+        digest = file.digest()
+        identity = FileIdentity(file.path.name, digest, options.prefix, options.options)
+        same = [each.file for each in found if each.identity.digest.sha256 == digest.sha256]
+        if same:
+            say(f"{identity.name} has the content of {same[0].path.name}: it is stored once")
+            continue
+        source = Source(file, identity)
+        if database is not None:
+            begun, source = _rest(LoadHistory(database, stream), source, resumes=options.resumes)
+            interrupted += begun
+        found.append(source)
+    if options.sorts:  # The same files in any order are the same load.
+        found.sort(key=lambda source: source.identity.digest.sha256)
+    return Sources(interrupted, found)
+
+
+@dataclass(frozen=True, slots=True)
+class _Stored:
+    """An earlier load of the first bytes of a file. part: its source. is_alone: it had no others.
+
+    mark: size and hash of the content.
+    """
+
+    mark: Mark
+    part: Source
+    is_complete: bool
+    is_alone: bool
+
+
+def _rest(history: LoadHistory, source: Source, *, resumes: bool) -> tuple[list[Source], Source]:
+    """Find what is not stored: of an interrupted load of the file's first bytes, and of the file.
+
+    Raises:
+      FailedPrecondition: as `sources`.
+    """
+    identity = source.identity
+    record, size_bytes = history.record(identity), identity.digest.size_bytes
+    if record.is_complete:
+        return [], source
+    if history.may_have_rows(identity, record):
+        return [], source.after(record.offset_bytes)
+    mark = history.mark(identity)
+    known = {content_of(each): each for each in history.lineage(identity)}
+    is_old = mark.is_known and content_of(mark) not in known  # Of a version without records.
+    if is_old:
+        known[content_of(mark)] = mark
+    largest_first = sorted(known.values(), key=lambda each: -each.size_bytes)
+    shorter = [each for each in largest_first if 0 < each.size_bytes < size_bytes]
+    longer = [each for each in largest_first if each.size_bytes > size_bytes]
+    found = [each for each in (_stored(history, source, mark) for mark in shorter) if each]
+    was_tried = any(each.is_of(identity.digest) for each in known.values())
+    may_be_copy = any((found and each.kind is GREW) or (is_old and each is mark) for each in longer)
+    if may_be_copy or (was_tried and longer and not found):
+        raise FailedPrecondition(
+            f"{identity.name} may have been loaded before: a longer file was loaded that begins "
+            "with the same lines. Nothing was stored. --producer NAME loads all its rows under "
+            "that name"
+        )
+    if longer and not found:
+        say(
+            f"{identity.name} begins with the same lines as a longer file that was loaded: if it "
+            "is an older copy of that file, its rows are stored twice",
+            "yellow",
+        )
+    if not found:
+        return [], source
+    before = found[0]
+    _check_grown(identity, before, resumes=resumes)
+    rest = source.after(before.mark.size_bytes)
+    if len(found) > 2:  # The first content tells copies made before it was loaded again.
+        rest = replace(rest, identity=replace(rest.identity, ancestor=found[1].mark.epoch))
+    return [] if before.is_complete else [before.part], rest
+
+
+def _stored(history: LoadHistory, source: Source, mark: Mark) -> _Stored | None:
+    """Look up the load of a content; None: the file does not begin with it, or no row is stored."""
+    digest = source.file.digest(mark.size_bytes)
+    if not mark.is_of(digest):
+        return None
+    identity = replace(source.identity, digest=digest)
+    record, file = history.record(identity), replace(source.file, before_bytes=mark.size_bytes)
+    if record.is_begun and not history.may_have_rows(identity, record):
+        return None
+    if record.is_begun:
+        part = Source(file, identity).after(record.offset_bytes)
+        is_alone = record.is_of(producer_of([part.identity]))
+        return _Stored(mark, part, record.is_complete, is_alone)
+    old = history.mark(identity)
+    if not old.is_of(digest):
+        return None  # Interrupted before its first row.
+    is_alone = old.kind is not MarkKind.TOGETHER
+    return _Stored(mark, Source(file, identity), old.is_complete, is_alone)
+
+
+def _check_grown(identity: FileIdentity, before: _Stored, *, resumes: bool) -> None:
+    size_bytes = before.mark.size_bytes
+    grown = (
+        f"{identity.name} has grown: its first {size_bytes:,} bytes of "
+        f"{identity.digest.size_bytes:,} were loaded before"
+    )
+    if not before.is_complete and not before.is_alone:
+        raise FailedPrecondition(
+            f"{grown} in part, together with other files, and that load was interrupted: repeat it "
+            f"with the files as they were, of this one the first {size_bytes:,} bytes"
+        )
+    if not resumes:
+        part = "" if before.is_complete else " in part, and that load was interrupted"
+        raise FailedPrecondition(f"{grown}{part}. --resume loads the rest")
