@@ -82,9 +82,29 @@ def sources(
             begun, source = _rest(LoadHistory(database, stream), source, resumes=options.resumes)
             interrupted += begun
         found.append(source)
+    _refuse_parts(None if database is None else LoadHistory(database, stream), found)
     if options.sorts:  # The same files in any order are the same load.
         found.sort(key=lambda source: source.identity.digest.sha256)
     return Sources(interrupted, found)
+
+
+def _refuse_parts(history: LoadHistory | None, found: Sequence[Source]) -> None:
+    """Refuse a file that another one begins with, unless the rows of either are stored."""
+    for part in found:
+        head, size_bytes = part.identity.digest.head, part.identity.digest.size_bytes
+        for whole in found:
+            digest, offset_bytes = whole.identity.digest, whole.identity.offset_bytes
+            if head is None or digest.head != head or digest.size_bytes <= size_bytes:
+                continue
+            if offset_bytes >= size_bytes or (
+                history and history.record(part.identity).is_complete
+            ):
+                continue
+            if whole.file.digest(size_bytes).sha256 == part.identity.digest.sha256:
+                raise FailedPrecondition(
+                    f"{whole.identity.name} begins with all of {part.identity.name}, whose rows "
+                    f"would be stored twice: leave out {part.identity.name}"
+                )
 
 
 @dataclass(frozen=True, slots=True)

@@ -195,6 +195,18 @@ def test_an_older_copy_of_a_file_that_was_resumed_twice_is_stored_once(world):
     assert world.rows() == stored(*rows)
 
 
+def test_a_file_and_its_older_copy_in_one_load_are_refused(world):
+    rows = [(at, at) for at in range(6)]
+    world.write("a.csv", csv(*rows))
+    world.write("old.csv", csv(*rows[:4]))
+    for names in (("a.csv", "old.csv"), ("old.csv", "a.csv")):
+        code, said = world.push(*names)
+        assert (code, "a.csv begins with all of old.csv" in said) == (ExitCode.USAGE, True)
+    for names in (("old.csv",), ("old.csv", "a.csv"), ("a.csv", "old.csv")):
+        assert world.push(*names, told=("--resume",))[0] == ExitCode.FINE
+    assert world.rows() == stored(*rows)
+
+
 def test_files_of_one_content_and_files_that_begin_alike_are_stored_once_each(world):
     world.write("a.csv", csv((1, 1), (9, 2), (5, 3)))
     world.write("copy.csv", csv((1, 1), (9, 2), (5, 3)))
