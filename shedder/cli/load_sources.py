@@ -142,7 +142,7 @@ def _rest(history: LoadHistory, source: Source, *, resumes: bool) -> tuple[list[
     longer = [each for each in largest_first if each.size_bytes > size_bytes]
     found = [each for each in (_stored(history, source, mark) for mark in shorter) if each]
     was_tried = any(each.is_of(identity.digest) for each in known.values())
-    may_be_copy = any((found and each.kind is GREW) or (is_old and each is mark) for each in longer)
+    may_be_copy = any(each.kind is GREW or (is_old and each is mark) for each in longer)
     if may_be_copy or (was_tried and longer and not found):
         raise FailedPrecondition(
             f"{identity.name} may have been loaded before: a longer file was loaded that begins "
