@@ -74,7 +74,7 @@ already:
 - a copy that was never loaded, of a file that was loaded when shorter and resumed when longer
 - a file and its older copy in one load, if neither is stored
 
-A new file may have the first two lines of a longer one that was loaded. `push` stores it, and warns
+A new file may begin with the lines of a longer one that never grew. `push` stores it, and warns
 that its rows are stored twice if it is an older copy of the longer file.
 """
 
