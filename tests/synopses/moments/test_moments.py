@@ -291,5 +291,6 @@ def test_counts_below_zero_are_refused(what: str) -> None:
         cells[1, kernels.COUNT] = -1
     else:
         infinite[0, 1] = -1
-    with pytest.raises(CorruptSynopsis, match=f"{what} is -1, expected '0 or more'"):
+    expected = rf"{what} is -1, expected '0 or more and below 2\^62'"
+    with pytest.raises(CorruptSynopsis, match=expected):
         GroupedMoments.from_bytes(seal(Kind.MOMENTS, body.parameters, [cells, infinite]))
