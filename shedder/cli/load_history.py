@@ -1,11 +1,14 @@
 """History of loads: the contents that were begun and those that are complete.
 
-Each content has a record: a producer that pushes no rows. Its epoch has the offset at which the
-load begins and a hash of the load's producer. Number 0 is pushed before the first row of the load,
-number 1 after the last one. Before the first row of files that are loaded together, their group is
-recorded, too: until then, none of their records locks a file. The producers of a lineage have the
-sizes of contents that begin with the same lines, so that a file that has grown finds the records of
-its first bytes.
+The history is kept in producers that push no rows. Each content has a record. The epoch of the
+record has the offset at which the load begins, and a hash of the load's producer. Its number 0 is
+pushed before the first row of the load, and number 1 after the last one. Files that are loaded
+together also have a record of their group, which is pushed before the first row. Until then, no
+row of the group is stored, and its files may be loaded otherwise.
+
+Contents that begin with the same two lines are a lineage. Each of its members has a number: its
+size, bits of its hash, and whether it had grown from a member that was stored. The numbers are the
+epochs of the lineage's producers. So a file that has grown finds the record of its first bytes.
 """
 
 from __future__ import annotations
@@ -15,14 +18,43 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import count
 
-from shedder.cli.load_identity import FileIdentity, Mark, MarkKind, content_epoch, producer_of
+from shedder.cli.files.contents import Digest
+from shedder.cli.load_identity import FileIdentity, producer_of
 from shedder.errors import ProducerForgotten
 from shedder.queries.answers.database_api import Database, NamedProducer
 
-GREW = MarkKind.ONE_ROW  # In a lineage: the content was loaded after its first bytes.
-
-_HASH_BITS = 17  # Of an epoch below 2^62: attempt, offset, hash.
+_HASH_BITS = 17  # Of a record's epoch, which is below 2^62: attempt, offset, hash.
 _OFFSET_BITS = 40
+_CONTENT_BITS = 21  # Of a member's number, which is below 2^62: size, hash, has_grown.
+_SIZE_BYTES_MAX = (1 << 40) - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """A content in the lineage of a file. number: size, hash, and whether it had grown."""
+
+    number: int
+
+    @classmethod
+    def of(cls, digest: Digest, *, has_grown: bool) -> Member:
+        """The member that a content is."""
+        bits = int(digest.sha256[:6], 16) >> (24 - _CONTENT_BITS)
+        size = min(digest.size_bytes, _SIZE_BYTES_MAX)
+        return cls((size << _CONTENT_BITS | bits) << 1 | has_grown)
+
+    @property
+    def size_bytes(self) -> int:
+        """Size of the content."""
+        return self.number >> (_CONTENT_BITS + 1)
+
+    @property
+    def has_grown(self) -> bool:
+        """Return whether only the end of the content was loaded under its own record."""
+        return bool(self.number & 1)
+
+    def is_of(self, digest: Digest) -> bool:
+        """Return whether the member is this content."""
+        return self.number >> 1 == Member.of(digest, has_grown=False).number >> 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,23 +110,19 @@ class LoadHistory:
         is_alone = record.is_of(_alone(identity, record))
         return record.is_begun and (is_alone or self.has_begun(_group_of(identity, record.load)))
 
-    def mark(self, identity: FileIdentity) -> Mark:
-        """Return what the mark of a file says."""
-        return Mark(*self._numbers(identity.mark))
-
     def has_begun(self, name: str) -> bool:
         """Return whether a producer has pushed anything."""
         return self._numbers(name)[1] > 0
 
-    def lineage(self, identity: FileIdentity) -> Iterator[Mark]:
-        """Yield the size and the hash of each content that begins with the same lines."""
+    def lineage(self, identity: FileIdentity) -> Iterator[Member]:
+        """Yield each content that begins with the same lines and was begun."""
         if identity.digest.head is None:
             return
         for slot in count():
-            found = Mark(*self._numbers(_lineage_of(identity, slot)))
-            if not found.is_known:
+            epoch, next_sequence = self._numbers(_lineage_of(identity, slot))
+            if not next_sequence:
                 return
-            yield found
+            yield Member(epoch)
 
     def begin(self, group: Sequence[FileIdentity]) -> None:
         """Record that rows of these contents may be stored from now on."""
@@ -119,30 +147,31 @@ class LoadHistory:
 
     def _add_to_lineage(self, identity: FileIdentity) -> None:
         """Write a content into a new slot, or over an ancestor that is not looked for any more."""
-        slot = -1
-        for slot, found in enumerate(self.lineage(identity)):  # noqa: B007
+        if identity.digest.head is None:
+            return
+        slot = 0
+        for found in self.lineage(identity):
             if found.is_of(identity.digest):
                 return
-            if found.epoch == identity.ancestor:
+            if found.number == identity.ancestor:
                 break
-        else:
             slot += 1
-        if identity.digest.head is not None:
-            has_grown = identity.offset_bytes > 0
-            epoch = content_epoch(identity.digest, GREW if has_grown else MarkKind.ALONE)
-            self._push(_lineage_of(identity, slot), epoch, 0)
+        member = Member.of(identity.digest, has_grown=identity.offset_bytes > 0)
+        self._push(_lineage_of(identity, slot), member.number, 0)
 
     def _numbers(self, name: str) -> tuple[int, int]:
-        with opened(self._database, self._stream, name) as producer:
+        with open_producer(self._database, self._stream, name) as producer:
             return producer.epoch, producer.next_sequence
 
     def _push(self, name: str, epoch: int, number: int) -> None:
-        with opened(self._database, self._stream, name, epoch) as producer:
+        with open_producer(self._database, self._stream, name, epoch) as producer:
             producer.push([], sequence=number)
             producer.flush()
 
 
-def opened(database: Database, stream: str, name: str, epoch: int | None = None) -> NamedProducer:
+def open_producer(
+    database: Database, stream: str, name: str, epoch: int | None = None
+) -> NamedProducer:
     """Open a producer of a load.
 
     Raises:

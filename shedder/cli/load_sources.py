@@ -8,8 +8,8 @@ from typing import IO
 
 from shedder.cli.files.event_order import DEFAULT_SORT_LIMITS, SortLimits
 from shedder.cli.files.row_file import RowFile
-from shedder.cli.load_history import GREW, LoadHistory
-from shedder.cli.load_identity import FileIdentity, Mark, MarkKind, content_of, producer_of
+from shedder.cli.load_history import LoadHistory, Member
+from shedder.cli.load_identity import FileIdentity, producer_of
 from shedder.cli.stderr import say
 from shedder.errors import FailedPrecondition
 from shedder.queries.answers.database_api import Database
@@ -109,12 +109,12 @@ def _refuse_parts(history: LoadHistory | None, found: Sequence[Source]) -> None:
 
 @dataclass(frozen=True, slots=True)
 class _Stored:
-    """An earlier load of the first bytes of a file. part: its source. is_alone: it had no others.
+    """An earlier load of the first bytes of a file.
 
-    mark: size and hash of the content.
+    member: the content of these bytes. part: its source. is_alone: it had no other files.
     """
 
-    mark: Mark
+    member: Member
     part: Source
     is_complete: bool
     is_alone: bool
@@ -132,18 +132,12 @@ def _rest(history: LoadHistory, source: Source, *, resumes: bool) -> tuple[list[
         return [], source
     if history.may_have_rows(identity, record):
         return [], source.after(record.offset_bytes)
-    mark = history.mark(identity)
-    known = {content_of(each): each for each in history.lineage(identity)}
-    is_old = mark.is_known and content_of(mark) not in known  # Of a version without records.
-    if is_old:
-        known[content_of(mark)] = mark
-    largest_first = sorted(known.values(), key=lambda each: -each.size_bytes)
-    shorter = [each for each in largest_first if 0 < each.size_bytes < size_bytes]
-    longer = [each for each in largest_first if each.size_bytes > size_bytes]
-    found = [each for each in (_stored(history, source, mark) for mark in shorter) if each]
-    was_tried = any(each.is_of(identity.digest) for each in known.values())
-    may_be_copy = any(each.kind is GREW or (is_old and each is mark) for each in longer)
-    if may_be_copy or (was_tried and longer and not found):
+    lineage = sorted(history.lineage(identity), key=lambda each: -each.size_bytes)
+    shorter = [each for each in lineage if each.size_bytes < size_bytes]
+    longer = [each for each in lineage if each.size_bytes > size_bytes]
+    found = [each for each in (_stored(history, source, member) for member in shorter) if each]
+    was_tried = any(each.is_of(identity.digest) for each in lineage)
+    if any(each.has_grown for each in longer) or (was_tried and longer and not found):
         raise FailedPrecondition(
             f"{identity.name} may have been loaded before: a longer file was loaded that begins "
             "with the same lines. Nothing was stored. --producer NAME loads all its rows under "
@@ -159,34 +153,29 @@ def _rest(history: LoadHistory, source: Source, *, resumes: bool) -> tuple[list[
         return [], source
     before = found[0]
     _check_grown(identity, before, resumes=resumes)
-    rest = source.after(before.mark.size_bytes)
+    rest = source.after(before.member.size_bytes)
     if len(found) > 2:  # The first content tells copies made before it was loaded again.
-        rest = replace(rest, identity=replace(rest.identity, ancestor=found[1].mark.epoch))
+        rest = replace(rest, identity=replace(rest.identity, ancestor=found[1].member.number))
     return [] if before.is_complete else [before.part], rest
 
 
-def _stored(history: LoadHistory, source: Source, mark: Mark) -> _Stored | None:
+def _stored(history: LoadHistory, source: Source, member: Member) -> _Stored | None:
     """Look up the load of a content; None: the file does not begin with it, or no row is stored."""
-    digest = source.file.digest(mark.size_bytes)
-    if not mark.is_of(digest):
+    digest = source.file.digest(member.size_bytes)
+    if not member.is_of(digest):
         return None
     identity = replace(source.identity, digest=digest)
-    record, file = history.record(identity), replace(source.file, before_bytes=mark.size_bytes)
-    if record.is_begun and not history.may_have_rows(identity, record):
+    record = history.record(identity)
+    if not history.may_have_rows(identity, record):
         return None
-    if record.is_begun:
-        part = Source(file, identity).after(record.offset_bytes)
-        is_alone = record.is_of(producer_of([part.identity]))
-        return _Stored(mark, part, record.is_complete, is_alone)
-    old = history.mark(identity)
-    if not old.is_of(digest):
-        return None  # Interrupted before its first row.
-    is_alone = old.kind is not MarkKind.TOGETHER
-    return _Stored(mark, Source(file, identity), old.is_complete, is_alone)
+    file = replace(source.file, before_bytes=member.size_bytes)
+    part = Source(file, identity).after(record.offset_bytes)
+    is_alone = record.is_of(producer_of([part.identity]))
+    return _Stored(member, part, record.is_complete, is_alone)
 
 
 def _check_grown(identity: FileIdentity, before: _Stored, *, resumes: bool) -> None:
-    size_bytes = before.mark.size_bytes
+    size_bytes = before.member.size_bytes
     grown = (
         f"{identity.name} has grown: its first {size_bytes:,} bytes of "
         f"{identity.digest.size_bytes:,} were loaded before"

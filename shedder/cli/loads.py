@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager
-from dataclasses import dataclass, replace
-from itertools import accumulate
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
 from pathlib import Path
-
-import pyarrow as pa
 
 from shedder.cli.files.bad_rows import BadRows
 from shedder.cli.files.cell_values import Changes
@@ -20,15 +17,15 @@ from shedder.cli.files.event_order import (
     together,
 )
 from shedder.cli.files.row_file import Reading, RowFile
-from shedder.cli.load_history import LoadHistory, opened
-from shedder.cli.load_identity import FileIdentity, MarkKind, content_epoch, producer_of
+from shedder.cli.load_history import LoadHistory, open_producer
+from shedder.cli.load_identity import FileIdentity, producer_of
 from shedder.cli.load_sources import LoadOptions, Source
 from shedder.cli.rows_without_time import Untimed
 from shedder.cli.schema_inference import naming
 from shedder.cli.stderr import say
 from shedder.cql.statements.bound_query import StreamSchema
 from shedder.errors import FailedPrecondition, ShedderError
-from shedder.queries.answers.database_api import Database, NamedProducer, Receipt
+from shedder.queries.answers.database_api import Database, Receipt
 from shedder.streams.batch_conversion import conform
 from shedder.streams.batches import arrow_schema
 
@@ -154,8 +151,7 @@ class Load:
         """Push all rows that are not stored.
 
         Raises:
-          FailedPrecondition: a file was loaded, and then a longer one that begins with its lines,
-            or its load together with other files was interrupted.
+          FailedPrecondition: the load of a file together with other files was interrupted.
           ShedderError: a push was refused; says how many rows are stored.
         """
         total = sum(file.spool.rows for file in files)
@@ -179,38 +175,30 @@ class Load:
         for group in self._overlapping(files):
             name = producer_of([file.identity for file in group])
             records = [self._history.record(file.identity) for file in group]
-            is_new = not all(record.is_complete for record in records)
-            if is_new and len(group) > 1 and self._has_any(name):
+            is_begun = len(group) > 1 and self._history.has_begun(name)
+            if is_begun and not all(record.is_complete for record in records):
                 yield group
                 continue
             left: list[Spooled] = []
             interrupted: list[Spooled] = []
             for file, record in zip(group, records, strict=True):
-                mark = self._history.mark(file.identity)
-                is_marked = mark.is_of(file.identity.digest)
-                if record.is_complete or (not record.is_begun and is_marked and mark.is_complete):
+                if record.is_complete:
                     self.tally.rows += file.spool.rows
                     self.tally.duplicates += file.spool.rows
                     continue
                 is_alone = record.is_of(producer_of([file.identity]))
                 is_other = not is_alone and not record.is_of(name)
-                is_together = is_marked and mark.kind is MarkKind.TOGETHER
-                if (is_other and self._history.may_have_rows(file.identity, record)) or (
-                    not record.is_begun and is_together
-                ):
+                if is_other and self._history.may_have_rows(file.identity, record):
                     raise FailedPrecondition(
                         f"the load of {file.identity.name} together with other files was "
                         "interrupted: repeat it with the same files"
                     )
-                (interrupted if is_alone or is_marked else left).append(file)
+                (interrupted if is_alone else left).append(file)
             yield from ([file] for file in interrupted)
             if len(left) == len(group):
                 yield group
             else:
                 yield from self._groups(left)
-
-    def _has_any(self, name: str) -> bool:
-        return self._history.has_begun(name) or self._history.has_begun(_whole(name))
 
     def _overlapping(self, files: Sequence[Spooled]) -> list[list[Spooled]]:
         by_spool = {id(file.spool): file for file in files}
@@ -231,118 +219,20 @@ class Load:
             else as_given(spools, limits)
         )
         identities = [file.identity for file in group]
-        layout = self._layout(identities, rows)
         self._history.begin(identities)
-        with ExitStack() as stack:
-            producers = _Producers(self._database, self._stream, stack)
-            done = 0
-            for batch in batches:
-                at = 0
-                while at < batch.num_rows:
-                    turn = layout.turn(done + at)
-                    part = batch.slice(at, turn.end - done - at)
-                    self._count(producers.push(turn, part), part.num_rows)
-                    at += part.num_rows
+        done = 0
+        with open_producer(self._database, self._stream, producer_of(identities)) as producer:
+            for number, batch in enumerate(batches):
+                producer.push(batch, sequence=number)
+                self._count(producer.flush(), batch.num_rows)
                 done += batch.num_rows
                 show(done / rows)
         self._history.end(identities)
-
-    def _layout(self, group: list[FileIdentity], rows: int) -> _Layout:
-        """Decide which producer pushes which rows; a repeated load decides the same."""
-        name = producer_of(group)
-        whole = _Layout([_Turn(rows, _whole(name), None)])
-        if self._history.has_begun(_whole(name)):
-            return whole
-        marks = [each.mark for each in group]
-        found = [self._history.mark(each) for each in group]
-        if len(set(marks)) < len(marks):
-            return whole  # One mark cannot describe two files.
-        is_short = rows <= (1 if len(group) == 1 else 2 * len(group))
-        # Until new rows are complete, the mark says how far the file was loaded before.
-        is_short = is_short or any(each.offset_bytes for each in group)
-        kind = MarkKind.TOGETHER if len(group) > 1 else MarkKind.ALONE
-        kinds = [MarkKind.ONE_ROW if is_short else kind] * len(group)
-        epochs = [content_epoch(each.digest, kind) for each, kind in zip(group, kinds, strict=True)]
-        own = [mark.is_of(each.digest) for mark, each in zip(found, group, strict=True)]
-        taken = [
-            mark.is_known and not is_own and (mark.epoch >= epoch or not mark.is_complete)
-            for mark, is_own, epoch in zip(found, own, epochs, strict=True)
-        ]
-        if any(taken):
-            records = [self._history.record(each) for each in group]
-            is_growth = group[0].offset_bytes and not any(each.is_begun for each in records)
-            is_unclear = rows <= 2 and not any(own) and not is_growth
-            if self._history.has_begun(name) or is_unclear:
-                raise FailedPrecondition(
-                    f"{group[taken.index(True)].name} may have been loaded before; since then, "
-                    "another file was loaded that begins with the same lines: nothing was stored. "
-                    "--producer NAME loads it under that name"
-                )
-            return whole
-        ends = [_Turn(1, mark, epoch) for mark, epoch in zip(marks, epochs, strict=True)]
-        if is_short:  # Files whose times overlap have more rows than there are files.
-            return _Layout([_Turn(rows - len(group), name, None), *ends])
-        inner = rows - 2 * len(group)
-        content = _Turn(inner, name, None)
-        if len(group) == 1:
-            return _Layout([*ends, content, *ends])
-        # A group is known by its content before any mark says that it has begun.
-        return _Layout([_Turn(1, name, None), *ends, _Turn(inner - 1, name, None), *ends])
 
     def _count(self, receipt: Receipt, rows: int) -> None:
         self.tally.rows += rows
         self.tally.duplicates += rows if receipt.duplicate else 0
         self.tally.late += receipt.late
-
-
-def _whole(name: str) -> str:
-    """The producer of a load that has no marks."""
-    return f"{name}/whole"
-
-
-@dataclass(frozen=True, slots=True)
-class _Turn:
-    """Consecutive rows of a load that one producer pushes.
-
-    end: one past the last row; in a list for `_Layout`, their number. epoch: None: the newest.
-    """
-
-    end: int
-    producer: str
-    epoch: int | None
-
-
-class _Layout:
-    """Assignment of the rows of a load to producers."""
-
-    def __init__(self, lengths: Sequence[_Turn]) -> None:
-        ends = accumulate(turn.end for turn in lengths)
-        self._turns = [replace(turn, end=end) for turn, end in zip(lengths, ends, strict=True)]
-
-    def turn(self, row: int) -> _Turn:
-        """The turn that a row belongs to."""
-        return next(turn for turn in self._turns if row < turn.end)
-
-
-class _Producers:
-    """The producers of a load; each numbers its pushes from 0, be they stored already."""
-
-    def __init__(self, database: Database, stream: str, stack: ExitStack) -> None:
-        self._database = database
-        self._stream = stream
-        self._stack = stack
-        self._open: dict[str, NamedProducer] = {}
-        self._sequences: dict[str, int] = {}
-
-    def push(self, turn: _Turn, batch: pa.RecordBatch) -> Receipt:
-        """Push rows and wait until they are durable."""
-        name = turn.producer
-        if name not in self._open:
-            producer = opened(self._database, self._stream, name, turn.epoch)
-            self._open[name] = self._stack.enter_context(producer)
-        sequence = self._sequences.get(name, 0)
-        self._sequences[name] = self._open[name].push(batch, sequence=sequence)
-        return self._open[name].flush()
 
 
 def report(stream: str, tally: Tally, files: Sequence[Spooled], *, sorts: bool) -> None:

@@ -16,7 +16,7 @@ from shedder.cli.files.contents import Digest
 from shedder.cli.files.event_order import SortLimits
 from shedder.cli.files.formats import FileFormat
 from shedder.cli.files.row_file import Reading, RowFile
-from shedder.cli.load_identity import MarkKind, content_epoch
+from shedder.cli.load_history import Member
 from shedder.cli.load_sources import LoadOptions, sources
 from shedder.cli.loads import Load, spooled
 from shedder.cli.push import shown_progress
@@ -258,7 +258,7 @@ def test_a_load_that_was_forgotten_is_refused_and_smaller_files_are_not(tmp_path
         assert database.ledger("s").applied == count + 9
 
 
-@pytest.mark.parametrize("size_bytes", [1, 1 << 38, 1 << 39, 1 << 41])
-def test_a_file_of_any_size_has_a_mark_that_a_server_takes(size_bytes):
+@pytest.mark.parametrize("size_bytes", [1, 1 << 38, 1 << 40, 1 << 50])
+def test_a_file_of_any_size_has_a_number_that_a_server_takes_as_an_epoch(size_bytes):
     digest = Digest(sha256="f" * 64, size_bytes=size_bytes, head=None, ends_line=True)
-    assert 0 < content_epoch(digest, MarkKind.ONE_ROW) < NUMBER_MAX
+    assert 0 < Member.of(digest, has_grown=True).number < NUMBER_MAX

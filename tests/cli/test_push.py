@@ -151,9 +151,7 @@ def test_another_file_that_begins_alike_is_stored_too(world):
     world.write("b.csv", csv((1, 1), (3, 3), (4, 4), (4, 5)))
     for _ in range(2):
         for name in ("a.csv", "b.csv"):
-            code, said = world.push(name)
-            moved_on = "another file was loaded that begins with the same lines" in said
-            assert code == ExitCode.FINE or (name == "a.csv" and moved_on)
+            assert world.push(name)[0] == ExitCode.FINE
     assert world.rows() == stored((1, 1), (2, 2), (1, 1), (3, 3), (4, 4), (4, 5))
     world.write("c.csv", csv((1, 1), (5, 5), (6, 6)))  # Shorter than b.csv, and never stored.
     for _ in range(2):
