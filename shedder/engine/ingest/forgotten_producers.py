@@ -57,9 +57,3 @@ class ForgottenProducers:
     def _places(self, hashed: int) -> NDArray[Any]:
         first, step = np.uint64(hashed & 0xFFFFFFFF), np.uint64(hashed >> 32 | 1)
         return (first + step * _HASHES) % np.uint64(self._slots.size)
-
-
-def slots_of_all(epoch_min: int, slots: int) -> bytes:
-    """Return slots with which no unknown name may begin below epoch_min."""
-    length = (epoch_min - 1).bit_length()
-    return np.full(slots, 1 + length, np.uint8).tobytes()

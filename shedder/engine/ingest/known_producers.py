@@ -21,7 +21,7 @@ from typing import Any, Final, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from shedder.engine.ingest.forgotten_producers import ForgottenProducers, slots_of_all
+from shedder.engine.ingest.forgotten_producers import ForgottenProducers
 from shedder.engine.ingest.producer_sequences import OWN_PREFIX, Content, Progress
 from shedder.errors import BadSetting, ProducerForgotten
 
@@ -37,7 +37,6 @@ _EVICTED: Final = np.dtype(
         ("fingerprint", "<u8"),
     ]
 )
-_EVICTED_EARLIER: Final = np.dtype([(each, _EVICTED[each]) for each in _EVICTED.names or ()][:-1])
 _OPEN: Final = 1  # A flag: the end of its newest push is not stored.
 _OWN: Final = 2  # A flag: a client has drawn the name for one process.
 _FINGERPRINT: Final = 4  # A flag: the fingerprint of its newest push is known.
@@ -111,8 +110,6 @@ class ProducerState:
         """All but the bytes; fields that earlier versions do not have only where needed."""
         active = {name: _progress_to_json(each) for name, each in self.active.items()}
         said: dict[str, Any] = {"producers": active}
-        if self.evicted:
-            said["evicted_bytes"] = _EVICTED.itemsize
         if self.forgotten:
             said["epoch_max"] = self.epoch_max
         return said
@@ -121,10 +118,6 @@ class ProducerState:
     def from_json(cls, said: Mapping[str, Any], evicted: bytes, forgotten: bytes) -> Self:
         """The inverse of to_json, of this version or an earlier one."""
         active = {name: _progress_from_json(each) for name, each in said["producers"].items()}
-        if evicted and said.get("evicted_bytes") != _EVICTED.itemsize:
-            evicted = _without_fingerprints(evicted)
-        if said.get("epoch_min"):  # Of all unknown names, by an earlier version.
-            forgotten = slots_of_all(said["epoch_min"], ProducerLimits().forgotten_bytes)
         return cls(active, evicted, forgotten, said.get("epoch_max", 0))
 
 
@@ -280,15 +273,6 @@ class KnownProducers:
         is_whole = not flags & _OPEN
         contents = (Content(sequence, rows, fingerprint),) if flags & _FINGERPRINT else ()
         return Progress(epoch, sequence, position, None if rows < 0 else rows, is_whole, contents)
-
-
-def _without_fingerprints(stored: bytes) -> bytes:
-    """The numbers of evicted producers of an earlier version, as this one has them."""
-    earlier = np.frombuffer(stored, _EVICTED_EARLIER)
-    evicted = np.zeros(len(earlier), _EVICTED)
-    for name in _EVICTED_EARLIER.names or ():
-        evicted[name] = earlier[name]
-    return evicted.tobytes()
 
 
 def _bytes_of(name: str, progress: Progress) -> int:

@@ -188,20 +188,6 @@ def test_a_checkpoint_of_an_earlier_version_is_read():
     assert state.to_json() == said
 
 
-def test_a_checkpoint_without_fingerprints_of_evicted_producers_is_read():
-    [producers] = known()
-    for number in range(100):
-        producers.note(f"p{number}", Progress(3, number, 50, 20), NOW_US)
-    evicted = producers.state().evicted
-    earlier = b"".join(evicted[place : place + 56] for place in range(0, len(evicted), 64))
-    said = {"producers": {}, "epoch_min": 5}
-    again = KnownProducers(ProducerMemory(LIMITS), ProducerState.from_json(said, earlier, b""))
-    assert again.get("p0") == producers.get("p0") == Progress(3, 0, 50, 20)
-    with pytest.raises(ProducerForgotten):
-        again.check_epoch("unknown", None, 4)
-    again.check_epoch("unknown", None, 8)
-
-
 @pytest.mark.parametrize(
     ("prefix", "later_us", "epoch_min"),
     [("~", DAY_US + 1, 0), ("~", DAY_US, 1), ("~", -DAY_US, 1), ("p", 9 * DAY_US, 1)],
