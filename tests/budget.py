@@ -153,7 +153,9 @@ class CpuClock:
 
 
 def _cpu_s(process: psutil.Process) -> float:
+    """CPU seconds of a process; 0 if it has ended, also if another thread has its number now."""
     with suppress(psutil.Error):
-        times = process.cpu_times()
-        return float(times.user + times.system)
+        if process.is_running():
+            times = process.cpu_times()
+            return float(times.user + times.system)
     return 0.0
