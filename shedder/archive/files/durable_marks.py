@@ -136,13 +136,18 @@ class DurableMarks:
     def accept(self) -> None:
         """Write the marks from now on: the directory was found to be whole.
 
+        They are durable at once, before the first run is written. Otherwise a power loss in the
+        first cut of a new directory leaves a run that no mark proves to be a leftover.
+
         Raises:
-          OSError.
+          OSError: a mark could not be written.
         """
         with self._lock:
-            if not self._accepted:
-                self._accepted = self._unsynced = self._lost = True
-                self._write_lost()
+            if self._accepted:
+                return
+            self._accepted = self._unsynced = self._lost = True
+            self._write_lost()
+        self.sync()
 
     def sync(self) -> bool:
         """Make the marks durable; False, with a warning, where that fails.

@@ -53,6 +53,16 @@ def test_marks_of_a_directory_without_any_are_written_when_it_is_accepted(tmp_pa
     assert read_marks(tmp_path) == Marks(generation=4, sequence=5)
 
 
+def test_marks_are_durable_as_soon_as_their_directory_is_accepted(tmp_path):
+    (tmp_path / "tmp").mkdir()
+    files = PowerFiles(tmp_path)
+    marks = DurableMarks.open(files, tmp_path)
+    marks.note_generation(4)
+    marks.accept()
+    assert durable(files, tmp_path) == Marks(generation=4)
+    marks.close()
+
+
 def test_a_mark_that_cannot_be_written_or_synced_is_an_older_one(tmp_path):
     (tmp_path / "tmp").mkdir()
     files = PowerFiles(tmp_path)
