@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
+import stat
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 
@@ -57,11 +58,12 @@ class Connections:
         """
         shown = set(self._known)  # Before descriptors are listed: each of these is among them.
         try:
-            found = _connections(port, self._descriptors())
+            descriptors = self._descriptors()
         except OSError as error:
             if error.errno not in DESCRIPTOR_ERRNOS:
                 raise
-            return 0  # Peers that were not seen may be there; the next look decides.
+            return 0  # None is left to list them; the next look decides.
+        found = _connections(port, descriptors)
         known = {written: parsed(written) for written in shown}
         self._known.difference_update(
             written for written, peer in known.items() if peer not in found
@@ -86,16 +88,10 @@ def most_common(peers: Iterable[Peer], count: int) -> list[Peer]:
 
 
 def _connections(port: int, descriptors: Iterable[int]) -> dict[Peer, int]:
-    """Return the accepted connections of a port, each with a descriptor.
-
-    One duplicate is open at a time: a server near its limit has few descriptors left.
-
-    Raises:
-      OSError: no descriptor is free for a duplicate.
-    """
+    """Return the accepted connections of a port, each with a descriptor."""
     found: dict[Peer, int] = {}
     for descriptor in descriptors:
-        with _duplicate(descriptor) as connection:
+        with _socket_of(descriptor) as connection:
             peer = None if connection is None else _peer(connection, port)
             if peer is not None:
                 found.setdefault(peer, descriptor)
@@ -104,7 +100,7 @@ def _connections(port: int, descriptors: Iterable[int]) -> dict[Peer, int]:
 
 def _shut_down(descriptor: int, peer: Peer, port: int) -> bool:
     """Shut a connection down; False if the descriptor is not that of the peer any more."""
-    with suppress(OSError), _duplicate(descriptor) as connection:
+    with suppress(OSError), _socket_of(descriptor) as connection:
         if connection is not None and _peer(connection, port) == peer:
             connection.shutdown(socket.SHUT_RDWR)
             return True
@@ -112,27 +108,22 @@ def _shut_down(descriptor: int, peer: Peer, port: int) -> bool:
 
 
 @contextmanager
-def _duplicate(descriptor: int) -> Iterator[socket.socket | None]:
-    """Yield a socket with a duplicate of a descriptor; None where that is no socket.
+def _socket_of(descriptor: int) -> Iterator[socket.socket | None]:
+    """Yield the socket of a descriptor, which stays open; None where that is no socket.
 
-    Raises:
-      OSError: no descriptor is free.
+    A duplicate would have to be closed. If the descriptor is that of the catalog by then, the
+    close drops all POSIX locks of the process on the catalog (fcntl(2)), which SQLite needs.
     """
     try:
-        duplicate = os.dup(descriptor)
-    except OSError as error:
-        if error.errno in DESCRIPTOR_ERRNOS:
-            raise
-        yield None  # It was closed meanwhile.
-        return
+        is_socket = stat.S_ISSOCK(os.fstat(descriptor).st_mode)
+        connection = socket.socket(fileno=descriptor) if is_socket else None
+    except OSError:  # It was closed meanwhile.
+        connection = None
     try:
-        connection = socket.socket(fileno=duplicate)
-    except OSError:
-        os.close(duplicate)
-        yield None
-        return
-    with connection:
         yield connection
+    finally:
+        if connection is not None:
+            connection.detach()
 
 
 def _peer(connection: socket.socket, port: int) -> Peer | None:

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import os
 import resource
 import socket
+import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
 
 import pytest
 
@@ -195,14 +199,13 @@ def spare_descriptors(count: int) -> Iterator[None]:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
-def test_a_look_takes_one_descriptor_at_a_time():
-    """With a duplicate of each connection, none was closed where few descriptors were left."""
+def test_a_look_takes_no_descriptor():
     with ExitStack() as stack:
         listening = Listening(stack, 8)
         accepted = [each.fileno() for each in listening.accepted]
         connections = Connections(10, descriptors=lambda: accepted)
         connections.show(listening.peer(0))
-        with spare_descriptors(1):
+        with spare_descriptors(0):
             assert connections.look(listening.port) == 0
             assert connections.look(listening.port) == 3
         assert len(listening.closed()) == 3
@@ -212,16 +215,41 @@ def test_a_look_takes_one_descriptor_at_a_time():
 def test_a_look_without_a_free_descriptor_forgets_no_peer():
     with ExitStack() as stack:
         listening = Listening(stack, 8)
-        accepted = [each.fileno() for each in listening.accepted]
-        connections = Connections(10, descriptors=lambda: accepted)
-        everyone_else = Connections(1_000_000)
+        connections = Connections(10)
         for number in range(8):
             connections.show(listening.peer(number))
         with spare_descriptors(0):
             assert connections.look(listening.port) == 0
-            assert everyone_else.is_crowded  # None is free to list them.
+            assert Connections(1_000_000).is_crowded  # None is free to list them.
         assert [connections.look(listening.port) for _ in range(3)] == [0, 0, 0]
         assert listening.closed() == []
+
+
+def locked(path: Path) -> bool:
+    """Return whether another process finds a lock on a file."""
+    program = f"""
+import fcntl
+with open({str(path)!r}, "r+") as file:
+    try:
+        fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        print("locked")
+"""
+    found = subprocess.run([sys.executable, "-c", program], capture_output=True, check=True)
+    return found.stdout == b"locked\n"
+
+
+def test_a_look_drops_no_lock_of_the_process(tmp_path):
+    """SQLite's locks end with the first close of any descriptor of their file."""
+    path = tmp_path / "catalog.sqlite"
+    with ExitStack() as stack:
+        listening = Listening(stack, 8)
+        file = stack.enter_context(path.open("w+"))
+        fcntl.lockf(file, fcntl.LOCK_EX)
+        connections = Connections(10)
+        assert [connections.look(listening.port) for _ in range(2)] == [0, 3]
+        assert locked(path)
+    assert not locked(path)
 
 
 class Short(Front):
