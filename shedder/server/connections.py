@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import socket
 import stat
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
+
+import structlog
 
 from shedder.archive.files.file_system import DESCRIPTOR_ERRNOS
 from shedder.server.descriptors import open_descriptors
@@ -14,6 +17,8 @@ from shedder.server.peers import Peer, network, parsed, plain_host
 
 CROWDED = 0.75  # Share of allowed connections at which connections are closed,
 CALM = 0.5  # and the share down to which connections without an identity are closed.
+
+_log = structlog.get_logger("shedder.server")
 
 
 class Connections:
@@ -76,6 +81,21 @@ class Connections:
         closed = [peer for peer in closing if _shut_down(found[peer], peer, port)]
         self._strangers = strangers.difference(closed)
         return len(closed)
+
+    async def look_aside(self, port: int) -> int:
+        """Look on a thread if there may be too many connections; a failure is logged.
+
+        Returns:
+          how many were closed.
+        """
+        try:
+            closed = await asyncio.to_thread(self.look, port) if self.is_crowded else 0
+        except (RuntimeError, OSError) as error:  # No thread can start, or /dev/fd is not read.
+            _log.warning("connections_not_checked", error=str(error))
+            return 0
+        if closed:
+            _log.warning("connections_without_identity_closed", connections=closed)
+        return closed
 
 
 def most_common(peers: Iterable[Peer], count: int) -> list[Peer]:

@@ -180,11 +180,7 @@ class Server:
         tokens = self._gate.tokens
         while True:
             await asyncio.sleep(LOOK_S)
-            if self._connections.is_crowded:
-                closed = await asyncio.to_thread(self._connections.look, port)
-                self._metrics.connections_closed.inc(closed)
-                if closed:
-                    _log.warning("strangers_closed", connections=closed)
+            self._metrics.connections_closed.inc(await self._connections.look_aside(port))
             if tokens is not None:
                 tokens.refresh_or_keep()
             self._engine.refresh_tenants()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import errno
 import fcntl
 import os
@@ -10,10 +11,12 @@ import socket
 import subprocess
 import sys
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 import pytest
+from structlog.testing import capture_logs
 
 from shedder.cli.exit_codes import ExitCode
 from shedder.errors import InternalError, Overloaded, ResourcesShort, StorageFailed
@@ -155,6 +158,31 @@ def test_connections_without_an_identity_are_closed_at_the_second_look_where_the
         assert len(closed) == 3
         assert not {0, 3} & set(closed)
     assert set(open_descriptors()) == before
+
+
+def failing() -> list[int]:
+    raise OSError(errno.EIO, "x")
+
+
+def test_a_look_without_a_thread_ends_with_a_line_in_the_log():
+    async def look(connections, port, *, has_thread=True):
+        if not has_thread:
+            executor = ThreadPoolExecutor()
+            executor.shutdown()  # From now on it raises RuntimeError, as without a thread.
+            asyncio.get_running_loop().set_default_executor(executor)
+        return await connections.look_aside(port)
+
+    with ExitStack() as stack, capture_logs() as logs:
+        listening = Listening(stack, 8)
+        connections = Connections(10)
+        assert asyncio.run(look(connections, listening.port, has_thread=False)) == 0
+        assert asyncio.run(look(Connections(10, descriptors=failing), listening.port)) == 0
+        assert [asyncio.run(look(connections, listening.port)) for _ in range(2)] == [0, 3]
+    assert [line["event"] for line in logs] == [
+        "connections_not_checked",
+        "connections_not_checked",
+        "connections_without_identity_closed",
+    ]
 
 
 def test_where_there_is_room_no_connection_is_closed():
