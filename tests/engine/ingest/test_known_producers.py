@@ -1,6 +1,7 @@
 """A producer that was evicted, or forgotten, never looks like one that has stored nothing."""
 
 import hashlib
+import math
 
 import numpy as np
 import pytest
@@ -114,12 +115,24 @@ def test_a_forgotten_epoch_is_never_below_its_bound():
         assert forgotten.epoch_min(hashed) <= forgotten.epoch_max
 
 
-def test_few_new_names_are_taken_for_forgotten_ones():
-    """A sixteenth of as many names as slots; of such, 0.25 percent are taken for others."""
-    forgotten = ForgottenProducers(1 << 12)
-    for hashed in hashes_of("old", 256):
+@pytest.mark.parametrize(
+    ("forgotten_names", "share"),
+    [(131_072, 0.0002), (262_144, 0.0024), (400_000, 0.01), (1_000_000, 0.14)],
+)
+def test_as_many_new_names_are_taken_for_forgotten_ones_as_the_documentation_says(
+    forgotten_names, share
+):
+    """A new name has four slots, each raised with probability 1 - exp(-4 names / slots)."""
+    documented = (1 - math.exp(-4 * forgotten_names / ProducerLimits().forgotten_bytes)) ** 4
+    assert documented == pytest.approx(share, rel=0.05)
+    slots, new_names = 1 << 14, 10_000  # Fewer slots and names, in the same ratio.
+    forgotten = ForgottenProducers(slots)
+    names = forgotten_names * slots // ProducerLimits().forgotten_bytes
+    for hashed in hashes_of("old", names):
         forgotten.add(hashed, 1 << 50)
-    assert sum(forgotten.epoch_min(hashed) > 0 for hashed in hashes_of("new", 1_000)) < 20
+    taken = sum(forgotten.epoch_min(hashed) > 0 for hashed in hashes_of("new", new_names))
+    expected = documented * new_names
+    assert abs(taken - expected) < 4 * math.sqrt(expected)  # Four deviations of a Poisson count.
 
 
 def test_a_statement_with_the_name_of_an_earlier_version_is_not_begun_anew():
