@@ -39,7 +39,7 @@ class Wait:
         self._timeout = asyncio.timeout(limit_s)
         return self._timeout
 
-    def stop(self) -> None:
+    def finish(self) -> None:
         """Mark the wait as over."""
         self._timeout = None
 
@@ -53,13 +53,13 @@ class Wait:
         """Return whether the client is waited for."""
         return self._timeout is not None and not self._timeout.expired()
 
-    def end(self) -> None:
+    def expire(self) -> None:
         """End the present wait as if its limit were reached."""
         if self._timeout is not None and not self._timeout.expired():
             self._timeout.reschedule(asyncio.get_running_loop().time())
 
 
-class Arriving:
+class RequestReader:
     """Iterator over the requests of a call.
 
     read: receives the next request, or `grpc.aio.EOF`; nothing is received before it is called.
@@ -78,7 +78,7 @@ class Arriving:
         self._limit_s = limit_s
         self.wait = Wait()
 
-    def __aiter__(self) -> Arriving:
+    def __aiter__(self) -> RequestReader:
         """Return itself."""
         return self
 
@@ -98,7 +98,7 @@ class Arriving:
                 raise
             raise self._late(self.wait.waited_s) from None
         finally:
-            self.wait.stop()
+            self.wait.finish()
         if request is grpc.aio.EOF:  # type: ignore[attr-defined]  # the stubs lack it
             raise StopAsyncIteration
         return request
@@ -115,8 +115,8 @@ class Arriving:
             raise InvalidRequest("the call has no request; this method takes one") from None
 
 
-class Leaving:
-    """Responses of a call, which `wait.end` ends while the client takes none.
+class ResponseWriter:
+    """Responses of a call, which `wait.expire` ends while the client takes none.
 
     write: sends a response, as far as the client takes it.
     """
@@ -143,7 +143,7 @@ class Leaving:
                 "needs the place"
             ) from None
         finally:
-            self.wait.stop()
+            self.wait.finish()
 
 
 def late_request(waited_s: float) -> ShedderError:

@@ -122,7 +122,7 @@ class StreamPlaces:
         )
         idlest.is_ended = True
         self._leave(idlest)
-        idlest.wait.end()
+        idlest.wait.expire()
         return True
 
     def _leave(self, stream: _Stream) -> None:

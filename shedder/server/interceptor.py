@@ -25,7 +25,14 @@ from shedder.archive.files.shortage import shortage_in
 from shedder.errors import InternalError, ShedderError, StorageFailed, Unauthenticated
 from shedder.errors import PermissionDenied as Denied
 from shedder.server.anonymous_calls import AnonymousCalls
-from shedder.server.arrival import Arriving, Leaving, Wait, idle_stream, late_request, parser
+from shedder.server.arrival import (
+    RequestReader,
+    ResponseWriter,
+    Wait,
+    idle_stream,
+    late_request,
+    parser,
+)
 from shedder.server.authentication import caller
 from shedder.server.authorization import ANYBODY, SCOPES, Gate
 from shedder.server.call_context import CALL_LIMITS, CallLimits
@@ -81,7 +88,7 @@ _log = structlog.get_logger("shedder.server")
 
 Context = grpc.aio.ServicerContext[Any, Any]
 Behaviour = Callable[[Any, Context], Any]
-Crossing = Callable[[Any, Context, Leaving], Awaitable[Any]]
+Crossing = Callable[[Any, Context, ResponseWriter], Awaitable[Any]]
 Result = TypeVar("Result")
 
 
@@ -152,31 +159,38 @@ class Boundary(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]  # not gen
         if stays_open:
             late, limit_s = idle_stream, self._limits.idle_s_max
 
-        async def answer(arriving: Arriving, leaving: Leaving, wait: Wait, context: Context) -> Any:
+        async def answer(
+            reader: RequestReader, writer: ResponseWriter, wait: Wait, context: Context
+        ) -> Any:
             if is_anonymous:
-                return await self._anonymously(behaviour, arriving, context)
+                return await self._anonymously(behaviour, reader, context)
             with self._let_in(method, context, wait):
-                request = arriving if reads_itself else await arriving.only()
-                return await behaviour(request, context, leaving)
+                request = reader if reads_itself else await reader.only()
+                return await behaviour(request, context, writer)
 
         async def call(_: AsyncIterator[Any], context: Context) -> Any:
-            arriving, leaving = Arriving(context.read, late, limit_s), Leaving(context.write)
-            wait = arriving.wait if method in STREAMS_IN else leaving.wait
-            work = partial(answer, arriving, leaving, wait, context)
+            reader, writer = (
+                RequestReader(context.read, late, limit_s),
+                ResponseWriter(context.write),
+            )
+            wait = reader.wait if method in STREAMS_IN else writer.wait
+            work = partial(answer, reader, writer, wait, context)
             try:
                 return await self._cross(method, context, work)
             finally:  # See `_cross`: the error of an aborted call has this frame.
-                del _, context, arriving, leaving, wait, work
+                del _, context, reader, writer, wait, work
 
         return call
 
-    async def _anonymously(self, behaviour: Crossing, arriving: Arriving, context: Context) -> Any:
+    async def _anonymously(
+        self, behaviour: Crossing, reader: RequestReader, context: Context
+    ) -> Any:
         """Serve a call of a method that needs no identity."""
         peer = context.peer()
         async with self._anonymous.taken(peer):
             async with self._anonymous.turn(peer):
-                request = await arriving.only()
-            return await behaviour(request, context, Leaving(context.write))
+                request = await reader.only()
+            return await behaviour(request, context, ResponseWriter(context.write))
 
     async def _cross(
         self, method: str, context: Context, work: Callable[[], Awaitable[Result]]
@@ -245,7 +259,7 @@ class Boundary(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]  # not gen
 def _answering(behaviour: Behaviour) -> Crossing:
     """Return a behaviour that returns its one response, for the boundary."""
 
-    async def respond(request: Any, context: Context, _: Leaving) -> Any:
+    async def respond(request: Any, context: Context, _: ResponseWriter) -> Any:
         return await behaviour(request, context)
 
     return respond
@@ -254,12 +268,12 @@ def _answering(behaviour: Behaviour) -> Crossing:
 def _responding(behaviour: Behaviour) -> Crossing:
     """Return a behaviour that writes the responses of another one, if that yields them."""
 
-    async def respond(request: Any, context: Context, leaving: Leaving) -> None:
+    async def respond(request: Any, context: Context, writer: ResponseWriter) -> None:
         responses = behaviour(request, context)
         if hasattr(responses, "__aiter__"):
             async with aclosing(responses):  # Also if the client has disconnected.
                 async for response in responses:
-                    await leaving.write(response)
+                    await writer.write(response)
         else:
             await responses
 

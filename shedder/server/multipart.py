@@ -28,13 +28,13 @@ class Room:
     """Bytes that are reserved for one whole message, gathered from its parts.
 
     tenant: sender of the message. size_bytes: size of the message.
-    is_lent: the tenant exceeds its share, so another tenant's message may end this one.
+    exceeds_share: with this message, the tenant exceeds its share; another tenant may end the call.
     is_ended: another tenant's message has ended this one.
     """
 
     tenant: str
     size_bytes: int
-    is_lent: bool
+    exceeds_share: bool
     is_ended: bool = False
     wait: asyncio.Timeout | None = field(default=None, repr=False)
 
@@ -42,8 +42,8 @@ class Room:
 class Parts:
     """Memory bound of all messages that are being received in parts.
 
-    A tenant may take all free bytes. Calls beyond three quarters of the free bytes are lent: a
-    tenant without room ends such calls, the newest first, and their clients send again.
+    A tenant may take all free bytes. Three quarters of the free bytes are its share. A tenant
+    without room ends calls beyond another tenant's share, the newest first. Clients send again.
     """
 
     def __init__(self, bytes_max: int, drain: Drain, part_s_max: float = PART_S_MAX) -> None:
@@ -68,12 +68,12 @@ class Parts:
             raise InvalidRequest(f"size_bytes is {size_bytes}; it must be positive")
         if size_bytes > self.bytes_max:
             raise too_large(size_bytes, self.bytes_max)
-        self._call_in(size_bytes, tenant)
+        self._reclaim(size_bytes, tenant)
         if self.held_bytes + size_bytes > self.bytes_max:
             raise Overloaded(f"summaries of {self.held_bytes:,} bytes are on their way already")
         mine = size_bytes + sum(each.size_bytes for each in self._rooms if each.tenant == tenant)
         free = self.bytes_max - self.held_bytes - size_bytes
-        room = Room(tenant, size_bytes, is_lent=mine > TIMES * free)
+        room = Room(tenant, size_bytes, exceeds_share=mine > TIMES * free)
         self._rooms.append(room)
         try:
             yield room
@@ -81,14 +81,14 @@ class Parts:
             if not room.is_ended:
                 self._rooms.remove(room)
 
-    def _call_in(self, size_bytes: int, tenant: str) -> None:
-        """End lent calls of other tenants if this makes room for a message."""
+    def _reclaim(self, size_bytes: int, tenant: str) -> None:
+        """End calls beyond the share of other tenants if this makes room for a message."""
         lacking = self.held_bytes + size_bytes - self.bytes_max
-        lent = [room for room in self._rooms if room.is_lent and room.tenant != tenant]
-        if sum(room.size_bytes for room in lent) < lacking:
+        beyond = [room for room in self._rooms if room.exceeds_share and room.tenant != tenant]
+        if sum(room.size_bytes for room in beyond) < lacking:
             return
         while lacking > 0:
-            room = lent.pop()
+            room = beyond.pop()
             room.is_ended = True
             self._rooms.remove(room)
             if room.wait is not None and not room.wait.expired():
@@ -113,7 +113,7 @@ class Parts:
         Raises:
           BadBatch: they are more or fewer than was said.
           InvalidRequest: something else came, an empty part, or nothing in time, or not all.
-          Overloaded: another tenant's whole took the room. Draining.
+          Overloaded: another tenant's message took the room. Draining.
         """
         size_bytes = room.size_bytes
         gathered = bytearray()  # In one piece: a part of one byte takes no more than that.
@@ -137,7 +137,7 @@ class Parts:
                 due_s, late = silence_s, self._silence()
         if len(gathered) != size_bytes:
             raise BadBatch(f"{size_bytes:,} bytes were to come, and {len(gathered):,} came")
-        room.is_lent = False  # Merging has begun, so the memory stays in use.
+        room.exceeds_share = False  # Merging has begun, so the memory stays in use.
         return bytes(gathered)
 
     def _silence(self) -> str:
@@ -163,7 +163,7 @@ class Parts:
 
 
 def _check_is_there(room: Room) -> None:
-    """Raise Overloaded if the room was given to another tenant's whole."""
+    """Raise Overloaded if the room was given to another tenant's message."""
     if room.is_ended:
         raise Overloaded(
             f"another tenant needs the room of these {room.size_bytes:,} bytes; send them again"

@@ -9,7 +9,7 @@ import grpc
 import pytest
 
 from shedder.errors import Draining, InvalidRequest, Overloaded
-from shedder.server.arrival import Arriving, Leaving, idle_stream, late_request, parser
+from shedder.server.arrival import RequestReader, ResponseWriter, idle_stream, late_request, parser
 from shedder.server.call_slots import StreamPlaces
 from shedder.v1.ingest_pb2 import AppendRequest
 from shedder.wire.batches import read_append
@@ -50,7 +50,7 @@ def test_bytes_that_are_no_protobuf_are_a_bad_request(deserialize, data):
 def test_a_request_that_does_not_arrive_ends_the_call_at_its_limit():
     async def world():
         with pytest.raises(InvalidRequest, match="no request arrived within 9 s"):
-            await Arriving(reader(never()), late_request, 9.0).only()
+            await RequestReader(reader(never()), late_request, 9.0).only()
         assert now_s() == 9.0
 
     run_in_virtual_time(world())
@@ -58,7 +58,7 @@ def test_a_request_that_does_not_arrive_ends_the_call_at_its_limit():
 
 def test_each_request_has_the_whole_limit():
     async def world():
-        requests = Arriving(reader(each(8.0, 8.0, 10.0)), late_request, 9.0)
+        requests = RequestReader(reader(each(8.0, 8.0, 10.0)), late_request, 9.0)
         assert [await anext(requests), await anext(requests)] == [8.0, 8.0]
         with pytest.raises(InvalidRequest):
             await anext(requests)
@@ -70,10 +70,10 @@ def test_each_request_has_the_whole_limit():
 def test_a_call_without_a_request_is_refused():
     async def world():
         with pytest.raises(InvalidRequest, match="has no request"):
-            await Arriving(reader(each()), late_request, 9.0).only()
-        assert [request async for request in Arriving(reader(each(1.0)), late_request, None)] == [
-            1.0
-        ]
+            await RequestReader(reader(each()), late_request, 9.0).only()
+        assert [
+            request async for request in RequestReader(reader(each(1.0)), late_request, None)
+        ] == [1.0]
 
     run_in_virtual_time(world())
 
@@ -85,7 +85,7 @@ def test_a_timeout_of_the_requests_themselves_stays_one():
             yield
 
         with pytest.raises(TimeoutError, match="theirs"):
-            await anext(Arriving(reader(failing()), late_request, 9.0))
+            await anext(RequestReader(reader(failing()), late_request, 9.0))
 
     run_in_virtual_time(world())
 
@@ -100,7 +100,7 @@ class Calls:
     def open(self, name, requests):
         """Open a call of the tenant that its name begins with."""
         return asyncio.create_task(
-            self._serve(name, Arriving(reader(requests), idle_stream, 900.0))
+            self._serve(name, RequestReader(reader(requests), idle_stream, 900.0))
         )
 
     async def _serve(self, name, requests):
@@ -157,7 +157,7 @@ def test_when_all_places_are_taken_the_stream_that_is_idle_longest_gives_way():
 def test_a_stream_that_waits_for_its_receipts_does_not_give_way():
     async def world():
         places = StreamPlaces(4, "streams", idle_s_min=30.0)
-        requests = [Arriving(reader(each(1.0)), idle_stream, 900.0) for _ in range(4)]
+        requests = [RequestReader(reader(each(1.0)), idle_stream, 900.0) for _ in range(4)]
         with ExitStack() as stack:
             for number in range(3):
                 stack.enter_context(places.taken("a", requests[number].wait))
@@ -178,10 +178,10 @@ def test_a_subscriber_that_takes_nothing_gives_way_and_one_that_has_no_news_does
             await asyncio.Event().wait()
 
         async def subscribe(writes):
-            leaving = Leaving(blocked)
-            with places.taken("a", leaving.wait):
+            writer = ResponseWriter(blocked)
+            with places.taken("a", writer.wait):
                 if writes:
-                    await leaving.write("news")
+                    await writer.write("news")
                 await asyncio.sleep(1e6)
 
         quiet = [asyncio.create_task(subscribe(writes=False)) for _ in range(2)]
