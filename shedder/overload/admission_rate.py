@@ -75,7 +75,7 @@ class Door:
         self._lock = threading.Lock()
         self._buckets: dict[str, _Bucket] = {}
         self._held = False
-        self._queue_bytes_max = float("inf")
+        self._waiting_bytes_max = float("inf")
 
     @property
     def demand(self) -> float:
@@ -96,7 +96,7 @@ class Door:
         tick_s: float,
         owners: Mapping[str, tuple[str, float]] = MappingProxyType({}),
         *,
-        queue_bytes_max: float = float("inf"),
+        waiting_bytes_max: float = float("inf"),
         unheld: Collection[str] = (),
     ) -> None:
         """Let in so much from now on, all streams together; inf: everything.
@@ -107,11 +107,11 @@ class Door:
           tick_s: since the last call.
           owners: by stream, its tenant and what that weighs: first tenants get their shares, then
             the streams of each. A stream that is not in it is of the tenant "".
-          queue_bytes_max: nobody is let in who has more than his share of this waiting.
+          waiting_bytes_max: nobody is let in who has more than his share of this waiting.
           unheld: streams that are let in as long as they have not, and have no part in the rest.
         """
         with self._lock:
-            self._queue_bytes_max = queue_bytes_max
+            self._waiting_bytes_max = waiting_bytes_max
             self._buckets = {name: self._buckets.get(name, _Bucket()) for name in weights}
             began = not self._held
             self._held = admit_bytes_per_s != float("inf")
@@ -173,8 +173,11 @@ class Door:
             if bucket is None:
                 return 0
             bucket.asked += size_bytes
-            if queue_bytes > self._queue_bytes_max:
-                free_s, takes_s = drain_s(queue_bytes - self._queue_bytes_max), drain_s(size_bytes)
+            if queue_bytes > self._waiting_bytes_max:
+                free_s, takes_s = (
+                    drain_s(queue_bytes - self._waiting_bytes_max),
+                    drain_s(size_bytes),
+                )
                 return bucket.full.next_ms(now_s, free_s=free_s, takes_s=takes_s, books=books)
             if not self._held or bucket.unheld:
                 return 0

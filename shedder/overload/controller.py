@@ -24,7 +24,8 @@ WAITS_S = 0.25  # Behind a door that is held so much waits as is worked off in t
 TRIM = 0.08  # While nothing waits there, so much more is believed to be worked off after each tick.
 TRIM_MAX = 4.0  # What can be worked off is believed to be so many times as much at most, or less.
 ALPHA_UP, ALPHA_DOWN = 0.3, 0.03  # What a tick counts in what can be worked off: more, or less.
-STARTING_QUEUE_BYTES = 65_536.0  # May wait before the cost of a tuple is known.
+# Bytes; limit of the queue until the first batch after a start is applied.
+STARTING_QUEUE_BYTES = 65_536.0
 QUEUE_S_MAX = 0.5  # Of a whole core at the least cost: more than that never waits.
 
 
@@ -195,7 +196,7 @@ def worked_off_bytes_per_s(load: Load, ends: Ends) -> float:
     return NS / cost * load.bytes_per_tuple
 
 
-def queue_bytes_max(load: Load, ends: Ends) -> float:
+def waiting_bytes_max(load: Load, ends: Ends) -> float:
     """What may wait to be applied, whatever the door: what comes before it is held is bounded, too.
 
     Until work is shed, the signal must come; until the door is held, all that goes before it. A

@@ -117,7 +117,7 @@ def test_turns_are_given_again_after_five_seconds_and_when_nobody_comes():
 
 def test_while_too_much_waits_the_time_to_come_back_is_that_of_the_drain():
     door = Door()
-    door.hold(OPEN, {"s": 1.0}, 0.0, 0.1, queue_bytes_max=10_000.0)
+    door.hold(OPEN, {"s": 1.0}, 0.0, 0.1, waiting_bytes_max=10_000.0)
     told = [
         door.wait_ms("s", 1_000, 1.0, 30_000, drain_s=lambda size_bytes: size_bytes / 1e4)
         for _ in range(3)
@@ -159,7 +159,7 @@ def test_what_has_not_come_makes_room_for_others():
 def test_while_too_much_waits_nobody_is_let_in_whether_the_door_is_held_or_not():
     door = Door()
     for admit in (OPEN, 1e9):
-        door.hold(admit, {"s": 1.0}, 0.0, 0.1, queue_bytes_max=10_000.0)
+        door.hold(admit, {"s": 1.0}, 0.0, 0.1, waiting_bytes_max=10_000.0)
         assert door.wait_ms("s", 1, 1.0, 10_000) == 0
         assert door.wait_ms("s", 1, 1.0, 10_001, books=False) == 100
     assert door.wait_ms("drops", 1, 1.0, 1 << 40) == 0  # A stream that is not held here.

@@ -16,8 +16,8 @@ from shedder.overload.controller import (
     STARTING_QUEUE_BYTES,
     Ends,
     State,
-    queue_bytes_max,
     step,
+    waiting_bytes_max,
 )
 from shedder.overload.load import Load
 from tests.overload.queue_world import CAPACITY, FULL_NS, OVERHEAD_NS, World
@@ -204,11 +204,11 @@ def test_a_held_door_keeps_the_thread_at_work_and_the_queue_short_whatever_is_be
 def test_what_may_wait_before_the_door_is_held_is_what_half_a_second_can_work_off():
     """400 ns of a tuple, thinned as far as can be: 1.25 million of 30 bytes in half a second."""
     load = Load(at_s=1.0, tuples_per_s=1e6, bytes_per_s=3e7, overhead_ns_per_tuple=100.0)
-    assert queue_bytes_max(load, Ends(5_000.0, 300.0)) == pytest.approx(30 * 1.25e6)
-    assert queue_bytes_max(Load(at_s=1.0), Ends(5_000.0, 300.0)) == float("inf")
-    assert queue_bytes_max(replace(load, overhead_ns_per_tuple=0.0), Ends(0, 0)) == float("inf")
+    assert waiting_bytes_max(load, Ends(5_000.0, 300.0)) == pytest.approx(30 * 1.25e6)
+    assert waiting_bytes_max(Load(at_s=1.0), Ends(5_000.0, 300.0)) == float("inf")
+    assert waiting_bytes_max(replace(load, overhead_ns_per_tuple=0.0), Ends(0, 0)) == float("inf")
     unknown = replace(load, has_applied=False)  # It is not known yet what a tuple costs.
-    assert queue_bytes_max(unknown, Ends(5_000.0, 300.0)) == STARTING_QUEUE_BYTES
+    assert waiting_bytes_max(unknown, Ends(5_000.0, 300.0)) == STARTING_QUEUE_BYTES
 
 
 def test_precision_waits_for_the_door_to_open_however_little_is_let_in():

@@ -15,7 +15,7 @@ from shedder.engine.engine_state import Core
 from shedder.engine.load_shedding.shedding_units import Costs, Modelled, units_of
 from shedder.engine.runtime.release_memory import give_back
 from shedder.engine.synopsis_plans.thinning_levels import by_load
-from shedder.overload.controller import AGE_MS, NORMAL, TICK_S, USE, State, queue_bytes_max, step
+from shedder.overload.controller import AGE_MS, NORMAL, TICK_S, USE, State, step, waiting_bytes_max
 from shedder.overload.cpu_admission import StreamCost
 from shedder.overload.drop_share import ALL, Share, next_share
 from shedder.overload.fair_shedding import Caps, FairSteps
@@ -313,7 +313,7 @@ class Overload:
             self.load.at_s,
             TICK_S,
             owners,
-            queue_bytes_max=queue_bytes_max(self.load, self._steps.ends)
+            waiting_bytes_max=waiting_bytes_max(self.load, self._steps.ends)
             if self.on
             else float("inf"),
             unheld=blocking,

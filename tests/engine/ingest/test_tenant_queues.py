@@ -90,7 +90,7 @@ def test_what_the_log_refuses_is_not_in_the_queue(engine, machine):
 def test_what_may_come_before_the_door_is_held_is_shared_too(engine):
     engine.execute(CREATE.format("b"), asker=BOLT)
     both = {"a": 1.0, "b": 1.0}
-    engine.core.door.hold(float("inf"), both, 0.0, 0.1, queue_bytes_max=500_000.0)
+    engine.core.door.hold(float("inf"), both, 0.0, 0.1, waiting_bytes_max=500_000.0)
     taken, told = append_all(engine, "a", rows=1_000)
     assert "more comes than can be applied" in told
     assert 250_000 < engine.core.queues.queued_bytes("acme") < 250_000 + 20_000
