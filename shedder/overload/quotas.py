@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 import threading
 import tomllib
 from collections.abc import Callable, Mapping
@@ -18,6 +19,7 @@ from shedder.settings import parse_bytes
 BURST_S = 0.1
 LONGEST_S = 3_600.0  # Nobody is told to wait longer: a quota may be raised.
 SET_BACK, NONE = "default", "none"
+TENANT = re.compile(r"[a-z0-9][a-z0-9._-]{0,62}")
 _COUNT_END = 1 << 63
 _COUNTS = ("queries", "synopsis_bytes", "archive_bytes")
 
@@ -113,7 +115,7 @@ def parse_quotas(text: str) -> dict[str, Quota]:
         raise BadSetting("the tenants file holds [tenant.NAME] tables and nothing else")
     found = {}
     for name, table in tables.items():
-        check_tenant_name(name)
+        checked_tenant(name)
         try:
             found[name] = with_values(NO_QUOTA, table)
         except BadSetting as error:
@@ -121,16 +123,18 @@ def parse_quotas(text: str) -> dict[str, Quota]:
     return found
 
 
-def check_tenant_name(name: str) -> None:
-    """Check the name of a quota's tenant.
+def checked_tenant(name: object) -> str:
+    """Return a tenant's name, as tokens and quotas may have it.
 
     Raises:
-      BadSetting: the name is empty, or has a NUL character.
+      BadSetting: no tenant can have it.
     """
-    if not name or "\0" in name:
+    if not isinstance(name, str) or not TENANT.fullmatch(name):
         raise BadSetting(
-            f"no tenant can be named {name[:80]!r}: small letters, digits, '.', '_' and '-'"
+            f"a tenant cannot be named {str(name)[:80]!r}: small letters, digits, '.', '_' and "
+            "'-', a letter or digit first, at most 63"
         )
+    return name
 
 
 @dataclass(slots=True)

@@ -24,7 +24,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import re
 import secrets
 import tomllib
 from collections.abc import Callable, Iterable, Mapping
@@ -41,9 +40,9 @@ import structlog
 from shedder.cql.statements.bound_query import DEFAULT_TENANT
 from shedder.engine.runtime.caller import Asker
 from shedder.errors import BadSetting, Unauthenticated
+from shedder.overload.quotas import checked_tenant
 
 TOKEN_BYTES = 32
-TENANT = re.compile(r"[a-z0-9][a-z0-9._-]{0,62}")
 
 _log = structlog.get_logger("shedder.identity")
 
@@ -106,20 +105,6 @@ def new_token(
     if tenant != DEFAULT_TENANT:
         lines.append(f'tenant = "{tenant}"')
     return token, "\n".join(lines) + "\n"
-
-
-def checked_tenant(name: object) -> str:
-    """A tenant's name.
-
-    Raises:
-      BadSetting: no tenant can have it.
-    """
-    if not isinstance(name, str) or not TENANT.fullmatch(name):
-        raise BadSetting(
-            f"a tenant cannot be named {str(name)[:80]!r}: small letters, digits, '.', '_' and "
-            "'-', a letter or digit first, at most 63"
-        )
-    return name
 
 
 def parse_tokens(text: str) -> dict[str, Identity]:

@@ -43,11 +43,10 @@ def test_a_query_is_not_registered_under_such_a_name(db, name):
         db.register(name, "SELECT COUNT(*) AS n FROM s")
 
 
-@pytest.mark.parametrize("name", ["", "a\0b"])
+@pytest.mark.parametrize("name", ["", "a\\u0000b", "ACME", "a b", "a" * 64])
 def test_no_tenant_has_a_quota_under_such_a_name(name):
-    quoted = '"a\\u0000b"' if name else '""'
-    with pytest.raises(BadSetting, match="no tenant can be named"):
-        parse_quotas(f"[tenant.{quoted}]\nqueries = 5\n")
+    with pytest.raises(BadSetting, match="a tenant cannot be named"):
+        parse_quotas(f'[tenant."{name}"]\nqueries = 5\n')
 
 
 @pytest.mark.parametrize("name", ["a\0b", "x" * 201, "\ud800"])
