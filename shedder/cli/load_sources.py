@@ -77,7 +77,8 @@ def sources(
         if same:
             say(f"{identity.name} has the content of {same[0].path.name}: it is stored once")
             continue
-        source = Source(file, identity)
+        # Rows that are appended from now on belong to the next load.
+        source = Source(replace(file, before_bytes=digest.size_bytes), identity)
         if database is not None:
             begun, source = _rest(LoadHistory(database, stream), source, resumes=options.resumes)
             interrupted += begun

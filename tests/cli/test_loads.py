@@ -258,6 +258,24 @@ def test_a_load_that_was_forgotten_is_refused_and_smaller_files_are_not(tmp_path
         assert database.ledger("s").applied == count + 9
 
 
+@pytest.mark.parametrize("sorts", [False, True])
+def test_rows_that_are_appended_during_a_load_are_stored_by_the_next_one(database, tmp_path, sorts):
+    world = World(database, tmp_path, f"growing_{sorts}", sorts=sorts)
+    world.grow("a", [3, 1, 2])
+    path = world.path("a", 3)
+    options = LoadOptions("file", "", sorts, resumes=True)
+    schema = database.schema(world.stream)
+    reading = Reading({column.name: column.type for column in schema.columns})
+    found = sources(database, world.stream, [RowFile(path, FileFormat.CSV)], options)
+    world.grow("a", [7, 5])
+    world.path("a", 5)
+    made = spooled(found.files, reading, schema, options, tmp_path, shown_progress)
+    Load(database, world.stream, "ts", options).run(made, shown_progress)
+    assert sorted(world.stored()) == ["a0", "a1", "a2"]
+    world.push(["a"], Fault(), resumes=True)
+    assert world.stored() == Counter(world.written())
+
+
 @pytest.mark.parametrize("size_bytes", [1, 1 << 38, 1 << 40, 1 << 50])
 def test_a_file_of_any_size_has_a_number_that_a_server_takes_as_an_epoch(size_bytes):
     digest = Digest(sha256="f" * 64, size_bytes=size_bytes, head=None, ends_line=True)
