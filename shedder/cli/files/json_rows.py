@@ -6,6 +6,7 @@ DuckDB parses JSON. Text is kept for numbers, so no digit is lost before a colum
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 _BLOCK_BYTES = 4 << 20
 _LINE_BYTES_MAX = 64 << 20
 _ARRAY_BYTES_MAX = 256 << 20  # A JSON array is parsed in one piece, in memory.
+_BLANKS = re.compile(r"[ \t\r\n]*")
 _PATHS_MAX = 5_000  # Distinct keys; data in keys, such as identifiers, makes no columns.
 
 
@@ -104,7 +106,7 @@ def _value(pointer: str | None, at: int) -> str:
 def _is_doubtful(pointer: str) -> str:
     """SQL that is true where DuckDB may have rounded a number: its digits are not in the text."""
     value = f"(j ->> {_quoted(pointer)})"
-    written = " OR ".join(f"contains(j, {value} || '{end}')" for end in (",", "}", " "))
+    written = " OR ".join(f"contains(j, {value} || '{end}')" for end in (",", "}", " ", "\n"))
     is_double = f"json_type(j, {_quoted(pointer)}) = 'DOUBLE'"
     return f"(regexp_matches(j, '[0-9][0-9.]{{15}}') AND {is_double} AND NOT ({written}))"
 
@@ -183,7 +185,7 @@ def _objects(
     inner: pointers of the objects within them; each object has each of its keys once.
     """
     once_each = " AND ".join(["true", *(_has_keys_once(pointer) for pointer in ["", *inner])])
-    for rows in _lines(database, text, name):
+    for rows in _lines(text, name):
         database.register("lines", pa.table(rows.batch.columns, names=["j"]))
         table = database.sql(
             "SELECT json_valid(j) AND coalesce(kind = 'OBJECT', false) AS fine, "  # noqa: S608
@@ -218,14 +220,13 @@ def _inner(pointers: Iterable[str]) -> list[str]:
     return sorted(found)
 
 
-def _lines(database: duckdb.DuckDBPyConnection, text: IO[bytes], name: str) -> Iterator[Rows]:
+def _lines(text: IO[bytes], name: str) -> Iterator[Rows]:
     """The lines that are not blank, or the elements of an array."""
     number, rest = 1, b""
     while block := text.read(_BLOCK_BYTES):
         if number == 1 and not rest:
-            block = block.lstrip() or b""
-            if block.startswith(b"["):
-                yield _elements(database, block + text.read(_ARRAY_BYTES_MAX), name)
+            if block.lstrip().startswith(b"["):
+                yield _elements(block.lstrip() + text.read(_ARRAY_BYTES_MAX), name)
                 return
         rest += block
         end = rest.rfind(b"\n") + 1
@@ -255,19 +256,45 @@ def _not_blank(rows: Rows) -> Rows:
     return Rows(rows.numbers[np.asarray(kept)], rows.batch.filter(kept))
 
 
-def _elements(database: duckdb.DuckDBPyConnection, text: bytes, name: str) -> Rows:
-    import duckdb
-
+def _elements(text: bytes, name: str) -> Rows:
+    """The elements of an array, as they are written: DuckDB would write numbers in another form."""
     if len(text) > _ARRAY_BYTES_MAX:
         raise BadBatch(
             f"{name} is a JSON array of more than {_ARRAY_BYTES_MAX >> 20} MiB: "
             "write one object to a line"
         )
     try:
-        table = database.sql(
-            "SELECT CAST(unnest(CAST(CAST(? AS JSON) AS JSON[])) AS VARCHAR) AS j",
-            params=[text.decode()],
-        ).to_arrow_table()
-    except duckdb.Error as error:
-        raise BadBatch(f"{name} is not a JSON array: {str(error).partition(chr(10))[0]}") from error
-    return numbered(1, pa.RecordBatch.from_arrays([_whole(table["j"])], names=["j"]))
+        elements = _cut_elements(text.decode())
+    except (ValueError, RecursionError) as error:
+        raise BadBatch(f"{name} is not a JSON array: {error}") from error
+    return numbered(1, pa.RecordBatch.from_arrays([pa.array(elements, pa.string())], names=["j"]))
+
+
+def _cut_elements(text: str) -> list[str]:
+    """Cut an array, whose bracket is the first character, into the texts of its elements.
+
+    Raises:
+      ValueError: the text is not one array.
+    """
+    decode = json.JSONDecoder(parse_float=str, parse_int=str, strict=False).raw_decode
+    elements: list[str] = []
+    at = _after_blanks(text, 1)
+    is_ended = text[at : at + 1] == "]"
+    while not is_ended:
+        _, end = decode(text, at)
+        elements.append(text[at:end])
+        at = _after_blanks(text, end)
+        is_ended = text[at : at + 1] == "]"
+        if not is_ended:
+            if text[at : at + 1] != ",":
+                raise json.JSONDecodeError("Expecting ',' or ']'", text, at)
+            at = _after_blanks(text, at + 1)
+    if text[at + 1 :].strip():
+        raise json.JSONDecodeError("Extra data", text, at + 1)
+    return elements
+
+
+def _after_blanks(text: str, at: int) -> int:
+    blanks = _BLANKS.match(text, at)
+    assert blanks is not None
+    return blanks.end()

@@ -172,6 +172,24 @@ READ = {
         name="f.json",
         kind="DOUBLE",
     ),
+    "integers beyond 64 bits in a JSON array stay text": values(
+        b'[{"x": 123456789012345678901}]', "123456789012345678901", name="f.json", kind="VARCHAR"
+    ),
+    "decimals in a JSON array that a double loses stay text": values(
+        b'[{"y": {"x": 1234567890123456.78}, "x": 1234567890123456.78},\n {"x": 1.50}]\n',
+        "1234567890123456.78",
+        "1.5",
+        name="f.json",
+        kind="VARCHAR",
+    ),
+    "doubles of 17 digits in a JSON array": values(
+        b'[{"x": 13.377704000000001}, {"x": 0.30000000000000004e0}]',
+        13.377704000000001,
+        0.30000000000000004,
+        name="f.json",
+        kind="DOUBLE",
+    ),
+    "an empty line before JSON": values(b'\n\n{"x": 1}\n', 1, name="f.json"),
     "JSON strings of digits stay text": values(
         b'{"x": "12"}\n', "12", name="f.json", kind="VARCHAR"
     ),
@@ -277,6 +295,20 @@ REFUSED = {
         b'{"x": 1}\n{"x": \n', "row 2 is not a JSON object: ", name="f.json"
     ),
     "JSON that is no object": refused(b"[1]\n", "row 1 is not a JSON object: '1'", name="f.json"),
+    "JSON below an empty line that is no object": refused(
+        b'\n{"x": 1}\n[2]\n', "row 3 is not a JSON object", name="f.json"
+    ),
+    "an element of a JSON array that is no object": refused(
+        b'[{"x": 1},\n2]', "row 2 is not a JSON object: '2'", name="f.json"
+    ),
+    "a JSON key twice in an array": refused(
+        b'[{"x": 1, "x": 2}]', "row 1 has a key twice", name="f.json"
+    ),
+    "a JSON array without a comma": refused(b'[{"x": 1} {}]', "is not a JSON array", name="f.json"),
+    "a JSON array with a comma at its end": refused(
+        b'[{"x": 1},]', "is not a JSON array", name="f.json"
+    ),
+    "text after a JSON array": refused(b'[{"x": 1}] {}', "is not a JSON array", name="f.json"),
     "an open JSON array": refused(b'[{"x": 1},', "is not a JSON array", name="f.json"),
     "a JSON array in a column": refused(
         b'{"x": [1]}\n', "arrays or objects.*--type x=VARCHAR", name="f.json"
