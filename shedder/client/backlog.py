@@ -112,10 +112,11 @@ class Backlog:
         """
         with self.changed:
             found = [each for each in self._memory if each.sequence == sequence]
-            spilled = [each for each in self.spill.waiting if each.sequence == sequence]
-        return found or [
-            Waiting(each.sequence, each.part, self.spill.read(each)) for each in spilled
-        ]
+            return found or [  # Under the lock: a receipt removes the files.
+                Waiting(each.sequence, each.part, self.spill.read(each))
+                for each in self.spill.waiting
+                if each.sequence == sequence
+            ]
 
     def got_receipt(self, stored: tuple[int, int]) -> None:
         """The server has all batches before this number and row; forget them."""
