@@ -168,7 +168,7 @@ class Checkpoints:
         end_ns = self._core.machine.cpu_ns() + ENCODE_NS
         if not begun.encode_while(lambda: self._core.machine.cpu_ns() < end_ns):
             return None, False
-        self._writing = Future()
+        self._began_s, self._writing = self._core.machine.monotonic_s(), Future()
         self._writing.set_running_or_notify_cancel()
         return self._writing, True
 
@@ -249,7 +249,7 @@ class Checkpoints:
             return
         if writing is None or writing.cancel():
             written: Future[None] = Future()
-            self._writing = written
+            self._began_s, self._writing = self._core.machine.monotonic_s(), written
             _store(begun, self._core.store.catalog, written)
         assert self._writing is not None
         self._finish(self._writing)

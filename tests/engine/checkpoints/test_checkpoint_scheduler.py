@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime
 import itertools
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from shedder.engine.checkpoints.checkpoint_scheduler import Checkpoints
 from shedder.engine.engine import Engine
 from shedder.simulation.virtual_environment import VirtualMachine
 from shedder.streams.batches import arrow_schema, encode
@@ -219,3 +220,19 @@ def test_who_closes_does_not_leave_a_checkpoint_half_made(tmp_path: Path) -> Non
     with Engine.open(tmp_path / "data", machine=VirtualMachine(2, START_US)) as again:
         assert again.core.store.catalog.checkpoint_sequence() == sequence
         assert told(again) == expected
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("end", [Checkpoints.settle, Checkpoints.end_begun])
+def test_the_time_since_a_checkpoint_has_begun_is_not_the_time_to_write_one(
+    world: World, end: Callable[[Checkpoints], None]
+) -> None:
+    world.until_begun()
+    world.machine.time_us += 60 * SECOND
+    end(world.engine.core.checkpoints)
+    assert not world.begun
+    world.push()
+    world.engine.close(within_s=10.0)
+    with Engine.open(world.directory, machine=VirtualMachine(2, START_US)) as again:
+        catalog = again.core.store.catalog
+        assert catalog.checkpoint_sequence() == world.engine.core.applied_sequence
