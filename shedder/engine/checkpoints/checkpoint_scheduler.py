@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 LOG_SHARE = 4  # Between two checkpoints the log grows by more than a checkpoint, times this.
 ENCODE_NS = 5_000_000  # Of CPU that closed panes may take after each group, and one pane more.
 HELD_BYTES_MAX = 64 << 20  # Of closed panes that are bytes until all are; more are not held,
-WRITTEN_BYTES_PER_S = 32 << 20  # Assumed for the first checkpoint; later, the last one's time.
 HELD_SHARE = 32  # ... nor more than this part of the memory budget (of its default: as much).
+WRITTEN_BYTES_PER_S = 32 << 20  # A checkpoint is assumed to take at least the time for samples.
 
 _NEVER = -1  # No sequence: what is there has to be stored.
 _log = structlog.get_logger("shedder.engine")
@@ -285,10 +285,10 @@ class Checkpoints:
 
     def _write(self, begun: Checkpoint | Joining) -> None:
         self._began_s = self._core.machine.monotonic_s()
-        self._writing = self._worker.submit(self._store, begun)
+        self._writing = self._worker.submit(self._store_and_release, begun)
         self._writing.add_done_callback(self._written)
 
-    def _store(self, begun: Checkpoint | Joining) -> None:
+    def _store_and_release(self, begun: Checkpoint | Joining) -> None:
         """Write it, on the worker's thread; give back the memory that this took."""
         begun.store(self._core.store.catalog)
         if self._size_bytes > self._held_bytes_max:
