@@ -325,6 +325,13 @@ class StorageFailed(Unavailable):
     """A write or fsync failed; ingest has stopped, queries go on."""
 
 
+class CommitUnknown(StorageFailed, travels_as=StorageFailed):
+    """A commit of the catalog failed, and a restart may find it nevertheless.
+
+    Files that the commit names are kept: the next start removes them if the catalog lacks it.
+    """
+
+
 class Draining(Unavailable):
     """The server is shutting down or still recovering."""
 

@@ -14,6 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from shedder.archive.archive_store import Store
+from shedder.archive.catalog.catalog import Catalog
 from shedder.archive.layouts.readable_part import part_of
 from shedder.archive.log.group_commit import Entry, GroupCommit
 from shedder.archive.log.log import Log
@@ -22,7 +23,7 @@ from shedder.archive.operations.backup import restore
 from shedder.archive.tasks.progress import Progress
 from shedder.cql.statements.archive_layout import Eager, Hybrid, Lazy, Plain
 from shedder.cql.statements.bound_query import StreamSchema
-from shedder.errors import DiskFull, ShedderError
+from shedder.errors import CommitUnknown, DiskFull, ShedderError, StorageFailed
 from shedder.streams.batches import encode
 from tests.archive.schemas import SCHEMA, batch
 from tests.archive.worlds import delete, ingest, purge, recover
@@ -89,6 +90,25 @@ def relay(directory: Path) -> None:
                 store.note_scans([(part_of(run, reduction), reduction) for run in store.runs(1)])
                 for run in store.waste(1):
                     store.vacuum(run)
+
+
+def commit_and_die(directory: Path) -> None:
+    """Checkpoints 1, 2, …, 6 of a catalog, each failed or durable; it is not closed."""
+    try:
+        catalog = Catalog.open(directory / "catalog.sqlite")
+    except StorageFailed:
+        sys.exit(3)
+    for sequence in range(1, 7):
+        try:
+            catalog.write_checkpoint(sequence, {"part": b"x" * 10_000 * sequence})
+            print(sequence, flush=True)
+        except CommitUnknown:
+            print("unknown", flush=True)
+            break
+        except StorageFailed:
+            print("failed", flush=True)
+            break
+    os._exit(0)
 
 
 def delete_and_purge(directory: Path) -> None:

@@ -8,6 +8,7 @@ import pytest
 
 from shedder.archive.operations.verify import check
 from tests.archive.children import write
+from tests.archive.power import moments
 from tests.archive.worlds import positions, recover
 from tests.warm_process import Traced, WarmProcess
 
@@ -26,12 +27,22 @@ def some_of(output: list[str], end: int) -> list[list[int]]:
 
 
 def run(
-    directory: Path, call: str, error: str, index: int, work: Callable[[Path], None]
+    directory: Path,
+    call: str,
+    error: str,
+    index: int,
+    work: Callable[[Path], None],
+    failing: int = 1,
 ) -> tuple[list[str], bool]:
-    """What the work printed whose index-th call fails or kills, and whether that call came."""
+    """What the work printed whose index-th call fails or kills, and whether that call came.
+
+    failing: so many calls in a row fail.
+    """
     said, trace = directory.with_suffix(".said"), directory.with_suffix(".trace")
     with WarmProcess(work, directory, errors=said, waits=True) as process:
-        traced = Traced(process, trace, call=call, inject=f"{error}:when={index}")
+        traced = Traced(
+            process, trace, call=call, inject=f"{error}:when={index}..{index + failing - 1}"
+        )
         output = process.output.read().split()
         status = process.wait()
     killed = -9 if error == "signal=KILL" else 0
@@ -46,12 +57,18 @@ def fail_each(
     step: int,
     work: Callable[[Path], None] = write,
     allowed: Callable[[list[str], int], list[list[int]]] = all_of,
+    failing: int = 1,
 ) -> int:
-    index, failures = 1, 0
-    while True:
+    """Let one call in `step` fail, each in a run of its own; the seed of the run decides the first.
+
+    Returns:
+      the number of calls that failed.
+    """
+    name = f"{work.__name__} {call} {error} {failing}"
+    for failures, index in enumerate(moments(step, name, first=1)):
         directory = tmp_path / f"{index}"
         directory.mkdir()
-        output, injected = run(directory, call, error, index, work)
+        output, injected = run(directory, call, error, index, work, failing)
         acknowledged = max((int(word) for word in output if word.isdigit()), default=0)
         store = recover(directory)
         assert store.recovery.log.damages == ()
@@ -66,5 +83,4 @@ def fail_each(
         assert (report.damages, report.notes) == ([], [])
         if not injected:
             return failures
-        failures += 1
-        index += step
+    raise AssertionError("unreachable: moments do not end")

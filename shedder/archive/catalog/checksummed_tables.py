@@ -21,7 +21,7 @@ from shedder.archive.catalog.sqlite_tables import (
 )
 from shedder.archive.files.durable_marks import FILE_NAME, DurableMarks, read_marks
 from shedder.archive.tasks.progress import Told, held, nobody
-from shedder.errors import CorruptData, NewerFormat, ShedderError, StorageFailed
+from shedder.errors import CommitUnknown, CorruptData, NewerFormat, ShedderError, StorageFailed
 
 
 class CheckedTables:
@@ -29,6 +29,11 @@ class CheckedTables:
 
     Every method raises CorruptData when rows fail their checksum or the file is no database,
     DiskFull or StorageFailed when SQLite cannot read or write; then nothing was changed.
+
+    A commit whose sync fails has written its frames to SQLite's write-ahead log. If the process
+    ended then, the next one would find the commit there, as if it had succeeded. So an empty commit
+    takes the place of these frames at once. If it fails, too, the error is CommitUnknown: until the
+    next commit that succeeds, a restart may find the state before or after the failed one.
 
     generation: the number of the last commit, which is stored with it. A commit is durable when
     its transaction ends; its number is noted in the durable marks then.
@@ -126,24 +131,15 @@ class CheckedTables:
             with translated(self.path):
                 self._connection.execute("BEGIN IMMEDIATE")
             self._depth = 1
-            before, generation = self._connection.total_changes, 0
+            before = self._connection.total_changes
             try:
                 yield
                 if self._connection.total_changes != before:
-                    generation = self.generation + 1
-                    self._insert("generation", 1, generation)
-                with translated(self.path):
-                    self._connection.execute("COMMIT")
-            except BaseException:
-                if self._connection.in_transaction:
-                    self._connection.execute("ROLLBACK")
-                raise
+                    self._commit_generation()
             finally:
                 self._depth = 0
-            if generation:
-                self.generation = generation
-                if self._marks is not None:
-                    self._marks.note_generation(generation)
+                if self._connection.in_transaction:
+                    self._connection.execute("ROLLBACK")
 
     def stored_generation(self) -> int:
         """The number of the last commit, as the catalog has it."""
@@ -172,6 +168,45 @@ class CheckedTables:
         return problems
 
     # --- inside ---
+
+    def _commit_generation(self) -> None:
+        """Commit the transaction as the next generation.
+
+        Raises:
+          DiskFull, StorageFailed: it is rolled back. CommitUnknown: until the next commit, a
+            restart may find it.
+        """
+        try:
+            self._commit()
+        except ShedderError as failed:
+            try:
+                self._overwrite_failed_commit()
+            except ShedderError as error:
+                raise CommitUnknown(
+                    f"{failed}; a restart may find this commit, since writing over it failed: {error}"
+                ) from failed
+            raise
+
+    def _overwrite_failed_commit(self) -> None:
+        """Commit nothing but a generation, in the place of the frames of a commit that failed.
+
+        SQLite writes the next commit where the failed one began. Frames of the failed one behind it
+        continue no checksum, so no reader takes them.
+        """
+        if self._connection.in_transaction:
+            self._connection.execute("ROLLBACK")
+        with translated(self.path):
+            self._connection.execute("BEGIN IMMEDIATE")
+        self._commit()
+
+    def _commit(self) -> None:
+        generation = self.generation + 1
+        self._insert("generation", 1, generation)
+        with translated(self.path):
+            self._connection.execute("COMMIT")
+        self.generation = generation
+        if self._marks is not None:
+            self._marks.note_generation(generation)
 
     def _prepare(self, *, read_only: bool, must_exist: bool) -> None:
         with self._lock, translated(self.path):

@@ -16,7 +16,7 @@ from shedder.archive.files.background_writer import WriteBehind
 from shedder.archive.files.file_system import Bytes, Files, passing
 from shedder.archive.metadata.catalog_entries import Footer
 from shedder.archive.tasks.progress import Told, nobody
-from shedder.errors import Cancelled, ShedderError, StorageFailed
+from shedder.errors import Cancelled, CommitUnknown, ShedderError, StorageFailed
 
 PIECES = "shedder.pieces"
 PIECE = np.dtype([("size", "<u4"), ("crc", "<u4")])
@@ -88,10 +88,15 @@ class RunPlace:
 
     @contextmanager
     def all_or_nothing(self) -> Iterator[None]:
-        """When the block raises, the files that were written in it are removed again."""
+        """When the block raises, the files that were written in it are removed again.
+
+        They stay if the catalog may have them after a restart, which removes them otherwise.
+        """
         begun = len(self.written)
         try:
             yield
+        except CommitUnknown:
+            raise
         except ShedderError:  # others may come after the catalog was told
             for name in self.written[begun:]:
                 with suppress(OSError):  # an orphan then, which the next start removes

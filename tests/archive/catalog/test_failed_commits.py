@@ -1,0 +1,45 @@
+"""A commit of the catalog whose sync fails is gone, after the end of its process as well."""
+
+import pytest
+
+from shedder.archive.catalog.catalog import Catalog
+from tests.archive.children import commit_and_die
+from tests.archive.syscalls import needs_strace, run
+
+
+def found_after(directory, index, failing):
+    """Return what the process printed, and the checkpoint that the next process finds."""
+    directory.mkdir()
+    printed, injected = run(directory, "fdatasync", "error=EIO", index, commit_and_die, failing)
+    catalog = Catalog.open(directory / "catalog.sqlite")
+    found = catalog.checkpoint_sequence()
+    assert catalog.problems() == []
+    catalog.close()
+    return printed, found, injected
+
+
+@pytest.mark.slow
+@needs_strace
+def test_a_commit_whose_sync_failed_is_not_found_by_the_next_process(tmp_path):
+    """SQLite leaves its frames in the write-ahead log, and the next process would replay them."""
+    failed, index, injected = 0, 1, True
+    while injected:
+        printed, found, injected = found_after(tmp_path / f"{index}", index, 1)
+        acknowledged = [int(word) for word in printed if word.isdigit()]
+        assert found == max(acknowledged, default=0)
+        failed += "failed" in printed
+        index += 1
+    assert failed >= 5
+
+
+@pytest.mark.slow
+@needs_strace
+def test_a_commit_that_could_not_be_written_over_is_said_to_be_unknown(tmp_path):
+    unknown = 0
+    for index in range(7, 12):
+        printed, found, injected = found_after(tmp_path / f"{index}", index, 2)
+        assert injected
+        if "unknown" in printed:
+            assert found - len(printed[:-1]) in (0, 1)
+            unknown += 1
+    assert unknown >= 3
