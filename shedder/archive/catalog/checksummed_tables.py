@@ -178,13 +178,14 @@ class CheckedTables:
         """
         try:
             self._commit()
-        except ShedderError as failed:
+        except StorageFailed as failed:  # A full disk and a lack of memory fail before the sync.
             try:
                 self._overwrite_failed_commit()
             except ShedderError as error:
-                raise CommitUnknown(
-                    f"{failed}; a restart may find this commit, since writing over it failed: {error}"
-                ) from failed
+                message = (
+                    f"{failed}; a restart may find this commit: it was not written over: {error}"
+                )
+                raise CommitUnknown(message) from failed
             raise
 
     def _overwrite_failed_commit(self) -> None:
