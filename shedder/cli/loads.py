@@ -127,7 +127,7 @@ def _say_changes(
 
 
 class Load:
-    """Pushes spooled files into a stream. A repeated load stores nothing twice.
+    """Pushes spooled files into a stream, once. A repeated load stores nothing twice.
 
     tally: what was pushed until now.
     """
@@ -147,25 +147,26 @@ class Load:
         self._options = options
         self.tally = Tally() if tally is None else tally
 
-    def run(self, files: Sequence[Spooled], shows: Shows) -> None:
-        """Push all rows that are not stored.
+    def run(self, parts: Sequence[Sequence[Spooled]], shows: Shows) -> None:
+        """Push all rows that are not stored: those of one part after those of the one before.
 
         Raises:
           FailedPrecondition: the load of a file together with other files was interrupted.
           ShedderError: a push was refused; says how many rows are stored.
         """
-        total = sum(file.spool.rows for file in files)
+        total = sum(file.spool.rows for files in parts for file in files)
         try:
-            for group in self._groups(files):
-                names = ", ".join(file.identity.name for file in group[:3])
-                more = f" and {len(group) - 3} more" if len(group) > 3 else ""
-                with shows(names + more, self.tally) as show:
-                    self._push_group(group, show)
+            for files in parts:
+                for group in self._groups(files):
+                    names = ", ".join(file.identity.name for file in group[:3])
+                    more = f" and {len(group) - 3} more" if len(group) > 3 else ""
+                    with shows(names + more, self.tally) as show:
+                        self._push_group(group, show)
         except (ShedderError, KeyboardInterrupt):
-            if total:
+            if total:  # Batches of the push that failed may be stored, too.
                 say(
-                    f"{self.tally.rows:,} of {total:,} rows are stored; the same command stores "
-                    "the others, and no row twice",
+                    f"at least {self.tally.rows:,} of {total:,} rows are stored; once the cause "
+                    "is removed, the same command stores the others, and no row twice",
                     "yellow",
                 )
             raise
@@ -245,10 +246,11 @@ def report(stream: str, tally: Tally, files: Sequence[Spooled], *, sorts: bool) 
     if tally.late:
         disorder_s = max((file.spool.disorder_us for file in files), default=0) / 1e6
         remedy = (
-            f"without --no-sort, rows come in order; else --create with --lateness {disorder_s:g}"
+            "rows of further files come in order without --no-sort; a new stream with --create "
+            f"--lateness {disorder_s:g} keeps windows open for them"
             if not sorts and disorder_s
-            else "the stream has later rows already; --create with --lateness SECONDS keeps "
-            "windows open for them, and shedder backfill brings in a past"
+            else "the stream has later rows already; a new stream with --create --lateness "
+            "SECONDS keeps windows open for them, and shedder backfill brings in a past"
         )
         say(
             f"{tally.late:,} rows came later than the lateness allows: windows that had ended do "

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO, Annotated
+from typing import Annotated
 
 import typer
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
@@ -24,8 +24,10 @@ from shedder.cli.connection import (
     TokenFileOption,
     opened,
 )
+from shedder.cli.files.bad_rows import opened_sink
 from shedder.cli.files.formats import Dialect, FileFormat, format_of
 from shedder.cli.files.row_file import Reading, RowFile
+from shedder.cli.files.temporary_files import written_in
 from shedder.cli.load_identity import options_hash
 from shedder.cli.load_sources import LoadOptions, sources
 from shedder.cli.loads import Load, Spooled, Tally, report, spooled
@@ -176,7 +178,7 @@ def push(
     with ExitStack() as stack:
         paths = stack.enter_context(_on_disk(files))
         directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="shedder-push-")))
-        aside = None if bad_rows is None else stack.enter_context(_aside(bad_rows))
+        aside = None if bad_rows is None else stack.enter_context(opened_sink(bad_rows))
         rows = [RowFile(path, file_format or format_of(path), dialect) for path in paths]
         how: list[object] = [columns, dialect.delimiter, dialect.header, dialect.null_words]
         how += [decimal_comma, time_format, time_unit, not sort, skip_untimed, aside is not None]
@@ -263,8 +265,7 @@ class _Job:
         time_column = prepared.schema.time_column
         load = Load(database, self.stream, time_column, self.options, self.tally)
         with self.tally.timing():
-            for files in (prepared.interrupted, prepared.files):
-                load.run(files, shown_progress)
+            load.run((prepared.interrupted, prepared.files), shown_progress)
         report(self.stream, self.tally, prepared.files, sorts=self.options.sorts)
 
 
@@ -319,15 +320,6 @@ def _reading(stream: StreamSchema, wishes: Wishes, *, skip_untimed: bool) -> Rea
 
 
 @contextmanager
-def _aside(path: Path) -> Iterator[IO[str]]:
-    try:
-        with path.open("a", encoding="utf-8") as sink:
-            yield sink
-    except OSError as error:
-        raise BadSetting(f"cannot write --bad-rows {str(path)!r}: {error.strerror}") from error
-
-
-@contextmanager
 def shown_progress(name: str, tally: Tally) -> Iterator[Callable[[float], None]]:
     """A bar on stderr, if that is a terminal; it is told the share of the file that is read."""
     bar = Progress(
@@ -359,6 +351,6 @@ def _on_disk(files: list[Path]) -> Iterator[list[Path]]:
         return
     with tempfile.TemporaryDirectory(prefix="shedder-stdin-") as directory:
         copy = Path(directory) / "stdin"
-        with copy.open("wb") as file:
+        with written_in(copy.parent), copy.open("wb") as file:
             shutil.copyfileobj(sys.stdin.buffer, file)
         yield [copy if path == STDIN else path for path in files]

@@ -60,8 +60,10 @@ of the stream are stored and counted as late. Rows with equal times keep their o
 file. Between files, such rows are ordered by the SHA-256 of the files.
 
 **Once.** `push` recognizes a file by the SHA-256 of its text, whatever its name and compression.
-The same command continues an interrupted load. Pushing a file again stores nothing twice. Other
-reading options, such as `--columns`, or another `--producer` make a separate load of the file.
+The same command continues an interrupted load. Pushing a file again stores nothing twice. Another
+`--producer` or other reading options make a separate load, which stores the rows again. Reading
+options are `--columns`, `--no-sort`, `--skip-untimed`, `--bad-rows`, and all that say
+how values are written. `--bad-rows` appends: a repeated load writes its bad rows again.
 
 **Grown files.** A text file that has grown since its load is refused; `--resume` loads the new
 rows. `push` recognizes a grown file by its first two lines and by 21 bits of the SHA-256 of its

@@ -201,23 +201,28 @@ class Digest:
     """Identity of a file's content.
 
     sha256: of the unpacked text in UTF-8, or of a Parquet file's bytes; hexadecimal.
-    size_bytes: of the same. head: SHA-256 of the first two lines; None: of no text.
-    ends_line: whether the last line has its end.
+    size_bytes: of the same.
+    head: SHA-256 of the first two lines; None: the file cannot grow by more lines.
     """
 
     sha256: str
     size_bytes: int
     head: str | None
-    ends_line: bool
 
 
-def text_digest(path: Path, encoding: str, size_bytes_max: int | None = None) -> Digest:
+def text_digest(
+    path: Path, encoding: str, size_bytes_max: int | None = None, *, may_be_array: bool = False
+) -> Digest:
     """Read a text file, at most its first `size_bytes_max` bytes, and compute its digest.
+
+    Args:
+      path, encoding: of the file. size_bytes_max: None: all bytes.
+      may_be_array: whether a text that begins with a bracket is a JSON array, which ends with one.
 
     Raises:
       BadBatch: the text is not in the encoding, or of a kind that is not read.
     """
-    digest, size, head, last = hashlib.sha256(), 0, b"", b"\n"
+    digest, size, head = hashlib.sha256(), 0, b""
     with opened_text(path, encoding) as (text, _):
         while chunk := text.read(_CHUNK_BYTES):
             if size_bytes_max is not None:
@@ -228,13 +233,14 @@ def text_digest(path: Path, encoding: str, size_bytes_max: int | None = None) ->
                 head += chunk[: _HEAD_BYTES_MAX - len(head)]
             digest.update(chunk)
             size += len(chunk)
-            last = chunk[-1:]
+    if may_be_array and head.lstrip().startswith(b"["):
+        return Digest(digest.hexdigest(), size, None)
     lines = b"\n".join(head.split(b"\n", _HEAD_LINES)[:_HEAD_LINES])
-    return Digest(digest.hexdigest(), size, hashlib.sha256(lines).hexdigest(), last == b"\n")
+    return Digest(digest.hexdigest(), size, hashlib.sha256(lines).hexdigest())
 
 
 def binary_digest(path: Path) -> Digest:
     """Compute the digest of a file's bytes."""
     with path.open("rb") as file:
         digest = hashlib.file_digest(file, "sha256")
-        return Digest(digest.hexdigest(), file.tell(), None, True)
+        return Digest(digest.hexdigest(), file.tell(), None)

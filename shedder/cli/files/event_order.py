@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Iterator, Sequence
-from contextlib import closing, contextmanager
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from shedder.errors import ResourceExhausted
+from shedder.cli.files.temporary_files import exhausted, written_in
 
 _FETCHED_ROWS = 65_536
 
@@ -46,6 +45,9 @@ class Spool:
 
         path: of its file, made here. schema: of the rows. time_column: the event time.
         first_row: number of the first row among those of all files; it orders equal times.
+
+        Raises:
+          ResourceExhausted: the disk is full; so do `add` and `close`.
         """
         self.path = path
         self.schema = schema
@@ -56,7 +58,8 @@ class Spool:
         self.disorder_us = 0
         self._time_column = time_column
         self._first_row = first_row
-        self._writer = pq.ParquetWriter(path, _spooled(schema), compression="lz4")
+        with written_in(path.parent):
+            self._writer = pq.ParquetWriter(path, _spooled(schema), compression="lz4")
 
     def add(self, batch: pa.RecordBatch) -> None:
         """Write rows of the schema, at least one."""
@@ -70,13 +73,16 @@ class Spool:
         start = self._first_row + self.rows
         numbers = pa.array(np.arange(start, start + batch.num_rows))
         columns = [*batch.columns, numbers]
-        self._writer.write_batch(pa.RecordBatch.from_arrays(columns, schema=_spooled(self.schema)))
+        rows = pa.RecordBatch.from_arrays(columns, schema=_spooled(self.schema))
+        with written_in(self.path.parent):
+            self._writer.write_batch(rows)
         self.rows += batch.num_rows
         self.size_bytes += batch.nbytes
 
     def close(self) -> None:
         """End the file; it can be read from now on."""
-        self._writer.close()
+        with written_in(self.path.parent):
+            self._writer.close()
 
     def batches(self) -> Iterator[pa.RecordBatch]:
         """The rows in the order in which they were added."""
@@ -138,30 +144,20 @@ def _sorted(
         "threads": limits.threads,
         "temp_directory": str(group[0].path.with_suffix(".sort")),
     }
-    with _as_exhausted(), closing(duckdb.connect(config=config)) as database:
-        result = database.sql(
-            f"SELECT {columns} FROM read_parquet([{files}]) ORDER BY {time}, row"  # noqa: S608
-        )
-        for batch in result.to_arrow_reader(_FETCHED_ROWS):
-            arrays = [
-                column.cast(field.type) for column, field in zip(batch.columns, schema, strict=True)
-            ]
-            yield pa.RecordBatch.from_arrays(arrays, schema=schema)
-
-
-@contextmanager
-def _as_exhausted() -> Iterator[None]:
-    """A sort that fails has no memory or no disk left: nothing else is asked of DuckDB."""
-    import duckdb
-
     try:
-        yield
-    except duckdb.Error as error:
+        with closing(duckdb.connect(config=config)) as database:
+            result = database.sql(
+                f"SELECT {columns} FROM read_parquet([{files}]) ORDER BY {time}, row"  # noqa: S608
+            )
+            for batch in result.to_arrow_reader(_FETCHED_ROWS):
+                arrays = [
+                    column.cast(field.type)
+                    for column, field in zip(batch.columns, schema, strict=True)
+                ]
+                yield pa.RecordBatch.from_arrays(arrays, schema=schema)
+    except duckdb.Error as error:  # The statement is valid: memory or disk has run out.
         problem = str(error).partition("\n")[0]
-        raise ResourceExhausted(
-            f"the rows cannot be sorted in {tempfile.gettempdir()}: {problem}. TMPDIR names "
-            "another directory; --no-sort pushes rows without sorting"
-        ) from error
+        raise exhausted("rows cannot be sorted", group[0].path.parent, problem) from error
 
 
 def _spooled(schema: pa.Schema) -> pa.Schema:

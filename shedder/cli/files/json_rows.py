@@ -224,10 +224,9 @@ def _lines(text: IO[bytes], name: str) -> Iterator[Rows]:
     """The lines that are not blank, or the elements of an array."""
     number, rest = 1, b""
     while block := text.read(_BLOCK_BYTES):
-        if number == 1 and not rest:
-            if block.lstrip().startswith(b"["):
-                yield _elements(block.lstrip() + text.read(_ARRAY_BYTES_MAX), name)
-                return
+        if number == 1 and not rest and block.lstrip().startswith(b"["):
+            yield _elements(block.lstrip() + text.read(_ARRAY_BYTES_MAX), name)
+            return
         rest += block
         end = rest.rfind(b"\n") + 1
         if end == 0 and len(rest) > _LINE_BYTES_MAX:

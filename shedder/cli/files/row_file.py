@@ -226,7 +226,9 @@ class RowFile:
         with self._as_bad_batch():
             if self.format is FileFormat.PARQUET:
                 return binary_digest(self.path)
-            return text_digest(self.path, self.dialect.encoding, size_bytes_max)
+            may_be_array = self.format is FileFormat.NDJSON
+            encoding = self.dialect.encoding
+            return text_digest(self.path, encoding, size_bytes_max, may_be_array=may_be_array)
 
     @property
     def _delimiter(self) -> str:

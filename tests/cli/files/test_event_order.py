@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shedder.cli.files.event_order import SortLimits, Spool, as_given, cut, in_order, together
+from shedder.errors import ResourceExhausted
 
 SCHEMA = pa.schema(
     [pa.field("Ts", pa.timestamp("us"), nullable=False), ("ts", pa.string()), ("x", pa.int64())]
@@ -75,11 +76,27 @@ def test_files_whose_times_overlap_are_one_group(tmp_path):
 
 
 def test_a_sort_beyond_its_memory_is_made_on_disk(tmp_path):
-    rows = [(-(time * 7919) % 40_000, "x" * 200) for time in range(40_000)]
+    rows = [(-(time * 7919) % 80_000, f"{time:0200}") for time in range(80_000)]
     made = spool(tmp_path / "a.rows", rows, size=5_000)
     limits = SortLimits(memory_bytes=24 << 20, threads=1)
-    got = table(in_order([made], "Ts", limits))
+    batches = in_order([made], "Ts", limits)
+    first = next(batches)
+    assert list((tmp_path / "a.sort").iterdir())
+    got = table([first, *batches])
     assert [time for time, _, _ in got] == sorted(time for time, _ in rows)
+
+
+def test_a_sort_that_fails_names_its_directory_and_a_remedy_that_stores_no_row_twice(tmp_path):
+    made = spool(tmp_path / "a.rows", [(-time, "x" * 200) for time in range(5_000)])
+    with pytest.raises(ResourceExhausted, match=rf"sorted in {tmp_path}: .*TMPDIR") as raised:
+        table(in_order([made], "Ts", SortLimits(memory_bytes=1 << 16, threads=1)))
+    assert "--no-sort" not in str(raised.value)  # Rows of other groups are stored already.
+
+
+def test_a_spool_without_room_names_its_directory_and_the_remedy(tmp_path):
+    (tmp_path / "a.rows").symlink_to("/dev/full")
+    with pytest.raises(ResourceExhausted, match=rf"{tmp_path}: No space left.*TMPDIR"):
+        spool(tmp_path / "a.rows", [(1, None)])
 
 
 @pytest.mark.parametrize("sizes", [[1, 2, 3, 4], [10], [3, 3, 3, 1], [9, 1]])
