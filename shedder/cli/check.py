@@ -35,9 +35,11 @@ def check(
 
     - `shedder check --data ./data`
     """
+    from shedder.archive.operations.repair import Repaired
     from shedder.archive.operations.repair import repair as repair_directory
     from shedder.archive.operations.verify import check as check_directory
 
+    repaired = Repaired()
     if repair:
         repaired = repair_directory(data)
         for done in repaired.done:
@@ -55,6 +57,9 @@ def check(
         say(f"note: {note}", "yellow")
     for damage in (*report.damages, *report.aside):
         say(f"damage: {damage}", "red")
-    if not report.ok:
+    if repaired.lost:
+        what = "1 loss" if len(repaired.lost) == 1 else f"{len(repaired.lost):,} losses"
+        say(f"the repair could not undo {what}, named above", "red")
+    if repaired.lost or not report.ok:
         raise typer.Exit(ExitCode.DAMAGED)
     say("nothing is lost", "green")

@@ -98,12 +98,11 @@ def _fill(
     bad = BadRows(file.path.name, options.bad_rows)
     skipped = None if reading.moment is None else untimed
     with shows(f"reading {file.path.name}", tally) as show:
-        for batch in file.timed(reading, schema.time_column, skipped, show, bad, changes):
-            first = tally.rows + untimed.count + bad.count
-            with naming(file, first, batch.num_rows):
-                for conformed in conform(batch, schema):
+        for rows in file.timed(reading, schema.time_column, skipped, show, bad, changes):
+            with naming(file, rows):
+                for conformed in conform(rows.batch, schema):
                     spool.add(conformed)
-            tally.rows += batch.num_rows
+            tally.rows += rows.batch.num_rows
     _say_changes(file, reading, untimed, bad, changes)
 
 

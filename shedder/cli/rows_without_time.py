@@ -40,8 +40,8 @@ class Untimed:
 
 def timed(
     name: str, blocks: Iterable[Rows], moment: str, left_out: Untimed | None
-) -> Iterator[pa.RecordBatch]:
-    """The rows that have an event time, as batches with at least one.
+) -> Iterator[Rows]:
+    """The rows that have an event time, in blocks with at least one.
 
     Args:
       name: of the file. blocks: of its rows; those that lack the column are left as they are.
@@ -52,16 +52,16 @@ def timed(
       BadTimestamp: there are others; says which.
     """
     for rows in blocks:
-        kept = rows.batch
-        if moment in kept.schema.names:
-            bad = _untimed(kept.column(moment))
+        kept = rows
+        if moment in rows.batch.schema.names:
+            bad = _untimed(rows.batch.column(moment))
             if bad.any():
                 found = rows.numbers[bad].tolist()
                 if left_out is None:
                     raise _refused(name, found, moment, rows.numbers)
                 left_out.note(found)
-                kept = kept.filter(pa.array(~bad))
-        if kept.num_rows:
+                kept = Rows(rows.numbers[~bad], rows.batch.filter(pa.array(~bad)))
+        if kept.batch.num_rows:
             yield kept
 
 

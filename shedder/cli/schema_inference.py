@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from shedder.cli.files.bad_rows import BadRows
 from shedder.cli.files.column_types import notes
 from shedder.cli.files.row_file import Nowhere, Reading, RowFile
+from shedder.cli.files.rows import Rows
 from shedder.cli.rows_without_time import Untimed
 from shedder.cql.expressions.column_types import ColumnType
 from shedder.cql.statements.archive_layout import DEFAULT_LAYOUT
@@ -128,12 +129,12 @@ def listed(columns: str | None, known: list[str], owner: str) -> list[str]:
 
 
 @contextmanager
-def naming(file: RowFile, first: int, rows: int) -> Iterator[None]:
-    """A refusal of rows says whose they are."""
+def naming(file: RowFile, rows: Rows) -> Iterator[None]:
+    """Name the file and the numbers of the rows in the error of a block that is refused."""
     try:
         yield
     except InvalidRequest as error:
-        place = f"{file.path.name}, rows {first + 1:,} to {first + rows:,}"
+        place = f"{file.path.name}, rows {rows.numbers[0]:,} to {rows.numbers[-1]:,}"
         raise type(error).from_message(f"{place}: {error}") from error
 
 
@@ -176,11 +177,11 @@ def _no_rows(file: RowFile) -> BadSetting:
 
 def _check_first_rows(file: RowFile, reading: Reading, new: CreateStream, bad: BadRows) -> None:
     skipped = None if reading.moment is None else Untimed()
-    batches = file.timed(reading, new.time_column, skipped, lambda _share: None, bad)
-    first = next(batches, None)
+    blocks = file.timed(reading, new.time_column, skipped, lambda _share: None, bad)
+    first = next(blocks, None)
     if first is None:
         raise _no_rows(file)
     schema = NewStream(new, []).schema
-    with naming(file, 0, first.num_rows):
-        for _ in conform(first, schema):
+    with naming(file, first):
+        for _ in conform(first.batch, schema):
             pass

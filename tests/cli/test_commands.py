@@ -342,6 +342,23 @@ def test_a_repair_says_what_it_has_done(data, tmp_path, capfd):
     assert "nothing is lost" in said
 
 
+def test_a_repair_that_cannot_undo_a_loss_names_it_and_ends_as_damaged(data, tmp_path, capfd):
+    older = {path: path.read_bytes() for path in (tmp_path / "data").glob("catalog.sqlite*")}
+    with shedder.open(data) as database:
+        database.execute("CREATE STREAM later (ts TIMESTAMP NOT NULL) TIMESTAMP BY ts")
+    for path in (tmp_path / "data").glob("catalog.sqlite*"):
+        path.unlink()
+    for path, content in older.items():
+        path.write_bytes(content)
+    capfd.readouterr()
+    assert run(["check", "-d", data, "--repair"]) == ExitCode.DAMAGED
+    said = capfd.readouterr().err
+    assert "lost: commits " in said
+    assert "the repair could not undo 1 loss" in said
+    assert "nothing is lost" not in said
+    assert run(["check", "-d", data]) == ExitCode.FINE  # It opens again, with what is left.
+
+
 def test_what_is_no_data_directory_is_said_to_be_none(tmp_path):
     assert run(["check", "-d", str(tmp_path / "nothing")]) == ExitCode.DAMAGED
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import re
 from collections import Counter
 from contextlib import suppress
@@ -15,16 +16,20 @@ from hypothesis import strategies as st
 import shedder
 from shedder.cli.files.contents import Digest
 from shedder.cli.files.event_order import SortLimits
-from shedder.cli.files.formats import FileFormat
+from shedder.cli.files.formats import FileFormat, format_of
 from shedder.cli.files.row_file import Reading, RowFile
 from shedder.cli.load_history import Member
 from shedder.cli.load_sources import LoadOptions, sources
 from shedder.cli.loads import Load, spooled
 from shedder.cli.push import shown_progress
+from shedder.cql.expressions.column_types import ColumnType
+from shedder.cql.statements.archive_layout import DEFAULT_LAYOUT
+from shedder.cql.statements.bound_query import StreamSchema
+from shedder.cql.statements.statement import ColumnDefinition
 from shedder.engine.engine import Engine
 from shedder.engine.ingest.known_producers import ProducerLimits
 from shedder.engine.ingest.producer_sequences import NUMBER_MAX
-from shedder.errors import FailedPrecondition, ProducerForgotten, ShedderError
+from shedder.errors import FailedPrecondition, ProducerForgotten, SchemaMismatch, ShedderError
 from tests.cli.interrupted import Fault, InterruptedDatabase
 
 pytestmark = pytest.mark.slow
@@ -301,6 +306,25 @@ def test_rows_that_are_appended_during_a_load_are_stored_by_the_next_one(databas
     assert sorted(world.stored()) == ["a0", "a1", "a2"]
     world.push(["a"], Fault(), resumes=True)
     assert world.stored() == Counter(world.written())
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("a.ndjson", '\n\n{"x": "a"}\n{"ts": "2024-01-01", "x": "b"}\n{"ts": "2024-01-01"}\n\n'),
+        ("a.csv", "ts,x\n,a\n1,2,3\n,b\n2024-01-01,c\n2024-01-01,\n4,5,6\n,d\n"),
+    ],
+)
+def test_rows_that_a_stream_refuses_are_named_by_their_numbers_in_the_file(tmp_path, name, text):
+    path = tmp_path / name
+    path.write_text(text)
+    columns = {"ts": ColumnType.TIMESTAMP, "x": ColumnType.VARCHAR}
+    defined = tuple(ColumnDefinition(*column, nullable=False) for column in columns.items())
+    schema = StreamSchema("s", defined, "ts", 0, None, DEFAULT_LAYOUT, seed=0)
+    options = LoadOptions("file", "", bad_rows=io.StringIO())
+    files = sources(None, "s", [RowFile(path, format_of(path))], options).files
+    with pytest.raises(SchemaMismatch, match=rf"{name}, rows 4 to 5: "):
+        spooled(files, Reading(columns, moment="ts"), schema, options, tmp_path, shown_progress)
 
 
 @pytest.mark.parametrize("begin", ["[\n {", "\n[\n{"])

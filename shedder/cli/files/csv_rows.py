@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterator, Sequence
-from typing import IO, Any, Literal
+from typing import IO, Literal
 
 import numpy as np
 import pyarrow as pa
@@ -13,6 +14,7 @@ from numpy.typing import NDArray
 from shedder.cli.files.bad_rows import BadRows, shown
 from shedder.cli.files.formats import Dialect
 from shedder.cli.files.rows import Rows
+from shedder.errors import ShedderError
 
 _BLOCK_BYTES = 8 << 20  # A row must fit into a block.
 
@@ -54,11 +56,20 @@ def csv_rows(
       dialect, delimiter: how it is written.
       bad: takes the rows with more or fewer cells.
     """
-    problems: list[pa_csv.InvalidRow] = []
+    has_header = dialect.header is None
+    gaps: list[int] = []  # Numbers of bad rows that come after the batches until now.
+    refusals: list[ShedderError] = []
 
     def note(row: pa_csv.InvalidRow) -> Literal["skip", "error"]:
-        problems.append(row)
-        return "skip" if bad.sink is not None else "error"
+        number = int(row.number or 0) - (1 if has_header else 0)
+        gaps.append(number)
+        problem = f" has {row.actual_columns} cells, not {row.expected_columns}: {shown(row.text)}"
+        try:
+            bad.keep(number, problem, row.text)
+        except ShedderError as error:  # Arrow has no way for an error of a handler.
+            refusals.append(error)
+            return "error"
+        return "skip"
 
     parse = pa_csv.ParseOptions(
         delimiter=delimiter,
@@ -70,7 +81,7 @@ def csv_rows(
         block_size=_BLOCK_BYTES,
         use_threads=False,  # Only then are bad rows numbered.
         column_names=list(names),
-        skip_rows=0 if dialect.header is not None else 1,
+        skip_rows=1 if has_header else 0,
     )
     convert = pa_csv.ConvertOptions(
         column_types=dict.fromkeys(names, pa.string()),
@@ -79,25 +90,19 @@ def csv_rows(
         strings_can_be_null=True,
         quoted_strings_can_be_null=False,
     )
-    seen, first = 0, 1
-    has_header = dialect.header is None
+    first = 1
     try:
         with pa_csv.open_csv(text, read, parse, convert) as reader:
             for batch in reader:
-                gaps = np.array([_number(row, has_header) for row in problems], np.int64)
-                numbers = _without(first, batch.num_rows, gaps)
-                while seen < len(problems) and gaps[seen] <= (numbers[-1] if len(numbers) else 0):
-                    _keep(problems[seen], has_header, bad)
-                    seen += 1
+                numbers = _without(first, batch.num_rows, np.array(gaps, np.int64))
                 if len(numbers):
                     first = int(numbers[-1]) + 1
+                    del gaps[: bisect_left(gaps, first)]
                 yield Rows(numbers, batch)
     except pa.ArrowInvalid:
-        for row in problems[seen:]:  # Raises with more details than Arrow.
-            _keep(row, has_header, bad)
+        if refusals:
+            raise refusals[0] from None
         raise
-    for row in problems[seen:]:
-        _keep(row, has_header, bad)
 
 
 def _without(first: int, count: int, gaps: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -106,12 +111,3 @@ def _without(first: int, count: int, gaps: NDArray[np.int64]) -> NDArray[np.int6
     if not len(later):
         return np.arange(first, first + count, dtype=np.int64)
     return np.setdiff1d(np.arange(first, first + count + len(later)), later)[:count]
-
-
-def _number(row: pa_csv.InvalidRow, has_header: bool) -> int:
-    return int(row.number or 0) - (1 if has_header else 0)
-
-
-def _keep(row: Any, has_header: bool, bad: BadRows) -> None:
-    problem = f" has {row.actual_columns} cells, not {row.expected_columns}: {shown(row.text)}"
-    bad.keep(_number(row, has_header), problem, row.text)

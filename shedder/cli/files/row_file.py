@@ -35,9 +35,6 @@ from shedder.cli.timestamps import is_readable, is_text, unreadable
 from shedder.cql.expressions.column_types import ColumnType
 from shedder.errors import BadBatch, BadTimestamp, TypeMismatch
 
-ROWS_PER_BATCH = 65_536
-BYTES_PER_BATCH = 4 << 20
-
 
 @dataclass(frozen=True, slots=True)
 class Reading:
@@ -60,7 +57,7 @@ class RowFile:
     """A file of rows on disk.
 
     after_bytes, before_bytes: only the rows after and before so many bytes of the text are read.
-    found, known: of JSON, the keys; the names; once they were looked up.
+    layout_cache, names_cache: the keys of JSON and the names, once they were looked up.
     """
 
     path: Path
@@ -68,8 +65,8 @@ class RowFile:
     dialect: Dialect = DEFAULT_DIALECT
     after_bytes: int = 0
     before_bytes: int | None = None
-    found: list[JsonLayout] = field(default_factory=list, repr=False, compare=False)
-    known: list[str] = field(default_factory=list, repr=False, compare=False)
+    layout_cache: list[JsonLayout] = field(default_factory=list, repr=False, compare=False)
+    names_cache: list[str] = field(default_factory=list, repr=False, compare=False)
 
     def names(self) -> list[str]:
         """The names of all columns.
@@ -77,8 +74,8 @@ class RowFile:
         Raises:
           BadBatch: a name is there twice, or the file is not what its format says.
         """
-        if self.known:
-            return list(self.known)
+        if self.names_cache:
+            return list(self.names_cache)
         with self._as_bad_batch():
             match self.format:
                 case FileFormat.PARQUET:
@@ -97,7 +94,7 @@ class RowFile:
                 else (f"; say other names with --header {numbered}")
             )
             raise BadBatch(f"{self.path.name} has column {twice[0]!r} twice{renamed}")
-        self.known.extend(names)
+        self.names_cache.extend(names)
         return names
 
     def types(
@@ -140,14 +137,14 @@ class RowFile:
             blocks = self._rows(wanted, lambda _: None, bad)
             return inferred(blocks, wanted, self.dialect, frozenset(texts))
 
-    def batches(
+    def rows(
         self,
         reading: Reading,
         progress: Callable[[float], None],
         bad: BadRows | None = None,
         changes: Changes | None = None,
-    ) -> Iterator[pa.RecordBatch]:
-        """All rows, in the file's order, at most ROWS_PER_BATCH and BYTES_PER_BATCH in a batch.
+    ) -> Iterator[Rows]:
+        """All rows, in the file's order, in blocks as they are read.
 
         Args:
           reading: which columns, and of which type.
@@ -159,17 +156,6 @@ class RowFile:
           BadBatch: the file is not what its format says, or has a value that does not fit.
           BadTimestamp: a time cannot be read.
         """
-        for rows in self.rows(reading, progress, bad, changes):
-            yield from _pieces(rows.batch)
-
-    def rows(
-        self,
-        reading: Reading,
-        progress: Callable[[float], None],
-        bad: BadRows | None = None,
-        changes: Changes | None = None,
-    ) -> Iterator[Rows]:
-        """As `batches`, in blocks as they are read, with the number of each row."""
         bad = BadRows(self.path.name) if bad is None else bad
         changes = Changes() if changes is None else changes
         names = self.names()
@@ -198,8 +184,8 @@ class RowFile:
         progress: Callable[[float], None],
         bad: BadRows | None = None,
         changes: Changes | None = None,
-    ) -> Iterator[pa.RecordBatch]:
-        """The rows of `batches` that have an event time.
+    ) -> Iterator[Rows]:
+        """The rows of `rows` that have an event time, in blocks with at least one.
 
         Args:
           reading, progress, bad, changes: as there.
@@ -209,8 +195,7 @@ class RowFile:
           BadBatch, BadTimestamp: as these.
         """
         blocks = self.rows(reading, progress, bad, changes)
-        for batch in timed(self.path.name, blocks, moment, left_out):
-            yield from _pieces(batch)
+        return timed(self.path.name, blocks, moment, left_out)
 
     def lacking(self, reading: Reading, names: list[str] | None = None) -> list[str]:
         """Return the wanted columns that the file lacks."""
@@ -235,14 +220,14 @@ class RowFile:
         return self.dialect.delimiter or ("\t" if self.format is FileFormat.TSV else ",")
 
     def _layout(self) -> JsonLayout:
-        if not self.found:
+        if not self.layout_cache:
             with opened_text(self.path, self.dialect.encoding) as (text, _):
                 layout = json_layout(text, self.path.name, BadRows(self.path.name, Nowhere()))
             if not layout.pointers:  # No row is an object: the first one says why.
                 with opened_text(self.path, self.dialect.encoding) as (text, _):
                     json_layout(text, self.path.name, BadRows(self.path.name))
-            self.found.append(layout)
-        return self.found[0]
+            self.layout_cache.append(layout)
+        return self.layout_cache[0]
 
     def _rows(
         self, wanted: list[str], progress: Callable[[float], None], bad: BadRows
@@ -352,11 +337,3 @@ def _is_number(value: pa.Array[Any]) -> bool:
     if not is_text(value.type):
         return True
     return bool(pc.match_substring_regex(value, r"^[+-]?[0-9.]+([eE][+-]?[0-9]+)?$")[0].as_py())
-
-
-def _pieces(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-    rows = ROWS_PER_BATCH
-    if batch.num_rows and batch.nbytes / batch.num_rows * rows > BYTES_PER_BATCH:
-        rows = max(int(BYTES_PER_BATCH * batch.num_rows / batch.nbytes), 1)
-    for start in range(0, batch.num_rows, rows):
-        yield batch.slice(start, rows)

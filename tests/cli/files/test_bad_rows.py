@@ -42,6 +42,14 @@ def test_bad_rows_of_csv_are_kept_aside_with_their_numbers(tmp_path):
     assert {row["file"] for row in bad} == {"f.csv"}
 
 
+def test_bad_rows_in_many_blocks_are_kept_aside_in_order_and_none_twice(tmp_path):
+    wide = "w" * 4_500
+    text = "x,y\n" + "".join(f"{n}\n{n},{wide}\n" for n in range(6_000)) + "4\n4\n"
+    rows, bad = aside(tmp_path, "f.csv", text, {"x": ColumnType.BIGINT})
+    assert [row["x"] for row in rows] == [*range(6_000)]
+    assert [row["row"] for row in bad] == [*range(1, 12_000, 2), 12_001, 12_002]
+
+
 def test_bad_rows_of_json_are_kept_aside_with_their_numbers(tmp_path):
     text = '{"x": 1}\n{"x": \n[2]\n{"x": "y"}\n{"x": 5, "x": 6}\n{"x": 7}\n'
     rows, bad = aside(tmp_path, "f.ndjson", text, {"x": ColumnType.BIGINT})

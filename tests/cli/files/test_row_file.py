@@ -11,7 +11,7 @@ import pytest
 
 from shedder.cli.files.column_types import column_type
 from shedder.cli.files.formats import Dialect, FileFormat, format_of
-from shedder.cli.files.row_file import BYTES_PER_BATCH, Reading, RowFile
+from shedder.cli.files.row_file import Reading, RowFile
 from shedder.cli.rows_without_time import Untimed
 from shedder.cli.timestamps import TimeUnit, moments, readable
 from shedder.cql.expressions.column_types import ColumnType
@@ -21,7 +21,11 @@ MORNING = dt.datetime(2013, 1, 1, 5, 15)
 
 
 def rows_of(file: RowFile, reading: Reading) -> list[dict]:
-    return pa.Table.from_batches(file.batches(reading, lambda share: None)).to_pylist()
+    return batches_of(file.rows(reading, lambda share: None)).to_pylist()
+
+
+def batches_of(blocks) -> pa.Table:
+    return pa.Table.from_batches([rows.batch for rows in blocks])
 
 
 def written(tmp_path, name: str, text: str):
@@ -151,22 +155,11 @@ def test_packed_text_is_unpacked(tmp_path):
     assert rows_of(RowFile(path, FileFormat.CSV), Reading({"x": ColumnType.BIGINT})) == [{"x": 7}]
 
 
-def test_wide_rows_make_smaller_batches(tmp_path):
-    path = tmp_path / "a.parquet"
-    pq.write_table(pa.table({"x": ["w" * 10_000] * 1_000}), path)
-    file = RowFile(path, FileFormat.PARQUET)
-    batches = list(file.batches(Reading({"x": ColumnType.VARCHAR}), lambda share: None))
-    assert sum(batch.num_rows for batch in batches) == 1_000
-    assert max(batch.nbytes for batch in batches) <= BYTES_PER_BATCH
-
-
 def test_progress_reaches_one(tmp_path):
     path = tmp_path / "a.parquet"
     pq.write_table(pa.table({"x": range(200_000)}), path)
     shares: list[float] = []
-    list(
-        RowFile(path, FileFormat.PARQUET).batches(Reading({"x": ColumnType.BIGINT}), shares.append)
-    )
+    list(RowFile(path, FileFormat.PARQUET).rows(Reading({"x": ColumnType.BIGINT}), shares.append))
     assert shares == sorted(shares)
     assert shares[-1] == 1.0
 
@@ -210,8 +203,8 @@ UNTIMED = {
 def test_rows_without_an_event_time_may_be_left_out_and_are_named(tmp_path, name):
     file = RowFile(written(tmp_path, name, UNTIMED[name]), format_of(tmp_path / name))
     columns, left_out = {"ts": ColumnType.TIMESTAMP, "n": ColumnType.BIGINT}, Untimed()
-    batches = file.timed(Reading(columns, moment="ts"), "ts", left_out, lambda share: None)
-    assert pa.Table.from_batches(batches).to_pylist() == [
+    blocks = file.timed(Reading(columns, moment="ts"), "ts", left_out, lambda share: None)
+    assert batches_of(blocks).to_pylist() == [
         {"ts": MORNING, "n": 1},
         {"ts": MORNING, "n": 4},
     ]  # The last has no zone, as most have.
@@ -231,8 +224,8 @@ def test_times_that_no_calendar_has_are_left_out_too(tmp_path):
     pq.write_table(pa.table({"ts": pa.array([0, 1 << 62], pa.timestamp("us"))}), path)
     reading, left_out = Reading({"ts": ColumnType.TIMESTAMP}, moment="ts"), Untimed()
     file = RowFile(path, FileFormat.PARQUET)
-    (batch,) = file.timed(reading, "ts", left_out, lambda share: None)
-    assert (batch.num_rows, left_out.first) == (1, [2])
+    (rows,) = file.timed(reading, "ts", left_out, lambda share: None)
+    assert (rows.numbers.tolist(), left_out.first) == ([1], [2])
 
 
 @pytest.mark.parametrize(
@@ -244,8 +237,8 @@ def test_moments_of_a_format_or_a_unit_may_be_unreadable_too(tmp_path, format_, 
     reading = Reading({"ts": ColumnType.TIMESTAMP}, moment="ts")
     dialect = Dialect(time_format=format_, time_unit=unit)
     file, left_out = RowFile(path, FileFormat.CSV, dialect), Untimed()
-    (batch,) = file.timed(reading, "ts", left_out, lambda share: None)
-    assert (batch.num_rows, left_out.first) == (1, [2])
+    (rows,) = file.timed(reading, "ts", left_out, lambda share: None)
+    assert (rows.numbers.tolist(), left_out.first) == ([1], [2])
 
 
 def test_a_column_that_is_optional_may_be_lacking(tmp_path):

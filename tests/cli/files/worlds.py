@@ -26,6 +26,7 @@ def read(
     said = types or {}
     found = file.types([name for name in names if name not in said], skips_bad=bad is not None)
     columns = {name: said.get(name) or found[name].type for name in names}
-    batches = list(file.batches(Reading(columns), lambda share: None, bad, changes))
+    blocks = file.rows(Reading(columns), lambda share: None, bad, changes)
+    batches = [rows.batch for rows in blocks]
     rows = pa.Table.from_batches(batches).to_pylist() if batches else []
     return {name: kind.value for name, kind in columns.items()}, rows
