@@ -1,6 +1,6 @@
 """History of loads: the contents that were begun and those that are complete.
 
-The history is kept in producers that push no rows. Each content has a record. The epoch of the
+The history is kept in producers that push no rows. Each content has a load record. The epoch of the
 record has the offset at which the load begins, and a hash of the load's producer. Its number 0 is
 pushed before the first row of the load, and number 1 after the last one. Files that are loaded
 together also have a record of their group, which is pushed before the first row. Until then, no
@@ -59,7 +59,7 @@ class Member:
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """State of one content. epoch, next_sequence: of its producer."""
+    """Load record: state of one content. epoch, next_sequence: of its producer."""
 
     epoch: int
     next_sequence: int

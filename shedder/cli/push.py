@@ -24,6 +24,7 @@ from shedder.cli.connection import (
     TokenFileOption,
     opened,
 )
+from shedder.cli.epoch_times import TimeUnit
 from shedder.cli.files.bad_rows import opened_sink
 from shedder.cli.files.formats import Dialect, FileFormat, format_of
 from shedder.cli.files.row_file import Reading, RowFile
@@ -31,9 +32,8 @@ from shedder.cli.files.temporary_files import written_in
 from shedder.cli.load_identity import options_hash
 from shedder.cli.load_sources import LoadOptions, sources
 from shedder.cli.loads import Load, Spooled, Tally, report, spooled
-from shedder.cli.schema_inference import NewStream, Wishes, listed, stream_of
+from shedder.cli.schema_inference import NewStream, StreamOptions, listed, stream_of
 from shedder.cli.stderr import console, say
-from shedder.cli.timestamps import TimeUnit
 from shedder.cql.statements.bound_query import StreamSchema
 from shedder.cql.statements.canonical_text import text_of_stream
 from shedder.cql.text.durations import INT64_MAX
@@ -174,7 +174,7 @@ def push(
     )
     if not producer or len(producer.encode()) > _PRODUCER_BYTES_MAX:
         raise BadSetting(f"--producer {producer!r}: a name has 1 to {_PRODUCER_BYTES_MAX} bytes")
-    wishes = Wishes(columns, types, time_column, _microseconds(lateness_s or 0))
+    new_stream = StreamOptions(columns, types, time_column, _microseconds(lateness_s or 0))
     with ExitStack() as stack:
         paths = stack.enter_context(_on_disk(files))
         directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="shedder-push-")))
@@ -184,7 +184,7 @@ def push(
         how += [decimal_comma, time_format, time_unit, not sort, skip_untimed, aside is not None]
         how += [] if quote == '"' else [quote or "none"]
         options = LoadOptions(producer, options_hash(*how), sort, resume, aside)
-        job = _Job(stream, rows, wishes, options, directory, create, skip_untimed)
+        job = _Job(stream, rows, new_stream, options, directory, create, skip_untimed)
         if place.is_new:  # What is refused leaves no directory behind.
             if not create:
                 raise UnknownStream.from_message(
@@ -216,7 +216,7 @@ class _Job:
 
     stream: str
     files: list[RowFile]
-    wishes: Wishes
+    new_stream: StreamOptions
     options: LoadOptions
     directory: Path
     create: bool
@@ -228,20 +228,20 @@ class _Job:
         skip_bad = self.options.bad_rows is not None
         schema = None
         if database is not None:
-            schema = _known(database, self.stream, self.wishes, missing_is_fine=self.create)
+            schema = _known(database, self.stream, self.new_stream, missing_is_fine=self.create)
         new = None
         if schema is None:
             new = stream_of(
                 self.stream,
                 self.files[0],
-                self.wishes,
+                self.new_stream,
                 skip_untimed=self.skip_untimed,
                 skip_bad=skip_bad,
             )
             schema = new.schema
             database = None
         found = sources(database, self.stream, self.files, self.options)
-        reading = _reading(schema, self.wishes, skip_untimed=self.skip_untimed)
+        reading = _reading(schema, self.new_stream, skip_untimed=self.skip_untimed)
         with self.tally.timing():
             made = [
                 spooled(each, reading, schema, self.options, self._place(name), shown_progress)
@@ -291,9 +291,9 @@ def _microseconds(lateness_s: float) -> int:
 
 
 def _known(
-    database: Database, stream: str, wishes: Wishes, *, missing_is_fine: bool
+    database: Database, stream: str, options: StreamOptions, *, missing_is_fine: bool
 ) -> StreamSchema | None:
-    """The stream, if it is as one wishes; None: it is to be made."""
+    """The stream, if its event time is that of the options; None: it is to be made."""
     try:
         schema = database.schema(stream)  # A call, not a statement: pushing needs no scope to ask.
     except UnknownStream as error:
@@ -301,21 +301,23 @@ def _known(
             return None
         raise UnknownStream.from_message(f"{error}. --create makes it from the file") from error
     moment = schema.time_column
-    if wishes.time_column not in (None, moment):
-        raise BadSetting(f"--time {wishes.time_column!r}: the event time of {stream} is {moment!r}")
+    if options.time_column not in (None, moment):
+        raise BadSetting(
+            f"--time {options.time_column!r}: the event time of {stream} is {moment!r}"
+        )
     return schema
 
 
-def _reading(stream: StreamSchema, wishes: Wishes, *, skip_untimed: bool) -> Reading:
-    """Of the stream's columns those that are wished for; else those that a file has."""
+def _reading(stream: StreamSchema, options: StreamOptions, *, skip_untimed: bool) -> Reading:
+    """The columns of `--columns`; without it, those of the stream that a file has."""
     known = {column.name: column for column in stream.columns}
-    named = listed(wishes.columns, list(known), f"stream {stream.name}")
-    nullable = [name for name in named if wishes.columns is None and known[name].nullable]
+    named = listed(options.columns, list(known), f"stream {stream.name}")
+    nullable = [name for name in named if options.columns is None and known[name].nullable]
     return Reading(
         columns={name: known[name].type for name in named},
         optional=frozenset(nullable),
         moment=stream.time_column if skip_untimed else None,
-        others=wishes.columns is not None,
+        others=options.columns is not None,
     )
 
 

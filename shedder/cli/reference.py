@@ -46,10 +46,11 @@ to that file instead. Values are read by these rules, without guessing:
 | an empty cell without quotes | NULL; `""` is an empty text |
 | `NA`, `NULL`, `nan` and the like in text | text, unless `--null` names the word |
 | the same words in columns of numbers, times or booleans | NULL; `push` prints how many |
-| `007`, `+49`, integers of more than 64 bits | VARCHAR |
+| `007`, `+49` | VARCHAR with `--create`; in a column of numbers 7 and 49 |
+| integers of more than 64 bits | VARCHAR with `--create`, else refused |
 | numbers with more digits than DOUBLE holds | VARCHAR with `--create`, else refused |
 | a number column with one text | VARCHAR with `--create`; `push` prints the row and the value |
-| times with more than six decimals | rounded down to microseconds; `push` prints how many |
+| times with digits beyond microseconds | rounded down; `push` prints how many |
 | nested JSON objects | a column for each path, such as `flight.carrier` |
 | a key or column that the stream lacks | refused, unless `--columns` leaves it out |
 | a duplicate column name or JSON key | refused |
@@ -66,10 +67,10 @@ options are `--columns`, `--no-sort`, `--skip-untimed`, `--bad-rows`, and all th
 how values are written. `--bad-rows` appends: a repeated load writes its bad rows again.
 
 **Grown files.** A text file that has grown since its load is refused; `--resume` loads the new
-rows. `push` recognizes a grown file by its first two lines and by 21 bits of the SHA-256 of its
-old part. This also works after an interrupted load of the old part, with or without `--resume`.
-An older copy that was loaded itself is recognized, too. `push` refuses a file that may be stored
-already:
+rows. `push` looks up earlier files with the same first two lines, and recognizes the old part by
+its whole SHA-256. This also works after an interrupted load of the old part, with or without
+`--resume`. An older copy that was loaded itself is recognized, too. `push` refuses a file that may
+be stored already:
 
 - files whose load together with others was interrupted, if they have grown or other files come with
   them: repeat the load with the same files, as they were

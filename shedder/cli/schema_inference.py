@@ -1,4 +1,4 @@
-"""The stream that `shedder push --create` makes: as a file has its columns, or as one says."""
+"""The stream that `shedder push --create` makes, from a file and options."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ _COLUMNS_MAX = 1_300  # CREATE STREAM has three words for each, and a statement 
 
 
 @dataclass(frozen=True, slots=True)
-class Wishes:
-    """What one says of the stream; None: as the file has it.
+class StreamOptions:
+    """Options of `--create`; None: taken from the file.
 
-    columns: those to keep, by comma. types: COLUMN=TYPE each. time_column: the event time.
-    lateness_us: how far out of order rows come.
+    columns: names by comma. types: COLUMN=TYPE each. time_column: the event time.
+    lateness_us: how far out of order rows come; microseconds.
     """
 
     columns: str | None
@@ -53,7 +53,7 @@ class NewStream:
 def stream_of(
     name: str,
     file: RowFile,
-    wishes: Wishes,
+    options: StreamOptions,
     *,
     skip_untimed: bool = False,
     skip_bad: bool = False,
@@ -65,19 +65,19 @@ def stream_of(
     Args:
       name: of the stream.
       file: at least one row.
-      wishes: what shall not be as in the file.
+      options: what is not taken from the file.
       skip_untimed: rows without an event time will be left out.
       skip_bad: rows that cannot be read will be left out.
 
     Raises:
-      UnknownColumn, BadSetting: a wish that this file cannot fulfil, or it has no rows.
+      UnknownColumn, BadSetting: an option does not fit the file, or it has no rows.
       InvalidRequest: the stream would refuse the first rows.
     """
-    said = dict(_said_type(text) for text in wishes.types or [])
+    said = dict(_said_type(text) for text in options.types or [])
     has = file.names()
     if not has:
         raise _no_rows(file)
-    names = listed(wishes.columns, has, "the file")
+    names = listed(options.columns, has, "the file")
     for column in said:
         if column not in names:
             raise UnknownColumn.from_message(
@@ -88,21 +88,21 @@ def stream_of(
             f"{file.path.name} has {len(names):,} columns; a stream has at most {_COLUMNS_MAX:,}: "
             "choose some with --columns A,B,C"
         )
-    if wishes.time_column is not None and wishes.time_column not in names:
+    if options.time_column is not None and options.time_column not in names:
         raise UnknownColumn.from_message(
-            f"no column {wishes.time_column!r}; the file has {', '.join(names)}{_separated(names)}"
+            f"no column {options.time_column!r}; the file has {', '.join(names)}{_separated(names)}"
         )
-    if wishes.time_column is not None:
-        said.setdefault(wishes.time_column, ColumnType.TIMESTAMP)
+    if options.time_column is not None:
+        said.setdefault(options.time_column, ColumnType.TIMESTAMP)
     found = file.types([column for column in names if column not in said], skips_bad=skip_bad)
     columns = {column: said.get(column) or found[column].type for column in names}
-    moment = wishes.time_column or _time_column(columns)
+    moment = options.time_column or _time_column(columns)
     columns[moment] = ColumnType.TIMESTAMP
     defined = tuple(
         ColumnDefinition(column, kind, nullable=column != moment)
         for column, kind in columns.items()
     )
-    new = CreateStream(name, defined, moment, wishes.lateness_us, None, DEFAULT_LAYOUT, False)
+    new = CreateStream(name, defined, moment, options.lateness_us, None, DEFAULT_LAYOUT, False)
     reading = Reading(columns, moment=moment if skip_untimed else None)
     _check_first_rows(file, reading, new, BadRows(file.path.name, Nowhere() if skip_bad else None))
     return NewStream(new, notes(found))

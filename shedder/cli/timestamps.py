@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from enum import Enum
 from functools import partial
 from typing import Any
 
@@ -11,62 +9,20 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from shedder.cli.convertible_values import as_far_as, matching, where
+from shedder.cli.epoch_times import TimeUnit, epoch_times, is_number
 from shedder.errors import BadTimestamp
 
 _MOMENT = pa.timestamp("us")
-_Parse = Callable[[Any], Any]
 _DATE = r"^[0-9]{4}-[0-9]{2}-[0-9]{2}"
 _ZONE = r":.*(Z|[+-][0-9:]+)$"
 _BEYOND_MICROS = r"(\.[0-9]{6})[0-9]+"
-
-
-class TimeUnit(Enum):
-    """Of event times that are numbers since 1970."""
-
-    S = "s"
-    MS = "ms"
-    US = "us"
-    NS = "ns"
 
 
 def is_text(kind: pa.DataType) -> bool:
     """Whether values of an Arrow type are text."""
     types = pa.types
     return types.is_string(kind) or types.is_large_string(kind) or types.is_string_view(kind)
-
-
-def moments(name: str, column: Any, time_format: str | None, time_unit: TimeUnit | None) -> Any:
-    """Text, numbers, dates or timestamps as timestamp('us') in UTC; nanoseconds are rounded down.
-
-    Args:
-      name, column: of a file. time_format: strptime's, of text; None: ISO 8601.
-      time_unit: of numbers; None: there are none.
-
-    Raises:
-      BadTimestamp: one of them cannot be read.
-    """
-    kind = column.type
-    if pa.types.is_integer(kind) or pa.types.is_floating(kind):
-        if time_unit is None:
-            raise BadTimestamp(f"column {name!r} holds numbers: say --time-unit s, ms, us or ns")
-        return _from_numbers(column, time_unit)
-    if not is_text(kind):
-        return _in_micros(column)
-    try:
-        return from_text(column, time_format)
-    except pa.ArrowInvalid:
-        problem = unreadable(column, time_format)
-        raise BadTimestamp(f"column {name!r}: {problem}") from None
-
-
-_PER_SECOND = {TimeUnit.S: 1, TimeUnit.MS: 10**3, TimeUnit.US: 10**6, TimeUnit.NS: 10**9}
-
-
-def _from_numbers(column: Any, unit: TimeUnit) -> Any:
-    if pa.types.is_integer(column.type):
-        return _in_micros(column.cast(pa.int64()).cast(pa.timestamp(unit.value)))
-    micros = pc.round(pc.multiply(column, 10**6 / _PER_SECOND[unit]))
-    return micros.cast(pa.int64()).cast(pa.timestamp("us"))
 
 
 def _in_micros(times: Any) -> Any:
@@ -83,14 +39,14 @@ def _in_micros(times: Any) -> Any:
 def cut_count(column: Any, unit: TimeUnit | None) -> int:
     """Count times of a file that have more than microseconds."""
     kind = column.type
+    if unit is not None and (is_text(kind) or is_number(kind)):
+        return int(np.count_nonzero(epoch_times(column, unit)[1]))
     if is_text(kind):
         matches = pc.match_substring_regex(column, r"\.[0-9]{6}[0-9]*[1-9]")
         return int(pc.sum(matches).as_py() or 0)
-    if pa.types.is_timestamp(kind) and kind.unit == "ns":
-        column = column.cast(pa.int64())
-    elif not (pa.types.is_integer(kind) and unit is TimeUnit.NS):
+    if not (pa.types.is_timestamp(kind) and kind.unit == "ns"):
         return 0
-    return int(np.count_nonzero(np.asarray(column.fill_null(0)) % 1_000))
+    return int(np.count_nonzero(np.asarray(column.cast(pa.int64()).fill_null(0)) % 1_000))
 
 
 def has_zone(column: Any) -> bool | None:
@@ -158,62 +114,39 @@ def is_readable(column: Any, time_format: str | None) -> bool:
 
 
 def readable(name: str, column: Any, time_format: str | None, time_unit: TimeUnit | None) -> Any:
-    """As `moments`, but NULL where one cannot be read; those with a zone are in UTC.
+    """Text, numbers, dates or timestamps as timestamp('us') in UTC; NULL where one is unreadable.
 
-    Of text it is the way of writing that is taken by which most can be read.
+    Digits beyond microseconds are rounded down. Of text, the way of writing is taken by which most
+    values can be read.
+
+    Args:
+      name, column: of a file. time_format: strptime's, of text; None: ISO 8601.
+      time_unit: of numbers, also in text; None: there are none.
 
     Raises:
-      BadTimestamp: they are numbers, and nobody said of which unit.
+      BadTimestamp: the values are numbers, and the dialect has no unit.
     """
     kind = column.type
+    if is_number(kind) and time_unit is None:
+        raise BadTimestamp(f"column {name!r} holds numbers: say --time-unit s, ms, us or ns")
+    if time_unit is not None and (is_text(kind) or is_number(kind)):
+        return epoch_times(column, time_unit)[0]
     if not is_text(kind):
-        return _as_far_as(
-            column, partial(moments, name, time_format=time_format, time_unit=time_unit)
-        )
-    if time_unit is not None:
-        numbers = _matching(column, r"^[+-]?[0-9.]")
-        ways = [(numbers, partial(_numbers_in, to, time_unit)) for to in (pa.int64(), pa.float64())]
-    elif time_format is not None:
-        ways = [(column, partial(from_text, time_format=time_format))]
-    else:
-        short = pc.replace_substring_regex(_matching(column, _DATE), _BEYOND_MICROS, r"\1")
-        zoned = pc.match_substring_regex(short, _ZONE)
-        ways = [
-            (_where(short, pc.invert(zoned)), partial(_cast_to, pa.timestamp("us"))),
-            (_where(short, zoned), partial(_cast_to, pa.timestamp("us", "UTC"))),
-        ]
-        ways.sort(key=lambda way: way[0].null_count)
-    (text, way), *others = ways
-    best = _as_far_as(text, way)
-    for text, way in others:
-        if best.null_count > column.null_count:
-            best = min(best, _as_far_as(text, way), key=lambda times: times.null_count)
-    return best
-
-
-def _matching(text: Any, pattern: str) -> Any:
-    """NULL for text that cannot be read, so that no time is spent to find each one by halving."""
-    return _where(text, pc.match_substring_regex(text, pattern))
-
-
-def _where(text: Any, mask: Any) -> Any:
-    return pc.if_else(mask, text, pa.scalar(None, text.type))
-
-
-def _numbers_in(kind: Any, unit: TimeUnit, text: Any) -> Any:
-    return _from_numbers(text.cast(kind), unit)
+        return as_far_as(column, _in_micros, _MOMENT)
+    if time_format is not None:
+        return as_far_as(column, partial(from_text, time_format=time_format), _MOMENT)
+    short = pc.replace_substring_regex(matching(column, _DATE), _BEYOND_MICROS, r"\1")
+    zoned = pc.match_substring_regex(short, _ZONE)
+    ways = [
+        (where(short, pc.invert(zoned)), partial(_cast_to, pa.timestamp("us"))),
+        (where(short, zoned), partial(_cast_to, pa.timestamp("us", "UTC"))),
+    ]
+    (text, way), (other_text, other_way) = sorted(ways, key=lambda each: each[0].null_count)
+    best = as_far_as(text, way, _MOMENT)
+    if best.null_count == column.null_count:
+        return best
+    return min(best, as_far_as(other_text, other_way, _MOMENT), key=lambda times: times.null_count)
 
 
 def _cast_to(kind: pa.DataType, text: Any) -> Any:
     return _in_micros(text.cast(kind))
-
-
-def _as_far_as(column: Any, read: _Parse) -> Any:
-    """What a function reads, and NULL for each value that it refuses, found by halving."""
-    try:
-        return read(column)
-    except pa.ArrowInvalid:
-        if len(column) == 1:
-            return pa.nulls(1, _MOMENT)
-    half = len(column) // 2
-    return pa.concat_arrays([_as_far_as(column[:half], read), _as_far_as(column[half:], read)])

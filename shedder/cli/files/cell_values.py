@@ -15,8 +15,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from shedder.cli.convertible_values import as_far_as, matching
 from shedder.cli.files.formats import NULL_WORDS, Dialect
-from shedder.cli.timestamps import cut_count, has_zone, is_text, moments, readable
+from shedder.cli.timestamps import cut_count, has_zone, is_text, readable
 from shedder.cql.expressions.column_types import ColumnType
 from shedder.errors import BadTimestamp
 from shedder.streams.decimal_text import doubles_of, integers_held
@@ -30,10 +31,11 @@ _DATE = r"^[0-9]{4}-[0-9]{2}-[0-9]{2}([ T]00:00(:00(\.0+)?)?)?$"
 
 @dataclass(slots=True)
 class Changes:
-    """Changes of values between file and stream; counts by column.
+    """Changes of values between file and stream, by column.
 
-    null_words: words such as NA that were read as NULL. cut: times whose nanoseconds were cut.
-    zones: time zones whose times became UTC. zoned: whether times in text have a zone.
+    null_words: count of words such as NA that were read as NULL.
+    cut: count of times that were rounded down to microseconds.
+    zones: time zone whose times became UTC. zoned: whether times in text have a zone.
     """
 
     null_words: Counter[str] = field(default_factory=Counter)
@@ -108,16 +110,16 @@ def text_values(name: str, text: Any, wanted: ColumnType, how: Dialect) -> Any:
         case ColumnType.VARCHAR:
             return text
         case ColumnType.BOOLEAN:
-            kept = _only(text, _TRUTH)
+            kept = matching(text, _TRUTH)
             short = pc.replace_substring_regex(kept, r"^[tT]$", "true")
             return pc.replace_substring_regex(short, r"^[fF]$", "false").cast(pa.bool_())
         case ColumnType.INTEGER | ColumnType.BIGINT:
-            kept = pc.replace_substring_regex(_only(text, _INTEGER), r"^\+|\.0*$", "")
-            return _as_far_as(kept, wanted.arrow)
+            kept = pc.replace_substring_regex(matching(text, _INTEGER), r"^\+|\.0*$", "")
+            return _cast(kept, wanted.arrow)
         case ColumnType.DOUBLE:
             return _doubles(text, how)
         case ColumnType.DATE:
-            return _as_far_as(pc.utf8_slice_codeunits(_only(text, _DATE), 0, 10), pa.date32())
+            return _cast(pc.utf8_slice_codeunits(matching(text, _DATE), 0, 10), pa.date32())
         case ColumnType.TIMESTAMP:
             return readable(name, text, how.time_format, how.time_unit)
         case _:
@@ -127,28 +129,13 @@ def text_values(name: str, text: Any, wanted: ColumnType, how: Dialect) -> Any:
 def _doubles(text: Any, how: Dialect) -> Any:
     if how.decimal_comma:
         text = pc.replace_substring(text, ",", ".")
-    numbers = _only(text, _NUMBER + "|" + _INFINITE)
+    numbers = matching(text, _NUMBER + "|" + _INFINITE)
     values, held = doubles_of(pc.replace_substring_regex(numbers, r"^\+", ""))
     return pc.if_else(pa.array(held), values, pa.scalar(None, pa.float64()))
 
 
-def _only(text: Any, pattern: str) -> Any:
-    """NULL for each text that a pattern does not match."""
-    matches = pc.match_substring_regex(text, pattern)
-    if pc.all(matches).as_py() in (True, None):
-        return text
-    return pc.if_else(matches, text, pa.scalar(None, text.type))
-
-
-def _as_far_as(text: Any, kind: Any) -> Any:
-    """Cast, with NULL for each value that the type does not hold, found by halving."""
-    try:
-        return text.cast(kind)
-    except pa.ArrowInvalid:
-        if len(text) == 1:
-            return pa.nulls(1, kind)
-    half = len(text) // 2
-    return pa.concat_arrays([_as_far_as(text[:half], kind), _as_far_as(text[half:], kind)])
+def _cast(text: Any, kind: pa.DataType) -> Any:
+    return as_far_as(text, lambda part: part.cast(kind), kind)
 
 
 def _typed_values(name: str, column: Any, wanted: ColumnType, how: Dialect) -> Any:
@@ -156,7 +143,7 @@ def _typed_values(name: str, column: Any, wanted: ColumnType, how: Dialect) -> A
     kind = column.type
     match wanted:
         case ColumnType.TIMESTAMP:
-            return moments(name, column, how.time_format, how.time_unit)
+            return readable(name, column, how.time_format, how.time_unit)
         case ColumnType.VARCHAR if _has_text(kind):
             return column.cast(pa.string())
         case ColumnType.DOUBLE if pa.types.is_decimal(kind):

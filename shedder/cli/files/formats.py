@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
 
-from shedder.cli.timestamps import TimeUnit
+from shedder.cli.epoch_times import TimeUnit
 from shedder.errors import BadSetting
 
 # Missing values in columns of numbers, times and truths. In a text column they are text.

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import io
 import json
 
 import pytest
 
+from shedder.cli.epoch_times import TimeUnit
 from shedder.cli.files.bad_rows import BadRows
 from shedder.cli.files.cell_values import Changes
 from shedder.cli.files.formats import Dialect, FileFormat
@@ -68,6 +70,18 @@ def test_what_is_read_otherwise_than_written_is_counted(tmp_path):
     path.write_text("x,t\nNA,2024-01-01 00:00:00.1234567\n,2024-01-01 00:00:00.1234560\n1,NA\n")
     read(path, changes=changes)
     assert (changes.null_words, changes.cut) == ({"x": 1, "t": 1}, {"t": 1})
+
+
+def test_numeric_times_that_are_rounded_down_are_counted(tmp_path):
+    path, changes = tmp_path / "f.csv", Changes()
+    path.write_text("t\n1.1234\n1.123\n-1.1239\n2\n")
+    how = Dialect(time_unit=TimeUnit.MS)
+    _, rows = read(path, how, types={"t": ColumnType.TIMESTAMP}, changes=changes)
+    epoch = dt.datetime(1970, 1, 1)
+    assert [(row["t"] - epoch) // dt.timedelta(microseconds=1) for row in rows] == [
+        *(1_123, 1_123, -1_124, 2_000)
+    ]
+    assert changes.cut == {"t": 2}
 
 
 def test_a_column_that_is_text_for_the_sake_of_one_value_is_told(tmp_path):

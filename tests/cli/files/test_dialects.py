@@ -13,8 +13,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from shedder.cli.epoch_times import TimeUnit
 from shedder.cli.files.formats import Dialect
-from shedder.cli.timestamps import TimeUnit
 from shedder.cql.expressions.column_types import ColumnType
 from shedder.errors import InvalidRequest
 from tests.cli.files.worlds import read
@@ -52,6 +52,9 @@ READ = {
         b"x\n1\n9223372036854775808\n", "1", "9223372036854775808", kind="VARCHAR"
     ),
     "leading zeros stay text": values(b"x\n007\n8\n", "007", "8", kind="VARCHAR"),
+    "leading zeros and a plus sign in a column of integers": values(
+        b"x\n007\n+49\n", 7, 49, types={"x": ColumnType.BIGINT}
+    ),
     "a plus sign stays text": values(b"x\n+49\n8\n", "+49", "8", kind="VARCHAR"),
     "decimals": values(b"x\n0.1\n-2.50\n.5\n", 0.1, -2.5, 0.5, kind="DOUBLE"),
     "exponents": values(b"x\n1e-3\n2E+2\n", 0.001, 200.0, kind="DOUBLE"),

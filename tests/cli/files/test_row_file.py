@@ -9,11 +9,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from shedder.cli.epoch_times import TimeUnit
 from shedder.cli.files.column_types import column_type
 from shedder.cli.files.formats import Dialect, FileFormat, format_of
 from shedder.cli.files.row_file import Reading, RowFile
 from shedder.cli.rows_without_time import Untimed
-from shedder.cli.timestamps import TimeUnit, moments, readable
+from shedder.cli.timestamps import readable
 from shedder.cql.expressions.column_types import ColumnType
 from shedder.errors import BadBatch, BadSetting, BadTimestamp, TypeMismatch
 
@@ -87,12 +88,12 @@ def test_moments_may_be_numbers_of_a_unit(tmp_path, number, unit):
 
 def test_numbers_of_a_unit_that_reach_beyond_time_are_refused_or_left_out():
     """Seconds that were microseconds came in as other times: 2^62 of them as 1970."""
-    column = pa.array([2**62, 1])
-    with pytest.raises(pa.ArrowInvalid, match="out of bounds"):
-        moments("t", column, None, TimeUnit.S)
-    assert readable("t", column, None, TimeUnit.S).cast(pa.int64()).to_pylist() == [None, 10**6]
-    with pytest.raises(pa.ArrowInvalid, match="out of bounds"):
-        moments("t", pa.array([2**62], pa.timestamp("s")), None, None)
+    for column, unit in (
+        (pa.array([2**62, 1]), TimeUnit.S),
+        (pa.array([2**64 - 1, 1], pa.uint64()), TimeUnit.S),
+        (pa.array([2**62, 1], pa.timestamp("s")), None),
+    ):
+        assert readable("t", column, None, unit).cast(pa.int64()).to_pylist() == [None, 10**6]
 
 
 def test_numbers_without_a_unit_are_no_moments(tmp_path):
@@ -219,11 +220,17 @@ def test_a_row_without_an_event_time_refuses_its_file_by_its_number(tmp_path):
         list(file.timed(reading, "ts", None, lambda share: None))
 
 
-def test_times_that_no_calendar_has_are_left_out_too(tmp_path):
+@pytest.mark.parametrize(
+    ("kind", "unit"),
+    [(pa.timestamp("us"), None), (pa.int64(), TimeUnit.S), (pa.float64(), TimeUnit.MS)],
+)
+def test_times_that_no_calendar_has_are_left_out_too(tmp_path, kind, unit):
     path = tmp_path / "a.parquet"
-    pq.write_table(pa.table({"ts": pa.array([0, 1 << 62], pa.timestamp("us"))}), path)
+    pq.write_table(
+        pa.table({"ts": pa.array([0, 1 << 62], pa.int64()).cast(kind, safe=False)}), path
+    )
     reading, left_out = Reading({"ts": ColumnType.TIMESTAMP}, moment="ts"), Untimed()
-    file = RowFile(path, FileFormat.PARQUET)
+    file = RowFile(path, FileFormat.PARQUET, Dialect(time_unit=unit))
     (rows,) = file.timed(reading, "ts", left_out, lambda share: None)
     assert (rows.numbers.tolist(), left_out.first) == ([1], [2])
 
