@@ -82,15 +82,20 @@ class Place:
 
     @property
     def is_new(self) -> bool:
-        """Whether it is a directory that opening would make."""
-        return self.data is not None and not (self.data / "FORMAT").exists()
+        """Whether there is a path, and no data directory, not even a damaged one."""
+        parts = ("FORMAT", "catalog.sqlite")
+        return self.data is not None and not any((self.data / part).exists() for part in parts)
 
 
 @contextmanager
-def opened(place: Place) -> Iterator[Database]:
+def opened(place: Place, *, create: bool = False) -> Iterator[Database]:
     """The database at a place, closed at the end.
 
+    Args:
+      create: whether a data directory is made where there is none.
+
     Raises:
+      BadSetting: there is no data directory.
       Unreachable, Unauthenticated, DirectoryLocked, CorruptData: as the two sides say.
     """
     import shedder  # Heavy (numba, gRPC); `shedder --help` does without.
@@ -98,8 +103,13 @@ def opened(place: Place) -> Iterator[Database]:
     if place.connect is None:
         assert place.data is not None
         is_new = place.is_new
+        if is_new and not create:  # A mistyped path would else look like lost data.
+            raise BadSetting(
+                f"--data {str(place.data)!r}: there is no data directory. If the path is right, "
+                "shedder sql --create makes one, and shedder push --create makes one from a file"
+            )
         with closing(shedder.open(place.data)) as database:
-            if is_new:  # A mistyped path would else look like lost data.
+            if is_new:
                 say(f"new data directory {place.data}", "yellow")
             yield database
     else:

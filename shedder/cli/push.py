@@ -192,7 +192,7 @@ def push(
                     "--create makes it from the file"
                 )
             prepared = job.prepare(None)
-            with opened(place) as database:
+            with opened(place, create=True) as database:
                 job.load(database, prepared)
         else:
             with opened(place) as database:

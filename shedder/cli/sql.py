@@ -45,6 +45,9 @@ def sql(
     ] = None,
     data: DataOption = None,
     connect: ConnectOption = None,
+    create: Annotated[
+        bool, typer.Option("--create", help="Make the data directory if there is none.")
+    ] = False,
     output: Annotated[
         Format | None,
         typer.Option("--output", "-o", help="Default: table on a terminal, ndjson in a pipe."),
@@ -65,11 +68,14 @@ def sql(
     Ends with 6 when an answer misses its target (`WITHIN 1 PERCENT`).
 
     - `shedder sql --data ./data`
+    - `shedder sql --data ./new --create`
     - `shedder sql -d ./data -c "SHOW STREAMS"`
     - `shedder sql -d ./data --query busy`
     - `shedder sql --connect localhost:7077 -o csv < report.sql > report.csv`
     """
     place = Place(data, connect, token_file, ca, cert, key)
+    if create and place.data is None:
+        raise BadSetting("--create makes a data directory: it goes with --data, not --connect")
     if query is not None or watch is not None:
         _standing(place, query, watch, chosen(output, sys.stdout), quiet=quiet)
         return
@@ -77,11 +83,11 @@ def sql(
     if texts is None:
         from shedder.cli.shell import Shell  # prompt_toolkit is for terminals only.
 
-        with opened(place) as database:
+        with opened(place, create=create) as database:
             Shell(database, place.name, output or Format.TABLE, timeout_s).run()
         return
     form = chosen(output, sys.stdout)
-    with opened(place) as database:
+    with opened(place, create=create) as database:
         met = _run(database, texts, form, timeout_s=timeout_s, quiet=quiet)
     _end(met=met)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from pathlib import Path
 
@@ -169,22 +170,59 @@ def test_a_file_that_cannot_be_read_leaves_no_stream_behind(tmp_path, capfd, tex
     assert run(["push", "s", str(path), "-d", directory, "--create", *told]) == ExitCode.USAGE
     assert said in capfd.readouterr().err
     assert not Path(directory).exists()
-    assert run(["sql", "-d", directory, "-c", "SHOW STREAMS"]) == ExitCode.FINE
+    assert run(["sql", "-d", directory, "--create", "-c", "SHOW STREAMS"]) == ExitCode.FINE
     assert run(["push", "s", str(path), "-d", directory, "--create", *told]) == ExitCode.USAGE
     capfd.readouterr()
     assert rows(capfd, "sql", "-d", directory, "-o", "ndjson", "-c", "SHOW STREAMS") == []
 
 
-@pytest.mark.slow
-def test_a_directory_that_is_made_is_named(tmp_path, parquet, capfd):
-    typed, mistyped = str(tmp_path / "data"), str(tmp_path / "dta")
-    assert run(["push", "requests", parquet, "-d", typed, "--create"]) == ExitCode.FINE
-    assert f"new data directory {typed}" in capfd.readouterr().err
-    question = "SELECT COUNT(*) FROM requests"
-    assert run(["sql", "-d", typed, "-c", question]) == ExitCode.FINE
-    assert "new data directory" not in capfd.readouterr().err
-    assert run(["sql", "-d", mistyped, "-c", question]) == ExitCode.USAGE
-    assert f"new data directory {mistyped}" in capfd.readouterr().err
+def test_a_directory_that_is_made_is_named(tmp_path, capfd):
+    made = str(tmp_path / "data")
+    for said in (True, False):
+        assert run(["sql", "-d", made, "--create", "-c", "SHOW STREAMS"]) == ExitCode.FINE
+        assert (f"new data directory {made}" in capfd.readouterr().err) is said
+
+
+@pytest.mark.parametrize("path", ["mistyped", "empty", "foreign"])
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["sql", "-c", "CREATE STREAM s (ts TIMESTAMP NOT NULL) TIMESTAMP BY ts"],
+        ["sql", "--query", "busy"],
+        ["scrub"],
+        ["push", "s", "a.csv"],
+        ["backup", "copy"],
+    ],
+    ids=lambda command: " ".join(command[:2]),
+)
+def test_a_path_without_a_data_directory_is_refused_and_left_as_it_is(
+    tmp_path, capfd, monkeypatch, path, command
+):
+    monkeypatch.chdir(tmp_path)
+    Path("a.csv").write_text("ts,x\n2024-01-01 00:00:00,1\n")
+    Path("empty").mkdir()
+    Path("foreign").mkdir()
+    Path("foreign", "file").write_text("theirs")
+    before = sorted(Path().rglob("*"))
+    assert run([*command, "-d", path]) in (ExitCode.USAGE, ExitCode.DAMAGED)
+    said = capfd.readouterr().err
+    assert path in said
+    assert re.search("no (whole )?data directory", said)
+    assert sorted(Path().rglob("*")) == before
+
+
+def test_a_directory_of_other_files_is_not_made_a_data_directory(tmp_path, capfd):
+    (tmp_path / "file").write_text("theirs")
+    made = ["sql", "-d", str(tmp_path), "--create", "-c", "SHOW STREAMS"]
+    assert run(made) == ExitCode.USAGE
+    assert "is not a data directory and not empty: 'file'" in capfd.readouterr().err
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]
+
+
+def test_a_directory_without_its_format_is_damaged_and_not_new(data, tmp_path, capfd):
+    (tmp_path / "data" / "FORMAT").unlink()
+    assert run(["sql", "-d", data, "-c", "SHOW STREAMS"]) == ExitCode.DAMAGED
+    assert "FORMAT is missing" in capfd.readouterr().err
 
 
 def test_columns_and_types_may_be_said(tmp_path, capfd):
@@ -220,7 +258,8 @@ def test_a_script_runs_statement_by_statement(data, tmp_path, capfd):
 def test_a_script_may_begin_with_the_mark_of_its_encoding(tmp_path):
     script = tmp_path / "a.sql"
     script.write_bytes(b"\xef\xbb\xbfSHOW STREAMS;")
-    assert run(["sql", "-d", str(tmp_path / "data"), "-f", str(script)]) == ExitCode.FINE
+    made = ["sql", "-d", str(tmp_path / "data"), "--create"]
+    assert run([*made, "-f", str(script)]) == ExitCode.FINE
 
 
 def test_bytes_that_are_no_text_are_no_script(tmp_path, capfd, monkeypatch):
@@ -426,7 +465,7 @@ def test_rows_that_come_too_late_are_counted_aloud(data, parquet, capfd):
     assert run(["push", "requests", parquet, "-d", data, "--producer", "again"]) == ExitCode.FINE
     said = capfd.readouterr().err
     assert "came later than the lateness allows" in said
-    assert "--create with --lateness SECONDS keeps windows open" in said
+    assert "a new stream with --create --lateness SECONDS keeps windows open" in said
 
 
 @pytest.mark.slow
