@@ -176,6 +176,7 @@ def test_a_file_that_cannot_be_read_leaves_no_stream_behind(tmp_path, capfd, tex
     assert rows(capfd, "sql", "-d", directory, "-o", "ndjson", "-c", "SHOW STREAMS") == []
 
 
+@pytest.mark.slow
 def test_a_directory_that_is_made_is_named(tmp_path, capfd):
     made = str(tmp_path / "data")
     for said in (True, False):

@@ -24,6 +24,7 @@ _CHUNK_BYTES = 1 << 20
 _HEAD_LINES = 2  # A header and a row: what a file and its longer successor have in common.
 _HEAD_BYTES_MAX = 64 << 10
 
+_MAGIC_BYTES = 64
 _REFUSED = {
     b"PK\x03\x04": "a zip archive: unzip it first (.gz, .bz2, .xz, .zst and .lz4 are read as is)",
     b"PK\x05\x06": "an empty zip archive",
@@ -33,7 +34,13 @@ _REFUSED = {
     b"\xd0\xcf\x11\xe0": "an Office document: export it as CSV",
     b"PAR1": "Parquet: say --format parquet",
     b"ARROW1\x00\x00": "an Arrow file: write it as Parquet",
+    b"ORC": "an ORC file: write it as Parquet",
+    b"Obj\x01": "an Avro file: write it as Parquet",
 }
+# The first entry of a zip archive that is a document of Microsoft or OpenDocument.
+_DOCUMENT_ENTRIES = (b"[Content_Types].xml", b"_rels/.rels", b"mimetype")
+_TAR_AT = 257  # Field magic of the ustar format, of POSIX and of GNU.
+_TAR_MAGICS = (b"ustar\x00", b"ustar  \x00")
 
 
 class TextStream(RawIOBase):
@@ -76,6 +83,8 @@ class TextStream(RawIOBase):
         self._ended = not chunk
         is_first = self._offset == 0
         if is_first:
+            if chunk[_TAR_AT:].startswith(_TAR_MAGICS):
+                raise BadBatch(f"{self._name} is a tar archive: unpack it first")
             self._refuse_utf_16(chunk)
         try:
             text = self._decoder.decode(chunk, final=self._ended)
@@ -123,14 +132,22 @@ def opened_text(path: Path, encoding: str) -> Iterator[tuple[IO[bytes], IO[bytes
     Raises:
       BadBatch: the file is of a kind that is not read.
     """
+    if (problem := refused_kind(path)) is not None:
+        raise BadBatch(f"{path.name} is {problem}")
     with path.open("rb") as disk:
-        head = disk.read(16)
+        head = disk.read(_MAGIC_BYTES)
         disk.seek(0)
-        for magic, problem in _REFUSED.items():
-            if head.startswith(magic):
-                raise BadBatch(f"{path.name} is {problem}")
         source = _unpacked(disk, head)
         yield BufferedReader(TextStream(source, encoding, path.name), _CHUNK_BYTES), disk
+
+
+def refused_kind(path: Path) -> str | None:
+    """What a file is by its first bytes, and what to do, if text cannot be read from it."""
+    with path.open("rb") as disk:
+        head = disk.read(_MAGIC_BYTES)
+    if head.startswith(b"PK\x03\x04") and head[30:].startswith(_DOCUMENT_ENTRIES):
+        return "a spreadsheet or another document: export it as CSV"
+    return next((said for magic, said in _REFUSED.items() if head.startswith(magic)), None)
 
 
 class _Joined(RawIOBase):

@@ -8,6 +8,7 @@ from enum import Enum
 from pathlib import Path
 
 from shedder.cli.epoch_times import TimeUnit
+from shedder.cli.files.contents import refused_kind
 from shedder.errors import BadSetting
 
 # Missing values in columns of numbers, times and truths. In a text column they are text.
@@ -83,10 +84,12 @@ def format_of(path: Path) -> FileFormat:
     """The format by the file's suffix (`.gz` and its like aside).
 
     Raises:
-      BadSetting: the suffix says nothing.
+      BadSetting: the suffix says nothing. Says what to do, also with a file of a kind not read.
     """
     for suffix in reversed(path.suffixes):
         if suffix.lower() in _SUFFIXES:
             return _SUFFIXES[suffix.lower()]
+    if path.is_file() and (problem := refused_kind(path)) is not None:
+        raise BadSetting(f"{path.name} is {problem}")
     known = ", ".join(each.value for each in FileFormat)
     raise BadSetting(f"cannot tell the format of {path.name!r}: say --format with one of {known}")

@@ -7,6 +7,7 @@ import datetime as dt
 import gzip
 import io
 import lzma
+import tarfile
 import zipfile
 
 import pyarrow as pa
@@ -26,10 +27,19 @@ def values(content: bytes, *expected, name="f.csv", kind=None, how=None, types=N
     return (name, content, Dialect(**(how or {})), types, kind, list(expected))
 
 
-def zipped(content: bytes) -> bytes:
+def zipped(content: bytes, name: str = "f.csv") -> bytes:
     whole = io.BytesIO()
     with zipfile.ZipFile(whole, "w") as archive:
-        archive.writestr("f.csv", content)
+        archive.writestr(name, content)
+    return whole.getvalue()
+
+
+def tarred(content: bytes) -> bytes:
+    whole = io.BytesIO()
+    with tarfile.open(fileobj=whole, mode="w:gz") as archive:
+        entry = tarfile.TarInfo("f.csv")
+        entry.size = len(content)
+        archive.addfile(entry, io.BytesIO(content))
     return whole.getvalue()
 
 
@@ -250,6 +260,21 @@ REFUSED = {
         b"x\n\x81\n", "line 2 is not in cp1252 .byte 0x81", how={"encoding": "cp1252"}
     ),
     "a zip archive": refused(zipped(b"x\n1\n"), "is a zip archive: unzip it first"),
+    "a zip archive by its suffix": refused(
+        zipped(b"x\n1\n"), r"f\.zip is a zip archive: unzip it first \(\.gz", name="f.zip"
+    ),
+    "a zip archive of a file": refused(zipped(b""), "unzip it first", name="f.csv.zip"),
+    "a zip archive of JSON": refused(zipped(b"{}"), "unzip it first", name="f.json"),
+    "a spreadsheet": refused(
+        zipped(b"", "[Content_Types].xml"),
+        r"f\.xlsx is a spreadsheet .*: export it as CSV",
+        name="f.xlsx",
+    ),
+    "a spreadsheet of OpenDocument": refused(
+        zipped(b"", "mimetype"), "is a spreadsheet", name="f.ods"
+    ),
+    "a tar archive": refused(tarred(b"x\n1\n"), "is a tar archive: unpack it", name="f.csv.tgz"),
+    "an Avro file": refused(b"Obj\x01", "is an Avro file: write it as Parquet", name="f.avro"),
     "a cut gzip": refused(gzip.compress(b"x\n1\n" * 999)[:-9], "cannot be unpacked"),
     "a cut zstd": refused(packed(b"x\n1\n" * 99, "zstd")[:-6], "cannot be unpacked"),
     "Parquet under another name": refused(b"PAR1 and more", "is Parquet: say --format parquet"),
