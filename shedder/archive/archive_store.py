@@ -201,7 +201,8 @@ class Store(
             state = self._state(stream)
             self.catalog.drop_stream(stream)
             del self._streams[stream]
-            self._run_files.remove([name for run in state.runs for name in run.files])
+            self._run_files.retire(name for run in state.runs for name in run.files)
+        self._run_files.remove_retired()
         self._sweep_backfills(stream)
         self.sweep_indexes(stream)
 
@@ -297,12 +298,12 @@ class Store(
                 run = self._rolled_up(state, run, batches)
             with self.catalog.turn(), self._lock:
                 if self._streams.get(stream) is not state:  # dropped meanwhile
-                    self._run_files.remove(run.files)
+                    self._run_files.discard(run.files)
                     return None
                 try:
                     self.catalog.add_run(run)
                 except DiskFull:
-                    self._run_files.remove(run.files)  # an orphan would keep the disk full
+                    self._run_files.discard(run.files)  # an orphan would keep the disk full
                     raise
                 self._run_files.trust(run)
                 state.runs.append(run)

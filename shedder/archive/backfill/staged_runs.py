@@ -178,13 +178,20 @@ class BackfilledRuns(ABC):
             for run in runs:
                 self._run_files.trust(run)
 
-    def forget_files(self, runs: Sequence[Run], folder: str = FOLDER) -> None:
-        """Remove the names of files aside, or below `runs/`; what fails, the next start removes."""
-        if not self._run_files.settled():
+    def unlink_backfill(self, runs: Sequence[Run]) -> None:
+        """Take the names that `link_backfill` gave away again: no commit has named the files."""
+        self._run_files.discard(run.file for run in runs)
+
+    def forget_files(self, runs: Sequence[Run]) -> None:
+        """Remove files aside that a commit has replaced; what fails, the next start removes.
+
+        It calls fsync, so no lock is held.
+        """
+        if not self._run_files.sync_marks():
             return
         for run in runs:
             with suppress(OSError):
-                self.files.unlink(self.directory / folder / run.file)
+                self.files.unlink(self.directory / FOLDER / run.file)
 
     def drop_backfill(self, backfill: Backfill) -> None:
         """Forget what is done of a backfill; it may begin anew, with another plan."""
@@ -193,8 +200,7 @@ class BackfilledRuns(ABC):
             with self.catalog.transaction():
                 self.catalog.drop_backfill_parts(backfill.stream_id, backfill.name)
                 self.catalog.put_backfill(replace(backfill, plan=""))
-            for part in parts:
-                self.forget_files(part.runs)
+        self.forget_files([run for part in parts for run in part.runs])
 
     def live_times(self, stream: int) -> list[tuple[int, int, str]]:
         """Smallest and largest event time of each run and of the tail, and what it is."""

@@ -94,7 +94,7 @@ class PurgedRuns(Relaid):
         with self.catalog.turn(told), self._lock:
             current = same_run(state, run)
             if self._streams.get(run.stream_id) is not state or current is None:
-                self._run_files.remove(fresh)
+                self._run_files.discard(fresh)
                 return False
             left = state.deleted[run.first_position].without(purged, run)
             if new is not None:
@@ -121,9 +121,9 @@ class PurgedRuns(Relaid):
                 state.marked_us[run.first_position] = state.deletions[-1].deleted_us
             for name in fresh:
                 self._run_files.trust_name(name)
-        kept = () if new is None else new.files
-        # Not under the lock: the apply thread does not wait for the durable marks.
-        self._run_files.remove([name for name in current.files if name not in kept])
+            kept = () if new is None else new.files
+            self._run_files.retire(name for name in current.files if name not in kept)
+        self._run_files.remove_retired()
         return True
 
 

@@ -75,8 +75,9 @@ class DamagedRuns(ABC):
             self.catalog.quarantine(mark)
             state.quarantined[run.first_position] = mark
             if aside:
-                self._run_files.remove([run.file])
-            return True
+                self._run_files.retire([run.file])
+        self._run_files.remove_retired()
+        return True
 
     @contextmanager
     def watched(self, run: Run) -> Iterator[None]:

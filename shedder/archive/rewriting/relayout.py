@@ -246,7 +246,7 @@ class Relaid(ABC):
             current = same_run(state, run)
             known = self._streams.get(run.stream_id) is state and current is not None
             if not known or layout not in (None, state.entry.schema.layout):
-                self._run_files.remove(fresh)
+                self._run_files.discard(fresh)
                 return False
             assert current is not None
             new = replace(new, rolled=current.rolled)  # The same rows, whatever the layout.
@@ -261,8 +261,8 @@ class Relaid(ABC):
             state.quarantined.pop(run.first_position, None)
             for name in fresh:
                 self._run_files.trust_name(name)
-        # Not under the lock: the apply thread does not wait for the durable marks.
-        self._run_files.remove([name for name in current.files if name not in new.files])
+            self._run_files.retire(name for name in current.files if name not in new.files)
+        self._run_files.remove_retired()
         return True
 
 

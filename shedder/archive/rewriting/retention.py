@@ -65,5 +65,6 @@ class RetiredRuns(ABC):
                 state.deleted.pop(run.first_position, None)
                 state.marked_us.pop(run.first_position, None)
                 state.scrubbed.pop(run.first_position, None)
-            self._run_files.remove([name for run in old for name in run.files])
-            return sum(run.rows for run in old)
+            self._run_files.retire(name for run in old for name in run.files)
+        self._run_files.remove_retired()
+        return sum(run.rows for run in old)

@@ -77,7 +77,8 @@ class RolledRuns(ABC):
                 kept = tuple(each for each in run.rolled if each.rollup_id != entry.id)
                 gone += [each.file for each in run.rolled if each.rollup_id == entry.id]
                 state.runs[at] = replace(run, rolled=kept)
-            self._run_files.remove(gone)
+            self._run_files.retire(gone)
+        self._run_files.remove_retired()
 
     def rollups(self, stream: int) -> list[tuple[RollupEntry, Rollup]]:
         """The rollups of a stream, the oldest first."""
@@ -202,8 +203,9 @@ class RolledRuns(ABC):
             kept = tuple(each for each in current.rolled if each != rolled)
             state.runs[state.runs.index(current)] = replace(current, rolled=kept)
             _forget_scans(state, run, rolled.rollup_id)
-            self._run_files.remove([rolled.file])
-            return True
+            self._run_files.retire([rolled.file])
+        self._run_files.remove_retired()
+        return True
 
     def _rolled_up(self, state: StreamState, run: Run, batches: Sequence[pa.RecordBatch]) -> Run:
         """Write the partial aggregates of a run that was just written; state.cutting is held.
@@ -221,7 +223,7 @@ class RolledRuns(ABC):
                     if not known[0].lazy
                 )
         except ShedderError:
-            self._run_files.remove(run.files)
+            self._run_files.discard(run.files)
             raise
         return replace(run, rolled=rolled)
 
@@ -246,7 +248,7 @@ class RolledRuns(ABC):
         with self.catalog.turn(told), self._lock:
             current = _current(state, run)
             if self._streams.get(run.stream_id) is not state or current is None:
-                self._run_files.remove([rolled.file])
+                self._run_files.discard([rolled.file])
                 return False
             older = current.rolled_by(rolled.rollup_id)
             self.catalog.add_rolled(run, rolled)
@@ -257,8 +259,9 @@ class RolledRuns(ABC):
             _forget_scans(state, run, rolled.rollup_id)
             self._run_files.trust_name(rolled.file)
             if older is not None:
-                self._run_files.remove([older.file])
-            return True
+                self._run_files.retire([older.file])
+        self._run_files.remove_retired()
+        return True
 
 
 def known_rollup(entry: RollupEntry, state: StreamState) -> Rollup:

@@ -1,4 +1,4 @@
-"""The files of runs: verified before use, kept while they are read, removed when nobody does."""
+"""The files of runs: verified before use, kept while they are read, removed after the last read."""
 
 from __future__ import annotations
 
@@ -31,6 +31,9 @@ class RunFiles:
 
     verify: compare each file's checksum with the catalog's before its first use. marks: of the
     directory; they are durable before a file goes that a commit has replaced.
+
+    A file that a commit has replaced goes in two steps. `retire` notes its name under the store's
+    lock; `remove_retired` makes the marks durable and unlinks it, outside that lock.
     """
 
     def __init__(
@@ -43,7 +46,8 @@ class RunFiles:
         self._marks = marks
         self._lock = threading.RLock()  # a snapshot may be collected, and unpin, at any moment
         self._pins: Counter[str] = Counter()
-        self._doomed: set[str] = set()
+        self._retired: set[str] = set()  # The marks of their commits may not be durable yet.
+        self._doomed: set[str] = set()  # They may go, and are pinned or kept.
         self._verified: set[str] = set()
         self._keepers = 0
         self._footers = Footers()
@@ -62,7 +66,7 @@ class RunFiles:
             with self._lock:
                 self._keepers -= 1
                 if not self._keepers:
-                    self.remove(sorted(self._doomed))
+                    self._unlink(sorted(self._doomed))
 
     def recover(self, runs: Sequence[Run]) -> tuple[tuple[str, ...], tuple[Run, ...]]:
         """Compare the files below `runs/` with some runs; nothing is changed.
@@ -83,7 +87,7 @@ class RunFiles:
         missing = tuple(run for run in runs if sizes.get(run.file, -1) != run.size_bytes)
         return orphans, missing
 
-    def settled(self) -> bool:
+    def sync_marks(self) -> bool:
         """Make the catalog's mark durable; False: replaced files must not be removed."""
         return self._marks is None or self._marks.sync()
 
@@ -198,8 +202,9 @@ class RunFiles:
           StorageFailed: it cannot be read, or not be put back.
         """
         name, aside = self._root / run.file, self._aside(run)
-        with self._lock:
-            self._doomed.discard(run.file)  # What is there by now may be a good copy.
+        with self._lock:  # What is there by now may be a good copy.
+            self._retired.discard(run.file)
+            self._doomed.discard(run.file)
         if name.exists() or not aside.exists():
             return
         with suppress(CorruptData):
@@ -242,23 +247,47 @@ class RunFiles:
             free = [name for name in names if self._pins[name] <= 0]
             for name in free:
                 del self._pins[name]
-            self.remove([name for name in free if name in self._doomed])
+            self._unlink([name for name in free if name in self._doomed])
 
-    def remove(self, names: Iterable[str]) -> None:
-        """Unlink files that no run names any more, now or when nobody reads them."""
-        names = list(names)
-        if names and not self.settled():
-            return  # Orphans then, which the next start removes.
+    def retire(self, names: Iterable[str]) -> None:
+        """Note files that a commit has replaced; `remove_retired` removes them.
+
+        It costs no fsync: call it under the lock of that commit. Until then no other file can get
+        one of the names, because new files get names that are free.
+        """
         with self._lock:
-            for name in names:
-                if self._keepers or self._pins[name] > 0:
-                    if (self._root / name).exists():
-                        self._doomed.add(name)  # Else the name is free, for one that is made anew.
-                    continue
-                del self._pins[name]
-                self._doomed.discard(name)
-                self._verified.discard(name)
-                self._open.forget(name)
-                self._small.forget(name)
-                with suppress(OSError):  # an orphan then, which the next start removes
-                    self._files.unlink(self._root / name)
+            self._retired.update(name for name in names if (self._root / name).exists())
+
+    def remove_retired(self) -> None:
+        """Unlink retired files once the marks are durable, now or after the last reader.
+
+        It calls fsync: no lock of the store is held. After a failed fsync the names stay retired
+        for the next call; a restart removes their files as orphans.
+        """
+        with self._lock:
+            names = sorted(self._retired)
+        if names and self.sync_marks():
+            with self._lock:
+                names = [name for name in names if name in self._retired]
+                self._retired.difference_update(names)
+                self._unlink(names)
+
+    def discard(self, names: Iterable[str]) -> None:
+        """Unlink files that no commit has named, now or after the last reader."""
+        with self._lock:
+            self._unlink(names)
+
+    def _unlink(self, names: Iterable[str]) -> None:
+        """Unlink files, but doom those that are read. The lock is held."""
+        for name in names:
+            if self._keepers or self._pins[name] > 0:
+                if (self._root / name).exists():
+                    self._doomed.add(name)  # Else the name is free, for one that is made anew.
+                continue
+            del self._pins[name]
+            self._doomed.discard(name)
+            self._verified.discard(name)
+            self._open.forget(name)
+            self._small.forget(name)
+            with suppress(OSError):  # an orphan then, which the next start removes
+                self._files.unlink(self._root / name)

@@ -305,7 +305,7 @@ class Backfilling(ABC):
         except BaseException:
             if undo is not None:
                 undo()
-            core.store.forget_files(runs, "runs")
+            core.store.unlink_backfill(runs)
             raise
         core.store.show_backfill(stream.id, runs)
         for published in stream.queries.values():
