@@ -24,7 +24,7 @@ from shedder.archive.files.data_directory import (
     raise_format,
     refuse_strangers,
 )
-from shedder.archive.files.file_system import Files, OsFiles
+from shedder.archive.files.file_system import Files, OsFiles, failure
 from shedder.archive.indexes.index_maintenance import IndexedRuns
 from shedder.archive.log.log import SEGMENT_BYTES
 from shedder.archive.log.records import Batch, Kind
@@ -47,7 +47,7 @@ from shedder.archive.store.stream_state import StreamState
 from shedder.archive.store.tail import Piece
 from shedder.archive.tasks.progress import Told, nobody
 from shedder.cql.statements.bound_query import StreamSchema
-from shedder.errors import DiskFull, StorageFailed, UnknownStream
+from shedder.errors import DiskFull, UnknownStream
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,7 +156,7 @@ class Store(
                 undo.pop_all()
                 return store
         except OSError as error:
-            raise StorageFailed(f"cannot open {directory}: {error}") from error
+            raise failure(error, str(directory), "open") from error
 
     def close(self) -> None:
         """Close log and catalog and release the directory. The tail is in the log."""

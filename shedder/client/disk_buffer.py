@@ -23,7 +23,7 @@ import google_crc32c
 import pyarrow as pa
 
 from shedder.archive.files.data_directory import DirectoryLock
-from shedder.archive.files.file_system import Files, OsFiles, atomic_write, passing
+from shedder.archive.files.file_system import Files, OsFiles, atomic_write, failure
 from shedder.cql.statements.bound_query import StreamSchema
 from shedder.errors import CorruptData, DiskFull, StorageFailed
 from shedder.streams.batches import arrow_schema
@@ -289,9 +289,7 @@ class Spill:
         try:
             return work()
         except OSError as error:
-            if kind := passing(error):
-                raise kind(f"the spill in {self.directory} has no room: {error}") from error
-            raise StorageFailed(f"the spill in {self.directory} failed: {error}") from error
+            raise failure(error, f"the spill in {self.directory}", "use") from error
 
 
 def _place_text(part: Part) -> str:

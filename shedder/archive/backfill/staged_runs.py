@@ -11,14 +11,14 @@ from pathlib import Path
 
 from shedder.archive.catalog.backfill_table import Backfill, BackfillPart
 from shedder.archive.catalog.catalog import Catalog
-from shedder.archive.files.file_system import Files, passing
+from shedder.archive.files.file_system import Files, failure
 from shedder.archive.files.unknown_files import keep_unknown
 from shedder.archive.metadata.catalog_entries import Run
 from shedder.archive.metadata.run_name import RunName
 from shedder.archive.runs.external_run import SentFile, examined, laid_elsewhere
 from shedder.archive.runs.run_file_cache import RunFiles
 from shedder.archive.store.stream_state import StreamState
-from shedder.errors import BadBatch, BadSetting, DiskFull, FailedPrecondition, StorageFailed
+from shedder.errors import BadBatch, BadSetting, FailedPrecondition
 
 FOLDER = "backfills"
 PART_POSITIONS = 1 << 32
@@ -143,7 +143,7 @@ class BackfilledRuns(ABC):
                 self.files.rename(path, target)
                 self.files.sync_directory(target.parent)
         except OSError as error:
-            raise self._failed(error, f"part {part.part} of backfill {part.name!r}") from error
+            raise failure(error, f"part {part.part} of backfill {part.name!r}") from error
 
     def link_backfill(self, runs: Sequence[Run]) -> None:
         """Give files that wait aside their names below `runs/`; nobody knows of them yet.
@@ -163,7 +163,7 @@ class BackfilledRuns(ABC):
             for folder in folders:
                 self.files.sync_directory(folder)
         except OSError as error:
-            raise self._failed(error, "the runs of a backfill") from error
+            raise failure(error, "the runs of a backfill") from error
 
     def adopt_backfill(self, backfill: Backfill, runs: tuple[Run, ...], adopted_us: int) -> None:
         """Tell the catalog; to be called in its transaction, whose end makes it true."""
@@ -254,8 +254,3 @@ class BackfilledRuns(ABC):
                         keep_unknown(self.files, self.directory, f"{FOLDER}/{folder}/{name}")
                     )
         return kept
-
-    def _failed(self, error: OSError, what: str) -> DiskFull | StorageFailed:
-        if kind := passing(error):
-            return kind(f"no space for {what}: {error}")
-        return StorageFailed(f"cannot put {what} in place: {error}")

@@ -13,10 +13,10 @@ import pyarrow as pa
 
 from shedder.archive.encoding.parquet_encoding import open_writer
 from shedder.archive.files.background_writer import WriteBehind
-from shedder.archive.files.file_system import Bytes, Files, passing
+from shedder.archive.files.file_system import Bytes, Files, failure
 from shedder.archive.metadata.catalog_entries import Footer
 from shedder.archive.tasks.progress import Told, nobody
-from shedder.errors import Cancelled, CommitUnknown, ShedderError, StorageFailed
+from shedder.errors import Cancelled, CommitUnknown, ShedderError
 
 PIECES = "shedder.pieces"
 PIECE = np.dtype([("size", "<u4"), ("crc", "<u4")])
@@ -140,9 +140,7 @@ class RunPlace:
             raise
         except OSError as error:
             self._forget(temporary, name)
-            if kind := passing(error):
-                raise kind(f"no space for run {name}: {error}") from error
-            raise StorageFailed(f"cannot write run {name}: {error}") from error
+            raise failure(error, f"run {name}") from error
         return written
 
     def _free(self, name: str) -> str:

@@ -12,7 +12,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from shedder.archive.files.file_system import Files, atomic_write, passing
+from shedder.archive.files.file_system import Files, atomic_write, failure
 from shedder.errors import (
     BadSetting,
     CorruptData,
@@ -109,7 +109,7 @@ def _locked_folder(directory: Path, operation: int) -> int:
     try:
         folder = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     except OSError as error:
-        raise (passing(error) or StorageFailed)(f"cannot open {directory}: {error}") from error
+        raise failure(error, str(directory), "open") from error
     try:
         fcntl.flock(folder, operation | fcntl.LOCK_NB)
     except BlockingIOError as error:
@@ -133,7 +133,7 @@ def _open_lock(directory: Path, flags: int) -> int:
     except FileNotFoundError:
         raise
     except OSError as error:
-        raise (passing(error) or StorageFailed)(f"cannot open {path}: {error}") from error
+        raise failure(error, str(path), "open") from error
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
         raise StorageFailed(f"cannot lock {path}: it is no regular file")
@@ -265,5 +265,4 @@ def raise_format(files: Files, directory: Path, version: int) -> None:
     try:
         write_format(files, directory, version)
     except OSError as error:
-        kind = passing(error) or StorageFailed
-        raise kind(f"cannot write {directory / 'FORMAT'}: {error}") from error
+        raise failure(error, str(directory / "FORMAT")) from error

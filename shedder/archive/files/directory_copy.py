@@ -16,9 +16,9 @@ from shedder.archive.files.data_directory import (
     write_format,
 )
 from shedder.archive.files.durable_marks import Marks, write_marks
-from shedder.archive.files.file_system import Files, passing
+from shedder.archive.files.file_system import Files, failure
 from shedder.archive.tasks.progress import STEP_BYTES, SYNC_BYTES, Progress
-from shedder.errors import BadSetting, DirectoryLocked, StorageFailed, TargetExists
+from shedder.errors import BadSetting, DirectoryLocked, TargetExists
 
 INCOMPLETE = "INCOMPLETE"
 """Names a directory that is being made; a directory with it and without FORMAT does not open."""
@@ -145,9 +145,7 @@ def copying(files: Files, target: Path, progress: Progress, *, link: bool) -> It
                 shutil.rmtree(partial, ignore_errors=True)  # What cannot go is marked.
                 raise
     except OSError as error:
-        if kind := passing(error):
-            raise kind(f"no space for {target}: {error}") from error
-        raise StorageFailed(f"cannot make {target}: {error}") from error
+        raise failure(error, str(target), "make") from error
 
 
 def _refuse_occupied(target: Path) -> None:

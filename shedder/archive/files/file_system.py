@@ -273,11 +273,16 @@ class OsFiles:
         return sorted(os.listdir(path))
 
 
-def passing(error: OSError) -> type[DiskFull] | None:
-    """Return the class of an error after which the same call may work later, else None."""
+def failure(error: OSError, what: str, verb: str = "write") -> DiskFull | StorageFailed:
+    """Return the exception for a file or directory that could not be written, made or opened.
+
+    After DiskFull, and ResourcesShort, which is one, the same call may work later.
+    """
     if error.errno in DISK_FULL_ERRNOS:
-        return DiskFull
-    return ResourcesShort if error.errno in SHORT_ERRNOS else None
+        return DiskFull(f"no space for {what}: {error}")
+    if error.errno in SHORT_ERRNOS:
+        return ResourcesShort(f"cannot {verb} {what} now: {error}")
+    return StorageFailed(f"cannot {verb} {what}: {error}")
 
 
 def unused(files: Files, path: Path) -> Path:

@@ -15,7 +15,7 @@ import structlog
 from numpy.typing import NDArray
 
 from shedder.archive.catalog.catalog import Catalog
-from shedder.archive.files.file_system import Files, atomic_write, passing
+from shedder.archive.files.file_system import Files, atomic_write, failure
 from shedder.archive.indexes.value_index import Fences, Ranges, Stale, index_name, keys_of, to_parts
 from shedder.archive.layouts.file_handle_cache import opened
 from shedder.archive.metadata.catalog_entries import Run
@@ -23,7 +23,7 @@ from shedder.archive.runs.run_file_cache import RunFiles
 from shedder.archive.store.stream_state import StreamState
 from shedder.archive.tasks.progress import Told, nobody
 from shedder.cql.expressions.column_types import ColumnType
-from shedder.errors import BadSetting, StorageFailed, UnknownColumn
+from shedder.errors import BadSetting, UnknownColumn
 
 FENCES_MAX = 8_192  # Files whose fences are kept in memory, each 12 bytes per 4,096 values.
 
@@ -173,9 +173,7 @@ class IndexedRuns(ABC):
                 self.files.unlink(temporary)
             if not isinstance(error, OSError):
                 raise
-            if passes := passing(error):
-                raise passes(f"no space for index {target.name}: {error}") from error
-            raise StorageFailed(f"cannot write index {target.name}: {error}") from error
+            raise failure(error, f"index {target.name}") from error
         finally:
             self._run_files.unpin([run.file])
         with self._lock:

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Self
 
 from shedder.archive.files.durable_marks import DurableMarks
-from shedder.archive.files.file_system import Bytes, Files, OsFiles, WriteFile, passing, unused
+from shedder.archive.files.file_system import Bytes, Files, OsFiles, WriteFile, failure, unused
 from shedder.archive.log.descriptor_reserve import DescriptorReserve
 from shedder.archive.log.log_segment import (
     BODY_BYTES_MAX,
@@ -116,8 +116,7 @@ class Log:
                 files.make_directory(quarantine)
                 files.rename(path, unused(files, quarantine / path.name))
         except OSError as error:
-            kind = passing(error) or StorageFailed
-            raise kind(f"cannot open the log in {directory}: {error}") from error
+            raise failure(error, f"the log in {directory}", "open") from error
         if marks is not None:
             marks.note_sequence(next_sequence)
         return cls(
@@ -339,11 +338,9 @@ class Log:
                 self._active.truncate(size)
             except OSError as second:
                 raise self._poison(f"write failed: {error}; then truncate: {second}") from error
-            if kind := passing(error):
-                raise kind(
-                    f"{self._segments[-1].path}: no space for {_nbytes(parts)} bytes at {size}: "
-                    f"{error}"
-                ) from error
+            what = f"{_nbytes(parts)} bytes at {size} of {self._segments[-1].path}"
+            if isinstance(failed := failure(error, what), DiskFull):
+                raise failed from error
             raise self._poison(f"write failed: {error}") from error
 
     def _roll(self) -> None:
@@ -356,10 +353,9 @@ class Log:
                     self._files, self.directory, self.next_sequence, spare
                 )
             except OSError as error:
-                if kind := passing(error):
-                    raise kind(
-                        f"{self.directory}: no space for the next segment: {error}"
-                    ) from error
+                what = f"the next segment of {self.directory}"
+                if isinstance(failed := failure(error, what), DiskFull):
+                    raise failed from error
                 raise self._poison(f"cannot begin the next segment: {error}") from error
             self._active.close()
         with self._lock:

@@ -23,7 +23,7 @@ from shedder.archive.files.data_directory import (
     write_format,
 )
 from shedder.archive.files.durable_marks import Marks, read_marks, write_marks
-from shedder.archive.files.file_system import Files, OsFiles, unused
+from shedder.archive.files.file_system import Files, OsFiles, failure, unused
 from shedder.archive.files.unknown_files import keep_unknown
 from shedder.archive.log.log_segment import Damage, scan
 from shedder.archive.log.records import Batch, Kind
@@ -33,7 +33,7 @@ from shedder.archive.metadata.run_name import RunName
 from shedder.archive.runs.external_run import SentFile, examined
 from shedder.archive.runs.run_format import file_crc
 from shedder.cql.statements.archive_layout import layout_from_text
-from shedder.errors import CorruptData, ShedderError, StorageFailed
+from shedder.errors import CorruptData, ShedderError
 
 _CATALOG = ("catalog.sqlite", "catalog.sqlite-wal")
 
@@ -58,7 +58,7 @@ def repair(directory: Path, files: Files | None = None) -> Repaired:
 
     Raises:
       CorruptData: the catalog cannot be read, or has lost all streams: restore a backup.
-      DirectoryLocked: a process serves it. NewerFormat. StorageFailed.
+      DirectoryLocked: a process serves it. NewerFormat. DiskFull, StorageFailed.
     """
     files = OsFiles() if files is None else files
     found = Repaired()
@@ -85,7 +85,7 @@ def repair(directory: Path, files: Files | None = None) -> Repaired:
             catalog.close()
         write_marks(files, directory, Marks(catalog.generation, marks.sequence, version))
     except OSError as error:
-        raise StorageFailed(f"cannot repair {directory}: {error}") from error
+        raise failure(error, str(directory), "repair") from error
     finally:
         lock.release()
     return found

@@ -15,7 +15,7 @@ from functools import partial
 from pathlib import Path
 
 from shedder.archive.catalog.backfill_table import Backfill, BackfillPart, Summarised
-from shedder.archive.files.file_system import passing
+from shedder.archive.files.file_system import failure
 from shedder.archive.metadata.catalog_entries import Run
 from shedder.archive.runs.external_run import SentFile
 from shedder.cql.statements.archive_layout import layout_text
@@ -32,7 +32,7 @@ from shedder.engine.rebuild.backfilled_panes import (
 )
 from shedder.engine.remote_summaries.wire_format import Summaries
 from shedder.engine.standing_queries.stream_state import Stream
-from shedder.errors import BadBatch, BadSetting, FailedPrecondition, StorageFailed
+from shedder.errors import BadBatch, BadSetting, FailedPrecondition
 
 _NAME = re.compile(r"[A-Za-z0-9._-]{1,100}")
 _ATTEMPT = re.compile(r"[0-9a-f]{1,32}")
@@ -164,8 +164,7 @@ class Backfilling(ABC):
                 finally:
                     out.close()
         except OSError as error:
-            kind = passing(error) or StorageFailed
-            raise kind(f"cannot write {path}: {error}") from error
+            raise failure(error, str(path)) from error
 
     def finish_backfill_part(
         self,
@@ -345,7 +344,7 @@ class Backfilling(ABC):
         except FileNotFoundError:
             raise FailedPrecondition(f"nothing was written of {path.name}") from None
         except OSError as error:
-            raise StorageFailed(f"cannot sync {path}: {error}") from error
+            raise failure(error, str(path), "sync") from error
 
     def _forget(self, backfill: Backfill, which: str) -> None:
         """Remove what was written of one attempt, or (which is empty) of all."""
