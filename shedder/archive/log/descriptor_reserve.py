@@ -11,13 +11,16 @@ DESCRIPTORS = 2  # To begin a segment: its file, and its directory, which is syn
 
 
 class DescriptorReserve:
-    """Open descriptors of the null device. Closing them makes room for files.
+    """Open descriptors of a file, the null device by default. Closing them makes room for files.
 
-    A reserve that could not be filled is filled after the next loan.
+    A reserve that could not be filled is filled after the next release.
     """
 
-    def __init__(self, descriptors: int = DESCRIPTORS) -> None:
+    def __init__(
+        self, descriptors: int = DESCRIPTORS, path: str | os.PathLike[str] = os.devnull
+    ) -> None:
         self._descriptors = descriptors
+        self._path = path
         self._held: list[int] = []
         self._release = weakref.finalize(self, _close, self._held)  # A log may not be closed.
         self._fill()
@@ -28,7 +31,7 @@ class DescriptorReserve:
         return len(self._held)
 
     @contextmanager
-    def lent(self) -> Iterator[None]:
+    def released(self) -> Iterator[None]:
         """Close the descriptors while the block runs."""
         _close(self._held)
         try:
@@ -44,7 +47,7 @@ class DescriptorReserve:
     def _fill(self) -> None:
         with suppress(OSError):
             while len(self._held) < self._descriptors:
-                self._held.append(os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC))
+                self._held.append(os.open(self._path, os.O_RDONLY | os.O_CLOEXEC))
 
 
 def _close(held: list[int]) -> None:

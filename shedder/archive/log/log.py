@@ -347,7 +347,7 @@ class Log:
         """Begin the next segment; the present one becomes durable first."""
         self._end_segment()
         spare = self._spares.take()
-        with self._reserve.lent():
+        with self._reserve.released():
             try:
                 active, state = _create_segment(
                     self._files, self.directory, self.next_sequence, spare
