@@ -7,8 +7,8 @@ rollups and indexes are in the catalog alone; commits of these that are missing 
 from __future__ import annotations
 
 from collections import Counter
+from contextlib import closing
 from dataclasses import dataclass, field, replace
-from functools import partial
 from pathlib import Path
 
 import pyarrow as pa
@@ -32,6 +32,7 @@ from shedder.archive.metadata.catalog_entries import Run, StreamEntry
 from shedder.archive.metadata.run_name import RunName
 from shedder.archive.runs.external_run import SentFile, examined
 from shedder.archive.runs.run_format import file_crc
+from shedder.archive.tasks.progress import STEP_BYTES
 from shedder.cql.statements.archive_layout import layout_from_text
 from shedder.errors import CorruptData, ShedderError
 
@@ -62,7 +63,7 @@ def repair(directory: Path, files: Files | None = None) -> Repaired:
     """
     files = OsFiles() if files is None else files
     found = Repaired()
-    if format_of(directory) is None and not _is(directory, "catalog.sqlite"):
+    if format_of(directory) is None and not (directory / "catalog.sqlite").exists():
         raise CorruptData(f"{directory} is not a data directory: it has no FORMAT and no catalog")
     lock = DirectoryLock.take(directory)
     try:
@@ -76,8 +77,7 @@ def repair(directory: Path, files: Files | None = None) -> Repaired:
             raise CorruptData(empty_text(path))
         if marks.is_whole and generation >= marks.generation:
             return found
-        for name in filter(partial(_is, directory), _CATALOG):
-            _keep(files, directory, name, (directory / name).read_bytes())
+        _keep(files, directory)
         catalog = Catalog.open(path, must_exist=True)
         try:
             _rebuild(files, directory, catalog, marks, found)
@@ -91,21 +91,22 @@ def repair(directory: Path, files: Files | None = None) -> Repaired:
     return found
 
 
-def _is(directory: Path, name: str) -> bool:
-    return (directory / name).exists()
-
-
-def _keep(files: Files, directory: Path, name: str, data: bytes) -> None:
-    """Keep a copy of a file as it was, durably."""
+def _keep(files: Files, directory: Path) -> None:
+    """Keep copies of the catalog's files as they are, durably."""
     quarantine = directory / "quarantine"
     files.make_directory(quarantine)
-    target = files.create(unused(files, quarantine / f"{name}.before-repair"))
-    try:
-        target.write([data])
-        target.sync()
-    finally:
-        target.close()
+    for name in _CATALOG:
+        path = directory / name
+        if path.exists():
+            _copy(files, path, unused(files, quarantine / f"{name}.before-repair"))
     files.sync_directory(quarantine)
+
+
+def _copy(files: Files, path: Path, target: Path) -> None:
+    with closing(files.open(path)) as source, closing(files.create(target)) as copy:
+        for offset in range(0, source.size, STEP_BYTES):
+            copy.write([source.read(offset, STEP_BYTES)])
+        copy.sync()
 
 
 def _repair_format(files: Files, directory: Path, marks: Marks, found: Repaired) -> int:
@@ -130,7 +131,8 @@ def _rebuild(
             "standing queries, deletions, retention, rollups and indexes as they said"
         )
     streams = {entry.id: entry for entry in catalog.streams()}
-    unknown = _unknown_in_log(files, directory, catalog, streams, found)
+    given = {catalog.last_stream_id(), *streams}
+    given |= _unknown_in_log(files, directory, catalog, streams, found)
     known = catalog.runs()
     named = {name for run in known for name in run.files}
     added: list[Run] = []
@@ -140,7 +142,7 @@ def _rebuild(
         said = RunName.parse(name)
         entry = None if said is None else streams.get(said.stream_id)
         if said is not None:
-            unknown[said.stream_id] += 0
+            given.add(said.stream_id)
         try:
             if said is None or entry is None or not said.is_run:
                 raise CorruptData("its stream is not known" if entry is None else "it is no run")
@@ -153,8 +155,7 @@ def _rebuild(
         _list(catalog, run, replaced)
         added.append(run)
         found.done.append(f"runs/{name} is listed again: {run.rows:,} tuples")
-    given = max([*streams, *(stream for stream in unknown), catalog.last_stream_id()])
-    catalog.skip_to(generation=marks.generation, stream_id=given)
+    catalog.skip_to(generation=marks.generation, stream_id=max(given))
 
 
 def _unknown_in_log(
@@ -163,8 +164,8 @@ def _unknown_in_log(
     catalog: Catalog,
     streams: dict[int, StreamEntry],
     found: Repaired,
-) -> Counter[int]:
-    """Count the tuples in the log of each stream whose id the catalog never gave."""
+) -> set[int]:
+    """Name the tuples in the log of streams whose ids the catalog never gave; return the ids."""
     rows = Counter[int]()
     last = catalog.last_stream_id()
     log = assess(files, directory / "log", catalog.durable_sequence())
@@ -183,7 +184,7 @@ def _unknown_in_log(
         found.lost.append(f"{directory / 'log'} has no segment: all tuples that were in no run")
     for stream, lost in sorted(rows.items()):
         found.lost.append(f"stream {stream}: its definition, and {lost:,} tuples in the log")
-    return rows
+    return set(rows)
 
 
 def _files_below(files: Files, root: Path) -> list[str]:
@@ -229,7 +230,8 @@ def _place_of(directory: Path, run: Run, entry: StreamEntry, runs: list[Run]) ->
         if other.first_position >= run.end_position:
             continue
         stretch = (other.first_position, other.end_position)
-        if stretch != (run.first_position, run.end_position) or _is(directory / "runs", other.file):
+        is_there = (directory / "runs" / other.file).exists()
+        if stretch != (run.first_position, run.end_position) or is_there:
             raise CorruptData(f"the catalog has run {other.file} for its positions")
         found = other
     return found
