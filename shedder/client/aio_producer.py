@@ -5,8 +5,6 @@ from __future__ import annotations
 from types import TracebackType
 from typing import Any, Self
 
-import pyarrow as pa
-
 from shedder.client.aio_connection import AsyncConnection
 from shedder.client.failures import Patience, patiently_async
 from shedder.client.outbox import Outbox, check_whole, hello
@@ -14,9 +12,8 @@ from shedder.client.thinning import Thinning
 from shedder.cql.statements.bound_query import StreamSchema
 from shedder.errors import InternalError, ShedderError
 from shedder.queries.answers.database_api import Receipt
-from shedder.streams.batch_conversion import conform
-from shedder.streams.batches import ROWS_PER_BATCH, BatchLimits, arrow_schema
-from shedder.streams.push_parts import in_parts
+from shedder.streams.batches import BatchLimits
+from shedder.streams.push_parts import parts_of
 from shedder.v1 import ingest_pb2
 from shedder.wire.ingest import receipt_from_wire, schema_from_wire
 
@@ -82,12 +79,10 @@ class AsyncProducer:
 
         Args, Returns, Raises: as `Producer.push`.
         """
-        rows_max = min(ROWS_PER_BATCH, self._limits.rows_max)
-        batches = conform(data, self.schema, rows_max=rows_max, limits=self._limits)
+        parts = parts_of(data, self.schema, self._limits, ends_at_error=sequence is None)
         if self._call is None and not len(self._outbox):
             await patiently_async(self._connect, self._patience())
-        nothing = pa.RecordBatch.from_pylist([], arrow_schema(self.schema))
-        for part, batch in in_parts(batches, nothing, ends_at_error=sequence is None):
+        for part, batch in parts:
             place = self._outbox.check(part, is_numbered=sequence is not None)
             while self._outbox.is_full:
                 await self._await_receipt()

@@ -101,7 +101,7 @@ class Sender:
         unsent = None if outbox.is_full else self._backlog.batch(len(outbox))
         if helper is not None and self._may_follow(helper, busy=unsent is not None):
             self._follow(helper)
-        elif self._may_help(unsent) and helper is not None and unsent is not None:
+        elif unsent is not None and helper is not None and self._may_help(unsent):
             self._help(helper, unsent)
         elif unsent is not None:
             producer.open()
@@ -112,9 +112,9 @@ class Sender:
             producer.await_receipt()
             self._got_receipt()
 
-    def _may_help(self, unsent: Waiting | None) -> bool:
+    def _may_help(self, unsent: Waiting) -> bool:
         """Return whether summaries of a batch are to be sent; a lost batch has none."""
-        return unsent is not None and self._producer.help_wanted and not unsent.part.skipped
+        return self._producer.help_wanted and not unsent.part.skipped
 
     def _may_follow(self, helper: Helper, *, busy: bool) -> bool:
         """Rows follow when nothing else is to be sent, and now and then when nobody needs help."""

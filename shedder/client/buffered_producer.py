@@ -166,10 +166,11 @@ class SpillingProducer:
         given = self._next if sequence is None else sequence
         if given > self._next:
             raise SequenceGap(self.name, self._next, given, rows=self._rows)
-        taken = Taken(self.name, given, self._content) if given < self._next or self._rows else None
+        is_taken = given < self._next  # Before the push: an older server numbers each batch.
+        taken = Taken(self.name, given, self._content) if is_taken or self._rows else None
         for part, batch in self._inner.parts(data, ends_at_error=sequence is None):
             place = self._inner.outbox.check(part, is_numbered=sequence is not None)
-            if given < self._next and sequence is not None:
+            if is_taken:
                 assert taken is not None
                 taken.compare(batch, place)
             else:

@@ -26,9 +26,8 @@ from shedder.cql.statements.bound_query import StreamSchema
 from shedder.errors import BadSetting, InternalError
 from shedder.queries.answers.answer import Answer
 from shedder.queries.answers.database_api import Ledger, Params, Receipt
-from shedder.streams.batch_conversion import conform
-from shedder.streams.batches import ROWS_PER_BATCH, BatchLimits, arrow_schema
-from shedder.streams.push_parts import WHOLE, in_parts
+from shedder.streams.batches import BatchLimits
+from shedder.streams.push_parts import WHOLE, parts_of
 from shedder.v1 import control_pb2, ingest_pb2, query_pb2
 from shedder.wire import tables
 from shedder.wire.answers import answer_from_wire
@@ -123,11 +122,7 @@ class Client(AuditCalls, BackfillCalls, SummaryCalls):
             described = self._describe(stream, name)
             schema = schema_from_wire(described)
             limits = BatchLimits(described.batch_rows_max, described.batch_bytes_max)
-            batches = conform(
-                data, schema, rows_max=min(ROWS_PER_BATCH, limits.rows_max), limits=limits
-            )
-            nothing = pa.RecordBatch.from_pylist([], arrow_schema(schema))
-            parts = in_parts(batches, nothing, ends_at_error=sequence is None)
+            parts = parts_of(data, schema, limits, ends_at_error=sequence is None)
             place, first = next(parts)
             if not producer and not first.num_rows:
                 return Receipt(stream, 0, 0)

@@ -26,7 +26,7 @@ from shedder.archive.files.data_directory import DirectoryLock
 from shedder.archive.files.file_system import Files, OsFiles, atomic_write, failure
 from shedder.cql.statements.bound_query import StreamSchema
 from shedder.errors import CorruptData, DiskFull, StorageFailed
-from shedder.streams.batches import arrow_schema
+from shedder.streams.batches import arrow_schema, empty_batch
 from shedder.streams.push_parts import WHOLE, Part
 
 Result = TypeVar("Result")
@@ -169,7 +169,7 @@ class Spill:
           StorageFailed: it cannot be read.
         """
         if spilled.lost:
-            return pa.RecordBatch.from_pylist([], arrow_schema(self._schema))
+            return empty_batch(self._schema)
         content = self._trying(spilled.path.read_bytes)
         if google_crc32c.value(content) != spilled.crc:
             raise self._damaged(spilled, "its bytes are not those of its checksum")

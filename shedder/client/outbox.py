@@ -27,12 +27,16 @@ from shedder.wire.source_sampling import left_out_to_wire
 
 @dataclass(slots=True)
 class _Sent:
-    """One batch. numbered: by us, not by the caller. again: it may be stored already."""
+    """One batch.
+
+    is_own_number: the outbox has numbered the push, not the caller.
+    again: the batch may be stored already.
+    """
 
     request: bytes
     sequence: int
     part: Part
-    numbered: bool
+    is_own_number: bool
     again: bool = False
 
 
@@ -115,7 +119,7 @@ class Outbox:
         number = self.next_sequence if sequence is None else sequence
         said = None if left_out is None else left_out_to_wire(left_out)
         request = append_stream_bytes(number, batch.num_rows, encoded(batch), said, part)
-        self._waiting.append(_Sent(request, number, part, numbered=sequence is None))
+        self._waiting.append(_Sent(request, number, part, is_own_number=sequence is None))
         self.next_sequence = number + part.is_last
         self._next_row = _row_after(
             part, batch.num_rows + (0 if left_out is None else left_out.rows)
@@ -132,7 +136,7 @@ class Outbox:
         self.credits = max(1, credits_left)
         self.receipt = self.receipt.and_rest(receipt) if sent.part.first_row else receipt
         may_be_stored = sent.again or sent.sequence == self._begun
-        if receipt.duplicate and sent.numbered and not may_be_stored:
+        if receipt.duplicate and sent.is_own_number and not may_be_stored:
             raise FailedPrecondition(
                 f"sequence {sent.sequence} of producer {self._producer!r} in stream "
                 f"{self._stream!r} was used by somebody else; give each producer its own name"

@@ -16,9 +16,8 @@ from shedder.client.thinning import Thinning
 from shedder.cql.statements.bound_query import StreamSchema
 from shedder.errors import InternalError, ShedderError
 from shedder.queries.answers.database_api import Receipt
-from shedder.streams.batch_conversion import conform
-from shedder.streams.batches import ROWS_PER_BATCH, BatchLimits, arrow_schema
-from shedder.streams.push_parts import WHOLE, Part, in_parts
+from shedder.streams.batches import BatchLimits
+from shedder.streams.push_parts import WHOLE, Part, parts_of
 from shedder.v1 import ingest_pb2
 from shedder.wire.ingest import receipt_from_wire, schema_from_wire
 
@@ -152,17 +151,12 @@ class Producer:
         return self._outbox
 
     def parts(self, data: Any, *, ends_at_error: bool) -> Iterator[tuple[Part, pa.RecordBatch]]:
-        """The data as batches of the stream, with their places in the push.
-
-        ends_at_error: as of `in_parts`.
+        """The data as batches of the stream, with their places in the push: see `parts_of`.
 
         Raises:
           SchemaMismatch, BadTimestamp.
         """
-        rows_max = min(ROWS_PER_BATCH, self.limits.rows_max)
-        batches = conform(data, self.schema, rows_max=rows_max, limits=self.limits)
-        nothing = pa.RecordBatch.from_pylist([], arrow_schema(self.schema))
-        return in_parts(batches, nothing, ends_at_error=ends_at_error)
+        return parts_of(data, self.schema, self.limits, ends_at_error=ends_at_error)
 
     def open(self) -> None:
         """Connect, unless there is something to be sent again, which connects by itself."""

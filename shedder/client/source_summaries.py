@@ -66,9 +66,8 @@ class Helper:
         self._name = name
         self._rows_name = rows_name(name)
         self._plans: Plans | None = None
-        self._promised: tuple[int, Part] | None = (
-            None  # The batch whose rows are on disk, and no summary sent.
-        )
+        # The batch whose rows are on disk, and whose summary was not sent.
+        self._promised: tuple[int, Part] | None = None
         self.wanted = False
         self._epoch, followed = epoch_after(self._describe(self._rows_name), self._rows_name, None)
         self.waiting = Spill(directory, schema, self._rows_name, files)

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-import pyarrow as pa
-
 from shedder.client.calls import Calls
 from shedder.client.failures import Patience, patiently
 from shedder.client.outbox import check_whole, epoch_after
@@ -17,8 +15,8 @@ from shedder.engine.remote_summaries.wire_format import AT_LEAST_BYTES, NOBODY
 from shedder.errors import PlansChanged
 from shedder.queries.answers.database_api import Receipt
 from shedder.streams.batch_conversion import conform
-from shedder.streams.batches import ROWS_PER_BATCH, BatchLimits, arrow_schema
-from shedder.streams.push_parts import WHOLE, in_parts
+from shedder.streams.batches import BatchLimits
+from shedder.streams.push_parts import WHOLE, parts_of
 from shedder.v1 import ingest_pb2, synopses_pb2
 from shedder.wire.ingest import receipt_from_wire, schema_from_wire
 from shedder.wire.summaries import merge_in_parts
@@ -127,8 +125,7 @@ class SummaryCalls(Calls):
 
         level = level_of(thinning)
         plans = Plans.from_json(self.plans(stream))
-        rows_max = min(ROWS_PER_BATCH, plans.limits.rows_max)
-        batches = list(conform(data, plans.schema, rows_max=rows_max, limits=plans.limits))
+        batches = list(conform(data, plans.schema, limits=plans.limits))
 
         def send(plans: Plans) -> Receipt:
             return self.merge(
@@ -165,11 +162,9 @@ class SummaryCalls(Calls):
             check_whole(described, name, epoch)
             _, sequence = epoch_after(described, name, epoch)
         limits = BatchLimits(described.batch_rows_max, described.batch_bytes_max)
-        rows_max = min(ROWS_PER_BATCH, limits.rows_max)
         receipt, schema = Receipt(stream, 0, 0), schema_from_wire(described)
-        batches = conform(data, schema, rows_max=rows_max, limits=limits)
-        nothing = pa.RecordBatch.from_pylist([], arrow_schema(schema))
-        for each, (part, batch) in enumerate(in_parts(batches, nothing, ends_at_error=is_next)):
+        parts = parts_of(data, schema, limits, ends_at_error=is_next)
+        for each, (part, batch) in enumerate(parts):
             number, place = sequence, part
             if not described.takes_parts:  # An older server: each batch has its own number.
                 number, place = sequence + each, WHOLE

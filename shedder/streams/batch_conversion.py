@@ -46,7 +46,7 @@ def conform(
         polars frame, or anything with `__arrow_c_stream__`; a mapping of names to columns.
       schema: of the stream.
       rows_max: of a batch, >= 1.
-      limits: of a payload; a batch is split until it fits.
+      limits: of a batch and its payload; a batch is split until it fits.
       row_bytes_max: of the payload of a batch that is a single row; None: as of any other.
 
     Yields:
@@ -59,6 +59,7 @@ def conform(
       BatchTooLarge: one single row is larger than a payload may be.
       InvalidRequest: the data is nothing that has columns.
     """
+    rows_max = min(rows_max, limits.rows_max)
     row_bytes_max = limits.bytes_max if row_bytes_max is None else row_bytes_max
     for batch in _batches(data, rows_max):
         if batch.num_rows:

@@ -49,6 +49,11 @@ def arrow_schema(schema: StreamSchema) -> pa.Schema:
     )
 
 
+def empty_batch(schema: StreamSchema) -> pa.RecordBatch:
+    """A batch of a stream without rows."""
+    return pa.RecordBatch.from_pylist([], arrow_schema(schema))
+
+
 @lru_cache(maxsize=1024)
 def _schema_message(schema: StreamSchema) -> bytes:
     """The first message of what `encode` makes for this stream."""

@@ -7,6 +7,10 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
+from shedder.cql.statements.bound_query import StreamSchema
+from shedder.streams.batch_conversion import conform
+from shedder.streams.batches import BatchLimits, empty_batch
+
 
 @dataclass(frozen=True, slots=True)
 class Part:
@@ -23,6 +27,22 @@ class Part:
 
 
 WHOLE = Part()
+
+
+def parts_of(
+    data: object, schema: StreamSchema, limits: BatchLimits, *, ends_at_error: bool
+) -> Iterator[tuple[Part, pa.RecordBatch]]:
+    """The data of one push as batches of its stream, with their places in the push.
+
+    Args:
+      data, schema, limits: as of `conform`.
+      ends_at_error: as of `in_parts`.
+
+    Raises:
+      what `conform` raises, after the batches before the error.
+    """
+    batches = conform(data, schema, limits=limits)
+    return in_parts(batches, empty_batch(schema), ends_at_error=ends_at_error)
 
 
 def in_parts(

@@ -176,6 +176,12 @@ def test_a_big_table_is_split_and_nothing_is_lost():
     assert pa.Table.from_batches(got).equals(whole)
 
 
+def test_batches_are_as_large_as_the_limit_on_rows_allows():
+    limits = BatchLimits(rows_max=300)
+    got = list(conform(pa.Table.from_batches([trades(1000)]), TRADES, limits=limits))
+    assert [batch.num_rows for batch in got] == [300, 300, 300, 100]
+
+
 def test_many_small_pieces_are_gathered():
     pieces = pa.Table.from_batches([trades(10, seed) for seed in range(50)])
     got = list(conform(pieces, TRADES, rows_max=300))

@@ -23,14 +23,14 @@ from shedder.cql.expressions.evaluate import evaluate, true_rows
 from shedder.cql.expressions.expression import Column, Expression
 from shedder.cql.statements.bound_query import StreamSchema
 from shedder.cql.statements.statement import Insert, Select
-from shedder.engine.admission.batch_push import Pipeline, fitting, push
+from shedder.engine.admission.batch_push import Pipeline, push
 from shedder.engine.engine_state import Core
 from shedder.engine.ingest.producer_sequences import check_named_producer
 from shedder.engine.one_time_queries.executor import check_retained
 from shedder.engine.standing_queries.stream_state import Stream
 from shedder.errors import ProducerForgotten, Unimplemented
 from shedder.queries.answers.answer import Answer
-from shedder.streams.batch_conversion import conform_batch
+from shedder.streams.batch_conversion import conform, conform_batch
 from shedder.streams.frame import Frame
 from shedder.streams.windows import Span, span_of
 
@@ -163,7 +163,7 @@ class _Copying:
         """Whatever the source has, what was backfilled first; how many rows."""
         sent = 0
         for batch in self._gathered():
-            for part in fitting(self.engine, batch, self.target):
+            for part in conform(batch, self.target, limits=self.engine.limits):
                 pipeline.send(part, None)
                 sent += part.num_rows
         return sent

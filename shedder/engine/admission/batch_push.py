@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
 from concurrent.futures import Future
 from concurrent.futures import wait as wait_for
 from dataclasses import dataclass
@@ -14,9 +13,8 @@ import pyarrow as pa
 from shedder.cql.statements.bound_query import StreamSchema
 from shedder.errors import FailedPrecondition, Overloaded
 from shedder.queries.answers.database_api import Receipt
-from shedder.streams.batch_conversion import conform
-from shedder.streams.batches import ROWS_PER_BATCH, BatchLimits, arrow_schema, encode
-from shedder.streams.push_parts import WHOLE, Part, in_parts
+from shedder.streams.batches import BatchLimits, encode
+from shedder.streams.push_parts import WHOLE, Part, parts_of
 
 IN_FLIGHT = 16  # Batches: enough for one group to gather while another is being fsynced.
 _PAUSE_S = 0.02
@@ -142,21 +140,6 @@ class Pipeline:
                 wait_for(ours or [Future()], timeout=_PAUSE_S)
 
 
-def fitting(engine: Appendable, data: Any, schema: StreamSchema) -> Iterator[pa.RecordBatch]:
-    """The data as batches that the engine takes.
-
-    Raises:
-      what `conform` raises.
-    """
-    rows_max = min(ROWS_PER_BATCH, engine.limits.rows_max)
-    return conform(data, schema, rows_max=rows_max, limits=engine.limits)
-
-
-def empty_batch(schema: StreamSchema) -> pa.RecordBatch:
-    """A batch of a stream without rows."""
-    return pa.RecordBatch.from_pylist([], arrow_schema(schema))
-
-
 def push(
     engine: Appendable, stream: str, data: Any, *, producer: str, epoch: int, sequence: int | None
 ) -> Receipt:
@@ -171,10 +154,9 @@ def push(
     next_number = None
     if producer and sequence is None:
         next_number = engine.next_sequence(stream, producer, epoch)
-    schema = engine.schema(stream)
-    batches = fitting(engine, data, schema)
+    schema, ends_at_error = engine.schema(stream), sequence is None
     try:
-        for part, batch in in_parts(batches, empty_batch(schema), ends_at_error=sequence is None):
+        for part, batch in parts_of(data, schema, engine.limits, ends_at_error=ends_at_error):
             if part == WHOLE and sequence is None:  # The engine numbers the push.
                 if producer or batch.num_rows:
                     pipeline.send(batch, None)

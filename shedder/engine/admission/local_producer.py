@@ -5,10 +5,10 @@ from __future__ import annotations
 from types import TracebackType
 from typing import Any, Protocol, Self
 
-from shedder.engine.admission.batch_push import Appendable, Pipeline, empty_batch, fitting
+from shedder.engine.admission.batch_push import Appendable, Pipeline
 from shedder.errors import ProducerForgotten, StaleEpoch
 from shedder.queries.answers.database_api import Receipt
-from shedder.streams.push_parts import in_parts
+from shedder.streams.push_parts import parts_of
 
 
 class Engine(Appendable, Protocol):
@@ -61,9 +61,8 @@ class Producer:
           ShedderError: an earlier batch was refused.
         """
         given = self.next_sequence if sequence is None else sequence
-        batches = fitting(self._engine, data, self.schema)
-        nothing, is_fresh = empty_batch(self.schema), sequence is None and given != self._begun
-        for part, batch in in_parts(batches, nothing, ends_at_error=sequence is None):
+        is_fresh, limits = sequence is None and given != self._begun, self._engine.limits
+        for part, batch in parts_of(data, self.schema, limits, ends_at_error=sequence is None):
             self._pipeline.send(batch, given, part, is_fresh=is_fresh)
             self.next_sequence = given + part.is_last
         return self.next_sequence
