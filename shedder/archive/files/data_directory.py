@@ -89,7 +89,7 @@ class DirectoryLock:
 
 
 @contextmanager
-def quiet(directory: Path) -> Iterator[None]:
+def servers_excluded(directory: Path) -> Iterator[None]:
     """Keep servers out of a directory during a block, without writing to its lock file.
 
     Raises:

@@ -131,7 +131,7 @@ def copying(files: Files, target: Path, progress: Progress, *, link: bool) -> It
     partial = target.with_name(f"{target.name}{SUFFIX}")
     try:
         _refuse_occupied(target)
-        with _mine(files, partial):
+        with _locked(files, partial):
             try:
                 _remove_leftover(files, partial)
                 for name in ("log", "runs", "tmp", "quarantine"):
@@ -156,8 +156,8 @@ def _refuse_occupied(target: Path) -> None:
 
 
 @contextmanager
-def _mine(files: Files, partial: Path) -> Iterator[None]:
-    """Nobody else fills the directory in the block; what is of strangers is not touched."""
+def _locked(files: Files, partial: Path) -> Iterator[None]:
+    """Lock the partial directory for the block; refuse a directory of other origin."""
     _refuse_strange(partial)
     try:
         files.make_directory(partial)

@@ -22,14 +22,14 @@ from shedder.archive.files.file_system import Files, WriteFile, atomic_write
 FILE_NAME = "DURABLE"
 _MAGIC = b"SHEDMARK"
 _VERSION = 1
-_COPY = struct.Struct("<8sIIQI")  # magic, version, kind, value, zero; a checksum follows.
+_COPY = struct.Struct("<8sIIQI")  # magic, version, mark, value, zero; a checksum follows.
 _COPY_BYTES = _COPY.size + 4
 _SLOT_BYTES = 2 * _COPY_BYTES  # Two copies: one flipped bit leaves one of them.
 
 _log = structlog.get_logger("shedder.archive")
 
 
-class Kind(IntEnum):
+class Mark(IntEnum):
     """The marks, in the order of their places in the file."""
 
     GENERATION = 0
@@ -52,12 +52,12 @@ class Marks:
     def to_bytes(self) -> bytes:
         """The content of the file."""
         values = (self.generation, self.sequence, self.format_version)
-        return b"".join(_slot(kind, value) for kind, value in zip(Kind, values, strict=True))
+        return b"".join(_slot(mark, value) for mark, value in zip(Mark, values, strict=True))
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Marks:
         """Read each mark from its first good copy; the higher one where both are good."""
-        return cls(*(_value(data, kind) for kind in Kind))
+        return cls(*(_value(data, mark) for mark in Mark))
 
     @property
     def is_whole(self) -> bool:
@@ -123,15 +123,15 @@ class DurableMarks:
 
     def note_generation(self, generation: int) -> None:
         """Record that this generation of the catalog is durable."""
-        self._note(Kind.GENERATION, generation)
+        self._note(Mark.GENERATION, generation)
 
     def note_sequence(self, sequence: int) -> None:
         """Record that all records of the log below this one are durable."""
-        self._note(Kind.SEQUENCE, sequence)
+        self._note(Mark.SEQUENCE, sequence)
 
     def note_format(self, version: int) -> None:
         """Record that this version of FORMAT is durable."""
-        self._note(Kind.FORMAT, version)
+        self._note(Mark.FORMAT, version)
 
     def accept(self) -> None:
         """Write the marks from now on: the directory was found to be whole.
@@ -177,15 +177,15 @@ class DurableMarks:
         """Close the file."""
         self._file.close()
 
-    def _note(self, kind: Kind, value: int) -> None:
+    def _note(self, mark: Mark, value: int) -> None:
         with self._lock:
-            if value <= self._values[kind]:
+            if value <= self._values[mark]:
                 return
-            self._values[kind] = value
+            self._values[mark] = value
             self._unsynced = True
             try:
                 if self._accepted:
-                    self._file.overwrite(kind * _SLOT_BYTES, _slot(kind, value))
+                    self._file.overwrite(mark * _SLOT_BYTES, _slot(mark, value))
             except OSError as error:  # An older mark is a weaker proof, not a wrong one.
                 self._lost = True
                 self._warn(error)
@@ -193,8 +193,8 @@ class DurableMarks:
     def _write_lost(self) -> None:
         """Write all marks again if one may be lost. The lock is held."""
         if self._lost and self._accepted:
-            for kind, value in zip(Kind, self._values, strict=True):
-                self._file.overwrite(kind * _SLOT_BYTES, _slot(kind, value))
+            for mark, value in zip(Mark, self._values, strict=True):
+                self._file.overwrite(mark * _SLOT_BYTES, _slot(mark, value))
         self._lost = False
 
     def _warn(self, error: OSError) -> None:
@@ -204,19 +204,19 @@ class DurableMarks:
             _log.warning("durable_mark_not_written", file=str(self._path), error=str(error))
 
 
-def _slot(kind: Kind, value: int) -> bytes:
-    fields = _COPY.pack(_MAGIC, _VERSION, kind, value, 0)
+def _slot(mark: Mark, value: int) -> bytes:
+    fields = _COPY.pack(_MAGIC, _VERSION, mark, value, 0)
     return (fields + struct.pack("<I", google_crc32c.value(fields))) * 2
 
 
-def _value(data: bytes, kind: Kind) -> int:
+def _value(data: bytes, mark: Mark) -> int:
     values = [0]
     for copy in range(2):
-        begin = kind * _SLOT_BYTES + copy * _COPY_BYTES
+        begin = mark * _SLOT_BYTES + copy * _COPY_BYTES
         fields, crc = data[begin : begin + _COPY.size], data[begin + _COPY.size :][:4]
         if len(crc) < 4 or google_crc32c.value(fields) != int.from_bytes(crc, "little"):
             continue
         magic, version, found, value, _ = _COPY.unpack(fields)
-        if (magic, version, found) == (_MAGIC, _VERSION, kind):
+        if (magic, version, found) == (_MAGIC, _VERSION, mark):
             values.append(value)
     return max(values)

@@ -16,7 +16,7 @@ import structlog
 
 from shedder.archive.archive_store import Store
 from shedder.archive.catalog.catalog_copy import moment_of
-from shedder.archive.files.data_directory import format_of, quiet
+from shedder.archive.files.data_directory import format_of, servers_excluded
 from shedder.archive.files.directory_copy import Copying, copying
 from shedder.archive.files.durable_marks import Marks, read_marks
 from shedder.archive.files.file_system import Files, OsFiles
@@ -121,7 +121,7 @@ def restore(
             raise CorruptData(f"{source} is damaged: {report.damages[0]}")
         for run in report.aside:
             _log.warning("restored_without", directory=str(target), lacks=run)
-    with quiet(source), copying(files, target, progress, link=link) as copy:
+    with servers_excluded(source), copying(files, target, progress, link=link) as copy:
         runs = _run_files(files, source)
         segments = [(path, path.stat().st_size) for path in segment_paths(files, source / "log")]
         catalog = [

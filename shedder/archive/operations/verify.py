@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 
 from shedder.archive.catalog.catalog import Catalog
 from shedder.archive.catalog.checksummed_tables import older_text
-from shedder.archive.files.data_directory import format_of, quiet
+from shedder.archive.files.data_directory import format_of, servers_excluded
 from shedder.archive.files.durable_marks import FILE_NAME, Marks, read_marks
 from shedder.archive.files.file_system import Files, OsFiles
 from shedder.archive.files.unknown_files import UNKNOWN
@@ -95,7 +95,7 @@ def check(directory: Path, files: Files | None = None, progress: Progress | None
     version = format_of(directory)
     if version is None:
         raise CorruptData(f"{directory} is not a data directory: it has no FORMAT")
-    with quiet(directory):
+    with servers_excluded(directory):
         try:
             marks = read_marks(directory)
             _check_marks(directory, marks, version, report)

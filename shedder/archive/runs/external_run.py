@@ -18,7 +18,7 @@ from shedder.archive.files.file_system import Files
 from shedder.archive.layouts.blocks import Block, Wanted, read_blocks
 from shedder.archive.layouts.run_footer import file_metadata, run_file
 from shedder.archive.metadata.catalog_entries import Footer, Run, StreamEntry
-from shedder.archive.tasks.progress import STEP_BYTES
+from shedder.archive.runs.run_format import file_crc
 from shedder.cql.sql.exact_query import POSITION
 from shedder.cql.statements.archive_layout import Eager, Hybrid, Layout, Plain
 from shedder.cql.statements.bound_query import StreamSchema
@@ -73,14 +73,7 @@ def examined(files: Files, path: Path, stream: StreamEntry, sent: SentFile) -> R
 
 def _check_whole(files: Files, path: Path, name: str, sent: SentFile) -> None:
     try:
-        file = files.open(path)
-        try:
-            crc = 0
-            for offset in range(0, file.size, STEP_BYTES):
-                crc = google_crc32c.extend(crc, file.read(offset, STEP_BYTES))
-            size = file.size
-        finally:
-            file.close()
+        size, crc = file_crc(files, path)
     except OSError as error:
         raise StorageFailed(f"cannot read {path}: {error}") from error
     if (size, crc) != (sent.size_bytes, sent.crc):

@@ -60,7 +60,7 @@ class Tail:
         self.pieces.append(piece)
 
     def stretch(self, size_bytes_max: int | None = None) -> list[Piece]:
-        """The pieces up to the first gap, of so many bytes at most; the first one may be split."""
+        """The pieces up to the first gap, at most `size_bytes_max`; the first may be split."""
         found: list[Piece] = []
         left_bytes = inf if size_bytes_max is None else size_bytes_max
         first = self.pieces[0] if self.pieces else None

@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from shedder.archive.files.data_directory import DirectoryLock, quiet
+from shedder.archive.files.data_directory import DirectoryLock, servers_excluded
 from shedder.errors import DirectoryLocked, StorageFailed
 
 OPENS = (
@@ -46,14 +46,14 @@ def test_a_second_process_is_refused_and_told_the_first_one(tmp_path, lock, harm
         [sys.executable, "-c", OPENS, str(tmp_path)], capture_output=True, text=True, check=True
     )
     assert f"is served by process {os.getpid()}" in done.stdout
-    with pytest.raises(DirectoryLocked, match=str(os.getpid())), quiet(tmp_path):
+    with pytest.raises(DirectoryLocked, match=str(os.getpid())), servers_excluded(tmp_path):
         pass
 
 
 def test_checks_exclude_servers_and_not_each_other(tmp_path):
     DirectoryLock.take(tmp_path).release()
     (tmp_path / "LOCK").unlink()
-    with quiet(tmp_path), quiet(tmp_path), pytest.raises(DirectoryLocked):
+    with servers_excluded(tmp_path), servers_excluded(tmp_path), pytest.raises(DirectoryLocked):
         DirectoryLock.take(tmp_path)
     assert list(tmp_path.iterdir()) == []
     DirectoryLock.take(tmp_path).release()
