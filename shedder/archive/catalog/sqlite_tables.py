@@ -119,6 +119,7 @@ def row_checksum(values: tuple[Any, ...] | list[Any]) -> int:
 
 
 _SQLITE_CORRUPT = (11, 26)  # SQLITE_CORRUPT, SQLITE_NOTADB
+_NO_UTF8 = "Could not decode to UTF-8"  # Of Python's module, without a code.
 _SQLITE_FULL = 13
 _SQLITE_NOMEM = 7
 _SQLITE_CANTOPEN = 14
@@ -131,10 +132,12 @@ def translated(path: Path) -> Iterator[None]:
     """SQLite's errors as ours."""
     try:
         yield
+    except UnicodeDecodeError as error:  # In the text of an error of SQLite, or in a definition.
+        raise CorruptData(f"{path} is damaged: it holds text that is no UTF-8") from error
     except sqlite3.Error as error:
         extended = getattr(error, "sqlite_errorcode", 0)
         code = extended & 0xFF
-        if code in _SQLITE_CORRUPT:
+        if code in _SQLITE_CORRUPT or str(error).startswith(_NO_UTF8):
             raise CorruptData(f"{path} is damaged: {error}") from error
         if code == _SQLITE_FULL:
             raise DiskFull(f"{path}: no space: {error}") from error

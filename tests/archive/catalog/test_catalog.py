@@ -280,3 +280,18 @@ def test_no_flipped_bit_is_served(tmp_path):
             noticed += 1
         again.close()
     assert noticed > 50
+
+
+def test_a_definition_that_is_no_utf_8_is_damage(tmp_path):
+    """Python raises errors of two kinds for it, and neither has a code of SQLite."""
+    path = tmp_path / "catalog.sqlite"
+    Catalog.open(path).close()
+    whole = path.read_bytes()
+    for text in (b"CREATE TABLE rollups", b"tablerollupsrollups"):
+        begin = whole.index(text)
+        for at in range(begin, begin + len(text)):
+            rotten = bytearray(whole)
+            rotten[at] ^= 0x80
+            path.write_bytes(rotten)
+            with pytest.raises(CorruptData, match=r"catalog\.sqlite"):
+                Catalog.open(path)
