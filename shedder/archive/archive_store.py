@@ -25,6 +25,7 @@ from shedder.archive.files.data_directory import (
     refuse_strangers,
 )
 from shedder.archive.files.file_system import Files, OsFiles, failure
+from shedder.archive.files.repair_record import Repair, read_repairs
 from shedder.archive.indexes.index_maintenance import IndexedRuns
 from shedder.archive.log.log import SEGMENT_BYTES
 from shedder.archive.log.records import Batch, Kind
@@ -56,13 +57,14 @@ class StoreRecovery:
 
     orphans: run files that no catalog row named, removed. missing: runs whose file is gone or has
     the wrong size; asking for them raises CorruptData. unknown: where files are now whose origin
-    is not known.
+    is not known. repairs: what repairs of the catalog could not rebuild, oldest first.
     """
 
     log: LogRecovery
     orphans: tuple[str, ...]
     missing: tuple[Run, ...]
     unknown: tuple[Path, ...] = ()
+    repairs: tuple[Repair, ...] = ()
 
 
 class Store(
@@ -481,7 +483,8 @@ class Store(
         self._recover_indexes()
         self._parts.marks.accept()
         missing = tuple(run for run in missing if self._state(run.stream_id).readable(run))
-        return StoreRecovery(self.log.recovery, orphans, missing, tuple(unknown))
+        repairs = read_repairs(self.directory)
+        return StoreRecovery(self.log.recovery, orphans, missing, tuple(unknown), repairs)
 
     def _logged(self) -> dict[int, list[Stretch]]:
         """The stretches of positions that the log holds, by stream."""

@@ -39,6 +39,7 @@ OURS = frozenset(
         "DURABLE",
         "FORMAT",
         "LOCK",
+        "REPAIRED",
         "catalog.sqlite",
         "log",
         "runs",

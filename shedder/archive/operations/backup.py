@@ -20,6 +20,7 @@ from shedder.archive.files.data_directory import format_of, servers_excluded
 from shedder.archive.files.directory_copy import Copying, copying
 from shedder.archive.files.durable_marks import Marks, read_marks
 from shedder.archive.files.file_system import Files, OsFiles
+from shedder.archive.files.repair_record import REPAIRED
 from shedder.archive.log.log_segment import SEGMENT_HEAD_BYTES
 from shedder.archive.log.segment_recovery import segment_paths
 from shedder.archive.operations.verify import check
@@ -78,6 +79,7 @@ def backup(
             copy.take(store.directory / name, name, size)
         catalog.write(store.files, copy.directory / "catalog.sqlite", progress)
         _take_segments(copy, segments)
+        _take_repairs(copy, store.directory)
         copy.complete(version, marks)
     return Copied(target, copy.linked_bytes, copy.copied_bytes)
 
@@ -136,6 +138,7 @@ def restore(
         for path, size in catalog:
             copy.copy(path, path.name, size)
         _take_segments(copy, segments)
+        _take_repairs(copy, source)
         copy.complete(version, read_marks(source))
     return Copied(target, copy.linked_bytes, copy.copied_bytes)
 
@@ -151,6 +154,13 @@ def _take_segments(copy: Copying, segments: list[tuple[Path, int]]) -> None:
     for number, (path, size) in enumerate(segments):
         take = copy.take if number < closed else copy.copy
         take(path, f"log/{path.name}", size)
+
+
+def _take_repairs(copy: Copying, source: Path) -> None:
+    """The record of repairs: its losses are those of the copy, too."""
+    path = source / REPAIRED
+    if path.exists():
+        copy.copy(path, REPAIRED, path.stat().st_size)
 
 
 def _named(store: Store) -> list[str]:

@@ -1,11 +1,13 @@
 """Repair of a data directory whose catalog lacks commits: runs are listed again.
 
 Only what a run's own file proves is rebuilt. Definitions of streams, deletions, standing queries,
-rollups and indexes are in the catalog alone; commits of these that are missing stay missing.
+rollups and indexes are in the catalog alone; commits of these that are missing stay missing. Rows
+that they had removed are there again, so what is lost is recorded for answers and checks.
 """
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 from contextlib import closing
 from dataclasses import dataclass, field, replace
@@ -24,6 +26,7 @@ from shedder.archive.files.data_directory import (
 )
 from shedder.archive.files.durable_marks import Marks, read_marks, write_marks
 from shedder.archive.files.file_system import Files, OsFiles, failure, unused
+from shedder.archive.files.repair_record import Repair, read_repairs, write_repairs
 from shedder.archive.files.unknown_files import keep_unknown
 from shedder.archive.log.log_segment import Damage, scan
 from shedder.archive.log.records import Batch, Kind
@@ -47,7 +50,7 @@ class Repaired:
     lost: list[str] = field(default_factory=list)
 
 
-def repair(directory: Path, files: Files | None = None) -> Repaired:
+def repair(directory: Path, files: Files | None = None, *, now_us: int | None = None) -> Repaired:
     """Make a directory open again that is refused because its catalog or FORMAT is too old.
 
     The catalog's files are copied into quarantine before anything is changed. Run files that the
@@ -56,6 +59,7 @@ def repair(directory: Path, files: Files | None = None) -> Repaired:
     Args:
       directory: a data directory that no process serves.
       files: the file system; the real one when None.
+      now_us: the time in microseconds since 1970; the machine's when None.
 
     Raises:
       CorruptData: the catalog cannot be read, or has lost all streams: restore a backup.
@@ -81,6 +85,10 @@ def repair(directory: Path, files: Files | None = None) -> Repaired:
         catalog = Catalog.open(path, must_exist=True)
         try:
             _rebuild(files, directory, catalog, marks, found)
+            if found.lost:  # Before the marks, which end the refusal.
+                at_us = time.time_ns() // 1000 if now_us is None else now_us
+                new = Repair(at_us, catalog.last_stream_id(), tuple(found.lost))
+                write_repairs(files, directory, [*read_repairs(directory), new])
         finally:
             catalog.close()
         write_marks(files, directory, Marks(catalog.generation, marks.sequence, version))
@@ -155,6 +163,11 @@ def _rebuild(
         _list(catalog, run, replaced)
         added.append(run)
         found.done.append(f"runs/{name} is listed again: {run.rows:,} tuples")
+    if added and not marks.is_whole:
+        found.lost.append(
+            "commits of the catalog, whose number no mark tells: streams, standing queries, "
+            "deletions, retention, rollups and indexes as they said"
+        )
     catalog.skip_to(generation=marks.generation, stream_id=max(given))
 
 

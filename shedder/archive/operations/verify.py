@@ -15,6 +15,7 @@ from shedder.archive.catalog.checksummed_tables import older_text
 from shedder.archive.files.data_directory import format_of, servers_excluded
 from shedder.archive.files.durable_marks import FILE_NAME, Marks, read_marks
 from shedder.archive.files.file_system import Files, OsFiles
+from shedder.archive.files.repair_record import REPAIRED, read_repairs
 from shedder.archive.files.unknown_files import UNKNOWN
 from shedder.archive.indexes.value_index import index_name
 from shedder.archive.log.log_segment import Damage, scan
@@ -53,9 +54,9 @@ class _Catalogued:
 class Report:
     """What was found.
 
-    damages: bytes or tuples that are lost. aside: runs in quarantine, which every answer says it
-    lacks. notes: what is mended by itself (a torn tail after a crash, orphans, copies that a scrub
-    drops). The rest counts what was verified.
+    damages: bytes or tuples that are lost. aside: runs in quarantine, and losses of repairs, which
+    every answer names. notes: what is mended by itself (a torn tail after a crash, orphans, copies
+    that a scrub drops). The rest counts what was verified.
     """
 
     damages: list[str] = field(default_factory=list)
@@ -99,6 +100,7 @@ def check(directory: Path, files: Files | None = None, progress: Progress | None
         try:
             marks = read_marks(directory)
             _check_marks(directory, marks, version, report)
+            _check_repairs(directory, report)
             known = _check_catalog(directory, marks, report)
             progress.total += sum(run.size_bytes for run in known.runs)
             _check_runs(files, directory, known, report, progress)
@@ -128,6 +130,16 @@ def _check_marks(directory: Path, marks: Marks, version: int, report: Report) ->
     folder = directory / "quarantine"
     for kept in sorted(folder.glob(f"{UNKNOWN}*")) if folder.exists() else []:
         report.notes.append(f"{kept} is a file of unknown origin; no catalog named it")
+
+
+def _check_repairs(directory: Path, report: Report) -> None:
+    """Report what repairs could not rebuild."""
+    report.aside += [
+        f"a repair could not rebuild {lost}; delete again what was deleted, then remove "
+        f"{directory / REPAIRED}"
+        for repair in read_repairs(directory)
+        for lost in repair.lost
+    ]
 
 
 def _check_catalog(directory: Path, marks: Marks, report: Report) -> _Catalogued:

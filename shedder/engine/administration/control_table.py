@@ -94,6 +94,12 @@ def _stream(core: Core, stream: Stream) -> list[Row]:
         "tail_rows": core.store.tail_rows(stream.id),
         "runs": len(core.store.runs(stream.id)),
         "quarantined_runs": len(core.store.quarantined(stream.id)),
+        "repair_lost": "; ".join(
+            what
+            for repair in core.store.recovery.repairs
+            if repair.covers(stream.id)
+            for what in repair.lost
+        ),
         "directory": core.store.directory,
     }
     return list(_facts("stream", name, facts))

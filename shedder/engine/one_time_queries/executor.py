@@ -32,7 +32,6 @@ from shedder.engine.one_time_queries.rollup_source import (
     not_rolled_up,
     rolled_up,
 )
-from shedder.engine.standing_queries.lost_tuples import UNCOUNTED
 from shedder.engine.standing_queries.standing_query import Published
 from shedder.engine.standing_queries.stream_state import Stream
 from shedder.errors import (
@@ -152,8 +151,8 @@ class OneTime:
         """
         stream = self._core.stream(published.standing.query.schema.name)
         lacks = stream.drops.within(span.start_us, span.end_us)
-        if stream.built or lacks or stream.lost.is_uncounted(span.start_us):
-            return  # The archive does not have them all.
+        if stream.built or lacks or stream.lost.doubted(span.start_us):
+            return  # The archive does not have them all, or has some that were removed.
         if not is_retained(self._core, stream, span):
             return
         snapshot = self._core.store.snapshot(stream.id, span.start_us, span.end_us)
@@ -230,7 +229,7 @@ class OneTime:
                 _stretch(span, stream.watermark_us),
                 built=stream.built,
                 dropped=stream.drops.within(span.start_us, span.end_us),
-                uncounted=UNCOUNTED if stream.lost.is_uncounted(start_us) else "",
+                doubted=stream.lost.doubted(start_us),
             )
             return _Moment(sample, snapshot, stretch)
 

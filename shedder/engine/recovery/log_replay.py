@@ -160,6 +160,12 @@ def _damages(core: Core, held_to: Mapping[str, int]) -> tuple[str, ...]:
         stream = core.streams[name]
         stream.lost.doubt(stream.watermark.limit_us(core.clock_us()))
         lost.append(f"stream {name!r}: {UNCOUNTED}")
+    for repair in core.store.recovery.repairs:
+        at_us = core.clock_us() if repair.repaired_us is None else repair.repaired_us
+        for stream in core.streams.values():
+            if repair.covers(stream.id):
+                stream.lost.repaired(stream.watermark.limit_us(at_us))
+        lost += [f"a repair could not rebuild {what}" for what in repair.lost]
     return (*map(str, core.store.recovery.log.damages), *lost)
 
 

@@ -11,10 +11,13 @@ from shedder.cql.statements.bound_query import BoundQuery
 from shedder.cql.text.durations import timestamp_text
 from shedder.queries.answers.answer import MissingGroups
 from shedder.queries.evidence.evidence import Evidence
-from shedder.queries.evidence.missing_tuple_bounds import allow_for, of_the_others
+from shedder.queries.evidence.missing_tuple_bounds import allow_for, of_the_others, without_bounds
 from shedder.streams.basics import ColumnBasics
 
 UNCOUNTED = "tuples may have been lost with damaged bytes of the log, nobody knows how many"
+_RETURNED = (
+    "a repair lost commits of the catalog: tuples that they had removed may be counted again"
+)
 _BECAME = "were lost with damaged bytes of the log"
 _REMOVED = "retention had removed tuples before {} when the query was registered"
 
@@ -28,11 +31,14 @@ class Lost:
 
     until: by positions [first, end) that are lost, that limit, in microseconds.
     uncounted_until_us: tuples of which no position tells may be lost, too, with times before this.
+    returned_until_us: tuples that were deleted or retired may be there again, with times before
+      this, since a repair of the catalog; read from the record of repairs at each start.
     removed_before_us: retention had removed tuples with times before this when it was registered.
     """
 
     until: dict[Stretch, int] = field(default_factory=dict)
     uncounted_until_us: int | None = None
+    returned_until_us: int | None = None
     removed_before_us: int | None = None
 
     def __bool__(self) -> bool:
@@ -46,6 +52,10 @@ class Lost:
     def doubt(self, limit_us: int) -> None:
         """Nobody knows how many are lost."""
         self.uncounted_until_us = max(limit_us, self.uncounted_until_us or limit_us)
+
+    def repaired(self, limit_us: int) -> None:
+        """A repair lost commits that may have removed tuples."""
+        self.returned_until_us = max(limit_us, self.returned_until_us or limit_us)
 
     def without(self, holes: Iterable[Stretch]) -> list[Stretch]:
         """What of these holes is not lost here: pieces of them, in order."""
@@ -71,10 +81,14 @@ class Lost:
             if start_us is None or start_us < until_us
         )
 
-    def is_uncounted(self, start_us: int | None) -> bool:
-        """Whether a window that begins there may lack tuples, nobody knows how many."""
-        until_us = self.uncounted_until_us
-        return until_us is not None and (start_us is None or start_us < until_us)
+    def doubted(self, start_us: int | None) -> str:
+        """Why no bound of a window that begins there holds; empty: its bounds hold.
+
+        It may lack tuples, or have some that were removed, whose number nobody knows.
+        """
+        if _reaches(self.uncounted_until_us, start_us):
+            return UNCOUNTED
+        return _RETURNED if _reaches(self.returned_until_us, start_us) else ""
 
     def widen(self, query: BoundQuery, evidence: Evidence) -> Evidence:
         """The evidence with every interval wide enough for what was lost, whatever its values."""
@@ -83,9 +97,10 @@ class Lost:
             anything = {column.name: ColumnBasics(rows, rows) for column in query.schema.columns}
             evidence = allow_for(query, evidence, rows, anything, became=_BECAME)
             evidence = replace(evidence, complete=False)
-        if self.is_uncounted(evidence.start_us):
-            missing = MissingGroups(None, 1.0, UNCOUNTED) if query.groups else evidence.missing
-            evidence = of_the_others(replace(evidence, complete=False, missing=missing), UNCOUNTED)
+        if reason := self.doubted(evidence.start_us):
+            missing = MissingGroups(None, 1.0, reason) if query.groups else evidence.missing
+            evidence = replace(evidence, complete=False, missing=missing)
+            evidence = without_bounds(evidence, reason, reason)
         return self._without_removed(query, evidence)
 
     def _without_removed(self, query: BoundQuery, evidence: Evidence) -> Evidence:
@@ -113,4 +128,13 @@ class Lost:
     def from_json(cls, state: Mapping[str, Any]) -> Self:
         """The inverse of to_json."""
         until = {(first, end): until_us for first, end, until_us in state["stretches"]}
-        return cls(until, state["uncounted_until_us"], state.get("removed_before_us"))
+        return cls(
+            until,
+            uncounted_until_us=state["uncounted_until_us"],
+            removed_before_us=state.get("removed_before_us"),
+        )
+
+
+def _reaches(until_us: int | None, start_us: int | None) -> bool:
+    """Whether a window that begins there (None: open) has times before an instant."""
+    return until_us is not None and (start_us is None or start_us < until_us)

@@ -48,6 +48,11 @@ def allow_for(
 
 def of_the_others(evidence: Evidence, reason: str) -> Evidence:
     """Of tuples of which not even the number is known these say nothing."""
+    return without_bounds(evidence, reason, f"{reason}; this is of the others")
+
+
+def without_bounds(evidence: Evidence, reason: str, note: str) -> Evidence:
+    """The evidence without any bound, for a reason, with a note on the answer."""
     estimates = {
         aggregate: replace(
             column,
@@ -56,5 +61,4 @@ def of_the_others(evidence: Evidence, reason: str) -> Evidence:
         )
         for aggregate, column in evidence.estimates.items()
     }
-    notes = (*evidence.notes, f"{reason}; this is of the others")
-    return replace(evidence, estimates=estimates, notes=notes)
+    return replace(evidence, estimates=estimates, notes=(*evidence.notes, note))

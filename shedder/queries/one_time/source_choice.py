@@ -16,7 +16,7 @@ from shedder.queries.answers.python_rows import plain_rows
 from shedder.queries.answers.text_format import shown, stretch_text
 from shedder.queries.evidence.answer_builder import finish
 from shedder.queries.evidence.evidence import Evidence
-from shedder.queries.evidence.missing_tuple_bounds import of_the_others
+from shedder.queries.evidence.missing_tuple_bounds import of_the_others, without_bounds
 from shedder.queries.evidence.precision_targets import target_text
 from shedder.queries.one_time.precision_progress import at_look, claimed, error_of
 from shedder.queries.sampling.from_sample import evidence_from_sample
@@ -40,7 +40,8 @@ class Stretch:
     start_us, end_us: event time, half open; None is open. complete: the watermark has passed
     end_us, or there is no end. built: tuples of the stream that came as summaries, which standing
     queries alone know. dropped: of this stretch, tuples that were dropped at the door.
-    uncounted: why it may lack tuples of which nobody knows how many; empty: it does not.
+    doubted: why no bound holds: it may lack tuples, or have removed ones, of an unknown number;
+      empty: its bounds hold.
     """
 
     start_us: int | None = None
@@ -49,7 +50,7 @@ class Stretch:
     complete: bool = True
     built: int = 0
     dropped: int = 0
-    uncounted: str = ""
+    doubted: str = ""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -234,8 +235,9 @@ def _within(evidence: Evidence, stretch: Stretch) -> Evidence:
         evidence = of_the_others(evidence, _BUILT.format(stretch.built))
     if stretch.dropped:
         evidence = of_the_others(evidence, _DROPPED.format(stretch.dropped))
-    if stretch.uncounted:
-        evidence = replace(of_the_others(evidence, stretch.uncounted), complete=False)
+    if stretch.doubted:
+        evidence = without_bounds(evidence, stretch.doubted, stretch.doubted)
+        evidence = replace(evidence, complete=False)
     return replace(
         evidence,
         start_us=stretch.start_us,
