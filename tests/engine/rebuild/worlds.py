@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -199,4 +198,4 @@ def holds(row: dict[str, Any], column: str, truth: Any) -> bool:
         (value, value) if bound == "exact" else (row[f"{column}_low"], row[f"{column}_high"])
     )
     slack = 1e-9 * max(1.0, abs(truth)) if isinstance(truth, float) else 0
-    return bool(low - slack <= truth <= high + slack) or math.isclose(value, truth, rel_tol=1e-9)
+    return bool(low - slack <= truth <= high + slack)

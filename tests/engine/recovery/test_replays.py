@@ -22,7 +22,7 @@ def rows(count: int) -> pa.RecordBatch:
     return pa.record_batch({"ts": times, "k": pa.array(np.arange(count))})
 
 
-def test_only_of_the_last_number_anybody_knows_how_many_rows_it_has() -> None:
+def test_a_record_without_contents_is_compared_by_its_number_of_rows_alone() -> None:
     last = Progress(epoch=0, sequence=4, position=100, rows=10)
     check_replay("p", last, sequence=4, end_row=10, part=WHOLE)
     check_replay("p", last, sequence=3, end_row=99, part=WHOLE)
