@@ -50,9 +50,9 @@ unit: venv  ## the quick tests
 # A part that fails does not keep the next part from running.
 nightly: venv  ## all tests at full size with a fresh seed, and long simulations; SEED=… replays a run
 	@seed=$(or $(SEED),$$(od -An -N3 -tu4 /dev/urandom | tr -d ' ')); echo "make nightly SEED=$$seed"; \
-	  export SHEDDER_SCALE=nightly SHEDDER_SEED=$$seed; \
-	  $(BIN)/pytest $(SUITE) --timeout 3600; tests=$$?; \
-	  SHEDDER_JAVA=bundled $(BIN)/pytest -q --timeout 3600 -m spark tests/spark_ingest/test_truths.py; java=$$?; \
+	  sized="env SHEDDER_SCALE=nightly SHEDDER_SEED=$$seed"; \
+	  $$sized $(BIN)/pytest $(SUITE) --timeout 3600; tests=$$?; \
+	  $$sized SHEDDER_JAVA=bundled $(BIN)/pytest -q --timeout 3600 -m spark tests/spark_ingest/test_truths.py; java=$$?; \
 	  $(BIN)/python -m tests.simulation.invariants $$seed $(WORLDS) 60; worlds=$$?; \
 	  $(BIN)/python -m benchmarks.studies.soak; soak=$$?; \
 	  echo "exit status: tests $$tests, Spark on the bundled Java $$java, simulations $$worlds, soak $$soak"; \

@@ -1,13 +1,16 @@
 """Resident memory over an hour of steady load, while queries come and go.
 
-`python -m benchmarks.studies.soak 300` soaks for five minutes.
+`python -m benchmarks.studies.soak 300` soaks for five minutes. The exit status is 1 if the resident
+size grew in the second half, or if fewer rows were taken than the rate asks for.
 """
 
 from __future__ import annotations
 
+import argparse
 import statistics
 import sys
 import time
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
@@ -19,9 +22,13 @@ from benchmarks.workloads.served import Server, server
 from shedder.client.client import Client
 
 SECONDS = 3_600.0
+SECONDS_MIN = 40.0  # Each eighth of the time then has five measurements.
+SECONDS_MAX = 604_800.0  # A week.
 ROWS_PER_S = 15_000
 BUDGET_BYTES = 1 << 30
-ALLOWED_GROWTH = 0.02  # Of the median of the third quarter, in the last one.
+RATE_SHARE_MIN = 0.99  # Of the rows that the rate asks for.
+ALLOWED_GROWTH = 0.02  # Of the resident size, in the second half of the time.
+REPORTS = 60  # Lines of progress in a run.
 STANDING_MAX = 10
 BATCHES_PER_S = 10
 CREATE = "CREATE STREAM s (ts TIMESTAMP NOT NULL, k BIGINT, v DOUBLE, t VARCHAR) TIMESTAMP BY ts"
@@ -36,21 +43,37 @@ TEXTS = (
 class Soaked:
     """Measurements of a soak.
 
-    resident_bytes: of the server and its workers, once a second. rows: pushed.
+    resident_bytes: of the server and its workers; once a second. rows: taken by the server.
+    seconds: until the last row was taken.
     """
 
-    resident_bytes: list[int]
+    resident_bytes: Sequence[int]
     rows: int
+    seconds: float
 
-    def quarter(self, number: int) -> float:
-        """The median resident size in a quarter of the time; 0 to 3."""
-        size = len(self.resident_bytes) // 4
-        return statistics.median(self.resident_bytes[number * size : (number + 1) * size])
+    def eighth(self, number: int) -> float:
+        """Return the median resident size in an eighth of the time; number: 0 to 7."""
+        size, count = len(self.resident_bytes), number + 1
+        return statistics.median(self.resident_bytes[number * size // 8 : count * size // 8])
 
     @property
     def growth(self) -> float:
-        """Return the growth from the third to the last quarter, as a share."""
-        return self.quarter(3) / self.quarter(2) - 1.0
+        """Return the growth in the second half, as a share of the size at its begin.
+
+        The medians of the fifth and the last eighth are three quarters of a half apart. So their
+        difference counts 4/3 times: a steady growth is shown whole, and one step is shown larger.
+        """
+        return (self.eighth(7) / self.eighth(4) - 1.0) * 4.0 / 3.0
+
+    @property
+    def rate_share(self) -> float:
+        """Return the rows as a share of those that the rate asks for."""
+        return self.rows / (ROWS_PER_S * self.seconds)
+
+    @property
+    def is_good(self) -> bool:
+        """Return whether the resident size stayed and the rate was kept."""
+        return self.growth < ALLOWED_GROWTH and self.rate_share >= RATE_SHARE_MIN
 
 
 def soaked(running: Server, seconds: float) -> Soaked:
@@ -58,6 +81,7 @@ def soaked(running: Server, seconds: float) -> Soaked:
     rng = np.random.default_rng(1)
     seen: list[int] = []
     rows = ROWS_PER_S // BATCHES_PER_S
+    report_every = max(1, round(seconds / REPORTS))
     with shedder.connect(running.address, insecure=True, timeout_s=60.0) as client:
         client.execute(CREATE)
         began_s, number = time.monotonic(), 0
@@ -69,9 +93,22 @@ def soaked(running: Server, seconds: float) -> Soaked:
                 number += 1
                 if number % BATCHES_PER_S == 0:
                     seen.append(running.resident_bytes)
+                    if len(seen) % report_every == 0:
+                        _report(time.monotonic() - began_s, seconds, number * rows, seen[-1])
                 if number % (5 * BATCHES_PER_S) == 0:
                     _come_and_go(client, number // (5 * BATCHES_PER_S))
-    return Soaked(seen, number * rows)
+            producer.flush()
+            took_s = time.monotonic() - began_s
+        [counted] = client.execute("SELECT COUNT(*) AS n FROM s").rows()
+    return Soaked(seen, counted["n"], took_s)
+
+
+def _report(at_s: float, seconds: float, rows: int, resident_bytes: int) -> None:
+    print(
+        f"{at_s:,.0f} of {seconds:,.0f} s: {rows:,} rows pushed, "
+        f"{resident_bytes / 1e6:,.0f} MB resident",
+        flush=True,
+    )
 
 
 def _batch(rng: np.random.Generator, rows: int) -> pa.Table:
@@ -91,22 +128,41 @@ def _come_and_go(client: Client, number: int) -> None:
     with suppress(shedder.errors.BudgetExceeded):
         client.register(f"q{number}", TEXTS[number % len(TEXTS)])
     if number > STANDING_MAX:
-        client.execute(f"DROP QUERY q{number - STANDING_MAX}")
+        client.execute(f"DROP QUERY IF EXISTS q{number - STANDING_MAX}")
+
+
+def duration_s(text: str) -> float:
+    """Read the seconds of a soak; what would show no growth, or never end, is refused."""
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = -1.0
+    if not SECONDS_MIN <= seconds <= SECONDS_MAX:
+        raise argparse.ArgumentTypeError(
+            f"{text!r} seconds; a soak takes from {SECONDS_MIN:,.0f} to {SECONDS_MAX:,.0f} seconds"
+        )
+    return seconds
 
 
 def main() -> int:
-    """Soak a server for the seconds of the first argument, an hour without one.
+    """Soak a server.
 
     Returns:
-      the exit status: 1 if the resident size grew.
+      the exit status: 1 if the resident size grew, or fewer rows were taken than the rate asks for.
     """
-    seconds = float(sys.argv[1]) if len(sys.argv) > 1 else SECONDS
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.studies.soak", description=__doc__)
+    parser.add_argument("seconds", nargs="?", type=duration_s, default=SECONDS, help="an hour")
+    seconds = parser.parse_args().seconds
     with server(memory_bytes=BUDGET_BYTES, exact_memory_bytes=256 << 20) as running:
         found = soaked(running, seconds)
-    quarters = ", ".join(f"{found.quarter(each) / 1e6:,.0f}" for each in range(4))
-    print(f"{found.rows:,} rows in {seconds:,.0f} s; median resident MB by quarter: {quarters}")
-    print(f"growth in the last quarter: {found.growth:.1%}; allowed: below {ALLOWED_GROWTH:.0%}")
-    return int(found.growth >= ALLOWED_GROWTH)
+    eighths = ", ".join(f"{found.eighth(each) / 1e6:,.0f}" for each in range(8))
+    print(f"median resident MB by eighth of the time: {eighths}")
+    print(f"growth in the second half: {found.growth:.1%}; allowed: below {ALLOWED_GROWTH:.0%}")
+    print(
+        f"{found.rows:,} rows in {found.seconds:,.0f} s, {found.rate_share:.1%} of the rate; "
+        f"required: {RATE_SHARE_MIN:.0%}"
+    )
+    return int(not found.is_good)
 
 
 if __name__ == "__main__":

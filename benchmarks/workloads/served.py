@@ -8,7 +8,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,6 +16,7 @@ import psutil
 import trustme
 
 from shedder.server.authentication import Scope, new_token
+from shedder.settings import PREFIX
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,8 +30,11 @@ class Server:
     @property
     def resident_bytes(self) -> int:
         """Memory of the server and its workers."""
-        processes = [self.process, *self.process.children(recursive=True)]
-        return sum(process.memory_info().rss for process in processes)
+        resident = self.process.memory_info().rss
+        for worker in self.process.children(recursive=True):
+            with suppress(psutil.NoSuchProcess):  # A worker may end between the two calls.
+                resident += worker.memory_info().rss
+        return resident
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +79,12 @@ class Identities:
         }
 
 
+def environment(caller: Mapping[str, str], settings: Mapping[str, object]) -> dict[str, str]:
+    """Return the environment of a server with these settings, and with none of the caller's."""
+    kept = {name: value for name, value in caller.items() if not name.startswith(PREFIX)}
+    return kept | {f"{PREFIX}{name.upper()}": str(value) for name, value in settings.items()}
+
+
 @contextmanager
 def server(
     *, bare: bool = False, identities: Identities | None = None, **settings: object
@@ -90,9 +100,6 @@ def server(
     with socket.create_server(("127.0.0.1", 0)) as probe:
         port = probe.getsockname()[1]
     address = f"127.0.0.1:{port}"
-    environment = os.environ | {
-        f"SHEDDER_{name.upper()}": str(value) for name, value in settings.items()
-    }
     with tempfile.TemporaryDirectory() as folder:
         directory = Path(folder) / "data"
         command = [sys.executable, "-m"]
@@ -103,7 +110,10 @@ def server(
             command += ["--insecure"] if identities is None else []
             command += ["--data", str(directory), "--listen", address]
         process = subprocess.Popen(
-            command, env=environment, stderr=subprocess.DEVNULL, stdout=subprocess.PIPE
+            command,
+            env=environment(os.environ, settings),
+            stderr=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
         )
         assert process.stdout is not None
         try:
