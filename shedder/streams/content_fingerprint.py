@@ -42,7 +42,7 @@ def joined(first: int | None, second: int | None) -> int | None:
 
 
 def _words(column: pa.Array[Any]) -> NDArray[np.uint64]:
-    """64 bits for each value, uint64 [rows]; equal values have equal bits."""
+    """Return 64 bits for each value, uint64 [rows]; equal values have equal bits."""
     kind = column.type
     if kind == pa.string():
         from shedder.streams.value_hashes import hash_values  # Numba: clients need no texts hashed.

@@ -52,7 +52,7 @@ class GroupKeys:
 
     @property
     def value_bytes(self) -> int:
-        """Key values alone: texts may be of any length."""
+        """Return the bytes of the key values alone; texts may be of any length."""
         return self._column_bytes
 
     def assign(self, frame: Frame) -> NDArray[np.int32]:

@@ -19,7 +19,7 @@ from shedder.errors import CorruptData
 from shedder.streams.basics import ColumnBasics
 from shedder.streams.batches import arrow_schema
 from shedder.streams.frame import Frame
-from shedder.streams.row_sizes import RowSizes, row_bytes
+from shedder.streams.row_sizes import CUT_SHARE, RowSizes, row_bytes
 from shedder.streams.sample_payload import KeptRows
 from shedder.streams.stratified_sample import Strata, StratifiedView
 from shedder.streams.uniform_rows import UniformRows
@@ -33,7 +33,6 @@ _FORMAT: Final = 2
 _POSITIVE, _NEGATIVE = "+", "-"
 NO_LIMIT: Final = 1 << 62  # Bytes.
 _UNIFORM_SHARES: Final = 4  # Of the bytes, where each of the other samples has one.
-_ROOM: Final = 0.75  # A cut leaves a quarter of the bytes free: rows get wider step by step.
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -112,9 +111,11 @@ class SampleImage:
 class StreamSample:
     """A uniform bottom-k sample of a stream; on request by weight, by hash or by group, too.
 
-    A function of the stream's seed and the tuples at [first, position) alone: a replay draws the
-    same rows. Where wide rows exceed the bytes that `limit` allows, fewer rows are kept, and how
-    many depends on where batches end, too. Used by one thread; `view` may be handed to others.
+    While all rows fit into the bytes of `limit`, the sample depends on the stream's seed and the
+    tuples at [first, position) alone. A replay then draws the same rows. If wide rows exceed these
+    bytes, the sample keeps fewer rows. Their number also depends on where batches end, and on how
+    the stream's share of the memory has changed. One thread uses the sample; any thread may read
+    a `view`.
     """
 
     def __init__(
@@ -283,7 +284,7 @@ class StreamSample:
         return self.image().to_bytes()
 
     def image(self) -> SampleImage:
-        """The state as of now; another thread may make bytes of it."""
+        """Return the state as of now; another thread may make bytes of it."""
         self._settle()
         head = {
             "format": _FORMAT,
@@ -403,7 +404,7 @@ def _fit(sample: WeightedBottomK | HashSample, rows: KeptRows, size_bytes: float
         order = np.argsort(sample.hashes, kind="stable")
     sizes = np.cumsum(row_bytes(rows.together())[order])
     rows_max = sample.size
-    fitting = int(np.searchsorted(sizes, _ROOM * size_bytes / 2.0, side="right"))
+    fitting = int(np.searchsorted(sizes, CUT_SHARE * size_bytes / 2.0, side="right"))
     rows.move(sample.resize(max(1, fitting)))
     sample.resize(rows_max)
 

@@ -11,6 +11,7 @@ import pyarrow as pa
 from numba import njit
 from numpy.typing import NDArray
 
+CUT_SHARE: Final = 0.75  # A cut of a sample leaves a quarter of the bytes free, for wider rows.
 _CLASSES_PER_OCTAVE: Final = 4  # A row is counted at up to 1.25 times its size.
 _OCTAVES: Final = 32  # Up to 4 GiB.
 _CLASSES: Final = _CLASSES_PER_OCTAVE * _OCTAVES
@@ -41,7 +42,7 @@ def _count(sizes: NDArray[np.int64], table: NDArray[np.uint8], counts: NDArray[n
         while size >= table.size:
             size >>= 1
             octaves += 1
-        counts[table[size] + 4 * octaves] += 1
+        counts[table[size] + _CLASSES_PER_OCTAVE * octaves] += 1
     return greatest
 
 
@@ -53,7 +54,7 @@ def fixed_bytes(schema: pa.Schema) -> int:
 
 
 def row_bytes(batch: pa.RecordBatch) -> NDArray[np.int64]:
-    """Bytes of each row: int64 [rows]."""
+    """Return the bytes of each row: int64 [rows]."""
     sizes = np.full(batch.num_rows, fixed_bytes(batch.schema), np.int64)
     for column in batch.columns:
         if _is_text(column.type) and len(sizes):
@@ -175,10 +176,10 @@ class RowSizes:
 
 
 def _excess(variance: Any, step: Any) -> Any:
-    """What a sum exceeds its mean by, but with probability exp(-_RARE_LOG).
+    """Return the excess of a sum over its mean that has probability exp(-_RARE_LOG).
 
     Args:
-      variance: of the sum, at most. step: that one term adds, at most.
+      variance: an upper bound of the variance of the sum. step: the largest value of a term.
     """
     third = _RARE_LOG * step / 3.0
     return third + np.sqrt(third * third + 2.0 * _RARE_LOG * variance)

@@ -16,7 +16,7 @@ from shedder.cql.statements.bound_query import StreamSchema
 from shedder.streams.batches import arrow_schema
 from shedder.streams.frame import Frame
 from shedder.streams.group_keys import OTHERS, GroupKeys
-from shedder.streams.row_sizes import fixed_bytes, row_bytes
+from shedder.streams.row_sizes import CUT_SHARE, fixed_bytes, row_bytes
 from shedder.streams.sample_payload import KeptRows
 from synopses.kernels.grouped_arrays import grown
 from synopses.kernels.hashing import position_start
@@ -26,7 +26,6 @@ from synopses.samples.stratified_sample import StratifiedBottomK
 ROWS_PER_STRATUM: Final = 32  # With fewer for each, groups that come later share one stratum.
 ROWS_PER_STRATUM_MIN: Final = 16  # A sample with fewer rows for each stratum is dropped.
 KEYS_SHARE_MAX: Final = 0.25  # Of the sample's bytes, that the keys of strata may take.
-_ROOM: Final = 0.75  # A cut leaves a quarter of the bytes free: rows get wider step by step.
 _SPREAD_EVERY: Final = 16  # Tuples of which one tells of the spread, by position.
 
 
@@ -145,7 +144,7 @@ class Strata:
         least = ROWS_PER_STRATUM_MIN * self._keys.size
         while (expected := self._expected_bytes()) > size_bytes:
             rows = min(self._sample.k, float(self._sample.expected().sum()))
-            fitting = int(rows * _ROOM * size_bytes / expected / 2.0)
+            fitting = int(rows * CUT_SHARE * size_bytes / expected / 2.0)
             if fitting < least:
                 return False
             self._sample.resize(fitting)

@@ -7,13 +7,11 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from shedder.streams.frame import Frame
-from shedder.streams.row_sizes import RowSizes
+from shedder.streams.row_sizes import CUT_SHARE, RowSizes
 from shedder.streams.sample_payload import KeptRows
 from synopses.kernels.radix_sort import smallest
 from synopses.samples.bottom_k import KEY_MAX, BottomK
 from synopses.samples.regrowth import surely_held
-
-_ROOM = 0.75  # A cut leaves a quarter of the bytes free: rows get wider step by step.
 
 
 class UniformRows:
@@ -63,12 +61,12 @@ class UniformRows:
         if sizes.greatest_bytes * 2 * most <= size_bytes:
             self._resize(most, sizes.rows)
         elif sizes.bytes_of(2 * k) > size_bytes:
-            self._resize(max(1, sizes.rows_within(_ROOM * size_bytes, 2 * k) // 2), sizes.rows)
+            self._resize(max(1, sizes.rows_within(CUT_SHARE * size_bytes, 2 * k) // 2), sizes.rows)
         elif k < most and sizes.bytes_of(4 * k) <= size_bytes:
             self._resize(min(2 * k, most), sizes.rows)
 
     def together(self, population: int) -> pa.RecordBatch:
-        """The sample as one batch."""
+        """Return the sample as one batch."""
         if self._cut is None:
             self._settle()
             return self._rows.together()
@@ -79,7 +77,7 @@ class UniformRows:
         return rows.take(pa.array(chosen, pa.int64()))
 
     def state(self) -> tuple[bytes, pa.RecordBatch]:
-        """Keys as bytes, and the rows that are held; with `cut` all that `restore` needs."""
+        """Return the keys as bytes and the rows; with `cut` they are all that `restore` needs."""
         if self._cut is None:
             self._settle()
         return self._sample.to_bytes(), self._rows.together()
@@ -92,7 +90,7 @@ class UniformRows:
         self._rows.move(self._sample.settle())
 
     def _readable(self, population: int) -> int:
-        """How many rows the sample has; it depends on counts of tuples alone."""
+        """Return the number of rows of the sample; it depends on counts of tuples alone."""
         if self._cut is None:
             return min(self.k, population)
         base, before = (np.array(each) for each in self._cut)

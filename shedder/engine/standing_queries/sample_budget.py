@@ -11,7 +11,7 @@ from shedder.overload.admission_rate import weighted_shares
 from shedder.streams.live_sample import StreamSample
 
 SAMPLES_SHARE: Final = 8  # All live samples take at most 1/8 of the memory budget.
-_ROOM: Final = 1.5  # A share is 1.5 times the present need, so a sample may grow.
+_SHARE_TO_NEED: Final = 1.5  # A share is 1.5 times the present need, so a sample may grow.
 _GROWTH: Final = 1.0625  # A stream asks for a new division after this growth.
 
 
@@ -59,7 +59,7 @@ class SampleBudget:
             sample, batch_bytes = about_to_come
             self._asked[sample] = sample.population
             needs += [sample.shares * batch_bytes * (each is sample) for each in samples]
-        shares = weighted_shares(_ROOM * needs, np.ones(len(needs)), self._size_bytes)
+        shares = weighted_shares(_SHARE_TO_NEED * needs, np.ones(len(needs)), self._size_bytes)
         left = (self._size_bytes - shares.sum()) / len(needs)
         for each, share in zip(samples, shares.tolist(), strict=True):
             each.limit(int(share + left))
