@@ -64,6 +64,7 @@ class StatementCache:
         return statement
 
     def __len__(self) -> int:
+        """Return the number of entries."""
         with self._lock:
             return len(self._kept)
 

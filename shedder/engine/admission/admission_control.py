@@ -92,7 +92,8 @@ class Admission:
     def giving_back(self, name: str, rows: int, size_bytes: int) -> Iterator[None]:
         """Give back the rows and the quota of a batch that is refused for its content.
 
-        The door that load holds keeps its bytes: they were received and looked at.
+        The bytes stay charged to the admission rate, because the server has received and decoded
+        them.
         """
         try:
             yield

@@ -50,7 +50,7 @@ class Appendable(Protocol):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Sent:
-    """A batch on its way. is_fresh: its number cannot have been stored yet."""
+    """A batch before it is durable. is_fresh: its number cannot have been stored yet."""
 
     receipt: Future[Receipt]
     part: Part

@@ -16,15 +16,15 @@ class ProducersProgress(ABC):  # a part of the engine, never made alone
     core: Core
 
     def last_sequence(self, stream: str, producer: str) -> tuple[int, int] | None:
-        """(epoch, sequence) of the last durable push of a producer; None: it has none.
+        """Return (epoch, sequence) of a producer's last durable push; None: it has none.
 
-        Of a push, all batches must be durable: the sequence is -1 before the first such push.
+        All batches of that push are durable. Before the first such push the sequence is -1.
         """
         progress = self._intake(stream).progress(producer)
         return None if progress is None else (progress.epoch, progress.last_whole)
 
     def next_sequence(self, stream: str, producer: str, epoch: int) -> int:
-        """The number of a producer's next push, after those that are on their way.
+        """Return the number of a producer's next push, after the pushes that are in the queue.
 
         Raises:
           UnknownStream. SequenceGap: the rest of a push is missing.
@@ -32,26 +32,26 @@ class ProducersProgress(ABC):  # a part of the engine, never made alone
         return self._intake(stream).next_sequence(producer, epoch)
 
     def open_rows(self, stream: str, producer: str) -> int:
-        """Durable rows of the push after the last one that is durable as a whole."""
+        """Return the durable rows of the push after the last one that is durable as a whole."""
         progress = self._intake(stream).progress(producer)
         return 0 if progress is None else progress.open_rows
 
     def contents(self, stream: str, producer: str) -> tuple[Content, ...]:
-        """What a retry of a producer is compared with: its newest pushes."""
+        """Return the contents of a producer's newest pushes, with which a retry is compared."""
         progress = self._intake(stream).progress(producer)
         return () if progress is None else progress.contents
 
     def epoch_min(self, stream: str, producer: str) -> int:
-        """The smallest epoch in which an unknown producer may begin; 0: it was not forgotten."""
+        """Return the smallest epoch in which an unknown producer may begin; 0: not forgotten."""
         return self._intake(stream).epoch_min(producer)
 
+    def owed_rows(self, stream: str, producer: str) -> int:
+        """Return the rows that a producer's durable summaries announce and that have not come."""
+        return self._intake(stream).owed_rows(producer)
+
     def _intake(self, stream: str) -> Intake:
-        """The door of a stream, be there room behind it or not."""
+        """Return a stream's intake, whether or not the queue has room."""
         intake = self.core.intakes.get(stream)
         if intake is None:
             raise UnknownStream(stream, list(self.core.intakes))
         return intake
-
-    def owed_rows(self, stream: str, producer: str) -> int:
-        """Rows whose summaries a producer has sent, and which are to follow, durably."""
-        return self._intake(stream).owed_rows(producer)

@@ -1,4 +1,4 @@
-"""Late rows at the door: the watermark that a batch will meet when it is applied."""
+"""The watermark of a stream in the order of arrival, which counts late rows for receipts."""
 
 from __future__ import annotations
 

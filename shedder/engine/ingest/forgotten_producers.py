@@ -1,4 +1,4 @@
-"""The epochs above which producers may begin whose names may have been forgotten.
+"""Upper bounds of the epochs of forgotten producers, by the hash of a name.
 
 A sketch: each forgotten name raises four slots out of many to the bit length of its epoch. The
 lowest of its slots is an upper bound of its epoch. A name with a slot that was never raised was
@@ -34,7 +34,7 @@ class ForgottenProducers:
         self.epoch_max = max(NUMBER_MAX + 1, epoch_max)
 
     def add(self, hashed: int, epoch: int) -> None:
-        """Note that a name was forgotten in this epoch."""
+        """Raise the bounds of a name that is forgotten in this epoch."""
         if not self._slots.size:
             self._slots = np.zeros(self._slots_max, np.uint8)
         places = self._places(hashed)

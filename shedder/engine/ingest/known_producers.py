@@ -107,7 +107,7 @@ class ProducerState:
     epoch_max: int = 0
 
     def to_json(self) -> dict[str, Any]:
-        """All but the bytes; fields that earlier versions do not have only where needed."""
+        """Return all but the bytes. Fields that earlier versions lack are left out if possible."""
         active = {name: _progress_to_json(each) for name, each in self.active.items()}
         said: dict[str, Any] = {"producers": active}
         if self.forgotten:
@@ -139,9 +139,6 @@ class KnownProducers:
         self._bytes = sum(_bytes_of(name, each) for name, each in self._active.items())
         memory.join()
         memory.add(self._bytes)
-
-    def __len__(self) -> int:
-        return len(self._active) + self._size
 
     def close(self) -> None:
         """Release the memory of a dropped stream."""
@@ -193,7 +190,7 @@ class KnownProducers:
             self._evict(oldest, self._active.pop(oldest), now_us)
 
     def state(self) -> ProducerState:
-        """All of it, for a checkpoint."""
+        """Return the state for a checkpoint."""
         order = np.roll(self._evicted[: self._size], -self._next)
         slots, epoch_max = self._forgotten.to_bytes(), self._forgotten.epoch_max
         return ProducerState(dict(self._active), order.tobytes(), slots, epoch_max)
@@ -249,11 +246,12 @@ class KnownProducers:
 
     def _is_past(self, place: int, now_us: int) -> bool:
         """Return whether no client can send a push of an evicted producer again."""
-        _, _, _, _, _, flags, evicted_us, _ = self._evicted[place].tolist()
-        return bool(flags & _OWN) and now_us - evicted_us > _OWN_RETRY_US
+        entry = self._evicted[place]
+        is_own = bool(int(entry["flags"]) & _OWN)
+        return is_own and now_us - int(entry["evicted_us"]) > _OWN_RETRY_US
 
     def _marked(self) -> NDArray[np.bool_]:
-        """A mark for the hash of each evicted name."""
+        """Return marks at the hashes of the evicted names."""
         marks = np.zeros(_MARKS if self._size else 1, np.bool_)
         names = self._evicted["name"][: self._size]
         marks[names % np.uint64(len(marks))] = True
@@ -280,7 +278,7 @@ def _bytes_of(name: str, progress: Progress) -> int:
 
 
 def _hash(name: str) -> int:
-    """64 bits: of 2^17 evicted ones, a new name is taken for one with probability 7e-15."""
+    """Return 64 bits. A new name collides with one of 2^17 evicted names with probability 7e-15."""
     return int.from_bytes(hashlib.blake2b(name.encode(), digest_size=8).digest(), "little")
 
 

@@ -1,4 +1,4 @@
-"""A part of a push with its number, between the check of its number and the log."""
+"""A part of a push with its number, after the check of that number and before the log."""
 
 from __future__ import annotations
 

@@ -20,6 +20,7 @@ from shedder.archive.log.records import (
     Kind,
 )
 from shedder.cql.statements.bound_query import DEFAULT_TENANT, StreamSchema
+from shedder.engine.ingest.arrival_watermark import ArrivalWatermark
 from shedder.engine.ingest.drop_policy import DoorDrops
 from shedder.engine.ingest.expected_rows import Owed
 from shedder.engine.ingest.known_producers import (
@@ -28,7 +29,6 @@ from shedder.engine.ingest.known_producers import (
     ProducerMemory,
     ProducerState,
 )
-from shedder.engine.ingest.late_rows import ArrivalWatermark
 from shedder.engine.ingest.numbered_part import ANONYMOUS, NumberedPart
 from shedder.engine.ingest.producer_sequences import Arrival, Progress, judge, progress_after
 from shedder.engine.ingest.replays import Replays
@@ -219,7 +219,7 @@ class Intake:
     def has(
         self, producer: str, epoch: int, sequence: int | None, *, rows: int, part: Part = WHOLE
     ) -> bool:
-        """Whether these rows of a producer's push have come before.
+        """Return whether these rows of a producer's push have come before.
 
         Raises:
           SequenceGap, StaleEpoch.

@@ -331,17 +331,17 @@ class Repair:
 
 
 def _key(stream: Stream, published: Published, number: int) -> tuple[str, int, int, bool, bool]:
-    """A pane of a query, which is another one when it was registered again.
+    """Return the key of a pane; a query that is registered again has other keys.
 
-    When all tuples have followed their summaries, the archive may have what it lacked. A pane
-    that was not repaired as a thinned one may be when rows of it have been deleted.
+    The key changes when all tuples have followed their summaries, because the archive may then
+    have the rows that it lacked. The key also changes when rows of a thinned pane are deleted.
     """
     known = published.standing.name, published.from_position, number
     return *known, stream.owed.rows > 0, number in published.deleted.behind
 
 
 def rows_there(pane: Pane) -> int:
-    """How many rows there were for a pane, read or not."""
+    """Return the number of rows that came for a pane, read or not."""
     thinned = (it.population for (part, _), it in pane.segments.items() if part == 0)
     return int(pane.parts[0].count().value.sum()) + sum(thinned)
 
@@ -349,7 +349,7 @@ def rows_there(pane: Pane) -> int:
 def _may_replace(
     unit: _Unit, number: int, old: Pane, new: Pane, deletions: Sequence[Deletion]
 ) -> bool:
-    """Whether a pane has as many rows as one without deleted rows, and with late ones, may have."""
+    """Return whether a rebuilt pane has a number of rows that deletions and late rows explain."""
     before, late = rows_there(old), _late_for(unit.standing, number)
     since = unit.published.deleted.behind.get(number, unit.reflected)
     deleted = sum(each.rows for each in deletions[since:])
@@ -357,7 +357,7 @@ def _may_replace(
 
 
 def _late_for(standing: Standing, number: int) -> int:
-    """How many tuples may have come too late for a pane; a query that takes it may have them."""
+    """Return the number of tuples that may have come too late for a pane."""
     return standing.late_panes.count_in(range(number, number + 1))
 
 

@@ -17,7 +17,7 @@ from shedder.streams.windows import PaneGrid, Span
 
 @dataclass(slots=True)
 class PaneDeletions:
-    """How many DELETEs each pane reflects. Used by the apply thread.
+    """The number of DELETEs that each pane reflects. Used by the apply thread.
 
     A pane reflects a DELETE if none of the rows that it counts were deleted by it. The DELETEs of
     a stream are numbered from 0, in the order in which they were carried out.

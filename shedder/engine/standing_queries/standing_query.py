@@ -53,7 +53,7 @@ class StreamFacts(Protocol):
 
     @property
     def deletions(self) -> Callable[[], Sequence[Deletion]]:
-        """Tells all DELETEs of the stream."""
+        """Return all DELETEs of the stream."""
 
 
 class Published:
