@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any, Self
+from typing import Any, Final, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,6 +11,9 @@ from numpy.typing import NDArray
 from synopses.frequent.entries import Entries
 from synopses.frequent.heavy_share import Promise, choose, reason_of
 from synopses.model.estimate import Estimates, TopItem
+
+NONE_COUNTED: Final = "no value occurs often enough to be told from the others"
+"""Why a list of a group that has values is empty, and has no bound."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -16,6 +16,7 @@ from shedder.streams.batches import TIME_MAX_US, TIME_MIN_US
 from synopses.counters.count_min import GroupedCountMin
 from synopses.counters.join_size import join_size, self_join_size
 from synopses.frequent.frequent_items import GroupedFrequent
+from synopses.frequent.top_lists import NONE_COUNTED
 from synopses.histogram.log_histogram import GroupedLogBuckets
 from synopses.model.estimate import Bound, Estimates
 from synopses.moments.covariance import CrossSums, GroupedCrossMoments
@@ -186,10 +187,13 @@ def _top(synopsis: GroupedFrequent, k: int) -> Estimates:
     items = synopsis.top(k)
     for group, found in enumerate(items):
         lists[group] = found
-    certain = [all(i.low == i.high and i.guaranteed for i in found) for found in items]
-    bound = np.where(certain, Bound.EXACT, Bound.INTERVAL).astype(np.uint8)
-    null = np.zeros(len(lists), np.bool_)
-    return Estimates(lists, lists, lists, bound, null, 1.0, "frequent")
+    certain = np.array([all(i.low == i.high and i.guaranteed for i in found) for found in items])
+    sizes, error = np.array([len(found) for found in items], np.int64), synopsis.error
+    certain = certain.astype(np.bool_) & ((sizes >= k) | (error == 0))  # Others may be missing.
+    lost = (sizes == 0) & (error > 0)
+    bound = np.where(certain, Bound.EXACT, np.where(lost, Bound.NONE, Bound.INTERVAL))
+    null, reason = np.zeros(len(lists), np.bool_), NONE_COUNTED if lost.any() else ""
+    return Estimates(lists, lists, lists, bound.astype(np.uint8), null, 1.0, "frequent", reason)
 
 
 def _to_integers(column: Estimates, aggregate_type: ColumnType | None) -> Estimates:

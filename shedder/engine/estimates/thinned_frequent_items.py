@@ -11,7 +11,7 @@ from shedder.engine.estimates.thinned_sketches import SOURCE, Segments
 from shedder.engine.panes.level_segment import Segment
 from synopses.frequent.frequent_items import GroupedFrequent
 from synopses.frequent.heavy_share import Promise
-from synopses.frequent.top_lists import Counted, frequent_lists, top_lists
+from synopses.frequent.top_lists import NONE_COUNTED, Counted, frequent_lists, top_lists
 from synopses.intervals.confidence_split import split_confidence
 from synopses.intervals.hypergeometric import matching_count
 from synopses.intervals.unseen_groups import missing_group_rows
@@ -28,10 +28,12 @@ def thinned_top(whole: GroupedFrequent, segments: Segments, k: int, confidence: 
     `sampled_top`; the other half is for values of which nothing was read.
     """
     lists = np.empty(whole.groups, object)
-    lists[:] = top_lists(*_counted(whole, segments, confidence), k)
-    bound = np.full(len(lists), Bound.INTERVAL, np.uint8)
-    null = np.zeros(len(lists), np.bool_)
-    return Estimates(lists, lists, lists, bound, null, confidence, SOURCE)
+    counted, outside = _counted(whole, segments, confidence)
+    lists[:] = top_lists(counted, outside, k)
+    lost = np.array([not found for found in lists], np.bool_) & (outside > 0)
+    bound = np.where(lost, Bound.NONE, Bound.INTERVAL).astype(np.uint8)
+    null, reason = np.zeros(len(lists), np.bool_), NONE_COUNTED if lost.any() else ""
+    return Estimates(lists, lists, lists, bound, null, confidence, SOURCE, reason)
 
 
 def thinned_frequent(

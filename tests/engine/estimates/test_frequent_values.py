@@ -117,3 +117,20 @@ def test_one_time_lists_are_exact_or_meet_their_target(db: Engine, where: str) -
             assert keeps_its_promise(row["f"], row["f_bound"], exact, 0.02, positives=positives)
             assert row["f_met"] is (True if target else None)
             assert row["f_bound"] == "exact" or target
+
+
+@pytest.mark.parametrize(("copies", "listed"), [(1, 0), (2, 2)])
+def test_a_list_that_lacks_values_is_never_exact(db: Engine, copies: int, listed: int) -> None:
+    """All of 20,000 values occur once, but two that occur often: no other one has a counter."""
+    db.register("q", "SELECT TOP(k, 3) AS t FROM s WITHIN 1 PERCENT")
+    often = np.repeat(np.arange(2), 500) if copies > 1 else np.arange(0)
+    k = np.concatenate((often, 100 + np.arange(20_000)))
+    times = pa.array(np.arange(k.size), pa.timestamp("us"))
+    receipt = db.push("s", pa.table({"ts": times, "k": k, "g": ["g"] * k.size}))
+    [row] = db.query("q").answer(after=receipt).rows()
+    assert len(row["t"]) == listed
+    assert (row["t_bound"], row["t_met"]) == ("interval" if listed else "none", bool(listed))
+    assert all(item["low"] <= 500 <= item["high"] for item in row["t"])
+    db.register("few", "SELECT TOP(k, 3) AS t FROM s WHERE k < 2")
+    [row] = db.query("few").answer(after=receipt).rows()
+    assert (len(row["t"]), row["t_bound"]) == (listed, "exact")  # There are no others.
