@@ -9,20 +9,30 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from shedder.streams.cut_texts import (
+    CUT_SHARE,
+    cut_to,
+    exact_unless_cut,
+    held_bytes,
+    is_cut,
+    pick,
+)
 from shedder.streams.ipc import table_bytes
-from shedder.streams.text_memory import TextSizes
+from shedder.streams.text_memory import MEMORY_MAX, TextSizes
 from synopses.model.estimate import Estimates
 
+_SOURCE: Final = "extremes"
 _FIELDS: list[tuple[str, pa.DataType]] = [("low", pa.string()), ("high", pa.string())]
 IMAGE: Final = pa.schema(_FIELDS)
 """The columns of `to_bytes`."""
 
 
 class GroupedTextExtremes:
-    """MIN and MAX of VARCHAR, exact; text compares by its UTF-8 bytes.
+    """MIN and MAX of VARCHAR, exact while texts fit; text compares by its UTF-8 bytes.
 
     low, high: object [groups], str, or None where the group has no value. Where both are equal they
     are one object: of groups with one row each, that is half the texts.
+    _has_cut: texts may be cut (`hold_texts`). _bytes_most: an upper bound of the bytes of texts.
     """
 
     def __init__(self, groups: int) -> None:
@@ -30,6 +40,8 @@ class GroupedTextExtremes:
         self._high: NDArray[np.object_] = np.full(groups, None, object)
         self._kept = 0  # Texts that are objects of their own.
         self._sizes = TextSizes()
+        self._has_cut = False
+        self._bytes_most = 0
 
     @property
     def groups(self) -> int:
@@ -60,7 +72,9 @@ class GroupedTextExtremes:
         by_group = table.group_by("group", use_threads=False)  # Other threads keep pools of it.
         found = by_group.aggregate([("value", "min"), ("value", "max")])
         least, greatest = found["value_min"], found["value_max"]
-        self._sizes = self._sizes.and_more(TextSizes.of(least))
+        sizes = TextSizes.of(least)
+        self._sizes = self._sizes.and_more(sizes)
+        self._bytes_most += MEMORY_MAX * sizes.and_more(TextSizes.of(greatest)).size_bytes
         low = least.to_numpy(zero_copy_only=False).copy()
         high, several = low.copy(), pc.not_equal(least, greatest)
         high[several.to_numpy()] = greatest.filter(several).to_numpy(zero_copy_only=False)
@@ -71,6 +85,8 @@ class GroupedTextExtremes:
         self.grow(other.groups)
         seen = np.flatnonzero(other._low != None)  # noqa: E711 - elementwise
         self._sizes = self._sizes.and_more(other._sizes)
+        self._bytes_most += other._bytes_most
+        self._has_cut |= other._has_cut
         self._fold(seen, other._low[seen], other._high[seen])
         return self
 
@@ -78,21 +94,37 @@ class GroupedTextExtremes:
         """The groups at these ids, in this order."""
         chosen = type(self)(0)
         chosen._low, chosen._high = self._low[ids], self._high[ids]
-        return chosen._counted(self._sizes)
+        return chosen._counted(self._sizes, self._bytes_most, has_cut=self._has_cut)
 
     def scatter(self, ids: NDArray[np.int64], groups: int) -> Self:
         """The inverse of select: group i goes to ids[i]."""
         spread = type(self)(groups)
         spread._low[ids], spread._high[ids] = self._low, self._high
-        return spread._counted(self._sizes)
+        return spread._counted(self._sizes, self._bytes_most, has_cut=self._has_cut)
+
+    def hold_texts(self, size_bytes: int) -> None:
+        """Cut the longest texts if all texts take more than this many bytes.
+
+        A cut text is answered as its beginning, without a bound.
+        """
+        if self._bytes_most <= size_bytes:
+            return
+        columns = (self._low, self._high)
+        held = held_bytes(columns)
+        if held <= size_bytes:
+            self._bytes_most = held
+            return
+        cut_to(columns, CUT_SHARE * size_bytes)
+        held = held_bytes(columns)
+        self._counted(TextSizes(self._kept, held), held, has_cut=True)
 
     def minimum(self) -> Estimates:
         """The smallest text of each group; null where there is none."""
-        return _exact(self._low)
+        return self._answer(self._low)
 
     def maximum(self) -> Estimates:
         """The largest text of each group; null where there is none."""
-        return _exact(self._high)
+        return self._answer(self._high)
 
     def to_bytes(self) -> bytes:
         """Arrow IPC of both columns."""
@@ -107,13 +139,21 @@ class GroupedTextExtremes:
         read._low = np.array(table["low"].to_pylist(), object)
         read._high = np.array(table["high"].to_pylist(), object)
         _share(read._low, read._high)
-        return read._counted(TextSizes.of(table["low"], table["high"]))
+        has_cut = bool(is_cut(read._low).any() or is_cut(read._high).any())
+        held = held_bytes((read._low, read._high))
+        return read._counted(TextSizes.of(table["low"], table["high"]), held, has_cut=has_cut)
 
-    def _counted(self, sizes: TextSizes) -> Self:
-        """What is kept is counted anew; sizes: of such texts."""
+    def _counted(self, sizes: TextSizes, bytes_most: int, *, has_cut: bool) -> Self:
+        """What is kept is counted anew; sizes: of such texts. bytes_most: of the kept ones."""
         self._kept = _kept(self._low, self._high)
-        self._sizes = sizes
+        self._sizes, self._bytes_most, self._has_cut = sizes, bytes_most, has_cut
         return self
+
+    def _answer(self, texts: NDArray[np.object_]) -> Estimates:
+        null = np.array([text is None for text in texts], np.bool_)
+        if self._has_cut:
+            return exact_unless_cut(texts, _SOURCE, null)
+        return Estimates.exact(texts, _SOURCE, null)
 
     def _fold(
         self, ids: NDArray[np.integer], low: NDArray[np.object_], high: NDArray[np.object_]
@@ -121,15 +161,15 @@ class GroupedTextExtremes:
         """Ids are distinct."""
         low_before, high_before = self._low[ids], self._high[ids]
         met = low_before != None  # noqa: E711 - elementwise
-        low[met] = np.minimum(low_before[met], low[met])
-        high[met] = np.maximum(high_before[met], high[met])
+        if self._has_cut:
+            low[met] = pick(low_before[met], low[met], least=True)
+            high[met] = pick(high_before[met], high[met], least=False)
+        else:
+            low[met] = np.minimum(low_before[met], low[met])
+            high[met] = np.maximum(high_before[met], high[met])
         _share(low, high)
         self._low[ids], self._high[ids] = low, high
         self._kept += _kept(low, high) - _kept(low_before, high_before)
-
-
-def _exact(texts: NDArray[np.object_]) -> Estimates:
-    return Estimates.exact(texts, "extremes", np.array([t is None for t in texts], np.bool_))
 
 
 def _share(low: NDArray[np.object_], high: NDArray[np.object_]) -> None:

@@ -10,6 +10,7 @@ import pyarrow.compute as pc
 
 _EMPTY_BYTES: Final = 49  # An empty str of CPython,
 _STEP_BYTES: Final = 16  # and what its allocator rounds up to.
+MEMORY_MAX: Final = 8  # Times the bytes of UTF-8 that a string takes, as `string_bytes` counts.
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,6 +12,7 @@ from synopses.frequent.batch_kernels import BATCH_MIN, count_apart, count_known,
 from synopses.frequent.entries import Entries, ItemKind, Values, text_bytes
 from synopses.kernels.array_inputs import as_ids, as_input
 from synopses.kernels.grouped_arrays import grown
+from synopses.kernels.string_sizes import strings_bytes
 
 _NONE: NDArray[np.int64] = as_input(np.empty(0, np.int64), np.int64)
 
@@ -27,7 +28,7 @@ class Tables:
 
     __slots__ = (
         "_active", "_arena", "_born", "_free", "_items", "_offsets", "_room_max", "_rooms",
-        "_starts", "_state", "_store", "_totals", "groups",
+        "_starts", "_state", "_store", "_text_bytes", "_totals", "groups",
     )  # fmt: skip
 
     def __init__(self, groups: int, room_max: int, items: ItemKind) -> None:
@@ -46,6 +47,7 @@ class Tables:
         self._born = np.full(0, -1, np.int64)
         self._free = np.zeros(0, np.int32)
         self._store = np.zeros(0, items.dtype)
+        self._text_bytes = 0
 
     @property
     def size_bytes(self) -> int:
@@ -55,6 +57,11 @@ class Tables:
         if self._items is ItemKind.TEXT:
             values += text_bytes(self._store[: int(self._state[kernels.NEXT])])
         return axes + self._arena.nbytes + values
+
+    @property
+    def text_bytes_most(self) -> int:
+        """Upper bound of the bytes of texts; texts of purged entries may be in it."""
+        return self._text_bytes
 
     @property
     def offsets(self) -> NDArray[np.int64]:
@@ -182,7 +189,10 @@ class Tables:
         if inserted:
             rows = np.empty(inserted, np.int64)
             kept = kernels.survivors(self._born, fresh[:inserted], rows)
-            self._store[fresh[:kept]] = values[rows[:kept]]
+            found = values[rows[:kept]]
+            self._store[fresh[:kept]] = found
+            if self._items is ItemKind.TEXT:
+                self._text_bytes += int(strings_bytes(found).sum())
         return int(row)
 
     def _repack(self) -> None:
@@ -221,6 +231,7 @@ class Tables:
         self._state = other._state.copy()
         self._born, self._free = other._born.copy(), other._free.copy()
         self._store = other._store.copy()
+        self._text_bytes = other._text_bytes
         arena = np.empty((int(rooms.sum()), kernels.CELLS), np.int64)
         used = kernels.repack(other._arena, self._starts, rooms, arena)
         self._hold(arena, used=used)

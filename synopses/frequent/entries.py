@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from synopses.kernels.hashing import murmur_float64, murmur_int64, murmur_utf8
+from synopses.kernels.string_sizes import strings_bytes
 from synopses.model.binary_header import Body
 from synopses.model.errors import CorruptSynopsis
 from synopses.model.stored_counts import check_counts
@@ -100,6 +101,21 @@ def most_frequent(
     purged[entries.groups[first_out]] = entries.counts[first_out]
     left = entries.counts - purged[entries.groups]
     return replace(entries, counts=left).take(left > 0), offsets + purged
+
+
+def most_frequent_within(
+    entries: Entries, offsets: NDArray[np.int64], size_bytes: float
+) -> tuple[Entries, NDArray[np.int64]]:
+    """The entries of each group whose texts take at most this many bytes, as `most_frequent`.
+
+    Each group keeps up to the same number of entries, its most frequent ones.
+    """
+    order = np.lexsort((-entries.counts, entries.groups))
+    sorted_groups = entries.groups[order]
+    place = np.arange(order.size) - np.searchsorted(sorted_groups, sorted_groups)
+    by_place = np.bincount(place, strings_bytes(entries.values[order]))
+    room = int(np.searchsorted(np.cumsum(by_place), size_bytes, side="right"))
+    return most_frequent(entries, offsets, room)
 
 
 def text_bytes(texts: NDArray[Any]) -> int:

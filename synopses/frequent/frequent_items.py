@@ -17,6 +17,7 @@ from synopses.frequent.entries import (
     check_entries,
     image_of,
     most_frequent,
+    most_frequent_within,
     read_entries,
     read_image,
 )
@@ -25,6 +26,7 @@ from synopses.frequent.profile import ENTRIES_MAX, ENTRIES_MIN, FREQUENT
 from synopses.frequent.top_lists import Counted, frequent_lists, top_lists
 from synopses.kernels.array_inputs import as_column, as_ids, as_input, same_rows
 from synopses.kernels.grouped_arrays import apart_from, same_kind, scattered
+from synopses.kernels.string_sizes import strings_bytes
 from synopses.model.binary_header import Kind, parameters_of_bytes, seal, unseal
 from synopses.model.errors import BadParameter, CannotMerge, CorruptSynopsis
 from synopses.model.estimate import Estimates, TopItem
@@ -33,6 +35,7 @@ from synopses.model.resizing import Resizable
 
 _PARAMETERS = struct.Struct("<qqB")
 _WEIGHT_MAX = 2.0**63
+_CUT_SHARE = 0.75  # A cut leaves a quarter of the bytes free, so that the next one is not near.
 _ONCE: NDArray[np.int64] = as_input(np.empty(0, np.int64), np.int64)
 
 
@@ -174,6 +177,21 @@ class GroupedFrequent(Resizable):
         kept, error = most_frequent(self._tables.entries(), self.error, entries * 3 // 4)
         smaller._tables.fill(kept, error, self.totals)
         return self._become(smaller)
+
+    def hold_texts(self, size_bytes: int) -> None:
+        """Keep the most frequent values of each group whose texts take at most this many bytes.
+
+        Each group keeps up to the same number of values, so that the texts take 3/4 of these
+        bytes. `error` grows as in `resize`: by the largest count that finds no room. Then values
+        that are dropped occurred at most `error` times, as after any purge. Source: Agarwal et al.
+        2012, "Mergeable summaries", PODS, Thm 2.2.
+        """
+        if self._tables.text_bytes_most <= size_bytes:
+            return
+        entries, error = self._tables.entries(), self.error
+        if strings_bytes(entries.values).sum() > size_bytes:
+            entries, error = most_frequent_within(entries, error, _CUT_SHARE * size_bytes)
+        self._become(self._moved(entries, error, self.totals))
 
     # --- questions ---------------------------------------------------------------------------
 

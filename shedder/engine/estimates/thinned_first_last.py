@@ -48,7 +48,8 @@ def thinned_end(whole: Any, segments: Sequence[Segment], *, is_first: bool) -> E
     endless = np.zeros(len(found), np.bool_)
     if not text:
         endless = unsure & (np.isinf(low.astype(np.float64)) | np.isinf(high.astype(np.float64)))
-    none = unsure & (null | endless | text)
+    cut = found.bound == Bound.NONE
+    none = cut | (unsure & (null | endless | text))
     bound = np.where(unsure, np.uint8(Bound.INTERVAL), np.uint8(Bound.EXACT))
     bound = np.where(none, np.uint8(Bound.NONE), bound).astype(np.uint8)
     reason = ""

@@ -20,6 +20,10 @@ _WORTH = 0.75  # Of the bytes: groups of few values have as many buckets when th
 _AGAIN = 1.25  # Times the bytes at which it was not worth it.
 ALONE_BYTES_MAX = 512 << 10
 """What a pane's histogram without groups may hold: hundreds of decades, at the usual width."""
+TEXTS_BYTES_MAX = 8 << 20
+"""What the texts of an aggregate without groups may hold in all panes: a thousand of 8 KiB."""
+GROWTH_MAX = 2  # Times the cap that groups with room may grow to, as docs/operations.md says.
+HOLD_TEXTS = (Kind.EXTREMES, Kind.TEXT_FIRST_LAST, Kind.FREQUENT)  # They have `hold_texts`.
 # What a group takes in a pane before it has more than one value: its places in the arrays, and
 # one entry of the maps (measured over 10,000 groups of one value).
 GROUP_BYTES_LEAST = {

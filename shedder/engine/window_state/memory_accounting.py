@@ -3,18 +3,26 @@
 from __future__ import annotations
 
 from abc import ABC
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
 from shedder.engine.panes.pane import Pane
+from shedder.engine.synopsis_plans.memory_footprint import pane_bytes
 from shedder.engine.synopsis_plans.synopsis_plan import Plan
 from shedder.engine.window_state.closed_panes import ClosedPanes
-from shedder.engine.window_state.group_memory_cap import BucketWidths
+from shedder.engine.window_state.group_memory_cap import (
+    GROWTH_MAX,
+    HOLD_TEXTS,
+    TEXTS_BYTES_MAX,
+    BucketWidths,
+)
 from shedder.engine.window_state.pane_shrinking import Shrinking
 from shedder.streams.group_keys import GroupKeys
 from shedder.streams.windows import PaneGrid
+
+_USUAL_TEXTS = 2  # Times the bytes of a synopsis that its texts may take, whatever the windows.
 
 
 class Weighed(ABC):
@@ -24,6 +32,7 @@ class Weighed(ABC):
     """
 
     plan: Plan
+    opened_plan: Plan
     grid: PaneGrid
     panes: dict[int, Pane]
     closed: ClosedPanes
@@ -47,6 +56,7 @@ class Weighed(ABC):
         will weigh: as many as stand at once, each as heavy as the heaviest now. Their merges are
         kept in the room that is left: groups come first, then fast windows.
         """
+        self.hold_texts([self.panes[number] for number in self._open], self.opened_plan)
         if self.keys is None:
             if self.widths.fewest:
                 alone = [self.panes[number] for number in self._open]
@@ -71,6 +81,27 @@ class Weighed(ABC):
         elif bits:
             self.widths.widen(bits, panes)
             self._count_closed_again()
+
+    def hold_texts(self, panes: Iterable[Pane], plan: Plan) -> None:
+        """Hold the texts of these panes to their shares of the cap on texts.
+
+        A synopsis that has more cuts its texts or drops its rarest values; answers say so. Its
+        share is at least as large as synopses of this plan with usual texts need.
+        """
+        parts = [at for at, part in enumerate(plan.parts) if part.kind in HOLD_TEXTS]
+        if not parts:
+            return
+        share = min(each._texts_share() for each in (self, *self.takers))
+        least = {at: _USUAL_TEXTS * pane_bytes(plan.parts[at], plan.parts[at].size) for at in parts}
+        for pane in panes:
+            for at in parts:
+                for synopsis in pane.read_by(at):
+                    synopsis.hold_texts(max(share, least[at]))
+
+    def _texts_share(self) -> int:
+        """Return the share of a pane in the cap on the texts of an aggregate, in bytes."""
+        bytes_max = TEXTS_BYTES_MAX if self.keys is None else GROWTH_MAX * self.part_bytes_max
+        return bytes_max // max(int(self._cells_max.sum()), 1)
 
     def _sizes(self) -> tuple[object, ...]:
         """All that the weights, and what they may be, depend on: seldom another than last time."""

@@ -289,6 +289,7 @@ class Standing(Weighed, Versions, Resizable, Storing):
             self._open.remove(pane)
             self.panes[pane].end(own_span_min=self.own_span_min)
             self.panes[pane].settle(self.plan, shrinks=self.keys is None)
+            self.hold_texts([self.panes[pane]], self.plan)
             self.closed.add(pane, self.panes[pane])
             self.shrink_to(pane, self.plan)  # Many groups at once would be waited for.
 

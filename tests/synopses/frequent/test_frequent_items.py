@@ -14,9 +14,11 @@ from synopses.frequent.batch_kernels import BATCH_MIN
 from synopses.frequent.entries import ItemKind
 from synopses.frequent.frequent_items import GroupedFrequent
 from synopses.kernels.hashing import murmur_float64, murmur_int64, murmur_utf8
+from synopses.kernels.string_sizes import strings_bytes
 from synopses.model.errors import BadParameter, CannotMerge, CorruptSynopsis
 from synopses.model.profile import TYPICAL
 from tests import truth
+from tests.seeds import seed
 from tests.synopses.frequent_streams import STREAMS, of
 from tests.synopses.subjects import arrow_of
 
@@ -341,3 +343,54 @@ def test_texts_of_a_large_batch_are_fetched_once_they_have_a_counter() -> None:
     summary = GroupedFrequent(1, 64, ItemKind.TEXT)
     summary.update(None, murmur_int64(values)[0], texts)
     check(summary, 0, truth.exact_counts(texts))
+
+
+@pytest.mark.parametrize("groups", [1, 3])
+@pytest.mark.parametrize("size_bytes", [0, 3_000, 30_000])
+def test_bounds_hold_of_texts_that_are_held_to_bytes(groups: int, size_bytes: int) -> None:
+    """The wider a text, the rarer: what is held fits, and all counts are true."""
+    rng = np.random.default_rng(seed("texts held to bytes", groups))
+    summary = GroupedFrequent(groups, 64, ItemKind.TEXT)
+    exact = [Counter[str]() for _ in range(groups)]
+    other = GroupedFrequent(groups, 64, ItemKind.TEXT)
+    for batch in range(12):
+        numbers = rng.zipf(1.5, 400) % 500
+        texts = [f"{number}".ljust(int(number) * 20, "x") for number in numbers.tolist()]
+        ids = rng.integers(0, groups, len(texts)).astype(np.int32)
+        for group, text in zip(ids.tolist(), texts, strict=True):
+            exact[group][text] += 1
+        into = summary if batch % 3 else other
+        values: np.ndarray = np.array(texts, object)
+        into.update(ids, _text_keys(texts), values)
+        into.hold_texts(size_bytes)
+        assert strings_bytes(into.tracked()[1].values).sum() <= size_bytes
+        assert into.size_bytes < 64 * 100 * groups + 4_000 + 3 * size_bytes
+    summary = GroupedFrequent.from_bytes(summary.merge(other).to_bytes())
+    for group in range(groups):
+        held = {item.value: item for item in summary.top(100)[group]}
+        assert summary.totals[group] == sum(exact[group].values())
+        for text, count in exact[group].items():
+            if text in held:
+                assert held[text].low <= count <= held[text].high
+            else:
+                assert count <= summary.error[group]
+    assert (
+        size_bytes < 30_000 or held["1".ljust(20, "x")].low > 100
+    )  # The most frequent one is never dropped.
+
+
+def test_texts_within_the_bytes_are_left_alone() -> None:
+    texts = [f"{number:05}" for number in range(40)]
+    summary = GroupedFrequent(1, 64, ItemKind.TEXT)
+    summary.update(None, _text_keys(texts), np.array(texts, object))
+    before = summary.to_bytes()
+    summary.hold_texts(40 * (49 + 5))
+    assert summary.to_bytes() == before
+    summary.hold_texts(40 * (49 + 5) - 1)
+    assert summary.error[0] == 1
+
+
+def _text_keys(texts: list[str]) -> np.ndarray:
+    data = [text.encode() for text in texts]
+    offsets = np.cumsum([0, *map(len, data)]).astype(np.int32)
+    return murmur_utf8(offsets, np.frombuffer(b"".join(data), np.uint8))[0]
