@@ -110,6 +110,13 @@ class Settings(BaseSettings):
         None,
         "File of tenants' quotas (TOML, `[tenant.NAME]`); a server reads it again when it changes.",
     )
+    producers_max: int = _setting(
+        "tenants",
+        1 << 20,
+        "Producers that a tenant may have in all of its streams, active and evicted ones; a stream "
+        "with an even share or more refuses new names beyond that.",
+        ge=1,
+    )
 
     batch_rows_max: int = _setting(
         "streams", _MI, "Rows that one pushed batch may have.", ge=1, le=_MI

@@ -110,7 +110,12 @@ class Core(LevelsInForce, SizesInForce, AlterationsInForce):
         self.queues = QueueShares(lambda tenant: self.tenants.quota(tenant).weight)
         known_bytes = settings.memory_bytes // PRODUCERS_SHARE
         self.producer_memory = ProducerMemory(
-            producer_limits or ProducerLimits(bytes_max=known_bytes)
+            producer_limits
+            or ProducerLimits(
+                bytes_max=known_bytes,
+                remembered_bytes_max=known_bytes,
+                names_max=settings.producers_max,
+            )
         )
         self.admission = Admission(self)
         self.stretch = 1  # Refresh periods are so many times as long.

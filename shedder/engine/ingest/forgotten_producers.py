@@ -27,16 +27,23 @@ class ForgottenProducers:
     epoch_max: the largest epoch that a client may use.
     """
 
-    def __init__(self, slots_max: int, stored: bytes = b"", epoch_max: int = 0) -> None:
-        """slots_max: bytes once a name was forgotten. stored, epoch_max: of a checkpoint."""
-        self._slots_max = slots_max
+    def __init__(self, stored: bytes = b"", epoch_max: int = 0) -> None:
+        """stored, epoch_max: of a checkpoint."""
         self._slots: NDArray[np.uint8] = np.frombuffer(stored, np.uint8).copy()
         self.epoch_max = max(NUMBER_MAX + 1, epoch_max)
 
-    def add(self, hashed: int, epoch: int) -> None:
-        """Raise the bounds of a name that is forgotten in this epoch."""
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of the slots; 0 before a name is forgotten."""
+        return self._slots.nbytes
+
+    def add(self, hashed: int, epoch: int, *, slots: int) -> None:
+        """Raise the bounds of a name that is forgotten in this epoch.
+
+        slots: bytes to begin with, when the first name is forgotten.
+        """
         if not self._slots.size:
-            self._slots = np.zeros(self._slots_max, np.uint8)
+            self._slots = np.zeros(slots, np.uint8)
         places = self._places(hashed)
         self._slots[places] = np.maximum(self._slots[places], 1 + epoch.bit_length())
         self.epoch_max = max(self.epoch_max, epoch + 1)

@@ -14,6 +14,7 @@ from __future__ import annotations
 import hashlib
 import re
 import threading
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, Self
@@ -21,9 +22,10 @@ from typing import Any, Final, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from shedder.cql.statements.bound_query import DEFAULT_TENANT
 from shedder.engine.ingest.forgotten_producers import ForgottenProducers
 from shedder.engine.ingest.producer_sequences import OWN_PREFIX, Content, Progress
-from shedder.errors import BadSetting, ProducerForgotten
+from shedder.errors import BadSetting, ProducerForgotten, QuotaExceeded
 
 _EVICTED: Final = np.dtype(
     [
@@ -44,7 +46,8 @@ _OWN_RETRY_US: Final = 86_400_000_000  # A client tries a push for its patience,
 _ROOM_MIN: Final = 64
 _ACTIVE_BYTES: Final = 400  # Of an active producer in memory, its name and contents aside.
 _CONTENT_BYTES: Final = 150  # Of one content.
-_MARKS: Final = 1 << 20  # Bits of hashes that tell most names apart from the evicted ones.
+_MARKS_SHARE: Final = 8  # Marks for each evicted name, a byte each; most other names have none.
+_SLOTS_MIN: Final = 1 << 12  # Of the bounds of forgotten producers, however many streams there are.
 _EARLIER_COPY: Final = re.compile("(insert/[0-9]+)/[0-9]+/(.*)", re.DOTALL)  # INSERT ... PRODUCER.
 
 
@@ -53,43 +56,78 @@ class ProducerLimits:
     """Limits of the memory for known producers.
 
     bytes_max: of the active producers of all streams.
-    evicted_max: evicted producers of one stream; 64 bytes each, and 1 MiB for all.
-    forgotten_bytes: of the bounds of one stream's forgotten producers.
+    evicted_max: evicted producers of one stream; 72 bytes each.
+    forgotten_bytes: of the bounds of one stream's forgotten producers, at most.
+    remembered_bytes_max: of the evicted and forgotten producers of all streams.
+    names_max: active and evicted producers of all streams of one tenant.
     """
 
     bytes_max: int = 32 << 20
     evicted_max: int = 1 << 17
     forgotten_bytes: int = 1 << 22
+    remembered_bytes_max: int = 64 << 20
+    names_max: int = 1 << 20
 
 
 class ProducerMemory:
-    """Bytes of the active producers of all streams. Safe from any thread."""
+    """Bytes and names of the producers of all streams. Safe from any thread.
+
+    size_bytes: of active producers. remembered_bytes: of evicted and forgotten ones.
+    """
 
     def __init__(self, limits: ProducerLimits) -> None:
         self.limits = limits
         self.size_bytes = 0
-        self._streams = 0
+        self.remembered_bytes = 0
+        self._streams: Counter[str] = Counter()  # By tenant,
+        self._names: Counter[str] = Counter()  # ... and so are names.
         self._lock = threading.Lock()
 
-    def join(self) -> None:
-        """Count one more stream."""
+    def join(self, tenant: str) -> None:
+        """Count one more stream of a tenant."""
         with self._lock:
-            self._streams += 1
+            self._streams[tenant] += 1
 
-    def leave(self, size_bytes: int) -> None:
-        """Remove a dropped stream and its bytes."""
+    def leave(self, tenant: str) -> None:
+        """Count one stream of a tenant less; its bytes and names have been taken off."""
         with self._lock:
-            self._streams -= 1
-            self.size_bytes -= size_bytes
+            self._streams[tenant] -= 1
 
-    def add(self, size_bytes: int) -> None:
-        """Add the change of a stream's bytes; it may be negative."""
+    def add(
+        self, tenant: str, *, size_bytes: int = 0, remembered_bytes: int = 0, names: int = 0
+    ) -> None:
+        """Add the changes of a stream's bytes and names; they may be negative."""
         with self._lock:
             self.size_bytes += size_bytes
+            self.remembered_bytes += remembered_bytes
+            self._names[tenant] += names
+
+    def names_of(self, tenant: str) -> int:
+        """Return the number of active and evicted producers of a tenant."""
+        return self._names[tenant]
+
+    def is_full(self, tenant: str, own_names: int) -> bool:
+        """Return whether a stream with own_names takes no new name.
+
+        Its tenant has as many names as it may have, and the stream at least its even share.
+        """
+        most = self.limits.names_max
+        share = most // max(1, self._streams[tenant])
+        return self._names[tenant] >= most and own_names >= share
+
+    def may_remember(self, own_bytes: int, more_bytes: int) -> bool:
+        """Return whether a stream may keep more bytes of evicted and forgotten producers."""
+        over = self.remembered_bytes + more_bytes > self.limits.remembered_bytes_max
+        return not over or own_bytes + more_bytes <= self.remembered_share
+
+    @property
+    def remembered_share(self) -> int:
+        """An even share of the bytes for evicted and forgotten producers."""
+        return self.limits.remembered_bytes_max // max(1, self._streams.total())
 
     def is_over(self, own_bytes: int) -> bool:
         """Return whether a stream with own_bytes has to evict: it has more than its even share."""
-        share = self.limits.bytes_max // max(1, self._streams)
+        share = self.limits.bytes_max // max(1, self._streams.total())
         return self.size_bytes > self.limits.bytes_max and own_bytes > share
 
 
@@ -124,25 +162,39 @@ class ProducerState:
 class KnownProducers:
     """Progress of each producer of a stream, by name. For one thread."""
 
-    def __init__(self, memory: ProducerMemory, state: ProducerState | None = None) -> None:
-        """state: of a checkpoint."""
+    def __init__(
+        self,
+        memory: ProducerMemory,
+        state: ProducerState | None = None,
+        *,
+        tenant: str = DEFAULT_TENANT,
+    ) -> None:
+        """state: of a checkpoint. tenant: that owns the stream."""
         state = ProducerState() if state is None else state
         self._memory = memory
+        self._tenant = tenant
         self._active = dict(state.active)
-        slots_max = memory.limits.forgotten_bytes
-        self._forgotten = ForgottenProducers(slots_max, state.forgotten, state.epoch_max)
+        self._forgotten = ForgottenProducers(state.forgotten, state.epoch_max)
         self._evicted: NDArray[Any] = np.frombuffer(state.evicted, _EVICTED).copy()
         self._size = len(self._evicted)
         self._next = 0  # The oldest of the evicted, once there is no more room.
         self._marks = self._marked()
         self._stale_marks = 0
-        self._bytes = sum(_bytes_of(name, each) for name, each in self._active.items())
-        memory.join()
-        memory.add(self._bytes)
+        self._first_past_us = 0  # No name of one process is past before this time.
+        self._bytes = self._remembered = self._names = 0
+        memory.join(tenant)
+        self._grow(sum(_bytes_of(name, each) for name, each in self._active.items()))
+        self._account()
 
     def close(self) -> None:
         """Release the memory of a dropped stream."""
-        self._memory.leave(self._bytes)
+        self._memory.add(
+            self._tenant,
+            size_bytes=-self._bytes,
+            remembered_bytes=-self._remembered,
+            names=-self._names,
+        )
+        self._memory.leave(self._tenant)
 
     @property
     def active(self) -> Mapping[str, Progress]:
@@ -175,6 +227,24 @@ class KnownProducers:
         if known is None and epoch < (epoch_min := self.epoch_min(name)):
             raise ProducerForgotten(name, epoch, epoch_min)
 
+    def check_room(self, name: str, now_us: int) -> None:
+        """Check that a producer which is not known may begin.
+
+        Names of one process that are past make room first.
+
+        Raises:
+          QuotaExceeded: the tenant has too many producers, and this stream its share of them.
+        """
+        if not self._memory.is_full(self._tenant, self._names):
+            return
+        self._forget_past(now_us)
+        if self._memory.is_full(self._tenant, self._names):
+            raise QuotaExceeded(
+                f"tenant {self._tenant!r} has {self._memory.names_of(self._tenant):,} producers, "
+                f"and producers_max is {self._memory.limits.names_max:,}: {name!r} would be one "
+                "more. Use the names that have pushed before, drop a stream, or raise producers_max"
+            )
+
     def note(self, name: str, progress: Progress, now_us: int) -> None:
         """Set a producer's progress; evict the producers that were silent longest if needed.
 
@@ -188,6 +258,7 @@ class KnownProducers:
         while len(self._active) > 1 and self._memory.is_over(self._bytes):
             oldest = next(iter(self._active))
             self._evict(oldest, self._active.pop(oldest), now_us)
+        self._account()
 
     def state(self) -> ProducerState:
         """Return the state for a checkpoint."""
@@ -197,7 +268,16 @@ class KnownProducers:
 
     def _grow(self, size_bytes: int) -> None:
         self._bytes += size_bytes
-        self._memory.add(size_bytes)
+        self._memory.add(self._tenant, size_bytes=size_bytes)
+
+    def _account(self) -> None:
+        """Tell the memory of all streams what has changed of names and remembered bytes."""
+        names = len(self._active) + self._size
+        remembered = self._evicted.nbytes + self._marks.nbytes + self._forgotten.size_bytes
+        changes = {"names": names - self._names, "remembered_bytes": remembered - self._remembered}
+        if any(changes.values()):
+            self._names, self._remembered = names, remembered
+            self._memory.add(self._tenant, **changes)
 
     def _evict(self, name: str, progress: Progress, now_us: int) -> None:
         self._grow(-_bytes_of(name, progress))
@@ -208,7 +288,7 @@ class KnownProducers:
             self._marks[hashed % len(self._marks)] = True
         copied = _EARLIER_COPY.fullmatch(name)
         if copied:  # A repeated statement has another name in this version.
-            self._forgotten.add(_hash(f"{copied[1]}/from/{copied[2]}"), progress.epoch)
+            self._forget(_hash(f"{copied[1]}/from/{copied[2]}"), progress.epoch)
         rows = -1 if progress.rows is None else progress.rows
         flags = _OPEN * (not progress.is_whole) | _OWN * name.startswith(OWN_PREFIX)
         flags |= _FINGERPRINT * (progress.fingerprint is not None)
@@ -225,24 +305,64 @@ class KnownProducers:
 
     def _free_place(self, now_us: int) -> int:
         """Return the place of the next evicted producer; forget the oldest if all are taken."""
-        most = self._memory.limits.evicted_max
-        if self._size < most:
-            if not self._size:
-                self._marks = np.zeros(_MARKS, np.bool_)
-            if self._size == len(self._evicted):
-                room = np.zeros(min(most, max(_ROOM_MIN, 2 * self._size)), _EVICTED)
-                room[: self._size] = np.roll(self._evicted[: self._size], -self._next)
-                self._evicted, self._next = room, 0
+        if self._size < len(self._evicted) or self._has_widened():
             self._size += 1
             return self._size - 1
         place, self._next = self._next, (self._next + 1) % self._size
         if not self._is_past(place, now_us):
             forgotten = self._evicted[place]
-            self._forgotten.add(int(forgotten["name"]), int(forgotten["epoch"]))
+            self._forget(int(forgotten["name"]), int(forgotten["epoch"]))
         self._stale_marks += 1
-        if self._stale_marks > most:
+        if self._stale_marks > self._size:
             self._marks, self._stale_marks = self._marked(), 0
         return place
+
+    def _has_widened(self) -> bool:
+        """Make room for more evicted producers; return whether there is any.
+
+        Without a place there is no eviction, so the first 64 places do not depend on memory.
+        """
+        size = min(self._memory.limits.evicted_max, max(_ROOM_MIN, 2 * self._size))
+        more_bytes = (size - self._size) * (_EVICTED.itemsize + _MARKS_SHARE)
+        if size <= self._size:
+            return False
+        if self._size and not self._memory.may_remember(self._remembered, more_bytes):
+            return False
+        room = np.zeros(size, _EVICTED)
+        room[: self._size] = np.roll(self._evicted[: self._size], -self._next)
+        self._evicted, self._next = room, 0
+        self._marks, self._stale_marks = self._marked(), 0
+        self._account()
+        return True
+
+    def _forget(self, hashed: int, epoch: int) -> None:
+        """Keep a bound of an epoch; the first name decides how many slots there are."""
+        slots = self._forgotten.size_bytes or self._slots_now()
+        self._forgotten.add(hashed, epoch, slots=slots)
+
+    def _slots_now(self) -> int:
+        """Return the power of two of slots that fits into the memory of all streams."""
+        slots, most = 1, self._memory.limits.forgotten_bytes
+        least = min(_SLOTS_MIN, most)
+        while slots < most:
+            if slots >= least and not self._memory.may_remember(self._remembered, 2 * slots):
+                break
+            slots *= 2
+        return slots
+
+    def _forget_past(self, now_us: int) -> None:
+        """Drop evicted names of one process of which no client sends a push again."""
+        if now_us < self._first_past_us:
+            return
+        entries = np.roll(self._evicted[: self._size], -self._next)
+        own = (entries["flags"] & _OWN) > 0
+        past = own & (now_us - entries["evicted_us"] > _OWN_RETRY_US)
+        waiting = entries["evicted_us"][own & ~past]
+        self._first_past_us = int(waiting.min(initial=now_us)) + _OWN_RETRY_US
+        kept = entries[~past]
+        self._evicted[: len(kept)], self._size, self._next = kept, len(kept), 0
+        self._marks, self._stale_marks = self._marked(), 0
+        self._account()
 
     def _is_past(self, place: int, now_us: int) -> bool:
         """Return whether no client can send a push of an evicted producer again."""
@@ -252,7 +372,7 @@ class KnownProducers:
 
     def _marked(self) -> NDArray[np.bool_]:
         """Return marks at the hashes of the evicted names."""
-        marks = np.zeros(_MARKS if self._size else 1, np.bool_)
+        marks = np.zeros(max(1, _MARKS_SHARE * len(self._evicted)), np.bool_)
         names = self._evicted["name"][: self._size]
         marks[names % np.uint64(len(marks))] = True
         return marks

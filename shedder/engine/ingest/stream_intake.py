@@ -34,7 +34,14 @@ from shedder.engine.ingest.producer_sequences import Arrival, Progress, judge, p
 from shedder.engine.ingest.replays import Replays
 from shedder.engine.ingest.tenant_queues import QueueShares
 from shedder.engine.remote_summaries.validation import Checked
-from shedder.errors import BadBatch, FailedPrecondition, Overloaded, SequenceGap, ShedderError
+from shedder.errors import (
+    BadBatch,
+    FailedPrecondition,
+    Overloaded,
+    QuotaExceeded,
+    SequenceGap,
+    ShedderError,
+)
 from shedder.queries.answers.database_api import Receipt
 from shedder.streams.batches import BatchLimits, decode, encode
 from shedder.streams.content_fingerprint import fingerprint
@@ -97,7 +104,7 @@ class Intake:
         self._lock = threading.RLock()  # A future that is done calls back at once.
         self._next_position = 0
         self._memory = ProducerMemory(ProducerLimits()) if memory is None else memory
-        self._producers = KnownProducers(self._memory)  # Durable progress;
+        self._producers = KnownProducers(self._memory, tenant=schema.tenant)  # Durable progress;
         self._in_flight: dict[str, Progress] = {}  # ... and progress on its way to disk.
         self._replays = Replays()
         watermark = Watermark(schema.lateness_us, future_us_max)
@@ -149,8 +156,8 @@ class Intake:
 
         Raises:
           BadBatch, SchemaMismatch, BadTimestamp, BatchTooLarge, SequenceGap, SequenceReused,
-          StaleEpoch, ProducerForgotten, Overloaded, DiskFull, StorageFailed, Draining: and nothing
-            of the batch is kept.
+          StaleEpoch, ProducerForgotten, QuotaExceeded, Overloaded, DiskFull, StorageFailed,
+          Draining: and nothing of the batch is kept.
         """
         found = 0
         try:
@@ -179,8 +186,8 @@ class Intake:
                     hashed=hashed,
                     left_out=left_out,
                 )
-        except Overloaded:
-            raise  # Whoever sends it may wait, and try again: he counts it.
+        except (Overloaded, QuotaExceeded):
+            raise  # `Admission.counted` counts the refusal.
         except ShedderError:
             self.refuse(found)
             raise
@@ -208,8 +215,8 @@ class Intake:
 
         Raises:
           BadBatch: they cannot follow.
-          SequenceGap, SequenceReused, StaleEpoch, ProducerForgotten, Overloaded, DiskFull,
-          StorageFailed, Draining: nothing is kept.
+          SequenceGap, SequenceReused, StaleEpoch, ProducerForgotten, QuotaExceeded, Overloaded,
+          DiskFull, StorageFailed, Draining: nothing is kept.
         """
         with self._lock:
             return self._take(
@@ -334,6 +341,8 @@ class Intake:
             producer, known, epoch=epoch, sequence=sequence, part=part, rows=rows
         )
         numbered = NumberedPart(producer, epoch, number, part, rows, hashed, known)
+        if known is None:
+            self._producers.check_room(producer, self._clock_us())
         if arrival is Arrival.NEXT:
             return self._admit(content, payload, numbered, flag, left_out)
         assert known is not None

@@ -241,7 +241,9 @@ def _read_checkpoint(core: Core) -> tuple[Producers, deque[_Joining]]:
         known = ProducerState()
         if state is not None:
             known = restore_stream(stream, state, evicted, forgotten)
-        producers[row.schema.name] = KnownProducers(core.producer_memory, known)
+        producers[row.schema.name] = KnownProducers(
+            core.producer_memory, known, tenant=row.schema.tenant
+        )
         joined = joined_sample(parts, row.id, row.schema)
         if joined is not None:
             joining.append(_Joining(joined[0], stream, sample=joined[1]))

@@ -1,5 +1,6 @@
 """A producer that was evicted, or forgotten, never looks like one that has stored nothing."""
 
+import dataclasses
 import hashlib
 import math
 
@@ -14,7 +15,7 @@ from shedder.engine.ingest.known_producers import (
     ProducerState,
 )
 from shedder.engine.ingest.producer_sequences import Content, Progress
-from shedder.errors import BadSetting, ProducerForgotten
+from shedder.errors import BadSetting, ProducerForgotten, QuotaExceeded
 from tests.seeds import seed
 
 NOW_US, DAY_US = 1_700_000_000_000_000, 86_400_000_000
@@ -108,13 +109,13 @@ def test_no_epoch_of_a_client_shuts_a_name_out(epoch):
 
 
 def test_a_forgotten_epoch_is_never_below_its_bound():
-    forgotten = ForgottenProducers(1 << 10)
+    forgotten = ForgottenProducers()
     generator = np.random.default_rng(seed("forgotten producers"))
     hashes = generator.integers(0, 1 << 64, 2_000, np.uint64).tolist()
     epochs = (generator.integers(0, 1 << 62, 2_000) >> generator.integers(0, 62, 2_000)).tolist()
     for hashed, epoch in zip(hashes, epochs, strict=True):
-        forgotten.add(hashed, epoch)
-    again = ForgottenProducers(1 << 12, forgotten.to_bytes(), forgotten.epoch_max)
+        forgotten.add(hashed, epoch, slots=1 << 10)
+    again = ForgottenProducers(forgotten.to_bytes(), forgotten.epoch_max)
     for hashed, epoch in zip(hashes, epochs, strict=True):
         assert epoch < forgotten.epoch_min(hashed) == again.epoch_min(hashed)
         assert forgotten.epoch_min(hashed) <= forgotten.epoch_max
@@ -131,10 +132,10 @@ def test_as_many_new_names_are_taken_for_forgotten_ones_as_the_documentation_say
     documented = (1 - math.exp(-4 * forgotten_names / ProducerLimits().forgotten_bytes)) ** 4
     assert documented == pytest.approx(share, rel=0.05)
     slots, new_names = 1 << 14, 10_000  # Fewer slots and names, in the same ratio.
-    forgotten = ForgottenProducers(slots)
+    forgotten = ForgottenProducers()
     names = forgotten_names * slots // ProducerLimits().forgotten_bytes
     for hashed in hashes_of("old", names):
-        forgotten.add(hashed, 1 << 50)
+        forgotten.add(hashed, 1 << 50, slots=slots)
     taken = sum(forgotten.epoch_min(hashed) > 0 for hashed in hashes_of("new", new_names))
     expected = documented * new_names
     assert abs(taken - expected) < 4 * math.sqrt(expected)  # Four deviations of a Poisson count.
@@ -222,3 +223,92 @@ def test_names_of_one_process_are_forgotten_without_a_trace_after_a_day(
         producers.note(f"later {number}", progress(number), NOW_US + later_us)
     assert producers.get(f"{prefix}0") is None
     assert producers.epoch_min(f"{prefix}0") == epoch_min
+
+
+def test_a_tenant_at_its_limit_is_refused_in_the_stream_with_more_than_its_share():
+    memory = ProducerMemory(ProducerLimits(names_max=40))
+    flooded, small = (KnownProducers(memory, tenant="a") for _ in range(2))
+    other = KnownProducers(memory, tenant="b")
+    for number in range(40):
+        flooded.check_room(f"p{number}", NOW_US)
+        flooded.note(f"p{number}", progress(number), NOW_US)
+    with pytest.raises(
+        QuotaExceeded, match=r"tenant 'a' has 40 producers, and producers_max is 40: 'new'"
+    ):
+        flooded.check_room("new", NOW_US)
+    flooded.note("p0", progress(41), NOW_US)  # A known one goes on.
+    for number in range(20):  # Half of the limit is its share.
+        small.check_room(f"p{number}", NOW_US)
+        small.note(f"p{number}", progress(number), NOW_US)
+    with pytest.raises(QuotaExceeded):
+        small.check_room("new", NOW_US)
+    for number in range(39):
+        other.note(f"p{number}", progress(number), NOW_US)
+    other.check_room("new", NOW_US)
+    assert (memory.names_of("a"), memory.names_of("b")) == (60, 39)
+    small.close()
+    flooded.close()
+    assert memory.names_of("a") == 0
+    KnownProducers(memory, tenant="a").check_room("new", NOW_US)
+
+
+def test_names_of_one_process_that_are_past_make_room_at_the_limit():
+    memory = ProducerMemory(dataclasses.replace(LIMITS, names_max=100))
+    producers = KnownProducers(memory, tenant="a")
+    for number in range(100):
+        prefix = "~" if number % 2 else "p"
+        producers.note(f"{prefix}{number}", progress(number), NOW_US)
+    with pytest.raises(QuotaExceeded):
+        producers.check_room("new", NOW_US + DAY_US)
+    before = evicted(producers)
+    producers.check_room("new", NOW_US + DAY_US + 1)
+    assert evicted(producers) == before // 2
+    for number in range(0, 100, 2):
+        assert producers.get(f"p{number}").sequence == number
+    assert producers.get("~1") is None
+    assert producers.epoch_min("~1") == 0
+    for number in range(before // 2):
+        producers.check_room(f"new {number}", NOW_US + DAY_US + 1)
+        producers.note(f"new {number}", progress(number), NOW_US + DAY_US + 1)
+    for number in range(0, 100, 2):
+        assert producers.get(f"p{number}").sequence == number
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("count", [1, 4, 50])
+def test_evicted_and_forgotten_producers_of_all_streams_stay_within_their_bytes(count):
+    limits = ProducerLimits(
+        bytes_max=1_000, evicted_max=4_096, forgotten_bytes=1 << 18, remembered_bytes_max=1 << 19
+    )
+    memory = ProducerMemory(limits)
+    streams = [KnownProducers(memory) for _ in range(count)]
+    for number in range(8_000):
+        streams[number % count].note(f"p{number}", progress(number), NOW_US)
+    held = [len(each.state().evicted) + len(each.state().forgotten) for each in streams]
+    assert sum(held) <= memory.remembered_bytes
+    assert memory.remembered_bytes <= 2 << 19  # A stream with more than its share keeps it.
+    assert memory.remembered_bytes > (1 << 19) // 4
+    late = KnownProducers(memory)
+    for number in range(2_000):
+        late.note(f"p{number}", progress(number), NOW_US)
+    assert 64 * 64 <= len(late.state().evicted) <= (1 << 19) // (count + 1)
+    late.close()
+    for number in range(0, 8_000, 97):  # None looks like one that has stored nothing.
+        known = streams[number % count].get(f"p{number}")
+        assert known is not None or streams[number % count].epoch_min(f"p{number}") > 0
+    for each in streams:
+        each.close()
+    assert (memory.remembered_bytes, memory.size_bytes) == (0, 0)
+
+
+def test_a_checkpoint_with_more_than_fits_now_is_kept():
+    [producers] = known()
+    for number in range(300):
+        producers.note(f"p{number}", progress(number), NOW_US)
+    state = producers.state()
+    memory = ProducerMemory(dataclasses.replace(LIMITS, remembered_bytes_max=1, names_max=1))
+    again = KnownProducers(memory, state)
+    assert again.state() == state
+    again.note("p299", progress(400), NOW_US)
+    with pytest.raises(QuotaExceeded):
+        again.check_room("new", NOW_US)

@@ -15,6 +15,7 @@ from shedder.engine.ingest.known_producers import ProducerLimits
 from shedder.errors import (
     BadSetting,
     ProducerForgotten,
+    QuotaExceeded,
     SchemaMismatch,
     SequenceGap,
     SequenceReused,
@@ -255,3 +256,23 @@ def test_a_producer_numbers_each_of_its_pushes_once(tmp_path: Path) -> None:
         with db.producer("s", "p") as producer:
             assert [producer.push(rows_of(push, 25)) for push in range(3)] == [1, 2, 3]
         assert db.last_sequence("s", "p") == (0, 2)
+
+
+@pytest.mark.slow
+def test_a_tenant_with_too_many_producers_is_refused_new_ones_and_keeps_the_known(
+    tmp_path: Path,
+) -> None:
+    for life in range(2):  # The second one reads a checkpoint.
+        with shedder.open(tmp_path / "db", producers_max=3) as db:
+            if not life:
+                db.execute(CREATE)
+                for name in ("a", "b", "c"):
+                    db.push("s", rows_of(0, 5), producer=name, sequence=0)
+            with pytest.raises(QuotaExceeded, match=rf"{3 + life} producers, .* is 3: 'd'"):
+                db.push("s", rows_of(0, 5), producer="d", sequence=0)
+            db.push("s", rows_of(1, 5), producer="a", sequence=1 + life)
+            db.push("s", rows_of(1, 5))  # Anonymous.
+            assert db.ledger("s").applied == 25 + 10 * life
+            assert db.ledger("s").refused_rows == 5
+            db.execute(f"{CREATE.replace('STREAM s', f'STREAM t{life}')}")
+            db.push(f"t{life}", rows_of(0, 5), producer="d", sequence=0)  # It has no share yet.
