@@ -3,8 +3,8 @@
 A checkpoint is the closed panes, the open ones, levels in force, samples, watermarks, producers'
 sequences, what audits have come to, and the log's sequence up to which all of these are complete.
 It is one catalog transaction. What may change is made bytes at one moment; closed panes, which do
-not change, may be made bytes later, a few at a time. Rows of samples do not change either: the
-thread that writes the checkpoint makes bytes of them.
+not change, may be made bytes later, a few at a time. Rows of samples and the progress of producers
+do not change either: the thread that writes the checkpoint makes bytes of them.
 """
 
 from __future__ import annotations
@@ -50,22 +50,39 @@ class SampleToStore:
     image: SampleImage
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class StreamToStore:
+    """A stream's state at one moment; never changed. state: JSON of all but the producers."""
+
+    state: bytes
+    producers: ProducerState
+
+    def to_bytes(self) -> bytes:
+        """Return the state as JSON."""
+        producers = json.dumps(self.producers.to_json()).encode()
+        return self.state[:-1] + b", " + producers[1:]
+
+
 @dataclass(slots=True, eq=False)
 class Checkpoint:
     """All live state as of a log sequence, but for closed panes that are not bytes yet.
 
     sequence: every record of the log below it has been applied.
-    parts: what every checkpoint of this state has to write again: all but closed panes and samples.
+    parts: what every checkpoint of this state has to write again: all but closed panes, samples and
+      the states of streams.
     kept: parts that stay as the checkpoint before had them.
-    samples: by key of their parts; `store` makes bytes of them, on its own thread.
+    samples, streams: by key of their parts; `store` makes bytes of them, on its own thread. There
+      may be a hundred thousand producers in the state of a stream.
     """
 
     sequence: int
     parts: dict[str, bytes]
     kept: dict[str, Stream]
     samples: dict[str, SampleToStore]
+    streams: dict[str, StreamToStore]
     _panes: list[tuple[Standing, PanesToStore]]
-    _sample_bytes: dict[str, int] = field(default_factory=dict, init=False)  # Stored.
+    _sample_bytes: dict[str, int] = field(default_factory=dict, init=False)  # Stored,
+    _stream_bytes: int = field(default=0, init=False)  # ... and so are the states of streams.
 
     @classmethod
     def of(
@@ -92,9 +109,11 @@ class Checkpoint:
         parts: dict[str, bytes] = {}
         kept: dict[str, Stream] = {}
         samples: dict[str, SampleToStore] = {}
+        states: dict[str, StreamToStore] = {}
         standings = []
         for name, stream in streams.items():
-            parts[f"stream/{stream.id}"] = _stream_state(stream, producers[name])
+            state = StreamToStore(_stream_state(stream), producers[name])
+            states[f"stream/{stream.id}"] = state
             if producers[name].evicted:
                 parts[f"{EVICTED}/{stream.id}"] = producers[name].evicted
             if producers[name].forgotten:
@@ -115,7 +134,7 @@ class Checkpoint:
             parts[TENANTS] = tenants.to_bytes()
         found = [(standing, standing.to_store()) for standing in standings]
         panes = [(standing, each) for standing, each in found if each is not None]
-        return cls(sequence, parts, kept, samples, panes)
+        return cls(sequence, parts, kept, samples, states, panes)
 
     @property
     def waiting_panes(self) -> int:
@@ -145,10 +164,12 @@ class Checkpoint:
         """
         samples = {key: each.image.to_bytes() for key, each in self.samples.items()}
         self._sample_bytes = {key: len(data) for key, data in samples.items()}
+        states = {key: each.to_bytes() for key, each in self.streams.items()}
+        self._stream_bytes = sum(map(len, states.values()))
         with catalog.transaction():
             for _, panes in self._panes:
                 panes.put(catalog)
-            catalog.write_checkpoint(self.sequence, self.parts | samples, self.kept)
+            catalog.write_checkpoint(self.sequence, self.parts | states | samples, self.kept)
 
     def stored(self) -> int:
         """It is written. As `of`.
@@ -163,7 +184,7 @@ class Checkpoint:
             panes.forget()
         unchanged = sum(stream.sample_stored_bytes for stream in self.kept.values())
         written = sum(len(part) for part in self.parts.values()) + sum(self._sample_bytes.values())
-        return unchanged + written
+        return unchanged + written + self._stream_bytes
 
     def failed(self) -> None:
         """It could not be written: the next one stores all of it. As `of`."""
@@ -172,7 +193,7 @@ class Checkpoint:
             panes.forget()
 
 
-def _stream_state(stream: Stream, producers: ProducerState) -> bytes:
+def _stream_state(stream: Stream) -> bytes:
     state: dict[str, Any] = {
         "position": stream.position,
         "applied": stream.applied,
@@ -184,7 +205,6 @@ def _stream_state(stream: Stream, producers: ProducerState) -> bytes:
         "drops": stream.drops.to_json() if stream.drops.rows else None,
         "lost": stream.lost.to_json() if stream.lost else None,
         "watermark_us": stream.watermark_us,
-        **producers.to_json(),
     }
     return json.dumps(state).encode()
 
