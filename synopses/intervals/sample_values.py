@@ -24,6 +24,7 @@ class SampledValues:
     low, high: float64 [groups], a range that holds every value of the column (from the basics:
       taken before anything was skipped); may be infinite, then little can be promised.
     everything: every tuple of the stratum is a non-null match of the one group (no filter).
+    whole_numbers: all values of the column are whole, read or not.
     """
 
     population: int | NDArray[np.int64]
@@ -33,6 +34,7 @@ class SampledValues:
     low: NDArray[np.float64]
     high: NDArray[np.float64]
     everything: bool
+    whole_numbers: bool = False
 
     def __post_init__(self) -> None:
         for name in ("values", "low", "high"):
@@ -51,6 +53,7 @@ class SampledValues:
         low: ArrayLike,
         high: ArrayLike,
         everything: bool = False,
+        whole_numbers: bool = False,
     ) -> Self:
         """Sort the matches by group; the meaning of the arguments is the class's.
 
@@ -82,7 +85,7 @@ class SampledValues:
         ordered = as_input(ordered, np.float64)
         _widen(starts, ordered, lows, highs)
         assert not everything or (groups == 1 and len(values) == read)
-        return cls(population, read, starts, ordered, lows, highs, everything)
+        return cls(population, read, starts, ordered, lows, highs, everything, whole_numbers)
 
     @property
     def groups(self) -> int:
@@ -109,6 +112,12 @@ class SampledValues:
     def unread_share(self) -> NDArray[np.float64]:
         """float64 [groups], 1 - n/N; 0 where there is no tuple."""
         return 1.0 - self.reads / np.maximum(self.populations, 1)
+
+    @property
+    def two_valued(self) -> NDArray[np.bool_]:
+        """bool [groups], whether no value can lie between the ends of the range, which differ."""
+        found: NDArray[np.bool_] = self.whole_numbers & (self.high - self.low == 1.0)
+        return found
 
     @property
     def matched(self) -> NDArray[np.int64]:

@@ -93,7 +93,7 @@ def stratified_mean(strata: Sequence[Stratum], *, confidence: float) -> Interval
     size = _floats(sum(s.factor * s.counts for s in strata))
     known = size > 0
     value = _floats(sum(s.factor * s.seen for s in strata)) / np.where(known, size, 1.0)
-    errors = [_mean_error(s, value) for s in strata]
+    errors = [mean_error(s, value) for s in strata]
     half = normal_half(strata, errors, confidence)
     certified = ~np.isnan(half) & known
     half = half / np.where(known, size, 1.0)
@@ -166,7 +166,7 @@ def _sum_error(stratum: Stratum) -> Error:
     return error_of_total(stratum, seen / n, spread, (low, high))
 
 
-def _mean_error(stratum: Stratum, mean: Floats) -> Error:
+def mean_error(stratum: Stratum, mean: Floats) -> Error:
     """Of the total of y - mean over the group's values."""
     n = max(stratum.read, 1)
     away = np.where(stratum.counts > 0, stratum.means - mean, 0.0)
@@ -211,8 +211,14 @@ def normal_half(strata: Sequence[Stratum], errors: Sequence[Error], confidence: 
     Student's t at the degrees of freedom of Satterthwaite.
     Source: Hajek 1960; Cochran 1977, Sampling Techniques, 5.4 (degrees of freedom).
     """
-    variance = _variance(errors)
     influence = np.max([most for _, most in errors], axis=0)
+    certified = influence <= rho_max(confidence) * np.sqrt(_variance(errors))
+    return np.where(certified, student_half(strata, errors, confidence), np.nan)
+
+
+def student_half(strata: Sequence[Stratum], errors: Sequence[Error], confidence: float) -> Floats:
+    """The half of `normal_half`, whether it is certified or not."""
+    variance = _variance(errors)
     with np.errstate(divide="ignore", invalid="ignore"):
         # Of shares of the variance, for fourth powers of errors may be no doubles.
         shares = (error**2 / variance for error, _ in errors)
@@ -220,9 +226,7 @@ def normal_half(strata: Sequence[Stratum], errors: Sequence[Error], confidence: 
             sum(share**2 / _freedom(s) for s, share in zip(strata, shares, strict=True))
         )
         freedom = np.where(per_degree > 0, 1.0 / per_degree, 1e9)
-    certified = influence <= rho_max(confidence) * np.sqrt(variance)
-    half = two_sided(freedom, confidence=confidence) * np.sqrt(variance)
-    return np.where(certified, half, np.nan)
+    return two_sided(freedom, confidence=confidence) * np.sqrt(variance)
 
 
 def _variance(errors: Sequence[Error]) -> Floats:

@@ -8,8 +8,17 @@ import numpy as np
 
 from synopses.intervals.from_moments import Ends, Floats, mean_bounds
 from synopses.intervals.interval import Intervals
-from synopses.intervals.stratified import error_of_total, free_mean, normal_half, range_of
+from synopses.intervals.stratified import (
+    Error,
+    error_of_total,
+    free_mean,
+    mean_error,
+    normal_half,
+    range_of,
+    student_half,
+)
 from synopses.intervals.stratum import Stratum
+from synopses.intervals.unknown_mean import over_means
 from synopses.intervals.variance import deviation
 from synopses.model.parameters import error_share
 
@@ -18,8 +27,9 @@ def stratified_variance(strata: Sequence[Stratum], *, confidence: float) -> Inte
     """The sample variance (n - 1 below the line) of each group over all its values.
 
     Certified: the ratio of the totals of (y - mean)^2 and of 1, linearised: normal where the total
-    of e = (y - mean)^2 - variance is (`normal_half`); its spread follows from how y and y^2 vary
-    together (`SquareMoments`). Elsewhere, for a number c that does not depend on the sample, the
+    of e = (y - mean)^2 - variance is (`normal_half`), and united over the means that may be
+    (`over_means`); the spread of e follows from how y and y^2 vary together (`SquareMoments`).
+    Elsewhere, for a number c that does not depend on the sample, the
     variance is the mean of (y - c)^2 less (mean - c)^2: the sample's mean of (y - c)^2 follows from
     its moments, and Chernoff bounds it by its range alone, Bernstein and Serfling by its spread,
     too. c is the lower end, the middle and the upper end of the range of what was read thinned, at
@@ -53,38 +63,58 @@ def stratified_variance(strata: Sequence[Stratum], *, confidence: float) -> Inte
     # Numbers far from zero lose their last digits in the squares.
     slack = 1e-9 * max(abs(low), abs(high)) ** 2
     low_end, high_end = np.maximum(lowest - slack, 0.0), np.maximum(ends[1], 0.0) * stretch + slack
-    half = _certified(strata, mean, total / np.maximum(size, 1.0), confidence=confidence)
+    average = total / np.maximum(size, 1.0)
+    normal, half = _certified(strata, mean, average, confidence=confidence)
     certified = ~np.isnan(half) & (seen >= 2)
-    half = half * stretch
+    most = limit * stretch  # No variance is above half (two values) the squared width of the range.
+    stretch = np.where(size > 1.0, size / np.maximum(size - 1.0, 1e-300), 1.0)
     return Intervals.of(
         value,
-        np.where(certified, np.maximum(value - half - slack, 0.0), low_end),
-        np.where(certified, value + half + slack, high_end),
-        variance=np.where(certified, half**2, np.nan),
+        np.where(certified, np.maximum(normal[0] * stretch - slack, 0.0), low_end),
+        np.where(certified, np.minimum(normal[1] * stretch, most) + slack, high_end),
+        variance=np.where(certified, (half * stretch) ** 2, np.nan),
     )
 
 
 def _certified(
-    strata: Sequence[Stratum], mean: Floats, variance: Floats, *, confidence: float
-) -> Floats:
-    """Half of the normal interval of the variance (n below the line); NaN where not certified."""
+    strata: Sequence[Stratum], mean: Floats, average: Floats, *, confidence: float
+) -> tuple[Ends, Floats]:
+    """The interval of the variance (n below the line), united over the means; and half of it.
+
+    The half is that at the sample's mean; NaN where it is not certified.
+    """
+    size = np.maximum(sum(s.factor * s.counts for s in strata), 1.0)
+    errors = _square_errors(strata, mean, average)
+    half = normal_half(strata, errors, confidence) / size
+    away = student_half(strata, [mean_error(s, mean) for s in strata], confidence) / size
+    below, above = (
+        student_half(strata, _square_errors(strata, mean + step, average + step**2), confidence)
+        / size
+        for step in (-away, away)
+    )
+    half = np.where(np.isnan(below + above), np.nan, half)
+    return over_means(average, away, half, (below, above)), half
+
+
+def _square_errors(strata: Sequence[Stratum], center: Floats, average: Floats) -> list[Error]:
+    """Of each stratum's total of e = (y - center)^2 - average; NaN where digits are lost."""
     errors = []
     for stratum in strata:
-        if stratum.skipped and stratum.shape is None:
-            return np.full(len(mean), np.nan)
         n, counts = max(stratum.read, 1), stratum.counts
-        away = _squares_about(stratum, mean) / np.maximum(counts, 1) - variance
+        if stratum.skipped and stratum.shape is None:
+            errors.append((np.full(len(center), np.nan), np.full(len(center), np.inf)))
+            continue
+        away = _squares_about(stratum, center) / np.maximum(counts, 1) - average
         total = np.where(counts > 0, counts * away, 0.0)
         spread = total * away - total**2 / n
         if stratum.shape is not None:
-            about = stratum.shape.spread_about(mean, stratum.squares)
+            about = stratum.shape.spread_about(center, stratum.squares)
             spread = spread + np.where(counts > 0, about, 0.0)
-        reach = np.maximum(stratum.high - mean, mean - stratum.low) ** 2
-        ends = -variance, np.maximum(reach - variance, 0.0)
+        reach = np.maximum(stratum.high - center, center - stratum.low) ** 2
+        ends = -average, np.maximum(reach - average, 0.0)
         error, influence = error_of_total(stratum, total / n, spread, ends)
         errors.append((error, np.where(np.isnan(error), np.inf, influence)))
-    size = np.maximum(sum(s.factor * s.counts for s in strata), 1.0)
-    return normal_half(strata, errors, confidence) / size
+    return errors
 
 
 def stratified_deviation(strata: Sequence[Stratum], *, confidence: float) -> Intervals:

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from shedder.cql.expressions.column_types import ColumnType
 from shedder.cql.expressions.expression import Aggregate, AggregateFunction, Column, Expression
 from shedder.queries.evidence.known_range import known_range
 from shedder.queries.sampling.sampled_rows import SampledGroups, Selection, ValueCounts
@@ -162,6 +163,7 @@ class Sampled:
             low=low,
             high=high,
             everything=everything,
+            whole_numbers=node.type is not ColumnType.DOUBLE,
         )
 
     def infinite(self, node: Expression) -> NDArray[np.bool_]:
