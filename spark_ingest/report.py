@@ -20,11 +20,14 @@ from spark_ingest.scores import (
     GroupCount,
     Judged,
     Score,
+    Tally,
     attainments,
     by_data,
     certain,
     pooled,
     scores,
+    tally_certain,
+    tally_intervals,
 )
 
 _WORST = 12
@@ -101,6 +104,16 @@ class Report:
         return "" if self.passed else "intervals held the truth more rarely than they say"
 
     @property
+    def intervals(self) -> Tally:
+        """The intervals that claim less than certainty, value by value."""
+        return tally_intervals(self.judged)
+
+    @property
+    def certain(self) -> Tally:
+        """The values that claim certainty."""
+        return tally_certain(self.judged)
+
+    @property
     def misses(self) -> list[Judged]:
         """Values whose truth lies outside of their interval, the farthest off first."""
         missed = [j for j in self.judged if not j.verdict.held and j.verdict.claim.bound != "none"]
@@ -140,6 +153,8 @@ def to_json(report: Report) -> dict[str, Any]:
         "created": report.created.isoformat(),
         "seed": report.seed,
         "passed": report.passed,
+        "intervals": dataclasses.asdict(report.intervals),
+        "certain": dataclasses.asdict(report.certain),
         "gates": [_score(score) for score in report.gates],
         "attainment": [dataclasses.asdict(one) for one in attainments(report.judged)],
         "unjudged": report.unjudged,

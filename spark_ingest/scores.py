@@ -91,6 +91,28 @@ class Score:
 
 
 @dataclass(frozen=True, slots=True)
+class Tally:
+    """Judged values that make one kind of claim, counted value by value.
+
+    values: judged. held: of these, values whose claim is true. questions: that the values answer.
+    """
+
+    values: int
+    held: int
+    questions: int
+
+    @property
+    def missed(self) -> int:
+        """Values whose claim is false."""
+        return self.values - self.held
+
+    @property
+    def share(self) -> float:
+        """Share of the values whose claim is true; 1 of no values."""
+        return self.held / self.values if self.values else 1.0
+
+
+@dataclass(frozen=True, slots=True)
 class Attainment:
     """What became of targets: values with one, those said to meet it, those that truly did."""
 
@@ -155,10 +177,20 @@ def certain(judged: Iterable[Judged]) -> list[Score]:
 
 def pooled(judged: Sequence[Judged]) -> list[Score]:
     """Coverage per source, all aggregates together, then of everything."""
-    inexact = [j for j in judged if j.confidence < 1.0 and j.verdict.claim.bound == "interval"]
+    inexact = [j for j in judged if j.confidence < 1.0 and _of_interval(j)]
     sources = sorted({j.source for j in inexact})
     found = [_score("all", s, [j for j in inexact if j.source == s]) for s in sources]
     return [*found, _score("all", "all", inexact)] if inexact else []
+
+
+def tally_intervals(judged: Iterable[Judged]) -> Tally:
+    """Count the intervals that claim less than certainty: the values that `pooled` scores."""
+    return _tally(j for j in judged if j.confidence < 1.0 and _of_interval(j))
+
+
+def tally_certain(judged: Iterable[Judged]) -> Tally:
+    """Count the values that claim certainty, exact values and certain intervals."""
+    return _tally(j for j in judged if j.confidence == 1.0 and j.verdict.claim.bound != "none")
 
 
 def attainments(judged: Iterable[Judged]) -> list[Attainment]:
@@ -177,6 +209,12 @@ def attainments(judged: Iterable[Judged]) -> list[Attainment]:
         )
         for aggregate, verdicts in sorted(by_aggregate.items())
     ]
+
+
+def _tally(judged: Iterable[Judged]) -> Tally:
+    rows = list(judged)
+    held = sum(one.verdict.held for one in rows)
+    return Tally(len(rows), held, len({one.question for one in rows}))
 
 
 def _kind(one: Judged) -> tuple[str, str]:

@@ -79,9 +79,10 @@ def said(console: Console, ran: Ran, reports: Mapping[str, Report], directory: P
     console.print(f"{ran.flights.rows:,} flights, taken once by both ways: {taken}")
     for way, judged in reports.items():
         console.print(
-            f"{way}: {len(judged.questions)} questions, {len(judged.judged):,} values, "
-            f"{len(judged.misses)} outside of their intervals; these held as often as they say: "
-            f"{judged.passed}: {directory / way}"
+            f"{way}: {len(judged.questions)} questions, {judged.certain.held:,} of "
+            f"{judged.certain.values:,} values that claim certainty are right, "
+            f"{judged.intervals.held:,} of {judged.intervals.values:,} intervals hold; "
+            f"intervals held as often as they say: {judged.passed}: {directory / way}"
         )
     return taken and not unlike and all(judged.passed for judged in reports.values())
 

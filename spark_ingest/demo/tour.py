@@ -28,6 +28,7 @@ from spark_ingest.flights import CREATE, FLIGHTS, STREAM, load_flights
 from spark_ingest.question_runner import Asked
 from spark_ingest.report import Report, write
 from spark_ingest.runtime.spark_session import SparkSettings, spark_session
+from spark_ingest.scores import tally_intervals
 
 _YEAR_END_US = 1_388_534_400_000_000  # 2014-01-01T00:00:00Z
 _LOOK_EVERY_S = 0.4
@@ -36,6 +37,7 @@ _APPROXIMATE_MIN = 200  # values; with fewer the tour would prove little
 _THINNED_FROM, _THINNED_TO = FLIGHTS // 4, FLIGHTS // 4 * 3  # The middle half of the flights ...
 _SHARE = "1/8"  # ... is read at this share by every standing query; the kill falls into it.
 _THINNED_MIN = 100  # thinned values; with fewer the tour would not show what thinning costs
+_PREDICTED = "predicted error"  # As the grant of a query words it.
 _WHEN_THINNED = ("thinned panes", "theta")  # what answers a window of which tuples were skipped
 _NOTE = (
     "The server's sample held {:,} rows. It was killed with kill -9 in the middle of the replay. "
@@ -133,8 +135,8 @@ def _opened(server: ServerProcess, console: Console) -> Client:
     client.execute(CREATE)
     for one in STANDING:
         granted = client.register(one.name, one.sql).granted
-        said = granted.get("predicted", granted.get("error", ""))
-        console.print(f"  [bold]{one.name}[/]: {one.tells} [dim]{said}[/]")
+        said = [f"{name}: {text}" for name, text in granted.items() if _PREDICTED in text]
+        console.print(f"  [bold]{one.name}[/]: {one.tells} [dim]{'; '.join(said)}[/]")
     return client
 
 
@@ -334,24 +336,24 @@ def _judged(
 
 
 def _verdict(report: Report, claims: _Claims) -> None:
-    approximate = [j for j in report.judged if j.verdict.claim.bound == "interval"]
-    held = sum(j.verdict.held for j in approximate)
-    certain = [j for j in report.judged if j.verdict.claim.bound == "exact"]
-    right = sum(j.verdict.held for j in certain)
+    intervals, certain = report.intervals, report.certain
     claims.console.print()
-    claims.check(right == len(certain), f"{right:,} of {len(certain):,} exact values are exact")
     claims.check(
-        len(approximate) >= _APPROXIMATE_MIN,
-        f"{len(approximate):,} approximate values were judged",
+        not certain.missed,
+        f"{certain.held:,} of {certain.values:,} values that claim certainty are right",
     )
-    thinned = [j for j in approximate if j.source in _WHEN_THINNED]
     claims.check(
-        len(thinned) >= _THINNED_MIN,
-        f"{len(thinned):,} of them were read at a forced {_SHARE}, at least in part; "
-        f"{sum(j.verdict.held for j in thinned):,} hold the truth",
+        intervals.values >= _APPROXIMATE_MIN, f"{intervals.values:,} intervals were judged"
+    )
+    thinned = tally_intervals(j for j in report.judged if j.source in _WHEN_THINNED)
+    claims.check(
+        thinned.values >= _THINNED_MIN,
+        f"{thinned.values:,} of them were read at a forced {_SHARE}, at least in part; "
+        f"{thinned.held:,} hold the truth",
     )
     claims.check(
         report.passed,
-        f"{held:,} of them hold the truth ({held / max(len(approximate), 1):.1%}), "
-        f"{len(approximate) - held:,} miss it; every kind within what its confidence allows",
+        f"{intervals.held:,} of {intervals.values:,} intervals hold the truth "
+        f"({intervals.share:.1%}), {intervals.missed:,} miss it; "
+        "every kind within what its confidence allows",
     )

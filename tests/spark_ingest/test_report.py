@@ -19,7 +19,7 @@ from shedder.queries.certification.value_verdict import (
     judge_value,
 )
 from spark_ingest.report import Effort, Refusal, Report, to_html, to_json, write
-from spark_ingest.scores import GroupCount, Judged, Made
+from spark_ingest.scores import GroupCount, Judged, Made, Tally, pooled
 
 TARGET = Target(TargetKind.RELATIVE, 0.2)
 
@@ -66,6 +66,25 @@ def test_the_page_needs_nothing_else_and_escapes_what_data_say(mixed):
     assert "&lt;script&gt;" in page
     assert "&lt;b&gt;JFK&lt;/b&gt;" in page
     assert not re.search(r"""(src|href)\s*=|url\(|@import|https?://""", page)
+
+
+def test_page_and_json_count_intervals_and_certain_values_one_by_one(mixed):
+    """A certain interval is no interval that may miss, and each group is a value."""
+    certain = judge_value(AggregateFunction.MIN, Claim(3, 2, 4, "interval", True), 3, TARGET)
+    rows = [
+        *mixed.judged,
+        *(counted(12, 100.0, truth=101.0, key=key) for key in "ab"),
+        Judged(15, "", "MIN", "sample", 1.0, certain),
+    ]
+    found = dataclasses.replace(mixed, judged=tuple(rows))
+    assert found.intervals == Tally(values=16, held=15, questions=14)
+    assert found.certain == Tally(values=2, held=2, questions=1)
+    page, plain = to_html(found), to_json(found)
+    assert re.search(r"<b>15\s+/ 16</b>\s+<span>intervals held the truth \(93.8 %\)", page)
+    assert re.search(r"<b>2\s+/ 2</b>\s+<span>values that claimed certainty", page)
+    assert plain["intervals"] == {"values": 16, "held": 15, "questions": 14}
+    assert plain["certain"] == {"values": 2, "held": 2, "questions": 1}
+    assert found.intervals.values == pooled(found.judged)[-1].values
 
 
 def test_who_refuses_much_has_not_passed(mixed):
