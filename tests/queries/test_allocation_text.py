@@ -22,6 +22,7 @@ ROWS = [
         "weight": 3.0,
         "target": 0.01,
         "predicted_error": 0.004009,
+        "expected_error": 0.006,
         "measured_error": 0.0123,
         "factor": 1.5,
         "skipping_factor": 1.2,
@@ -50,7 +51,7 @@ def test_a_query_is_a_paragraph_and_its_bytes_add_up():
         ("clients (weight 3)", ["5,042,360"]),
         (
             "  HLL of 2^16 registers",
-            ["4,890,808", "1/4", "1", "%", "0.4", "%", "1.2", "%", "6,253,560", "1.5e-07", "0"],
+            ["4,890,808", "1/4", "1", "%", "0.401", "%", "1.23", "%", "6,253,560", "1.5e-07", "0"],
         ),
         ("    COUNT(DISTINCT client)", []),
         ("  panes as such", ["151,552"]),

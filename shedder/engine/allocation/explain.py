@@ -32,6 +32,7 @@ _COLUMNS = (
     "weight",
     "target",
     "predicted_error",
+    "expected_error",
     "measured_error",
     "factor",
     "skipping_factor",
@@ -62,8 +63,10 @@ def allocation_table(
 ) -> pa.Table:
     """A row for each synopsis, for what each query takes beside, and for what is free.
 
-    size_bytes of all rows sum to the budget. target, predicted_error, measured_error: in the unit
-    of the synopsis (relative, by rank, share of tuples), of its most demanding reader. factor,
+    size_bytes of all rows sum to the budget. target and all errors: in the unit
+    of the synopsis (relative, by rank, share of tuples), of its most demanding reader.
+    predicted_error: half width at the query's confidence. expected_error: the same as measured
+    answers correct it; the allocator plans with it. factor,
     skipping_factor: by which measurements correct the prediction of what its size and what skipped
     tuples cost. needed_bytes: of the target; null where there is
     none, or nothing reaches it. saved_per_kib, saved_per_ns: by how much the error falls per KiB,
@@ -128,13 +131,17 @@ def _synopsis(
         "synopsis": _name(found, row),
     }
     if not row.parts:
-        return facts | {"predicted_error": float(present.error[at])}
+        error = float(present.error[at])
+        return facts | {"predicted_error": error, "expected_error": error}
     part = row.parts[0]
     facts["thinning"] = share_text(asked.levels[part])
     facts["answers"] = ", ".join(
         text_of(aggregate) for r in readers if (aggregate := found.readers[r][1]) is not None
     )
-    facts["predicted_error"] = found.error_now(row, float(present.error[at]))
+    error = float(present.error[at])
+    predicted = found.predicted(row, int(found.demands.present[at]), error)
+    facts["predicted_error"] = found.predicted_now(row, predicted)
+    facts["expected_error"] = found.expected_now(row, error)
     if asked.measured and np.isfinite(asked.measured[part]):
         facts["measured_error"] = asked.measured[part]
     if asked.factors and row.curve is not None:

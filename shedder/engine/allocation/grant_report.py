@@ -112,12 +112,12 @@ def facts_of(
 def news_of(found: Problem, allocation: Allocation) -> list[tuple[object, ...]]:
     """What has to change of each query before it is told anew what it is granted, by query.
 
-    Its bytes, by a 32nd what its readers are predicted to err by, which targets are kept, and
+    Its bytes, by a 32nd what its readers are expected to err by, which targets are kept, and
     whether older panes are coarser.
     """
     readers = found.demands.readers
-    predicted = allocation.error[readers.synopsis] * readers.scale
-    steps = np.round(_TOLD_STEPS * np.log2(np.maximum(predicted, _ERROR_LEAST)))
+    expected = allocation.error[readers.synopsis] * readers.scale
+    steps = np.round(_TOLD_STEPS * np.log2(np.maximum(expected, _ERROR_LEAST)))
     kept = list(zip(steps.tolist(), allocation.met.tolist(), strict=True))
     owner = np.array([query for query, _ in found.readers], np.int64)
     first = np.searchsorted(owner, np.arange(len(found.asked) + 1)).tolist()
@@ -147,20 +147,26 @@ def _told(
         aggregate, curve = found.readers[at][1], row.curve
         if aggregate is None or is_known_thinned(found.asked[row.asked].query, aggregate):
             continue
-        predicted, target = float(quotes.error[at]), float(found.demands.readers.target[at])
+        expected, target = float(quotes.error[at]), float(found.demands.readers.target[at])
         name = names[at]
         if curve is None:
             kind = kind_of(aggregate, found.asked[row.asked].query).value
-            if predicted > 0:
-                facts[name] = f"{kind}, predicted error {percent(predicted)}"
-            if predicted > target:
+            if expected > 0:
+                facts[name] = f"{kind}, predicted error {percent(expected)}"
+            if expected > target:
                 missed.append(f"{name}: {_unsized_shortfall(kind, row, quotes, at, target)}")
             continue
-        size = row.size(int(allocation.choice[found.demands.readers.synopsis[at]]))
-        of_what = "" if curve.tables == 1 else " for columns that are alike"
-        now = found.error_now(row, predicted, float(found.demands.readers.scale[at]))
-        then = f" while older panes live, then {percent(predicted)}" if now > predicted else ""
-        facts[name] = f"{curve.words(size)}, predicted error {percent(now)}{then}{of_what}"
+        option = int(allocation.choice[found.demands.readers.synopsis[at]])
+        scale = float(found.demands.readers.scale[at])
+        predicted = found.predicted(row, option, expected, scale)
+        now = found.predicted_now(row, predicted, scale)
+        measured = found.expected_now(row, expected, scale)
+        said = f"predicted error {percent(now)}"
+        said += f" while older panes live, then {percent(predicted)}" if now > predicted else ""
+        said += "" if curve.tables == 1 else " for columns that are alike"
+        if percent(measured) != percent(now):
+            said += f"; {percent(measured)} expected from measured answers"
+        facts[name] = f"{curve.words(row.size(option))}, {said}"
         if np.isfinite(target):
             facts[f"{name} needs"] = _needs(quotes, at)
         if price_ns is not None:
@@ -168,7 +174,7 @@ def _told(
                 f"error falls by {quotes.saved_per_kib[at]:.2g} per KiB and "
                 f"{price_ns:.2g} per ns of each tuple"
             )
-        if predicted > target:
+        if expected > target:
             why = _shortfall(curve, row, quotes, at, target)
             if quotes.needed_bytes[at] >= 0 and price_ns is not None:
                 why += f", {price_ns:.2g} for each ns of each tuple"

@@ -102,16 +102,38 @@ class Problem:
                 found[row.asked][part] = row.level(option)
         return [(min(levels), *levels[1:]) for levels in found]
 
-    def error_now(self, row: Row, error: float, scale: float = 1.0) -> float:
-        """What windows err by of a row that errs so in new panes: as the coarsest, till that left.
+    def expected_now(self, row: Row, error: float, scale: float = 1.0) -> float:
+        """The half width that windows are expected to have, as measurements correct predictions.
 
-        scale: of a reader of that row.
+        A window errs as its coarsest pane does, until that pane has left.
+
+        error: of new panes. scale: of a reader of that row.
         """
         coarsest = self.asked[row.asked].coarsest
         if row.curve is None or not coarsest:
             return error
         of_panes = scale * row.curve.error(coarsest[row.parts[0]])
         return float(bound_by_panes(np.float64(error), of_panes))
+
+    def predicted_now(self, row: Row, error: float, scale: float = 1.0) -> float:
+        """The half width of windows at the query's confidence, whatever was measured of its size.
+
+        error: predicted of new panes, as `predicted` returns it. scale: of a reader of that row.
+        """
+        coarsest = self.asked[row.asked].coarsest
+        if row.curve is None or not coarsest:
+            return error
+        of_panes = scale * replace(row.curve, factor=1.0).error(coarsest[row.parts[0]])
+        return float(bound_by_panes(np.float64(error), of_panes))
+
+    def predicted(self, row: Row, option: int, error: float, scale: float = 1.0) -> float:
+        """The half width of new panes at the query's confidence, whatever was measured of its size.
+
+        error: of the option, as measurements correct it. scale: of a reader of that row, in error.
+        """
+        if row.curve is None or scale == 0.0:
+            return error
+        return scale * row.curve.uncorrected(row.size(option), error / scale)
 
     def rows_of(self, asked: Collection[int]) -> Integers:
         """The rows of some queries, by their numbers."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Final
 
@@ -13,7 +13,7 @@ from shedder.cql.expressions.expression import SET_FUNCTIONS, Aggregate, Aggrega
 from shedder.cql.statements.bound_query import BoundQuery
 from shedder.cql.statements.statement import TargetKind
 from shedder.engine.synopsis_plans.synopsis_plan import Kind, kind_of, rank_choice
-from shedder.engine.synopsis_plans.thinning_error import beside
+from shedder.engine.synopsis_plans.thinning_error import beside, both
 from shedder.queries.evidence.confidence_budget import EXACT_IN_PANES, split_confidence
 from synopses.counters.count_min import GroupedCountMin
 from synopses.frequent.frequent_items import GroupedFrequent
@@ -126,6 +126,17 @@ class Curve:
     def error(self, size: int) -> float:
         """What its answers are predicted to err by, in the unit of its kind."""
         return self.factor * self.tail * _error(self.kind, size, self.confidence)
+
+    def uncorrected(self, size: int, error: float) -> float:
+        """The error of a size by its profile alone, where measurements corrected it to `error`.
+
+        error: of the size and of skipped tuples together; what skipping adds stays what it is.
+        """
+        if self.factor == 1.0:
+            return error
+        skipped = beside(self.kind, error, self.error(size))
+        plain = replace(self, factor=1.0).error(size)
+        return float(both(self.kind, np.array([plain]), np.array([skipped]))[0, 0])
 
     def words(self, size: int) -> str:
         """What is kept, for humans."""

@@ -19,7 +19,8 @@ _NAMES_WIDTH = 36
 _HEADS = ("bytes", "read", "target", "predicted", "measured", "needs", "per KiB", "per ns")
 _WIDTHS = (12, 5, 6, 9, 8, 11, 7, 7)
 _LEGEND = (
-    "bytes: the most that it may hold. needs: the bytes for its target. Errors are half widths.\n"
+    "bytes: the most that it may hold. needs: those for its target. "
+    "Errors: half widths at the query's confidence.\n"
     "per KiB, per ns: by how much the error falls for a KiB more, or a ns more of each tuple."
 )
 
@@ -103,7 +104,9 @@ def _percent(share: float) -> str:
     percent = 100 * share
     if percent == 0:
         return "exact"
-    return f"{percent:.2g} %" if percent < 10 else f"{percent:,.0f} %"
+    if percent >= 10:
+        return f"{percent:,.0f} %"
+    return f"{round(percent, 3):g} %" if percent >= 0.01 else f"{percent:.3g} %"
 
 
 def _price(price: float) -> str:

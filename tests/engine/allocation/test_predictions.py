@@ -100,6 +100,27 @@ def test_what_skipping_costs_is_predicted_as_it_was_measured(
 
 
 @pytest.mark.slow
+def test_register_explain_and_allocation_predict_the_same_error(
+    db: Engine, machine: Advanced
+) -> None:
+    """Few values are counted nearly exactly: the factor falls, and the prediction stays."""
+    few = f"SELECT COUNT(DISTINCT k % 50) AS d FROM s {WINDOW} WITHIN 2 PERCENT"
+    query = db.register("q", few)
+    at_first = query.granted["count distinct"]
+    assert at_first == "HLL of 2^14 registers, predicted error 1.617%"
+    feed(db, machine)
+    told = explained(db, "q", "HLL")
+    assert told["factor"] == 0.5
+    size, predicted = query.granted["count distinct"].split(", predicted error ")
+    assert size in at_first
+    assert predicted == "1.617%; 0.808% expected from measured answers"
+    assert percent(told["predicted_error"]) == "1.617%"
+    assert told["expected_error"] == pytest.approx(told["predicted_error"] / 2)
+    row = next(line for line in str(db.execute("EXPLAIN ALLOCATION")).splitlines() if size in line)
+    assert " 1.617 %" in row
+
+
+@pytest.mark.slow
 def test_what_is_granted_follows_levels_and_factors(db: Engine, machine: Advanced) -> None:
     """Not only bytes: a query whose size stays may err by more, and miss what it was granted."""
     query = db.register("q", BY_RANK.replace("0.02", "0.003"))

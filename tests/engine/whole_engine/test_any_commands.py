@@ -176,7 +176,7 @@ class Asked:
         return {
             (row["query"], row["synopsis"].split(" ")[0], row["answers"])
             for row in of
-            if row["predicted_error"] <= row["target"] * (1 + 1e-9)
+            if row["expected_error"] <= row["target"] * (1 + 1e-9)
         }
 
     def check(self, rows: list[Row]) -> None:
