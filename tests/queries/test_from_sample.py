@@ -10,6 +10,7 @@ import pytest
 
 from shedder.queries.evidence.answer_builder import finish
 from shedder.queries.sampling.from_sample import evidence_from_sample
+from shedder.queries.sampling.from_strata import evidence_from_strata
 from synopses.model.estimate import Bound
 from tests.queries.asking import ARROW, SCHEMA, ask, rows, truth
 from tests.queries.sampled import view_of
@@ -207,3 +208,42 @@ def test_an_extreme_beside_the_end_of_a_range_that_doubles_cannot_tell_apart_is_
         for name in ("lo", "hi"):
             assert row[name + "_low"] <= whole[name] <= row[name + "_high"]
             assert row[name + "_bound"] != "exact" or row[name] == whole[name]
+
+
+@pytest.mark.parametrize(
+    ("composed", "of"),
+    [
+        ("100 * SUM(client) / COUNT(*)", "SUM(client)"),
+        ("SUM(client) / COUNT(client)", "AVG(client)"),
+        ("AVG(client) - MIN(client) / MAX(client)", "AVG(client)"),
+    ],
+)
+@pytest.mark.parametrize("views", ["sample", "strata"])
+def test_exact_parts_of_an_expression_spend_no_confidence(composed, of, views):
+    """COUNT(*) without a filter is known: the quotient is as wide as the sum, at 95 %."""
+    data = rows(COUNT)
+
+    def asked(text):
+        query = ask(f"{text} AS r FROM requests")
+        if views == "sample":
+            return finish(query, evidence_from_sample(query, view_of(data, 600)))
+        parts = [view_of(data.slice(0, 2000), 600), view_of(data.slice(2000), 300, seed=1)]
+        rng = np.random.default_rng(5)
+        return finish(query, evidence_from_strata(query, parts, rng))
+
+    answer, alone = asked(composed), asked(of)
+    assert answer.confidence == pytest.approx(0.95)
+    [row], [part] = answer.rows(), alone.rows()
+    scale = 100 / COUNT if of.startswith("SUM") else 1.0
+    width = (part["r_high"] - part["r_low"]) * scale
+    assert row["r_high"] - row["r_low"] == pytest.approx(width, rel=1e-4)  # Sums are whole.
+
+
+def test_certain_extremes_of_an_expression_spend_no_confidence():
+    """A filter leaves the ends certain: only the average spends delta."""
+    data = rows(COUNT)
+    query = ask("AVG(client) - MIN(client) AS r FROM requests WHERE ok")
+    evidence = evidence_from_sample(query, view_of(data, 600))
+    confidences = {each.function.name: e.confidence for each, e in evidence.estimates.items()}
+    assert confidences == {"AVG": pytest.approx(0.95), "MIN": 1.0}
+    assert finish(query, evidence).confidence == pytest.approx(0.95)

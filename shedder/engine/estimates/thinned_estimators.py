@@ -24,6 +24,7 @@ from shedder.engine.estimates.thinned_rank_quantiles import RankStrata
 from shedder.engine.estimates.thinned_sketches import SOURCE, thinned_distinct, thinned_quantile
 from shedder.engine.panes.level_segment import Segment
 from shedder.engine.synopsis_plans.synopsis_plan import RANKED, Kind
+from shedder.queries.evidence.confidence_budget import CERTAIN_ENDS, EXACT_IN_PANES
 from shedder.queries.evidence.int64_sums import within_int64
 from shedder.queries.sampling.from_sample import as_estimates
 from synopses.intervals.interval import Intervals
@@ -114,6 +115,14 @@ class ThinnedPart:
     @property
     def _by_rank(self) -> RankStrata:
         return RankStrata(self.synopsis, self.leveled, ungrouped=self.whole)
+
+    def is_certain(self, aggregate: Aggregate) -> bool:
+        """Return whether the estimate spends no confidence: its ends are certain."""
+        if aggregate.function is AggregateFunction.COUNT:
+            return self.whole or not self.skipped
+        if not self.skipped:
+            return aggregate.function in EXACT_IN_PANES
+        return aggregate.function in CERTAIN_ENDS
 
     def ask(self, aggregate: Aggregate, confidence: float) -> Estimates:
         """One estimate per group, in the aggregate's type or as float64.

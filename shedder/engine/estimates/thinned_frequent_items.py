@@ -68,11 +68,14 @@ def _totals(
 ) -> tuple[Integers, Integers]:
     """How many values each group has, at least and at most."""
     low, high = whole.totals, whole.totals
-    each = split_confidence(confidence, max(len(segments), 1))
+    each = split_confidence(confidence, max(_thinned(segments), 1))
     for _, segment in segments:
         read = segment.synopsis.totals
-        if ungrouped or not segment.population:
+        if ungrouped:
             low, high = low + segment.population, high + segment.population
+            continue
+        if not segment.skipped:
+            low, high = low + read, high + read
             continue
         found = matching_count(
             population=segment.population, read=segment.read, matched=read, confidence=each
@@ -89,9 +92,14 @@ def _counted(
     whole: GroupedFrequent, segments: Segments, confidence: float
 ) -> tuple[Counted, Integers]:
     """Every value's counts over all strata, by group, and the most of any other one."""
-    strata = [_arrived(s.synopsis, s, len(segments), confidence) for _, s in segments]
+    strata = [_arrived(s.synopsis, s, _thinned(segments), confidence) for _, s in segments]
     _, counted, outside = reduce(_together, strata, (*whole.tracked(), whole.error))
     return counted, outside
+
+
+def _thinned(segments: Segments) -> int:
+    """How many strata spend confidence: those that any tuple was skipped of."""
+    return sum(segment.skipped > 0 for _, segment in segments)
 
 
 def _arrived(summary: GroupedFrequent, segment: Segment, strata: int, confidence: float) -> Stratum:

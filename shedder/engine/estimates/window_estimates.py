@@ -32,7 +32,7 @@ from shedder.engine.estimates.thinned_window import (
 )
 from shedder.engine.window_state.query_state import Merged, Standing
 from shedder.queries.answers.answer import MissingGroups
-from shedder.queries.evidence.confidence_budget import split_confidence
+from shedder.queries.evidence.confidence_budget import EXACT_IN_PANES, split_confidence
 from shedder.queries.evidence.evidence import Evidence
 from shedder.streams.group_keys import OTHERS
 from shedder.streams.windows import Span
@@ -74,7 +74,12 @@ def window_evidence(
     thinned = thinned_parts(standing, merged) if merged.pane.segments else {}
     share = smallest_share(merged)
     if share < 1.0:
-        confidences = split_confidence(query)  # Nothing is exact by its kind any more.
+        certain = {
+            a
+            for a in synopses
+            if (thinned[a].is_certain(a) if a in thinned else a.function in EXACT_IN_PANES)
+        }
+        confidences = split_confidence(query, certain=certain)
     asked = {a: confidences.get(a, query.confidence) for a in synopses}
     estimates = {
         a: thinned[a].ask(a, asked[a]) if a in thinned else ask(synopsis, a, asked[a], partners[a])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 
 from shedder.cql.expressions.expression import (
     BY_TIME,
@@ -14,6 +14,10 @@ from shedder.cql.expressions.expression import (
 )
 from shedder.cql.statements.bound_query import BoundQuery
 from synopses.model.estimate import Estimates
+
+# Their intervals, where there are any, are certain: what was read is one end, the known range the
+# other. They spend no confidence, whatever was skipped.
+CERTAIN_ENDS = frozenset({AggregateFunction.MIN, AggregateFunction.MAX, *BY_TIME})
 
 SLACK = 1e-9  # for comparing sums of shares
 
@@ -43,16 +47,19 @@ def aggregates_of(node: Expression) -> Iterator[Aggregate]:
 
 
 def split_confidence(
-    query: BoundQuery, exact: Iterable[AggregateFunction] = ()
+    query: BoundQuery,
+    exact: Iterable[AggregateFunction] = (),
+    certain: Collection[Aggregate] = (),
 ) -> dict[Aggregate, float]:
     """The confidence at which to ask for each aggregate, so that every output gets the query's.
 
-    An output of m inexact aggregates holds with probability at least 1 - m * d when each of them
+    An output of m uncertain aggregates holds with probability at least 1 - m * d when each of them
     holds with 1 - d (union bound), so each is asked at 1 - (1 - confidence) / m, at its largest m.
 
     Args:
       query: any bound query.
       exact: functions that the source knows exactly; they cost no confidence.
+      certain: aggregates that the source knows exactly, or between ends that are certain.
     """
     known = frozenset(exact)
     most = dict.fromkeys(query.aggregates, 1)
@@ -60,7 +67,11 @@ def split_confidence(
     decisions += [key.expression for key in query.order]
     decisions += [] if query.having is None else [query.having]
     for expression in decisions:
-        parts = [part for part in aggregates_of(expression) if part.function not in known]
+        parts = [
+            part
+            for part in aggregates_of(expression)
+            if part.function not in known and part not in certain
+        ]
         for part in parts:
             most[part] = max(most[part], len(parts))
     return {part: 1 - (1 - query.confidence) / count for part, count in most.items()}

@@ -14,7 +14,7 @@ from shedder.cql.expressions.column_types import ColumnType
 from shedder.cql.expressions.expression import Aggregate, AggregateFunction, Column, Expression
 from shedder.cql.statements.bound_query import BoundQuery
 from shedder.queries.answers.answer import MissingGroups
-from shedder.queries.evidence.confidence_budget import split_confidence
+from shedder.queries.evidence.confidence_budget import CERTAIN_ENDS, split_confidence
 from shedder.queries.evidence.evidence import Evidence
 from shedder.queries.evidence.int64_sums import within_int64
 from shedder.queries.sampling.sampled_covariance import sampled_cross
@@ -69,7 +69,8 @@ def evidence_from_sample(
     """
     sampled = Sampled.of(Selection(query, start_us, end_us, marked), view)
     estimator = Estimator(sampled)
-    confidences = split_confidence(query)
+    certain = {each for each in query.aggregates if estimator.is_certain(each)}
+    confidences = split_confidence(query, certain=certain)
     missing = None
     if sampled.stratified is not None:
         missing = missing_from_strata(sampled.selection, sampled.stratified)
@@ -104,6 +105,14 @@ class Estimator:
     def view(self) -> SampleView:
         """The sample itself."""
         return self.sampled.view
+
+    def is_certain(self, aggregate: Aggregate) -> bool:
+        """Return whether the estimate spends no confidence: its ends are certain."""
+        if self.sampled.is_everything or aggregate.function in CERTAIN_ENDS:
+            return True
+        if aggregate.function is AggregateFunction.COUNT:
+            return self.sampled.knows_count(aggregate.argument)
+        return self.sampled.known(aggregate) is not None
 
     def estimate(self, aggregate: Aggregate, confidence: float) -> Estimates:
         """One estimate per group; what doubles cannot hold on the way has no bound."""

@@ -15,7 +15,7 @@ from shedder.cql.expressions.column_types import ColumnType
 from shedder.cql.expressions.expression import Aggregate, AggregateFunction, Column, Expression
 from shedder.cql.statements.bound_query import BoundQuery
 from shedder.queries.answers.answer import MissingGroups
-from shedder.queries.evidence.confidence_budget import split_confidence
+from shedder.queries.evidence.confidence_budget import CERTAIN_ENDS, split_confidence
 from shedder.queries.evidence.evidence import Evidence
 from shedder.queries.evidence.int64_sums import within_int64
 from shedder.queries.sampling.from_sample import Estimator, as_estimates, both, evidence_from_sample
@@ -75,7 +75,8 @@ def evidence_from_strata(
             query, there[0], start_us=start_us, end_us=end_us, marked=marked
         )
     strata = _Strata.of(Selection(query, start_us, end_us, marked), there, rng)
-    confidences = split_confidence(query)
+    certain = {each for each in query.aggregates if strata.is_certain(each)}
+    confidences = split_confidence(query, certain=certain)
     return Evidence(
         strata.union.groups.keys,
         {each: strata.estimate(each, confidences[each]) for each in query.aggregates},
@@ -112,6 +113,12 @@ class _Strata:
         _, where = selection.frame_and_rows(merged.rows)
         ends = np.cumsum([view.rows.num_rows for view in views])
         return cls(union, views, np.searchsorted(ends, where, side="right"), rng)
+
+    def is_certain(self, aggregate: Aggregate) -> bool:
+        """Return whether the estimate spends no confidence: its ends are certain."""
+        if aggregate.function is AggregateFunction.COUNT:
+            return self.union.knows_count(aggregate.argument)
+        return self.union.view.is_everything or aggregate.function in CERTAIN_ENDS
 
     def estimate(self, aggregate: Aggregate, confidence: float) -> Estimates:
         with np.errstate(over="ignore", invalid="ignore"):

@@ -103,6 +103,14 @@ class Sampled:
             case _:
                 return None
 
+    def knows_count(self, node: Expression | None) -> bool:
+        """Return whether the number of all tuples, or of an expression's values, is known."""
+        if self.is_everything or (self.are_strata and node is None):
+            return True
+        if self.are_strata and node is not None and self.moments(node) is not None:
+            return True
+        return self.is_whole and (node is None or isinstance(node, Column))
+
     @cached_property
     def is_whole(self) -> bool:
         """Neither filtered nor grouped: what the basics know is what is asked."""

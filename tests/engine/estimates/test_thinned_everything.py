@@ -273,3 +273,19 @@ def test_values_of_any_unit_are_bounded_or_said_to_be_unknown(
         slack = 1e-9 * abs(truth[name])
         assert row[name + "_low"] - slack <= truth[name] <= row[name + "_high"] + slack, name
     assert row["a_bound"] == row["s_bound"] == row["q_bound"] == "interval"
+
+
+def test_exact_parts_of_a_thinned_expression_spend_no_confidence(db: Engine) -> None:
+    """COUNT(*) without groups is known though tuples are skipped; the sum has all of delta."""
+    db.execute(CREATE)
+    query = db.register("q", "SELECT SUM(y) / COUNT(*) AS r, MAX(x) - SUM(y) AS d FROM s")
+    alone = db.register("alone", "SELECT SUM(y) AS s FROM s")
+    for name in ("q", "alone"):
+        db.execute(f"ALTER QUERY {name} SET THINNING 1/8")
+    db.push("s", rows(4_000, 3))
+    answer = query.answer()
+    assert answer.confidence == pytest.approx(0.95)
+    [row], [part] = answer.rows(), alone.answer().rows()
+    width = part["s_high"] - part["s_low"]
+    assert (row["r_high"] - row["r_low"]) * 4_000 == pytest.approx(width)
+    assert row["d_high"] - row["d_low"] == pytest.approx(width)
