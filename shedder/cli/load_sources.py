@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import IO
 
+from shedder.cli.files.contents import Digest
 from shedder.cli.files.event_order import DEFAULT_SORT_LIMITS, SortLimits
 from shedder.cli.files.row_file import RowFile
 from shedder.cli.load_history import LoadHistory, Member
@@ -70,6 +71,24 @@ def sources(
     """
     interrupted: list[Source] = []
     found: list[Source] = []
+    history = None if database is None else LoadHistory(database, stream)
+    given = _distinct(files, options)
+    digests = [source.identity.digest for source in given]
+    for source in given:
+        if history is None:
+            found.append(source)
+        else:
+            begun, rest = _rest(history, source, digests, resumes=options.resumes)
+            interrupted += begun
+            found.append(rest)
+    _refuse_parts(history, found)
+    if options.sorts:  # The same files in any order are the same load.
+        found.sort(key=lambda source: source.identity.digest.sha256)
+    return Sources(interrupted, found)
+
+
+def _distinct(files: Sequence[RowFile], options: LoadOptions) -> list[Source]:
+    found: list[Source] = []
     for file in files:
         digest = file.digest()
         identity = FileIdentity(file.path.name, digest, options.prefix, options.options)
@@ -78,15 +97,8 @@ def sources(
             say(f"{identity.name} has the content of {same[0].path.name}: it is stored once")
             continue
         # Rows that are appended from now on belong to the next load.
-        source = Source(replace(file, before_bytes=digest.size_bytes), identity)
-        if database is not None:
-            begun, source = _rest(LoadHistory(database, stream), source, resumes=options.resumes)
-            interrupted += begun
-        found.append(source)
-    _refuse_parts(None if database is None else LoadHistory(database, stream), found)
-    if options.sorts:  # The same files in any order are the same load.
-        found.sort(key=lambda source: source.identity.digest.sha256)
-    return Sources(interrupted, found)
+        found.append(Source(replace(file, before_bytes=digest.size_bytes), identity))
+    return found
 
 
 def _refuse_parts(history: LoadHistory | None, found: Sequence[Source]) -> None:
@@ -121,8 +133,13 @@ class _Stored:
     is_alone: bool
 
 
-def _rest(history: LoadHistory, source: Source, *, resumes: bool) -> tuple[list[Source], Source]:
+def _rest(
+    history: LoadHistory, source: Source, given: Sequence[Digest], *, resumes: bool
+) -> tuple[list[Source], Source]:
     """Find what is not stored: of an interrupted load of the file's first bytes, and of the file.
+
+    Args:
+      given: of all files of the command. `_refuse_parts` compares them byte by byte.
 
     Raises:
       FailedPrecondition: as `sources`.
@@ -137,18 +154,14 @@ def _rest(history: LoadHistory, source: Source, *, resumes: bool) -> tuple[list[
     shorter = [each for each in lineage if each.size_bytes < size_bytes]
     longer = [each for each in lineage if each.size_bytes > size_bytes]
     found = [each for each in (_stored(history, source, member) for member in shorter) if each]
-    was_tried = any(each.is_of(identity.digest) for each in lineage)
-    if any(each.has_grown for each in longer) or (was_tried and longer and not found):
+    unseen = [each for each in longer if not any(each.is_of(digest) for digest in given)]
+    may_be_copy = any(each.has_grown for each in longer)
+    if may_be_copy or (unseen and not found):
+        compared = "" if may_be_copy else "a load of both files compares them, and "
         raise FailedPrecondition(
             f"{identity.name} may have been loaded before: a longer file was loaded that begins "
-            "with the same lines. Nothing was stored. --producer NAME loads all its rows under "
-            "that name"
-        )
-    if longer and not found:
-        say(
-            f"{identity.name} begins with the same lines as a longer file that was loaded: if it "
-            "is an older copy of that file, its rows are stored twice",
-            "yellow",
+            f"with the same lines. Nothing was stored. If it is another file, {compared}"
+            "--producer NAME loads all its rows under that name"
         )
     if not found:
         return [], source

@@ -74,11 +74,10 @@ be stored already:
 
 - files whose load together with others was interrupted, if they have grown or other files come with
   them: repeat the load with the same files, as they were
-- a copy that was never loaded, of a file that was loaded when shorter and resumed when longer
+- a file that was never loaded and has the first two lines of a longer one that was: it may be an
+  older copy. If it is another file, load both files together, so that `push` compares them.
+  `--producer NAME` loads it without a comparison, also if the longer file was resumed
 - a file and its older copy in one load, if neither is stored
-
-A new file may begin with the lines of a longer one that never grew. `push` stores it, and warns
-that its rows are stored twice if it is an older copy of the longer file.
 """
 
 

@@ -29,7 +29,13 @@ from shedder.cql.statements.statement import ColumnDefinition
 from shedder.engine.engine import Engine
 from shedder.engine.ingest.known_producers import ProducerLimits
 from shedder.engine.ingest.producer_sequences import NUMBER_MAX
-from shedder.errors import FailedPrecondition, ProducerForgotten, SchemaMismatch, ShedderError
+from shedder.errors import (
+    FailedPrecondition,
+    ProducerForgotten,
+    SchemaMismatch,
+    ShedderError,
+    Unavailable,
+)
 from tests.cli.interrupted import Fault, InterruptedDatabase
 
 pytestmark = pytest.mark.slow
@@ -243,6 +249,27 @@ def test_a_load_that_is_interrupted_at_each_push_is_completed(
     world.push(names, Fault(), resumes=False)
     assert world.stored() == Counter(world.written())
     assert push >= min(count, 3)
+
+
+@pytest.mark.parametrize("is_stored", [False, True])
+def test_files_that_begin_alike_are_stored_once_and_a_copy_that_was_never_loaded_is_refused(
+    database, tmp_path, is_stored
+):
+    world = World(database, tmp_path, f"alike_{is_stored}", sorts=True)
+    world.grow("a", [3, 1, 4, 1, 5])
+    world.rows["b"] = [world.rows["a"][0], "2024-01-01 00:00:02,b1", "2024-01-01 00:00:06,b2"]
+    for push in range(99):
+        try:
+            world.push(["b", "a"], Fault(push, is_stored), resumes=False)
+            break
+        except Unavailable:
+            continue
+    expected = Counter({"a0": 2, "a1": 1, "a2": 1, "a3": 1, "a4": 1, "b1": 1, "b2": 1})
+    assert world.stored() == expected
+    for count in (2, 4):
+        with pytest.raises(FailedPrecondition, match="may have been loaded before"):
+            world.push_contents([("a", count)], Fault(), resumes=True)
+    assert world.stored() == expected
 
 
 def test_a_load_of_a_grown_file_that_fails_says_how_many_of_its_rows_are_stored(

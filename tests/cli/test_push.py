@@ -162,8 +162,11 @@ def test_another_file_that_begins_alike_is_stored_too(world):
             assert world.push(name)[0] == ExitCode.FINE
     assert world.rows() == stored((1, 1), (2, 2), (1, 1), (3, 3), (4, 4), (4, 5))
     world.write("c.csv", csv((1, 1), (5, 5), (6, 6)))  # Shorter than b.csv, and never stored.
-    for _ in range(2):
-        assert world.push("c.csv")[0] == ExitCode.FINE
+    code, said = world.push("c.csv")
+    assert (code, "a load of both files compares them" in said) == (ExitCode.USAGE, True)
+    assert len(world.rows()) == 6
+    for names in (("c.csv", "b.csv"), ("b.csv", "c.csv"), ("c.csv",)):
+        assert world.push(*names)[0] == ExitCode.FINE
     assert len(world.rows()) == 9
 
 
