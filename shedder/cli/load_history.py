@@ -136,7 +136,8 @@ class LoadHistory:
                 place = (attempt << _OFFSET_BITS | each.offset_bytes) << _HASH_BITS
                 self._push(_record_of(each), place | _hash(load), 0)
         if len(group) > 1:
-            self._push(_group_of(group[0], _hash(load)), 0, 0)
+            for name in sorted({_group_of(each, _hash(load)) for each in group}):
+                self._push(name, 0, 0)
 
     def end(self, group: Sequence[FileIdentity]) -> None:
         """Record that all rows of these contents are stored."""

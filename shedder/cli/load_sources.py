@@ -23,7 +23,7 @@ class LoadOptions:
     prefix: begins the names of producers. options: hash of how rows are read.
     sorts: whether rows are pushed in order of event time. resumes: whether files may have grown.
     bad_rows: takes rows that cannot be read; None: the first one refuses the load.
-    limits: of sorting.
+    equivalents: hashes of other options that read the same rows. limits: of sorting.
     """
 
     prefix: str
@@ -31,6 +31,7 @@ class LoadOptions:
     sorts: bool = True
     resumes: bool = False
     bad_rows: IO[str] | None = None
+    equivalents: tuple[str, ...] = ()
     limits: SortLimits = DEFAULT_SORT_LIMITS
 
 
@@ -78,7 +79,8 @@ def sources(
         if history is None:
             found.append(source)
         else:
-            begun, rest = _rest(history, source, digests, resumes=options.resumes)
+            known = _as_loaded(history, source, options.equivalents)
+            begun, rest = _rest(history, known, digests, resumes=options.resumes)
             interrupted += begun
             found.append(rest)
     _refuse_parts(history, found)
@@ -99,6 +101,22 @@ def _distinct(files: Sequence[RowFile], options: LoadOptions) -> list[Source]:
         # Rows that are appended from now on belong to the next load.
         found.append(Source(replace(file, before_bytes=digest.size_bytes), identity))
     return found
+
+
+def _as_loaded(history: LoadHistory, source: Source, equivalents: Sequence[str]) -> Source:
+    """Identify a source under the options of an earlier load that read the same rows."""
+    hashes = (source.identity.options, *equivalents)
+    known = [replace(source, identity=replace(source.identity, options=each)) for each in hashes]
+    for each in known:
+        if history.record(each.identity).is_begun:
+            return each
+    in_lineage = [(each, [*history.lineage(each.identity)]) for each in known]
+    for each, members in in_lineage:
+        size_bytes = each.identity.digest.size_bytes
+        shorter = (member for member in members if member.size_bytes < size_bytes)
+        if any(_stored(history, each, member) for member in shorter):
+            return each
+    return next((each for each, members in in_lineage if members), source)
 
 
 def _refuse_parts(history: LoadHistory | None, found: Sequence[Source]) -> None:

@@ -95,7 +95,7 @@ def _fill(
     shows: Shows,
 ) -> None:
     tally, untimed, changes = Tally(), Untimed(), Changes()
-    bad = BadRows(file.path.name, options.bad_rows)
+    bad = BadRows(file.part_name, options.bad_rows)
     skipped = None if reading.moment is None else untimed
     with shows(f"reading {file.path.name}", tally) as show:
         for rows in file.timed(reading, schema.time_column, skipped, show, bad, changes):
@@ -109,7 +109,7 @@ def _fill(
 def _say_changes(
     file: RowFile, reading: Reading, untimed: Untimed, bad: BadRows, changes: Changes
 ) -> None:
-    name = file.path.name
+    name = file.part_name
     if lacking := file.lacking(reading):
         say(f"{name} has no {', '.join(lacking)}: NULL in its rows", "dim")
     for column, count in changes.null_words.items():

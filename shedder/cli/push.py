@@ -8,6 +8,7 @@ import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
+from itertools import product
 from pathlib import Path
 from typing import Annotated
 
@@ -181,9 +182,15 @@ def push(
         aside = None if bad_rows is None else stack.enter_context(opened_sink(bad_rows))
         rows = [RowFile(path, file_format or format_of(path), dialect) for path in paths]
         how: list[object] = [columns, dialect.delimiter, dialect.header, dialect.null_words]
-        how += [decimal_comma, time_format, time_unit, not sort, skip_untimed, aside is not None]
-        how += [] if quote == '"' else [quote or "none"]
-        options = LoadOptions(producer, options_hash(*how), sort, resume, aside)
+        how += [decimal_comma, time_format, time_unit, not sort]
+        quoted = [] if quote == '"' else [quote or "none"]
+        # Rows that can be read are the same, whatever becomes of the others.
+        hashes = {
+            leaves_out: options_hash(*how, *leaves_out, *quoted)
+            for leaves_out in product((False, True), repeat=2)
+        }
+        given = hashes.pop((skip_untimed, aside is not None))
+        options = LoadOptions(producer, given, sort, resume, aside, tuple(hashes.values()))
         job = _Job(stream, rows, new_stream, options, directory, create, skip_untimed)
         if place.is_new:  # What is refused leaves no directory behind.
             if not create:

@@ -63,8 +63,9 @@ file. Between files, such rows are ordered by the SHA-256 of the files.
 **Once.** `push` recognizes a file by the SHA-256 of its text, whatever its name and compression.
 The same command continues an interrupted load. Pushing a file again stores nothing twice. Another
 `--producer` or other reading options make a separate load, which stores the rows again. Reading
-options are `--columns`, `--no-sort`, `--skip-untimed`, `--bad-rows`, and all that say
-how values are written. `--bad-rows` appends: a repeated load writes its bad rows again.
+options are `--columns`, `--no-sort` and all that say how values are written. `--skip-untimed` and
+`--bad-rows` make no separate load: the rows that can be read are the same. `--bad-rows` appends, so
+a repeated load writes its bad rows again.
 
 **Grown files.** A text file that has grown since its load is refused; `--resume` loads the new
 rows. `push` looks up earlier files with the same first two lines, and recognizes the old part by

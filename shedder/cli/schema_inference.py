@@ -134,7 +134,7 @@ def naming(file: RowFile, rows: Rows) -> Iterator[None]:
     try:
         yield
     except InvalidRequest as error:
-        place = f"{file.path.name}, rows {rows.numbers[0]:,} to {rows.numbers[-1]:,}"
+        place = f"{file.part_name}, rows {rows.numbers[0]:,} to {rows.numbers[-1]:,}"
         raise type(error).from_message(f"{place}: {error}") from error
 
 

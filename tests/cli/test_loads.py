@@ -54,13 +54,19 @@ def database(tmp_path_factory):
 
 
 class World:
-    """Files that grow, and one stream that they are loaded into."""
+    """Files that grow, and one stream that they are loaded into.
 
-    def __init__(self, database, directory: Path, stream: str, *, sorts: bool) -> None:
+    alternates: whether each load has other options than the one before, which read the same rows.
+    """
+
+    def __init__(
+        self, database, directory: Path, stream: str, *, sorts: bool, alternates: bool = False
+    ) -> None:
         self.database = database
         self.directory = directory
         self.stream = stream
         self.sorts = sorts
+        self.alternates = alternates
         self.rows: dict[str, list[str]] = {}
         self.loaded: list[tuple[str, int]] = []  # Names and rows of files, some of them stored.
         self.loads = 0
@@ -96,7 +102,10 @@ class World:
     ) -> None:
         files = [RowFile(self.path(*each), FileFormat.CSV) for each in contents]
         limits = SortLimits(batch_rows=2)
-        options = LoadOptions("file", "", self.sorts, resumes, limits=limits)
+        given, other = ("", "/other") if self.loads % 2 and self.alternates else ("/other", "")
+        options = LoadOptions(
+            "file", given, self.sorts, resumes, equivalents=(other,), limits=limits
+        )
         schema = self.database.schema(self.stream)
         reading = Reading({column.name: column.type for column in schema.columns})
         found = sources(self.database, self.stream, files, options)
@@ -118,9 +127,15 @@ class World:
 
 
 @settings(deadline=None, max_examples=20, suppress_health_check=[HealthCheck.too_slow])
-@given(steps=st.lists(GROWTH | PUSH | COPY, max_size=8), sorts=st.booleans())
-@example(steps=[("a", [1, 2, 3]), (["a"], False, (1, True)), ("a", [5])], sorts=True)
-@example(steps=[("a", [3, 1, 2]), (["a"], False, (0, True)), ("a", [5, 4])], sorts=True)
+@given(
+    steps=st.lists(GROWTH | PUSH | COPY, max_size=8), sorts=st.booleans(), alternates=st.booleans()
+)
+@example(
+    steps=[("a", [1, 2, 3]), (["a"], False, (1, True)), ("a", [5])], sorts=True, alternates=False
+)
+@example(
+    steps=[("a", [3, 1, 2]), (["a"], False, (0, True)), ("a", [5, 4])], sorts=True, alternates=True
+)
 @example(
     steps=[
         ("a", [1, 2, 3, 4]),
@@ -130,10 +145,12 @@ class World:
         (["a"], False, None),
     ],
     sorts=True,
+    alternates=True,
 )
 @example(
     steps=[("b", [0]), ("a", [0, 1]), (["a", "b"], False, None), (["b", "a"], False, None)],
     sorts=True,
+    alternates=True,
 )
 @example(
     steps=[
@@ -143,6 +160,7 @@ class World:
         (["a"], True, None),
     ],
     sorts=True,
+    alternates=True,
 )
 @example(
     steps=[
@@ -155,6 +173,7 @@ class World:
         ("a", 1),
     ],
     sorts=True,
+    alternates=True,
 )
 @example(
     steps=[
@@ -166,6 +185,7 @@ class World:
         (["a"], True, None),
     ],
     sorts=True,
+    alternates=True,
 )
 @example(
     steps=[
@@ -178,6 +198,7 @@ class World:
         (["a", "b"], True, None),
     ],
     sorts=True,
+    alternates=True,
 )
 @example(
     steps=[
@@ -188,10 +209,12 @@ class World:
         ("b", [7]),
     ],
     sorts=True,
+    alternates=True,
 )
-def test_each_row_is_stored_once(database, tmp_path_factory, steps, sorts):
+def test_each_row_is_stored_once(database, tmp_path_factory, steps, sorts, alternates):
     directory = tmp_path_factory.mktemp("files")
-    world = World(database, directory, f"s{directory.name.replace('-', '')}", sorts=sorts)
+    stream = f"s{directory.name.replace('-', '')}"
+    world = World(database, directory, stream, sorts=sorts, alternates=alternates)
     interrupted = []
     for step in steps:
         if isinstance(step[1], list):

@@ -154,6 +154,26 @@ def test_a_line_that_was_not_complete_cannot_be_resumed(world):
     assert world.rows() == stored((1, 1), (2, 7))
 
 
+def test_rows_that_a_grown_file_cannot_have_are_left_out_as_the_message_says(world):
+    """The options of the message made another load: rows of the old part were stored twice."""
+    text = csv((1, 1))
+    world.write("a.csv", text)
+    assert world.push("a.csv")[0] == ExitCode.FINE
+    bad = str(world.files / "bad")
+    for line, option, place in (
+        ("2024-01-01 00:00:02,x\n", ("--bad-rows", bad), ": row 2, column 'x'"),
+        (",7\n", ("--skip-untimed",), ": no event time 'ts' that could be kept in row 2, of rows"),
+    ):
+        start, text = len(text), text + csv((len(text), 9), header="") + line
+        world.write("a.csv", text)
+        code, said = world.push("a.csv", told=("--resume",))
+        assert code == ExitCode.USAGE
+        assert f"a.csv after byte {start:,}{place}" in said
+        assert option[0] in said
+        assert world.push("a.csv", told=("--resume", *option))[0] == ExitCode.FINE
+    assert [x for _, x in world.rows()] == [1, 9, 9]
+
+
 def test_another_file_that_begins_alike_is_stored_too(world):
     world.write("a.csv", csv((1, 1), (2, 2)))
     world.write("b.csv", csv((1, 1), (3, 3), (4, 4), (4, 5)))

@@ -68,6 +68,12 @@ class RowFile:
     layout_cache: list[JsonLayout] = field(default_factory=list, repr=False, compare=False)
     names_cache: list[str] = field(default_factory=list, repr=False, compare=False)
 
+    @property
+    def part_name(self) -> str:
+        """Name of the part that is read; numbers of rows and lines count from its begin."""
+        after_bytes = f" after byte {self.after_bytes:,}" if self.after_bytes else ""
+        return f"{self.path.name}{after_bytes}"
+
     def names(self) -> list[str]:
         """The names of all columns.
 
@@ -156,7 +162,7 @@ class RowFile:
           BadBatch: the file is not what its format says, or has a value that does not fit.
           BadTimestamp: a time cannot be read.
         """
-        bad = BadRows(self.path.name) if bad is None else bad
+        bad = BadRows(self.part_name) if bad is None else bad
         changes = Changes() if changes is None else changes
         names = self.names()
         lacking = self.lacking(reading, names)
@@ -195,7 +201,7 @@ class RowFile:
           BadBatch, BadTimestamp: as these.
         """
         blocks = self.rows(reading, progress, bad, changes)
-        return timed(self.path.name, blocks, moment, left_out)
+        return timed(self.part_name, blocks, moment, left_out)
 
     def lacking(self, reading: Reading, names: list[str] | None = None) -> list[str]:
         """Return the wanted columns that the file lacks."""
@@ -253,7 +259,7 @@ class RowFile:
         self, text: IO[bytes], names: list[str], wanted: list[str], bad: BadRows
     ) -> Iterator[Rows]:
         if self.format is FileFormat.NDJSON:
-            return json_rows(text, self.path.name, self._layout().pointers, wanted, bad)
+            return json_rows(text, self.part_name, self._layout().pointers, wanted, bad)
         return csv_rows(text, names, wanted, self.dialect, self._delimiter, bad)
 
     def _converted(self, rows: Rows, reading: Reading, bad: BadRows, changes: Changes) -> Rows:
@@ -292,9 +298,9 @@ class RowFile:
         try:
             yield
         except BadTimestamp as error:
-            if str(error).startswith(f"{self.path.name}: "):
+            if str(error).startswith(f"{self.part_name}: "):
                 raise
-            raise BadTimestamp(f"{self.path.name}: {error}") from error
+            raise BadTimestamp(f"{self.part_name}: {error}") from error
         except (pa.ArrowException, duckdb.Error, OSError) as error:
             raise BadBatch(f"{self.path.name}: {str(error).partition(chr(10))[0]}") from error
 
