@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Self
 
+from shedder.cli.files.row_file import Reading, RowFile
+from shedder.cli.load_sources import LoadOptions, sources
+from shedder.cli.loads import Load, spooled
+from shedder.cli.push import shown_progress
 from shedder.errors import Unavailable
 from shedder.queries.answers.database_api import Database, NamedProducer, Receipt
 
@@ -57,3 +63,26 @@ class InterruptedProducer:
 
     def __exit__(self, *error: object) -> None:
         self.producer.__exit__(None, None, None)
+
+
+def load(
+    database: Database,
+    stream: str,
+    files: Sequence[RowFile],
+    options: LoadOptions,
+    directory: Path,
+    fault: Fault,
+) -> None:
+    """Load files as `shedder push` does, over a connection with a fault.
+
+    directory: an empty one, for the rows of the files.
+    """
+    schema = database.schema(stream)
+    reading = Reading({column.name: column.type for column in schema.columns})
+    found = sources(database, stream, files, options)
+    parts = []
+    for part, each in enumerate((found.interrupted, found.files)):
+        place = directory / str(part)
+        place.mkdir()
+        parts.append(spooled(each, reading, schema, options, place, shown_progress))
+    Load(InterruptedDatabase(database, fault), stream, "ts", options).run(parts, shown_progress)

@@ -36,7 +36,7 @@ from shedder.errors import (
     ShedderError,
     Unavailable,
 )
-from tests.cli.interrupted import Fault, InterruptedDatabase
+from tests.cli.interrupted import Fault, load
 
 pytestmark = pytest.mark.slow
 
@@ -106,17 +106,10 @@ class World:
         options = LoadOptions(
             "file", given, self.sorts, resumes, equivalents=(other,), limits=limits
         )
-        schema = self.database.schema(self.stream)
-        reading = Reading({column.name: column.type for column in schema.columns})
-        found = sources(self.database, self.stream, files, options)
         self.loads += 1
-        parts = []
-        for part, each in enumerate((found.interrupted, found.files)):
-            place = self.directory / f"{self.stream}-{self.loads}-{part}"
-            place.mkdir()
-            parts.append(spooled(each, reading, schema, options, place, shown_progress))
-        lost = InterruptedDatabase(self.database, fault)
-        Load(lost, self.stream, "ts", options).run(parts, shown_progress)
+        place = self.directory / f"{self.stream}-{self.loads}"
+        place.mkdir()
+        load(self.database, self.stream, files, options, place, fault)
 
     def stored(self) -> Counter[str]:
         sql = f"SELECT x, COUNT(*) AS n FROM {self.stream} GROUP BY x"
