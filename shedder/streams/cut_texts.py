@@ -35,7 +35,7 @@ def pick(one: NDArray[Any], other: NDArray[Any], *, least: bool) -> NDArray[Any]
     If one text begins like the other, which is cut, the text with the shorter beginning is
     returned: it stands for either.
     """
-    better = np.minimum(one, other) if least else np.maximum(one, other)
+    better: NDArray[Any] = np.minimum(one, other) if least else np.maximum(one, other)
     for row in np.flatnonzero(is_cut(one) | is_cut(other)).tolist():
         better[row] = _pick(one[row], other[row], least=least)
     return better
