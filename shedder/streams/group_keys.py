@@ -96,10 +96,15 @@ class GroupKeys:
         return self._table.hashes[ids]
 
     def keys(self, ids: NDArray[np.int64]) -> tuple[pa.Array[Any], ...]:
-        """The key values of these groups, one array per expression."""
+        """The key values of these groups, one array per expression.
+
+        Of consecutive groups they are not copied: wide keys are as large as all groups may be.
+        """
         for index, chunks in enumerate(self._columns):
             if len(chunks) > 1:
                 self._columns[index] = [pa.concat_arrays(chunks)]
+        if len(ids) and bool((ids == np.arange(ids[0], ids[0] + len(ids))).all()):
+            return tuple(chunks[0].slice(int(ids[0]), len(ids)) for chunks in self._columns)
         return tuple(chunks[0].take(ids) for chunks in self._columns)
 
     def freeze(self) -> None:

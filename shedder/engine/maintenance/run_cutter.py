@@ -21,7 +21,7 @@ from shedder.errors import Draining, InternalError, UnknownStream
 from shedder.settings import Settings
 
 TAIL_SHARE = 16  # A tail of 1/16 of the memory budget is written as one or more runs.
-TAILS_SHARE = 4  # All tails together never hold more than this part.
+TAILS_SHARE = 6  # All tails together never hold more than this part.
 
 _log = structlog.get_logger("shedder.engine")
 
