@@ -227,15 +227,16 @@ class KnownProducers:
         if known is None and epoch < (epoch_min := self.epoch_min(name)):
             raise ProducerForgotten(name, epoch, epoch_min)
 
-    def check_room(self, name: str, now_us: int) -> None:
-        """Check that a producer which is not known may begin.
+    def check_room(self, name: str, known: Progress | None, now_us: int) -> None:
+        """Check that a producer may push although its tenant has many. known: its progress.
 
         Names of one process that are past make room first.
 
         Raises:
-          QuotaExceeded: the tenant has too many producers, and this stream its share of them.
+          QuotaExceeded: it is not known, the tenant has as many producers as it may have, and this
+            stream its share of them.
         """
-        if not self._memory.is_full(self._tenant, self._names):
+        if known is not None or not self._memory.is_full(self._tenant, self._names):
             return
         self._forget_past(now_us)
         if self._memory.is_full(self._tenant, self._names):

@@ -341,8 +341,7 @@ class Intake:
             producer, known, epoch=epoch, sequence=sequence, part=part, rows=rows
         )
         numbered = NumberedPart(producer, epoch, number, part, rows, hashed, known)
-        if known is None:
-            self._producers.check_room(producer, self._clock_us())
+        self._producers.check_room(producer, known, self._clock_us())
         if arrival is Arrival.NEXT:
             return self._admit(content, payload, numbered, flag, left_out)
         assert known is not None

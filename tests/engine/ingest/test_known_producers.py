@@ -230,26 +230,27 @@ def test_a_tenant_at_its_limit_is_refused_in_the_stream_with_more_than_its_share
     flooded, small = (KnownProducers(memory, tenant="a") for _ in range(2))
     other = KnownProducers(memory, tenant="b")
     for number in range(40):
-        flooded.check_room(f"p{number}", NOW_US)
+        flooded.check_room(f"p{number}", None, NOW_US)
         flooded.note(f"p{number}", progress(number), NOW_US)
     with pytest.raises(
         QuotaExceeded, match=r"tenant 'a' has 40 producers, and producers_max is 40: 'new'"
     ):
-        flooded.check_room("new", NOW_US)
-    flooded.note("p0", progress(41), NOW_US)  # A known one goes on.
+        flooded.check_room("new", None, NOW_US)
+    flooded.check_room("p0", flooded.get("p0"), NOW_US)  # A known one goes on.
+    flooded.note("p0", progress(41), NOW_US)
     for number in range(20):  # Half of the limit is its share.
-        small.check_room(f"p{number}", NOW_US)
+        small.check_room(f"p{number}", None, NOW_US)
         small.note(f"p{number}", progress(number), NOW_US)
     with pytest.raises(QuotaExceeded):
-        small.check_room("new", NOW_US)
+        small.check_room("new", None, NOW_US)
     for number in range(39):
         other.note(f"p{number}", progress(number), NOW_US)
-    other.check_room("new", NOW_US)
+    other.check_room("new", None, NOW_US)
     assert (memory.names_of("a"), memory.names_of("b")) == (60, 39)
     small.close()
     flooded.close()
     assert memory.names_of("a") == 0
-    KnownProducers(memory, tenant="a").check_room("new", NOW_US)
+    KnownProducers(memory, tenant="a").check_room("new", None, NOW_US)
 
 
 def test_names_of_one_process_that_are_past_make_room_at_the_limit():
@@ -259,16 +260,16 @@ def test_names_of_one_process_that_are_past_make_room_at_the_limit():
         prefix = "~" if number % 2 else "p"
         producers.note(f"{prefix}{number}", progress(number), NOW_US)
     with pytest.raises(QuotaExceeded):
-        producers.check_room("new", NOW_US + DAY_US)
+        producers.check_room("new", None, NOW_US + DAY_US)
     before = evicted(producers)
-    producers.check_room("new", NOW_US + DAY_US + 1)
+    producers.check_room("new", None, NOW_US + DAY_US + 1)
     assert evicted(producers) == before // 2
     for number in range(0, 100, 2):
         assert producers.get(f"p{number}").sequence == number
     assert producers.get("~1") is None
     assert producers.epoch_min("~1") == 0
     for number in range(before // 2):
-        producers.check_room(f"new {number}", NOW_US + DAY_US + 1)
+        producers.check_room(f"new {number}", None, NOW_US + DAY_US + 1)
         producers.note(f"new {number}", progress(number), NOW_US + DAY_US + 1)
     for number in range(0, 100, 2):
         assert producers.get(f"p{number}").sequence == number
@@ -311,4 +312,4 @@ def test_a_checkpoint_with_more_than_fits_now_is_kept():
     assert again.state() == state
     again.note("p299", progress(400), NOW_US)
     with pytest.raises(QuotaExceeded):
-        again.check_room("new", NOW_US)
+        again.check_room("new", None, NOW_US)
