@@ -18,7 +18,7 @@ from shedder.streams.cut_texts import (
     pick,
 )
 from shedder.streams.ipc import table_bytes
-from shedder.streams.text_memory import MEMORY_MAX, TextSizes
+from shedder.streams.text_memory import TextsBound, TextSizes
 from synopses.model.estimate import Estimates
 
 _SOURCE: Final = "extremes"
@@ -32,7 +32,7 @@ class GroupedTextExtremes:
 
     low, high: object [groups], str, or None where the group has no value. Where both are equal they
     are one object: of groups with one row each, that is half the texts.
-    _has_cut: texts may be cut (`hold_texts`). _bytes_most: an upper bound of the bytes of texts.
+    _has_cut: texts may be cut (`hold_texts`). _bound: of the bytes of texts.
     """
 
     def __init__(self, groups: int) -> None:
@@ -41,7 +41,7 @@ class GroupedTextExtremes:
         self._kept = 0  # Texts that are objects of their own.
         self._sizes = TextSizes()
         self._has_cut = False
-        self._bytes_most = 0
+        self._bound = TextsBound()
 
     @property
     def groups(self) -> int:
@@ -72,9 +72,8 @@ class GroupedTextExtremes:
         by_group = table.group_by("group", use_threads=False)  # Other threads keep pools of it.
         found = by_group.aggregate([("value", "min"), ("value", "max")])
         least, greatest = found["value_min"], found["value_max"]
-        sizes = TextSizes.of(least)
-        self._sizes = self._sizes.and_more(sizes)
-        self._bytes_most += MEMORY_MAX * sizes.and_more(TextSizes.of(greatest)).size_bytes
+        self._sizes = self._sizes.and_more(TextSizes.of(least))
+        self._bound = self._bound.and_more(TextsBound.of(least, greatest))
         low = least.to_numpy(zero_copy_only=False).copy()
         high, several = low.copy(), pc.not_equal(least, greatest)
         high[several.to_numpy()] = greatest.filter(several).to_numpy(zero_copy_only=False)
@@ -85,7 +84,7 @@ class GroupedTextExtremes:
         self.grow(other.groups)
         seen = np.flatnonzero(other._low != None)  # noqa: E711 - elementwise
         self._sizes = self._sizes.and_more(other._sizes)
-        self._bytes_most += other._bytes_most
+        self._bound = self._bound.and_more(other._bound)
         self._has_cut |= other._has_cut
         self._fold(seen, other._low[seen], other._high[seen])
         return self
@@ -94,29 +93,30 @@ class GroupedTextExtremes:
         """The groups at these ids, in this order."""
         chosen = type(self)(0)
         chosen._low, chosen._high = self._low[ids], self._high[ids]
-        return chosen._counted(self._sizes, self._bytes_most, has_cut=self._has_cut)
+        return chosen._counted(self._sizes, self._bound, has_cut=self._has_cut)
 
     def scatter(self, ids: NDArray[np.int64], groups: int) -> Self:
         """The inverse of select: group i goes to ids[i]."""
         spread = type(self)(groups)
         spread._low[ids], spread._high[ids] = self._low, self._high
-        return spread._counted(self._sizes, self._bytes_most, has_cut=self._has_cut)
+        return spread._counted(self._sizes, self._bound, has_cut=self._has_cut)
 
     def hold_texts(self, size_bytes: int) -> None:
         """Cut the longest texts if all texts take more than this many bytes.
 
         A cut text is answered as its beginning, without a bound.
         """
-        if self._bytes_most <= size_bytes:
+        if self._bound.most(self._kept) <= size_bytes:
             return
         columns = (self._low, self._high)
         held = held_bytes(columns)
         if held <= size_bytes:
-            self._bytes_most = held
+            self._bound = TextsBound(held, self._bound.widest)
             return
         cut_to(columns, CUT_SHARE * size_bytes)
         held = held_bytes(columns)
-        self._counted(TextSizes(self._kept, held), held, has_cut=True)
+        bound = TextsBound(held, self._bound.widest)
+        self._counted(TextSizes(self._kept, held), bound, has_cut=True)
 
     def minimum(self) -> Estimates:
         """The smallest text of each group; null where there is none."""
@@ -140,13 +140,13 @@ class GroupedTextExtremes:
         read._high = np.array(table["high"].to_pylist(), object)
         _share(read._low, read._high)
         has_cut = bool(is_cut(read._low).any() or is_cut(read._high).any())
-        held = held_bytes((read._low, read._high))
-        return read._counted(TextSizes.of(table["low"], table["high"]), held, has_cut=has_cut)
+        columns = table["low"], table["high"]
+        return read._counted(TextSizes.of(*columns), TextsBound.of(*columns), has_cut=has_cut)
 
-    def _counted(self, sizes: TextSizes, bytes_most: int, *, has_cut: bool) -> Self:
-        """What is kept is counted anew; sizes: of such texts. bytes_most: of the kept ones."""
+    def _counted(self, sizes: TextSizes, bound: TextsBound, *, has_cut: bool) -> Self:
+        """What is kept is counted anew; sizes: of such texts. bound: of the kept ones."""
         self._kept = _kept(self._low, self._high)
-        self._sizes, self._bytes_most, self._has_cut = sizes, bytes_most, has_cut
+        self._sizes, self._bound, self._has_cut = sizes, bound, has_cut
         return self
 
     def _answer(self, texts: NDArray[np.object_]) -> Estimates:

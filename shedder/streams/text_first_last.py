@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from shedder.streams.cut_texts import CUT_SHARE, cut_to, exact_unless_cut, held_bytes
 from shedder.streams.ipc import table_bytes
-from shedder.streams.text_memory import MEMORY_MAX, TextSizes
+from shedder.streams.text_memory import TextsBound, TextSizes
 from synopses.model.errors import CorruptSynopsis
 from synopses.model.estimate import Estimates
 from synopses.moments.first_last import GroupedFirstLast
@@ -41,7 +41,7 @@ IMAGE: Final = pa.schema(_FIELDS)
 class GroupedTextFirstLast:
     """FIRST and LAST of VARCHAR, exact while texts fit (`hold_texts`).
 
-    _bytes_most: an upper bound of the bytes of texts.
+    _bound: of the bytes of texts.
     _ends: the times and positions; its values are 0, or for a moment 1 + the row of a batch.
     _first, _last: object [groups], str, or None where the group has no value.
     """
@@ -51,7 +51,7 @@ class GroupedTextFirstLast:
         self._first: NDArray[np.object_] = np.full(groups, None, object)
         self._last: NDArray[np.object_] = np.full(groups, None, object)
         self._sizes = TextSizes()
-        self._bytes_most = 0
+        self._bound = TextsBound()
 
     @property
     def groups(self) -> int:
@@ -100,7 +100,7 @@ class GroupedTextFirstLast:
             if len(changed):
                 picked: pa.Int64Array = pa.array(rows[changed] - 1, pa.int64())
                 taken = values.take(picked)
-                self._bytes_most += MEMORY_MAX * TextSizes.of(taken).size_bytes
+                self._bound = self._bound.and_more(TextsBound.of(taken))
                 texts[changed] = taken.to_numpy(zero_copy_only=False)
                 rows[changed] = 0
                 self._hold_once(changed)
@@ -127,21 +127,21 @@ class GroupedTextFirstLast:
         self._first[first], self._last[last] = other._first[first], other._last[last]
         self._ends.merge(other._ends)
         self._sizes = self._sizes.and_more(other._sizes)
-        self._bytes_most += other._bytes_most
+        self._bound = self._bound.and_more(other._bound)
         return self
 
     def select(self, ids: NDArray[np.int64]) -> Self:
         """The groups at these ids, in this order."""
         ends = self._ends.select(ids)
         texts = self._first[ids], self._last[ids]
-        return self._with(ends, *texts, self._sizes, self._bytes_most)
+        return self._with(ends, *texts, self._sizes, self._bound)
 
     def scatter(self, ids: NDArray[np.int64], groups: int) -> Self:
         """The inverse of select: group i goes to ids[i]."""
         spread = type(self)(groups)
         spread._ends = self._ends.scatter(ids, groups)
         spread._first[ids], spread._last[ids] = self._first, self._last
-        spread._sizes, spread._bytes_most = self._sizes, self._bytes_most
+        spread._sizes, spread._bound = self._sizes, self._bound
         return spread
 
     def hold_texts(self, size_bytes: int) -> None:
@@ -149,14 +149,14 @@ class GroupedTextFirstLast:
 
         A cut text is answered as its beginning, without a bound.
         """
-        if self._bytes_most <= size_bytes:
+        if self._bound.most(2 * self.groups) <= size_bytes:
             return
         columns = (self._first, self._last)
         if held_bytes(columns) > size_bytes:
             cut_to(columns, CUT_SHARE * size_bytes)
             texts = np.count_nonzero(self._first != None) + np.count_nonzero(self._last != None)  # noqa: E711 - elementwise
             self._sizes = TextSizes(int(texts), held_bytes(columns))
-        self._bytes_most = held_bytes(columns)
+        self._bound = TextsBound(held_bytes(columns), self._bound.widest)
 
     @classmethod
     def _with(
@@ -165,11 +165,11 @@ class GroupedTextFirstLast:
         first: NDArray[np.object_],
         last: NDArray[np.object_],
         sizes: TextSizes,
-        bytes_most: int,
+        bound: TextsBound,
     ) -> Self:
         made = cls(0)
         made._ends, made._first, made._last = ends, first, last
-        made._sizes, made._bytes_most = sizes, bytes_most
+        made._sizes, made._bound = sizes, bound
         return made
 
     def first(self) -> Estimates:
@@ -219,7 +219,8 @@ class GroupedTextFirstLast:
         )
         if len(first) != ends.groups:
             raise CorruptSynopsis("groups", len(first), ends.groups)
-        sizes, held = TextSizes.of(table["first"], table["last"]), held_bytes((first, last))
-        made = cls._with(ends, first, last, sizes, held)
+        columns = table["first"], table["last"]
+        sizes, bound = TextSizes.of(*columns), TextsBound.of(*columns)
+        made = cls._with(ends, first, last, sizes, bound)
         made._hold_once(np.arange(ends.groups))
         return made

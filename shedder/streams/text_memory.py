@@ -8,9 +8,10 @@ from typing import Any, Final
 import numpy as np
 import pyarrow.compute as pc
 
+from synopses.kernels.string_sizes import ASCII_BYTES, CHARACTER_BYTES, OTHER_BYTES
+
 _EMPTY_BYTES: Final = 49  # An empty str of CPython,
 _STEP_BYTES: Final = 16  # and what its allocator rounds up to.
-MEMORY_MAX: Final = 8  # Times the bytes of UTF-8 that a string takes, as `string_bytes` counts.
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,3 +36,37 @@ class TextSizes:
     def of_so_many(self, texts: int) -> int:
         """What this many of them hold."""
         return texts * self.size_bytes // self.texts if self.texts else 0
+
+
+@dataclass(frozen=True, slots=True)
+class TextsBound:
+    """Upper bound of the bytes of the texts that a summary holds, as `string_bytes` counts them.
+
+    total: bytes of the texts that were counted last, and of all that were taken in since.
+    widest: bytes of the widest text.
+    """
+
+    total: int = 0
+    widest: int = 0
+
+    @classmethod
+    def of(cls, *columns: Any) -> TextsBound:
+        """Of these arrays of text, chunked or not; nulls are none."""
+        total = widest = 0
+        for column in columns:
+            lengths = pc.binary_length(column).drop_null().to_numpy().astype(np.int64)
+            if pc.all(pc.string_is_ascii(column), min_count=0).as_py():
+                sizes = ASCII_BYTES + lengths
+            else:  # No text has more characters than bytes of UTF-8.
+                sizes = OTHER_BYTES + CHARACTER_BYTES * lengths
+            total += int(sizes.sum())
+            widest = max(widest, int(sizes.max(initial=0)))
+        return cls(total, widest)
+
+    def and_more(self, other: TextsBound) -> TextsBound:
+        """Of both."""
+        return TextsBound(self.total + other.total, max(self.widest, other.widest))
+
+    def most(self, texts: int) -> int:
+        """Return the most bytes that this many of the texts hold."""
+        return min(self.total, texts * self.widest)
