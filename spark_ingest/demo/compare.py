@@ -61,11 +61,13 @@ def _beside(claim: Claim, true: Any, confidence: float) -> dict[str, Any]:
     value, exactly = number(claim.value), number(true)
     off = ""
     held = claim.bound == "none" or claim.value == true
-    if isinstance(value, float) and isinstance(exactly, float):
+    is_known = isinstance(value, float) or (value is None and claim.bound == "interval")
+    if is_known and isinstance(exactly, float):
         slack = _ROUNDING * abs(exactly)
         low = value if claim.bound == "exact" else _end(claim.low, -float("inf"))
         high = value if claim.bound == "exact" else _end(claim.high, float("inf"))
         held = low - slack <= exactly <= high + slack
+    if isinstance(value, float) and isinstance(exactly, float):
         off = "0" if abs(value - exactly) <= slack else _share(abs(value - exactly), exactly)
     return {"approximate": approximate, "exact": shown(true), "off": off, "held": held}
 

@@ -130,11 +130,12 @@ def test_a_sample_of_everything_is_exact(size, distribution, group):
             )
 
 
-def test_a_sample_that_may_have_missed_the_spread_claims_nothing():
+def test_a_sample_that_may_have_missed_the_spread_claims_no_more_than_what_is_always_true():
     data = population("constant", 3_000)
-    query = ask("CORR(bytes, bytes) AS c FROM requests")
+    query = ask("CORR(bytes, bytes) AS c, REGR_SLOPE(bytes, bytes) AS b FROM requests")
     [row] = finish(query, evidence_from_sample(query, view_of(data, 100))).rows()
-    assert row["c_bound"] == "none"
+    assert (row["c"], row["c_low"], row["c_high"]) == (None, -1.0, 1.0)
+    assert (row["c_bound"], row["b_bound"]) == ("interval", "none")
 
 
 def test_an_infinite_range_claims_nothing():
@@ -204,12 +205,16 @@ def test_one_late_pair_moves_a_correlation_of_many_a_little():
     assert 0 < widened.estimate(0, "c").half_width < 0.01
 
 
-def test_late_pairs_of_unknown_range_or_of_unknown_sums_leave_no_bound():
+def test_late_pairs_of_unknown_range_or_of_unknown_sums_leave_no_bound_but_of_a_correlation():
     data = population("normal", 100)
     query = ask(f"{SELECTED} FROM requests")
     basics = {name: ColumnBasics.of(data.column(name)) for name in data.schema.names}
     blind = widen_late(query, replace(truth(query, data), late=1), basics)
     endless = {**basics, "bytes": ColumnBasics(100, 0, 0.0, np.inf)}
-    for evidence in (blind, widen_late(query, on_time_evidence(query, data, 1), endless)):
-        [row] = finish(query, evidence).rows()
-        assert {row[f"{name}_bound"] for name in OUTPUTS} == {"none"}
+    unbounded = widen_late(query, on_time_evidence(query, data, 1), endless)
+    [row] = finish(query, unbounded).rows()  # An infinite value makes all of them NULL.
+    assert {row[f"{name}_bound"] for name in OUTPUTS} == {"none"}
+    [row] = finish(query, blind).rows()
+    bounds = {text.split("(")[0]: row[f"{name}_bound"] for name, text in OUTPUTS.items()}
+    assert bounds.pop("CORR") == "interval"
+    assert set(bounds.values()) == {"none"}

@@ -104,7 +104,8 @@ def test_a_sum_over_no_seen_row_is_not_null_for_certain_when_its_weights_are_all
     query = ask("SUM(client) AS s FROM requests WHERE bytes > 1e9")
     found = evidence_from_sample(query, view_of(data, 400, weighted=["client"]))
     row = finish(query, found).rows()[0]
-    assert (row["s"], row["s_bound"]) == (None, "none")  # zeros may match: their sum is 0
+    assert (row["s"], row["s_bound"]) == (None, "interval")  # zeros may match: their sum is 0
+    assert (row["s_low"], row["s_high"]) == (0, 0)
 
 
 def test_a_stretch_of_time_is_a_filter():
@@ -116,13 +117,14 @@ def test_a_stretch_of_time_is_a_filter():
     assert estimate.holds(COUNT // 2)
 
 
-def test_no_matching_row_leaves_averages_null_and_counts_bounded():
-    query = ask("COUNT(*) AS n, AVG(bytes) AS a FROM requests WHERE bytes > 1e9")
+def test_no_matching_row_leaves_averages_null_in_the_known_range_and_counts_bounded():
+    query = ask("COUNT(*) AS n, AVG(client) AS a FROM requests WHERE bytes > 1e9")
     answer = finish(query, evidence_from_sample(query, view_of(rows(COUNT), 400)))
     row = answer.rows()[0]
     assert (row["n"], row["n_low"], row["n_bound"]) == (0, 0, "interval")
     assert row["n_high"] > 0
-    assert (row["a"], row["a_bound"]) == (None, "none")
+    assert (row["a"], row["a_bound"]) == (None, "interval")
+    assert (row["a_low"], row["a_high"]) == (1.0, 500.0)
 
 
 def test_groups_that_may_be_missing_are_bounded():

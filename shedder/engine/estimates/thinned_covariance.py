@@ -9,7 +9,13 @@ from numpy.typing import NDArray
 
 from shedder.cql.expressions.expression import AggregateFunction
 from shedder.engine.panes.level_segment import Segment
-from shedder.queries.evidence.covariance_bounds import BOUNDS, cross_answer, from_scaled, intercept
+from shedder.queries.evidence.covariance_bounds import (
+    BOUNDS,
+    always_bounded,
+    cross_answer,
+    from_scaled,
+    intercept,
+)
 from synopses.intervals.confidence_split import split_confidence
 from synopses.intervals.interval import Intervals
 from synopses.intervals.stratified import stratified_mean
@@ -70,7 +76,8 @@ def thinned_cross(
 
     if not usable:
         nothing = np.full(groups, np.nan)
-        return _column(nothing, nothing, nothing, infinite, confidence)
+        found = _column(nothing, nothing, nothing, infinite, confidence)
+        return always_bounded(function, found, finite=False)
     plus, minus, u, v = (variance(*w) for w in ((1, 1), (1, -1), (1, 0), (0, 1)))
     pairs = np.asarray(sum(part.sums.pairs for part in parts), np.int64)
     widths = scale[0][1], scale[1][1]
@@ -93,7 +100,7 @@ def thinned_cross(
         means = [mean(*weights) for weights in ((1, 0), (0, 1))]
         low, high = intercept((low, high), *((part.low, part.high) for part in means))
         value = means[0].value - value * means[1].value
-    return _column(value, low, high, infinite, confidence)
+    return always_bounded(function, _column(value, low, high, infinite, confidence), finite=True)
 
 
 class _Pairs:
@@ -193,12 +200,12 @@ def _column(
     value: Floats, low: Floats, high: Floats, infinite: NDArray[np.bool_], confidence: float
 ) -> Estimates:
     null = ~np.isfinite(value) | infinite
-    unknown = null | np.isnan(low) | np.isnan(high)
+    unknown = infinite | np.isnan(low) | np.isnan(high)
     value = np.where(null, 0.0, value)
     return Estimates(
         value,
-        np.where(unknown, -np.inf, np.minimum(low, value)),
-        np.where(unknown, np.inf, np.maximum(high, value)),
+        np.where(unknown, -np.inf, np.where(null, low, np.minimum(low, value))),
+        np.where(unknown, np.inf, np.where(null, high, np.maximum(high, value))),
         np.where(unknown, np.uint8(Bound.NONE), np.uint8(Bound.INTERVAL)),
         null,
         confidence,

@@ -211,8 +211,8 @@ class ThinnedPart:
             both = np.where(null, ends.value, best(found, ends.value))
             found, null = np.where(ends.null, found, both), null & ends.null
         assert found is not None
-        known = [(s.low if is_min else s.high) for s in self.segments if s.skipped]
-        there = [end for end in known if end is not None]
+        thinned = [s for s in self.segments if s.skipped]
+        there = [end for s in thinned if (end := s.low if is_min else s.high) is not None]
         if not there:
             return Estimates.exact(found, SOURCE, null)
         far = np.full(len(found), min(there) if is_min else max(there), found.dtype)
@@ -222,8 +222,11 @@ class ThinnedPart:
         far = np.where(sure, found, far)
         bound = np.where(sure, np.uint8(Bound.EXACT), np.uint8(Bound.INTERVAL))
         endless = np.isinf(far.astype(np.float64)) & ~sure
-        bound = np.where(null | endless, np.uint8(Bound.NONE), bound).astype(np.uint8)
-        low, high = (far, found) if is_min else (found, far)
+        bound = np.where(endless, np.uint8(Bound.NONE), bound).astype(np.uint8)
+        # Of a group of which no value was read, there is none or one in the known range.
+        ends = [end for s in thinned if (end := s.high if is_min else s.low) is not None]
+        near = np.where(null, max(ends) if is_min else min(ends), found).astype(found.dtype)
+        low, high = (far, near) if is_min else (near, far)
         reason = _UNSEEN if null.any() else _INFINITE if endless.any() else ""
         return Estimates(found, low, high, bound, null, 1.0, SOURCE, reason)
 

@@ -58,7 +58,7 @@ class RankStrata:
         low, high = np.where(low > high, -np.inf, low), np.where(low > high, np.inf, high)
         value = np.clip(value, low, high)
         skipped = any(stratum.skipped for stratum in self._strata)
-        none = (null & skipped) | (np.isinf(low) & np.isinf(high))
+        none = np.isinf(low) & np.isinf(high)
         bound = np.where(none, Bound.NONE, Bound.INTERVAL).astype(np.uint8)
         bound = np.where(null & (not skipped), np.uint8(Bound.EXACT), bound)
         reason = _UNSEEN if (null & skipped).any() else ""

@@ -8,6 +8,7 @@ import numpy as np
 
 from shedder.engine.panes.level_segment import Segment
 from shedder.engine.panes.synopsis_resizing import merged
+from shedder.queries.sampling.from_sample import unseen
 from synopses.histogram.log_histogram import GroupedLogBuckets
 from synopses.histogram.quantile_bounds import BucketStratum, bucket_quantile
 from synopses.hll.hyperloglog import GroupedDistinct
@@ -63,7 +64,8 @@ def thinned_quantile(
     )
     null = np.isnan(found.value)
     skipped = any(segment.skipped for _, segment in segments)
-    bound = np.where(null, Bound.NONE if skipped else Bound.EXACT, found.bound)
+    nothing = unseen(found.low, found.high) if skipped else np.uint8(Bound.EXACT)
+    bound = np.where(null, nothing, found.bound)
     reason = "no value of the group was read, and tuples were skipped" if null.any() else ""
     values = np.where(null, 0.0, found.value)
     return Estimates(

@@ -96,12 +96,21 @@ def judge_value(
         of pairs the largest that they could be.
       rows: how many there are.
     """
-    if truth is None or claim.value is None or not isinstance(number(truth), float):
+    unread = claim.value is None and claim.bound == "interval"
+    if (
+        truth is None
+        or not isinstance(number(truth), float)
+        or (claim.value is None and not unread)
+    ):
         return _judge_plain(claim, truth)
-    true, value = _float(truth), _float(claim.value)
+    true = _float(truth)
     slack = _rounding(function, true, absolute_sum, rows)
     low = -math.inf if claim.low is None else _float(claim.low)
     high = math.inf if claim.high is None else _float(claim.high)
+    if unread:
+        held = low - slack <= true <= high + slack
+        return Verdict(claim, truth, held, None, None, None, None)
+    value = _float(claim.value)
     if claim.bound == "exact":
         low = high = value
     held = low - slack <= true <= high + slack
@@ -131,10 +140,13 @@ def judge_quantile(claim: Claim, q: float, ranks: Ranks, target: Target | None) 
     It lies in [low, high] exactly when fewer than that many values are below low and at least that
     many are not above high, so counting suffices; nothing is sorted.
     """
+    if claim.value is None and ranks.n and claim.bound == "interval":
+        held = _between_ranks(q, ranks)
+        return Verdict(claim, f"one of {ranks.n} values", held, None, None, None, None)
     if ranks.n == 0 or claim.value is None:
         return _judge_plain(claim, None if ranks.n == 0 else f"one of {ranks.n} values")
-    rank = max(1, math.ceil(Fraction(repr(q)) * ranks.n))  # q as written: 0.07 of 100 is the 7th
-    held = ranks.below_low < rank <= ranks.to_high
+    rank = max(1, math.ceil(Fraction(repr(q)) * ranks.n))
+    held = _between_ranks(q, ranks)
     off = max(ranks.below + 1 - rank, rank - ranks.upto, 0)
     value, low, high = _float(claim.value), claim.low, claim.high
     width = None
@@ -154,6 +166,12 @@ def judge_quantile(claim: Claim, q: float, ranks: Ranks, target: Target | None) 
         None,
         attained,
     )
+
+
+def _between_ranks(q: float, ranks: Ranks) -> bool:
+    """Whether the quantile lies between the ends of the claim; q as written: 0.07 of 100 is 7."""
+    rank = max(1, math.ceil(Fraction(repr(q)) * ranks.n))
+    return ranks.below_low < rank <= ranks.to_high
 
 
 def judge_items(

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from shedder.cql.expressions.expression import AggregateFunction
-from synopses.model.estimate import Estimates
+from synopses.model.estimate import Bound, Estimates
 from synopses.moments.covariance import CrossSums, GroupedCrossMoments
 
 Ends = tuple[NDArray[np.float64], NDArray[np.float64]]
@@ -124,6 +125,26 @@ def from_scaled(
         share = 1.0 - 1.0 / np.maximum(pairs, 1)
         low, high = np.minimum(low, low * share), np.maximum(high, high * share)
     return low, high
+
+
+def always_bounded(function: AggregateFunction, column: Estimates, *, finite: bool) -> Estimates:
+    """A correlation without a bound lies in [-1, 1] all the same, by Cauchy and Schwarz.
+
+    Other functions stay as they are: a slope is of any size where its divisor may be 0.
+
+    finite: whether no value can be infinite. Where one can, a correlation may be NULL, and a value
+      that is not NULL has no bound.
+    """
+    none = (column.bound == Bound.NONE) & (column.null | finite)
+    if function is not AggregateFunction.CORR or not none.any():
+        return column
+    return replace(
+        column,
+        low=np.where(none, -1.0, column.low),
+        high=np.where(none, 1.0, column.high),
+        value=np.where(none, np.clip(column.value, -1.0, 1.0), column.value),
+        bound=np.where(none, np.uint8(Bound.INTERVAL), column.bound),
+    )
 
 
 def intercept(slope: Ends, mean_x: Ends, mean_y: Ends) -> Ends:

@@ -24,7 +24,7 @@ from shedder.cql.expressions.expression import (
 )
 from shedder.cql.statements.bound_query import BoundQuery
 from shedder.queries.answers.answer import MissingGroups
-from shedder.queries.evidence.covariance_bounds import late_cross
+from shedder.queries.evidence.covariance_bounds import always_bounded, late_cross
 from shedder.queries.evidence.evidence import Evidence
 from shedder.queries.evidence.int64_sums import within_int64
 from shedder.queries.evidence.known_range import known_range
@@ -283,10 +283,11 @@ def _crossed(
     """Functions of pairs, by the sums they are made of; without these, or a range, nothing."""
     first, second = (known_range(node, basics) for node in children(aggregate))
     sums = evidence.crosses.get(aggregate)
-    if sums is None or not np.isfinite([first, second]).all():
-        return _unknown(column)
+    finite = bool(np.isfinite([first, second]).all())
+    if sums is None or not finite:
+        return always_bounded(aggregate.function, _unknown(column), finite=finite)
     ends = late_cross(aggregate.function, sums, late=late, ranges=(first, second))
-    return _pulled(column, *ends)
+    return always_bounded(aggregate.function, _pulled(column, *ends), finite=True)
 
 
 def _unlisted(column: Estimates) -> Estimates:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -81,21 +81,24 @@ class Groups:
         found, certain = self.outcomes(node), self._reading.certain_rows(node)
         ranged = found.as_range() if isinstance(found, Truth) else found
         assert ranged is not None, node
-        bound = np.where(ranged.null | ~np.isfinite(ranged.low) & ~np.isfinite(ranged.high), 2, 1)
-        bound = np.where(~certain & ~null, bound, np.where(certain, 0, 2)).astype(np.uint8)
+        unknown = ~np.isfinite(ranged.low) & ~np.isfinite(ranged.high)
+        # A value that may be NULL is in no interval; what is NULL so far may be a value in one.
+        unknown |= np.where(null, ~ranged.value, ranged.null)
+        bound = np.where(certain, 0, np.where(unknown, 2, 1)).astype(np.uint8)
         confidence = joint_confidence(node, self.evidence.estimates)
         if kind is ColumnType.VARCHAR:
             return _text_column(name, value, bound, confidence)
         points = of_array(value)
         point = points.as_range() if isinstance(points, Truth) else points
         assert point is not None, node
-        low = np.where(certain, point.low, np.minimum(ranged.low, point.low))
-        high = np.where(certain, point.high, np.maximum(ranged.high, point.high))
+        low = np.where(certain, point.low, _nearer(np.minimum, ranged.low, point.low, null))
+        high = np.where(certain, point.high, _nearer(np.maximum, ranged.high, point.high, null))
         open_ = null & certain | (bound == Bound.NONE)
         _, *ends = typed_intervals(point.low, low, high, kind, null=null, open_=open_)
         exact = bound == Bound.EXACT
         low_end, high_end = (_either(exact, value, end) for end in ends)
-        size, reach = _distances(point.low, low, high, bound)
+        known = np.where(null & ~certain, np.uint8(Bound.NONE), bound)
+        size, reach = _distances(point.low, low, high, known)
         return OutputColumn(name, kind, value, low_end, high_end, bound, size, reach, confidence)
 
     @cached_property
@@ -150,7 +153,7 @@ def _column_of_estimates(name: str, node: Aggregate, estimates: Estimates) -> Ou
         estimates.high,
         kind,
         null=estimates.null,
-        open_=none | estimates.null,
+        open_=none | (estimates.null & (bound == Bound.EXACT)),
     )
     if kind in _UNORDERED:
         points = np.zeros(len(bound))
@@ -225,6 +228,14 @@ def _distances(
 def _either(mask: Mask, then: pa.Array[Any], other: pa.Array[Any]) -> pa.Array[Any]:
     chosen: pa.Array[Any] = pc.if_else(pa.array(mask), then, other)
     return chosen
+
+
+def _nearer(
+    end: Callable[..., Any], ranged: NDArray[np.float64], point: NDArray[np.float64], null: Mask
+) -> NDArray[np.float64]:
+    """The end of a range that holds the point, too, where there is a point."""
+    found: NDArray[np.float64] = np.where(null, ranged, end(ranged, point))
+    return found
 
 
 def _nulls(array: pa.Array[Any]) -> Mask:

@@ -46,7 +46,7 @@ class Range:
     def of_estimates(cls, estimates: Estimates) -> Self:
         """What the estimates leave open; not for text and lists."""
         exact = estimates.bound == Bound.EXACT
-        open_ = (estimates.bound == Bound.NONE) | (estimates.null & ~exact)
+        open_ = estimates.bound == Bound.NONE
         low = np.where(open_, -np.inf, outward(estimates.low, -np.inf))
         high = np.where(open_, np.inf, outward(estimates.high, np.inf))
         return cls(low, high, ~(estimates.null & exact), estimates.null | open_)

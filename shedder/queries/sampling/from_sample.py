@@ -379,11 +379,14 @@ def as_estimates(
 ) -> Estimates:
     """As an answer's column; NULL where no row was seen, for certain only if all were read.
 
+    Where rows were skipped, a value that no row was seen of has the ends that its intervals have
+    without having seen it: the true value lies between them, if there is one.
+
     known: whether an exact interval over no seen row says that there is none.
     """
     null = np.isnan(intervals.value) | (False if empty is None else empty)
     exact = (intervals.bound == Bound.EXACT) & (known | ~null)
-    bound = np.where(null & ~exact, np.uint8(Bound.NONE), intervals.bound)
+    bound = np.where(null & ~exact, unseen(intervals.low, intervals.high), intervals.bound)
     reason = _UNSEEN if bool((null & ~exact).any()) else ""
     return Estimates(
         np.where(null, 0.0, intervals.value),
@@ -395,6 +398,12 @@ def as_estimates(
         source,
         reason,
     )
+
+
+def unseen(low: NDArray[np.float64], high: NDArray[np.float64]) -> NDArray[np.uint8]:
+    """The bound of values of which no row was seen: an interval wherever either end is known."""
+    unknown = np.isnan(low) | np.isnan(high) | (np.isinf(low) & np.isinf(high))
+    return np.where(unknown, Bound.NONE, Bound.INTERVAL).astype(np.uint8)
 
 
 def _values_max(node: Expression, sampled: Sampled) -> float:

@@ -6,7 +6,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shedder.cql.expressions.expression import Aggregate, AggregateFunction
-from shedder.queries.evidence.covariance_bounds import BOUNDS, cross_answer, from_scaled, intercept
+from shedder.queries.evidence.covariance_bounds import (
+    BOUNDS,
+    always_bounded,
+    cross_answer,
+    from_scaled,
+    intercept,
+)
 from shedder.queries.sampling.sampled_query import Sampled
 from synopses.intervals.confidence_split import split_confidence
 from synopses.intervals.interval import Intervals
@@ -26,7 +32,8 @@ def sampled_cross(sampled: Sampled, aggregate: Aggregate, confidence: float) -> 
     With u and v, x and y shifted and scaled to the middle and width of their known ranges:
     4 cov(u, v) = var(u + v) - var(u - v). Each variance has its interval (sampled_variance) at an
     equal part of delta, so by the union bound all hold at once, and with them what is made of
-    their ends. Without a finite range, or where a variance that is divided by may be 0: none.
+    their ends. Without a finite range, or where a variance that is divided by may be 0: none, but
+    of a correlation [-1, 1].
     """
     first, second = aggregate.argument, aggregate.second
     assert first is not None, aggregate
@@ -80,17 +87,18 @@ def sampled_cross(sampled: Sampled, aggregate: Aggregate, confidence: float) -> 
                 for values, ends in zip((pairs.first, pairs.second), ranges, strict=True)
             ]
             low, high = intercept((low, high), *((mean.low, mean.high) for mean in means))
-    unknown = found.null | np.isnan(low) | np.isnan(high)
-    return Estimates(
+    unknown = np.isnan(low) | np.isnan(high)
+    column = Estimates(
         found.value,
-        np.where(unknown, -np.inf, np.minimum(low, found.value)),
-        np.where(unknown, np.inf, np.maximum(high, found.value)),
+        np.where(unknown, -np.inf, np.where(found.null, low, np.minimum(low, found.value))),
+        np.where(unknown, np.inf, np.where(found.null, high, np.maximum(high, found.value))),
         np.where(unknown, np.uint8(Bound.NONE), np.uint8(Bound.INTERVAL)),
         found.null,
         confidence,
         _SOURCE,
         _UNSEEN if unknown.any() else "",
     )
+    return always_bounded(aggregate.function, column, finite=bool(np.isfinite(ranges).all()))
 
 
 def _width(ends: tuple[float, float]) -> float:

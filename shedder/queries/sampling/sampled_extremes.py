@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from shedder.cql.expressions.column_types import ColumnType
 from shedder.cql.expressions.expression import Column, Expression
+from shedder.queries.evidence.late_tuple_bounds import outward_int
 from shedder.queries.sampling.sampled_query import Sampled
 from synopses.model.estimate import Bound, Estimates
 
@@ -23,7 +24,8 @@ def sampled_extreme(sampled: Sampled, node: Expression, *, is_min: bool) -> Esti
     """The least or the greatest value of each group.
 
     Without filter and groups the basics know it. Else the sample's is an end for certain, and so
-    is the end of the column's range: no confidence is spent. Text has no known range.
+    is the end of the column's range: no confidence is spent. Where no row of a group is sampled,
+    the group has no such value or one in the range. Text has no known range.
     """
     if node.type is ColumnType.VARCHAR:
         return _text(sampled, node, is_min=is_min)
@@ -35,17 +37,28 @@ def sampled_extreme(sampled: Sampled, node: Expression, *, is_min: bool) -> Esti
     found, null = _seen(sampled, node, is_min=is_min)
     if sampled.is_everything:
         return Estimates.exact(found, _SOURCE, null)
-    far = np.full(len(found), sampled.range(node)[0 if is_min else 1])
+    ends = sampled.range(node)
+    far = np.full(len(found), ends[0 if is_min else 1])
     complete = np.broadcast_to(sampled.is_complete, far.shape)
     far = np.where(complete & ~null, found, far)
     # Between whole numbers beyond 2^53 there may be others that are one double with them.
     told = (found.dtype.kind == "f") | (np.abs(far) < _TOLD_APART)
-    bound = np.where((found == far) & told, np.uint8(Bound.EXACT), np.uint8(Bound.INTERVAL))
-    bound = np.where((np.isinf(far) | null) & ~complete, np.uint8(Bound.NONE), bound)
+    bound = np.where((found == far) & told & ~null, Bound.EXACT, Bound.INTERVAL).astype(np.uint8)
+    bound = np.where(np.isinf(far) & ~complete, np.uint8(Bound.NONE), bound)
     bound = np.where(complete, np.uint8(Bound.EXACT), bound)
-    low, high = (far, found) if is_min else (found, far)
+    near = found
+    if null.any():
+        near = np.where(null, _of_type(ends[1 if is_min else 0], found.dtype, is_min=is_min), found)
+    low, high = (far, near) if is_min else (near, far)
     reason = _UNSEEN if null.any() else ""
     return Estimates(found, low, high, bound, null, 1.0, _SOURCE, reason)
+
+
+def _of_type(end: float, kind: np.dtype[Any], *, is_min: bool) -> Any:
+    """The other end of the range in the type of the values, rounded outward."""
+    if kind.kind == "i":
+        return outward_int(np.array(end), 1 if is_min else -1)
+    return end
 
 
 def _seen(

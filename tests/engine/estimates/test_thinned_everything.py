@@ -89,6 +89,8 @@ def outcomes(engine: Engine, name: str) -> dict[tuple[Any, str], tuple[str, bool
                 near = value if isinstance(value, str) else pytest.approx(value, rel=1e-9)
                 held = row[column] == near
                 assert held, (name, column, row[column], value)
+            elif value is None:
+                held = row[column] is None
             else:
                 slack = 1e-9 * abs(value)
                 held = row[column + "_low"] - slack <= value <= row[column + "_high"] + slack
@@ -240,7 +242,7 @@ def test_infinities_of_one_group_say_nothing_of_the_others(db: Engine, later: in
             if row[column + "_bound"] == "none":
                 continue
             right = truth[row["g"]][column]
-            if row[column + "_bound"] == "exact" and right is None:
+            if right is None:
                 assert row[column] is None, (row["g"], column)
                 continue
             slack = 1e-9 * abs(right) if np.isfinite(right) else 0.0  # inf - inf is no number.
@@ -289,3 +291,39 @@ def test_exact_parts_of_a_thinned_expression_spend_no_confidence(db: Engine) -> 
     width = part["s_high"] - part["s_low"]
     assert (row["r_high"] - row["r_low"]) * 4_000 == pytest.approx(width)
     assert row["d_high"] - row["d_low"] == pytest.approx(width)
+
+
+@pytest.mark.slow
+def test_values_of_which_none_was_read_lie_in_the_known_range(db: Engine) -> None:
+    """Their groups are known by rows without the value; they had no bound."""
+    of = """SUM(x) AS s, AVG(x) AS a, MIN(x) AS lo, MAX(k) AS hi, QUANTILE(x, 0.5) AS q,
+      MEDIAN(k) AS m, VAR(x) AS v, CORR(x, y) AS c, COVAR_POP(x, y) AS p, CDF(x, 3.0) AS f"""
+    db.execute(CREATE)
+    queries = [
+        db.register("q", f"SELECT g, {of} FROM s GROUP BY g"),
+        db.register("r", "SELECT g, QUANTILE(x, 0.5) AS q FROM s GROUP BY g WITHIN 0.1 RANK"),
+    ]
+    for name in ("q", "r"):
+        db.execute(f"ALTER QUERY {name} SET THINNING 1/8")
+    rng = np.random.default_rng(8)
+    table = rows(4_000, 8).set_column(3, "g", pa.array([f"g{at % 100}" for at in range(4_000)]))
+    for name in ("x", "k"):
+        rare = pa.array(table[name].to_numpy(), mask=rng.random(4_000) < 0.9)
+        table = table.set_column(table.column_names.index(name), name, rare)
+    db.push("s", table)
+    truth = {row["g"]: row for row in db.execute(f"SELECT g, {of} FROM s GROUP BY g").rows()}
+    unread = dict.fromkeys(["s", "a", "lo", "hi", "q", "m", "v", "c", "p", "f"], 0)
+    for query in queries:
+        for row in query.answer().rows():
+            for name in unread.keys() & row.keys():
+                assert row[f"{name}_bound"] != "none", name
+                if row[name] is None and row[f"{name}_bound"] == "interval":
+                    unread[name] += 1
+                    right = truth[row["g"]][name]
+                    slack = 1e-9 * abs(right or 0)
+                    ends = row[f"{name}_low"], row[f"{name}_high"]
+                    assert right is None or ends[0] - slack <= right <= ends[1] + slack, (
+                        name,
+                        ends,
+                    )
+    assert all(unread.values()), unread

@@ -190,7 +190,7 @@ def holds(row: dict[str, Any], column: str, truth: Any) -> bool:
     truth = None if truth != truth else truth  # DuckDB has NaN where there are too few values.
     if bound == "none":
         return True
-    if value is None or truth is None or isinstance(truth, str):
+    if truth is None or isinstance(truth, str) or (value is None and bound == "exact"):
         return bool(value == truth)
     if bound == "exact" and not isinstance(truth, float):
         return bool(value == truth)
