@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -119,3 +121,23 @@ def test_a_column_that_spent_twice_its_part_does_not_claim_all_of_it():
     part = 1 - at_look(query, 0).confidence
     found = evidence(query, (), between([1.0], [0.0], [2.0], 1 - 2 * part))
     assert finish(query, claimed(query, 0, found)).confidence == pytest.approx(0.9)
+
+
+SEVERAL = "AVG(bytes) AS a, LAST(bytes) AS l FROM requests WITHIN 10 PERCENT"
+
+
+@pytest.mark.parametrize(
+    ("contract", "error"), [("WIDEN", 0.5), ("OMIT", 0.5), ("EXACT", INF), ("FAIL", INF)]
+)
+def test_an_output_without_a_bound_decides_only_where_no_value_may_miss(contract, error):
+    """One LAST beside an average that meets its target sent the whole statement to the archive."""
+    none = replace(between([5.0], [-INF], [INF]), bound=np.array([Bound.NONE], np.uint8))
+    query = ask(f"{SEVERAL} ELSE {contract}")
+    found = evidence(query, (), between([100.0], [95.0], [105.0]), none)
+    assert error_of(query, found) == pytest.approx(error)
+
+
+def test_an_output_without_a_bound_decides_beside_exact_ones():
+    none = replace(between([5.0], [-INF], [INF]), bound=np.array([Bound.NONE], np.uint8))
+    query = ask(SEVERAL)
+    assert error_of(query, evidence(query, (), known(7), none)) == INF

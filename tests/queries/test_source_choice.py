@@ -218,3 +218,27 @@ def test_explain_says_the_source_and_why():
     assert "the sample misses: n is" in text
     assert "1,000 of 5,000 rows" in text
     assert "no target" in explain_once(ask(COUNTED), VIEW)
+
+
+@pytest.mark.parametrize(("contract", "source"), [("WIDEN", SAMPLE), ("EXACT", ARCHIVE)])
+def test_one_output_without_a_bound_does_not_send_the_statement_to_the_archive(contract, source):
+    query = ask(f"COUNT(*) AS n, LAST(bytes) AS l FROM requests WHERE ok{LOOSE} ELSE {contract}")
+    answer = answer_once(query, VIEW, exactly(query))
+    assert answer.sources == (source,)
+    [row] = answer.rows()
+    assert row["n_met"] is True
+    assert (row["l_bound"], row["l_met"]) == (
+        ("none", False) if source == SAMPLE else ("exact", True)
+    )
+
+
+def test_a_correlation_that_misses_its_target_is_read_on_for():
+    """It lies in [-1, 1], so it has a distance from its target, and more rows can narrow it."""
+    query = ask("CORR(bytes, client) AS c FROM requests WITHIN 50 PERCENT")
+    before: list[Look | None] = []
+    partly = Partly(before.append, asked_for=False, reads_on=True)
+    data = rows(60_000)
+    answer_once(query, view_of(data, 12_000), exactly(query), partly=partly)
+    [look] = before
+    assert look is not None
+    assert 1.0 < look.error < float("inf")

@@ -40,20 +40,38 @@ def error_of(query: BoundQuery, evidence: Evidence) -> float:
     """The widest interval of an answer in units of what the target allows; 1 or less meets it.
 
     Returns: inf where some value has no interval, where there is no row to judge by, and where a
-    value misses by a measure that has no ratio (a list, a text).
+    value misses by a measure that has no ratio (a list, a text). Outputs that `deciding` leaves
+    out are not looked at.
     """
     assert query.target is not None
     answer = finish(replace(query, contract=Contract.WIDEN), evidence)
     if answer.met is None:
         return _BEYOND
-    if answer.met:
-        return min(1.0, max((_ratio(query, answer, c) for c in answer.approximate), default=0.0))
+    columns = deciding(query, answer)
+    if all(all(answer.table[column + "_met"].to_pylist()) for column in columns):
+        return min(1.0, max((_ratio(query, answer, c) for c in columns), default=0.0))
     if query.target.kind is TargetKind.RANK:
         errors = [found.max(initial=0.0) for found in evidence.rank_errors.values()]
         worst = max(errors, default=_BEYOND) / query.target.size
         return float(worst) if worst > 1.0 else _BEYOND
-    worst = max(_ratio(query, answer, column) for column in answer.approximate)
+    worst = max(_ratio(query, answer, column) for column in columns)
     return worst if worst > 1.0 else _BEYOND
+
+
+def deciding(query: BoundQuery, answer: Answer) -> list[str]:
+    """The approximate outputs that decide whether an answer is narrow enough to be shown.
+
+    An output none of whose values has a bound gets none by reading a larger part. Where the
+    contract lets values miss (WIDEN, OMIT) and another output has an interval, the output without
+    a bound does not decide.
+    """
+    names = list(answer.approximate)
+    if query.contract in (Contract.EXACT, Contract.FAIL):
+        return names
+    bounds = {name: set(answer.table[name + "_bound"].to_pylist()) for name in names}
+    if not any(Bound.INTERVAL.word in found for found in bounds.values()):
+        return names
+    return [name for name in names if bounds[name] != {Bound.NONE.word}]
 
 
 def _ratio(query: BoundQuery, answer: Answer, column: str) -> float:

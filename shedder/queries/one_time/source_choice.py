@@ -179,6 +179,9 @@ def choose(
     look = Look(evidence, error_of(query, evidence), share)
     if answer.met:
         return Choice(Source.SAMPLE, "every value of the sample meets the target", answer, look)
+    if look.error <= 1.0:
+        why = "every value of the sample that has a bound meets the target"
+        return Choice(Source.SAMPLE, why, answer, look)
     if answer.met is None:
         return Choice(rest, "the sample has no row to estimate from", answer, look)
     return Choice(rest, f"the sample misses: {_worst(answer)}", answer, look)
