@@ -12,6 +12,22 @@ doubling sizes with a sixth of delta each cost 2.0 times, and a normal-mixture c
 (Howard et al. 2021, Ann. Stat. 49(2)), which may be looked at after every tuple, 2.4 times: the
 price of looking comes off when a pilot makes few looks enough.
 tests/synopses/intervals/test_sequential_looks.py simulates the three.
+
+A look shows its intervals only where they meet the target. Where few samples meet it, those
+that do are lucky, and of the intervals shown more miss than of all. An interval of a look with
+the part p of delta is shown and misses with a probability of at most p delta. So at least 1 -
+delta of those shown hold, where a share p of all samples meet the target; where luck has a
+direction, as for a large value with a relative target, only one end can miss, and p / 2 is
+enough. The first look has its part also where nothing but reading everything follows it. No
+rule holds for every target: of a value far from all that meet a target, each interval that is
+shown because it meets the target misses.
+
+Where the first look meets the target `MET_OVER` times over, its intervals are shown at 0.9
+delta. The intervals that one method makes of a sample are nested, so the first look shows one
+that misses with a probability of at most 0.9 delta. Later looks add to that only if the first
+one may also miss the target. Then one of the two errors differs from the median by a factor of
+sqrt(3), which the tenth that is left pays for: that is 3.6 standard deviations of a certified
+interval's width (half of `normal.rho_max` each).
 """
 
 from __future__ import annotations
@@ -26,6 +42,9 @@ from synopses.model.parameters import error_share
 
 _PILOT: Final = 0.15
 _PLANNED: Final = 0.6
+_ALONE: Final = 0.9  # Of delta, for a first look that no other follows.
+MET_OVER: Final = 3.0
+"""How many times over the first look must meet the target for 0.9 delta."""
 _MARGIN: Final = 1.08  # How much narrower than needed the next look is planned.
 _MUCH: Final = 0.4  # Of all tuples: as dear as reading all of them.
 _MIDDLE: Final = 0.1  # Of all tuples, that a look in the middle may read.
@@ -43,6 +62,15 @@ def look_confidence(look: int, confidence: float) -> float:
       BadParameter: the confidence is not inside (0, 1), or the look is before the first.
     """
     return 1.0 - error_share(confidence) * _part(look)
+
+
+def alone_confidence(confidence: float) -> float:
+    """What the first look's intervals are asked for where they meet the target `MET_OVER` times.
+
+    Raises:
+      BadParameter: the confidence is not inside (0, 1).
+    """
+    return 1.0 - error_share(confidence) * _ALONE
 
 
 def rows_wanted(*, population: int, read: int, error: float, look: int, confidence: float) -> int:

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import numpy as np
+import pyarrow as pa
 import pytest
 
 from shedder.errors import BudgetExceeded, DeadlineExceeded, PrecisionUnavailable
+from shedder.queries.evidence.answer_builder import finish
 from shedder.queries.evidence.evidence import Evidence
 from shedder.queries.evidence.from_exact import SOURCE as ARCHIVE
 from shedder.queries.one_time.source_choice import (
@@ -20,7 +23,10 @@ from shedder.queries.one_time.source_choice import (
 )
 from shedder.queries.sampling.from_sample import SOURCE as SAMPLE
 from shedder.queries.sampling.from_sample import evidence_from_sample
-from tests.queries.asking import ask, rows, truth
+from shedder.streams.basics import ColumnBasics
+from shedder.streams.live_sample import SampleView
+from synopses.intervals.sequential_looks import MET_OVER
+from tests.queries.asking import ARROW, SCHEMA, ask, rows, truth
 from tests.queries.sampled import view_of
 
 DATA = rows(5000)
@@ -100,15 +106,63 @@ def test_of_a_count_a_sample_of_a_thousand_rows_plans():
     assert 1.0 < look.error < 10.0
 
 
-def test_a_large_sample_is_the_first_look_and_pays_for_it():
+@pytest.mark.parametrize("partly", [None, Partly(lambda _: None, asked_for=False, reads_on=True)])
+@pytest.mark.parametrize(("target", "low", "high"), [(10, 1.3, 1.4), (50, 1.0, 1.05)])
+def test_a_sample_is_the_first_look_and_pays_for_it_unless_it_meets_the_target_by_far(
+    partly, target, low, high
+):
+    """The first look cost 1.364 times the width, even where the target was met ten times over."""
     data = rows(60_000)
     view = view_of(data, 12_000)
-    partly = Partly(lambda _: None, asked_for=False, reads_on=True)
-    query = ask(COUNTED + " WITHIN 10 PERCENT")
-    alone, first = (answer_once(query, view, never, partly=p) for p in (None, partly))
-    assert alone.sources == first.sources == (SAMPLE,)
+    query = ask(f"{COUNTED} WITHIN {target} PERCENT")
+    plain = finish(query, evidence_from_sample(query, view))
+    first = answer_once(query, view, never, partly=partly)
+    assert first.sources == (SAMPLE,)
     assert first.confidence == pytest.approx(0.95)
-    assert first.estimate(0, "n").half_width > 1.2 * alone.estimate(0, "n").half_width
+    times = first.estimate(0, "n").half_width / plain.estimate(0, "n").half_width
+    assert low <= times <= high
+
+
+def test_ranks_and_lists_are_not_taken_for_met_by_far():
+    """Their distance from the target is no ratio of half widths and values."""
+    view = view_of(rows(60_000), 12_000)
+    for text in (
+        "MEDIAN(bytes) AS m FROM requests WITHIN 0.02 RANK",
+        "TOP(client, 2) AS t FROM requests WITHIN 20 PERCENT",
+    ):
+        choice = choose(ask(text), view)
+        assert choice.source is Source.SAMPLE
+        assert choice.look is not None
+        assert choice.look.error > 1.0 / MET_OVER
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("meets", [0.125, 0.5])
+def test_what_is_shown_as_an_interval_holds_given_that_it_is_shown(meets):
+    """A target that one sample in eight meets: of the intervals shown 0.77 held."""
+    values, rng = (
+        np.random.default_rng(5).random(20_000),
+        np.random.default_rng([6, round(1 / meets)]),
+    )
+    ok = pa.array(np.random.default_rng(7).random(20_000) < 0.5)
+    data = rows(20_000).set_column(3, ARROW.field("bytes"), pa.array(values))
+    data = data.set_column(4, ARROW.field("ok"), ok)
+    basics = {one.name: ColumnBasics.of(data.column(one.name)) for one in SCHEMA.columns}
+    true = values[np.asarray(ok)].mean()
+
+    def view():
+        kept = pa.array(np.sort(rng.choice(20_000, 1_500, replace=False)))
+        return SampleView(SCHEMA, 0, 20_000, data.take(kept), basics, {}, {})
+
+    text = "AVG(bytes) AS a FROM requests WHERE ok WITHIN {:.9f} PERCENT"
+    views, far = [view() for _ in range(200)], ask(text.format(0.1))
+    errors = [choose(far, each).look.error for each in views]
+    query = ask(text.format(0.1 * float(np.quantile(errors, meets))))
+    found = [choose(query, each) for each in (*views, *(view() for _ in range(200)))]
+    shown = [each.sampled for each in found if each.source is Source.SAMPLE]
+    held = sum(answer.estimate(0, "a").holds(true) for answer in shown)
+    assert len(shown) >= 400 * meets / 2
+    assert held >= 0.95 * len(shown)
 
 
 def test_what_a_sample_misses_plans_what_is_read_and_everything_is_the_last_resort():

@@ -12,20 +12,26 @@ from shedder.cql.statements.statement import Contract, TargetKind
 from shedder.queries.answers.answer import Answer
 from shedder.queries.evidence.answer_builder import finish
 from shedder.queries.evidence.evidence import Evidence
-from synopses.intervals.sequential_looks import look_confidence
+from synopses.intervals.sequential_looks import alone_confidence, look_confidence
 from synopses.model.estimate import Bound
 
 _BEYOND = float("inf")
 
 
-def at_look(query: BoundQuery, look: int) -> BoundQuery:
-    """The query as one look asks it: at the confidence that this look may spend."""
-    return replace(query, confidence=look_confidence(look, query.confidence))
+def at_look(query: BoundQuery, look: int, *, alone: bool = False) -> BoundQuery:
+    """The query as one look asks it: at the confidence that this look may spend.
+
+    alone: the look is the first one, and met the target so well that none follows it.
+    """
+    return replace(query, confidence=_confidence(query, look, alone=alone))
 
 
-def claimed(query: BoundQuery, look: int, evidence: Evidence) -> Evidence:
-    """What a look found, at the confidence that all looks together keep: that of the query."""
-    part = (1.0 - look_confidence(look, query.confidence)) / (1.0 - query.confidence)
+def claimed(query: BoundQuery, look: int, evidence: Evidence, *, alone: bool = False) -> Evidence:
+    """What a look found, at the confidence that all looks together keep: that of the query.
+
+    alone: as `at_look` was asked.
+    """
+    part = (1.0 - _confidence(query, look, alone=alone)) / (1.0 - query.confidence)
     estimates = {
         aggregate: replace(found, confidence=1.0 - (1.0 - found.confidence) / part)
         for aggregate, found in evidence.estimates.items()
@@ -34,6 +40,12 @@ def claimed(query: BoundQuery, look: int, evidence: Evidence) -> Evidence:
     if missing is not None:
         missing = replace(missing, confidence=1.0 - (1.0 - missing.confidence) / part)
     return replace(evidence, estimates=estimates, missing=missing)
+
+
+def _confidence(query: BoundQuery, look: int, *, alone: bool) -> float:
+    if alone:
+        return alone_confidence(query.confidence)
+    return look_confidence(look, query.confidence)
 
 
 def error_of(query: BoundQuery, evidence: Evidence) -> float:
@@ -48,12 +60,13 @@ def error_of(query: BoundQuery, evidence: Evidence) -> float:
     if answer.met is None:
         return _BEYOND
     columns = deciding(query, answer)
-    if all(all(answer.table[column + "_met"].to_pylist()) for column in columns):
-        return min(1.0, max((_ratio(query, answer, c) for c in columns), default=0.0))
+    met = all(all(answer.table[column + "_met"].to_pylist()) for column in columns)
     if query.target.kind is TargetKind.RANK:
         errors = [found.max(initial=0.0) for found in evidence.rank_errors.values()]
-        worst = max(errors, default=_BEYOND) / query.target.size
-        return float(worst) if worst > 1.0 else _BEYOND
+        worst = float(max(errors, default=_BEYOND) / query.target.size)
+        return min(1.0, worst) if met else worst if worst > 1.0 else _BEYOND
+    if met:
+        return min(1.0, max((_ratio(query, answer, c) for c in columns), default=0.0))
     worst = max(_ratio(query, answer, column) for column in columns)
     return worst if worst > 1.0 else _BEYOND
 
@@ -79,8 +92,10 @@ def _ratio(query: BoundQuery, answer: Answer, column: str) -> float:
     assert query.target is not None
     kind = answer.table.schema.field(column).type
     if not (pa.types.is_integer(kind) or pa.types.is_floating(kind)):
-        met = answer.table[column + "_met"].to_pylist()
-        return 0.0 if all(met) else _BEYOND
+        if not all(answer.table[column + "_met"].to_pylist()):
+            return _BEYOND
+        # How far a list is inside of its target is not known.
+        return float(set(answer.table[column + "_bound"].to_pylist()) != {Bound.EXACT.word})
     bound = answer.table[column + "_bound"].to_numpy()
     value, low, high = (  # Whole numbers beyond 2^53 are rounded.
         answer.table[column + end].cast(pa.float64(), safe=False).to_numpy()

@@ -10,7 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.special import ndtri
 
-from synopses.intervals.sequential_looks import look_confidence, rows_wanted
+from synopses.intervals.sequential_looks import (
+    MET_OVER,
+    alone_confidence,
+    look_confidence,
+    rows_wanted,
+)
 from synopses.model.errors import BadParameter
 from tests.truth import gate
 
@@ -139,3 +144,48 @@ def test_a_planned_look_reads_less_than_doubling_looks_and_than_a_sequence():
             for reader in (_doubling, _sequence)
         ]
         assert planned < 0.85 * min(others)
+
+
+def _shown(rng: np.random.Generator, target: float, population: int = 40_000) -> bool | None:
+    """Read 400 of so many normal values, of mean 1 and deviation 1/2, then what is planned.
+
+    Returns: whether the interval that is shown holds; None: everything was read.
+    """
+
+    def half(confidence: float) -> float:
+        rate = 1.0 / read - 1.0 / population
+        return float(-ndtri((1.0 - confidence) / 2.0)) * 0.5 * math.sqrt(rate)
+
+    read, off, look, wanted = 0, 0.0, 0, 400  # off: the sum of distances from the mean, a bridge.
+    while wanted <= 0.4 * population:
+        left, new = population - read, wanted - read
+        spread = 0.5 * math.sqrt(new * (left - new) / left)
+        off, read = off * (left - new) / left + rng.normal(0.0, spread), wanted
+        error = half(look_confidence(look, 0.95)) / (target * (1.0 + off / read))
+        if error <= 1.0:
+            alone = look == 0 and error <= 1.0 / MET_OVER
+            shown = alone_confidence(0.95) if alone else look_confidence(look, 0.95)
+            return abs(off / read) <= half(shown)
+        wanted = rows_wanted(
+            population=population, read=read, error=error, look=look, confidence=0.95
+        )
+        look += 1
+    return None
+
+
+@pytest.mark.parametrize("needed", [20, 80, 350, 800, 8_000, 12_500, 13_000])
+def test_intervals_that_are_shown_hold_as_often_as_they_say_given_that_they_are_shown(needed):
+    """needed: rows at which an interval of 95 % meets the target; of many, all are read instead."""
+    rng = np.random.default_rng([6, needed])
+    target = 1.96 * 0.5 * math.sqrt(1.0 / needed - 1.0 / 40_000)
+    found = [_shown(rng, target) for _ in range(2_000)]
+    shown = [held for held in found if held is not None]
+    assert len(shown) >= 100
+    assert sum(shown) >= gate(len(shown), 0.95)
+
+
+def test_a_first_look_that_is_alone_costs_nearly_nothing():
+    quantiles = [-ndtri((1.0 - c) / 2.0) for c in (0.95, alone_confidence(0.95))]
+    assert quantiles[1] / quantiles[0] < 1.03
+    with pytest.raises(BadParameter, match="1"):
+        alone_confidence(1.0)
