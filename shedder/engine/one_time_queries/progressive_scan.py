@@ -24,6 +24,7 @@ from shedder.queries.evidence.evidence import Evidence
 from shedder.queries.one_time.precision_progress import at_look, claimed, error_of
 from shedder.queries.one_time.source_choice import Look, Stretch
 from shedder.queries.sampling.from_strata import evidence_from_strata
+from synopses.intervals.sequential_looks import MET_OVER
 
 SOURCE: Final = "archive sample"
 TAIL: Final = "tail"
@@ -187,24 +188,14 @@ class Scan:
     # --- what was found -----------------------------------------------------------------------
 
     def _look(self, scan: ScanStatistics, asked: Sequence[float]) -> Look:
-        query, stretch = self.query, self.stretch
+        query = self.query
         look = scan.look if self.reduction.reads_on else None
-
-        def estimate() -> Evidence:
-            return evidence_from_strata(
-                query if look is None else at_look(query, look),
-                self.sample.views(),
-                self.rng,
-                start_us=stretch.start_us if self.narrow else None,
-                end_us=stretch.end_us if self.narrow else None,
-                marked=self.sample.marked,
-            )
-
-        is_long = self.sample.rows_kept > _ASIDE_ROWS
-        evidence = aside(estimate, self.deadline.check) if is_long else estimate()
-        if look is not None:
-            evidence = claimed(query, look, evidence)
+        evidence = self._estimated(look)
         error = 0.0 if query.target is None else error_of(query, evidence)
+        if look == 0 and 0.0 < error <= 1.0 / MET_OVER:
+            alone = self._estimated(look, alone=True)
+            # A sample that is thinned is drawn again.
+            evidence = alone if error_of(query, alone) <= 1.0 else evidence
         runs, sample = self.sample.runs, self.sample
         read = ArchiveRead(
             reduction=self.reduction.text,
@@ -230,6 +221,24 @@ class Scan:
         return Look(
             evidence, error, (sample.rows_kept + sample.tail_rows) / max(1, sample.population)
         )
+
+    def _estimated(self, look: int | None, *, alone: bool = False) -> Evidence:
+        """What was read says at a look; None: the only one. alone: no other look will follow."""
+        query, stretch = self.query, self.stretch
+
+        def estimate() -> Evidence:
+            return evidence_from_strata(
+                query if look is None else at_look(query, look, alone=alone),
+                self.sample.views(),
+                self.rng,
+                start_us=stretch.start_us if self.narrow else None,
+                end_us=stretch.end_us if self.narrow else None,
+                marked=self.sample.marked,
+            )
+
+        is_long = self.sample.rows_kept > _ASIDE_ROWS
+        evidence = aside(estimate, self.deadline.check) if is_long else estimate()
+        return evidence if look is None else claimed(query, look, evidence, alone=alone)
 
     def _late(self) -> str:
         share = 100 * self.sample.rows_read / max(1, self.sample.run_rows)

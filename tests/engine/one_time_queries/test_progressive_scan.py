@@ -62,6 +62,17 @@ def test_what_the_pilot_meets_needs_no_second_look():
     assert answer.archive.looks == 1
 
 
+def test_a_pilot_that_meets_the_target_by_far_has_nearly_all_of_delta():
+    """Its half width was 1.364 times that of one look, whatever the target was."""
+    near, far = (
+        scan_of(ask(f"{COUNTED} WITHIN {percent} PERCENT"), DEALT).read(None)
+        for percent in (12, 50)
+    )
+    narrow, wide = (finish(ask(COUNTED), each.evidence).estimate(0, "n") for each in (far, near))
+    assert near.error > 1 / 3 >= far.error
+    assert wide.half_width > 1.25 * narrow.half_width
+
+
 def test_a_pilot_that_nearly_meets_is_looked_at_again_with_what_is_left_of_delta():
     pilot = scan_of(ask(COUNTED + " WITHIN 50 PERCENT"), DEALT).read(None)
     target = 50 * pilot.error / 1.1
