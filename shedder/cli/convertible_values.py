@@ -9,11 +9,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 
-def as_far_as(column: Any, convert: Callable[[Any], Any], kind: pa.DataType) -> Any:
+def as_far_as(column: Any, convert: Callable[[Any], Any], kind: Any) -> Any:
     """Convert a column, with NULL for each value that is refused, found by halving.
 
     Args:
-      convert: gives an array of type `kind`, or raises ArrowInvalid.
+      convert: gives an array of the Arrow type `kind`, or raises ArrowInvalid.
     """
     try:
         return convert(column)

@@ -71,7 +71,7 @@ def epoch_times(column: Any, unit: TimeUnit) -> tuple[Any, NDArray[np.bool_]]:
 def _of_digits(text: Any, unit: TimeUnit) -> tuple[Any, NDArray[np.bool_]]:
     found: Any = pc.extract_regex(text, _DIGITS)
     sign, whole, part = (pc.struct_field(found, at) for at in range(3))
-    has_digits = pc.greater(pc.add(pc.binary_length(whole), pc.binary_length(part)), 0)
+    has_digits = pc.greater(pc.add(pc.binary_length(whole), pc.binary_length(part)), pa.scalar(0))
     if unit.decimals < 0:
         kept = pc.utf8_slice_codeunits(whole, 0, unit.decimals)
         rest = pc.binary_join_element_wise(pc.utf8_slice_codeunits(whole, unit.decimals), part, "")
@@ -82,12 +82,13 @@ def _of_digits(text: Any, unit: TimeUnit) -> tuple[Any, NDArray[np.bool_]]:
         )
         rest = pc.utf8_slice_codeunits(part, unit.decimals)
     digits = pc.utf8_ltrim(kept, "0")
-    is_held = pc.and_(has_digits, pc.less_equal(pc.binary_length(digits), _DIGITS_MAX))
+    is_held = pc.and_(has_digits, pc.less_equal(pc.binary_length(digits), pa.scalar(_DIGITS_MAX)))
     cut = np.asarray(pc.and_(is_held, pc.match_substring_regex(rest, "[1-9]")).fill_null(False))
-    size = pc.if_else(pc.equal(digits, ""), "0", where(digits, is_held)).cast(pa.int64())
-    size = where(size, is_held)
+    has_none = pc.equal(digits, pa.scalar(""))  # Of microseconds, or zeros alone.
+    size = where(pc.if_else(has_none, "0", where(digits, is_held)).cast(pa.int64()), is_held)
     below = pc.negate(pc.add(size, pa.array(cut.astype(np.int64))))  # Down is away from 0.
-    return pc.if_else(pc.equal(sign, "-"), below, size).cast(_MOMENT), cut
+    is_below = pc.equal(sign, pa.scalar("-"))
+    return pc.if_else(is_below, below, size).cast(_MOMENT), cut
 
 
 def _of_doubles(column: Any, unit: TimeUnit) -> tuple[Any, NDArray[np.bool_]]:

@@ -17,6 +17,7 @@ import pytest
 import shedder
 from shedder.cli.commands import run
 from shedder.cli.exit_codes import ExitCode
+from tests.cli.worlds import stored_rows
 
 pytestmark = pytest.mark.slow
 
@@ -49,18 +50,14 @@ class World:
         code = run(arguments)
         return code, self._capfd.readouterr().err
 
-    def rows(self, columns: str = "ts, x") -> list[tuple]:
+    def rows(self, *columns: str) -> list[tuple]:
         """All rows of the stream, each as often as it is stored, in order of time."""
-        with shedder.open(self.data) as database:
-            sql = f"SELECT {columns}, COUNT(*) AS n FROM s GROUP BY {columns}"
-            found = database.execute(sql).rows()
-        names = columns.replace('"', "").split(", ")
-        rows = [tuple(row[name] for name in names) for row in found for _ in range(row["n"])]
-        return sorted(rows, key=str)
+        found = self.table().select(columns or ("ts", "x")).to_pydict()
+        return sorted(zip(*found.values(), strict=True), key=str)
 
-    def count(self) -> int:
-        with shedder.open(self.data) as database:
-            return int(database.execute("SELECT COUNT(*) AS n FROM s").rows()[0]["n"])
+    def table(self) -> pa.Table:
+        """All rows of the stream in order of arrival."""
+        return stored_rows(self.data, "s")
 
     def late(self) -> int:
         with shedder.open(self.data) as database:
@@ -278,9 +275,8 @@ def test_a_key_that_comes_late_is_a_column(world):
     late = '{"ts": "2024-01-01T00:00:00Z", "late": 7}\n'
     world.write("a.ndjson", row * 15_000 + late)
     assert world.push("a.ndjson")[0] == ExitCode.FINE
-    with shedder.open(world.data) as database:
-        (row,) = database.execute("SELECT COUNT(late) AS n, COUNT(*) AS m FROM s").rows()
-    assert (row["n"], row["m"]) == (1, 15_001)
+    late = world.table()["late"]
+    assert (len(late), late.null_count) == (15_001, 15_000)
 
 
 def test_options_of_a_new_stream_have_no_effect_on_one_that_exists_and_say_so(world):
@@ -350,7 +346,7 @@ def test_zones_of_parquet_times_are_told(world):
     pq.write_table(pa.table({"ts": times, "x": [1], "a.b": [2]}), world.files / "a.parquet")
     code, said = world.push("a.parquet")
     assert (code, "'ts' were converted from America/New_York to UTC" in said) == (0, True)
-    assert world.rows('"a.b", x') == [(2, 1)]
+    assert world.rows("a.b", "x") == [(2, 1)]
 
 
 def test_values_with_controls_are_escaped_in_messages(world):
@@ -370,10 +366,10 @@ def test_a_push_that_is_refused_half_way_says_what_is_stored_and_goes_on(world, 
         assert code != ExitCode.FINE
         assert "of 42 rows are stored; once the cause is removed, the same command" in said
         at_least = int(re.findall(r"at least ([0-9]+) of 42 rows", said)[0])
-        assert (at_least, world.count()) == (2, 32)
+        assert (at_least, world.table().num_rows) == (2, 32)
     monkeypatch.delenv("SHEDDER_BATCH_BYTES_MAX")
     assert world.push("a.csv", "b.csv")[0] == ExitCode.FINE
-    assert world.count() == 42
+    assert world.table().num_rows == 42
 
 
 @pytest.mark.parametrize("name", ["a.csv", "-"])
