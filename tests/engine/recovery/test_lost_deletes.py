@@ -32,13 +32,13 @@ SAID = "a repair lost commits of the catalog"
 
 
 def opened(directory: Path, now_us: int = NOW_US) -> Engine:
-    settings = {"checkpoint_seconds": 3_600.0, "future_us_max": FUTURE_US}
+    settings = {"checkpoint_seconds": 3_600.0, "future_us_max": FUTURE_US, "purge_share": 1.0}
     return Engine.open(directory, clock_us=lambda: now_us, **settings)
 
 
 @pytest.fixture(scope="module")
 def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return a directory whose last commit, a DELETE of 300 rows, is lost."""
+    """Return a directory that has lost the commits from a DELETE of 300 rows on."""
     directory = tmp_path_factory.mktemp("lost")
     pushed = requests(ROWS, 5, seconds=70.0)
     hits = pa.array([number % 10 for number in range(ROWS)], pa.int64())
@@ -50,11 +50,11 @@ def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
         engine.push("requests", pushed.set_column(at, "hits", hits))
         engine.seal("requests")
         checkpoint(engine)
+        kept = frames(directory / "served" / "catalog.sqlite-wal")
         engine.execute("DELETE FROM requests WHERE hits < 3")
         assert engine.execute(ASKED).rows()[0]["n"] == LEFT
         shutil.copytree(directory / "served", directory / "data")
-    wal = directory / "data" / "catalog.sqlite-wal"
-    flip_frame(wal, frames(wal) - 1)
+    flip_frame(directory / "data" / "catalog.sqlite-wal", kept)
     return directory / "data"
 
 
@@ -108,6 +108,11 @@ def test_a_check_names_the_loss_until_the_operator_removes_the_record(data, capf
     said = capfd.readouterr().err
     assert "a repair could not rebuild commits" in said
     assert str(data / REPAIRED) in said
+    record = (data / REPAIRED).rename(data.with_name("record"))
+    with opened(data) as engine:  # Without the record nothing tells of the DELETE.
+        row = engine.execute(ASKED).rows()[0]
+        assert (row["n"], row["n_bound"]) == (ROWS, "exact")
+    record.rename(data / REPAIRED)
     with opened(data) as engine:
         engine.execute("DELETE FROM requests WHERE hits < 3")
     assert check(data).damages == []
