@@ -13,8 +13,10 @@ from contextlib import closing
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+from numpy.typing import NDArray
 
 from shedder.archive.catalog.catalog import Catalog
 from shedder.archive.catalog.checksummed_tables import empty_text, generation_of
@@ -32,9 +34,10 @@ from shedder.archive.log.log_segment import Damage, scan
 from shedder.archive.log.records import Batch, Kind
 from shedder.archive.log.segment_recovery import assess
 from shedder.archive.metadata.catalog_entries import Run, StreamEntry
+from shedder.archive.metadata.deleted_positions import Deleted
 from shedder.archive.metadata.run_name import RunName
 from shedder.archive.runs.external_run import SentFile, examined
-from shedder.archive.runs.run_format import file_crc
+from shedder.archive.runs.run_format import file_crc, read_run
 from shedder.archive.tasks.progress import STEP_BYTES
 from shedder.cql.statements.archive_layout import layout_from_text
 from shedder.errors import CorruptData, ShedderError
@@ -160,7 +163,7 @@ def _rebuild(
             kept = keep_unknown(files, directory, f"runs/{name}")
             found.lost.append(f"runs/{name}, which is {kept} now: {error}")
             continue
-        _list(catalog, run, replaced)
+        _list(directory, catalog, run, replaced)
         added.append(run)
         found.done.append(f"runs/{name} is listed again: {run.rows:,} tuples")
     if added and not marks.is_whole:
@@ -225,7 +228,7 @@ def _read(files: Files, directory: Path, name: str, said: RunName, entry: Stream
     as_written = replace(entry, schema=replace(entry.schema, layout=layout))
     size_bytes, crc = file_crc(files, path)
     sent = SentFile(said.first_position, said.end_position, size_bytes, crc)
-    return replace(examined(files, path, as_written, sent), file=name)
+    return replace(examined(files, path, as_written, sent, may_be_purged=True), file=name)
 
 
 def _place_of(directory: Path, run: Run, entry: StreamEntry, runs: list[Run]) -> Run | None:
@@ -250,11 +253,22 @@ def _place_of(directory: Path, run: Run, entry: StreamEntry, runs: list[Run]) ->
     return found
 
 
-def _list(catalog: Catalog, run: Run, replaced: Run | None) -> None:
+def _list(directory: Path, catalog: Catalog, run: Run, replaced: Run | None) -> None:
+    """List a run; rows that were deleted in the run that it replaces stay deleted."""
     with catalog.transaction():
         if replaced is not None:
             deleted = catalog.deleted().get((run.stream_id, run.first_position))
             catalog.drop_run(replaced)
             if deleted is not None:
-                catalog.put_deleted(run, deleted)
+                left = Deleted.of(deleted.mask(run) & _present(directory, run))
+                if left.rows:
+                    catalog.put_deleted(run, left)
         catalog.add_run(run)
+
+
+def _present(directory: Path, run: Run) -> NDArray[np.bool_]:
+    """Which positions of a run have a row in its file, bool [run.stretch]."""
+    present = np.zeros(run.stretch, bool)
+    for positions, _ in read_run(directory / "runs" / run.file, run, []):
+        present[positions - run.first_position] = True
+    return present

@@ -42,7 +42,9 @@ def laid_elsewhere(layout: Layout) -> Layout:
     return Plain() if isinstance(layout, Eager) else layout
 
 
-def examined(files: Files, path: Path, stream: StreamEntry, sent: SentFile) -> Run:
+def examined(
+    files: Files, path: Path, stream: StreamEntry, sent: SentFile, *, may_be_purged: bool = False
+) -> Run:
     """The run that a file is, by its own bytes.
 
     Every checksum in it is verified, columns and types are the stream's, no value is one that the
@@ -53,6 +55,7 @@ def examined(files: Files, path: Path, stream: StreamEntry, sent: SentFile) -> R
       files: the file system. path: of the file.
       stream: with the layout in which the file was written.
       sent: what its writer says.
+      may_be_purged: some of the positions may have no row.
 
     Raises:
       BadBatch: it is damaged, or not what was said. SchemaMismatch, BadTimestamp: of its rows.
@@ -63,8 +66,8 @@ def examined(files: Files, path: Path, stream: StreamEntry, sent: SentFile) -> R
     try:
         metadata = pq.read_metadata(path)
         columns = pq.read_schema(path)
-        run = _described(files, path, stream, sent, metadata)
-        _check_columns(columns, stream.schema, is_dealt=run.is_dealt)
+        run = _described(files, path, stream, sent, metadata, may_be_purged=may_be_purged)
+        _check_columns(columns, stream.schema, has_positions=run.has_positions)
         _check_statistics(metadata, columns.names.index(stream.schema.time_column), name)
         return _read(files, path, stream, run, metadata)
     except (CorruptData, pa.ArrowException, KeyError, ValueError) as error:
@@ -84,12 +87,19 @@ def _check_whole(files: Files, path: Path, name: str, sent: SentFile) -> None:
 
 
 def _described(
-    files: Files, path: Path, stream: StreamEntry, sent: SentFile, metadata: pq.FileMetaData
+    files: Files,
+    path: Path,
+    stream: StreamEntry,
+    sent: SentFile,
+    metadata: pq.FileMetaData,
+    *,
+    may_be_purged: bool,
 ) -> Run:
     """What the file's metadata say, compared with what they should; no row is read yet."""
     layout, rows = stream.schema.layout, metadata.num_rows
-    if rows != sent.end_position - sent.first_position or not rows:
-        raise ValueError(f"{rows} rows at {sent.end_position - sent.first_position} positions")
+    purged = sent.end_position - sent.first_position - rows
+    if purged < 0 or not rows or (purged and not may_be_purged):
+        raise ValueError(f"{rows} rows at {rows + purged} positions")
     groups = [metadata.row_group(at).num_rows for at in range(metadata.num_row_groups)]
     blocks, halvings = 1, 0
     if isinstance(layout, Hybrid):
@@ -124,13 +134,14 @@ def _described(
         basics={},
         blocks=blocks,
         footer=footer,
+        purged=purged,
         halvings=halvings,
     )
 
 
-def _check_columns(columns: pa.Schema, schema: StreamSchema, *, is_dealt: bool) -> None:
+def _check_columns(columns: pa.Schema, schema: StreamSchema, *, has_positions: bool) -> None:
     expected = arrow_schema(schema)
-    names = [*expected.names, POSITION] if is_dealt else expected.names
+    names = [*expected.names, POSITION] if has_positions else expected.names
     if columns.names != names:
         raise SchemaMismatch(schema.name, f"its columns are {columns.names}, not {names}")
     for field in expected:
@@ -153,16 +164,17 @@ def _read(
     schema = stream.schema
     names = arrow_schema(schema).names
     wanted = Wanted(schema.time_column, (*names, POSITION))
-    dealt = None
+    blocks = list(read_blocks(files, path, run, range(run.blocks), wanted))
+    for block in blocks:
+        block.table.validate(full=True)
+    whole = pa.concat_tables([block.table for block in blocks])
+    _check_positions(whole[POSITION].to_numpy(), run)
     if run.is_dealt:
         dealt = deal(schema.seed, run.first_position, run.block_sizes)
-    tables = []
-    for block in read_blocks(files, path, run, range(run.blocks), wanted):
-        block.table.validate(full=True)
-        if dealt is not None:
-            _check_dealt(block, dealt, schema.time_column)
-        tables.append(block.table.select(names))
-    table = pa.concat_tables(tables)
+        positions = np.sort(whole[POSITION].to_numpy())
+        for block in blocks:
+            _check_dealt(block, dealt, positions, schema.time_column)
+    table = whole.select(names)
     for batch in table.to_batches():
         check_rows(batch, schema)
     basics = basics_of(table)
@@ -187,11 +199,26 @@ def _check_times(column: pa.ChunkedArray[Any], metadata: pq.FileMetaData, name: 
             raise ValueError(f"row group {number} has other times than its statistics say")
 
 
-def _check_dealt(block: Block, dealt: NDArray[np.uint16], time_column: str) -> None:
-    """Whether a block holds the rows that were dealt to it, by time."""
-    places = block.table[POSITION].to_numpy() - block.run.first_position
-    if places.min() < 0 or places.max() >= dealt.size or np.unique(places).size != places.size:
-        raise ValueError(f"block {block.number} has positions that are not the run's, once each")
+def _check_positions(positions: NDArray[np.int64], run: Run) -> None:
+    """Whether the rows have positions of the run, once each; of a plain run, in order."""
+    if not run.is_dealt and (np.diff(positions) < 1).any():
+        raise ValueError("its positions are out of order")
+    is_inside = run.first_position <= positions.min() and positions.max() < run.end_position
+    if not is_inside or np.unique(positions).size != positions.size:
+        raise ValueError("it has positions that are not the run's, once each")
+
+
+def _check_dealt(
+    block: Block,
+    dealt: NDArray[np.uint16],
+    positions: NDArray[np.int64],
+    time_column: str,
+) -> None:
+    """Whether a block holds the rows that were dealt to it, by time.
+
+    dealt: the block of each row, by rank of its position. positions: of all rows, in order.
+    """
+    places = np.searchsorted(positions, block.table[POSITION].to_numpy())
     if (dealt[places] != block.number).any():
         raise ValueError(f"block {block.number} has rows that the stream's seed deals elsewhere")
     times = block.table[time_column].cast(pa.int64()).to_numpy()

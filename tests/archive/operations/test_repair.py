@@ -9,10 +9,10 @@ from shedder.archive.archive_store import Store
 from shedder.archive.files.durable_marks import FILE_NAME
 from shedder.archive.operations.repair import repair
 from shedder.archive.operations.verify import check
-from shedder.cql.statements.archive_layout import Eager, Plain
+from shedder.cql.statements.archive_layout import Eager, Hybrid, Plain
 from shedder.errors import CorruptData, DirectoryLocked
 from tests.archive.recovery.worlds import ROWS, files_below, flip_frame, frames, killed
-from tests.archive.worlds import content, opened, positions, recover
+from tests.archive.worlds import content, delete, opened, positions, purge, recover
 
 
 @pytest.fixture(scope="module")
@@ -77,6 +77,47 @@ def test_runs_of_other_layouts_are_listed_again(tmp_path, layout):
     store = recover(tmp_path / "data")
     assert content(store) == expected
     store.close()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("layout", [Plain(), Hybrid(4, 3)])
+@pytest.mark.parametrize("is_deleted_before", [False, True])
+def test_purged_runs_are_listed_again_without_the_purged_rows(tmp_path, layout, is_deleted_before):
+    """The file before the purge is gone, so the purged one is all that there is."""
+    store = opened(tmp_path / "served", layout, 60, 20)
+    if is_deleted_before:
+        delete(store, lambda position: position % 4 == 1)
+    kept = frames(tmp_path / "served" / "catalog.sqlite-wal")
+    delete(store, lambda position: position % 3 == 0 and position < 60)
+    purge(store)
+    expected = content(store)
+    data = shutil.copytree(tmp_path / "served", tmp_path / "data")
+    store.close()
+    flip_frame(data / "catalog.sqlite-wal", kept)
+    before = set(files_below(data / "runs"))
+    repaired = repair(data)
+    assert sum("is listed again" in done for done in repaired.done) == (1 + is_deleted_before)
+    assert set(files_below(data / "runs")) == before
+    again = recover(data)
+    assert content(again) == expected
+    again.close()
+    assert check(data).damages == []
+
+
+@pytest.mark.parametrize("layouts", [(Plain(), Hybrid(4, 3)), (Hybrid(4, 3), Plain())])
+def test_rows_of_a_rewritten_run_that_is_listed_again_stay_deleted(tmp_path, layouts):
+    store = opened(tmp_path / "served", layouts[0], 60)
+    delete(store, lambda position: position % 4 == 1)
+    kept, expected = frames(tmp_path / "served" / "catalog.sqlite-wal"), content(store)
+    store.set_layout(1, layouts[1])
+    assert store.rewrite(store.unlike(1)[0])
+    data = shutil.copytree(tmp_path / "served", tmp_path / "data")
+    store.close()
+    flip_frame(data / "catalog.sqlite-wal", kept)
+    assert sum("is listed again" in done for done in repair(data).done) == 1
+    again = recover(data)
+    assert content(again) == expected
+    again.close()
 
 
 def test_a_damaged_run_is_kept_and_named(data):
