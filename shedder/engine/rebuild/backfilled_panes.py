@@ -179,6 +179,7 @@ def _put_in(
             closed[cell] = more if held is None else whole.merge(held).merge(more)
         else:
             filling[number] = _copy(standing, number).merge(more)
+    standing.hold_texts(closed.values(), standing.plan)
     standing.put(closed, closed=True)
     standing.put(filling, closed=False)
     standing.close(watermark_us)

@@ -316,6 +316,7 @@ class Repair:
                 continue
             if grid.slides:
                 whole.settle(again.plan)
+                standing.hold_texts([whole], again.plan)
             plan = standing.plan if grid.slides else standing.opened_plan
             data = pane_to_bytes(whole, again.keys)
             standing.replace(number, pane_from_bytes(data, plan, standing.keys))
