@@ -113,7 +113,7 @@ def test_top_is_a_list_of_structs_with_their_bounds():
 
 def test_having_keeps_by_the_value_and_says_where_the_interval_straddles():
     query = ask(GROUPED + " HAVING COUNT(DISTINCT client) > 10")
-    clients = between([20, 11, 9, 2], [18, 9, 7, 1], [22, 13, 11, 3])
+    clients = between([20, 11, 9, 2], [18, 9, 7, 1], [22, 13, 11, 3], 1.0)
     answer = finish(query, evidence(query, [list("abcd")], clients))
     assert answer.table["domain"].to_pylist() == ["a", "b"]
     assert answer.table["certain"].to_pylist() == [True, False]
@@ -129,14 +129,14 @@ def test_the_order_is_by_value_and_nulls_come_last():
 
 def test_a_place_is_certain_when_no_other_interval_overlaps():
     query = ask(GROUPED + " ORDER BY clients DESC")
-    clients = between([30, 20, 19], [28, 18, 17], [32, 22, 21])
+    clients = between([30, 20, 19], [28, 18, 17], [32, 22, 21], 1.0)
     answer = finish(query, evidence(query, [list("abc")], clients))
     assert answer.table["certain"].to_pylist() == [True, False, False]
 
 
 def test_a_row_within_the_limit_is_certain_when_too_few_others_can_pass_it():
     query = ask(GROUPED + " ORDER BY clients DESC LIMIT 2")
-    clients = between([30, 20, 19, 5], [28, 18, 17, 4], [32, 22, 21, 6])
+    clients = between([30, 20, 19, 5], [28, 18, 17, 4], [32, 22, 21, 6], 1.0)
     answer = finish(query, evidence(query, [list("abcd")], clients))
     assert answer.table["domain"].to_pylist() == ["a", "b"]
     assert answer.table["certain"].to_pylist() == [True, False]
@@ -145,7 +145,7 @@ def test_a_row_within_the_limit_is_certain_when_too_few_others_can_pass_it():
 def test_equal_exact_values_at_the_limit_are_no_doubt_about_estimates():
     query = ask(GROUPED + " ORDER BY clients DESC, domain LIMIT 2")
     clients = replace(
-        between([9, 5, 5], [8, 5, 5], [10, 5, 5]), bound=np.array([1, 0, 0], np.uint8)
+        between([9, 5, 5], [8, 5, 5], [10, 5, 5], 1.0), bound=np.array([1, 0, 0], np.uint8)
     )
     answer = finish(query, evidence(query, [list("abc")], clients))
     assert answer.table["domain"].to_pylist() == ["a", "b"]

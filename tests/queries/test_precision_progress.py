@@ -37,7 +37,7 @@ def test_the_error_is_the_larger_half_width_by_what_is_allowed(target, low, high
 
 def test_the_widest_value_of_all_groups_counts_but_for_those_not_shown():
     text = "domain, AVG(bytes) AS a FROM requests GROUP BY domain"
-    columns = between([100.0, 10.0], [99.0, 8.0], [101.0, 12.0])
+    columns = between([100.0, 10.0], [99.0, 8.0], [101.0, 12.0], 1.0)
     for more, error in (("", 20.0), (" ORDER BY a DESC LIMIT 1", 1.0)):
         query = ask(f"{text}{more} WITHIN 1 PERCENT")
         assert error_of(query, evidence(query, [["x", "y"]], columns)) == pytest.approx(error)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from functools import partial
 
@@ -32,7 +32,11 @@ from shedder.engine.estimates.thinned_window import (
 )
 from shedder.engine.window_state.query_state import Merged, Standing
 from shedder.queries.answers.answer import MissingGroups
-from shedder.queries.evidence.confidence_budget import EXACT_IN_PANES, split_confidence
+from shedder.queries.evidence.confidence_budget import (
+    EXACT_IN_PANES,
+    at_share,
+    split_confidence,
+)
 from shedder.queries.evidence.evidence import Evidence
 from shedder.streams.group_keys import OTHERS
 from shedder.streams.windows import Span
@@ -63,15 +67,43 @@ def window_evidence(
     """
     merged = standing.merged(span)
     query = standing.query if query is None else query
+
+    def asked(
+        at: BoundQuery, confidences: Mapping[Aggregate, float], of: Collection[Aggregate]
+    ) -> Evidence:
+        evidence = _asked(standing, span, merged, at, confidences, of)
+        return replace(evidence, watermark_us=watermark_us, position=position)
+
+    def again(share: float, of: Collection[Aggregate]) -> Evidence:
+        smaller = {each: 1.0 - (1.0 - held) * share for each, held in confidences.items()}
+        return asked(at_share(query, share), smaller, of)
+
+    found = asked(query, confidences, query.aggregates)
+    complete = _is_complete(span, watermark_us)
+    return replace(found, complete=complete, again=again)
+
+
+def _asked(
+    standing: Standing,
+    span: Span,
+    merged: Merged,
+    query: BoundQuery,
+    confidences: Mapping[Aggregate, float],
+    aggregates: Collection[Aggregate],
+) -> Evidence:
+    """What the merged panes of a window say at these confidences."""
     synopses = {
         aggregate: synopsis_of(standing, merged, part)
         for aggregate, part in zip(query.aggregates, standing.plan.answers, strict=True)
+        if aggregate in aggregates
     }
     partners = {
         aggregate: None if part is None else synopsis_of(standing, merged, part)
         for aggregate, part in zip(query.aggregates, standing.plan.partners, strict=True)
+        if aggregate in aggregates
     }
-    thinned = thinned_parts(standing, merged) if merged.pane.segments else {}
+    parts = thinned_parts(standing, merged) if merged.pane.segments else {}
+    thinned = {a: part for a, part in parts.items() if a in synopses}
     share = smallest_share(merged)
     if share < 1.0:
         certain = {
@@ -95,10 +127,7 @@ def window_evidence(
         estimates=estimates,
         start_us=span.start_us,
         end_us=span.end_us,
-        watermark_us=watermark_us,
-        position=position,
         late=merged.late,
-        complete=_is_complete(span, watermark_us),
         sources=tuple(dict.fromkeys(e.source for e in estimates.values())),
         rank_errors={a: error for a, error in ranks.items() if error is not None},
         share_errors={a: error for a, error in shares.items() if error is not None},
@@ -130,6 +159,7 @@ def window_evidence(
             levels=partial(levels_of, standing, merged),
             missing=missing_groups(merged, query.confidence) if query.groups else None,
             notes=(*evidence.notes, note_of(merged)),
+            unread=skipped_rows(merged) if query.groups else 0,
         )
     if standing.widths.note is not None:
         evidence = replace(evidence, notes=(*evidence.notes, standing.widths.note))

@@ -13,12 +13,13 @@ from shedder.cql.statements.bound_query import BoundQuery
 from shedder.cql.statements.statement import Contract, RangeWindow
 from shedder.queries.answers.answer import CERTAIN, COMPANION, ESTIMATE, ROLE, Answer
 from shedder.queries.evidence.arrow_columns import taken
-from shedder.queries.evidence.confidence_budget import SLACK
+from shedder.queries.evidence.confidence_budget import SLACK, at_share
 from shedder.queries.evidence.evidence import Evidence
 from shedder.queries.evidence.having_order_limit import Decided, decide
 from shedder.queries.evidence.output_column import OutputColumn
 from shedder.queries.evidence.output_columns import Groups
 from shedder.queries.evidence.precision_targets import meets, omitted, refuse
+from shedder.queries.evidence.shown_groups import all_at_once, for_shown, missing_first
 from shedder.queries.evidence.value_ranges import Mask
 from synopses.model.estimate import Bound
 
@@ -30,9 +31,10 @@ def finish(query: BoundQuery, evidence: Evidence) -> Answer:
     """Make the outputs of a query from evidence about its aggregates.
 
     Output expressions are evaluated at the point estimates, their ends by interval arithmetic.
-    HAVING, ORDER BY and LIMIT act on the point estimates; `certain` says where an interval
-    straddles the decision. Values are checked against the target, and the contract is held:
-    OMIT makes values null, FAIL raises; for EXACT see `needs_exact`.
+    HAVING, ORDER BY and LIMIT act on the point estimates. Intervals hold for the groups that are
+    shown (`for_shown`), and `certain` says of which groups no interval straddles the decision when
+    all hold at once (`all_at_once`). Values are checked against the target, and the contract is
+    held: OMIT makes values null, FAIL raises; for EXACT see `needs_exact`.
 
     Returns:
       The answer; its confidence is that of the least certain column, each value by itself.
@@ -41,12 +43,16 @@ def finish(query: BoundQuery, evidence: Evidence) -> Answer:
       PrecisionUnavailable: the contract is FAIL and a value misses its target.
     """
     groups = Groups(query, evidence)
-    columns = [groups.output(output) for output in query.outputs]
-    decided = decide(groups)
+    together = Groups(query, all_at_once(groups))
+    decided = decide(groups, together, missing_first(together))
+    rows = decided.rows
+    shown = for_shown(groups, rows if evidence.others is None else rows[rows != evidence.others])
+    told = Groups(query, shown.evidence)
+    columns = [told.output(output) for output in query.outputs]
     fields: list[pa.Field[Any]] = []
     arrays: list[pa.Array[Any]] = []
     for output, column in zip(query.outputs, columns, strict=True):
-        met = _met(query, column, _rank_errors(evidence, output.expression))
+        met = _met(query, column, _rank_errors(shown.evidence, output.expression))
         _add(fields, arrays, column, met, query.contract)
     arrays = _taken(arrays, decided.rows, evidence.groups)
     if decided.certain is not None:
@@ -69,7 +75,7 @@ def finish(query: BoundQuery, evidence: Evidence) -> Answer:
         sources=evidence.sources,
         missing=evidence.missing,
         others=None if evidence.others is None else len(decided.rows) - 1,
-        notes=(*evidence.notes, *_notes(query, evidence, columns, decided)),
+        notes=(*evidence.notes, *_notes(query, evidence, columns, decided, shown.share)),
     )
     refuse(query, answer)
     return answer
@@ -126,9 +132,19 @@ def _taken(arrays: list[pa.Array[Any]], rows: NDArray[np.int64], count: int) -> 
 
 
 def _notes(
-    query: BoundQuery, evidence: Evidence, columns: list[OutputColumn], decided: Decided
+    query: BoundQuery,
+    evidence: Evidence,
+    columns: list[OutputColumn],
+    decided: Decided,
+    share: float,
 ) -> list[str]:
     notes = []
+    if share < 1.0:
+        asked, seen = 100 * at_share(query, share).confidence, evidence.groups
+        notes.append(
+            f"chosen by estimates out of {seen:,} groups: intervals are asked at {asked:.7g} %, so "
+            f"that those shown hold with {100 * query.confidence:g} %"
+        )
     if decided.doubtful:
         notes.append(f"{decided.doubtful:,} groups that HAVING left out may belong in the answer")
     if evidence.missing is not None and decided.certain is not None:

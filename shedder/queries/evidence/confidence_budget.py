@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import replace
 
 from shedder.cql.expressions.expression import (
     BY_TIME,
@@ -75,6 +76,11 @@ def split_confidence(
         for part in parts:
             most[part] = max(most[part], len(parts))
     return {part: 1 - (1 - query.confidence) / count for part, count in most.items()}
+
+
+def at_share(query: BoundQuery, share: float) -> BoundQuery:
+    """The query at a part, in (0, 1], of its delta."""
+    return replace(query, confidence=1 - (1 - query.confidence) * share)
 
 
 def joint_confidence(node: Expression, estimates: Mapping[Aggregate, Estimates]) -> float:

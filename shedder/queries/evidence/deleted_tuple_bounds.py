@@ -32,6 +32,10 @@ def widen_deleted(evidence: Evidence, rows: int) -> Evidence:
     """
     if not rows:
         return evidence
+    return evidence.changed(lambda each: _with_fewer(each, rows))
+
+
+def _with_fewer(evidence: Evidence, rows: int) -> Evidence:
     estimates = {
         aggregate: _lowered(aggregate, column, rows)
         for aggregate, column in evidence.estimates.items()

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-from typing import Any
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -14,6 +14,13 @@ from shedder.cql.expressions.expression import Aggregate
 from shedder.queries.answers.answer import ArchiveRead, MissingGroups
 from synopses.model.estimate import Estimates
 from synopses.moments.covariance import CrossSums
+
+
+class Again(Protocol):
+    """Asks evidence at a part of its delta."""
+
+    def __call__(self, share: float, of: Collection[Aggregate], /) -> Evidence:
+        """Of these aggregates."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -40,6 +47,10 @@ class Evidence:
     late_span: event times, half open, that all late tuples lie in. These are for `widen_late`
       alone, which is narrower with them.
     allowed: so many tuples, beside those that it has, its intervals allow for already.
+    unread: tuples that chance left unread; each may be of a group of its own that is missing.
+    again: (share, some aggregates) -> the same of these aggregates, asked at that part, in (0, 1],
+      of the delta of every interval. None: it cannot be asked again. What changes estimates changes
+      these, too (`changed`).
     levels: finds, where tuples were skipped, at which level (1 and up) all of the values of an
       aggregate were read, if it was one; to be asked before the source goes on.
     """
@@ -69,10 +80,19 @@ class Evidence:
     late_span: tuple[int, int] | None = None
     allowed: int = 0
     levels: Callable[[], Mapping[Aggregate, int]] = dict
+    unread: int = 0
+    again: Again | None = None
 
     def __post_init__(self) -> None:
         lengths = {len(key) for key in self.keys} | {len(e) for e in self.estimates.values()}
         assert len(lengths) <= 1, lengths
+
+    def changed(self, change: Callable[[Evidence], Evidence]) -> Evidence:
+        """This evidence changed, and what it says when it is asked again."""
+        again = self.again
+        if again is None:
+            return change(self)
+        return replace(change(self), again=lambda share, of: change(again(share, of)))
 
     @property
     def groups(self) -> int:

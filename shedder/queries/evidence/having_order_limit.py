@@ -32,14 +32,28 @@ class Decided:
     doubtful: int
 
 
-def decide(groups: Groups) -> Decided:
-    """Apply HAVING, ORDER BY and LIMIT to the point estimates; the others row always stays."""
+@dataclass(frozen=True, slots=True, eq=False)
+class Keys:
+    """Ends of an order key per row, float64, so that smaller comes first; NULL is inf."""
+
+    low: NDArray[np.float64]
+    high: NDArray[np.float64]
+
+
+def decide(groups: Groups, together: Groups, missing_first: float = np.inf) -> Decided:
+    """Apply HAVING, ORDER BY and LIMIT to the point estimates; the others row always stays.
+
+    Args:
+      groups: with the point estimates.
+      together: the same groups with intervals that hold for all of them at once.
+      missing_first: the first place that a group can have that is not among them.
+    """
     query, others = groups.query, groups.evidence.others
     count = groups.evidence.groups
     if query.having is None and not query.order and query.limit is None:
         rows = np.arange(count)
         return Decided(rows if others is None else _last(rows, others), None, 0)
-    kept, sure, possible = _having(groups)
+    kept, sure, possible = _having(groups, together)
     if others is not None:
         kept[others], possible[others] = False, False
     rows = np.flatnonzero(kept)
@@ -47,7 +61,7 @@ def decide(groups: Groups) -> Decided:
     certain = sure[rows]
     if query.order:
         competing = np.concatenate([rows, np.flatnonzero(possible & ~kept)])
-        certain = certain & _placed(groups, competing, len(rows), query.limit)
+        certain = certain & _placed(together, competing, len(rows), query.limit, missing_first)
     doubtful = int((possible & ~kept).sum())
     if query.limit is not None and len(rows) > query.limit:
         rows, certain = rows[: query.limit], certain[: query.limit]
@@ -60,7 +74,16 @@ def _last(rows: Rows, row: int) -> Rows:
     return np.append(rows[rows != row], row)
 
 
-def _having(groups: Groups) -> tuple[Mask, Mask, Mask]:
+def having_outcomes(groups: Groups) -> Truth:
+    """What HAVING can be in each group; TRUE without HAVING."""
+    having, count = groups.query.having, groups.evidence.groups
+    if having is None:
+        return Truth(np.ones(count, np.bool_), np.zeros(count, np.bool_), np.zeros(count, np.bool_))
+    found = groups.outcomes(having)
+    return found if isinstance(found, Truth) else Truth.unknown(count)
+
+
+def _having(groups: Groups, together: Groups) -> tuple[Mask, Mask, Mask]:
     """Kept at the point estimates; kept or not for certain; possibly kept."""
     having = groups.query.having
     everything = np.ones(groups.evidence.groups, np.bool_)
@@ -70,8 +93,7 @@ def _having(groups: Groups) -> tuple[Mask, Mask, Mask]:
     kept = np.array(point.to_numpy(zero_copy_only=False), np.bool_)
     if groups.is_certain(having):
         return kept, everything, kept.copy()
-    found = groups.outcomes(having)
-    truth = found if isinstance(found, Truth) else Truth.unknown(len(kept))
+    truth = having_outcomes(together)
     sure = ~(truth.true & (truth.false | truth.null))
     return kept, sure, truth.true | kept
 
@@ -95,29 +117,33 @@ def _sorted(groups: Groups, order: tuple[OrderKey, ...], rows: Rows) -> Rows:
     return found
 
 
-def _placed(groups: Groups, competing: Rows, count: int, limit: int | None) -> Mask:
+def _placed(
+    groups: Groups, competing: Rows, count: int, limit: int | None, missing_first: float
+) -> Mask:
     """Whether each of the first `count` rows certainly belongs where it is.
 
-    With a limit: that it is among the first `limit`. Without: that no other row's interval
-    overlaps its own. Decided on the first key; when any key is inexact, equal intervals of
-    width zero are left to the other keys.
+    With a limit: that it is among the first `limit`, whatever groups are missing. Without: that
+    no other row's interval overlaps its own. Decided on the first key; when any key is inexact,
+    equal intervals of width zero are left to the other keys.
     """
     order = groups.query.order
+    keys = first_key(groups, order[0], competing)
+    low, high = keys.low, keys.high
+    unrivalled = high[:count] < missing_first
     if all(groups.is_certain(key.expression) for key in order) and len(competing) == count:
-        return np.ones(count, np.bool_)
-    low, high = _first_key(groups, order[0], competing)
+        return unrivalled if limit is not None else np.ones(count, np.bool_)
     after = len(low) - np.searchsorted(np.sort(low), high[:count], side="right")
     before = np.searchsorted(np.sort(high), low[:count], side="left")
     ties, ties_after = _ties(low, high)
     if limit is None:
         placed: Mask = len(low) - 1 - after - before - ties[:count] == 0
         return placed
-    inside: Mask = len(low) - 1 - after - ties_after[:count] < limit
+    inside: Mask = (len(low) - 1 - after - ties_after[:count] < limit) & unrivalled
     outside: Mask = before + (ties - ties_after)[:count] >= limit
     return np.where(np.arange(count) < limit, inside, outside)
 
 
-def _first_key(groups: Groups, key: OrderKey, rows: Rows) -> tuple[NDArray[np.float64], ...]:
+def first_key(groups: Groups, key: OrderKey, rows: Rows) -> Keys:
     """What the key can be, so that smaller comes first; NULL is infinity.
 
     Text that is known is replaced by its rank.
@@ -134,7 +160,7 @@ def _first_key(groups: Groups, key: OrderKey, rows: Rows) -> tuple[NDArray[np.fl
     if found is not None:
         low = np.where(ranged.value, low, np.inf)
         high = np.where(ranged.value & ~ranged.null, high, np.inf)
-    return low[rows], high[rows]
+    return Keys(low[rows], high[rows])
 
 
 def _ties(low: NDArray[np.float64], high: NDArray[np.float64]) -> tuple[Rows, Rows]:

@@ -7,7 +7,7 @@ a late tuple belongs to is not known either: every group is widened by all of th
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 
 import numpy as np
@@ -68,6 +68,25 @@ def widen_late(
     """
     if not evidence.late:
         return evidence
+    late, span, again = evidence.late, evidence.late_span, evidence.again
+    found = _allowing(query, evidence, basics, why, among)
+    if again is None:
+        return found
+
+    def once_more(share: float, of: Collection[Aggregate]) -> Evidence:
+        lacking = replace(again(share, of), late=late, late_span=span)
+        return _allowing(query, lacking, basics, why, among)
+
+    return replace(found, again=once_more)
+
+
+def _allowing(
+    query: BoundQuery,
+    evidence: Evidence,
+    basics: Mapping[str, ColumnBasics],
+    why: str,
+    among: Mapping[str, ColumnBasics] | None,
+) -> Evidence:
     counts, among = _counts(evidence), basics if among is None else among
     total = evidence.late + evidence.allowed
     estimates = {}

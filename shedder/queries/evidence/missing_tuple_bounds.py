@@ -61,4 +61,4 @@ def without_bounds(evidence: Evidence, reason: str, note: str) -> Evidence:
         )
         for aggregate, column in evidence.estimates.items()
     }
-    return replace(evidence, estimates=estimates, notes=(*evidence.notes, note))
+    return replace(evidence, estimates=estimates, notes=(*evidence.notes, note), again=None)

@@ -32,6 +32,10 @@ def claimed(query: BoundQuery, look: int, evidence: Evidence, *, alone: bool = F
     alone: as `at_look` was asked.
     """
     part = (1.0 - _confidence(query, look, alone=alone)) / (1.0 - query.confidence)
+    return evidence.changed(lambda each: _claiming(each, part))
+
+
+def _claiming(evidence: Evidence, part: float) -> Evidence:
     estimates = {
         aggregate: replace(found, confidence=1.0 - (1.0 - found.confidence) / part)
         for aggregate, found in evidence.estimates.items()

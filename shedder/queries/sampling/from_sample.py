@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import assert_never
@@ -14,7 +15,7 @@ from shedder.cql.expressions.column_types import ColumnType
 from shedder.cql.expressions.expression import Aggregate, AggregateFunction, Column, Expression
 from shedder.cql.statements.bound_query import BoundQuery
 from shedder.queries.answers.answer import MissingGroups
-from shedder.queries.evidence.confidence_budget import CERTAIN_ENDS, split_confidence
+from shedder.queries.evidence.confidence_budget import CERTAIN_ENDS, at_share, split_confidence
 from shedder.queries.evidence.evidence import Evidence
 from shedder.queries.evidence.int64_sums import within_int64
 from shedder.queries.sampling.sampled_covariance import sampled_cross
@@ -25,7 +26,7 @@ from shedder.queries.sampling.sampled_query import Sampled
 from shedder.queries.sampling.sampled_rows import Selection
 from shedder.queries.sampling.sampled_sets import sampled_sets
 from shedder.queries.sampling.sampled_top import sampled_list
-from shedder.queries.sampling.stratified import missing_from_strata
+from shedder.queries.sampling.stratified import missing_from_strata, missing_groups_max
 from shedder.streams.live_sample import SampleView
 from synopses.intervals.confidence_split import split_confidence as split_confidence_in
 from synopses.intervals.distinct import distinct_by_hash, distinct_by_rows
@@ -68,20 +69,36 @@ def evidence_from_sample(
       marked: whether the sample's rows say which of them are deleted, see `Selection`.
     """
     sampled = Sampled.of(Selection(query, start_us, end_us, marked), view)
-    estimator = Estimator(sampled)
+    return _asked(query, Estimator(sampled), start_us, end_us, query.aggregates)
+
+
+def _asked(
+    query: BoundQuery,
+    estimator: Estimator,
+    start_us: int | None,
+    end_us: int | None,
+    aggregates: Collection[Aggregate],
+) -> Evidence:
+    """What a sample knows at the query's confidence."""
+    sampled, view = estimator.sampled, estimator.view
     certain = {each for each in query.aggregates if estimator.is_certain(each)}
     confidences = split_confidence(query, certain=certain)
-    missing = None
+    missing, unread = None, 0
     if sampled.stratified is not None:
-        missing = missing_from_strata(sampled.selection, sampled.stratified)
+        missing = missing_from_strata(
+            sampled.selection, sampled.stratified, confidence=query.confidence
+        )
+        if missing is not None:
+            unread = missing_groups_max(query, sampled.stratified)
     elif query.groups and not view.is_everything:
         largest = missing_group_rows(
             population=view.population, read=view.rows.num_rows, confidence=query.confidence
         )
         missing = MissingGroups(float(largest + 1), query.confidence)
+        unread = view.population - view.rows.num_rows
     return Evidence(
         sampled.groups.keys,
-        {each: estimator.estimate(each, confidences[each]) for each in query.aggregates},
+        {each: estimator.estimate(each, confidences[each]) for each in aggregates},
         missing=missing,
         start_us=start_us,
         end_us=end_us,
@@ -89,9 +106,11 @@ def evidence_from_sample(
         sources=(SOURCE if sampled.stratified is None else STRATIFIED,),
         rank_errors={
             each: estimator.rank_errors(each, confidences[each])
-            for each in query.aggregates
+            for each in aggregates
             if each.function is AggregateFunction.QUANTILE
         },
+        unread=unread,
+        again=lambda share, of: _asked(at_share(query, share), estimator, start_us, end_us, of),
     )
 
 

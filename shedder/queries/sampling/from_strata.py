@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Final
@@ -15,7 +15,7 @@ from shedder.cql.expressions.column_types import ColumnType
 from shedder.cql.expressions.expression import Aggregate, AggregateFunction, Column, Expression
 from shedder.cql.statements.bound_query import BoundQuery
 from shedder.queries.answers.answer import MissingGroups
-from shedder.queries.evidence.confidence_budget import CERTAIN_ENDS, split_confidence
+from shedder.queries.evidence.confidence_budget import CERTAIN_ENDS, at_share, split_confidence
 from shedder.queries.evidence.evidence import Evidence
 from shedder.queries.evidence.int64_sums import within_int64
 from shedder.queries.sampling.from_sample import Estimator, as_estimates, both, evidence_from_sample
@@ -75,20 +75,33 @@ def evidence_from_strata(
             query, there[0], start_us=start_us, end_us=end_us, marked=marked
         )
     strata = _Strata.of(Selection(query, start_us, end_us, marked), there, rng)
+    return _asked(query, strata, start_us, end_us, query.aggregates)
+
+
+def _asked(
+    query: BoundQuery,
+    strata: _Strata,
+    start_us: int | None,
+    end_us: int | None,
+    aggregates: Collection[Aggregate],
+) -> Evidence:
+    """What the samples know at the query's confidence."""
     certain = {each for each in query.aggregates if strata.is_certain(each)}
     confidences = split_confidence(query, certain=certain)
     return Evidence(
         strata.union.groups.keys,
-        {each: strata.estimate(each, confidences[each]) for each in query.aggregates},
-        missing=_missing(query, there),
+        {each: strata.estimate(each, confidences[each]) for each in aggregates},
+        missing=_missing(query, strata.views),
         start_us=start_us,
         end_us=end_us,
         sources=(SOURCE,),
         rank_errors={
             each: strata.thinned.rank_errors(each, confidences[each])
-            for each in query.aggregates
+            for each in aggregates
             if each.function is AggregateFunction.QUANTILE
         },
+        unread=sum(view.population - view.rows.num_rows for view in strata.views),
+        again=lambda share, of: _asked(at_share(query, share), strata, start_us, end_us, of),
     )
 
 

@@ -45,7 +45,17 @@ def stratified_for(query: BoundQuery, view: SampleView) -> StratifiedView | None
     return max(fitting, key=lambda each: len(each.columns), default=None)
 
 
-def missing_from_strata(selection: Selection, view: StratifiedView) -> MissingGroups | None:
+def missing_groups_max(query: BoundQuery, view: StratifiedView) -> int:
+    """How many groups may have no row that was read: each has a tuple that was skipped."""
+    skipped = view.population - view.read
+    if len(query.groups) == len(view.columns):  # A stratum is one group, but for the others'.
+        skipped[OTHERS + 1 :] = np.minimum(skipped[OTHERS + 1 :], 1)
+    return int(skipped.sum())
+
+
+def missing_from_strata(
+    selection: Selection, view: StratifiedView, *, confidence: float
+) -> MissingGroups | None:
     """How large a group can be of which no matching row was read.
 
     In a stratum that is one group of the query, its matching tuples are bounded by name, for all
@@ -58,7 +68,7 @@ def missing_from_strata(selection: Selection, view: StratifiedView) -> MissingGr
         selection.is_all and not view.has_others and len(query.groups) == len(view.columns)
     ):
         return None
-    each = split_confidence(query.confidence, 2 * skipped.size)
+    each = split_confidence(confidence, 2 * skipped.size)
     population, read = view.population[skipped], view.read[skipped]
     if len(query.groups) == len(view.columns):
         whole = skipped != OTHERS
@@ -72,4 +82,4 @@ def missing_from_strata(selection: Selection, view: StratifiedView) -> MissingGr
     for size, kept in zip(population.tolist(), read.tolist(), strict=True):
         found = missing_group_rows(population=size, read=kept, confidence=each)
         largest = max(largest, float(found))
-    return MissingGroups(largest + 1.0, query.confidence)
+    return MissingGroups(largest + 1.0, confidence)

@@ -1,0 +1,165 @@
+"""Intervals of the groups that HAVING, ORDER BY and LIMIT choose by estimates."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from shedder.cql.statements.bound_query import BoundQuery
+from shedder.queries.answers.answer import Answer, MissingGroups
+from shedder.queries.evidence.answer_builder import finish
+from shedder.queries.evidence.evidence import Evidence
+from shedder.queries.sampling.from_sample import evidence_from_sample
+from shedder.queries.sampling.from_strata import evidence_from_strata
+from tests.queries.asking import ARROW, ask, between, evidence
+from tests.queries.sampled import view_of
+from tests.truth import gate
+
+GROUPED = "client, COUNT(*) AS n FROM requests GROUP BY client "
+EQUAL = np.full(1_000, 40)
+APART = np.concatenate([np.full(5, 4_000), np.full(500, 40)])
+ZIPF = (40_000 / np.sum(1 / np.arange(1, 1_001)) / np.arange(1, 1_001)).astype(np.int64)
+READ = 2_500
+
+Source = Callable[[BoundQuery, pa.RecordBatch, int], Evidence]
+
+
+def stream_of(counts: Sequence[int], seed: int = 5) -> pa.RecordBatch:
+    """As many tuples of each client as are given, in random order."""
+    clients = np.repeat(np.arange(len(counts)), counts)
+    np.random.default_rng(seed).shuffle(clients)
+    rows = len(clients)
+    columns = [
+        pa.array(np.arange(rows), pa.timestamp("us")),
+        pa.nulls(rows, pa.string()),
+        pa.array(clients),
+        pa.array(clients % 7 + np.arange(rows) % 5, pa.float64()),
+        pa.nulls(rows, pa.bool_()),
+        pa.nulls(rows, pa.date32()),
+    ]
+    return pa.RecordBatch.from_arrays(columns, schema=ARROW)
+
+
+def live(query: BoundQuery, data: pa.RecordBatch, seed: int) -> Evidence:
+    return evidence_from_sample(query, view_of(data, READ, seed))
+
+
+def in_parts(query: BoundQuery, data: pa.RecordBatch, seed: int) -> Evidence:
+    """Two parts of a stream, of which the second is read at three times the share of the first."""
+    half = data.num_rows // 2
+    parts = [data.slice(0, half), data.slice(half)]
+    views = [
+        view_of(part, READ * each // 4, seed) for part, each in zip(parts, (1, 3), strict=True)
+    ]
+    return evidence_from_strata(query, views, np.random.default_rng(seed))
+
+
+def answers(
+    text: str, counts: Sequence[int], source: Source, trials: int
+) -> Iterator[tuple[Answer, Answer]]:
+    """Answers of a query, and of the same evidence with every group."""
+    data, query = stream_of(counts), ask(text)
+    every = replace(query, having=None, order=(), limit=None)
+    for seed in range(trials):
+        found = source(query, data, seed)
+        yield finish(query, found), finish(every, found)
+
+
+def held(answer: Answer, counts: Sequence[int]) -> list[bool]:
+    rows = answer.rows()
+    return [row["n_low"] <= counts[row["client"]] <= row["n_high"] for row in rows]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("source", [live, in_parts])
+@pytest.mark.parametrize("chosen", ["ORDER BY n DESC LIMIT 5", "HAVING COUNT(*) > 70"])
+def test_intervals_of_the_largest_of_equal_groups_hold_as_often_as_they_say(source, chosen):
+    found = list(answers(GROUPED + chosen, EQUAL, source, 4))
+    hits = [hit for answer, _ in found for hit in held(answer, EQUAL)]
+    every = [held(whole, EQUAL) for _, whole in found]
+    assert len(hits) >= 20
+    assert sum(hits) >= gate(len(hits), 0.95)
+    assert sum(map(sum, every)) >= gate(sum(map(len, every)), 0.95)
+    assert not any(row["certain"] for answer, _ in found for row in answer.rows())
+
+
+@pytest.mark.slow
+def test_intervals_of_groups_well_apart_are_hardly_wider_than_before_the_choice():
+    found = list(answers(GROUPED + "ORDER BY n DESC LIMIT 5", APART, live, 10))
+    hits = [hit for answer, _ in found for hit in held(answer, APART)]
+    assert sum(hits) >= gate(len(hits), 0.95)
+    for answer, whole in found:
+        before = {row["client"]: row["n_high"] - row["n_low"] for row in whole.rows()}
+        for row in answer.rows():
+            assert row["n_high"] - row["n_low"] <= 1.05 * before[row["client"]]
+            assert row["certain"]
+
+
+@pytest.mark.slow
+def test_a_group_that_is_certain_is_one_of_the_largest():
+    found = list(answers(GROUPED + "ORDER BY n DESC LIMIT 20", ZIPF, live, 6))
+    certain = [row["client"] for answer, _ in found for row in answer.rows() if row["certain"]]
+    assert len(certain) >= len(found)
+    assert all(client < 20 for client in certain)
+
+
+def test_a_target_is_judged_by_the_interval_that_is_shown():
+    data, query = stream_of(EQUAL[:200]), ask(GROUPED + "ORDER BY n DESC LIMIT 5 WITHIN 90 PERCENT")
+    found = evidence_from_sample(query, view_of(data, 2_000))
+    whole = finish(replace(query, order=(), limit=None), found)
+    before = {row["client"]: row["n_met"] for row in whole.rows()}
+    shown = finish(query, found).rows()
+    for row in shown:
+        reach = max(row["n_high"] - row["n"], row["n"] - row["n_low"])
+        assert row["n_met"] == (reach <= 0.9 * row["n"])
+    assert all(before[row["client"]] for row in shown)
+    assert not all(row["n_met"] for row in shown)
+
+
+def test_an_answer_says_at_which_confidence_shown_groups_were_asked():
+    query = ask(GROUPED + "ORDER BY n DESC LIMIT 5")
+    answer = finish(query, live(query, stream_of(EQUAL), 1))
+    assert answer.confidence == pytest.approx(0.95)
+    [note] = [note for note in answer.notes if note.startswith("chosen by estimates")]
+    assert "99.99" in note
+    assert note in answer.explain()
+
+
+def test_groups_chosen_by_what_is_exact_pay_nothing():
+    text = "client, AVG(bytes) AS a FROM requests GROUP BY client ORDER BY client, a LIMIT 5"
+    query, data = ask(text), stream_of(EQUAL)
+    found = live(query, data, 1)
+    every = finish(replace(query, limit=None), found).table.slice(0, 5)
+    assert finish(query, found).table.drop(["certain"]).equals(every.drop(["certain"]))
+
+
+def test_intervals_that_cannot_be_asked_again_claim_less_and_make_nothing_certain():
+    query = ask("domain, COUNT(*) AS n FROM requests GROUP BY domain ORDER BY n DESC LIMIT 2")
+    counts = between([30, 20, 10, 5], [28, 18, 9, 4], [32, 22, 11, 6])
+    answer = finish(query, evidence(query, [list("abcd")], counts))
+    assert answer.confidence == pytest.approx(0.9)
+    assert answer.table["certain"].to_pylist() == [False, False]
+    assert any("hold with less than 95 %" in note for note in answer.notes)
+
+
+@pytest.mark.parametrize(
+    ("key", "largest", "certain"),
+    [
+        ("COUNT(*)", 18.0, [True, True]),
+        ("COUNT(*)", 25.0, [True, False]),
+        ("AVG(bytes)", 5.0, [False, False]),  # A group of four tuples may have any average.
+        ("COUNT(*)", None, [False, False]),
+    ],
+)
+def test_no_place_within_a_limit_is_certain_that_a_missing_group_may_have(key, largest, certain):
+    query = ask(f"domain, {key} AS n FROM requests GROUP BY domain ORDER BY n DESC LIMIT 2")
+    values = between([30, 20, 10], [28, 18, 9], [32, 22, 11], 1.0)
+    missing = MissingGroups(largest, 1.0, "none was read")
+    found: Any = evidence(query, [list("abc")], values)
+    answer = finish(query, replace(found, missing=missing))
+    assert answer.table["certain"].to_pylist() == certain
