@@ -9,6 +9,7 @@ from functools import partial
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 
 from shedder.queries.answers.answer import MissingGroups
@@ -107,6 +108,33 @@ def test_a_group_without_values_may_get_one_by_a_late_tuple():
     )
     widened = widen_late(query, evidence, {"bytes": ColumnBasics()})
     assert finish(query, widened).rows()[0]["f_bound"] == "none"
+
+
+@pytest.mark.parametrize("late", [1, 9])
+def test_a_group_without_values_has_the_range_of_late_ones(late):
+    """It had no bound: a sum of nothing but late values, an average or an end is in their range."""
+    text = """domain, SUM(client) AS s, SUM(bytes) AS sb, AVG(bytes) AS a, MIN(bytes) AS lo,
+      MAX(client) AS hi, MIN(ts) AS t, QUANTILE(client, 0.3) AS q FROM requests GROUP BY domain"""
+    query, whole = ask(text), rows(40, seed=3)
+    nothing = pa.array(np.arange(40) < late)
+    on_time = whole.slice(late)
+    for at, kind in ((2, pa.int64()), (3, pa.float64())):
+        on_time = on_time.set_column(at, ARROW.field(at), pa.nulls(40 - late, kind))
+        kept = pc.if_else(nothing, whole.column(at), pa.nulls(40, kind))
+        whole = whole.set_column(at, ARROW.field(at), kept)
+    basics = {name: ColumnBasics.of(whole.column(name)) for name in whole.schema.names}
+    evidence = replace(truth(query, on_time), late=late)
+    exact = {row["domain"]: row for row in finish(query, truth(query, whole)).rows()}
+    found = finish(query, widen_late(query, evidence, basics)).rows()
+    for row in found:
+        for name in ("s", "sb", "a", "lo", "hi", "q"):
+            true = exact[row["domain"]][name]
+            assert (row[name], row[f"{name}_bound"]) == (None, "interval")
+            slack = 1e-9 * abs(true or 0)
+            low, high = row[f"{name}_low"], row[f"{name}_high"]
+            assert true is None or low - slack <= true <= high + slack, (name, low, true, high)
+        assert row["t_bound"] == "interval"
+    assert any(exact[row["domain"]]["s"] is not None for row in found)
 
 
 def test_a_sum_that_late_tuples_may_take_over_64_bits_has_no_bound():

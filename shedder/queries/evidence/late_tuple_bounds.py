@@ -35,6 +35,13 @@ from synopses.model.estimate import Bound, Estimates, TopItem
 
 End = float | NDArray[np.float64]
 
+_OF_ONE_COLUMN = (
+    AggregateFunction.SUM,
+    AggregateFunction.AVG,
+    AggregateFunction.MIN,
+    AggregateFunction.MAX,
+    AggregateFunction.QUANTILE,
+)
 _SPREADS = (AggregateFunction.VAR, AggregateFunction.STDDEV)
 
 _REASON = "tuples came too late and their values could be anything"
@@ -90,16 +97,20 @@ def _allowing(
     counts, among = _counts(evidence), basics if among is None else among
     total = evidence.late + evidence.allowed
     estimates = {}
-    for aggregate, column in evidence.estimates.items():
+    for aggregate, found in evidence.estimates.items():
         ends = _range(aggregate, among if aggregate.function in _SPREADS else basics)
+        column = _of_no_value(aggregate, found, ends)
         ask, count = evidence.quantiles.get(aggregate), counts.get(aggregate)
         if ask is not None and count is not None and aggregate.parameter is not None:
             low, high = late_quantile(ask, count, share=aggregate.parameter, late=total, ends=ends)
+            low, high = (
+                np.where(column.null, *each) for each in zip(ends, (low, high), strict=True)
+            )
             estimates[aggregate] = _pulled(column, low, high)
         elif aggregate.function is AggregateFunction.FREQUENT:
             again = evidence.frequents.get(aggregate)
-            found = _unlisted(column) if again is None else again(total)
-            estimates[aggregate] = replace(found, bound=np.maximum(found.bound, column.bound))
+            told = _unlisted(column) if again is None else again(total)
+            estimates[aggregate] = replace(told, bound=np.maximum(told.bound, column.bound))
         elif aggregate.function in BY_TIME:
             estimates[aggregate] = _by_time(aggregate, column, evidence)
         elif aggregate.function in OF_PAIRS:
@@ -154,6 +165,29 @@ def _counts(evidence: Evidence) -> Mapping[Aggregate, NDArray[np.int64]]:
         if aggregate.argument in counted and not (aggregate.second or aggregate.conditions)
     }
     return beside | dict(evidence.counts)
+
+
+def _of_no_value(aggregate: Aggregate, column: Estimates, ends: tuple[float, float]) -> Estimates:
+    """The column with ends where it is NULL for certain: late tuples alone may give it a value.
+
+    A sum of no value adds 0 to that of the late ones; an average, an extreme or a quantile of late
+    values lies in their range. Of other functions nothing is known.
+    """
+    none = column.null & (column.bound == Bound.EXACT)
+    if aggregate.function not in _OF_ONE_COLUMN or not none.any() or column.value.dtype.kind == "O":
+        return column
+    known = np.array((0.0, 0.0) if aggregate.function is AggregateFunction.SUM else ends)
+    low, high = known
+    if column.value.dtype.kind == "i":
+        if not np.isfinite(known).all():
+            return column
+        low, high = outward_int(known[:1], -1)[0], outward_int(known[1:], 1)[0]
+    return replace(
+        column,
+        low=np.where(none, low, column.low),
+        high=np.where(none, high, column.high),
+        bound=np.where(none, np.uint8(Bound.INTERVAL), column.bound),
+    )
 
 
 def _widened(
@@ -354,10 +388,11 @@ def _floats(column: Estimates) -> tuple[NDArray[np.float64], NDArray[np.float64]
 
 
 def _with_ends(column: Estimates, low: NDArray[np.float64], high: NDArray[np.float64]) -> Estimates:
-    """The column with these ends; a value that was NULL for certain may be one now."""
+    """The column with these ends; a value that was NULL for certain has none."""
     bound = np.maximum(column.bound, np.uint8(Bound.INTERVAL))
     unbounded = np.isinf(low) & np.isinf(high) | np.isnan(low) | np.isnan(high)
-    bound = np.where(unbounded | column.null, np.uint8(Bound.NONE), bound)
+    unknown = unbounded | (column.null & (column.bound != Bound.INTERVAL))
+    bound = np.where(unknown, np.uint8(Bound.NONE), bound)
     low, high = (np.where(np.isnan(x), y, x) for x, y in ((low, -np.inf), (high, np.inf)))
     gone = bool((bound == Bound.NONE).any())
     reason = column.reason or (_REASON if gone else "")
