@@ -3,7 +3,7 @@
 Whoever bets against a true mean does not grow rich. For values z in [0, 1] with mean u, a wealth
 W(u) made of factors 1 + b (u - z) has expectation at most 1 at the true u, so by Markov
 W(u) >= 1/tail has probability at most tail; all u that made nobody rich form the interval.
-Two players share the capital, and neither needs to be right about the other:
+There are two players:
 
 The mixed player bets fixed amounts, W = sum_j w_j prod_i (1 + b_j (u - z_i)). Sampling without
 replacement is negatively associated (Joag-Dev & Proschan 1983, Ann. Stat. 11, 3.2), which only
@@ -14,8 +14,9 @@ cap / (1 - u)), the best bet when the variance is 4^-j of the largest that [0, 1
 d/du of (u - z)/sqrt(u (1 - u)) has the sign of u/2 + z (1/2 - u) >= 0, and of (u - z)/(1 - u)
 that of 1 - z >= 0.
 
-The learning player (learned_bets.py) goes through the sample in a random order, and bets on each
-block of it by the variance of the blocks before: narrower, and it gains from a finite population.
+The learning player (learned_bets.py) goes through the sample in a random order, and aims at the
+wealth that rules a mean out by its last row: narrower, and it gains from a finite population. It
+plays alone, but for samples of a few rows and values that know the whole sample.
 
 Source: Waudby-Smith & Ramdas 2024, JRSS B 86(1) (betting, with and without replacement); the
 mixture over bets that depend on u, and the blocks, are ours.
@@ -31,18 +32,18 @@ from numba import njit
 from numpy.typing import NDArray
 
 from synopses.intervals.learned_bets import (
-    Plan,
-    learned_wealth,
+    learned_upper,
     log_product,
     make_plan,
     mirrored,
-    no_plan,
+    tail_share,
 )
 from synopses.intervals.sample_values import SampledValues
 from synopses.model.parameters import error_share
 
 _BETS: Final = 8
 _CAP: Final = 0.95  # Of the bet that could lose all; it costs 5 % of width where nothing matched.
+_ROWS_MIN: Final = 16  # The learning player has seen too little in a smaller sample.
 _PRECISE: Final = 1e-3  # The ends are found to this part of the width, on the safe side.
 
 
@@ -60,7 +61,7 @@ def mean_of_tuples(
       sample: its values, per group; of the range of its own nothing is used.
       low: float64 [groups]; high: likewise; the range of all values, zeros included.
       wanted: bool [groups]; where False nothing is computed and the range is returned.
-      confidence: of each interval, in (0, 1); delta/2 at each end.
+      confidence: of each interval, in (0, 1).
 
     Returns:
       (low, high): float64 [groups], inside the given range; the range itself where it is
@@ -82,8 +83,8 @@ def mean_of_matches(
     """Bounds for the mean over the matching tuples only, however many of the N these are.
 
     Arguments and results are those of `mean_of_tuples`, but for:
-      learning: whether the learning player takes part; it may not where the values themselves
-        were computed from the whole sample.
+      learning: whether the learning player may play; it may not where the values themselves were
+        computed from the whole sample. Each end then misses with at most delta/2.
     """
     others = sample.read - sample.matched
     return _bounded(
@@ -110,7 +111,7 @@ def _bounded(
         counts,
         ranges,
         sample.populations.copy(),
-        (error_share(confidence) / 2.0, learning),
+        (error_share(confidence), learning),
     )
     return np.where(wanted, found[:, 0], low), np.where(wanted, found[:, 1], high)
 
@@ -124,7 +125,7 @@ def _bounds(
     populations: NDArray[np.int64],
     how: tuple[float, bool],
 ) -> NDArray[np.float64]:
-    tail, learning = how
+    delta, learning = how
     bounds = ranges.copy()
     for group in range(len(ranges)):
         first, last = starts[group], starts[group + 1]
@@ -137,19 +138,20 @@ def _bounds(
         for row in range(first, last):
             shares[row - first] = min(1.0, max(0.0, (values[row] - low) / width))
         zero = min(1.0, max(0.0, -low / width))
-        if learning:
-            rest = (absent, populations[group], zeros > 0, zero)
-            plan = make_plan(shares, rest, math.log(2.0 / tail))
+        if learning and last - first + absent >= _ROWS_MIN:
+            plan = make_plan(shares, (absent, populations[group], zeros > 0, zero))
+            part = tail_share(plan, -math.log(delta / 2.0))
+            upper = learned_upper(plan, zero, part * delta)
+            lower = learned_upper(mirrored(plan), 1.0 - zero, (1.0 - part) * delta)
         else:
-            plan = no_plan()
-        bounds[group, 1] = low + width * _upper(shares, (zeros, zero), plan, tail)
-        opposite = (zeros, 1.0 - zero)
-        bounds[group, 0] = high - width * _upper(1.0 - shares, opposite, mirrored(plan), tail)
+            upper = _upper(shares, (zeros, zero), delta / 2.0)
+            lower = _upper(1.0 - shares, (zeros, 1.0 - zero), delta / 2.0)
+        bounds[group, 1], bounds[group, 0] = low + width * upper, high - width * lower
     return bounds
 
 
 @njit(nogil=True, cache=True)
-def _upper(shares: NDArray[np.float64], zeros: tuple[int, float], plan: Plan, tail: float) -> float:
+def _upper(shares: NDArray[np.float64], zeros: tuple[int, float], tail: float) -> float:
     """The smallest mean u (rounded up) at which betting on less would have made rich."""
     count = len(shares) + zeros[0]
     mean = (shares.sum() + zeros[0] * zeros[1]) / count
@@ -159,21 +161,20 @@ def _upper(shares: NDArray[np.float64], zeros: tuple[int, float], plan: Plan, ta
     poor, lacking = mean, -rich  # At the mean itself nobody is rich; how poor hardly matters.
     ruled_out, beyond = min(mean + step, 1.0), rich
     while ruled_out < 1.0:
-        wealth = _log_wealth(shares, zeros, plan, ruled_out, rich)
+        wealth = _mixed_wealth(shares, zeros, ruled_out, rich)
         if wealth >= rich:
             beyond = wealth - rich
             break
         poor, lacking = ruled_out, wealth - rich
         step *= 1.5
         ruled_out = min(ruled_out + step, 1.0)
-    return _crossing(shares, zeros, plan, rich, mean, (poor, lacking), (ruled_out, beyond))
+    return _crossing(shares, zeros, rich, mean, (poor, lacking), (ruled_out, beyond))
 
 
 @njit(nogil=True, cache=True)
 def _crossing(
     shares: NDArray[np.float64],
     zeros: tuple[int, float],
-    plan: Plan,
     rich: float,
     mean: float,
     low: tuple[float, float],
@@ -198,7 +199,7 @@ def _crossing(
             guess = poor + 0.5 * width
         if not poor < guess < ruled_out:  # No float lies in between.
             break
-        off = _log_wealth(shares, zeros, plan, guess, rich) - rich
+        off = _mixed_wealth(shares, zeros, guess, rich) - rich
         if off < 0.0:
             beyond = 0.5 * beyond if side < 0 else beyond
             poor, lacking, side = guess, off, -1
@@ -206,19 +207,6 @@ def _crossing(
             lacking = 0.5 * lacking if side > 0 else lacking
             ruled_out, beyond, side = guess, off, 1
     return float(ruled_out)
-
-
-@njit(nogil=True, cache=True)
-def _log_wealth(
-    shares: NDArray[np.float64], zeros: tuple[int, float], plan: Plan, mean: float, rich: float
-) -> float:
-    """Log of both players' wealth; half of the capital is each one's."""
-    mixed = _mixed_wealth(shares, zeros, mean, rich)
-    if len(plan.bets) == 0:
-        return mixed
-    learned = learned_wealth(plan, zeros[1], mean)
-    best = max(mixed, learned)
-    return best + math.log(0.5 * (math.exp(mixed - best) + math.exp(learned - best)))
 
 
 @njit(nogil=True, cache=True)
