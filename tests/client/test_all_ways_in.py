@@ -5,9 +5,9 @@ from contextlib import closing
 import numpy as np
 import pytest
 
+from tests.client.push_ways import ByDatabase, ByFile, BySpill, Service
 from tests.scale import scaled
 from tests.seeds import seed
-from tests.server.push_ways import ByDatabase, ByFile, BySpill, Service
 from tests.server.worlds import connect, connection_to, stored
 from tests.streams.streams import trades
 
