@@ -37,6 +37,7 @@ from shedder.errors import (
     Unavailable,
 )
 from tests.cli.interrupted import Fault, load
+from tests.cli.worlds import rows_in
 
 pytestmark = pytest.mark.slow
 
@@ -112,14 +113,13 @@ class World:
         load(self.database, self.stream, files, options, place, fault)
 
     def stored(self) -> Counter[str]:
-        sql = f"SELECT x, COUNT(*) AS n FROM {self.stream} GROUP BY x"
-        return Counter({row["x"]: row["n"] for row in self.database.execute(sql).rows()})
+        return Counter(rows_in(self.database, self.stream)["x"].to_pylist())
 
     def written(self) -> set[str]:
         return {row.partition(",")[2] for rows in self.rows.values() for row in rows}
 
 
-@settings(deadline=None, max_examples=20, suppress_health_check=[HealthCheck.too_slow])
+@settings(deadline=None, max_examples=30, suppress_health_check=[HealthCheck.too_slow])
 @given(
     steps=st.lists(GROWTH | PUSH | COPY, max_size=8), sorts=st.booleans(), alternates=st.booleans()
 )
