@@ -6,9 +6,10 @@ pushed before the first row of the load, and number 1 after the last one. Files 
 together also have a record of their group, which is pushed before the first row. Until then, no
 row of the group is stored, and its files may be loaded otherwise.
 
-Contents that begin with the same two lines are a lineage. Each of its members has a number: its
-size, bits of its hash, and whether it had grown from a member that was stored. The numbers are the
-epochs of the lineage's producers. So a file that has grown finds the record of its first bytes.
+Contents that begin with the same two lines are a lineage. Contents of one line have a lineage of
+their own, which longer ones look up, too. Each member of a lineage has a number: its size, bits of
+its hash, and whether it had grown from a member that was stored. The numbers are the epochs of the
+lineage's producers. So a file that has grown finds the record of its first bytes.
 """
 
 from __future__ import annotations
@@ -115,11 +116,14 @@ class LoadHistory:
         return self._numbers(name)[1] > 0
 
     def lineage(self, identity: FileIdentity) -> Iterator[Member]:
-        """Yield each content that begins with the same lines and was begun."""
-        if identity.digest.head is None:
-            return
+        """Yield each content that was begun with the same first lines, or the first alone."""
+        for head in (identity.digest.head, *identity.digest.first_line_heads):
+            if head is not None:
+                yield from self._members(identity, head)
+
+    def _members(self, identity: FileIdentity, head: str) -> Iterator[Member]:
         for slot in count():
-            epoch, next_sequence = self._numbers(_lineage_of(identity, slot))
+            epoch, next_sequence = self._numbers(_lineage_of(identity, head, slot))
             if not next_sequence:
                 return
             yield Member(epoch)
@@ -148,17 +152,18 @@ class LoadHistory:
 
     def _add_to_lineage(self, identity: FileIdentity) -> None:
         """Write a content into a new slot, or over an ancestor that is not looked for any more."""
-        if identity.digest.head is None:
+        head = identity.digest.head
+        if head is None:
             return
         slot = 0
-        for found in self.lineage(identity):
+        for found in self._members(identity, head):
             if found.is_of(identity.digest):
                 return
             if found.number == identity.ancestor:
                 break
             slot += 1
         member = Member.of(identity.digest, has_grown=identity.offset_bytes > 0)
-        self._push(_lineage_of(identity, slot), member.number, 0)
+        self._push(_lineage_of(identity, head, slot), member.number, 0)
 
     def _numbers(self, name: str) -> tuple[int, int]:
         with open_producer(self._database, self._stream, name) as producer:
@@ -204,6 +209,5 @@ def _record_of(identity: FileIdentity) -> str:
     return f"{identity.prefix}/record/{identity.digest.sha256}{identity.options}"
 
 
-def _lineage_of(identity: FileIdentity, slot: int) -> str:
-    head = (identity.digest.head or "")[:32]
-    return f"{identity.prefix}/lineage/{head}/{slot}{identity.options}"
+def _lineage_of(identity: FileIdentity, head: str, slot: int) -> str:
+    return f"{identity.prefix}/lineage/{head[:32]}/{slot}{identity.options}"

@@ -7,7 +7,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import product
 from pathlib import Path
 from typing import Annotated
@@ -181,17 +181,20 @@ def push(
         directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="shedder-push-")))
         aside = None if bad_rows is None else stack.enter_context(opened_sink(bad_rows))
         rows = [RowFile(path, file_format or format_of(path), dialect) for path in paths]
-        how: list[object] = [columns, dialect.delimiter, dialect.header, dialect.null_words]
+        how: list[object] = [dialect.delimiter, dialect.header, dialect.null_words]
         how += [decimal_comma, time_format, time_unit, not sort]
         quoted = [] if quote == '"' else [quote or "none"]
         # Rows that can be read are the same, whatever becomes of the others.
         hashes = {
-            leaves_out: options_hash(*how, *leaves_out, *quoted)
+            (chosen, *leaves_out): options_hash(chosen, *how, *leaves_out, *quoted)
+            for chosen in {columns, None}
             for leaves_out in product((False, True), repeat=2)
         }
-        given = hashes.pop((skip_untimed, aside is not None))
-        options = LoadOptions(producer, given, sort, resume, aside, tuple(hashes.values()))
-        job = _Job(stream, rows, new_stream, options, directory, create, skip_untimed)
+        given = hashes.pop((columns, skip_untimed, aside is not None))
+        equivalents = tuple(each for key, each in hashes.items() if key[0] == columns)
+        whole = tuple(each for key, each in hashes.items() if key[0] != columns)
+        options = LoadOptions(producer, given, sort, resume, aside, equivalents)
+        job = _Job(stream, rows, new_stream, options, whole, directory, create, skip_untimed)
         if place.is_new:  # What is refused leaves no directory behind.
             if not create:
                 raise UnknownStream.from_message(
@@ -219,12 +222,16 @@ class _Prepared:
 
 @dataclass(frozen=True, slots=True)
 class _Job:
-    """One `shedder push`."""
+    """One `shedder push`.
+
+    whole: hashes of the options without `--columns`; empty if it is not given.
+    """
 
     stream: str
     files: list[RowFile]
     new_stream: StreamOptions
     options: LoadOptions
+    whole: tuple[str, ...]
     directory: Path
     create: bool
     skip_untimed: bool
@@ -247,8 +254,12 @@ class _Job:
             )
             schema = new.schema
             database = None
-        found = sources(database, self.stream, self.files, self.options)
         reading = _reading(schema, self.new_stream, skip_untimed=self.skip_untimed)
+        options = self.options
+        if self.whole and all(_is_whole(file, reading, schema) for file in self.files):
+            equivalents = (*options.equivalents, *self.whole)
+            options = replace(options, equivalents=equivalents)
+        found = sources(database, self.stream, self.files, options)
         with self.tally.timing():
             made = [
                 spooled(each, reading, schema, self.options, self._place(name), shown_progress)
@@ -326,6 +337,12 @@ def _reading(stream: StreamSchema, options: StreamOptions, *, skip_untimed: bool
         moment=stream.time_column if skip_untimed else None,
         others=options.columns is not None,
     )
+
+
+def _is_whole(file: RowFile, reading: Reading, stream: StreamSchema) -> bool:
+    """Return whether all columns are read that the file and the stream have."""
+    known = {column.name for column in stream.columns}
+    return known & set(file.names()) <= set(reading.columns)
 
 
 @contextmanager

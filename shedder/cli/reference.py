@@ -64,8 +64,9 @@ file. Between files, such rows are ordered by the SHA-256 of the files.
 The same command continues an interrupted load. Pushing a file again stores nothing twice. Another
 `--producer` or other reading options make a separate load, which stores the rows again. Reading
 options are `--columns`, `--no-sort` and all that say how values are written. `--skip-untimed` and
-`--bad-rows` make no separate load: the rows that can be read are the same. `--bad-rows` appends, so
-a repeated load writes its bad rows again.
+`--bad-rows` make no separate load: the rows that can be read are the same. Nor does `--columns` if
+it names all columns of the file that the stream has. `--bad-rows` appends, so a repeated load
+writes its bad rows again.
 
 **Grown files.** A text file that has grown since its load is refused; `--resume` loads the new
 rows. `push` looks up earlier files with the same first two lines, and recognizes the old part by

@@ -171,6 +171,37 @@ def test_rows_that_a_grown_file_cannot_have_are_left_out_as_the_message_says(wor
     assert [x for _, x in world.rows()] == [1, 9, 9]
 
 
+def test_a_column_that_a_grown_file_has_more_is_left_out_as_the_message_says(world):
+    """`--columns` made another load: rows of the old part were stored twice."""
+    text = '{"ts": "2024-01-01T00:00:01Z", "x": 1}\n'
+    world.write("a.ndjson", text)
+    assert world.push("a.ndjson")[0] == ExitCode.FINE
+    world.write("a.ndjson", text + '{"ts": "2024-01-01T00:00:02Z", "x": 2, "y": 3}\n')
+    code, said = world.push("a.ndjson", told=("--resume",))
+    assert (code, "--columns ts,x leaves it out" in said) == (ExitCode.USAGE, True)
+    for told in (("--resume", "--columns", "ts,x"), ("--columns", "ts,x")):
+        assert world.push("a.ndjson", told=told)[0] == ExitCode.FINE
+    assert world.rows() == stored((1, 1), (2, 2))
+    assert world.push("a.ndjson", told=("--columns", "ts"))[0] == ExitCode.FINE
+    assert len(world.rows()) == 4  # Other rows: a load of its own.
+    world.write("old.ndjson", text)
+    told = ("--producer", "new", "--columns", "ts,x")
+    code, said = world.push("a.ndjson", "old.ndjson", told=told)
+    assert (code, "a.ndjson begins with all of old.ndjson" in said) == (ExitCode.USAGE, True)
+
+
+@pytest.mark.parametrize("end", ["", "\n"])
+def test_a_file_of_one_line_that_has_grown_is_refused_and_resumed(world, end):
+    told = ("--header", "ts,x")
+    world.write("a.csv", "2024-01-01 00:00:01,1" + end)
+    assert world.push("a.csv", told=told)[0] == ExitCode.FINE
+    world.write("a.csv", csv((1, 1), (2, 2), header=""))
+    code, said = world.push("a.csv", told=told)
+    assert (code, "a.csv has grown" in said) == (ExitCode.USAGE, True)
+    assert world.push("a.csv", told=(*told, "--resume"))[0] == ExitCode.FINE
+    assert world.rows() == stored((1, 1), (2, 2))
+
+
 def test_another_file_that_begins_alike_is_stored_too(world):
     world.write("a.csv", csv((1, 1), (2, 2)))
     world.write("b.csv", csv((1, 1), (3, 3), (4, 4), (4, 5)))

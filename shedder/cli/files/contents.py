@@ -220,11 +220,13 @@ class Digest:
     sha256: of the unpacked text in UTF-8, or of a Parquet file's bytes; hexadecimal.
     size_bytes: of the same.
     head: SHA-256 of the first two lines; None: the file cannot grow by more lines.
+    first_line_heads: heads that its first line alone can have, with and without its end.
     """
 
     sha256: str
     size_bytes: int
     head: str | None
+    first_line_heads: tuple[str, ...] = ()
 
 
 def text_digest(
@@ -252,8 +254,12 @@ def text_digest(
             size += len(chunk)
     if may_be_array and head.lstrip().startswith(b"["):
         return Digest(digest.hexdigest(), size, None)
-    lines = b"\n".join(head.split(b"\n", _HEAD_LINES)[:_HEAD_LINES])
-    return Digest(digest.hexdigest(), size, hashlib.sha256(lines).hexdigest())
+    lines = head.split(b"\n", _HEAD_LINES)[:_HEAD_LINES]
+    begins = [b"\n".join(lines)]
+    if len(lines) > 1 and lines[1]:
+        begins += [lines[0] + b"\n", lines[0]]
+    first, *others = (hashlib.sha256(begin).hexdigest() for begin in begins)
+    return Digest(digest.hexdigest(), size, first, tuple(others))
 
 
 def binary_digest(path: Path) -> Digest:
