@@ -97,6 +97,8 @@ OF_PAIRS = frozenset(
     }
 )
 
+_WHOLE = frozenset({ColumnType.INTEGER, ColumnType.BIGINT})
+
 JOINS = frozenset({AggregateFunction.SELF_JOIN_SIZE, AggregateFunction.JOIN_SIZE})
 
 
@@ -235,6 +237,18 @@ def inputs(node: Aggregate) -> tuple[Expression, ...]:
         Call(Op.CASE, (condition, node.argument, Literal(None, kind)), kind)
         for condition in node.conditions
     )
+
+
+def as_whole_numbers(node: Expression) -> Expression:
+    """The whole numbers of which an expression is the cast to DOUBLE; else the expression.
+
+    Functions of pairs take DOUBLE, which holds 53 bits of a whole number.
+    """
+    match node:
+        case Call(op=Op.CAST, args=(inner,), type=ColumnType.DOUBLE) if inner.type in _WHOLE:
+            return inner
+        case _:
+            return node
 
 
 def unit_of(node: Call) -> str:

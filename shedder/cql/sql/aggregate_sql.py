@@ -12,6 +12,7 @@ from typing import Protocol
 
 from shedder.cql.expressions.column_types import ColumnType
 from shedder.cql.expressions.expression import AggregateFunction
+from shedder.cql.sql.integer_moments import integer_pairs, integer_variance
 from synopses.model.overflow import SQUARES_MIN
 
 _DECIMAL_DIGITS_MAX = 30
@@ -29,8 +30,13 @@ class AggregateSql(Protocol):
     def average(self, value: str, kind: ColumnType) -> str:
         """AVG, a DOUBLE."""
 
-    def variance(self, value: str) -> str:
+    def variance(self, value: str, kind: ColumnType) -> str:
         """VAR of the sample, a DOUBLE; NULL for less than two values."""
+
+    def pairs(
+        self, function: AggregateFunction, first: str, second: str, *, whole: tuple[bool, bool]
+    ) -> str:
+        """A function of OF_PAIRS, as `of_pairs`; whole: which columns are whole numbers."""
 
     def by_time(self, value: str, *, last: bool) -> str:
         """The value at the smallest or largest (t, p), where it is not NULL."""
@@ -57,9 +63,10 @@ def _decimal(q: float) -> str:
     return shown if len(shown) <= _DECIMAL_DIGITS_MAX else repr(q)
 
 
-def of_pairs(function: AggregateFunction, first: str, second: str) -> str:
-    """A function of OF_PAIRS of two columns of DOUBLE, in either's words.
+def of_pairs(function: AggregateFunction, first: str, second: str, found: str | None = None) -> str:
+    """A function of OF_PAIRS of two columns of numbers, in either's words.
 
+    found: what it is over finite values; None: the engine's own function, of DOUBLE.
     Over any infinity, over nothing and where a column that is divided by is constant: NULL. Where
     the squares are beyond the range of DOUBLE: NaN, which no other answer is.
     """
@@ -127,10 +134,24 @@ class DuckDbAggregates:
             return f"avg({value})"
         return added(value, finite=f"favg({value})")
 
-    def variance(self, value: str) -> str:
-        """Welford's."""
-        number = f"CAST({value} AS DOUBLE)"
-        return _variance(number)
+    def variance(self, value: str, kind: ColumnType) -> str:
+        """Welford's; of BIGINT, which DOUBLE does not hold, by sums in 128 bits."""
+        if kind is ColumnType.BIGINT:
+            return integer_variance(value)
+        return _variance(value if kind is ColumnType.DOUBLE else f"CAST({value} AS DOUBLE)")
+
+    def pairs(
+        self, function: AggregateFunction, first: str, second: str, *, whole: tuple[bool, bool]
+    ) -> str:
+        """Of whole numbers by sums in 128 bits."""
+        if not any(whole):
+            return of_pairs(function, first, second)
+        x, y = (
+            f"CAST({part} AS BIGINT)" if each else part
+            for part, each in zip((first, second), whole, strict=True)
+        )
+        there = f"CASE WHEN {y} IS NOT NULL THEN {x} END", f"CASE WHEN {x} IS NOT NULL THEN {y} END"
+        return integer_pairs(function, *there, whole=whole)
 
     def by_time(self, value: str, *, last: bool) -> str:
         """Rows whose value is NULL are passed over."""
@@ -174,10 +195,19 @@ class SparkAggregates:
             return f"({total} / nullif(count({value}), 0L))"
         return added(value, finite=f"avg({value})")
 
-    def variance(self, value: str) -> str:
-        """As DuckDB's."""
-        number = f"CAST({value} AS DOUBLE)"
-        return _variance(number)
+    def variance(self, value: str, kind: ColumnType) -> str:
+        """As DuckDB's of DOUBLE."""
+        return _variance(value if kind is ColumnType.DOUBLE else f"CAST({value} AS DOUBLE)")
+
+    def pairs(
+        self, function: AggregateFunction, first: str, second: str, *, whole: tuple[bool, bool]
+    ) -> str:
+        """Of DOUBLE."""
+        numbers = (
+            f"CAST({part} AS DOUBLE)" if each else part
+            for part, each in zip((first, second), whole, strict=True)
+        )
+        return of_pairs(function, *numbers)
 
     def by_time(self, value: str, *, last: bool) -> str:
         """Rows whose order is NULL are passed over, those whose value is NULL are not."""

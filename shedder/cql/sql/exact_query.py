@@ -22,6 +22,7 @@ from shedder.cql.expressions.expression import (
     Aggregate,
     AggregateFunction,
     Expression,
+    as_whole_numbers,
     inputs,
 )
 from shedder.cql.expressions.functions import TOP_MAX
@@ -29,7 +30,6 @@ from shedder.cql.sql.aggregate_sql import (
     AggregateSql,
     DuckDbAggregates,
     SparkAggregates,
-    of_pairs,
     set_sql,
 )
 from shedder.cql.sql.dialect_protocol import EngineSql
@@ -133,6 +133,12 @@ def _list(*parts: Iterable[str]) -> str:
     return ", ".join(item for part in parts for item in part)
 
 
+def _read(node: Aggregate) -> tuple[Expression, ...]:
+    """The arguments of an aggregate; those of functions of pairs before their cast to DOUBLE."""
+    found = inputs(node)
+    return tuple(map(as_whole_numbers, found)) if node.function in OF_PAIRS else found
+
+
 class _Writer:
     """The parts of one query's SQL. Each distinct argument is computed once, in columns x0.."""
 
@@ -142,7 +148,7 @@ class _Writer:
         self._aggregates = _AGGREGATES[dialect]
         self._expressions = ExpressionSql(self._engine)
         self._same = _SAME[dialect]
-        arguments = (argument for part in query.aggregates for argument in inputs(part))
+        arguments = (argument for part in query.aggregates for argument in _read(part))
         self._arguments: list[Expression] = list(dict.fromkeys(arguments))
         self.keys: Sequence[str] = [f"g{index}" for index in range(len(query.groups))]
         self.group_by = f" GROUP BY {', '.join(self.keys)}" if self.keys else ""
@@ -187,6 +193,8 @@ class _Writer:
         assert kind is not None
         if node.function in SET_FUNCTIONS:
             return set_sql(self._aggregates, node.function, *map(self.column, inputs(node)))
+        if node.function in OF_PAIRS:
+            return self._pairs(node)
         value = self.column(node.argument)
         match node.function:
             case AggregateFunction.COUNT:
@@ -205,15 +213,22 @@ class _Writer:
             case AggregateFunction.AVG:
                 return self._aggregates.average(value, kind)
             case AggregateFunction.VAR:
-                return self._aggregates.variance(value)
+                return self._aggregates.variance(value, kind)
             case AggregateFunction.STDDEV:
-                return f"sqrt({self._aggregates.variance(value)})"
+                return f"sqrt({self._aggregates.variance(value, kind)})"
             case AggregateFunction.QUANTILE:
                 assert node.parameter is not None
                 return self._aggregates.quantile(value, node.parameter)
-            case function if function in OF_PAIRS:
-                return of_pairs(function, value, self.column(node.second))
         raise AssertionError(node.function)
+
+    def _pairs(self, node: Aggregate) -> str:
+        parts = _read(node)
+        x, y = map(self.column, parts)
+        if all(part.type is not ColumnType.BIGINT for part in parts):  # DOUBLE holds them.
+            x, y = f"CAST({x} AS DOUBLE)", f"CAST({y} AS DOUBLE)"
+            return self._aggregates.pairs(node.function, x, y, whole=(False, False))
+        whole = (parts[0].type is not ColumnType.DOUBLE, parts[1].type is not ColumnType.DOUBLE)
+        return self._aggregates.pairs(node.function, x, y, whole=whole)
 
     def by_value(self, node: Aggregate) -> str:
         """A relation of g0.. and items: a list of values, or the size of a join.

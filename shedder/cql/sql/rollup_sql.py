@@ -18,6 +18,7 @@ from shedder.cql.expressions.expression import Aggregate, AggregateFunction, Col
 from shedder.cql.sql.aggregate_sql import NAN, added
 from shedder.cql.sql.duckdb import DuckDb
 from shedder.cql.sql.expression_sql import ExpressionSql
+from shedder.cql.sql.integer_moments import centred_moment
 from shedder.cql.statements.bound_query import BoundQuery
 from synopses.model.overflow import SQUARES_MIN
 
@@ -110,7 +111,7 @@ class _Writer:
         kept = "" if rolled is None else f" UNION ALL {self._rolled(rolled, whole)}"
         within = f"PARTITION BY {', '.join(self._keys)}" if self._keys else ""
         means = [
-            f"sum(CAST(s{i} AS DOUBLE)) OVER w / nullif(sum(c{i}) OVER w, 0) AS u{i}"
+            f"{self._mean(column, f's{i}', f'c{i}')} AS u{i}"
             for i, column in enumerate(self._arguments)
             if State.SQUARES in self._rollup.kept[column]
         ]
@@ -124,6 +125,14 @@ class _Writer:
             f"q AS (SELECT {_list(['*'], means)} FROM p WINDOW w AS ({within})) "
             f"SELECT {_list(self._keys, outputs)} FROM q{by}"
         )
+
+    @staticmethod
+    def _mean(column: Column, total: str, count: str) -> str:
+        """The mean over a group's states; of whole numbers a whole number near it."""
+        count = f"nullif(sum({count}) OVER w, 0)"
+        if column.type is ColumnType.DOUBLE:
+            return f"sum(CAST({total} AS DOUBLE)) OVER w / {count}"
+        return f"sum({total}) OVER w // {count}"
 
     def _rows(self, relation: str, stretches: tuple[tuple[int | None, int | None], ...]) -> str:
         """Groups and arguments of tuples."""
@@ -181,6 +190,9 @@ class _Writer:
             left = f"CASE WHEN isnan(sum({x})) AND isfinite(max(abs({x}))) THEN {NAN} END"
         infinite = f"isinf(max(abs({number})))"
         squares = f"CASE WHEN {infinite} THEN {NAN} ELSE var_pop({number}) * count({x}) END"
+        if column.type is not ColumnType.DOUBLE:
+            whole = f"CAST({x} AS BIGINT)"
+            squares = f"({centred_moment(whole, whole)}) / count({x})"
         return [
             f"count({x}) AS c{i}",
             f"{total if State.SUM in kept else 'NULL'} AS s{i}",
@@ -226,10 +238,14 @@ class _Writer:
             f"ELSE nullif(sum(s{i}), {NAN}) END"
         )
 
-    @staticmethod
-    def _variance(i: int) -> str:
-        mean = f"CAST(s{i} AS DOUBLE) / nullif(c{i}, 0)"
-        between = f"coalesce(sum(c{i} * (({mean}) - u{i}) * (({mean}) - u{i})), 0)"
+    def _variance(self, i: int) -> str:
+        if self._arguments[i].type is ColumnType.DOUBLE:
+            away = f"(CAST(s{i} AS DOUBLE) / nullif(c{i}, 0) - u{i})"
+            between = f"coalesce(sum(c{i} * {away} * {away}), 0)"
+        else:  # Distances from a whole number, so that DOUBLEs hold them.
+            away = f"(CAST(s{i} - c{i} * u{i} AS DOUBLE) / nullif(c{i}, 0))"
+            rest = f"sum(c{i} * {away}) * sum(c{i} * {away}) / sum(c{i})"
+            between = f"coalesce(greatest(sum(c{i} * {away} * {away}) - {rest}, 0), 0)"
         squares = f"(sum(m{i}) + {between})"
         known = f"{squares} = 0 OR ({squares} >= {SQUARES_MIN!r} AND isfinite({squares}))"
         return (

@@ -17,6 +17,7 @@ from shedder.archive.operations.verify import check
 from shedder.engine.engine import Engine
 from shedder.errors import BadQuery, RollupExists, UnknownColumn, UnknownRollup, UnknownStream
 from tests.engine.supervised import GatedFiles, Supervised
+from tests.fractions_of_columns import variance
 
 MINUTE_US = 60_000_000
 COLUMNS = "(ts TIMESTAMP, g VARCHAR, f DOUBLE, x DOUBLE, i BIGINT, b BOOLEAN, d DATE)"
@@ -241,6 +242,25 @@ def test_it_says_so(tmp_path):
         assert answer.sources == ("rollup m", "archive")
         assert 0.0 < answer.archive_share_read < 1.0
     assert check(tmp_path).ok
+
+
+@pytest.mark.slow
+def test_variances_of_numbers_beyond_doubles_have_their_digits(tmp_path):
+    """Runs of numbers within 1,000 of 2^62, whose means doubles do not tell apart."""
+    numbers = 2**62 + np.random.default_rng(4).integers(0, 1000, 3_000)
+    with Engine.open(tmp_path, machine=Supervised()) as engine:
+        engine.execute(f"CREATE STREAM s {COLUMNS} TIMESTAMP BY ts ARCHIVE plain")
+        engine.execute(CREATE_ROLLUP.format("m", "COUNT(*), VAR(i)", "s"))
+        for first in range(0, 3_000, 1_000):
+            values = numbers[first : first + 1_000].tolist()
+            rows = [(n * 1_000_000, None, None, 0.0, v) for n, v in enumerate(values, first)]
+            engine.push("s", table_of(rows))
+            engine.seal("s")
+        answer = engine.execute("SELECT VAR(i) AS v FROM s")
+        assert answer.sources == ("rollup m",)
+        [row] = answer.table.to_pylist()
+        assert row["v_bound"] == "exact"
+        assert row["v"] == pytest.approx(variance(numbers), rel=1e-13)
 
 
 @pytest.mark.slow
