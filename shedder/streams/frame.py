@@ -12,8 +12,9 @@ from numpy.typing import NDArray
 
 from shedder.cql.expressions.column_types import ColumnType
 from shedder.cql.expressions.evaluate import evaluate, true_rows
-from shedder.cql.expressions.expression import Column, Expression, walk
+from shedder.cql.expressions.expression import Column, Expression, as_whole_numbers, walk
 from shedder.cql.expressions.integer_division import remainder_of, remainders
+from shedder.streams.basics import ColumnBasics
 from shedder.streams.column_bits import are_doubles
 from shedder.streams.histogram_rows import bucket_of
 from shedder.streams.monotone_expressions import monotone_of
@@ -208,8 +209,7 @@ class Frame(BatchRows):
         if low == high:
             return Known(0, None, None)
         x, y = pairs.first[low:high], pairs.second[low:high]
-        ends = [float(end) for end in (x.min(), x.max(), y.min(), y.max())]
-        return Known(high - low, *ends)
+        return Known(high - low, *_ends(x), *_ends(y))
 
     def known_in_time(self, expression: Expression, first: int, last: int) -> Known:
         """The same of an expression, and the event times at which it has a value."""
@@ -290,11 +290,13 @@ class Frame(BatchRows):
         return None if rest is None else Present(rest, of.rows)
 
     def pairs(self, first: Expression, second: Expression) -> Pairs:
-        """The values of two expressions of DOUBLEs in the rows where both have one."""
+        """The values of two expressions in the rows where both have one.
+
+        Whole numbers that were cast to DOUBLE come as int64, with all their digits.
+        """
         if (first, second) not in self._pairs:
-            self._pairs[first, second] = paired(
-                self.present(first), self.present(second), len(self)
-            )
+            x, y = (self.present(as_whole_numbers(part)) for part in (first, second))
+            self._pairs[first, second] = paired(x, y, len(self))
         return self._pairs[first, second]
 
     def hashes(self, expression: Expression) -> Hashes:
@@ -391,6 +393,11 @@ def _known(present: Present, first: int, last: int) -> Known:
         return Known(last - first, None, None)
     values = present.values[first:last]
     return Known(last - first, values.min().item(), values.max().item())
+
+
+def _ends(values: NDArray[Any]) -> tuple[float, float]:
+    """The range of numbers as doubles, rounded outward."""
+    return ColumnBasics(len(values), 0, values.min().item(), values.max().item()).ends
 
 
 def _places(rows: NDArray[np.int64] | None, first: int, last: int) -> tuple[int, int]:

@@ -24,22 +24,23 @@ class Present:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Pairs:
-    """The values of two expressions where both have one: float64 [pairs]; rows as in Present."""
+    """The values of two expressions where both have one: [pairs]; rows as in Present."""
 
-    first: NDArray[np.float64]
-    second: NDArray[np.float64]
+    first: NDArray[np.float64] | NDArray[np.int64]
+    second: NDArray[np.float64] | NDArray[np.int64]
     rows: NDArray[np.int64] | None
 
 
 def paired(first: Present, second: Present, rows: int) -> Pairs:
-    """The pairs of doubles of two expressions of so many rows."""
+    """The pairs of numbers of two expressions of so many rows."""
     if first.rows is None and second.rows is None:
         return Pairs(np.asarray(first.values), np.asarray(second.values), None)
     held = np.ones(rows, np.bool_)
     values = []
     for part in (first, second):
-        whole = np.zeros(rows)
-        whole[slice(None) if part.rows is None else part.rows] = part.values
+        numbers = np.asarray(part.values)
+        whole = np.zeros(rows, numbers.dtype)
+        whole[slice(None) if part.rows is None else part.rows] = numbers
         values.append(whole)
         if part.rows is not None:
             has = np.zeros(rows, np.bool_)

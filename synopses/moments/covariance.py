@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from synopses.kernels.array_inputs import as_column, as_ids, same_rows
+from synopses.kernels.array_inputs import as_column, as_ids, as_input, same_rows
 from synopses.kernels.grouped_arrays import grown, same_kind, scattered
 from synopses.model.binary_header import Kind, seal, unseal
 from synopses.model.estimate import Bound, Estimates
@@ -18,9 +18,11 @@ from synopses.model.parameters import as_groups
 from synopses.model.profile import Cost, Profile, Share, Thinning, exactly
 from synopses.model.stored_counts import check_counts
 from synopses.moments import covariance_kernels as kernels
+from synopses.moments.moment_kernels import REST_BITS, are_wide
 
 _PARAMETERS = struct.Struct("<q")
 _SOURCE = "cross moments"
+_NO_REST = as_input(np.zeros(0), np.float64)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -104,7 +106,7 @@ class GroupedCrossMoments:
 
         Args:
           ids: int32 [n], group of each pair; None: all are of group 0.
-          first, second: float64 [n], x and y.
+          first, second: float64 or int64 [n], x and y; of int64 every digit counts.
 
         Raises:
           BadParameter: an id is not that of a group, or the columns differ in length.
@@ -112,9 +114,9 @@ class GroupedCrossMoments:
         same_rows(len(first), second=second)
         if ids is None:
             self.grow(1)
-        x, y = as_column(first, np.float64), as_column(second, np.float64)
+        (x, rest_x), (y, rest_y) = _parts(first), _parts(second)
         groups = as_ids(ids, x.size, self._groups)
-        kernels.add_pairs(self._floats, self._ints, self._infinite, groups, x, y)
+        kernels.add_pairs(self._floats, self._ints, self._infinite, groups, x, y, rest_x, rest_y)
 
     def merge(self, other: Self) -> Self:
         """Add the other's pairs, in place.
@@ -221,6 +223,17 @@ class GroupedCrossMoments:
         for name, column in (("pairs", cells[:, kernels.COUNT]), ("infinite pairs", infinite)):
             check_counts(name, column)  # A merge divides by the sum of two counts.
         return cls._with(cells, infinite)
+
+
+def _parts(values: NDArray[Any]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Numbers as doubles, and what doubles have no room for; of size 0 where that is nothing."""
+    if values.dtype.kind != "i":
+        return as_column(values, np.float64), _NO_REST
+    whole = as_column(values, np.int64)
+    if not are_wide(whole):
+        return as_input(whole, np.float64), _NO_REST
+    rest = whole & REST_BITS
+    return as_input(whole - rest, np.float64), as_input(rest, np.float64)
 
 
 def _estimates(sums: CrossSums, values: NDArray[np.float64], null: NDArray[np.bool_]) -> Estimates:

@@ -40,9 +40,15 @@ def add_pairs(
     ids: NDArray[np.int32],
     first: Floats,
     second: Floats,
+    first_rest: Floats,
+    second_rest: Floats,
 ) -> None:
-    """Take pairs in; ids of size 0: all of group 0. A NaN makes its pair absent."""
+    """Take pairs in; ids of size 0: all of group 0. A NaN makes its pair absent.
+
+    first_rest, second_rest: what is to be added to each number; of size 0: nothing.
+    """
     grouped = ids.size > 0
+    split_x, split_y = first_rest.size > 0, second_rest.size > 0
     for row in range(first.size):
         group = ids[row] if grouped else 0
         x, y = first[row], second[row]
@@ -56,6 +62,10 @@ def add_pairs(
         share = 1.0 / np.float64(seen)
         x -= floats[group, ANCHOR_X]
         y -= floats[group, ANCHOR_Y]
+        if split_x:
+            x += first_rest[row]
+        if split_y:
+            y += second_rest[row]
         from_x, from_y = x - floats[group, MEAN_X], y - floats[group, MEAN_Y]
         mean_x = floats[group, MEAN_X] + from_x * share
         mean_y = floats[group, MEAN_Y] + from_y * share

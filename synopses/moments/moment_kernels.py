@@ -35,7 +35,7 @@ _LANES = 128  # Sums that grow side by side.
 _BLOCK = 256  # Values whose mean is taken first, so that their spread needs no division each.
 _ALL = np.zeros(0, np.bool_)
 _HELD = 53  # Bits of an integer that a double holds,
-_REST = 1023  # and those of 63 that it has no room for.
+REST_BITS = 1023  # and those of 63 that it has no room for.
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
@@ -222,7 +222,7 @@ def are_wide(values: Integers) -> bool:
 @njit(nogil=True, cache=True, inline="always")
 def _parts(x: np.int64) -> tuple[np.float64, float]:
     """Two doubles whose sum an integer is."""
-    rest = x & _REST
+    rest = x & REST_BITS
     return np.float64(x - rest), np.float64(rest)
 
 

@@ -28,6 +28,8 @@ SOURCE = "thinned panes"
 _UNKNOWN = "too few pairs were read, or the range of a column has no end or is too narrow"
 _SCALED_MAX = 1e70  # Fourth powers of what is smaller are doubles, and sums of many of them.
 
+_APART_MAX = 2.0**-30  # Of doubles, beside the width of the column.
+
 Floats = NDArray[np.float64]
 Range = tuple[float, float]
 
@@ -163,7 +165,11 @@ class _Pairs:
 
 
 def _squares_fit(parts: Sequence[_Pairs], scale: Sequence[Range]) -> bool:
-    """Whether no scaled value is so large, and no column so narrow, that squares overflow."""
+    """Whether no scaled value is so large, and no column so narrow, that squares lose digits.
+
+    The mean of each stratum is a double: where doubles near the column are far apart beside its
+    width, nothing is known of how far the strata are apart.
+    """
     shifts, widths = np.array(scale).T
     sums = (s for part in parts for s in (part.sums.squares_x, part.sums.squares_y))
     if widths.min() < 1 / _SCALED_MAX or not all(np.isfinite(s).all() for s in sums):
@@ -171,7 +177,9 @@ def _squares_fit(parts: Sequence[_Pairs], scale: Sequence[Range]) -> bool:
     ends = np.array([part.ranges for part in parts])  # [stratum, column, end]
     with np.errstate(over="ignore"):
         scaled = np.abs(ends - shifts[:, None]) / widths[:, None]
-    return bool((scaled < _SCALED_MAX).all())
+        apart = np.spacing(np.abs(ends).max(axis=(0, 2))) / widths
+    varies = ends[..., 1].max(axis=0) > ends[..., 0].min(axis=0)
+    return bool((apart[varies] <= _APART_MAX).all()) and bool((scaled < _SCALED_MAX).all())
 
 
 def _about(means: Floats, squares: Floats) -> Range:

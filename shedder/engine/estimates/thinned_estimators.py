@@ -231,14 +231,19 @@ class ThinnedPart:
         return Estimates(found, low, high, bound, null, 1.0, SOURCE, reason)
 
     def _text(self, is_min: bool) -> Estimates:
-        merged = self.synopsis.select(np.arange(self.synopsis.groups))
-        for segment in self.segments:
-            merged.merge(segment.synopsis)
+        merged = self._merged()
         found: Estimates = merged.minimum() if is_min else merged.maximum()
         if not self.skipped:
             return found
         none = np.full(len(found), np.uint8(Bound.NONE))
         return replace(found, bound=none, source=SOURCE, reason=_TEXT)
+
+    def _merged(self) -> Any:
+        """All synopses as one."""
+        merged = self.synopsis.select(np.arange(self.synopsis.groups))
+        for segment in self.segments:
+            merged.merge(segment.synopsis)
+        return merged
 
     # --- sums, averages, variances ------------------------------------------------------------
 
@@ -256,6 +261,10 @@ class ThinnedPart:
 
     def _spread(self, bounds: Callable[..., Intervals], confidence: float) -> Estimates:
         """Without a bound where squares of the values have lost digits, or their squares would."""
+        if not self.skipped and self.synopsis.integer:
+            variance: Estimates = self._merged().variance()
+            root = np.sqrt(variance.value) if bounds is stratified_deviation else variance.value
+            return replace(variance, value=root, low=root, high=root, source=SOURCE)
         found = unless_out_of_range(self._moments(bounds, confidence))
         spoiled = np.logical_or.reduce([_infinite(s) for s in self._synopses])
         if unit_of(self._strata(_averaging, spoiled)) == 1.0:
@@ -277,6 +286,8 @@ class ThinnedPart:
         intervals = scaled.scaled(unit)
         if is_sum:
             intervals = _rounded_out(intervals, strata)
+        elif bounds is stratified_mean:
+            intervals = _mean_rounded_out(intervals, strata)
         found = as_estimates(
             intervals, confidence, empty=empty, known=not self.skipped, source=SOURCE
         )
@@ -389,3 +400,10 @@ def _rounded_out(intervals: Intervals, strata: Sequence[Stratum]) -> Intervals:
     lost = _ROUNDING * sum(s.population * max(abs(s.low), abs(s.high)) for s in strata)
     inexact = np.where(intervals.bound == Bound.EXACT, 0.0, lost)
     return replace(intervals, low=intervals.low - inexact, high=intervals.high + inexact)
+
+
+def _mean_rounded_out(intervals: Intervals, strata: Sequence[Stratum]) -> Intervals:
+    """The same of means: each stratum's, and what they are joined to, is rounded to a double."""
+    largest = max((max(abs(s.low), abs(s.high)) for s in strata), default=0.0)
+    lost = np.where(intervals.bound == Bound.EXACT, 0.0, 4.0 * _ROUNDING * largest)
+    return replace(intervals, low=intervals.low - lost, high=intervals.high + lost)

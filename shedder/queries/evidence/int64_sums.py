@@ -10,7 +10,18 @@ from numpy.typing import NDArray
 from synopses.model.estimate import Bound, Estimates
 
 _INT64_END = 2.0**63 - 2048  # the last float64 but one before the end
+_ROUNDED = 2.0**-50
 _OVER = "the sum may be over 64 bits, and NULL"
+
+
+def whole_ends(numbers: NDArray[np.float64], side: int) -> NDArray[np.int64]:
+    """Doubles as int64, saturated; moved outward by their rounding to the side, -1, 0 or 1."""
+    known = np.nan_to_num(numbers, nan=0.0, posinf=2.0**63, neginf=-(2.0**63))
+    moved = known + side * _ROUNDED * np.abs(known)
+    rounded = np.rint(moved) if side == 0 else np.floor(moved) if side < 0 else np.ceil(moved)
+    beyond = rounded >= 2.0**63
+    whole = np.where(beyond, 0.0, np.maximum(rounded, -(2.0**63))).astype(np.int64)
+    return np.where(beyond, np.iinfo(np.int64).max, whole)
 
 
 def within_int64(

@@ -17,7 +17,13 @@ from shedder.cql.statements.bound_query import BoundQuery
 from shedder.queries.answers.answer import MissingGroups
 from shedder.queries.evidence.confidence_budget import CERTAIN_ENDS, at_share, split_confidence
 from shedder.queries.evidence.evidence import Evidence
-from shedder.queries.evidence.int64_sums import within_int64
+from shedder.queries.evidence.int64_sums import whole_ends, within_int64
+from shedder.queries.sampling.anchored_values import (
+    HELD_MAX,
+    AnchoredValues,
+    RankedValues,
+    is_beyond_doubles,
+)
 from shedder.queries.sampling.sampled_covariance import sampled_cross
 from shedder.queries.sampling.sampled_extremes import sampled_extreme
 from shedder.queries.sampling.sampled_first_last import sampled_by_time
@@ -34,6 +40,7 @@ from synopses.intervals.hypergeometric import matching_count
 from synopses.intervals.interval import Intervals
 from synopses.intervals.means import sampled_mean
 from synopses.intervals.quantiles import sampled_quantile
+from synopses.intervals.sample_values import SampledValues
 from synopses.intervals.sums import sampled_sum
 from synopses.intervals.unseen_groups import missing_group_rows
 from synopses.intervals.variance import sampled_deviation, sampled_variance
@@ -157,10 +164,10 @@ class Estimator:
             case AggregateFunction.FIRST | AggregateFunction.LAST:
                 return sampled_by_time(self.sampled, aggregate)
             case AggregateFunction.VAR:
-                intervals = sampled_variance(self.sampled.values(node), confidence=confidence)
+                intervals = sampled_variance(self._centred(node), confidence=confidence)
                 return unless_out_of_range(self._moments(node, intervals, confidence))
             case AggregateFunction.STDDEV:
-                intervals = sampled_deviation(self.sampled.values(node), confidence=confidence)
+                intervals = sampled_deviation(self._centred(node), confidence=confidence)
                 return unless_out_of_range(self._moments(node, intervals, confidence))
             case (
                 AggregateFunction.COVAR_POP
@@ -174,12 +181,7 @@ class Estimator:
                 return self._distinct(node, confidence)
             case AggregateFunction.QUANTILE:
                 assert aggregate.parameter is not None
-                intervals = sampled_quantile(
-                    self.sampled.values(node, finite=False),
-                    rank_share=aggregate.parameter,
-                    confidence=confidence,
-                )
-                return as_estimates(intervals, confidence)
+                return self._quantile(node, aggregate.parameter, confidence)
             case AggregateFunction.TOP | AggregateFunction.FREQUENT:
                 totals = partial(self._count, node)
                 return sampled_list(self.sampled, aggregate, totals, confidence)
@@ -250,8 +252,26 @@ class Estimator:
             return self._part_sum(node, confidence)
         if self.sampled.is_everything:
             return self._whole_sum(node)
-        found = self._part_sum(node, confidence)
+        found = self._with_whole_sums(node, self._part_sum(node, confidence))
         return within_int64(found, found.low, found.high)
+
+    def _with_whole_sums(self, node: Expression, found: Estimates) -> Estimates:
+        """Sums of whole numbers; those that are exact have digits that doubles may have lost."""
+        exact = (found.bound == Bound.EXACT) & ~found.null
+        large = np.abs(found.value) >= HELD_MAX
+        if is_beyond_doubles(self.sampled, node):
+            large = np.ones_like(large)
+        added = exact & large & np.broadcast_to(self.sampled.is_complete, exact.shape)
+        rounded = np.where(exact & large & ~added, np.uint8(Bound.INTERVAL), found.bound)
+        if not added.any():
+            return replace(found, bound=rounded)
+        sums = self._whole_sum(node)
+        value, low, high = (
+            np.where(added, sums.value, whole_ends(part, side))
+            for part, side in ((found.value, 0), (found.low, -1), (found.high, 1))
+        )
+        null = found.null | (added & sums.null)
+        return replace(found, value=value, low=low, high=high, bound=rounded, null=null)
 
     def _part_sum(self, node: Expression, confidence: float) -> Estimates:
         if self.sampled.stratified is None:
@@ -270,10 +290,13 @@ class Estimator:
 
     def _whole_sum(self, node: Expression) -> Estimates:
         """The exact sum of whole numbers, added in 128 bits."""
+        return replace(self._whole_moments(node).sum(), source=SOURCE)
+
+    def _whole_moments(self, node: Expression) -> GroupedMoments:
         values, ids = self.sampled.present(node)
         moments = GroupedMoments(self.sampled.groups.count, integer=True)
         moments.update(ids.astype(np.int32), values)
-        return replace(moments.sum(), source=SOURCE)
+        return moments
 
     def _weighted_sum(self, node: Expression, confidence: float) -> Estimates | None:
         """From the weighted samples of the column, where there are any."""
@@ -303,6 +326,16 @@ class Estimator:
             if total is not None and rows:
                 value, low, high = (x / rows for x in (total.value, total.low, total.high))
                 return replace(total, value=value, low=low, high=high)
+        if is_beyond_doubles(self.sampled, node):
+            anchored = AnchoredValues.of(self.sampled, node)
+            intervals = anchored.raised(sampled_mean(anchored.sample, confidence=confidence))
+            if (intervals.bound == Bound.EXACT).any():
+                exact = (intervals.bound == Bound.EXACT) & ~np.isnan(intervals.value)
+                mean = self._whole_moments(node).mean().value
+                ends = (intervals.value, intervals.low, intervals.high)
+                value, low, high = (np.where(exact, mean, end) for end in ends)
+                intervals = replace(intervals, value=value, low=low, high=high)
+            return self._moments(node, intervals, confidence)
         intervals = sampled_mean(self.sampled.values(node), confidence=confidence)
         found = self._moments(node, intervals, confidence)
         if intervals.certified.all() or self.sampled.is_everything:
@@ -333,6 +366,25 @@ class Estimator:
             high=np.where(usable, high, found.high),
             bound=np.where(usable, np.uint8(Bound.INTERVAL), found.bound),
         )
+
+    def _centred(self, node: Expression) -> SampledValues:
+        """The values, or their distances from one of them, which have the same variance."""
+        if is_beyond_doubles(self.sampled, node):
+            return AnchoredValues.of(self.sampled, node).sample
+        return self.sampled.values(node)
+
+    def _quantile(self, node: Expression, share: float, confidence: float) -> Estimates:
+        if not is_beyond_doubles(self.sampled, node):
+            values = self.sampled.values(node, finite=False)
+            intervals = sampled_quantile(values, rank_share=share, confidence=confidence)
+            return as_estimates(intervals, confidence)
+        ranked = RankedValues.of(self.sampled, node)
+        intervals = sampled_quantile(ranked.sample, rank_share=share, confidence=confidence)
+        found = as_estimates(intervals, confidence)
+        value, low, high = (
+            ranked.valued(part) for part in (intervals.value, intervals.low, intervals.high)
+        )
+        return replace(found, value=value, low=low, high=high)
 
     def _moments(
         self,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Final
 
 import numpy as np
@@ -18,6 +18,13 @@ from shedder.queries.answers.answer import MissingGroups
 from shedder.queries.evidence.confidence_budget import CERTAIN_ENDS, at_share, split_confidence
 from shedder.queries.evidence.evidence import Evidence
 from shedder.queries.evidence.int64_sums import within_int64
+from shedder.queries.sampling.anchored_values import (
+    anchors_of,
+    distances,
+    is_beyond_doubles,
+    raised,
+    range_of_distances,
+)
 from shedder.queries.sampling.from_sample import Estimator, as_estimates, both, evidence_from_sample
 from shedder.queries.sampling.sampled_query import Sampled
 from shedder.queries.sampling.sampled_rows import Selection
@@ -139,6 +146,8 @@ class _Strata:
 
     def _estimate(self, aggregate: Aggregate, confidence: float) -> Estimates:
         bounds = _STRATIFIED.get(aggregate.function)
+        if bounds is not None and aggregate.argument is not None and self.union.is_everything:
+            return Estimator(self.union).estimate(aggregate, confidence)
         if bounds is not None:
             return self._stratified(aggregate, bounds, confidence)
         if aggregate.function in _FROM_ALL:
@@ -172,15 +181,15 @@ class _Strata:
                 confidence=confidence, source=SOURCE
             )
         assert node is not None, aggregate
-        strata = self._moments(node)
-        intervals = bounds(strata, confidence=confidence)
+        asked = partial(self._asked, node, aggregate.function, bounds)
+        intervals = asked(confidence)
         empty = union.per_group(union.present_ids(node)) == 0
         everything = union.view.is_everything
         found = as_estimates(intervals, confidence, empty=empty, known=everything)
         free = ~intervals.certified & (found.bound != Bound.EXACT)
         if aggregate.function in _ADDED and free.any():
             half = split_confidence_in(confidence, 2)
-            apart = as_estimates(bounds(strata, confidence=half), half, empty=empty)
+            apart = as_estimates(asked(half), half, empty=empty)
             joined = both(apart, self.thinned.estimate(aggregate, half), confidence)
             found = _where(free, joined, found)
         spoiled = union.infinite(node)
@@ -191,6 +200,21 @@ class _Strata:
             return within_int64(found, found.low, found.high)
         added = aggregate.function in _ADDED
         return unless_out_of_range(found, SUM_OUT_OF_RANGE if added else OUT_OF_RANGE)
+
+    def _asked(
+        self,
+        node: Expression,
+        function: AggregateFunction,
+        bounds: Callable[..., Intervals],
+        confidence: float,
+    ) -> Intervals:
+        """Bounds; of whole numbers that doubles do not hold, by distances from one of them."""
+        if function is AggregateFunction.SUM or not is_beyond_doubles(self.union, node):
+            return bounds(self._moments(node, None), confidence=confidence)
+        values, ids = self.union.present(node)
+        anchor = anchors_of(values, np.zeros_like(ids), 1)
+        found = bounds(self._moments(node, anchor), confidence=confidence)
+        return raised(found, anchor) if function is AggregateFunction.AVG else found
 
     def _counting(self, node: Expression | None) -> list[Stratum]:
         ids, part = self._ids(node)
@@ -217,13 +241,14 @@ class _Strata:
         rows = self.union.rows.present(node).rows
         return self.union.present_ids(node), self.part if rows is None else self.part[rows]
 
-    def _moments(self, node: Expression) -> list[Stratum]:
+    def _moments(self, node: Expression, anchor: NDArray[np.int64] | None) -> list[Stratum]:
+        """anchor: int64 [1], what is taken off each value; None: nothing."""
         values, _ = self.union.present(node)
-        floats = np.asarray(values, np.float64)
+        floats = np.asarray(values, np.float64) if anchor is None else distances(values, anchor)
         ids, part = self._ids(node)
         finite = np.isfinite(floats)
         return [
-            self._stratum(node, view, floats[mine], ids[mine])
+            self._stratum(node, view, floats[mine], ids[mine], anchor)
             for at, view in enumerate(self.views)
             for mine in [(part == at) & finite]
         ]
@@ -234,6 +259,7 @@ class _Strata:
         view: SampleView,
         values: NDArray[np.float64],
         ids: NDArray[np.int64],
+        anchor: NDArray[np.int64] | None,
     ) -> Stratum:
         groups = self.union.groups.count
         counts = np.bincount(ids, minlength=groups)
@@ -241,7 +267,10 @@ class _Strata:
         away = values - means[ids]
         means += np.bincount(ids, away, minlength=groups) / np.maximum(counts, 1)
         squares = np.bincount(ids, (values - means[ids]) ** 2, minlength=groups).astype(float)
-        low, high = replace(self.union, view=view).range(node)
+        sampled = replace(self.union, view=view)
+        low, high = sampled.range(node)
+        if anchor is not None:
+            low, high = (float(end[0]) for end in range_of_distances(sampled, node, anchor))
         if len(values):
             low, high = min(low, float(values.min())), max(high, float(values.max()))
         whole = self.union.is_whole and isinstance(node, Column)

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from typing import Any, Self
+
 import numpy as np
 from numpy.typing import NDArray
 
-from shedder.cql.expressions.expression import Aggregate, AggregateFunction
+from shedder.cql.expressions.expression import Aggregate, AggregateFunction, as_whole_numbers
 from shedder.queries.evidence.covariance_bounds import (
     BOUNDS,
     always_bounded,
@@ -13,6 +16,7 @@ from shedder.queries.evidence.covariance_bounds import (
     from_scaled,
     intercept,
 )
+from shedder.queries.sampling.anchored_values import anchors_of, distances
 from shedder.queries.sampling.sampled_query import Sampled
 from synopses.intervals.confidence_split import split_confidence
 from synopses.intervals.interval import Intervals
@@ -47,14 +51,14 @@ def sampled_cross(sampled: Sampled, aggregate: Aggregate, confidence: float) -> 
     found = cross_answer(aggregate.function, moments)
     if sampled.is_everything:
         return found
-    ranges = sampled.range(first), sampled.range(second)
+    columns = [
+        _Column.of(values, sampled.range(as_whole_numbers(part)))
+        for values, part in ((pairs.first, first), (pairs.second, second))
+    ]
     low = high = np.full(groups, np.nan)
-    if np.isfinite(ranges).all():
-        scaled = [
-            (values - (ends[0] / 2 + ends[1] / 2)) / _width(ends)
-            for values, ends in zip((pairs.first, pairs.second), ranges, strict=True)
-        ]
-        u, v = scaled
+    finite = bool(np.isfinite([column.ends for column in columns]).all())
+    if finite:
+        u, v = (column.scaled for column in columns)
         each = split_confidence(confidence, BOUNDS[aggregate.function])
 
         def sample(values: NDArray[np.float64], ends: tuple[float, float]) -> SampledValues:
@@ -78,17 +82,17 @@ def sampled_cross(sampled: Sampled, aggregate: Aggregate, confidence: float) -> 
             aggregate.function,
             ends,
             [(part.low, part.high) for part in below],
-            widths=(_width(ranges[0]), _width(ranges[1])),
+            widths=(columns[0].width, columns[1].width),
             pairs=moments.sums().pairs,
         )
         if aggregate.function is AggregateFunction.REGR_INTERCEPT:
-            means = [
-                sampled_mean(sample(values, ends), confidence=each)
-                for values, ends in zip((pairs.first, pairs.second), ranges, strict=True)
-            ]
-            low, high = intercept((low, high), *((mean.low, mean.high) for mean in means))
+            means = (
+                column.raised(sampled_mean(sample(column.values, column.ends), confidence=each))
+                for column in columns
+            )
+            low, high = intercept((low, high), *means)
     unknown = np.isnan(low) | np.isnan(high)
-    column = Estimates(
+    answered = Estimates(
         found.value,
         np.where(unknown, -np.inf, np.where(found.null, low, np.minimum(low, found.value))),
         np.where(unknown, np.inf, np.where(found.null, high, np.maximum(high, found.value))),
@@ -98,8 +102,37 @@ def sampled_cross(sampled: Sampled, aggregate: Aggregate, confidence: float) -> 
         _SOURCE,
         _UNSEEN if unknown.any() else "",
     )
-    return always_bounded(aggregate.function, column, finite=bool(np.isfinite(ranges).all()))
+    return always_bounded(aggregate.function, answered, finite=finite)
 
 
-def _width(ends: tuple[float, float]) -> float:
-    return max(ends[1] / 2 - ends[0] / 2, 5e-324) * 2
+@dataclass(frozen=True, slots=True, eq=False)
+class _Column:
+    """One column of the pairs. values: float64, less `base`; so are the ends of the range."""
+
+    values: NDArray[np.float64]
+    ends: tuple[float, float]
+    base: float
+
+    @classmethod
+    def of(cls, values: NDArray[Any], ends: tuple[float, float]) -> Self:
+        if values.dtype.kind == "f" or not len(values):
+            return cls(np.asarray(values, np.float64), ends, 0.0)
+        base = anchors_of(values[:1], np.zeros(1, np.int64), 1)
+        least, most = (end - float(base[0]) for end in ends)
+        moved = float(np.nextafter(least, -np.inf)), float(np.nextafter(most, np.inf))
+        return cls(distances(values, base), moved, float(base[0]))
+
+    @property
+    def width(self) -> float:
+        return max(self.ends[1] / 2 - self.ends[0] / 2, 5e-324) * 2
+
+    @property
+    def scaled(self) -> NDArray[np.float64]:
+        return (self.values - (self.ends[0] / 2 + self.ends[1] / 2)) / self.width
+
+    def raised(self, means: Intervals) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Ends of the mean of the column itself, rounded outward."""
+        if self.base == 0.0:
+            return means.low, means.high
+        low, high = self.base + means.low, self.base + means.high
+        return np.nextafter(low, -np.inf), np.nextafter(high, np.inf)

@@ -156,12 +156,22 @@ class Sampled:
         if finite and not np.isfinite(floats).all():
             kept = np.isfinite(floats)
             floats, ids = floats[kept], ids[kept]
+        return self.sample_of(node, floats, ids, *self.ranges(node))
+
+    def sample_of(
+        self,
+        node: Expression,
+        floats: NDArray[np.float64],
+        ids: NDArray[np.int64],
+        low: NDArray[np.float64],
+        high: NDArray[np.float64],
+    ) -> SampledValues:
+        """Numbers that stand for the values of an expression, with their groups and their range."""
         population, read, everything = self.population, self.read, False
         if self.is_whole and isinstance(node, Column):
             # The rows with a value are a simple random sample of all of those, which are counted.
-            population, read = self.view.basics[node.name].rows, len(values)
+            population, read = self.view.basics[node.name].rows, len(self.present_ids(node))
             everything = len(floats) == read
-        low, high = self.ranges(node)
         return SampledValues.by_group(
             floats,
             ids=None if everything else ids.astype(np.int32),

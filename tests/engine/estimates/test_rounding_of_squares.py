@@ -45,3 +45,33 @@ def test_panes_and_archive_are_as_near_as_exact_promises(mean: float, tmp_path: 
             off = abs(Fraction(row[name]) - exact)
             assert off <= ROWS * kappa * 2.0**-53 * largest[name]
         assert abs(Fraction(rows[0][name]) - exact) <= 1e-12 * largest[name]
+
+
+@pytest.mark.slow
+def test_whole_numbers_beyond_doubles_are_exact_wherever_they_are_asked(tmp_path: Path) -> None:
+    """Panes, the archive and a sample of everything tell neighbours of 2^62 apart."""
+    rng = np.random.default_rng(6)
+    y = 2**62 + rng.integers(0, 1000, ROWS)
+    x = y - rng.integers(0, 100, ROWS)
+    parts = "VAR(y) AS v, COVAR_SAMP(x, y) AS c, REGR_SLOPE(x, y) AS s, MEDIAN(y) AS m"
+    question = f"SELECT {parts} FROM t"
+    pairs = "SELECT VAR(y) AS v, COVAR_SAMP(x, y) AS c, REGR_SLOPE(x, y) AS s FROM t"
+    with shedder.open(tmp_path / "data") as db:
+        db.execute("CREATE STREAM t (ts TIMESTAMP NOT NULL, x BIGINT, y BIGINT) TIMESTAMP BY ts")
+        standing = db.register("pairs", pairs)
+        times = pa.array(np.arange(ROWS), pa.timestamp("us"))
+        receipt = db.push("t", pa.table({"ts": times, "x": x, "y": y}))
+        answers = (
+            standing.answer(after=receipt),
+            db.execute(question),
+            db.execute(f"{question} WITHIN 5 PERCENT"),
+        )
+        rows = [answer.rows()[0] for answer in answers]
+    truth = exactly(x, y)
+    covariance = float(truth["s"] * truth["v"])
+    for row in rows:
+        assert {row[f"{name}_bound"] for name in "vcs"} == {"exact"}
+        assert row["v"] == pytest.approx(float(truth["v"]), rel=1e-12)
+        assert row["s"] == pytest.approx(float(truth["s"]), rel=1e-12)
+        assert row["c"] == pytest.approx(covariance, rel=1e-12)
+    assert [row["m"] for row in rows[1:]] == [int(np.sort(y)[ROWS // 2 - 1])] * 2

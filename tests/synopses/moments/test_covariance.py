@@ -174,3 +174,17 @@ def test_a_slope_beyond_the_range_of_doubles_has_no_bound() -> None:
     slope, intercept = moments.slope(), moments.intercept()
     assert slope.bound.tolist() == intercept.bound.tolist() == [Bound.NONE]
     assert slope.null.tolist() == [True]
+
+
+@pytest.mark.parametrize("base", [2**62, 2**53, -(2**61)])
+def test_whole_numbers_beyond_doubles_keep_their_last_digits(base: int) -> None:
+    """Two panes of numbers within 1,000 of a base: shifted by it they are small."""
+    rng = np.random.default_rng(9)
+    x, y = rng.integers(0, 1000, (2, 400))
+    moments = [GroupedCrossMoments(1), GroupedCrossMoments(1)]
+    for part, half in zip(moments, (slice(0, 150), slice(150, None)), strict=True):
+        part.update(None, base + x[half], base + y[half])
+    found = moments[0].merge(moments[1])
+    assert found.covariance(sample=True).value[0] == pytest.approx(np.cov(x, y)[0, 1], rel=1e-12)
+    assert found.correlation().value[0] == pytest.approx(np.corrcoef(x, y)[0, 1], rel=1e-12)
+    assert found.slope().value[0] == pytest.approx(np.cov(x, y)[0, 1] / y.var(ddof=1), rel=1e-12)
