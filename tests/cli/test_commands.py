@@ -392,7 +392,9 @@ def test_a_repair_that_cannot_undo_a_loss_names_it_and_ends_as_damaged(data, tmp
     assert "lost: commits " in said
     assert "the repair could not undo 1 loss" in said
     assert "nothing is lost" not in said
-    assert run(["check", "-d", data]) == ExitCode.FINE  # It opens again, with what is left.
+    assert run(["check", "-d", data]) == ExitCode.DAMAGED  # The loss is recorded.
+    (tmp_path / "data" / "REPAIRED").unlink()
+    assert run(["check", "-d", data]) == ExitCode.FINE
 
 
 def test_what_is_no_data_directory_is_said_to_be_none(tmp_path):
