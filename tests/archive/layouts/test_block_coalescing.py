@@ -108,7 +108,8 @@ def test_who_lets_go_of_a_file_lets_go_of_them(files, run, tmp_path, how):
         case "distrusted":
             files.distrust(run)
         case "removed":
-            files.remove([run.file])
+            files.retire([run.file])
+            files.remove_retired()
         case "set aside":
             (tmp_path / "quarantine").mkdir()
             assert files.set_aside(run)
@@ -122,7 +123,8 @@ def test_a_run_that_was_written_anew_under_its_name_is_another_one(files, run, t
     changed = changed.set_column(
         ARROW.names.index("serial"), ARROW.field("serial"), changed["serial"][::-1]
     )
-    files.remove([run.file])
+    files.retire([run.file])
+    files.remove_retired()
     _, other = write(tmp_path, Hybrid(7, 100), [changed])
     assert (other.file, other.crc != run.crc) == (run.file, True)
     [block] = read(files, other, [5])
