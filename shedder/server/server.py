@@ -254,6 +254,19 @@ def running(
         finally:
             asyncio.run_coroutine_threadsafe(server.stop(), loop).result()
     finally:
+        asyncio.run_coroutine_threadsafe(_cancel_others(), loop).result()
         loop.call_soon_threadsafe(loop.stop)
         thread.join()
         loop.close()
+
+
+async def _cancel_others() -> None:
+    """Cancel all other tasks of the loop, and return when they have ended, as `asyncio.run` does.
+
+    A call that is still open, such as a watch, would never be resumed. The garbage collector would
+    close its coroutine, which may not await then: the error would be reported as a bug.
+    """
+    others = asyncio.all_tasks() - {asyncio.current_task()}
+    for task in others:
+        task.cancel()
+    await asyncio.gather(*others, return_exceptions=True)
