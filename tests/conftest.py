@@ -6,6 +6,7 @@ import os
 import random
 import secrets
 import shutil
+import signal
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -57,7 +58,10 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_configure(config: pytest.Config) -> None:
-    """Set seed and scale before any worker starts, and put the files of tests into memory.
+    """Set seed, scale and signals before any worker starts, and put files of tests into memory.
+
+    A shell that starts a run in the background lets it ignore SIGINT. Commands that a test starts
+    would inherit that, and a test that interrupts one would wait for its end.
 
     A store spends half of its time on the disk. No test depends on a real disk: power loss is
     simulated (tests/archive/power.py), and the order of sync calls does not depend on their speed.
@@ -69,6 +73,8 @@ def pytest_configure(config: pytest.Config) -> None:
             os.environ[name] = str(value)
         else:
             os.environ.pop(name, None)
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     if config.option.hypothesis_seed is None:
         config.option.hypothesis_seed = str(seeds.BASE)
     if MEMORY.is_dir() and shutil.disk_usage(MEMORY).free >= ROOM_BYTES_MIN:

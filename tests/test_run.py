@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -14,6 +15,9 @@ from tests import scale, seeds
 PROBE = """
 import os
 import secrets
+import signal
+import subprocess
+import sys
 import pytest
 from hypothesis import given, strategies as st
 from tests.scale import scaled
@@ -44,6 +48,10 @@ def test_says_what_was_drawn(pytestconfig):
     names = sorted(name for name in os.environ if name in ("SHEDDER_SEED", "SHEDDER_SCALE"))
     said.write_text(repr((drawn, seed("probe"), scaled(1, 2), names)))
 
+def test_commands_of_tests_can_be_interrupted():
+    listens = "import signal; print(signal.getsignal(signal.SIGINT) is not signal.SIG_IGN)"
+    assert subprocess.check_output([sys.executable, "-c", listens], text=True) == "True\\n"
+
 @pytest.mark.nightly
 def test_of_nights():
     pass
@@ -54,7 +62,11 @@ def test_fails():
 
 
 def run(home: Path, *options: str, seed: int, size: str = "change") -> tuple[str, list[str]]:
-    """Run the probe in its directory; return what pytest printed and what each worker said."""
+    """Run the probe in its directory, as a background job; return what was printed and said.
+
+    Returns:
+      what pytest printed, and what each worker said.
+    """
     (home / "conftest.py").write_text("from tests.conftest import *\n")
     (home / "pytest.ini").write_text("[pytest]\nmarkers = nightly: at night\n")
     (home / "test_probe.py").write_text(PROBE)
@@ -69,6 +81,7 @@ def run(home: Path, *options: str, seed: int, size: str = "change") -> tuple[str
         capture_output=True,
         text=True,
         check=False,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_IGN),
     )
     return done.stdout, [name.read_text() for name in sorted(home.glob("said-*"))]
 
@@ -79,7 +92,7 @@ def test_a_seed_replays_a_run_and_another_seed_draws_other_examples(tmp_path):
     assert "seed of this run: SHEDDER_SEED=11\n" in printed
     assert "SHEDDER_SEED=11 .venv/bin/pytest 'test_probe.py::test_fails'" in printed
     assert "1 on seeds of the run: false alarm of the run <= 1e-08; 1 on literal" in printed
-    assert "1 failed, 3 passed, 1 deselected" in printed
+    assert "1 failed, 4 passed, 1 deselected" in printed
     assert alone.endswith(", 1, [])")  # Settings refuses unknown names in the environment.
     printed, workers = run(tmp_path, "-n2", "--dist=loadfile", seed=11)
     assert workers == [alone]
@@ -87,4 +100,4 @@ def test_a_seed_replays_a_run_and_another_seed_draws_other_examples(tmp_path):
     printed, (other,) = run(tmp_path, seed=12, size="nightly")
     assert other.partition("]")[0] != alone.partition("]")[0]
     assert "SHEDDER_SEED=12 SHEDDER_SCALE=nightly .venv/bin/pytest" in printed
-    assert "1 failed, 4 passed" in printed
+    assert "1 failed, 5 passed" in printed
