@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pytest
+from numpy.typing import NDArray
+from scipy import stats
 
+from shedder.cql.expressions.expression import Aggregate
 from shedder.cql.statements.bound_query import BoundQuery
 from shedder.queries.answers.answer import Answer, MissingGroups
 from shedder.queries.evidence.answer_builder import finish
 from shedder.queries.evidence.evidence import Evidence
 from shedder.queries.sampling.from_sample import evidence_from_sample
 from shedder.queries.sampling.from_strata import evidence_from_strata
+from synopses.model.estimate import Estimates
 from tests.queries.asking import ARROW, ask, between, evidence
 from tests.queries.sampled import view_of
 from tests.truth import gate
@@ -152,6 +156,7 @@ def test_intervals_that_cannot_be_asked_again_claim_less_and_make_nothing_certai
     assert answer.confidence == pytest.approx(0.9)
     assert answer.table["certain"].to_pylist() == [False, False]
     assert any("hold with less than 95 %" in note for note in answer.notes)
+    assert not any("asked at" in note for note in answer.notes)
 
 
 @pytest.mark.parametrize(
@@ -170,3 +175,58 @@ def test_no_place_within_a_limit_is_certain_that_a_missing_group_may_have(key, l
     found: Any = evidence(query, [list("abc")], values)
     answer = finish(query, replace(found, missing=missing))
     assert answer.table["certain"].to_pylist() == certain
+
+
+def asked_of(
+    query: BoundQuery,
+    values: Mapping[str, NDArray[np.float64]],
+    exact: NDArray[np.bool_],
+    shares: list[float],
+) -> Evidence:
+    """Normal estimates with deviation 1, by the name of the function; what is exact has no width.
+
+    shares: gets each part of delta that is asked.
+    """
+    keys = (pa.array([str(each) for each in range(len(exact))]),)
+
+    def again(share: float, of: Collection[Aggregate]) -> Evidence:
+        shares.append(share)
+        width = np.where(exact, 0.0, stats.norm.isf(0.05 * share / 2))
+        bound = (~exact).astype(np.uint8)
+        found = {
+            each: Estimates(
+                (at := values[each.function.name]),
+                at - width,
+                at + width,
+                bound,
+                np.zeros(len(exact), np.bool_),
+                1.0 - 0.05 * share,
+                "normal",
+            )
+            for each in of
+        }
+        return Evidence(keys, found, again=again)
+
+    return again(1.0, query.aggregates)
+
+
+def test_exact_values_that_are_shown_do_not_let_the_intervals_beside_them_miss():
+    query = ask("domain, AVG(bytes) AS n FROM requests GROUP BY domain ORDER BY n DESC LIMIT 100")
+    exact = np.arange(595) < 95
+    truth = np.where(exact, 30.0, 10.0)
+    hits: list[bool] = []
+    for seed in range(10):
+        noise = np.where(exact, 0.0, np.random.default_rng(seed).standard_normal(len(truth)))
+        rows = finish(query, asked_of(query, {"AVG": truth + noise}, exact, [])).rows()
+        hits += [row["n_low"] <= 10 <= row["n_high"] for row in rows if row["n_bound"] != "exact"]
+    assert len(hits) == 50
+    assert sum(hits) >= gate(len(hits), 0.95)
+
+
+def test_exact_values_that_are_shown_cost_the_intervals_beside_them_nothing():
+    query = ask("domain, AVG(bytes) AS n FROM requests GROUP BY domain ORDER BY n DESC LIMIT 100")
+    exact, values = np.arange(600) < 95, np.repeat([100.0, 80.0, 0.0], [95, 5, 500])
+    rows = finish(query, asked_of(query, {"AVG": values}, exact, [])).rows()
+    assert [row["n_bound"] for row in rows].count("interval") == 5
+    widths = [row["n_high"] - row["n_low"] for row in rows if row["n_bound"] == "interval"]
+    assert max(widths) <= 1.05 * 2 * stats.norm.isf(0.025)

@@ -54,7 +54,7 @@ class Shown:
     """Evidence for the groups that are shown.
 
     share: the part of delta at which each interval was asked; 1.0 when nothing was chosen by
-      estimates.
+      estimates, and when intervals cannot be asked again.
     """
 
     evidence: Evidence
@@ -91,10 +91,14 @@ def for_shown(groups: Groups, rows: Rows) -> Shown:
     seen = evidence.groups - (evidence.others is not None)
     outputs = [output.expression for output in groups.query.outputs]
     chosen = 0 < len(rows) < seen and _is_inexact(evidence, _decisions(groups), by_chance=False)
-    if not chosen or not _is_inexact(evidence, outputs, by_chance=True):
+    intervals = [int(each[rows].sum()) for each in _with_interval(evidence, outputs)]
+    if not chosen or not any(intervals):
         return Shown(evidence, 1.0)
-    least = len(rows) / (seen + _unseen(groups))
-    share = least if evidence.again is None else _share(groups, len(rows), least)
+    fewest, weights = min(each for each in intervals if each), _weights(groups, outputs)
+    least = fewest / weights.sum()
+    if evidence.again is None:
+        return Shown(_asked(groups, least, outputs), 1.0)
+    share = _share(groups, fewest, least, weights)
     return Shown(_asked(groups, share, outputs), share)
 
 
@@ -139,6 +143,28 @@ def _is_inexact(evidence: Evidence, nodes: list[Expression], *, by_chance: bool)
         for node in nodes
         for each in (evidence.estimates[part] for part in aggregates_of(node))
     )
+
+
+def _with_interval(evidence: Evidence, nodes: list[Expression]) -> Iterator[Mask]:
+    """Of each expression with a known delta, the rows with an interval: these alone can miss."""
+    for node in nodes:
+        parts = [evidence.estimates[part] for part in aggregates_of(node)]
+        if any(each.confidence < 1.0 for each in parts):
+            yield np.maximum.reduce([each.bound for each in parts]) == Bound.INTERVAL
+
+
+def _weights(groups: Groups, nodes: list[Expression]) -> Floats:
+    """How many groups each row stands for that may be shown and miss; last, those not read."""
+    evidence = groups.evidence
+    weights = np.zeros(evidence.groups + 1)
+    for node in nodes:
+        for each in (evidence.estimates[part] for part in aggregates_of(node)):
+            if each.confidence < 1.0:
+                weights[:-1] = np.maximum(weights[:-1], each.bound != Bound.EXACT)
+    if evidence.others is not None:
+        weights[evidence.others] = 0.0
+    weights[-1] = _unseen(groups)
+    return weights
 
 
 def _held(column: Estimates, confidence: float) -> Estimates:
@@ -199,8 +225,11 @@ def _claimed(before: Estimates, found: Estimates, share: float) -> Estimates:
 # --- the share of delta -----------------------------------------------------------------------
 
 
-def _share(groups: Groups, shown: int, least: float) -> float:
+def _share(groups: Groups, shown: int, least: float, weights: Floats) -> float:
     """The largest part of delta at which the false coverage rate of those shown is kept.
+
+    Of k intervals shown, each group adds its weight's part. Exact values have no weight and are not
+    among the k: beside many of them, the intervals alone would all be allowed to miss.
 
     Each group adds the probability that it is shown and misses; all may add up to k delta. At a
     part a of delta, a group near the decision adds a. Its estimate is at most a half-width away
@@ -221,10 +250,6 @@ def _share(groups: Groups, shown: int, least: float) -> float:
         counts = np.full(len(keys.low), np.inf)
         for other, (also, ends) in zip(shares, places, strict=True):
             counts[~(also.possible & (ends.low <= decision))] = other
-        weights = np.ones(len(counts))
-        weights[-1] = unseen
-        if groups.evidence.others is not None:
-            weights[groups.evidence.others] = 0.0
         if hidden:
             counts[-1] = np.inf
         elif unseen:  # `missing` holds for all groups at once.
