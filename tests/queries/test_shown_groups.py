@@ -230,3 +230,17 @@ def test_exact_values_that_are_shown_cost_the_intervals_beside_them_nothing():
     assert [row["n_bound"] for row in rows].count("interval") == 5
     widths = [row["n_high"] - row["n_low"] for row in rows if row["n_bound"] == "interval"]
     assert max(widths) <= 1.05 * 2 * stats.norm.isf(0.025)
+
+
+def test_all_intervals_that_certain_rests_on_spend_delta_together():
+    text = "domain, COUNT(*) AS n FROM requests GROUP BY domain HAVING AVG(bytes) > 5 "
+    values = {"COUNT": np.array([40.0, 30.0, 20.0]), "AVG": np.full(3, 50.0)}
+    spent = []
+    for order in ("", "ORDER BY n DESC", "ORDER BY AVG(bytes)"):
+        shares: list[float] = []
+        query = ask(text + order)
+        finish(query, asked_of(query, values, np.zeros(3, np.bool_), shares))
+        decided_by = {"AVG"} | ({"COUNT"} if "n DESC" in order else set())
+        spent.append(min(shares) * len(decided_by) * 3)
+    assert max(spent) <= 1.0
+    assert min(spent) >= 0.7

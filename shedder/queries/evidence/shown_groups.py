@@ -72,6 +72,7 @@ def all_at_once(groups: Groups) -> Evidence:
     if not _is_inexact(evidence, decisions, by_chance=True):
         return evidence
     share = 1.0 / (evidence.groups + evidence.unread + 1)  # One more is for `missing`.
+    share /= _intervals_each(groups)
     found = _asked(groups, share, decisions)
     estimates = {
         aggregate: _held(column, evidence.estimates[aggregate].confidence)
@@ -165,6 +166,16 @@ def _weights(groups: Groups, nodes: list[Expression]) -> Floats:
         weights[evidence.others] = 0.0
     weights[-1] = _unseen(groups)
     return weights
+
+
+def _intervals_each(groups: Groups) -> float:
+    """How many times delta the intervals of one group spend that its place is decided by."""
+    query, estimates = groups.query, groups.evidence.estimates
+    nodes = [key.expression for key in query.order[:1]]
+    nodes += [] if query.having is None else [query.having]
+    parts = {part for node in nodes for part in aggregates_of(node)}
+    spent = sum(1.0 - estimates[part].confidence for part in parts)
+    return max(1.0, spent / (1.0 - query.confidence))
 
 
 def _held(column: Estimates, confidence: float) -> Estimates:
