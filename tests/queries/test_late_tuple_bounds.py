@@ -276,3 +276,44 @@ def test_a_list_of_tuples_of_unknown_number_stays_without_a_bound_when_others_ar
     unknown = {"client": ColumnBasics()}
     wide = allow_for(query, of_the_others(known, "lost"), 1, unknown, became="were lost")
     assert finish(query, wide).rows()[0]["f_bound"] == "none"
+
+
+@pytest.mark.parametrize("share", [0.1, 0.5, 0.9])
+@pytest.mark.parametrize("count", [0, 1, 7, 400])
+@pytest.mark.parametrize("late", [1, 5])
+def test_rank_errors_allow_for_late_tuples_on_either_side(share, count, late):
+    query = ask(f"QUANTILE(bytes, {share}) AS q FROM requests WITHIN 0.01 RANK")
+    [quantile] = query.aggregates
+    at = max(0, math.ceil(share * count) - 1)
+    column = Estimates.exact(np.array([float(at)]), "test", np.array([count == 0]))
+    found = replace(
+        truth(query, rows(3)),
+        estimates={quantile: column},
+        counts={quantile: np.array([count])},
+        quantiles={quantile: lambda q: column},
+        rank_errors={quantile: np.zeros(1)},
+        late=late,
+    )
+    basics = {"bytes": ColumnBasics(count + late, 0, -1.0, float(count))}
+    wide = widen_late(query, found, basics)
+    [error] = wide.rank_errors[quantile]
+    for added in range(1, late + 1) if count else ():
+        for below in range(added + 1):
+            off = abs(at + below + 1 - math.ceil(share * (count + added)))
+            assert off / (count + added) <= error
+    assert error <= (late + 1) / (count + late)
+    [row] = finish(query, wide).rows()
+    assert row["q_met"] == (error <= 0.01)
+    assert count == 400 or not row["q_met"]
+
+
+def test_a_value_that_is_null_meets_no_rank_target_though_all_ranks_of_no_values_are_known():
+    query = ask("QUANTILE(bytes, 0.5) AS q FROM requests WITHIN 0.1 RANK")
+    [quantile] = query.aggregates
+    ends = (np.array([end]) for end in (0.0, 1.0, 9.0))
+    null = Estimates(*ends, np.array([Bound.INTERVAL], np.uint8), np.ones(1, np.bool_), 1.0, "test")
+    known = truth(query, rows(3))
+    found = replace(known, estimates={quantile: null}, rank_errors={quantile: np.zeros(1)})
+    [row] = finish(query, found).rows()
+    assert (row["q"], row["q_low"], row["q_high"]) == (None, 1.0, 9.0)
+    assert row["q_met"] is False

@@ -126,8 +126,35 @@ def _allowing(
     if query.groups:
         note += "; a group of such tuples only may be missing"
         missing = _missing(evidence)
-    notes = (*evidence.notes, note)
-    return replace(evidence, estimates=estimates, notes=notes, missing=missing, allowed=total)
+    return replace(
+        evidence,
+        estimates=estimates,
+        rank_errors={
+            aggregate: _rank_error(aggregate, errors, evidence.late, counts.get(aggregate))
+            for aggregate, errors in evidence.rank_errors.items()
+        },
+        notes=(*evidence.notes, note),
+        missing=missing,
+        allowed=total,
+    )
+
+
+def _rank_error(
+    aggregate: Aggregate, errors: NDArray[np.float64], late: int, counts: NDArray[np.int64] | None
+) -> NDArray[np.float64]:
+    """How far in rank a quantile may lie from q when up to `late` values are added to its group.
+
+    Of n values, those below it are (q - e) n to (q + e) n. With l more they are up to l more, of
+    n + l: the error is at most (e n + l max(q, 1 - q) + 1) / (n + l), where 1 is for ranks that
+    are whole. In l this rises or falls throughout, so 1 and `late` are enough.
+    """
+    share = aggregate.parameter
+    if counts is None or share is None:
+        return np.ones_like(errors)
+    moved, ranks = max(share, 1.0 - share), errors * counts + 1.0
+    ends = [(ranks + each * moved) / (counts + each) for each in (1, late)]
+    widest: NDArray[np.float64] = np.minimum(1.0, np.maximum.reduce([errors, *ends]))
+    return widest
 
 
 def _missing(evidence: Evidence) -> MissingGroups:

@@ -52,7 +52,8 @@ def meets(
         if rank_errors is None:
             return exact
         close: Mask = (rank_errors <= target.size) & (column.bound != Bound.NONE)
-        return exact | close
+        null: Mask = column.value.is_null().to_numpy(zero_copy_only=False)
+        return exact | (close & ~null)
     allowed = np.full(len(exact), target.size)
     if target.kind is TargetKind.RELATIVE:
         allowed = target.size * column.size
