@@ -112,11 +112,7 @@ class Drops:
         wide = allow_for(query, evidence, lacking, dropped, became=_BECAME, among=among)
         let_in = self.kept.count_in(_buckets(evidence.start_us, evidence.end_us))
         factor = 1.0 + lacking / let_in if by_chance and let_in else 1.0
-        estimates = {
-            aggregate: _scaled(column, factor if aggregate.function in _SCALED else 1.0)
-            for aggregate, column in wide.estimates.items()
-        }
-        return replace(wide, estimates=estimates)
+        return wide.changed(lambda each: _with_likeliest(each, factor))
 
     def to_json(self) -> dict[str, Any]:
         """What a checkpoint keeps."""
@@ -157,6 +153,15 @@ def _buckets(start_us: int | None, end_us: int | None) -> range:
     first = -_WIDTH_MAX if start_us is None else start_us // BUCKET_US
     end = _WIDTH_MAX if end_us is None else -(-end_us // BUCKET_US)
     return range(first, max(first, end))
+
+
+def _with_likeliest(evidence: Evidence, factor: float) -> Evidence:
+    """The evidence with counts, sums and lists scaled up by a factor."""
+    estimates = {
+        aggregate: _scaled(column, factor if aggregate.function in _SCALED else 1.0)
+        for aggregate, column in evidence.estimates.items()
+    }
+    return replace(evidence, estimates=estimates)
 
 
 def _scaled(column: Estimates, factor: float) -> Estimates:
