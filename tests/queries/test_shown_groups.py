@@ -244,3 +244,13 @@ def test_all_intervals_that_certain_rests_on_spend_delta_together():
         spent.append(min(shares) * len(decided_by) * 3)
     assert max(spent) <= 1.0
     assert min(spent) >= 0.7
+
+
+def test_the_row_of_others_is_not_among_the_groups_that_could_have_been_chosen():
+    query = ask("domain, AVG(bytes) AS n FROM requests GROUP BY domain ORDER BY n DESC LIMIT 1")
+    values, exact = np.array([9.0, 5.0, 5.0, 5.0]), np.zeros(4, np.bool_)
+    found = replace(asked_of(query, {"AVG": values}, exact, []), others=0)
+    answer = finish(query, found)
+    assert answer.others == 1
+    [note] = [note for note in answer.notes if note.startswith("chosen by estimates")]
+    assert "out of 3 groups" in note

@@ -140,7 +140,8 @@ def _notes(
 ) -> list[str]:
     notes = []
     if share < 1.0:
-        asked, seen = 100 * at_share(query, share).confidence, evidence.groups
+        asked = 100 * at_share(query, share).confidence
+        seen = evidence.groups - (evidence.others is not None)
         notes.append(
             f"chosen by estimates out of {seen:,} groups: intervals are asked at {asked:.7g} %, so "
             f"that those shown hold with {100 * query.confidence:g} %"
