@@ -183,7 +183,7 @@ def asked_of(
     exact: NDArray[np.bool_],
     shares: list[float],
 ) -> Evidence:
-    """Normal estimates with deviation 1, by the name of the function; what is exact has no width.
+    """Normal estimates with deviation 1, by the name of the function; counts are never exact.
 
     shares: gets each part of delta that is asked.
     """
@@ -191,14 +191,14 @@ def asked_of(
 
     def again(share: float, of: Collection[Aggregate]) -> Evidence:
         shares.append(share)
-        width = np.where(exact, 0.0, stats.norm.isf(0.05 * share / 2))
-        bound = (~exact).astype(np.uint8)
+        width = stats.norm.isf(0.05 * share / 2)
+        is_interval = {"AVG": ~exact, "COUNT": np.ones(len(exact), np.bool_)}
         found = {
             each: Estimates(
                 (at := values[each.function.name]),
-                at - width,
-                at + width,
-                bound,
+                at - width * is_interval[each.function.name],
+                at + width * is_interval[each.function.name],
+                is_interval[each.function.name].astype(np.uint8),
                 np.zeros(len(exact), np.bool_),
                 1.0 - 0.05 * share,
                 "normal",
@@ -210,14 +210,18 @@ def asked_of(
     return again(1.0, query.aggregates)
 
 
-def test_exact_values_that_are_shown_do_not_let_the_intervals_beside_them_miss():
-    query = ask("domain, AVG(bytes) AS n FROM requests GROUP BY domain ORDER BY n DESC LIMIT 100")
+@pytest.mark.parametrize("more", ["", ", COUNT(*) AS c"])
+def test_exact_values_that_are_shown_do_not_let_the_intervals_of_their_column_miss(more):
+    text = f"domain, AVG(bytes) AS n{more} FROM requests GROUP BY domain ORDER BY n DESC LIMIT 100"
+    query = ask(text)
     exact = np.arange(595) < 95
     truth = np.where(exact, 30.0, 10.0)
     hits: list[bool] = []
     for seed in range(10):
         noise = np.where(exact, 0.0, np.random.default_rng(seed).standard_normal(len(truth)))
-        rows = finish(query, asked_of(query, {"AVG": truth + noise}, exact, [])).rows()
+        rows = finish(
+            query, asked_of(query, {"AVG": truth + noise, "COUNT": truth}, exact, [])
+        ).rows()
         hits += [row["n_low"] <= 10 <= row["n_high"] for row in rows if row["n_bound"] != "exact"]
     assert len(hits) == 50
     assert sum(hits) >= gate(len(hits), 0.95)
