@@ -63,6 +63,7 @@ class SampleView:
       [first, position). basics: of all of them, by column.
     weighted: per column, the samples of its positive and of its negative part.
     stratified: per columns that a query groups by, a sample of each group.
+    shuffle_seed: 64 random bits that no value depends on; the same in a replay.
     """
 
     schema: StreamSchema
@@ -73,6 +74,7 @@ class SampleView:
     weighted: Mapping[str, tuple[WeightedView, WeightedView]]
     hashed: Mapping[str, HashedView]
     stratified: Sequence[StratifiedView] = ()
+    shuffle_seed: int = 0
 
     @property
     def population(self) -> int:
@@ -276,6 +278,7 @@ class StreamSample:
                 weighted,
                 hashed,
                 [strata.view() for strata in self._strata],
+                self._uniform.shuffle_seed,
             )
         return self._view
 

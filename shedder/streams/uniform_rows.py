@@ -49,6 +49,11 @@ class UniformRows:
         """Rows and tuples of the last cut, while the sample grows after it."""
         return self._cut
 
+    @property
+    def shuffle_seed(self) -> int:
+        """Return random bits that depend on no value of a row: the keys of all held rows."""
+        return int(np.bitwise_xor.reduce(self._sample.keys))
+
     def update(self, keys: NDArray[np.uint64], frame: Frame, population: int) -> None:
         """Offer the rows of a frame. population: tuples so far, these included."""
         self._rows.move(self._sample.update(keys), frame)

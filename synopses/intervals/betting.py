@@ -111,7 +111,7 @@ def _bounded(
         counts,
         ranges,
         sample.populations.copy(),
-        (error_share(confidence), learning),
+        (error_share(confidence), learning, np.uint64(sample.shuffle_seed)),
     )
     return np.where(wanted, found[:, 0], low), np.where(wanted, found[:, 1], high)
 
@@ -123,9 +123,9 @@ def _bounds(
     others: NDArray[np.int64],
     ranges: NDArray[np.float64],
     populations: NDArray[np.int64],
-    how: tuple[float, bool],
+    how: tuple[float, bool, np.uint64],
 ) -> NDArray[np.float64]:
-    delta, learning = how
+    delta, learning, shuffle_seed = how
     bounds = ranges.copy()
     for group in range(len(ranges)):
         first, last = starts[group], starts[group + 1]
@@ -139,7 +139,8 @@ def _bounds(
             shares[row - first] = min(1.0, max(0.0, (values[row] - low) / width))
         zero = min(1.0, max(0.0, -low / width))
         if learning and last - first + absent >= _ROWS_MIN:
-            plan = make_plan(shares, (absent, populations[group], zeros > 0, zero))
+            rest = (absent, populations[group], zeros > 0, zero, shuffle_seed)
+            plan = make_plan(shares, rest)
             part = tail_share(plan, -math.log(delta / 2.0))
             upper = learned_upper(plan, zero, part * delta)
             lower = learned_upper(mirrored(plan), 1.0 - zero, (1.0 - part) * delta)

@@ -1,7 +1,8 @@
 """The learning player of betting.py: bets on a shuffled sample, by what was seen before each.
 
-The sampled rows are dealt at random (by a hash of the sample itself) into blocks. Read in this
-order they are a simple random sample drawn row by row. Before a block, let c rows have counted
+The sampled rows are dealt at random into blocks: by a hash of the sample's values, and of a seed
+that the values do not determine. Read in this order they are a simple random sample drawn row by
+row. Before a block, let c rows have counted
 with sum S, of n' read in all. If u is the true mean, the N - n' rows not yet read have the mean
 excess (c u - S)/(N - n') over u (over 0 for rows that do not count). So with a bet b that is
 fixed before the block, the product over its rows of
@@ -90,21 +91,22 @@ class Plan(NamedTuple):
 
 
 @njit(nogil=True, cache=True)
-def make_plan(shares: NDArray[np.float64], rest: tuple[int, int, bool, float]) -> Plan:
+def make_plan(shares: NDArray[np.float64], rest: tuple[int, int, bool, float, np.uint64]) -> Plan:
     """Deal the rows into blocks.
 
     Args:
       shares: float64 [matches], values in [0, 1].
-      rest: rows without a value, N, whether those rows count, and the value they count as.
+      rest: rows without a value, N, whether those rows count, the value they count as, and the
+        seed of the shuffle.
     """
-    absent, population, others_count, zero = rest
+    absent, population, others_count, zero, seed = rest
     read = len(shares) + absent
     blocks = len(_ENDS)
     ends = np.zeros(blocks + 1, np.int64)
     for block in range(blocks):
         if block > 0 or read >= _ROWS_MIN:
             ends[block + 1] = math.ceil(_ENDS[block] * read)
-    labels, room = _deal(len(shares), ends, _seed(shares, read))
+    labels, room = _deal(len(shares), ends, _seed(shares, read, seed))
     ordered, starts = _in_order(shares, labels, blocks)
     counts, sums, squares = np.zeros(blocks), np.zeros(blocks), np.zeros(blocks)
     total = square = 0.0
@@ -328,12 +330,13 @@ def log_product(
 
 
 @njit(nogil=True, cache=True)
-def _seed(shares: NDArray[np.float64], read: int) -> np.uint64:
-    """A seed out of the sample itself: another sample is dealt otherwise, a replay the same.
+def _seed(shares: NDArray[np.float64], read: int, seed: np.uint64) -> np.uint64:
+    """Combine the seed of the shuffle with the sample: a replay shuffles alike.
 
-    One dealing for all samples would not do: how many matches fall into a block must be random.
+    One shuffle for all samples is not valid: how many matches fall into a block must be random.
+    The values alone do not make it random. Of k equal values behind a filter, only k varies.
     """
-    state = np.uint64(read)
+    state = seed ^ np.uint64(read)
     for bits in shares.view(np.uint64):
         state = splitmix((state ^ bits) + GOLDEN)
     return state

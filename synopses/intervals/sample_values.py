@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Self
 
 import numpy as np
@@ -25,6 +25,7 @@ class SampledValues:
       taken before anything was skipped); may be infinite, then little can be promised.
     everything: every tuple of the stratum is a non-null match of the one group (no filter).
     whole_numbers: all values of the column are whole, read or not.
+    shuffle_seed: 64 random bits that no value depends on; betting shuffles the rows by it.
     """
 
     population: int | NDArray[np.int64]
@@ -35,6 +36,7 @@ class SampledValues:
     high: NDArray[np.float64]
     everything: bool
     whole_numbers: bool = False
+    shuffle_seed: int = 0
 
     def __post_init__(self) -> None:
         for name in ("values", "low", "high"):
@@ -54,6 +56,7 @@ class SampledValues:
         high: ArrayLike,
         everything: bool = False,
         whole_numbers: bool = False,
+        shuffle_seed: int = 0,
     ) -> Self:
         """Sort the matches by group; the meaning of the arguments is the class's.
 
@@ -85,7 +88,9 @@ class SampledValues:
         ordered = as_input(ordered, np.float64)
         _widen(starts, ordered, lows, highs)
         assert not everything or (groups == 1 and len(values) == read)
-        return cls(population, read, starts, ordered, lows, highs, everything, whole_numbers)
+        return cls(
+            population, read, starts, ordered, lows, highs, everything, whole_numbers, shuffle_seed
+        )
 
     @property
     def groups(self) -> int:
@@ -132,9 +137,7 @@ class SampledValues:
         self, values: NDArray[np.float64], low: NDArray[np.float64], high: NDArray[np.float64]
     ) -> Self:
         """The same rows with other values, aligned with `values`, and their range."""
-        return type(self)(
-            self.population, self.read, self.starts, values, low, high, self.everything
-        )
+        return replace(self, values=values, low=low, high=high, whole_numbers=False)
 
 
 @njit(nogil=True, cache=True)

@@ -83,6 +83,7 @@ class BlockSample:
         self._run_basics: Mapping[str, ColumnBasics] | None = None
         self._read = read
         self._rng = rng
+        self._shuffle_seed = 0
         self._threads = threads
 
     @property
@@ -153,6 +154,7 @@ class BlockSample:
             each.draw(share, self._rng)
         due = [each for each in self.runs if each.rows_read < each.kept]
         keys = self._rng.integers(0, 1 << 64, len(due), np.uint64)
+        self._shuffle_seed ^= int(np.bitwise_xor.reduce(keys))
         for each, key in zip(due, keys.tolist(), strict=True):
             each.choose(key)
         deadline.progress.total = max(self.rows_kept, planned)
@@ -217,6 +219,7 @@ class BlockSample:
             reduce(_merged, basics),
             weighted={},
             hashed={},
+            shuffle_seed=self._shuffle_seed,
         )
 
     def _arrow_schema(self) -> pa.Schema:

@@ -70,6 +70,7 @@ def sampled_cross(sampled: Sampled, aggregate: Aggregate, confidence: float) -> 
                 read=sampled.read,
                 low=ends[0],
                 high=ends[1],
+                shuffle_seed=sampled.view.shuffle_seed,
             )
 
         def variance(values: NDArray[np.float64], end: float) -> Intervals:

@@ -182,6 +182,7 @@ class Sampled:
             high=high,
             everything=everything,
             whole_numbers=node.type is not ColumnType.DOUBLE,
+            shuffle_seed=self.view.shuffle_seed,
         )
 
     def infinite(self, node: Expression) -> NDArray[np.bool_]:

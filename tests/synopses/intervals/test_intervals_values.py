@@ -418,7 +418,7 @@ def test_betting_against_the_truth_does_not_pay(everything, others_count):
         rows = rng.permutation(128)[:100]
         seen = values[rows][match[rows]]
         absent = 100 - len(seen)
-        plan = make_plan(seen, (absent, 128, others_count and absent > 0, zero))
+        plan = make_plan(seen, (absent, 128, others_count and absent > 0, zero, np.uint64(0)))
         for each, none, mean in (
             (plan, zero, truth),
             (mirrored(plan), 1.0 - zero, 1.0 - truth),
