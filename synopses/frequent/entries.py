@@ -93,9 +93,7 @@ def most_frequent(
       entries: by group. offsets: int64 [groups], what purges took so far.
       room: how many entries of a group may stay.
     """
-    order = np.lexsort((-entries.counts, entries.groups))
-    sorted_groups = entries.groups[order]
-    place = np.arange(order.size) - np.searchsorted(sorted_groups, sorted_groups)
+    order, place = _by_count(entries)
     first_out = order[place == room]
     purged = np.zeros(offsets.size, np.int64)
     purged[entries.groups[first_out]] = entries.counts[first_out]
@@ -110,12 +108,17 @@ def most_frequent_within(
 
     Each group keeps up to the same number of entries, its most frequent ones.
     """
-    order = np.lexsort((-entries.counts, entries.groups))
-    sorted_groups = entries.groups[order]
-    place = np.arange(order.size) - np.searchsorted(sorted_groups, sorted_groups)
+    order, place = _by_count(entries)
     by_place = np.bincount(place, strings_bytes(entries.values[order]))
     room = int(np.searchsorted(np.cumsum(by_place), size_bytes, side="right"))
     return most_frequent(entries, offsets, room)
+
+
+def _by_count(entries: Entries) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return the order by group and falling count, and the place of each in its group."""
+    order = np.lexsort((-entries.counts, entries.groups))
+    sorted_groups = entries.groups[order]
+    return order, np.arange(order.size) - np.searchsorted(sorted_groups, sorted_groups)
 
 
 def text_bytes(texts: NDArray[Any]) -> int:

@@ -9,6 +9,7 @@ from numba import njit
 from numpy.typing import NDArray
 
 from synopses.intervals.betting import mean_of_matches
+from synopses.intervals.from_moments import Floats
 from synopses.intervals.hypergeometric import matching_count
 from synopses.intervals.interval import Intervals
 from synopses.intervals.normal import rho, rho_max, two_sided
@@ -17,6 +18,8 @@ from synopses.intervals.sample_values import SampledValues
 from synopses.intervals.unknown_mean import over_means
 from synopses.model.overflow import in_range
 from synopses.model.parameters import error_share
+
+Integers = NDArray[np.int64]
 
 _FINITE_FACTOR: Final = 0.5  # Unread share below which the factor 1 - n/N narrows by more.
 
@@ -111,9 +114,7 @@ def _constant(sample: SampledValues) -> NDArray[np.bool_]:
     return found
 
 
-def _of_two_values(
-    sample: SampledValues, *, confidence: float
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def _of_two_values(sample: SampledValues, *, confidence: float) -> tuple[Floats, Floats]:
     """Bounds for the variance of a column of two values that are 1 apart.
 
     K values of which a share p is the larger one have the sample variance p (1 - p) K/(K - 1). The
@@ -143,7 +144,7 @@ def _of_two_values(
 
 def _free(
     sample: SampledValues, *, wanted: NDArray[np.bool_], confidence: float
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+) -> tuple[Floats, Floats]:
     delta = error_share(confidence)
     first, last = mean_of_matches(
         sample,
@@ -184,11 +185,8 @@ def _free(
 
 @njit(nogil=True, cache=True)
 def _spread(
-    starts: NDArray[np.int64],
-    values: NDArray[np.float64],
-    mean: NDArray[np.float64],
-    average: NDArray[np.float64],
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    starts: Integers, values: Floats, mean: Floats, average: Floats
+) -> tuple[Floats, Floats]:
     """With a = y - mean and e = a^2 - average: each group's sum of e^2, and of e a."""
     spread = np.zeros(len(mean))
     cross = np.zeros(len(mean))
@@ -203,11 +201,8 @@ def _spread(
 
 @njit(nogil=True, cache=True)
 def _squares(
-    starts: NDArray[np.int64],
-    values: NDArray[np.float64],
-    first: NDArray[np.float64],
-    last: NDArray[np.float64],
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    starts: Integers, values: Floats, first: Floats, last: Floats
+) -> tuple[Floats, Floats]:
     """The smallest and the largest (y - u)^2 for u in the group's [first, last]."""
     least = np.empty(len(values))
     most = np.empty(len(values))
