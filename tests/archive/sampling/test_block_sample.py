@@ -148,6 +148,7 @@ def test_several_threads_read_what_one_reads():
     dealt = DealtRuns(SCHEMA, DATA, [5_000] * 4, 16, 1)
     one, many = (extended(dealt, 0.3, seed=3, threads=threads).views()[0] for threads in (1, 2))
     assert np.array_equal(positions(one), positions(many))
+    assert one.shuffle_seed == many.shuffle_seed
 
 
 @pytest.mark.parametrize("threads", [1, 2])
