@@ -152,6 +152,7 @@ class BackfilledRuns(ABC):
           DiskFull, StorageFailed: what was linked is an orphan.
         """
         folders = set()
+        self._run_files.unretire(run.file for run in runs)  # Of an adoption that failed.
         try:
             for run in runs:
                 target = self.directory / "runs" / run.file

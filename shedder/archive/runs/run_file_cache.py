@@ -202,9 +202,7 @@ class RunFiles:
           StorageFailed: it cannot be read, or not be put back.
         """
         name, aside = self._root / run.file, self._aside(run)
-        with self._lock:  # What is there by now may be a good copy.
-            self._retired.discard(run.file)
-            self._doomed.discard(run.file)
+        self.unretire([run.file])  # What is there by now may be a good copy.
         if name.exists() or not aside.exists():
             return
         with suppress(CorruptData):
@@ -253,10 +251,17 @@ class RunFiles:
         """Note files that a commit has replaced; `remove_retired` removes them.
 
         It costs no fsync: call it under the lock of that commit. Until then no other file can get
-        one of the names, because new files get names that are free.
+        one of the names: new files get names that are free, and the files of a backfill `unretire`.
         """
         with self._lock:
             self._retired.update(name for name in names if (self._root / name).exists())
+
+    def unretire(self, names: Iterable[str]) -> None:
+        """Do not remove files of these names: each name is given anew, or its file was mended."""
+        with self._lock:
+            for name in names:
+                self._retired.discard(name)
+                self._doomed.discard(name)
 
     def remove_retired(self) -> None:
         """Unlink retired files once the marks are durable, now or after the last reader.

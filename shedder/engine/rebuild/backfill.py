@@ -32,7 +32,7 @@ from shedder.engine.rebuild.backfilled_panes import (
 )
 from shedder.engine.remote_summaries.wire_format import Summaries
 from shedder.engine.standing_queries.stream_state import Stream
-from shedder.errors import BadBatch, BadSetting, FailedPrecondition
+from shedder.errors import BadBatch, BadSetting, CommitUnknown, FailedPrecondition
 
 _NAME = re.compile(r"[A-Za-z0-9._-]{1,100}")
 _ATTEMPT = re.compile(r"[0-9a-f]{1,32}")
@@ -301,10 +301,11 @@ class Backfilling(ABC):
             if newest_us is not None:
                 undo = put_in(stream, panes, built_from, newest_us, now_us)
             core.checkpoints.now(also=lambda: core.store.adopt_backfill(backfill, runs, now_us))
-        except BaseException:
+        except BaseException as error:
             if undo is not None:
                 undo()
-            core.store.unlink_backfill(runs)
+            if not isinstance(error, CommitUnknown):  # A restart may find the runs then.
+                core.store.unlink_backfill(runs)
             raise
         core.store.show_backfill(stream.id, runs)
         for published in stream.queries.values():

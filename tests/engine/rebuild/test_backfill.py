@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import sqlite3
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
@@ -28,6 +29,7 @@ from shedder.errors import (
     BadBatch,
     BadSetting,
     BeforeRetention,
+    CommitUnknown,
     DiskFull,
     FailedPrecondition,
     InternalError,
@@ -49,7 +51,7 @@ from tests.engine.backfilled import (
     rows,
     truth,
 )
-from tests.engine.catalogs import connection_of, full_catalog
+from tests.engine.catalogs import Connection, connection_of, full_catalog
 
 LIVE = rows(2_000, 3, 61, 20)
 
@@ -299,8 +301,22 @@ class Deadly(OsFiles):
             os._exit(9)
 
 
+def fail_durable_adoption(connection: Connection) -> None:
+    """Let the commit of an adoption fail once it is durable, and every commit after it."""
+
+    def fail(_: set[str]) -> None:
+        raise sqlite3.OperationalError("disk I/O error")
+
+    def fail_after(changed: set[str]) -> None:
+        if {"runs", "backfills"} <= changed:
+            connection.before_commit = fail
+            fail(changed)
+
+    connection.after_commit = fail_after
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("moment", ["files linked", "catalog told", "committed"])
+@pytest.mark.parametrize("moment", ["files linked", "catalog told", "committed", "unknown"])
 def test_a_kill_at_any_step_leaves_all_or_nothing(tmp_path: Path, moment: str) -> None:
     directory = tmp_path / "data"
     created(directory).close()
@@ -321,12 +337,17 @@ def test_a_kill_at_any_step_leaves_all_or_nothing(tmp_path: Path, moment: str) -
                 connection_of(db).before_commit = dying
             elif moment == "committed":
                 connection_of(db).after_commit = dying
-            db.adopt_backfill("s", "old", rows=7_000)
+            elif moment == "unknown":
+                fail_durable_adoption(connection_of(db))
+            try:
+                db.adopt_backfill("s", "old", rows=7_000)
+            except CommitUnknown:
+                os._exit(9)
         os._exit(1)
     _, status = os.waitpid(child, 0)
     assert os.waitstatus_to_exitcode(status) == 9
     with opened(directory) as db:
-        if moment == "committed":
+        if moment in ("committed", "unknown"):
             assert db.adopt_backfill("s", "old", rows=7_000).duplicate
         else:
             assert asked(db) == truth(LIVE)
@@ -355,6 +376,20 @@ def test_a_query_that_came_after_the_parts_were_built_asks_for_panes_again(db: E
         send_part(db, state, "old", part, table, watermark_us=50 * SECOND, runs=False)
     db.adopt_backfill("s", "old", rows=7_000)
     assert db.query("new").answer().rows()[0]["n"] == 7_000
+
+
+@pytest.mark.slow
+def test_a_backup_during_a_refused_adoption_takes_no_files_from_the_next(db: Engine) -> None:
+    """The end of a backup removes what was to go meanwhile, under the names of that moment."""
+    late = rows(5, 9, 40, 1)
+    db.push("s", pa.concat_tables([LIVE, late]))
+    sent(db)
+    with db.core.store.kept():
+        with pytest.raises(FailedPrecondition, match="overlap"):
+            db.adopt_backfill("s", "old", rows=7_000)
+        db.adopt_backfill("s", "old", rows=7_000, overlap=True)
+    assert asked(db) == truth(*PAST, LIVE, late)
+    assert check_of(db) == []
 
 
 @pytest.mark.slow
