@@ -100,10 +100,22 @@ class WarmProcess:
 
 
 class Traced:
-    """strace on a warm process that waits, and lets it go: calls fail or kill as `inject` says."""
+    """strace on a warm process that waits, and lets it go: calls fail or kill as `inject` says.
 
-    def __init__(self, process: WarmProcess, trace: Path, *, call: str, inject: str) -> None:
+    path: calls with this file alone are traced; None: all are.
+    """
+
+    def __init__(
+        self,
+        process: WarmProcess,
+        trace: Path,
+        *,
+        call: str,
+        inject: str,
+        path: Path | None = None,
+    ) -> None:
         command = ["strace", "-f", "-p", str(process.pid), "-o", str(trace)]
+        command += [] if path is None else ["-P", str(path)]
         command += ["-e", f"trace={call}", "-e", f"inject={call}:{inject}"]
         self._trace = trace
         self._strace = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)

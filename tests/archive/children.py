@@ -23,7 +23,13 @@ from shedder.archive.operations.backup import restore
 from shedder.archive.tasks.progress import Progress
 from shedder.cql.statements.archive_layout import Eager, Hybrid, Lazy, Plain
 from shedder.cql.statements.bound_query import StreamSchema
-from shedder.errors import CommitUnknown, DiskFull, ShedderError, StorageFailed
+from shedder.errors import (
+    CommitUnknown,
+    DiskFull,
+    ResourcesShort,
+    ShedderError,
+    StorageFailed,
+)
 from shedder.streams.batches import encode
 from tests.archive.schemas import SCHEMA, batch
 from tests.archive.worlds import delete, ingest, purge, recover
@@ -108,6 +114,17 @@ def commit_and_die(directory: Path) -> None:
         except StorageFailed:
             print("failed", flush=True)
             break
+    os._exit(0)
+
+
+def commit_much(directory: Path) -> None:
+    """A checkpoint of 17 MB, which failed for lack of memory or is durable; it is not closed."""
+    catalog = Catalog.open(directory / "catalog.sqlite")
+    try:
+        catalog.write_checkpoint(1, {"part": b"x" * 17_000_000})
+        print("durable", flush=True)
+    except ResourcesShort:
+        print("failed", flush=True)
     os._exit(0)
 
 

@@ -33,16 +33,16 @@ def run(
     index: int,
     work: Callable[[Path], None],
     failing: int = 1,
+    path: Path | None = None,
 ) -> tuple[list[str], bool]:
     """What the work printed whose index-th call fails or kills, and whether that call came.
 
-    failing: so many calls in a row fail.
+    failing: so many calls in a row fail. path: calls with this file alone count; None: all do.
     """
     said, trace = directory.with_suffix(".said"), directory.with_suffix(".trace")
     with WarmProcess(work, directory, errors=said, waits=True) as process:
-        traced = Traced(
-            process, trace, call=call, inject=f"{error}:when={index}..{index + failing - 1}"
-        )
+        inject = f"{error}:when={index}..{index + failing - 1}"
+        traced = Traced(process, trace, call=call, inject=inject, path=path)
         output = process.output.read().split()
         status = process.wait()
     killed = -9 if error == "signal=KILL" else 0

@@ -21,7 +21,14 @@ from shedder.archive.catalog.sqlite_tables import (
 )
 from shedder.archive.files.durable_marks import FILE_NAME, DurableMarks, read_marks
 from shedder.archive.tasks.progress import Told, held, nobody
-from shedder.errors import CommitUnknown, CorruptData, NewerFormat, ShedderError, StorageFailed
+from shedder.errors import (
+    CommitUnknown,
+    CorruptData,
+    NewerFormat,
+    ResourcesShort,
+    ShedderError,
+    StorageFailed,
+)
 
 
 class CheckedTables:
@@ -30,10 +37,11 @@ class CheckedTables:
     Every method raises CorruptData when rows fail their checksum or the file is no database,
     DiskFull or StorageFailed when SQLite cannot read or write; then nothing was changed.
 
-    A commit whose sync fails has written its frames to SQLite's write-ahead log. If the process
-    ended then, the next one would find the commit there, as if it had succeeded. So an empty commit
-    takes the place of these frames at once. If it fails, too, the error is CommitUnknown: until the
-    next commit that succeeds, a restart may find the state before or after the failed one.
+    A commit whose sync fails has written its frames to SQLite's write-ahead log. So has a commit
+    that lacks memory for the log's index after the sync. If the process ended then, the next one
+    would find the commit there, as if it had succeeded. So an empty commit takes the place of these
+    frames at once. If it fails, too, the error is CommitUnknown: until the next commit that
+    succeeds, a restart may find the state before or after the failed one.
 
     generation: the number of the last commit, which is stored with it. A commit is durable when
     its transaction ends; its number is noted in the durable marks then.
@@ -173,12 +181,12 @@ class CheckedTables:
         """Commit the transaction as the next generation.
 
         Raises:
-          DiskFull, StorageFailed: it is rolled back. CommitUnknown: until the next commit, a
-            restart may find it.
+          DiskFull, ResourcesShort, StorageFailed: it is rolled back. CommitUnknown: until the next
+            commit, a restart may find it.
         """
         try:
             self._commit()
-        except StorageFailed as failed:  # A full disk and a lack of memory fail before the sync.
+        except (StorageFailed, ResourcesShort) as failed:  # A full disk fails before the sync.
             try:
                 self._overwrite_failed_commit()
             except ShedderError as error:

@@ -3,7 +3,7 @@
 import pytest
 
 from shedder.archive.catalog.catalog import Catalog
-from tests.archive.children import commit_and_die
+from tests.archive.children import commit_and_die, commit_much
 from tests.archive.syscalls import needs_strace, run
 
 
@@ -43,3 +43,18 @@ def test_a_commit_that_could_not_be_written_over_is_said_to_be_unknown(tmp_path)
             assert found - len(printed[:-1]) in (0, 1)
             unknown += 1
     assert unknown >= 3
+
+
+@pytest.mark.slow
+@needs_strace
+def test_a_commit_without_memory_for_the_index_of_its_log_is_not_found(tmp_path):
+    """SQLite maps more of that index after the sync, once there are more than 4,062 frames."""
+    directory = tmp_path / "data"
+    directory.mkdir()
+    index = directory / "catalog.sqlite-shm"
+    said, injected = run(directory, "mmap", "error=ENOMEM", 2, commit_much, path=index)
+    assert (said, injected) == (["failed"], True)
+    catalog = Catalog.open(directory / "catalog.sqlite")
+    assert catalog.checkpoint_sequence() == 0
+    assert catalog.problems() == []
+    catalog.close()
