@@ -87,11 +87,12 @@ def repair(directory: Path, files: Files | None = None, *, now_us: int | None = 
         _keep(files, directory)
         catalog = Catalog.open(path, must_exist=True)
         try:
-            _rebuild(files, directory, catalog, marks, found)
-            if found.lost:  # Before the marks, which end the refusal.
-                at_us = time.time_ns() // 1000 if now_us is None else now_us
-                new = Repair(at_us, catalog.last_stream_id(), tuple(found.lost))
-                write_repairs(files, directory, [*read_repairs(directory), new])
+            with catalog.transaction():  # Its generation ends the refusal of the directory.
+                _rebuild(files, directory, catalog, marks, found)
+                if found.lost:
+                    at_us = time.time_ns() // 1000 if now_us is None else now_us
+                    new = Repair(at_us, catalog.last_stream_id(), tuple(found.lost))
+                    write_repairs(files, directory, [*read_repairs(directory), new])
         finally:
             catalog.close()
         write_marks(files, directory, Marks(catalog.generation, marks.sequence, version))

@@ -1,16 +1,19 @@
 """Repair: what runs and log hold is there again, what was in the catalog alone is named as lost."""
 
 import shutil
+from errno import ENOSPC
 from pathlib import Path
 
 import pytest
 
 from shedder.archive.archive_store import Store
 from shedder.archive.files.durable_marks import FILE_NAME
+from shedder.archive.files.file_system import OsFiles
+from shedder.archive.files.repair_record import REPAIRED, read_repairs
 from shedder.archive.operations.repair import repair
 from shedder.archive.operations.verify import check
 from shedder.cql.statements.archive_layout import Eager, Hybrid, Plain
-from shedder.errors import CorruptData, DirectoryLocked
+from shedder.errors import CorruptData, DirectoryLocked, DiskFull
 from tests.archive.recovery.worlds import ROWS, files_below, flip_frame, frames, killed
 from tests.archive.worlds import content, delete, opened, positions, purge, recover
 
@@ -130,6 +133,30 @@ def test_a_damaged_run_is_kept_and_named(data):
     assert any(newest.name in lost for lost in repaired.lost)
     assert bytes(rotten) in files_below(data / "quarantine").values()
     recover(data).close()
+
+
+class NoRoomForRecords(OsFiles):
+    """The real file system, on which the record of a repair has no space."""
+
+    def create(self, path):
+        if path.name == REPAIRED:
+            raise OSError(ENOSPC, "No space left on device", str(path))
+        return super().create(path)
+
+
+def test_a_repair_whose_record_cannot_be_written_is_still_to_be_done(data):
+    """The answers would claim bounds otherwise, although deleted rows may be there again."""
+    flip_frame(data / "catalog.sqlite-wal", frames(data / "catalog.sqlite-wal") - 15)
+    with pytest.raises(DiskFull):
+        repair(data, NoRoomForRecords())
+    with pytest.raises(CorruptData, match="generation"):
+        Store.open(data)
+    lost = repair(data).lost
+    assert lost
+    assert [record.lost for record in read_repairs(data)] == [tuple(lost)]
+    store = recover(data)
+    assert positions(store) == list(range(ROWS))
+    store.close()
 
 
 def test_a_missing_format_is_written_again(data):
