@@ -3,6 +3,7 @@
 import dataclasses
 import hashlib
 import math
+from contextlib import suppress
 
 import numpy as np
 import pytest
@@ -251,6 +252,17 @@ def test_a_tenant_at_its_limit_is_refused_in_the_stream_with_more_than_its_share
     flooded.close()
     assert memory.names_of("a") == 0
     KnownProducers(memory, tenant="a").check_room("new", None, NOW_US)
+
+
+def test_streams_that_are_filled_one_after_the_other_exceed_the_limit_as_documented():
+    memory = ProducerMemory(ProducerLimits(names_max=1_000))
+    for stream in range(10):
+        producers = KnownProducers(memory, tenant="a")
+        for name in (f"{stream}/{number}" for number in range(1_001)):
+            with suppress(QuotaExceeded):
+                producers.check_room(name, None, 0)
+                producers.note(name, Progress(0, 0, 0, 1), 0)
+    assert memory.names_of("a") == 2_927
 
 
 def test_names_of_one_process_that_are_past_make_room_at_the_limit():
