@@ -57,7 +57,7 @@ class StoreRecovery:
 
     orphans: run files that no catalog row named, removed. missing: runs whose file is gone or has
     the wrong size; asking for them raises CorruptData. unknown: where files are now whose origin
-    is not known. repairs: what repairs of the catalog could not rebuild, oldest first.
+    is not known. repairs: what repairs of the catalog could not rebuild, newest first.
     """
 
     log: LogRecovery

@@ -8,8 +8,7 @@ removes the file `REPAIRED`.
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 import google_crc32c
@@ -52,7 +51,7 @@ class Repair:
 
 
 def read_repairs(directory: Path) -> tuple[Repair, ...]:
-    """The repairs of a directory that lost something, oldest first.
+    """The repairs of a directory that lost something, newest first.
 
     Raises:
       OSError: the file is there and cannot be read.
@@ -64,15 +63,22 @@ def read_repairs(directory: Path) -> tuple[Repair, ...]:
     return tuple(map(Repair.from_line, data.splitlines())) or (Repair.from_line(b""),)
 
 
-def write_repairs(files: Files, directory: Path, repairs: Sequence[Repair]) -> None:
-    """Write the file anew, durably.
+def add_repair(files: Files, directory: Path, new: Repair) -> None:
+    """Write a repair before the earlier ones, durably.
+
+    The file may lose its end. So the newest repair is the first one, and it covers all streams and
+    times that earlier ones cover.
 
     Raises:
       OSError.
     """
+    repairs = (new, *read_repairs(directory))
+    times_us = [each.repaired_us for each in repairs if each.repaired_us is not None]
+    streams = [each.last_stream for each in repairs if each.last_stream is not None]
+    new = replace(new, repaired_us=max(times_us), last_stream=max(streams))
     temporary = directory / "tmp" / REPAIRED
     files.make_directory(temporary.parent)
     if temporary.exists():
         files.unlink(temporary)
-    lines = [repair.to_line() for repair in repairs]
+    lines = [repair.to_line() for repair in (new, *repairs[1:])]
     atomic_write(files, temporary, directory / REPAIRED, lines)

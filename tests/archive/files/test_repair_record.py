@@ -1,22 +1,24 @@
 """The record of repairs comes back whole, or covers everything."""
 
+import pytest
+
 from shedder.archive.files.file_system import OsFiles
-from shedder.archive.files.repair_record import REPAIRED, Repair, read_repairs, write_repairs
+from shedder.archive.files.repair_record import REPAIRED, Repair, add_repair, read_repairs
 
 FIRST = Repair(1_000, 3, ("commits 4 to 5 of the catalog",))
 SECOND = Repair(2_000, 7, ("commit 9 of the catalog", "stream 7: its definition"))
 
 
-def test_repairs_come_back_in_order(tmp_path):
+def test_repairs_come_back_newest_first(tmp_path):
     assert read_repairs(tmp_path) == ()
-    write_repairs(OsFiles(), tmp_path, [FIRST])
-    write_repairs(OsFiles(), tmp_path, [*read_repairs(tmp_path), SECOND])
-    assert read_repairs(tmp_path) == (FIRST, SECOND)
+    add_repair(OsFiles(), tmp_path, FIRST)
+    add_repair(OsFiles(), tmp_path, SECOND)
+    assert read_repairs(tmp_path) == (SECOND, FIRST)
     assert [FIRST.covers(stream) for stream in (1, 3, 4)] == [True, True, False]
 
 
 def test_any_flipped_bit_and_any_cut_leaves_a_record_or_covers_everything(tmp_path):
-    write_repairs(OsFiles(), tmp_path, [FIRST])
+    add_repair(OsFiles(), tmp_path, FIRST)
     whole = (tmp_path / REPAIRED).read_bytes()
     rotten = [whole[:size] for size in range(len(whole) - 1)]
     for bit in range(8 * len(whole)):
@@ -28,3 +30,16 @@ def test_any_flipped_bit_and_any_cut_leaves_a_record_or_covers_everything(tmp_pa
         found = read_repairs(tmp_path)
         assert FIRST in found or any(repair.covers(1 << 40) for repair in found), data
         assert all(repair.lost for repair in found)
+
+
+@pytest.mark.parametrize("repairs", [(FIRST, SECOND), (SECOND, FIRST)])
+def test_a_record_that_lost_its_end_covers_all_repairs(tmp_path, repairs):
+    """Between two lines, no checksum tells of the end. A clock may go backwards."""
+    for repair in repairs:
+        add_repair(OsFiles(), tmp_path, repair)
+    whole = (tmp_path / REPAIRED).read_bytes()
+    for size in range(len(whole)):
+        (tmp_path / REPAIRED).write_bytes(whole[:size])
+        newest, *_ = read_repairs(tmp_path)
+        assert newest.covers(7)
+        assert newest.repaired_us in (None, 2_000)
