@@ -265,6 +265,21 @@ def test_streams_that_are_filled_one_after_the_other_exceed_the_limit_as_documen
     assert memory.names_of("a") == 2_927
 
 
+@pytest.mark.slow
+def test_bytes_of_streams_that_are_filled_one_after_the_other_are_within_the_documented_sum():
+    limits = ProducerLimits(
+        bytes_max=100_000, evicted_max=2_048, forgotten_bytes=1 << 16, remembered_bytes_max=1 << 18
+    )
+    memory, times = ProducerMemory(limits), 0.0
+    for stream in range(1, 11):
+        producers, times = KnownProducers(memory), times + 1.0 / stream
+        for number in range(3_000):
+            producers.note(f"{stream}/{number}", progress(number), NOW_US)
+        assert memory.size_bytes <= 100_000 * times + 600 * stream  # The newest of each.
+        assert memory.remembered_bytes <= (1 << 18) * times + 9_000 * stream  # The least of each.
+    assert 2.9 < times < 2.93
+
+
 def test_names_of_one_process_that_are_past_make_room_at_the_limit():
     memory = ProducerMemory(dataclasses.replace(LIMITS, names_max=100))
     producers = KnownProducers(memory, tenant="a")
