@@ -20,18 +20,16 @@ from shedder.queries.answers.database_api import Database
 class LoadOptions:
     """How files are loaded.
 
-    prefix: begins the names of producers. options: hash of how rows are read.
+    prefix: begins the names of producers.
     sorts: whether rows are pushed in order of event time. resumes: whether files may have grown.
     bad_rows: takes rows that cannot be read; None: the first one refuses the load.
-    equivalents: hashes of other options that read the same rows. limits: of sorting.
+    limits: of sorting.
     """
 
     prefix: str
-    options: str
     sorts: bool = True
     resumes: bool = False
     bad_rows: IO[str] | None = None
-    equivalents: tuple[str, ...] = ()
     limits: SortLimits = DEFAULT_SORT_LIMITS
 
 
@@ -59,12 +57,17 @@ class Sources:
 
 
 def sources(
-    database: Database | None, stream: str, files: Sequence[RowFile], options: LoadOptions
+    database: Database | None,
+    stream: str,
+    files: Sequence[RowFile],
+    options: LoadOptions,
+    hashes: Sequence[Sequence[str]],
 ) -> Sources:
     """Identify files by content, and find those that have grown since they were loaded.
 
     Args:
       database: None if the stream is not there yet.
+      hashes: of each file, hashes of options that read the same rows; the first names new loads.
 
     Raises:
       FailedPrecondition: a file has grown and the load does not resume, or rows of a file may be
@@ -73,13 +76,13 @@ def sources(
     interrupted: list[Source] = []
     found: list[Source] = []
     history = None if database is None else LoadHistory(database, stream)
-    given = _distinct(files, options)
-    digests = [source.identity.digest for source in given]
-    for source in given:
+    given = _distinct(files, options, hashes)
+    digests = [source.identity.digest for source, _ in given]
+    for source, equivalents in given:
         if history is None:
             found.append(source)
         else:
-            known = _as_loaded(history, source, options.equivalents)
+            known = _as_loaded(history, source, equivalents)
             begun, rest = _rest(history, known, digests, resumes=options.resumes)
             interrupted += begun
             found.append(rest)
@@ -89,17 +92,21 @@ def sources(
     return Sources(interrupted, found)
 
 
-def _distinct(files: Sequence[RowFile], options: LoadOptions) -> list[Source]:
-    found: list[Source] = []
-    for file in files:
+def _distinct(
+    files: Sequence[RowFile], options: LoadOptions, hashes: Sequence[Sequence[str]]
+) -> list[tuple[Source, Sequence[str]]]:
+    """The files of different content, with the hashes of equivalent options."""
+    found: list[tuple[Source, Sequence[str]]] = []
+    for file, (option, *equivalents) in zip(files, hashes, strict=True):
         digest = file.digest()
-        identity = FileIdentity(file.path.name, digest, options.prefix, options.options)
-        same = [each.file for each in found if each.identity.digest.sha256 == digest.sha256]
+        identity = FileIdentity(file.path.name, digest, options.prefix, option)
+        same = [each.file for each, _ in found if each.identity.digest.sha256 == digest.sha256]
         if same:
             say(f"{identity.name} has the content of {same[0].path.name}: it is stored once")
             continue
         # Rows that are appended from now on belong to the next load.
-        found.append(Source(replace(file, before_bytes=digest.size_bytes), identity))
+        part = replace(file, before_bytes=digest.size_bytes)
+        found.append((Source(part, identity), equivalents))
     return found
 
 

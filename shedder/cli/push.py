@@ -7,8 +7,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field, replace
-from itertools import product
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated
 
@@ -30,7 +29,7 @@ from shedder.cli.files.bad_rows import opened_sink
 from shedder.cli.files.formats import Dialect, FileFormat, format_of
 from shedder.cli.files.row_file import Reading, RowFile
 from shedder.cli.files.temporary_files import written_in
-from shedder.cli.load_identity import options_hash
+from shedder.cli.load_identity import option_hashes
 from shedder.cli.load_sources import LoadOptions, sources
 from shedder.cli.loads import Load, Spooled, Tally, report, spooled
 from shedder.cli.schema_inference import NewStream, StreamOptions, listed, stream_of
@@ -181,20 +180,8 @@ def push(
         directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="shedder-push-")))
         aside = None if bad_rows is None else stack.enter_context(opened_sink(bad_rows))
         rows = [RowFile(path, file_format or format_of(path), dialect) for path in paths]
-        how: list[object] = [dialect.delimiter, dialect.header, dialect.null_words]
-        how += [decimal_comma, time_format, time_unit, not sort]
-        quoted = [] if quote == '"' else [quote or "none"]
-        # Rows that can be read are the same, whatever becomes of the others.
-        hashes = {
-            (chosen, *leaves_out): options_hash(chosen, *how, *leaves_out, *quoted)
-            for chosen in {columns, None}
-            for leaves_out in product((False, True), repeat=2)
-        }
-        given = hashes.pop((columns, skip_untimed, aside is not None))
-        equivalents = tuple(each for key, each in hashes.items() if key[0] == columns)
-        whole = tuple(each for key, each in hashes.items() if key[0] != columns)
-        options = LoadOptions(producer, given, sort, resume, aside, equivalents)
-        job = _Job(stream, rows, new_stream, options, whole, directory, create, skip_untimed)
+        options = LoadOptions(producer, sort, resume, aside)
+        job = _Job(stream, rows, new_stream, options, directory, create, skip_untimed)
         if place.is_new:  # What is refused leaves no directory behind.
             if not create:
                 raise UnknownStream.from_message(
@@ -222,16 +209,12 @@ class _Prepared:
 
 @dataclass(frozen=True, slots=True)
 class _Job:
-    """One `shedder push`.
-
-    whole: hashes of the options without `--columns`; empty if it is not given.
-    """
+    """One `shedder push`."""
 
     stream: str
     files: list[RowFile]
     new_stream: StreamOptions
     options: LoadOptions
-    whole: tuple[str, ...]
     directory: Path
     create: bool
     skip_untimed: bool
@@ -255,11 +238,12 @@ class _Job:
             schema = new.schema
             database = None
         reading = _reading(schema, self.new_stream, skip_untimed=self.skip_untimed)
-        options = self.options
-        if self.whole and all(_is_whole(file, reading, schema) for file in self.files):
-            equivalents = (*options.equivalents, *self.whole)
-            options = replace(options, equivalents=equivalents)
-        found = sources(database, self.stream, self.files, options)
+        given = self.new_stream.columns
+        hashes = [
+            option_hashes(file, _choices(file, given, reading, schema), sorts=self.options.sorts)
+            for file in self.files
+        ]
+        found = sources(database, self.stream, self.files, self.options, hashes)
         with self.tally.timing():
             made = [
                 spooled(each, reading, schema, self.options, self._place(name), shown_progress)
@@ -339,10 +323,16 @@ def _reading(stream: StreamSchema, options: StreamOptions, *, skip_untimed: bool
     )
 
 
-def _is_whole(file: RowFile, reading: Reading, stream: StreamSchema) -> bool:
-    """Return whether all columns are read that the file and the stream have."""
-    known = {column.name for column in stream.columns}
-    return known & set(file.names()) <= set(reading.columns)
+def _choices(
+    file: RowFile, columns: str | None, reading: Reading, stream: StreamSchema
+) -> list[str | None]:
+    """Values of `--columns` that read the same rows of a file; the first names new loads."""
+    known = {column.name for column in stream.columns} & set(file.names())
+    if columns is None:
+        return [None, ",".join(sorted(known))]
+    ordered = ",".join(sorted(reading.columns))
+    whole = [None] if known <= set(reading.columns) else []
+    return [ordered, columns, *whole]
 
 
 @contextmanager

@@ -65,8 +65,9 @@ The same command continues an interrupted load. Pushing a file again stores noth
 `--producer` or other reading options make a separate load, which stores the rows again. Reading
 options are `--columns`, `--no-sort` and all that say how values are written. `--skip-untimed` and
 `--bad-rows` make no separate load: the rows that can be read are the same. Nor does `--columns` if
-it names all columns of the file that the stream has. `--bad-rows` appends, so a repeated load
-writes its bad rows again.
+it names all columns of the file that the stream has, or the same columns in another order. A
+delimiter that is the default makes no separate load either. `--bad-rows` appends, so a repeated
+load writes its bad rows again.
 
 **Grown files.** A text file that has grown since its load is refused; `--resume` loads the new
 rows. `push` looks up earlier files with the same first two lines, and recognizes the old part by

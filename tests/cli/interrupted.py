@@ -72,14 +72,16 @@ def load(
     options: LoadOptions,
     directory: Path,
     fault: Fault,
+    hashes: Sequence[str] = ("",),
 ) -> None:
     """Load files as `shedder push` does, over a connection with a fault.
 
     directory: an empty one, for the rows of the files.
+    hashes: of options that read the same rows of each file.
     """
     schema = database.schema(stream)
     reading = Reading({column.name: column.type for column in schema.columns})
-    found = sources(database, stream, files, options)
+    found = sources(database, stream, files, options, [hashes] * len(files))
     parts = []
     for part, each in enumerate((found.interrupted, found.files)):
         place = directory / str(part)

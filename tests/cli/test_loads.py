@@ -6,6 +6,7 @@ import io
 import re
 from collections import Counter
 from contextlib import suppress
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -19,6 +20,7 @@ from shedder.cli.files.event_order import SortLimits
 from shedder.cli.files.formats import FileFormat, format_of
 from shedder.cli.files.row_file import Reading, RowFile
 from shedder.cli.load_history import Member
+from shedder.cli.load_identity import FileIdentity, producer_of
 from shedder.cli.load_sources import LoadOptions, sources
 from shedder.cli.loads import Load, spooled
 from shedder.cli.push import shown_progress
@@ -104,13 +106,11 @@ class World:
         files = [RowFile(self.path(*each), FileFormat.CSV) for each in contents]
         limits = SortLimits(batch_rows=2)
         given, other = ("", "/other") if self.loads % 2 and self.alternates else ("/other", "")
-        options = LoadOptions(
-            "file", given, self.sorts, resumes, equivalents=(other,), limits=limits
-        )
+        options = LoadOptions("file", self.sorts, resumes, limits=limits)
         self.loads += 1
         place = self.directory / f"{self.stream}-{self.loads}"
         place.mkdir()
-        load(self.database, self.stream, files, options, place, fault)
+        load(self.database, self.stream, files, options, place, fault, (given, other))
 
     def stored(self) -> Counter[str]:
         return Counter(rows_in(self.database, self.stream)["x"].to_pylist())
@@ -338,10 +338,10 @@ def test_rows_that_are_appended_during_a_load_are_stored_by_the_next_one(databas
     world = World(database, tmp_path, f"growing_{sorts}", sorts=sorts)
     world.grow("a", [3, 1, 2])
     path = world.path("a", 3)
-    options = LoadOptions("file", "", sorts, resumes=True)
+    options = LoadOptions("file", sorts, resumes=True)
     schema = database.schema(world.stream)
     reading = Reading({column.name: column.type for column in schema.columns})
-    found = sources(database, world.stream, [RowFile(path, FileFormat.CSV)], options)
+    found = sources(database, world.stream, [RowFile(path, FileFormat.CSV)], options, [[""]])
     world.grow("a", [7, 5])
     world.path("a", 5)
     made = spooled(found.files, reading, schema, options, tmp_path, shown_progress)
@@ -364,8 +364,8 @@ def test_rows_that_a_stream_refuses_are_named_by_their_numbers_in_the_file(tmp_p
     columns = {"ts": ColumnType.TIMESTAMP, "x": ColumnType.VARCHAR}
     defined = tuple(ColumnDefinition(*column, nullable=False) for column in columns.items())
     schema = StreamSchema("s", defined, "ts", 0, None, DEFAULT_LAYOUT, seed=0)
-    options = LoadOptions("file", "", bad_rows=io.StringIO())
-    files = sources(None, "s", [RowFile(path, format_of(path))], options).files
+    options = LoadOptions("file", bad_rows=io.StringIO())
+    files = sources(None, "s", [RowFile(path, format_of(path))], options, [[""]]).files
     with pytest.raises(SchemaMismatch, match=rf"{name}, rows 4 to 5: "):
         spooled(files, Reading(columns, moment="ts"), schema, options, tmp_path, shown_progress)
 
@@ -373,7 +373,7 @@ def test_rows_that_a_stream_refuses_are_named_by_their_numbers_in_the_file(tmp_p
 @pytest.mark.parametrize("begin", ["[\n {", "\n[\n{"])
 def test_json_arrays_that_begin_alike_are_separate_files(database, tmp_path, capfd, begin):
     world = World(database, tmp_path, f"arrays{begin.index(chr(91))}", sorts=True)
-    options = LoadOptions("file", "")
+    options = LoadOptions("file")
     schema = database.schema(world.stream)
     reading = Reading({column.name: column.type for column in schema.columns})
     for count in (3, 1, 2):
@@ -381,11 +381,20 @@ def test_json_arrays_that_begin_alike_are_separate_files(database, tmp_path, cap
         rows = [f'"ts": "2024-01-01T00:00:0{at}Z", "x": "{at}"}}' for at in range(count)]
         path.write_text(begin + ", {".join(rows) + "]")
         place.mkdir()
-        found = sources(database, world.stream, [RowFile(path, FileFormat.NDJSON)], options)
+        found = sources(database, world.stream, [RowFile(path, FileFormat.NDJSON)], options, [[""]])
         made = spooled(found.files, reading, schema, options, place, shown_progress)
         Load(database, world.stream, "ts", options).run([made], shown_progress)
     assert world.stored() == {"0": 3, "1": 2, "2": 1}
     assert capfd.readouterr().err == ""
+
+
+def test_files_of_one_load_with_other_options_have_another_producer():
+    """The producer had the options of the first file alone: rows of the second could be lost."""
+    first, second = (
+        FileIdentity("a", Digest(letter * 64, 1, None), "file", "") for letter in ("a", "b")
+    )
+    loads = [[first, replace(second, options=options)] for options in ("", "/1", "/2")]
+    assert len({producer_of(load) for load in loads}) == 3
 
 
 @pytest.mark.parametrize("size_bytes", [1, 1 << 38, 1 << 40, 1 << 50])

@@ -190,6 +190,35 @@ def test_a_column_that_a_grown_file_has_more_is_left_out_as_the_message_says(wor
     assert (code, "a.ndjson begins with all of old.ndjson" in said) == (ExitCode.USAGE, True)
 
 
+@pytest.mark.parametrize("options", [("--columns", "ts,x"), ("--delimiter", ","), ("--quote", '"')])
+def test_options_that_read_the_same_rows_in_any_order_make_no_separate_load(world, options):
+    """A push without `--columns` stored all rows of an earlier one with `--columns` again."""
+    world.write("z.csv", csv((0, 0)))
+    world.write("a.csv", csv((1, 1), (2, 2)))
+    world.write("b.csv", csv((1, 3), (2, 4)))
+    world.push("z.csv")
+    orders = (options, (), ("--columns", " x,ts"), ("--bad-rows", "/dev/null"), options)
+    for name, told in (("a.csv", orders), ("b.csv", orders[1:])):
+        for each in told:
+            assert world.push(name, told=each)[0] == ExitCode.FINE
+    assert world.rows() == stored((0, 0), (1, 1), (2, 2), (1, 3), (2, 4))
+
+
+def test_files_of_one_load_that_columns_leaves_whole_are_stored_once(world):
+    """One file with a column that was left out made separate loads of all files."""
+    wide = csv((1, 1), (4, 4), header="ts,x\n").replace("\n", ",7\n").replace("x,7", "x,y", 1)
+    world.write("wide.csv", wide)
+    world.write("a.csv", csv((2, 2), (3, 3)))
+    assert world.push("wide.csv", told=("--producer", "first"))[0] == ExitCode.FINE
+    for _ in range(2):
+        told = ("--columns", "ts,x")
+        assert world.push("wide.csv", "a.csv", told=told)[0] == ExitCode.FINE
+        assert world.push("a.csv")[0] == ExitCode.FINE
+        assert world.table().num_rows == 6
+    assert world.push("wide.csv", "a.csv", told=("--columns", "ts"))[0] == ExitCode.FINE
+    assert world.table().num_rows == 10  # Other rows: a load of their own.
+
+
 @pytest.mark.parametrize("end", ["", "\n"])
 def test_a_file_of_one_line_that_has_grown_is_refused_and_resumed(world, end):
     told = ("--header", "ts,x")

@@ -163,7 +163,7 @@ class ByFile(Way):
         self.service.front.full.clear()
         path = self.directory / f"{number}.parquet"
         pq.write_table(pa.Table.from_batches([data]), path)
-        options = LoadOptions("file", "", True, False, limits=SortLimits(batch_rows=9))
+        options = LoadOptions("file", True, False, limits=SortLimits(batch_rows=9))
         self.loads += 1
         place = self.directory / f"load {self.loads}"
         place.mkdir()

@@ -222,8 +222,13 @@ class RowFile:
             return text_digest(self.path, encoding, size_bytes_max, may_be_array=may_be_array)
 
     @property
+    def delimiter_if_not_given(self) -> str:
+        """The delimiter of a file whose dialect has none."""
+        return "\t" if self.format is FileFormat.TSV else ","
+
+    @property
     def _delimiter(self) -> str:
-        return self.dialect.delimiter or ("\t" if self.format is FileFormat.TSV else ",")
+        return self.dialect.delimiter or self.delimiter_if_not_given
 
     def _layout(self) -> JsonLayout:
         if not self.layout_cache:
