@@ -54,6 +54,7 @@ to that file instead. Values are read by these rules, without guessing:
 | nested JSON objects | a column for each path, such as `flight.carrier` |
 | a key or column that the stream lacks | refused, unless `--columns` leaves it out |
 | a duplicate column name or JSON key | refused |
+| a quote that is not closed | refused |
 
 **Order.** Rows are pushed in order of event time. Files whose times overlap are sorted together,
 on disk if they exceed memory. `--no-sort` keeps the order of the files. Rows behind the watermark

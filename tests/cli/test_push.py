@@ -219,6 +219,45 @@ def test_files_of_one_load_that_columns_leaves_whole_are_stored_once(world):
     assert world.table().num_rows == 10  # Other rows: a load of their own.
 
 
+@pytest.mark.parametrize("rows", [1, 2, 5_000])
+@pytest.mark.parametrize("end", ["", "\r"])
+@pytest.mark.parametrize("grown_by", ["\r", "\n", "\r\n"])
+def test_a_file_whose_lines_end_with_carriage_returns_is_resumed(world, rows, end, grown_by):
+    """All rows of the loaded part were stored again."""
+    first = [(at % 3_600, at) for at in range(rows)]
+    text = csv(*first).replace("\n", "\r").removesuffix("\r") + end
+    world.write("a.csv", text)
+    assert world.push("a.csv")[0] == ExitCode.FINE
+    grown = csv((7, 7), (8, 8), header="").replace("\n", grown_by)
+    world.write("a.csv", text + ("" if end else "\r") + grown)
+    code, said = world.push("a.csv")
+    assert (code, "a.csv has grown" in said) == (ExitCode.USAGE, True)
+    assert world.push("a.csv", told=("--resume",))[0] == ExitCode.FINE
+    assert world.rows() == stored(*first, (7, 7), (8, 8))
+
+
+def test_a_name_with_a_line_end_is_read_and_such_a_file_is_resumed(world):
+    text = 'ts,"x\ny"\n2024-01-01 00:00:01,1\n'
+    for told, more in (((), ""), (("--resume",), "2024-01-01 00:00:02,2\n")):
+        world.write("a.csv", text + more)
+        assert world.push("a.csv", told=told)[0] == ExitCode.FINE
+    assert world.rows("ts", "x\ny") == stored((1, 1), (2, 2))
+
+
+def test_a_quote_that_is_not_closed_is_refused_and_the_file_loaded_once_it_is(world):
+    """The last cell had all rows behind the quote; a resumed load began within the cell."""
+    text = 'ts,x\n2024-01-01 00:00:01,a\n2024-01-01 00:00:02,"b\n2024-01-01 00:00:03,c\n'
+    for told in ((), ("--bad-rows", "/dev/null")):
+        world.write("a.csv", text)
+        code, said = world.push("a.csv", told=told)
+        assert code == ExitCode.USAGE
+        assert "a.csv: row 2 has a quote that is not closed; --quote ''" in said
+        assert not (world.files / "data").exists()
+    world.write("a.csv", text + '"\n')
+    assert world.push("a.csv")[0] == ExitCode.FINE
+    assert [x for _, x in world.rows()] == ["a", "b\n2024-01-01 00:00:03,c\n"]
+
+
 @pytest.mark.parametrize("end", ["", "\n"])
 def test_a_file_of_one_line_that_has_grown_is_refused_and_resumed(world, end):
     told = ("--header", "ts,x")

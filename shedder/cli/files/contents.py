@@ -7,6 +7,7 @@ import codecs
 import gzip
 import hashlib
 import lzma
+import re
 import sys
 import zlib
 from collections.abc import Iterator
@@ -150,25 +151,28 @@ def refused_kind(path: Path) -> str | None:
     return next((said for magic, said in _REFUSED.items() if head.startswith(magic)), None)
 
 
-class _Joined(RawIOBase):
-    """Some bytes followed by those of a text, up to a number of bytes."""
+class _Part(RawIOBase):
+    """A text, up to a number of bytes, followed by some bytes more."""
 
-    def __init__(self, header: bytes, rest: IO[bytes], rest_bytes_max: int | None = None) -> None:
+    def __init__(self, text: IO[bytes], size_bytes_max: int, end: bytes = b"") -> None:
         super().__init__()
-        self._header = header
-        self._rest = rest
-        self._left = sys.maxsize if rest_bytes_max is None else rest_bytes_max
+        self._text = text
+        self._left = size_bytes_max
+        self._ready = b""
+        self._end = end
 
     def readable(self) -> bool:
         return True
 
     def readinto(self, buffer: Any) -> int:
-        if not self._header:
-            self._header = self._rest.read(min(len(buffer), self._left))
-            self._left -= len(self._header)
-        count = min(len(buffer), len(self._header))
-        buffer[:count] = self._header[:count]
-        self._header = self._header[count:]
+        if not self._ready:
+            self._ready = self._text.read(min(len(buffer), self._left))
+            self._left -= len(self._ready)
+        if not self._ready:
+            self._ready, self._end = self._end, b""
+        count = min(len(buffer), len(self._ready))
+        buffer[:count] = self._ready[:count]
+        self._ready = self._ready[count:]
         return count
 
 
@@ -176,27 +180,37 @@ def before(text: IO[bytes], size_bytes: int | None) -> IO[bytes]:
     """The first bytes of a text; None: all of them."""
     if size_bytes is None:
         return text
-    return BufferedReader(_Joined(b"", text, size_bytes), _CHUNK_BYTES)
+    return BufferedReader(_Part(text, size_bytes), _CHUNK_BYTES)
 
 
-def after(text: IO[bytes], offset: int, name: str, *, has_header: bool) -> IO[bytes]:
-    """The rows of a text that begin after its first `offset` bytes, below its header.
+def ended(text: IO[bytes], end: bytes) -> IO[bytes]:
+    """A text with some bytes after its last one."""
+    return BufferedReader(_Part(text, sys.maxsize, end), _CHUNK_BYTES)
+
+
+def after(text: IO[bytes], offset: int, name: str, *, line_ends: bytes) -> IO[bytes]:
+    """The rows of a text that begin after its first `offset` bytes.
+
+    Args:
+      line_ends: bytes that end a line.
 
     Raises:
       BadBatch: a row began before and ends after that offset.
     """
     if not offset:
         return text
-    header = text.readline() if has_header else b""
-    skipped, last = len(header), header[-1:]
+    skipped, last = 0, b""
     while skipped < offset and (chunk := text.read(min(offset - skipped, _CHUNK_BYTES))):
         skipped += len(chunk)
         last = chunk[-1:]
-    if last not in (b"\n", b"") and text.readline().strip():
+    following = b"\n" if last in line_ends else text.read(1)
+    while following in (b" ", b"\t"):
+        following = text.read(1)
+    if following not in (b"\n", b"\r", b""):
         raise BadBatch(
             f"{name}: its last line was not complete at byte {offset:,}, where the loaded part ends"
         )
-    return BufferedReader(_Joined(header, text), _CHUNK_BYTES)
+    return text
 
 
 def _unpacked(disk: IO[bytes], head: bytes) -> IO[bytes]:
@@ -254,12 +268,19 @@ def text_digest(
             size += len(chunk)
     if may_be_array and head.lstrip().startswith(b"["):
         return Digest(digest.hexdigest(), size, None)
-    lines = head.split(b"\n", _HEAD_LINES)[:_HEAD_LINES]
-    begins = [b"\n".join(lines)]
+    end = _line_end(head)
+    lines = head.split(end, _HEAD_LINES)[:_HEAD_LINES]
+    begins = [end.join(lines)]
     if len(lines) > 1 and lines[1]:
-        begins += [lines[0] + b"\n", lines[0]]
+        begins += [lines[0] + end, lines[0]]
     first, *others = (hashlib.sha256(begin).hexdigest() for begin in begins)
     return Digest(digest.hexdigest(), size, first, tuple(others))
+
+
+def _line_end(head: bytes) -> bytes:
+    """The byte that ends the first line; a carriage return alone may do so, in old CSV files."""
+    found = re.search(rb"\n|\r(?!\n)", head)
+    return found[0] if found else b"\n"
 
 
 def binary_digest(path: Path) -> Digest:

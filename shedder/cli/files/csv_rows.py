@@ -12,11 +12,13 @@ import pyarrow.csv as pa_csv
 from numpy.typing import NDArray
 
 from shedder.cli.files.bad_rows import BadRows, shown
+from shedder.cli.files.contents import ended
 from shedder.cli.files.formats import Dialect
 from shedder.cli.files.rows import Rows
-from shedder.errors import ShedderError
+from shedder.errors import BadBatch, ShedderError
 
 _BLOCK_BYTES = 8 << 20  # A row must fit into a block.
+_END = "end of the rows, c5e1b0ae"  # Text of a row that is added; if it is not read, it is quoted.
 
 
 def csv_names(text: IO[bytes], dialect: Dialect, delimiter: str) -> list[str]:
@@ -48,6 +50,8 @@ def csv_rows(
     dialect: Dialect,
     delimiter: str,
     bad: BadRows,
+    *,
+    has_header: bool,
 ) -> Iterator[Rows]:
     """All rows that have as many cells as the header.
 
@@ -55,12 +59,21 @@ def csv_rows(
       text: of the file, in UTF-8. names: of its columns, each once. wanted: those to read.
       dialect, delimiter: how it is written.
       bad: takes the rows with more or fewer cells.
+      has_header: whether the names come before the rows.
+
+    Raises:
+      BadBatch: a quote is not closed: the last cell has all that follows it.
     """
-    has_header = dialect.header is None
+    last_row = _END + delimiter * len(names)  # Has a cell too many.
+    is_ended = False
     gaps: list[int] = []  # Numbers of bad rows that come after the batches until now.
     refusals: list[ShedderError] = []
 
     def note(row: pa_csv.InvalidRow) -> Literal["skip", "error"]:
+        nonlocal is_ended
+        if row.text == last_row:
+            is_ended = True
+            return "skip"
         number = int(row.number or 0) - (1 if has_header else 0)
         gaps.append(number)
         problem = f" has {row.actual_columns} cells, not {row.expected_columns}: {shown(row.text)}"
@@ -81,7 +94,7 @@ def csv_rows(
         block_size=_BLOCK_BYTES,
         use_threads=False,  # Only then are bad rows numbered.
         column_names=list(names),
-        skip_rows=1 if has_header else 0,
+        skip_rows_after_names=1 if has_header else 0,  # A name may have line ends in quotes.
     )
     convert = pa_csv.ConvertOptions(
         column_types=dict.fromkeys(names, pa.string()),
@@ -92,7 +105,8 @@ def csv_rows(
     )
     first = 1
     try:
-        with pa_csv.open_csv(text, read, parse, convert) as reader:
+        whole = ended(text, f"\n{last_row}\n".encode())
+        with pa_csv.open_csv(whole, read, parse, convert) as reader:
             for batch in reader:
                 numbers = _without(first, batch.num_rows, np.array(gaps, np.int64))
                 if len(numbers):
@@ -103,6 +117,11 @@ def csv_rows(
         if refusals:
             raise refusals[0] from None
         raise
+    if not is_ended:
+        raise BadBatch(
+            f"{bad.name}: row {first - 1:,} has a quote that is not closed; "
+            "--quote '' reads quotes as text"
+        )
 
 
 def _without(first: int, count: int, gaps: NDArray[np.int64]) -> NDArray[np.int64]:

@@ -248,13 +248,13 @@ class RowFile:
             return
         size = max(self.path.stat().st_size, 1)
         names = self.names()
-        has_header = self.format is not FileFormat.NDJSON and self.dialect.header is None
+        line_ends = b"\n" if self.format is FileFormat.NDJSON else b"\r\n"
         with opened_text(self.path, self.dialect.encoding) as (whole, disk):
             text = after(
                 before(whole, self.before_bytes),
                 self.after_bytes,
                 self.path.name,
-                has_header=has_header,
+                line_ends=line_ends,
             )
             for rows in self._text_rows(text, names, wanted, bad):
                 progress(min(disk.tell() / size, 1.0))
@@ -265,7 +265,10 @@ class RowFile:
     ) -> Iterator[Rows]:
         if self.format is FileFormat.NDJSON:
             return json_rows(text, self.part_name, self._layout().pointers, wanted, bad)
-        return csv_rows(text, names, wanted, self.dialect, self._delimiter, bad)
+        has_header = self.dialect.header is None and not self.after_bytes
+        return csv_rows(
+            text, names, wanted, self.dialect, self._delimiter, bad, has_header=has_header
+        )
 
     def _converted(self, rows: Rows, reading: Reading, bad: BadRows, changes: Changes) -> Rows:
         columns, unread = [], np.zeros(len(rows.numbers), np.bool_)
