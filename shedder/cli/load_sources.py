@@ -132,7 +132,7 @@ def _refuse_parts(history: LoadHistory | None, found: Sequence[Source]) -> None:
         head, size_bytes = part.identity.digest.head, part.identity.digest.size_bytes
         for whole in found:
             digest, offset_bytes = whole.identity.digest, whole.identity.offset_bytes
-            heads = (digest.head, *digest.first_line_heads)
+            heads = (digest.head, *digest.other_heads)
             if head is None or head not in heads or digest.size_bytes <= size_bytes:
                 continue
             if offset_bytes >= size_bytes or (

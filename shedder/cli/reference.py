@@ -71,15 +71,15 @@ delimiter that is the default makes no separate load either. `--bad-rows` append
 load writes its bad rows again.
 
 **Grown files.** A text file that has grown since its load is refused; `--resume` loads the new
-rows. `push` looks up earlier files with the same first two lines, and recognizes the old part by
-its whole SHA-256. This also works after an interrupted load of the old part, with or without
+rows. `push` looks up earlier files with the same header and first row, and recognizes the old part
+by its whole SHA-256. This also works after an interrupted load of the old part, with or without
 `--resume`. An older copy that was loaded itself is recognized, too. `push` refuses a file that may
 be stored already:
 
 - files whose load together with others was interrupted, if they have grown or other files come with
   them: repeat the load with the same files, as they were
-- a file that was never loaded and has the first two lines of a longer one that was: it may be an
-  older copy. If it is another file, load both files together, so that `push` compares them.
+- a file that was never loaded and has the header and first row of a longer one that was: it may be
+  an older copy. If it is another file, load both files together, so that `push` compares them.
   `--producer NAME` loads it without a comparison, also if the longer file was resumed
 - a file and its older copy in one load, if neither is stored
 """

@@ -270,6 +270,48 @@ def test_a_file_of_one_line_that_has_grown_is_refused_and_resumed(world, end):
     assert world.rows() == stored((1, 1), (2, 2))
 
 
+@pytest.mark.parametrize("name", ["a.csv", "a.ndjson"])
+@pytest.mark.parametrize("end", ["", "\n"])
+def test_an_older_copy_of_one_row_is_refused_and_its_last_line_end_is_no_new_row(world, name, end):
+    """Files of one line were not compared with longer ones: the row was stored twice."""
+    told = ("--header", "ts,x") if name == "a.csv" else ()
+    row = "2024-01-01 00:00:0{0},{0}" if told else '{{"ts": "2024-01-01 00:00:0{0}", "x": {0}}}'
+    rows = [row.format(at) for at in range(4)]
+    world.write(name, "\n".join(rows[:3]) + end)
+    assert world.push(name, told=told)[0] == ExitCode.FINE
+    for copy in (rows[0], rows[0] + "\n"):
+        world.write(name, copy)
+        code, said = world.push(name, told=told)
+        assert (code, "may have been loaded before" in said) == (ExitCode.USAGE, True)
+    world.write(name, rows[3])
+    assert world.push(name, told=told)[0] == ExitCode.FINE
+    world.write(name, rows[3] + "\n")
+    assert world.push(name, told=(*told, "--resume"))[0] == ExitCode.FINE
+    assert world.rows() == stored(*((at, at) for at in range(4)))
+
+
+@pytest.mark.parametrize("header", ["ts,x\r\n", ""])
+def test_a_file_of_one_row_whose_line_got_an_end_of_two_characters_is_resumed(world, header):
+    """The first row with a carriage return was another head: the row was stored twice."""
+    told = () if header else ("--header", "ts,x")
+    text = csv((1, 1), (2, 2), header="").replace("\n", "\r\n")
+    world.write("a.csv", header + text.split("\r\n")[0])
+    assert world.push("a.csv", told=told)[0] == ExitCode.FINE
+    world.write("a.csv", header + text)
+    code, said = world.push("a.csv", told=told)
+    assert (code, "a.csv has grown" in said) == (ExitCode.USAGE, True)
+    assert world.push("a.csv", told=(*told, "--resume"))[0] == ExitCode.FINE
+    assert world.rows() == stored((1, 1), (2, 2))
+
+
+def test_files_that_begin_with_blank_lines_are_separate_files(world):
+    for name, rows in (("a.ndjson", (1, 2, 3)), ("b.ndjson", (4,))):
+        lines = [f'{{"ts": "2024-01-01 00:00:0{at}", "x": {at}}}\n' for at in rows]
+        world.write(name, "\n\n" + "".join(lines))
+        assert world.push(name)[0] == ExitCode.FINE
+    assert world.rows() == stored(*((at, at) for at in range(1, 5)))
+
+
 def test_another_file_that_begins_alike_is_stored_too(world):
     world.write("a.csv", csv((1, 1), (2, 2)))
     world.write("b.csv", csv((1, 1), (3, 3), (4, 4), (4, 5)))

@@ -22,7 +22,7 @@ import pyarrow as pa
 from shedder.errors import BadBatch
 
 _CHUNK_BYTES = 1 << 20
-_HEAD_LINES = 2  # A header and a row: what a file and its longer successor have in common.
+_HEAD_LINES = 2  # A header and a row, which a file and its longer successor have in common.
 _HEAD_BYTES_MAX = 64 << 10
 
 _MAGIC_BYTES = 64
@@ -233,24 +233,32 @@ class Digest:
 
     sha256: of the unpacked text in UTF-8, or of a Parquet file's bytes; hexadecimal.
     size_bytes: of the same.
-    head: SHA-256 of the first two lines; None: the file cannot grow by more lines.
-    first_line_heads: heads that its first line alone can have, with and without its end.
+    head: SHA-256 of the first row, with its header if there is one; None: the file cannot grow by
+      more lines.
+    other_heads: heads that its first line alone can have, with and without its end, or that
+      earlier versions gave to the file.
     """
 
     sha256: str
     size_bytes: int
     head: str | None
-    first_line_heads: tuple[str, ...] = ()
+    other_heads: tuple[str, ...] = ()
 
 
 def text_digest(
-    path: Path, encoding: str, size_bytes_max: int | None = None, *, may_be_array: bool = False
+    path: Path,
+    encoding: str,
+    size_bytes_max: int | None = None,
+    *,
+    may_be_array: bool = False,
+    has_header: bool = True,
 ) -> Digest:
     """Read a text file, at most its first `size_bytes_max` bytes, and compute its digest.
 
     Args:
       path, encoding: of the file. size_bytes_max: None: all bytes.
       may_be_array: whether a text that begins with a bracket is a JSON array, which ends with one.
+      has_header: whether the first line has the names.
 
     Raises:
       BadBatch: the text is not in the encoding, or of a kind that is not read.
@@ -273,7 +281,10 @@ def text_digest(
     begins = [end.join(lines)]
     if len(lines) > 1 and lines[1]:
         begins += [lines[0] + end, lines[0]]
-    first, *others = (hashlib.sha256(begin).hexdigest() for begin in begins)
+    # The last line may have had no end yet: a carriage return is not part of it.
+    row = begins[0].rstrip(b"\r") if has_header else head.strip().split(end, 1)[0].rstrip(b"\r")
+    heads = dict.fromkeys([row, *begins])
+    first, *others = (hashlib.sha256(each).hexdigest() for each in heads)
     return Digest(digest.hexdigest(), size, first, tuple(others))
 
 

@@ -217,14 +217,22 @@ class RowFile:
         with self._as_bad_batch():
             if self.format is FileFormat.PARQUET:
                 return binary_digest(self.path)
-            may_be_array = self.format is FileFormat.NDJSON
-            encoding = self.dialect.encoding
-            return text_digest(self.path, encoding, size_bytes_max, may_be_array=may_be_array)
+            return text_digest(
+                self.path,
+                self.dialect.encoding,
+                size_bytes_max,
+                may_be_array=self.format is FileFormat.NDJSON,
+                has_header=self._has_header,
+            )
 
     @property
     def delimiter_if_not_given(self) -> str:
         """The delimiter of a file whose dialect has none."""
         return "\t" if self.format is FileFormat.TSV else ","
+
+    @property
+    def _has_header(self) -> bool:
+        return self.format is not FileFormat.NDJSON and self.dialect.header is None
 
     @property
     def _delimiter(self) -> str:
@@ -265,7 +273,7 @@ class RowFile:
     ) -> Iterator[Rows]:
         if self.format is FileFormat.NDJSON:
             return json_rows(text, self.part_name, self._layout().pointers, wanted, bad)
-        has_header = self.dialect.header is None and not self.after_bytes
+        has_header = self._has_header and not self.after_bytes
         return csv_rows(
             text, names, wanted, self.dialect, self._delimiter, bad, has_header=has_header
         )
