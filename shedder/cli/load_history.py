@@ -6,10 +6,10 @@ pushed before the first row of the load, and number 1 after the last one. Files 
 together also have a record of their group, which is pushed before the first row. Until then, no
 row of the group is stored, and its files may be loaded otherwise.
 
-Contents that begin with the same header and first row are a lineage. The header alone has a
-lineage of its own, which longer contents look up, too. Each member of a lineage has a number: its
-size, bits of its hash, and whether it had grown from a member that was stored. The numbers are the
-epochs of the lineage's producers. So a file that has grown finds the record of its first bytes.
+Contents that begin with the same header and first row are a lineage. Each member of a lineage has a
+number: its size, bits of its hash, and whether it had grown from a member that was stored. The
+numbers are the epochs of the lineage's producers. So a file that has grown finds the record of its
+first bytes. Lineages that earlier versions gave to a content are looked up, too.
 """
 
 from __future__ import annotations
@@ -116,7 +116,7 @@ class LoadHistory:
         return self._numbers(name)[1] > 0
 
     def lineage(self, identity: FileIdentity) -> Iterator[Member]:
-        """Yield each content that was begun with the same first row, or the first line alone."""
+        """Yield each content that was begun with the same header and first row."""
         for head in (identity.digest.head, *identity.digest.other_heads):
             if head is not None:
                 yield from self._members(identity, head)

@@ -256,6 +256,14 @@ def test_a_quote_that_is_not_closed_is_refused_and_the_file_loaded_once_it_is(wo
     world.write("a.csv", text + '"\n')
     assert world.push("a.csv")[0] == ExitCode.FINE
     assert [x for _, x in world.rows()] == ["a", "b\n2024-01-01 00:00:03,c\n"]
+    for line in ('2024-01-01 00:00:04,"7\n', '"2024-01-01 00:00:04,7\n'):
+        world.write("b.csv", csv((1, 1)) + line)
+        told = ("--producer", "b", "--bad-rows", str(world.files / "bad"))
+        for options in (told[:2], told):
+            code, said = world.push("b.csv", told=options)
+            assert (code, "row 2 has a quote that is not closed" in said) == (ExitCode.USAGE, True)
+            assert "end of the rows" not in said
+    assert (world.files / "bad").read_text() == ""
 
 
 @pytest.mark.parametrize("end", ["", "\n"])
@@ -309,6 +317,17 @@ def test_files_that_begin_with_blank_lines_are_separate_files(world):
         lines = [f'{{"ts": "2024-01-01 00:00:0{at}", "x": {at}}}\n' for at in rows]
         world.write(name, "\n\n" + "".join(lines))
         assert world.push(name)[0] == ExitCode.FINE
+    assert world.rows() == stored(*((at, at) for at in range(1, 5)))
+
+
+@pytest.mark.parametrize("blank", ["\n", "\r\n\r\n", "\r"])
+def test_blank_lines_before_a_header_are_skipped_and_such_a_file_is_resumed(world, blank):
+    text = blank + csv((1, 1), (2, 2))
+    for told, more in (((), ""), (("--resume",), csv((3, 3), header=""))):
+        world.write("a.csv", text + more)
+        assert world.push("a.csv", told=told)[0] == ExitCode.FINE
+    world.write("b.csv", blank + csv((4, 4)))
+    assert world.push("b.csv")[0] == ExitCode.FINE
     assert world.rows() == stored(*((at, at) for at in range(1, 5)))
 
 

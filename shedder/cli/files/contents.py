@@ -188,6 +188,12 @@ def ended(text: IO[bytes], end: bytes) -> IO[bytes]:
     return BufferedReader(_Part(text, sys.maxsize, end), _CHUNK_BYTES)
 
 
+def skip_blank_lines(text: IO[bytes]) -> None:
+    """Skip empty lines at the begin of a text that `opened_text`, `before` or `after` gave."""
+    while cast(BufferedReader, text).peek(1)[:1] in (b"\r", b"\n"):
+        text.read(1)
+
+
 def after(text: IO[bytes], offset: int, name: str, *, line_ends: bytes) -> IO[bytes]:
     """The rows of a text that begin after its first `offset` bytes.
 
@@ -235,8 +241,8 @@ class Digest:
     size_bytes: of the same.
     head: SHA-256 of the first row, with its header if there is one; None: the file cannot grow by
       more lines.
-    other_heads: heads that its first line alone can have, with and without its end, or that
-      earlier versions gave to the file.
+    other_heads: heads that earlier versions gave to the file, or to its first line alone, with and
+      without its end.
     """
 
     sha256: str
@@ -276,13 +282,14 @@ def text_digest(
             size += len(chunk)
     if may_be_array and head.lstrip().startswith(b"["):
         return Digest(digest.hexdigest(), size, None)
-    end = _line_end(head)
-    lines = head.split(end, _HEAD_LINES)[:_HEAD_LINES]
-    begins = [end.join(lines)]
+    lines = head.split(b"\n", _HEAD_LINES)[:_HEAD_LINES]
+    begins = [b"\n".join(lines)]
     if len(lines) > 1 and lines[1]:
-        begins += [lines[0] + end, lines[0]]
+        begins += [lines[0] + b"\n", lines[0]]
     # The last line may have had no end yet: a carriage return is not part of it.
-    row = begins[0].rstrip(b"\r") if has_header else head.strip().split(end, 1)[0].rstrip(b"\r")
+    end = _line_end(head.lstrip())
+    rows = head.lstrip().split(end, _HEAD_LINES)[: _HEAD_LINES if has_header else 1]
+    row = end.join(rows).rstrip(b"\r")
     heads = dict.fromkeys([row, *begins])
     first, *others = (hashlib.sha256(each).hexdigest() for each in heads)
     return Digest(digest.hexdigest(), size, first, tuple(others))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 from typing import IO, Literal
 
 import numpy as np
@@ -12,7 +13,7 @@ import pyarrow.csv as pa_csv
 from numpy.typing import NDArray
 
 from shedder.cli.files.bad_rows import BadRows, shown
-from shedder.cli.files.contents import ended
+from shedder.cli.files.contents import ended, skip_blank_lines
 from shedder.cli.files.formats import Dialect
 from shedder.cli.files.rows import Rows
 from shedder.errors import BadBatch, ShedderError
@@ -43,6 +44,48 @@ def _skipped(_row: pa_csv.InvalidRow) -> Literal["skip", "error"]:
     return "skip"
 
 
+@dataclass(slots=True)
+class _OddRows:
+    """Rows that have more or fewer cells than the header.
+
+    bad: takes the rows. end: text of the row behind the last one. names_rows: of names, 0 or 1.
+    gaps: numbers of the rows that come after the batches until now.
+    refusal: the error of a row that refuses the file. is_ended: whether `end` was read as a row.
+    """
+
+    bad: BadRows
+    end: str
+    names_rows: int
+    gaps: list[int] = field(default_factory=list)
+    refusal: ShedderError | None = None
+    is_ended: bool = False
+
+    def handle(self, row: pa_csv.InvalidRow) -> Literal["skip", "error"]:
+        """Keep a row aside, or end the reading: Arrow has no way for an error of a handler."""
+        if row.text == self.end:
+            self.is_ended = True
+            return "skip"
+        number = int(row.number or 0) - self.names_rows
+        if row.text.rstrip("\n").endswith(self.end):
+            self.refusal = _not_closed(self.bad.name, number)
+            return "error"
+        self.gaps.append(number)
+        problem = f" has {row.actual_columns} cells, not {row.expected_columns}: {shown(row.text)}"
+        try:
+            self.bad.keep(number, problem, row.text)
+        except ShedderError as error:
+            self.refusal = error
+            return "error"
+        return "skip"
+
+    def numbers(self, first: int, count: int) -> NDArray[np.int64]:
+        """The numbers of the next `count` other rows, from `first` on."""
+        numbers = _without(first, count, np.array(self.gaps, np.int64))
+        if count:
+            del self.gaps[: bisect_left(self.gaps, int(numbers[-1]) + 1)]
+        return numbers
+
+
 def csv_rows(
     text: IO[bytes],
     names: Sequence[str],
@@ -64,37 +107,19 @@ def csv_rows(
     Raises:
       BadBatch: a quote is not closed: the last cell has all that follows it.
     """
-    last_row = _END + delimiter * len(names)  # Has a cell too many.
-    is_ended = False
-    gaps: list[int] = []  # Numbers of bad rows that come after the batches until now.
-    refusals: list[ShedderError] = []
-
-    def note(row: pa_csv.InvalidRow) -> Literal["skip", "error"]:
-        nonlocal is_ended
-        if row.text == last_row:
-            is_ended = True
-            return "skip"
-        number = int(row.number or 0) - (1 if has_header else 0)
-        gaps.append(number)
-        problem = f" has {row.actual_columns} cells, not {row.expected_columns}: {shown(row.text)}"
-        try:
-            bad.keep(number, problem, row.text)
-        except ShedderError as error:  # Arrow has no way for an error of a handler.
-            refusals.append(error)
-            return "error"
-        return "skip"
-
+    end = _END + delimiter * len(names)  # Has a cell too many.
+    odd = _OddRows(bad, end, names_rows=int(has_header))
     parse = pa_csv.ParseOptions(
         delimiter=delimiter,
         quote_char=dialect.quote or False,
         newlines_in_values=True,
-        invalid_row_handler=note,
+        invalid_row_handler=odd.handle,
     )
     read = pa_csv.ReadOptions(
         block_size=_BLOCK_BYTES,
         use_threads=False,  # Only then are bad rows numbered.
         column_names=list(names),
-        skip_rows_after_names=1 if has_header else 0,  # A name may have line ends in quotes.
+        skip_rows_after_names=int(has_header),  # A name may have line ends in quotes.
     )
     convert = pa_csv.ConvertOptions(
         column_types=dict.fromkeys(names, pa.string()),
@@ -103,25 +128,31 @@ def csv_rows(
         strings_can_be_null=True,
         quoted_strings_can_be_null=False,
     )
-    first = 1
+    first, waiting = 1, None
+    if has_header:
+        skip_blank_lines(text)
     try:
-        whole = ended(text, f"\n{last_row}\n".encode())
-        with pa_csv.open_csv(whole, read, parse, convert) as reader:
+        with pa_csv.open_csv(ended(text, f"\n{end}\n".encode()), read, parse, convert) as reader:
             for batch in reader:
-                numbers = _without(first, batch.num_rows, np.array(gaps, np.int64))
-                if len(numbers):
-                    first = int(numbers[-1]) + 1
-                    del gaps[: bisect_left(gaps, first)]
-                yield Rows(numbers, batch)
+                numbers = odd.numbers(first, batch.num_rows)
+                first = int(numbers[-1]) + 1 if len(numbers) else first
+                if waiting is not None:
+                    yield waiting
+                waiting = Rows(numbers, batch)
     except pa.ArrowInvalid:
-        if refusals:
-            raise refusals[0] from None
+        if odd.refusal is not None:
+            raise odd.refusal from None
         raise
-    if not is_ended:
-        raise BadBatch(
-            f"{bad.name}: row {first - 1:,} has a quote that is not closed; "
-            "--quote '' reads quotes as text"
-        )
+    if not odd.is_ended:
+        raise _not_closed(bad.name, first - 1)
+    if waiting is not None:
+        yield waiting
+
+
+def _not_closed(name: str, number: int) -> BadBatch:
+    return BadBatch(
+        f"{name}: row {number:,} has a quote that is not closed; --quote '' reads quotes as text"
+    )
 
 
 def _without(first: int, count: int, gaps: NDArray[np.int64]) -> NDArray[np.int64]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import gzip
+import hashlib
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -262,3 +263,21 @@ def test_a_column_that_may_be_misnamed_is_not_taken_for_lacking(tmp_path):
     columns = {"n": ColumnType.BIGINT, "m": ColumnType.BIGINT}
     with pytest.raises(BadBatch, match="has no column 'm'; it has n, M"):
         rows_of(file, Reading(columns, optional=frozenset("m")))
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "head", "earlier"),
+    [
+        ("a.ndjson", b"1\n2\n3\n", b"1", (b"1\n2", b"1\n")),
+        ("a.ndjson", b"1\n", b"1", (b"1\n",)),
+        ("a.csv", b"x\r\n1\r\n2\r\n", b"x\r\n1", (b"x\r\n1\r",)),
+        ("a.csv", b"\nx\n1\n", b"x\n1", (b"\nx",)),
+        ("a.csv", b"x\r1\r2\r", b"x\r1", (b"x\r1\r2\r",)),
+    ],
+)
+def test_heads_that_earlier_versions_stored_are_known(tmp_path, name, text, head, earlier):
+    path = tmp_path / name
+    path.write_bytes(text)
+    digest = RowFile(path, format_of(path)).digest()
+    assert digest.head == hashlib.sha256(head).hexdigest()
+    assert {hashlib.sha256(each).hexdigest() for each in earlier} <= {*digest.other_heads}
