@@ -27,6 +27,14 @@ def values(content: bytes, *expected, name="f.csv", kind=None, how=None, types=N
     return (name, content, Dialect(**(how or {})), types, kind, list(expected))
 
 
+def lines_of(rows: list[str]) -> bytes:
+    return "".join(f"{row}\n" for row in rows).encode()
+
+
+def array_of(rows: list[str]) -> bytes:
+    return ("[" + ",\n ".join(rows) + "]\n").encode()
+
+
 def zipped(content: bytes, name: str = "f.csv") -> bytes:
     whole = io.BytesIO()
     with zipfile.ZipFile(whole, "w") as archive:
@@ -52,6 +60,30 @@ def packed(content: bytes, codec: str) -> bytes:
 
 XY = {"how": {"delimiter": ";"}}
 
+JSON_NUMBERS = {
+    "integers beyond 64 bits stay text": (
+        "VARCHAR",
+        ['{"x": 123456789012345678901}'],
+        "123456789012345678901",
+    ),
+    "decimals that a double loses stay text": (
+        "VARCHAR",
+        [
+            '{"y": {"x": 1234567890123456.78}, "x": 9007199254740993.5}',
+            '{"y": {"x": 1234567890123456.78}, "x": 1234567890123456.78}',
+            '{"x": 1.50}',
+        ],
+        "9007199254740993.5",
+        "1234567890123456.78",
+        "1.5",
+    ),
+    "doubles of 17 digits": (
+        "DOUBLE",
+        ['{"x": 13.377704000000001}', '{"x": 0.30000000000000004e0}'],
+        13.377704000000001,
+        0.30000000000000004,
+    ),
+}
 # Each file has a column x; its type and its values are what counts.
 READ = {
     "integers": values(b"x\n1\n-2\n", 1, -2, kind="BIGINT"),
@@ -168,40 +200,11 @@ READ = {
     "JSON integers of 64 bits": values(
         b'{"x": 9007199254740993}\n', 2**53 + 1, name="f.json", kind="BIGINT"
     ),
-    "JSON integers beyond 64 bits stay text": values(
-        b'{"x": 123456789012345678901}\n', "123456789012345678901", name="f.json", kind="VARCHAR"
-    ),
-    "JSON decimals that a double loses stay text": values(
-        b'{"y": {"x": 1234567890123456.78}, "x": 9007199254740993.5}\n{"x": 1.50}\n',
-        "9007199254740993.5",
-        "1.5",
-        name="f.json",
-        kind="VARCHAR",
-    ),
-    "JSON doubles of 17 digits": values(
-        b'{"x": 13.377704000000001}\n{"x": 0.30000000000000004e0}\n',
-        13.377704000000001,
-        0.30000000000000004,
-        name="f.json",
-        kind="DOUBLE",
-    ),
-    "integers beyond 64 bits in a JSON array stay text": values(
-        b'[{"x": 123456789012345678901}]', "123456789012345678901", name="f.json", kind="VARCHAR"
-    ),
-    "decimals in a JSON array that a double loses stay text": values(
-        b'[{"y": {"x": 1234567890123456.78}, "x": 1234567890123456.78},\n {"x": 1.50}]\n',
-        "1234567890123456.78",
-        "1.5",
-        name="f.json",
-        kind="VARCHAR",
-    ),
-    "doubles of 17 digits in a JSON array": values(
-        b'[{"x": 13.377704000000001}, {"x": 0.30000000000000004e0}]',
-        13.377704000000001,
-        0.30000000000000004,
-        name="f.json",
-        kind="DOUBLE",
-    ),
+    **{
+        f"{what} in JSON {form}": values(joined(rows), *expected, name="f.json", kind=kind)
+        for what, (kind, rows, *expected) in JSON_NUMBERS.items()
+        for form, joined in (("lines", lines_of), ("arrays", array_of))
+    },
     "an empty line before JSON": values(b'\n\n{"x": 1}\n', 1, name="f.json"),
     "JSON strings of digits stay text": values(
         b'{"x": "12"}\n', "12", name="f.json", kind="VARCHAR"
