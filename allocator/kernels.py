@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 import numpy as np
 from numba import njit
 
 from allocator.demands import Booleans, Floats, Integers
+
+_ROUNDING: Final = 1e-14  # of the absolute terms of a determinant, six products of three numbers
 
 
 @njit(nogil=True, cache=True)
@@ -163,15 +167,33 @@ def cheapest_mixture(
                     break
         if entering < 0:
             break
-        across = np.ascontiguousarray(columns.T)
-        amounts = np.linalg.solve(across, needed)
-        falls = np.linalg.solve(across, rows[entering])
+        whole, _ = _determinant(columns)
+        amounts = np.linalg.solve(np.ascontiguousarray(columns.T), needed)
         leaving, least = -1, np.inf
         for at in range(3):
-            if falls[at] > 1e-12:
-                ratio = max(amounts[at], 0.0) / falls[at]
+            columns[at] = rows[entering]
+            exchanged, terms = _determinant(columns)
+            columns[at] = rows[basis[at]]
+            # Cramer's rule. A determinant within rounding of 0 would make the next basis singular.
+            falls = exchanged / whole
+            if falls > 0.0 and abs(exchanged) > _ROUNDING * terms:
+                ratio = max(amounts[at], 0.0) / falls
                 if ratio < least or (ratio == least and basis[at] < basis[leaving]):
                     leaving, least = at, ratio
-        assert leaving >= 0  # no cost is negative without end
+        if leaving < 0:  # Only rounding says that the column lowers the cost.
+            break
         basis[leaving] = entering
     return prices
+
+
+@njit(nogil=True, cache=True)
+def _determinant(of: Floats) -> tuple[float, float]:
+    """The determinant of a [3, 3] matrix, and the sum of the absolute terms that it is made of."""
+    total, terms = 0.0, 0.0
+    for row in range(3):
+        first, last = (row + 1) % 3, (row + 2) % 3
+        plus = of[row, 0] * of[first, 1] * of[last, 2]
+        minus = of[row, 0] * of[last, 1] * of[first, 2]
+        total += plus - minus
+        terms += abs(plus) + abs(minus)
+    return total, terms

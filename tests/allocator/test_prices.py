@@ -6,7 +6,7 @@ from dataclasses import fields
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from scipy.optimize import linprog
 
@@ -27,8 +27,20 @@ def test_a_share_that_a_packaged_solver_leaves_out_has_its_price():
     assert mixture.best()[1] == pytest.approx(1.3577513019032094e-7, rel=1e-12)
 
 
+@pytest.mark.parametrize("bytes_share", [0.1, 1.0, 3.5, 7.0])
+def test_rounding_is_not_exchanged_for_a_column(bytes_share):
+    """Of (0, 1e-6, 0) and (0, bytes_share, 0), a third part that is 0 was 1e-10 by rounding."""
+    mixture = Mixture((0.0, 0.0), 1e3)
+    mixture.between((0.0, 0.0), (1e3, 1e3))
+    for column in [(0.0, 0.0, 1 / 3), (0.0, bytes_share, 0.0), (1.0, 1e-6, 0.0), (0.0, 0.0, 0.0)]:
+        mixture.add(*column)
+        found = mixture.best()
+    assert found == ((0.0, 0.0), 0.0)
+
+
 @pytest.mark.slow
 @settings(max_examples=150)
+@example([(0.0, 0.0, 1 / 3), (0.0, 3.5, 0.0), (1.0, 1e-6, 0.0), (0.0, 0.0, 0.0)], (0, 0), (0, 1e3))
 @given(
     st.lists(st.tuples(st.floats(0, 100), amounts, amounts), min_size=1, max_size=25),
     st.tuples(st.sampled_from([0.0, 1.0]), st.sampled_from([0.0, 1.0])),
