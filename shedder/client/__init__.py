@@ -1,7 +1,9 @@
 """The client: the operations of the embedded engine, sent to a server.
 
-`Client` blocks and `AsyncClient` runs on an event loop. Producers number batches and repeat them
-after a lost connection; they can also spill batches to disk, thin them, or send summaries.
+`Client` blocks and `AsyncClient` runs on an event loop. Each operation is written once, as steps
+without I/O (`steps.py`, `*_operations.py`, `append_session.py`); `drivers.py` performs the steps
+over a `Connection` or an `AsyncConnection`. Producers number batches and repeat them after a lost
+connection; they can also spill batches to disk, thin them, or send summaries.
 
 May import: v1, errors, cql, streams, queries, archive, engine, wire.
 """

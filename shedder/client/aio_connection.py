@@ -1,4 +1,4 @@
-"""A connection for the running event loop: stubs, identity, errors."""
+"""A connection for the running event loop."""
 
 from __future__ import annotations
 
@@ -6,17 +6,12 @@ import asyncio
 from typing import Any
 
 import grpc
-from grpc_health.v1 import health_pb2, health_pb2_grpc
+from grpc_health.v1 import health_pb2
 
 from shedder.client.failures import translated, without_greeting
+from shedder.client.stubs import Stubs
 from shedder.client.target import Target
 from shedder.errors import Unreachable
-from shedder.v1.control_pb2_grpc import ControlStub
-from shedder.v1.ingest_pb2_grpc import IngestStub
-from shedder.v1.query_pb2_grpc import QueryStub
-from shedder.v1.synopses_pb2_grpc import SynopsesStub
-from shedder.wire.batches import append_stream
-from shedder.wire.cached_answer import invoke
 from shedder.wire.malloc_tuning import keep_big_blocks
 from shedder.wire.status import from_call
 
@@ -32,27 +27,21 @@ class AsyncConnection:
         self._metadata = target.metadata
         self._encrypted = target.credentials is not None
         self._channel = target.aio_channel()
-        self.ingest: Any = IngestStub(self._channel)
-        self.append_stream = append_stream(self._channel)
-        self.query: Any = QueryStub(self._channel)
-        self.invoke = invoke(self._channel)
-        self.control: Any = ControlStub(self._channel)
-        self.synopses: Any = SynopsesStub(self._channel)
-        self._health = health_pb2_grpc.HealthStub(self._channel)
+        self.stubs = Stubs(self._channel)
 
     async def check(self, timeout_s: float) -> None:
-        """Whether anybody is there.
+        """Check that the server answers.
 
         Raises:
-          Unreachable: nobody is, or not the one that `ca` has signed.
+          Unreachable: no server answers, or its certificate is not one that `ca` has signed.
         """
         try:
-            await self.call(self._health.Check, health_pb2.HealthCheckRequest(), timeout_s)
+            await self.call(self.stubs.health.Check, health_pb2.HealthCheckRequest(), timeout_s)
         except Unreachable as error:
             raise without_greeting(error, encrypted=self._encrypted) from None
 
     async def call(self, method: Any, request: Any, timeout_s: float | None = None) -> Any:
-        """One request, one response.
+        """Send one request and return its response.
 
         Raises:
           ShedderError: as the server raised it, or Unreachable.
@@ -62,14 +51,33 @@ class AsyncConnection:
         except grpc.RpcError as error:
             raise translated(error, self.address) from None
 
-    def open(self, method: Any, request: Any = None, timeout_s: float | None = None) -> Any:
-        """Start a call whose responses stream; read it with `read`."""
-        if request is None:
-            return method(timeout=timeout_s, metadata=self._metadata)
-        return method(request, timeout=timeout_s, metadata=self._metadata)
+    async def open(
+        self,
+        method: Any,
+        request: Any = None,
+        timeout_s: float | None = None,
+        *,
+        awaits_start: bool = False,
+    ) -> Any:
+        """Begin a call whose responses stream: see `steps.Open`.
+
+        Raises:
+          ShedderError: the server does not accept the call whose start is awaited.
+        """
+        requests = () if request is None else (request,)
+        opened = method(*requests, timeout=timeout_s, metadata=self._metadata)
+        if awaits_start:
+            try:
+                await opened.initial_metadata()
+            except grpc.RpcError as error:
+                raise translated(error, self.address) from None
+            except BaseException:  # The caller does not get the call, so nothing else ends it.
+                opened.cancel()
+                raise
+        return opened
 
     async def read(self, call: Any) -> Any:
-        """The next response; None at the end.
+        """Return the next response of a call; None at its end.
 
         Raises:
           ShedderError: as the server raised it, or Unreachable.
@@ -90,9 +98,13 @@ class AsyncConnection:
             await call.write(request)
         except grpc.RpcError as error:
             raise translated(error, self.address) from None
-        except asyncio.InvalidStateError:  # It had ended before.
+        except asyncio.InvalidStateError:  # The call had ended before.
             ended = await call.code(), await call.details(), await call.trailing_metadata()
             raise from_call(*ended, self.address) from None
+
+    async def wait(self, time_s: float) -> None:
+        """Let a time pass."""
+        await asyncio.sleep(time_s)
 
     async def close(self) -> None:
         """End all calls."""

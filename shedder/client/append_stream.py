@@ -155,15 +155,15 @@ class Sender:
         try:
             helper.keep(batch, epoch=epoch, sequence=sequence, part=part)
         except (DiskFull, StorageFailed):  # The next receipt says whether to try again.
-            producer.help_wanted = False
+            producer.note_help(wanted=False)
             return
         try:
             receipt = helper.summarise(batch, epoch=epoch, sequence=sequence, part=part)
         except (PlansChanged, BadBatch, BatchTooLarge, BadTimestamp):  # Nothing was stored.
             helper.withdraw()  # As a batch it may be taken, or else refused for good.
-            producer.help_wanted = False
+            producer.note_help(wanted=False)
             return
-        producer.help_wanted = helper.wanted
+        producer.note_help(wanted=helper.wanted)
         producer.outbox.skip(receipt, batch.num_rows, part)
         self._got_receipt()
 

@@ -68,9 +68,14 @@ class SpillingProducer:
         """
         self._patience_s = patience_s
         self._inner = Producer(
-            connection, stream, name, epoch=epoch, patience_s=patience_s, thinning=thinning
+            connection,
+            stream,
+            name,
+            epoch=epoch,
+            patience_s=0.0,  # Once it has begun, the sender waits.
+            begin_patience_s=patience_s,
+            thinning=thinning,
         )
-        self._inner.patience_s = 0.0  # From now on this one waits.
         waiting = Spill(spill, self._inner.schema, name, files)
         try:
             self._next, self._rows = found_to = self._go_on(waiting)

@@ -1,45 +1,45 @@
-"""The database's words over the wire, blocking."""
+"""The blocking client: the operations of the embedded engine, sent to a server."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from itertools import chain
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self, overload
+from typing import TYPE_CHECKING, Any, Self, overload
 
 import pyarrow as pa
 
 from shedder.archive.tasks.progress import Progress
-from shedder.client.audit import AuditCalls
-from shedder.client.backfill import BackfillCalls
+from shedder.client import statement_operations
 from shedder.client.buffered_producer import SpillingProducer
 from shedder.client.connection import Connection
-from shedder.client.failures import deadline_s
-from shedder.client.outbox import check_whole, epoch_after
+from shedder.client.drivers import perform
+from shedder.client.operations import Operations
 from shedder.client.producer import Producer
-from shedder.client.progress_watch import PROGRESS_PERIOD_S, Watched
 from shedder.client.standing import RemoteQuery
-from shedder.client.summaries import SummaryCalls
 from shedder.client.target import Target
 from shedder.cql.statements.bound_query import StreamSchema
-from shedder.errors import BadSetting, InternalError
+from shedder.engine.remote_summaries.wire_format import NOBODY
+from shedder.errors import BadSetting
 from shedder.queries.answers.answer import Answer
 from shedder.queries.answers.database_api import Ledger, Params, Receipt
-from shedder.streams.batches import BatchLimits
-from shedder.streams.push_parts import WHOLE, parts_of
-from shedder.v1 import control_pb2, ingest_pb2, query_pb2
-from shedder.wire import tables
-from shedder.wire.answers import answer_from_wire
-from shedder.wire.ingest import ledger_from_wire, schema_from_wire
-from shedder.wire.parameters import parameters_to_wire
+
+if TYPE_CHECKING:
+    from shedder.archive.catalog.backfill_table import Summarised
+    from shedder.archive.runs.external_run import SentFile
+    from shedder.engine.audit.external_audit import LentAnswer, Reported
+    from shedder.engine.rebuild.backfill import Adopted, BackfillState
 
 
-class Client(AuditCalls, BackfillCalls, SummaryCalls):
+class Client:
     """A database on a server. Make it with `shedder.connect`. Safe from any thread."""
 
     def __init__(self, target: Target, *, timeout_s: float, patience_s: float) -> None:
-        super().__init__(Connection(target), patience_s)
+        self._connection = Connection(target)
+        self._perform = partial(perform, self._connection)
+        self._patience_s = patience_s
+        self._operations = Operations(patience_s=patience_s)
         try:
             self._connection.check(timeout_s)
         except BaseException:
@@ -67,27 +67,7 @@ class Client(AuditCalls, BackfillCalls, SummaryCalls):
           BadQuery: the text is wrong; the message shows where.
           DeadlineExceeded: not done within `timeout_s`. Cancelled.
         """
-        request = query_pb2.ExecuteRequest(
-            sql=sql,
-            parameters=parameters_to_wire(params),
-            timeout_s=timeout_s,
-            progress_period_s=None if watch is None else PROGRESS_PERIOD_S,
-        )
-        call = self._connection.open(self._connection.query.Execute, request, deadline_s(timeout_s))
-        response = None
-        try:
-            with Watched(watch, call.cancel) as watched:
-                while (news := self._connection.read(call)) is not None:
-                    if news.HasField("progress"):
-                        watched.told(news.progress)
-                    else:
-                        response = news
-        except BaseException:
-            call.cancel()  # After Ctrl-C the server need not go on, either.
-            raise
-        if response is None:
-            raise InternalError("the server ended the call before its answer")
-        return answer_from_wire(response.answer)
+        return self._perform(statement_operations.execute(sql, params, timeout_s, watch))
 
     def push(
         self,
@@ -117,25 +97,7 @@ class Client(AuditCalls, BackfillCalls, SummaryCalls):
           SequenceReused: the number has other rows. SequenceGap: a push before it is missing.
           Overloaded, Unreachable: also after having tried again for a while.
         """
-        with self._names.name(producer) as name:
-            given_epoch = epoch if producer else None
-            described = self._describe(stream, name)
-            schema = schema_from_wire(described)
-            limits = BatchLimits(described.batch_rows_max, described.batch_bytes_max)
-            parts = parts_of(data, schema, limits, ends_at_error=sequence is None)
-            place, first = next(parts)
-            if not producer and not first.num_rows:
-                return Receipt(stream, 0, 0)
-            if sequence is None:
-                check_whole(described, name, given_epoch)
-            if place == WHOLE:
-                own_epoch, number = epoch_after(described, name, given_epoch)
-                number = number if sequence is None else sequence
-                receipt = self._append(stream, name, own_epoch, number, first)
-                next(parts, None)  # Raises what ended the data early.
-                return receipt
-            with self.producer(stream, name, epoch=given_epoch) as opened:
-                return opened.push_parts(chain([(place, first)], parts), sequence)
+        return self._perform(self._operations.streams.push(stream, data, producer, epoch, sequence))
 
     @overload
     def producer(
@@ -213,57 +175,225 @@ class Client(AuditCalls, BackfillCalls, SummaryCalls):
 
     def heartbeat(self, stream: str, watermark_us: int) -> None:
         """Promise that no tuple with an event time below watermark_us will follow."""
-        request = ingest_pb2.HeartbeatRequest(stream=stream, watermark_us=watermark_us)
-        self._patiently(self._connection.ingest.Heartbeat, request)
+        self._perform(self._operations.streams.heartbeat(stream, watermark_us))
 
     def register(self, name: str, sql: str, params: Params | None = None) -> RemoteQuery:
         """Make a query standing; one of the same name and text is returned as it is."""
-        request = query_pb2.RegisterRequest(
-            name=name, sql=sql, parameters=parameters_to_wire(params)
-        )
-        response = self._connection.call(self._connection.query.Register, request)
-        return RemoteQuery(self._connection, response.query)
+        described = self._perform(statement_operations.register(name, sql, params))
+        return RemoteQuery(self._connection, described)
 
     def query(self, name: str) -> RemoteQuery:
         """A standing query by name."""
-        request = query_pb2.DescribeRequest(name=name)
-        response = self._connection.call(self._connection.query.Describe, request)
-        return RemoteQuery(self._connection, response.query)
+        described = self._perform(statement_operations.describe_query(name))
+        return RemoteQuery(self._connection, described.query)
 
     def schema(self, stream: str) -> StreamSchema:
         """A stream's definition; its seed stays with the server."""
-        return schema_from_wire(self._describe(stream, ""))
+        return self._perform(self._operations.streams.schema(stream))
 
     def last_sequence(self, stream: str, producer: str) -> tuple[int, int] | None:
         """(epoch, sequence) of the last durable push of a producer; None: it has none.
 
         Of a push, all batches must be durable: the sequence is -1 before the first such push.
         """
-        described = self._describe(stream, producer)
-        if not described.HasField("last"):
-            return None
-        return described.last.epoch, described.last.sequence
+        return self._perform(self._operations.streams.last_sequence(stream, producer))
 
     def ledger(self, stream: str) -> Ledger:
         """Where every tuple of the stream went."""
-        request = ingest_pb2.GetLedgerRequest(stream=stream)
-        return ledger_from_wire(self._connection.call(self._connection.ingest.GetLedger, request))
+        return self._perform(self._operations.streams.ledger(stream))
 
     def seal(self, stream: str) -> None:
         """Write the stream's tail into a run, so that other readers of the archive see it."""
-        request = control_pb2.SetRequest(entity="stream", name=stream, key="seal", value="")
-        self._patiently(self._connection.control.Set, request)
+        self._perform(self._operations.streams.seal(stream))
 
     def control(self, entity: str = "", name: str = "") -> pa.Table:
         """The control table: entity, name, key, value; all rows where a word is empty."""
-        request = control_pb2.GetRequest(entity=entity, name=name)
-        response = self._connection.call(self._connection.control.Get, request)
-        return tables.from_bytes(response.table)
+        return self._perform(statement_operations.control(entity, name))
 
     def set_control(self, entity: str, name: str, key: str, value: str) -> None:
         """Turn one knob of one entity."""
-        request = control_pb2.SetRequest(entity=entity, name=name, key=key, value=value)
-        self._connection.call(self._connection.control.Set, request)
+        self._perform(statement_operations.set_control(entity, name, key, value))
+
+    # --- summaries instead of rows --------------------------------------------------------------
+
+    def plans(self, stream: str) -> str:
+        """What somebody elsewhere must know to build the stream's summaries."""
+        return self._perform(self._operations.summaries.plans(stream))
+
+    def merge(
+        self,
+        stream: str,
+        summaries: bytes,
+        *,
+        producer: str | None = None,
+        epoch: int = 0,
+        sequence: int | None = None,
+        tuples_follow: bool = False,
+        after: Mapping[str, tuple[int, int]] = NOBODY,
+    ) -> Receipt:
+        """Merge summaries into the stream's standing queries; returns when answers know them.
+
+        Lost connections are tried again. What is too large for one message goes in several, and
+        counts when all of them have come.
+
+        Args:
+          stream: the stream's name. summaries: as engine.summarise.Summariser builds them.
+          producer, epoch, sequence: as for `push`, which shares the numbers.
+          tuples_follow: `follow` will bring the tuples for the archive.
+          after: epoch and last number of other producers, by name, that this follows.
+
+        Raises:
+          PlansChanged, BadBatch, BatchTooLarge, BadTimestamp: nothing of them is kept.
+          FailedPrecondition: the same; the service lacks some of `after`.
+          Overloaded, Unreachable: also after having tried again for a while.
+        """
+        return self._perform(
+            self._operations.summaries.merge(
+                stream,
+                summaries,
+                producer=producer,
+                epoch=epoch,
+                sequence=sequence,
+                tuples_follow=tuples_follow,
+                after=after,
+            )
+        )
+
+    def summarise(
+        self,
+        stream: str,
+        data: Any,
+        *,
+        producer: str | None = None,
+        epoch: int = 0,
+        sequence: int | None = None,
+        tuples_follow: bool = False,
+        thinning: str = "1",
+    ) -> Receipt:
+        """Send what rows come to instead of the rows: standing queries know all of them at once.
+
+        The work is done here, and the server only merges. One-time queries and the archive know
+        the rows once they have followed; without `tuples_follow` they never do. What was thinned
+        here is read in full once they have, when the server repairs its panes.
+
+        Args:
+          stream, producer, epoch, sequence: as for `push`; all rows are one number.
+          data: as for `push`. tuples_follow: `follow` will bring these rows.
+          thinning: the share of the rows that is read, "1/8", where the server does not read less
+            itself; how many there were travels along.
+
+        Raises:
+          BadSetting: there is no such share.
+          SchemaMismatch, BadTimestamp, BatchTooLarge: nothing of them is kept.
+          PlansChanged: queries came and went all the while.
+          Overloaded, Unreachable: also after having tried again for a while.
+        """
+        return self._perform(
+            self._operations.summaries.summarise(
+                stream,
+                data,
+                producer=producer,
+                epoch=epoch,
+                sequence=sequence,
+                tuples_follow=tuples_follow,
+                thinning=thinning,
+            )
+        )
+
+    def follow(
+        self, stream: str, data: Any, *, producer: str, epoch: int = 0, sequence: int | None = None
+    ) -> Receipt:
+        """Append rows whose summaries came before, for the archive; no query reads them again.
+
+        Args:
+          stream, data: as for `push`. producer: of the summaries; its rows follow under a name
+            made of it, with numbers of their own. epoch, sequence: as for `push`, of that name.
+
+        Raises:
+          BadBatch: no summaries of this producer's have come of so many rows that were to follow.
+          SchemaMismatch, BadTimestamp, Overloaded, Unreachable: as for `push`.
+        """
+        return self._perform(
+            self._operations.summaries.follow(
+                stream, data, producer=producer, epoch=epoch, sequence=sequence
+            )
+        )
+
+    # --- a past brought in ----------------------------------------------------------------------
+
+    def begin_backfill(
+        self, stream: str, name: str, plan: str = "", parts: int = 0
+    ) -> BackfillState:
+        """Begin a backfill, or (without parts) see how far it is."""
+        return self._perform(self._operations.backfill.begin_backfill(stream, name, plan, parts))
+
+    def write_backfill(
+        self, stream: str, name: str, part: int, attempt: str, file: int, offset: int, data: bytes
+    ) -> None:
+        """Append bytes to a file of a part; those that are there already are left as they are."""
+        self._perform(
+            self._operations.backfill.write_backfill(
+                stream, name, part, attempt, file, offset, data
+            )
+        )
+
+    def finish_backfill_part(
+        self,
+        stream: str,
+        name: str,
+        part: int,
+        attempt: str,
+        *,
+        rows: int,
+        poison: int,
+        sent: Sequence[SentFile],
+        queries: Mapping[str, Summarised],
+        summaries: bytes,
+    ) -> None:
+        """Let the service read all that was written of a part, and note that it is done."""
+        self._perform(
+            self._operations.backfill.finish_backfill_part(
+                stream,
+                name,
+                part,
+                attempt,
+                rows=rows,
+                poison=poison,
+                sent=sent,
+                queries=queries,
+                summaries=summaries,
+            )
+        )
+
+    def adopt_backfill(
+        self, stream: str, name: str, *, rows: int, overlap: bool = False
+    ) -> Adopted:
+        """Make all parts of a backfill part of the stream, once."""
+        return self._perform(
+            self._operations.backfill.adopt_backfill(stream, name, rows=rows, overlap=overlap)
+        )
+
+    def abandon_backfill(self, stream: str, name: str) -> None:
+        """Forget what is done of a backfill that was not adopted."""
+        self._perform(self._operations.backfill.abandon_backfill(stream, name))
+
+    # --- audits of answers, from outside of the server -------------------------------------------
+
+    def lend_answers(
+        self, stream: str, *, answers: int, without_archive: bool = False
+    ) -> list[LentAnswer]:
+        """Newest answers of a stream's standing queries, to be computed again, exactly."""
+        return self._perform(
+            self._operations.audit.lend_answers(stream, answers, without_archive=without_archive)
+        )
+
+    def report_audit(self, id: str, found: Reported) -> str:  # noqa: A002  (as on the wire)
+        """Say what came of a lent answer; why its query is not certified now, or "".
+
+        Raises:
+          FailedPrecondition: as the engine; also when it was said before, but the answer was lost.
+        """
+        return self._perform(self._operations.audit.report_audit(id, found))
 
     def close(self) -> None:
         """End all calls."""

@@ -1,27 +1,51 @@
-"""A connection for blocking calls: stubs, identity, errors."""
+"""A connection for blocking calls."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from typing import Any, TypeVar
+import time
+from collections.abc import Iterator
+from queue import SimpleQueue
+from typing import Any
 
 import grpc
-from grpc_health.v1 import health_pb2, health_pb2_grpc
+from grpc_health.v1 import health_pb2
 
 from shedder.client.failures import translated, without_greeting
+from shedder.client.stubs import Stubs
 from shedder.client.target import Target
 from shedder.errors import Unreachable
-from shedder.v1.audit_pb2_grpc import AuditStub
-from shedder.v1.backfill_pb2_grpc import BackfillStub
-from shedder.v1.control_pb2_grpc import ControlStub
-from shedder.v1.ingest_pb2_grpc import IngestStub
-from shedder.v1.query_pb2_grpc import QueryStub
-from shedder.v1.synopses_pb2_grpc import SynopsesStub
-from shedder.wire.batches import append_stream
-from shedder.wire.cached_answer import invoke
 from shedder.wire.malloc_tuning import keep_big_blocks
 
-Response = TypeVar("Response")
+
+class StreamedCall:
+    """A call whose responses stream; its requests lie in a queue that a thread of gRPC reads."""
+
+    def __init__(self, method: Any, request: Any, timeout_s: float | None, metadata: Any) -> None:
+        """request: the only request; None: `write` sends requests."""
+        self._requests: SimpleQueue[Any] = SimpleQueue()
+        requests = self._written() if request is None else request
+        self._call = method(requests, timeout=timeout_s, metadata=metadata)
+
+    def wait_for_start(self) -> None:
+        """Wait until the server has accepted the call."""
+        self._call.initial_metadata()
+
+    def write(self, request: Any) -> None:
+        """Send one request; it waits in memory when the server does not read."""
+        self._requests.put(request)
+
+    def read(self) -> Any:
+        """Return the next response; None at the end."""
+        return next(self._call, None)
+
+    def cancel(self) -> None:
+        """End the call at once."""
+        self._requests.put(None)
+        self._call.cancel()
+
+    def _written(self) -> Iterator[Any]:
+        while (request := self._requests.get()) is not None:
+            yield request
 
 
 class Connection:
@@ -33,31 +57,21 @@ class Connection:
         self._metadata = target.metadata
         self._encrypted = target.credentials is not None
         self._channel = target.channel()
-        self.ingest = IngestStub(self._channel)
-        self.append_stream = append_stream(self._channel)
-        self.query = QueryStub(self._channel)
-        self.invoke = invoke(self._channel)
-        self.control = ControlStub(self._channel)
-        self.synopses = SynopsesStub(self._channel)
-        self.backfill = BackfillStub(self._channel)
-        self.audit = AuditStub(self._channel)
-        self._health = health_pb2_grpc.HealthStub(self._channel)
+        self.stubs = Stubs(self._channel)
 
     def check(self, timeout_s: float) -> None:
-        """Whether anybody is there.
+        """Check that the server answers.
 
         Raises:
-          Unreachable: nobody is, or not the one that `ca` has signed.
+          Unreachable: no server answers, or its certificate is not one that `ca` has signed.
         """
         try:
-            self.call(self._health.Check, health_pb2.HealthCheckRequest(), timeout_s)
+            self.call(self.stubs.health.Check, health_pb2.HealthCheckRequest(), timeout_s)
         except Unreachable as error:
             raise without_greeting(error, encrypted=self._encrypted) from None
 
-    def call(
-        self, method: Callable[..., Response], request: Any, timeout_s: float | None = None
-    ) -> Response:
-        """One request, one response.
+    def call(self, method: Any, request: Any, timeout_s: float | None = None) -> Any:
+        """Send one request and return its response.
 
         Raises:
           ShedderError: as the server raised it, or Unreachable.
@@ -68,21 +82,37 @@ class Connection:
             raise translated(error, self.address) from None
 
     def open(
-        self, method: Callable[..., Any], requests: Any, timeout_s: float | None = None
-    ) -> Any:
-        """Start a call whose responses stream; read it with `read`."""
-        return method(requests, timeout=timeout_s, metadata=self._metadata)
+        self,
+        method: Any,
+        request: Any = None,
+        timeout_s: float | None = None,
+        *,
+        awaits_start: bool = False,
+    ) -> StreamedCall:
+        """Begin a call whose responses stream: see `steps.Open`."""
+        opened = StreamedCall(method, request, timeout_s, self._metadata)
+        if awaits_start:
+            opened.wait_for_start()
+        return opened
 
-    def read(self, call: Iterator[Response]) -> Response | None:
-        """The next response; None at the end.
+    def read(self, call: StreamedCall) -> Any:
+        """Return the next response of a call; None at its end.
 
         Raises:
           ShedderError: as the server raised it, or Unreachable.
         """
         try:
-            return next(call, None)
+            return call.read()
         except grpc.RpcError as error:
             raise translated(error, self.address) from None
+
+    def write(self, call: StreamedCall, request: Any) -> None:
+        """Send one request of a call; why the call has ended, the next `read` says."""
+        call.write(request)
+
+    def wait(self, time_s: float) -> None:
+        """Let a time pass."""
+        time.sleep(time_s)
 
     def close(self) -> None:
         """End all calls."""

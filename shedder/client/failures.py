@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
 import random
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from typing import Any, TypeVar
 
 import grpc
@@ -99,13 +98,3 @@ def patiently(work: Callable[[], Result], patience: Patience) -> Result:
         except ShedderError as error:
             wait_s = patience.wait_s(error)
         time.sleep(wait_s)
-
-
-async def patiently_async(work: Callable[[], Awaitable[Result]], patience: Patience) -> Result:
-    """As `patiently`, on the event loop."""
-    while True:
-        try:
-            return await work()
-        except ShedderError as error:
-            wait_s = patience.wait_s(error)
-        await asyncio.sleep(wait_s)

@@ -5,11 +5,12 @@ from __future__ import annotations
 import secrets
 from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
 from shedder.archive.files.file_system import Files
+from shedder.client.append_requests import append_request
 from shedder.client.connection import Connection
 from shedder.client.disk_buffer import Spill
 from shedder.client.outbox import epoch_after
@@ -18,7 +19,6 @@ from shedder.cql.text.sampling_fractions import level_of
 from shedder.engine.ingest.expected_rows import rows_name
 from shedder.errors import FailedPrecondition, PlansChanged
 from shedder.queries.answers.database_api import Receipt
-from shedder.streams.batches import encode
 from shedder.streams.push_parts import WHOLE, Part
 from shedder.v1 import ingest_pb2, synopses_pb2
 from shedder.wire.ingest import receipt_from_wire
@@ -145,7 +145,7 @@ class Helper:
             self.waiting.read(oldest),
             summarised=True,
         )
-        receipt = self._connection.call(self._connection.ingest.Append, request).receipt
+        receipt = self._connection.call(self._connection.stubs.ingest.Append, request).receipt
         self.waiting.drop_before(oldest.sequence + 1)
         return receipt_from_wire(receipt)
 
@@ -155,7 +155,10 @@ class Helper:
 
     def _describe(self, producer: str) -> ingest_pb2.DescribeStreamResponse:
         request = ingest_pb2.DescribeStreamRequest(stream=self._stream, producer=producer)
-        return self._connection.call(self._connection.ingest.DescribeStream, request)
+        described: ingest_pb2.DescribeStreamResponse = self._connection.call(
+            self._connection.stubs.ingest.DescribeStream, request
+        )
+        return described
 
     def _newest_is_stored(self) -> bool:
         """Whether the server has the batch to which the newest rows belong, as a summary.
@@ -187,7 +190,7 @@ class Helper:
         for is_last in (False, True):
             if self._plans is None:
                 asked = synopses_pb2.GetPlansRequest(stream=self._stream)
-                text = self._connection.call(self._connection.synopses.GetPlans, asked).plans
+                text = self._connection.call(self._connection.stubs.synopses.GetPlans, asked).plans
                 self._plans = Plans.from_json(text).thinned(self._level)
             request = synopses_pb2.MergeRequest(
                 stream=self._stream,
@@ -199,7 +202,10 @@ class Helper:
                 more=not part.is_last,
             )
             try:
-                return self._connection.call(self._connection.synopses.Merge, request)
+                merged: synopses_pb2.MergeResponse = self._connection.call(
+                    self._connection.stubs.synopses.Merge, request
+                )
+                return merged
             except PlansChanged:  # Nothing was stored.
                 self._plans = None
                 if is_last:
@@ -225,24 +231,3 @@ def summaries_of(plans: Plans, batches: Iterable[pa.RecordBatch]) -> bytes:
     for batch in batches:
         builder.add(batch)
     return builder.summaries().to_bytes()
-
-
-def append_request(
-    stream: str,
-    producer: str,
-    epoch: int,
-    sequence: int,
-    batch: pa.RecordBatch,
-    *,
-    summarised: bool = False,
-    part: Part = WHOLE,
-) -> ingest_pb2.AppendRequest:
-    """One numbered batch; summarised: its summary came before. part: its place in its push."""
-    message: dict[str, Any] = {"sequence": sequence, "summarised": summarised}
-    message |= {"first_row": part.first_row, "more": not part.is_last}
-    message |= {"rows": batch.num_rows, "arrow": encode(batch)}
-    return ingest_pb2.AppendRequest(
-        stream=stream,
-        producer=ingest_pb2.Producer(name=producer, epoch=epoch),
-        batch=cast(Any, message),
-    )

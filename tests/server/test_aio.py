@@ -1,13 +1,17 @@
 """The asynchronous client speaks the same words."""
 
 import asyncio
+import inspect
 
 import pyarrow as pa
 import pytest
 
 from shedder import errors
+from shedder.client import AsyncClient, Client
 from shedder.client.aio_connection import AsyncConnection
 from shedder.client.aio_producer import AsyncProducer
+from shedder.client.source_summaries import summaries_of
+from shedder.engine.remote_summaries.summary_builder import Plans
 from shedder.server.server import Server, running
 from tests.server.worlds import (
     CREATE_TRADES,
@@ -92,8 +96,8 @@ async def test_who_gives_up_waiting_for_receipts_gets_them_later(engine, setting
 class Remembering(AsyncConnection):
     """A connection that remembers the call that was opened last."""
 
-    def open(self, method, request=None, timeout_s=None):
-        self.opened = super().open(method, request, timeout_s)
+    async def open(self, *args, **options):
+        self.opened = await super().open(*args, **options)
         return self.opened
 
 
@@ -139,3 +143,29 @@ async def subscribe_and_leave(address, front):
 async def test_nobody_there_is_said_to_be_unreachable():
     with pytest.raises(errors.Unreachable):
         await connect_async("127.0.0.1:1", timeout_s=5.0)
+
+
+@pytest.mark.slow
+async def test_summaries_and_numbers_of_pushes_work_on_an_event_loop(address):
+    async with await connect_async(address) as client:
+        await client.execute(CREATE_TRADES)
+        query = await client.register("total", TOTAL)
+        assert await client.last_sequence("trades", "p") is None
+        rows = trades(100, 1)
+        summaries = summaries_of(Plans.from_json(await client.plans("trades")), [rows])
+        merged = await client.merge("trades", summaries, producer="p", tuples_follow=True)
+        assert (await query.answer(after=merged)).rows()[0]["n"] == 100
+        await client.follow("trades", rows, producer="p")
+        assert (await client.execute(TOTAL)).rows()[0]["n"] == 100
+        await client.push("trades", trades(10, 2), producer="q", sequence=0)
+        assert await client.last_sequence("trades", "q") == (0, 0)
+        await client.set_control("query", "total", "weight", "2")
+        values = (await client.control("query", "total")).to_pylist()
+        assert {"weight": "2"}.items() <= {row["key"]: row["value"] for row in values}.items()
+
+
+@pytest.mark.parametrize("name", ["execute", "push", "register", "merge", "follow"])
+def test_an_operation_takes_the_same_arguments_on_an_event_loop(name):
+    blocking = inspect.signature(getattr(Client, name)).parameters
+    on_a_loop = inspect.signature(getattr(AsyncClient, name)).parameters
+    assert [*on_a_loop] == [each for each in blocking if each != "watch"]

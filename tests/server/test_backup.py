@@ -66,7 +66,7 @@ def test_a_client_that_goes_away_ends_its_backup(client, engine, settings, tmp_p
     front = Watched(engine)
     with running(front, settings) as address, closing(connection_to(address)) as connection:
         with engine.core.store.catalog.turn():
-            call = connection.open(connection.query.Execute, request)
+            call = connection.open(connection.stubs.query.Execute, request)
             backup = front.begun.get()
             call.cancel()
             backup.wait(PATIENCE_S)  # Until the backup is cancelled.

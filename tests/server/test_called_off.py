@@ -83,7 +83,7 @@ def test_a_question_whose_client_leaves_takes_its_scan_along(server, client, con
     os.kill(worker, signal.SIGSTOP)
 
     def ask_and_leave() -> None:
-        call = connection.open(connection.query.Execute, query_pb2.ExecuteRequest(sql=COUNT))
+        call = connection.open(connection.stubs.query.Execute, query_pb2.ExecuteRequest(sql=COUNT))
         until(lambda: tasks(client))
         call.cancel()
         until(lambda: not tasks(client))
@@ -148,7 +148,7 @@ def test_a_statement_that_ends_soon_has_an_answer_and_no_news(client):
 def test_a_period_that_would_keep_the_server_busy_is_refused(client, connection):
     request = query_pb2.ExecuteRequest(sql=COUNT, progress_period_s=0.001)
     with pytest.raises(BadSetting, match="a period of"):
-        connection.read(connection.open(connection.query.Execute, request))
+        connection.read(connection.open(connection.stubs.query.Execute, request))
 
 
 def test_a_deadline_ends_background_reading_at_the_server(client):

@@ -109,7 +109,7 @@ def test_a_stale_epoch_is_refused(client):
 def test_hostile_bytes_are_refused_and_counted(client, connection):
     from shedder.v1 import ingest_pb2
 
-    stub, payload = connection.ingest, encode(trades(10))
+    stub, payload = connection.stubs.ingest, encode(trades(10))
     for arrow in (b"", b"junk", payload[:100], payload[:-100] + b"\xff" * 100):
         request = ingest_pb2.AppendRequest(
             stream="trades", batch=ingest_pb2.Batch(arrow=arrow, rows=10)
@@ -128,7 +128,7 @@ def test_a_message_above_the_limit_is_refused(client, connection):
         stream="trades", batch=ingest_pb2.Batch(arrow=bytes(17 << 20))
     )
     with pytest.raises(errors.ResourceExhausted):
-        connection.call(connection.ingest.Append, request)
+        connection.call(connection.stubs.ingest.Append, request)
 
 
 def test_nobody_there_is_said_to_be_unreachable():
@@ -137,7 +137,7 @@ def test_nobody_there_is_said_to_be_unreachable():
 
 
 def test_the_control_table_can_be_watched(client, connection):
-    stub = connection.control
+    stub = connection.stubs.control
     request = control_pb2.WatchRequest(entity="stream", period_s=0.1)
     call = connection.open(stub.Watch, request)
     for _ in range(2):

@@ -4,7 +4,7 @@ import grpc
 import pytest
 from google.protobuf.descriptor import FieldDescriptor
 
-from shedder.client.source_summaries import append_request
+from shedder.client.append_requests import append_request
 from shedder.engine.remote_summaries.summary_builder import Plans, Summariser
 from shedder.streams.dropped_counts import Dropped
 from shedder.v1 import backfill_pb2, ingest_pb2, synopses_pb2
@@ -96,7 +96,7 @@ def append_of():
 def test_of_a_batch(held, connection):
     for turn, (name, end, request) in enumerate(hostile(append_of())):
         request.producer.name = f"p{turn}"
-        check(held, lambda: connection.ingest.Append(request), name, end)  # noqa: B023
+        check(held, lambda: connection.stubs.ingest.Append(request), name, end)  # noqa: B023
 
 
 @pytest.mark.slow
@@ -104,13 +104,13 @@ def test_of_a_batch_in_a_stream(held, connection):
     sent = append_of()
     hello = ingest_pb2.AppendStreamRequest.Hello(stream="trades", producer=sent.producer)
     for name, end, first in hostile(ingest_pb2.AppendStreamRequest(hello=hello)):
-        call = connection.append_stream(iter([first.SerializeToString()]))
+        call = connection.stubs.append_stream(iter([first.SerializeToString()]))
         check(held, lambda: list(call), name, end)  # noqa: B023
     batches = hostile(ingest_pb2.AppendStreamRequest(batch=sent.batch))
     for turn, (name, end, second) in enumerate(batches):
         hello.producer.name = f"p{turn}"
         requests = [ingest_pb2.AppendStreamRequest(hello=hello), second]
-        call = connection.append_stream(iter([it.SerializeToString() for it in requests]))
+        call = connection.stubs.append_stream(iter([it.SerializeToString() for it in requests]))
         check(held, lambda: list(call), name, end)  # noqa: B023
 
 
@@ -121,7 +121,7 @@ def test_of_what_a_batch_declares(held, connection):
     declared = ingest_pb2.Declared(stream="trades", rows=10, size_bytes=size)
     for name, end, each in hostile(declared):
         metadata = ((KEY, each.SerializeToString()),)
-        check(held, lambda: connection.ingest.Append(request, metadata=metadata), name, end)  # noqa: B023
+        check(held, lambda: connection.stubs.ingest.Append(request, metadata=metadata), name, end)  # noqa: B023
 
 
 @pytest.mark.slow
@@ -141,13 +141,14 @@ def test_of_summaries(held, connection):
     for turn, (name, end, request) in enumerate(hostile(merge)):
         request.producer.name = f"p{turn}"
         parts = list(merge_in_parts(request, made, 1 << 20))
-        check(held, lambda: connection.synopses.MergeInParts(iter(parts)), name, end)  # noqa: B023
+        check(held, lambda: connection.stubs.synopses.MergeInParts(iter(parts)), name, end)  # noqa: B023
         request.summaries = made
-        check(held, lambda: connection.synopses.Merge(request), name, end)  # noqa: B023
+        check(held, lambda: connection.stubs.synopses.Merge(request), name, end)  # noqa: B023
     for _, end, whole in hostile(synopses_pb2.MergeInPartsRequest.Whole(size_bytes=5)):
         whole.merge.CopyFrom(merge)
         first = synopses_pb2.MergeInPartsRequest(whole=whole)
-        check(held, lambda: connection.synopses.MergeInParts(iter([first])), "size_bytes", end)  # noqa: B023
+        in_parts = connection.stubs.synopses.MergeInParts
+        check(held, lambda: in_parts(iter([first])), "size_bytes", end)  # noqa: B023
 
 
 @pytest.mark.slow
@@ -161,7 +162,7 @@ def test_of_the_rows_that_summaries_claim(held, connection, claimed):
         stream="trades", summaries=head.to_bytes(4, "little") + made[4:]
     )
     for _ in range(3):
-        assert code_of(lambda: connection.synopses.Merge(request)) in FINE
+        assert code_of(lambda: connection.stubs.synopses.Merge(request)) in FINE
         assert held.ledger("trades").refused_rows <= 3 << 40
 
 
@@ -169,7 +170,7 @@ def test_of_the_rows_that_summaries_claim(held, connection, claimed):
 def test_of_a_heartbeat(held, connection):
     request = ingest_pb2.HeartbeatRequest(stream="trades", watermark_us=5)
     for name, end, each in hostile(request):
-        check(held, lambda: connection.ingest.Heartbeat(each), name, end)  # noqa: B023
+        check(held, lambda: connection.stubs.ingest.Heartbeat(each), name, end)  # noqa: B023
 
 
 @pytest.mark.slow
@@ -178,8 +179,8 @@ def test_of_a_backfill(held, connection):
     begun = backfill_pb2.BeginRequest(**named, plan="whole", parts=2)
     for name, end, request in hostile(begun):
         request.name = f"of{end}"
-        check(held, lambda: connection.backfill.Begin(request), name, end)  # noqa: B023
-    connection.backfill.Begin(begun)
+        check(held, lambda: connection.stubs.backfill.Begin(request), name, end)  # noqa: B023
+    connection.stubs.backfill.Begin(begun)
     write = backfill_pb2.WriteRequest(**named, part=1, attempt="a", file=0, offset=0, data=b"x")
     finish = backfill_pb2.FinishPartRequest(
         **named,
@@ -194,7 +195,7 @@ def test_of_a_backfill(held, connection):
         ],
     )
     adopt = backfill_pb2.AdoptRequest(**named, rows=5)
-    stub = connection.backfill
+    stub = connection.stubs.backfill
     for message, method in ((write, stub.Write), (finish, stub.FinishPart), (adopt, stub.Adopt)):
         for name, end, request in hostile(message):
             check(held, lambda: method(request), name, end)  # noqa: B023
@@ -216,7 +217,7 @@ def test_a_batch_that_is_refused_for_its_rows_uses_up_no_quota(held, connection,
     ).SerializeToString()
     metadata = ((KEY, declared),) if is_declared else ()
     for _ in range(3):
-        code = code_of(lambda: connection.ingest.Append(request, metadata=metadata))
+        code = code_of(lambda: connection.stubs.ingest.Append(request, metadata=metadata))
         assert code in (grpc.StatusCode.INVALID_ARGUMENT, grpc.StatusCode.RESOURCE_EXHAUSTED)
     started = held.push("trades", trades(10), producer="p", sequence=0)
     assert (started.rows, started.duplicate) == (10, False)
@@ -227,5 +228,5 @@ def test_summaries_that_are_refused_use_up_no_quota(held, connection, engine):
     engine.core.tenants.tell({"default": {"bytes_per_s": 1e4}})
     request = synopses_pb2.MergeRequest(stream="trades", summaries=bytes(60_000))
     for _ in range(3):
-        code = code_of(lambda: connection.synopses.Merge(request))
+        code = code_of(lambda: connection.stubs.synopses.Merge(request))
         assert code is grpc.StatusCode.INVALID_ARGUMENT

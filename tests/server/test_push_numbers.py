@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 
 from shedder import errors
-from shedder.client.source_summaries import append_request
+from shedder.client.append_requests import append_request
 from shedder.settings import Settings
 from shedder.streams.push_parts import in_parts
 from tests.scale import scaled
@@ -52,7 +52,7 @@ def send_parts(connection, batch, *, sequence, parts, rows_max=ROWS_MAX):
     """Send the first batches of a push, and die."""
     for _, (part, rows) in zip(range(parts), cut(batch, rows_max), strict=False):
         request = append_request("trades", "p", 0, sequence, rows, part=part)
-        connection.ingest.Append(request)
+        connection.stubs.ingest.Append(request)
 
 
 @pytest.mark.slow

@@ -227,7 +227,7 @@ def test_a_timeout_that_makes_no_sense_is_refused(client, connection, timeout_s)
     from shedder.v1 import query_pb2
 
     request = query_pb2.ExecuteRequest(sql=COUNT, timeout_s=timeout_s)
-    call = connection.open(connection.query.Execute, request)
+    call = connection.open(connection.stubs.query.Execute, request)
     with pytest.raises((errors.BadSetting, errors.DeadlineExceeded)):
         connection.read(call)
 
@@ -265,7 +265,7 @@ def test_a_call_that_is_given_up_neither_undoes_nor_breaks_its_batch(engine, ser
         stream="trades", batch=ingest_pb2.Batch(arrow=encode(trades(10)), rows=10)
     )
     with closing(connection_to(address)) as connection:
-        call = connection.ingest.Append.future(request)
+        call = connection.stubs.ingest.Append.future(request)
         front.came.acquire()
         call.cancel()
     ((appended, waits),) = front.held

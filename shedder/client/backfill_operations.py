@@ -1,11 +1,11 @@
-"""Backfill over the wire: the engine's words, tried again when a connection is lost."""
+"""Operations of a backfill, repeated when a connection is lost."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Final
 
-from shedder.client.calls import Calls
+from shedder.client.steps import Steps, retried_call
 from shedder.v1 import backfill_pb2 as pb
 
 if TYPE_CHECKING:
@@ -14,23 +14,24 @@ if TYPE_CHECKING:
     from shedder.engine.rebuild.backfill import Adopted, BackfillState
 
 
-class BackfillCalls(Calls):
-    """The part of the client that brings in a past; see engine.backfill for what is raised."""
+class BackfillOperations:
+    """The operations that bring in a past, as steps; see engine.rebuild.backfill for errors."""
 
-    def begin_backfill(
-        self, stream: str, name: str, plan: str = "", parts: int = 0
-    ) -> BackfillState:
-        """Begin a backfill, or (without parts) see how far it is."""
+    def __init__(self, *, patience_s: float) -> None:
+        self._patience_s: Final = patience_s
+
+    def begin_backfill(self, stream: str, name: str, plan: str, parts: int) -> Steps[BackfillState]:
+        """Begin a backfill, or (without parts) return its state."""
         from shedder.engine.rebuild.backfill import BackfillState  # Heavy; most clients never ask.
 
         request = pb.BeginRequest(stream=stream, name=name, plan=plan, parts=parts)
-        begun = self._patiently(self._connection.backfill.Begin, request)
+        begun = yield from self._retried(lambda stubs: stubs.backfill.Begin, request)
         return BackfillState.from_json(begun.state)
 
     def write_backfill(
         self, stream: str, name: str, part: int, attempt: str, file: int, offset: int, data: bytes
-    ) -> None:
-        """Append bytes to a file of a part; those that are there already are left as they are."""
+    ) -> Steps[None]:
+        """Append bytes to a file of a part; bytes that are there already stay as they are."""
         request = pb.WriteRequest(
             stream=stream,
             name=name,
@@ -40,7 +41,7 @@ class BackfillCalls(Calls):
             offset=offset,
             data=data,
         )
-        self._patiently(self._connection.backfill.Write, request)
+        yield from self._retried(lambda stubs: stubs.backfill.Write, request)
 
     def finish_backfill_part(
         self,
@@ -54,8 +55,8 @@ class BackfillCalls(Calls):
         sent: Sequence[SentFile],
         queries: Mapping[str, Summarised],
         summaries: bytes,
-    ) -> None:
-        """Let the service read all that was written of a part, and note that it is done."""
+    ) -> Steps[None]:
+        """Let the service read all bytes of a part, and note that the part is done."""
         request = pb.FinishPartRequest(
             stream=stream,
             name=name,
@@ -78,19 +79,20 @@ class BackfillCalls(Calls):
                 for each in sent
             ],
         )
-        self._patiently(self._connection.backfill.FinishPart, request)
+        yield from self._retried(lambda stubs: stubs.backfill.FinishPart, request)
 
-    def adopt_backfill(
-        self, stream: str, name: str, *, rows: int, overlap: bool = False
-    ) -> Adopted:
+    def adopt_backfill(self, stream: str, name: str, *, rows: int, overlap: bool) -> Steps[Adopted]:
         """Make all parts of a backfill part of the stream, once."""
         from shedder.engine.rebuild.backfill import Adopted  # Heavy; most clients never ask.
 
         request = pb.AdoptRequest(stream=stream, name=name, rows=rows, overlap=overlap)
-        adopted = self._patiently(self._connection.backfill.Adopt, request)
+        adopted = yield from self._retried(lambda stubs: stubs.backfill.Adopt, request)
         return Adopted(adopted.rows, adopted.duplicate)
 
-    def abandon_backfill(self, stream: str, name: str) -> None:
-        """Forget what is done of a backfill that was not adopted."""
+    def abandon_backfill(self, stream: str, name: str) -> Steps[None]:
+        """Forget a backfill that was not adopted."""
         request = pb.AbandonRequest(stream=stream, name=name)
-        self._patiently(self._connection.backfill.Abandon, request)
+        yield from self._retried(lambda stubs: stubs.backfill.Abandon, request)
+
+    def _retried(self, method: Any, request: Any) -> Steps[Any]:
+        return (yield from retried_call(method, request, self._patience_s))

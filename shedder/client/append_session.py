@@ -1,0 +1,216 @@
+"""A producer's session: numbered batches over one call, several in flight, again after a loss."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, Final
+
+import pyarrow as pa
+
+from shedder.client.failures import Patience
+from shedder.client.outbox import Outbox, check_whole, hello
+from shedder.client.steps import Call, Open, OpenCall, Read, Steps, Write, retried
+from shedder.client.thinning import Thinning
+from shedder.cql.statements.bound_query import StreamSchema
+from shedder.errors import InternalError, ShedderError
+from shedder.queries.answers.database_api import Receipt
+from shedder.streams.batches import BatchLimits
+from shedder.streams.push_parts import WHOLE, Part, parts_of
+from shedder.v1 import ingest_pb2
+from shedder.wire.ingest import receipt_from_wire, schema_from_wire
+
+
+class AppendSession:
+    """Appends to one stream under a name, idempotently; `begin` comes first. Does no I/O itself.
+
+    Attributes:
+      epoch: the producer's incarnation.
+      schema: of the stream.
+      described: the server's description of the stream when the session began.
+      limits: of a batch, as the server had them then.
+      outbox: batches that have no receipt yet.
+      help_wanted: the server asked for help in the last receipt.
+      left_out: rows that were thinned away.
+    """
+
+    def __init__(self, stream: str, name: str, *, patience_s: float, thinning: str = "1") -> None:
+        """Prepare a session.
+
+        Args:
+          stream: to append to.
+          name: the producer's.
+          patience_s: time for which each exchange is repeated while the server is gone or full.
+          thinning: see `Client.producer`.
+
+        Raises:
+          BadSetting: there is no such share.
+        """
+        self._thinning: Final = Thinning(thinning)
+        self._patience_s = patience_s
+        self.stream: Final = stream
+        self.name: Final = name
+        self.outbox: Final = Outbox(stream, name)
+        self.epoch = 0
+        self.schema: StreamSchema
+        self.described = ingest_pb2.DescribeStreamResponse()
+        self.help_wanted = False
+        self.left_out = 0
+        self.limits = BatchLimits()
+        self._call: OpenCall | None = None
+
+    def begin(self, epoch: int | None, *, patience_s: float | None = None) -> Steps[None]:
+        """Look up the stream and the place where the producer has stopped.
+
+        Args:
+          epoch: of the producer; None goes on in the newest one.
+          patience_s: of this look-up; None means the session's.
+
+        Raises:
+          StaleEpoch: a newer incarnation has written.
+        """
+        patience = Patience(self._patience_s if patience_s is None else patience_s)
+        described = yield from retried(self.describe, patience)
+        self.schema = schema_from_wire(described)
+        self.limits = BatchLimits(described.batch_rows_max, described.batch_bytes_max)
+        self.epoch = self.outbox.go_on(described, epoch)
+        self.described = described
+
+    def describe(self) -> Steps[ingest_pb2.DescribeStreamResponse]:
+        """Ask for the present state of the stream and of the producer, once."""
+        request = ingest_pb2.DescribeStreamRequest(stream=self.stream, producer=self.name)
+        described: ingest_pb2.DescribeStreamResponse = yield Call(
+            lambda stubs: stubs.ingest.DescribeStream, request
+        )
+        return described
+
+    def check_whole(self) -> None:
+        """Check that the push before the next one is whole.
+
+        Raises:
+          SequenceGap: the end of that push is missing.
+        """
+        check_whole(self.described, self.name, self.epoch)
+
+    def parts(self, data: Any, *, ends_at_error: bool) -> Iterator[tuple[Part, pa.RecordBatch]]:
+        """Return the data as batches of the stream with their places in the push: see `parts_of`.
+
+        Raises:
+          SchemaMismatch, BadTimestamp.
+        """
+        return parts_of(data, self.schema, self.limits, ends_at_error=ends_at_error)
+
+    def push(self, data: Any, sequence: int | None) -> Steps[int]:
+        """Send rows, and return the number of the next push. Raises: as `Producer.push`."""
+        parts = self.parts(data, ends_at_error=sequence is None)
+        yield from self._send_parts(parts, sequence)
+        return self.outbox.next_sequence
+
+    def push_parts(
+        self, parts: Iterable[tuple[Part, pa.RecordBatch]], sequence: int | None
+    ) -> Steps[Receipt]:
+        """Send a push that is divided already, and return the receipt of all of it.
+
+        Raises:
+          ShedderError: also what `parts` raises, once the batches before are durable.
+        """
+        try:
+            yield from self._send_parts(parts, sequence)
+        except Exception:
+            yield from self.flush()
+            raise
+        return (yield from self.flush())
+
+    def open(self) -> Steps[None]:
+        """Connect, unless batches are to be sent again: then the next receipt connects."""
+        if self._call is None and not len(self.outbox):
+            yield from self._retried(self._connect)
+
+    def send(self, batch: pa.RecordBatch, sequence: int | None, part: Part = WHOLE) -> Steps[None]:
+        """Send one conformed batch, thinned if help is wanted; the outbox must have room."""
+        gone = None
+        if self.help_wanted:
+            batch, gone = self._thinning.divide(batch, self.schema.time_column)
+            self.left_out += 0 if gone is None else gone.rows
+        request = self.outbox.add(batch, sequence, gone, part)
+        opened = self._call
+        if opened is None:
+            return
+        try:
+            yield Write(opened, request)
+        except ShedderError:
+            self.disconnect()  # The batch stays in the outbox; the next receipt awaited tells why.
+        except BaseException:  # The task was cancelled, and gRPC has ended the call.
+            self.disconnect()
+            raise
+
+    def await_receipt(self) -> Steps[None]:
+        """Wait for the oldest batch's receipt, over as many connections as it takes."""
+        response = yield from self._retried(self._receive)
+        self.help_wanted = response.help_wanted
+        self.outbox.acknowledge(receipt_from_wire(response.receipt), response.credits)
+
+    def flush(self) -> Steps[Receipt]:
+        """Wait until all is durable; return the last push's receipt (rows 0: there was none)."""
+        while len(self.outbox):
+            yield from self.await_receipt()
+        return self.outbox.receipt
+
+    def close(self) -> Steps[None]:
+        """Flush and end."""
+        try:
+            yield from self.flush()
+        finally:
+            self.disconnect()
+
+    def disconnect(self) -> None:
+        """End the call; batches without a receipt are sent again over the next one."""
+        opened, self._call = self._call, None
+        if opened is not None:
+            opened.cancel()
+
+    def note_help(self, *, wanted: bool) -> None:
+        """Note that another call's response said whether the server wants help."""
+        self.help_wanted = wanted
+
+    def _send_parts(
+        self, parts: Iterable[tuple[Part, pa.RecordBatch]], sequence: int | None
+    ) -> Steps[None]:
+        yield from self.open()
+        for part, batch in parts:
+            place = self.outbox.check(part, is_numbered=sequence is not None)
+            while self.outbox.is_full:
+                yield from self.await_receipt()
+            yield from self.send(batch, sequence, place)
+
+    def _receive(self) -> Steps[ingest_pb2.AppendStreamResponse]:
+        try:
+            opened = self._call or (yield from self._connect())
+            return (yield from _next_response(opened))
+        except BaseException:  # A cancelled task included: gRPC ends the call then.
+            self.disconnect()
+            raise
+
+    def _connect(self) -> Steps[OpenCall]:
+        """Open the call, and send the batches that have no receipt."""
+        opened: OpenCall = yield Open(lambda stubs: stubs.append_stream)
+        try:
+            yield Write(opened, hello(self.stream, self.name, self.epoch))
+            welcome = yield from _next_response(opened)
+            self.outbox.credits = max(1, welcome.credits)
+            for request in self.outbox.resend():
+                yield Write(opened, request)
+        except BaseException:
+            opened.cancel()
+            raise
+        self._call = opened
+        return opened
+
+    def _retried(self, work: Callable[[], Steps[Any]]) -> Steps[Any]:
+        return (yield from retried(work, Patience(self._patience_s)))
+
+
+def _next_response(call: OpenCall) -> Steps[ingest_pb2.AppendStreamResponse]:
+    response: ingest_pb2.AppendStreamResponse | None = yield Read(call)
+    if response is None:
+        raise InternalError("the server ended the stream before its receipts")
+    return response
