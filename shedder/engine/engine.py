@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
-from concurrent.futures import Future
 from functools import cache
 from math import inf
 from pathlib import Path
@@ -16,16 +15,10 @@ import pyarrow as pa
 
 from shedder.archive.archive_store import Store
 from shedder.archive.exact.client import ExactWorker
-from shedder.archive.files.data_directory import FORMAT_DROPS, FORMAT_PUSHES, FORMAT_TENANTS
-from shedder.archive.tasks.deadline import Deadline
-from shedder.archive.tasks.progress import Progress
-from shedder.cql.binding.new_names import check_new_stream
 from shedder.cql.binding.statement_cache import StatementCache
 from shedder.cql.expressions.expression_text import quoted
 from shedder.cql.expressions.integer_division import compile_remainders
-from shedder.cql.statements.bound_query import DEFAULT_TENANT, StreamSchema
-from shedder.cql.statements.overload_policy import Policy
-from shedder.cql.statements.statement import CreateStream, Select, Statement
+from shedder.cql.statements.statement import Statement
 from shedder.cql.text.size_limits import Limits
 from shedder.engine.administration import show_and_describe as describe
 from shedder.engine.administration.budget_controls import Budgets
@@ -34,10 +27,11 @@ from shedder.engine.administration.file_controls import Upkeep
 from shedder.engine.administration.ledger import ledger_of
 from shedder.engine.administration.quota_controls import TenantQuotas
 from shedder.engine.administration.statement_executor import execute
+from shedder.engine.administration.stream_definitions import StreamDefinitions
 from shedder.engine.administration.thinning_controls import ToldLevels
 from shedder.engine.admission.batch_push import push
 from shedder.engine.admission.local_producer import Producer
-from shedder.engine.admission.producer_progress import ProducersProgress
+from shedder.engine.admission.stream_ingest import Ingest
 from shedder.engine.admission.summary_ingest import Merging
 from shedder.engine.allocation.rebalancer import Sharing
 from shedder.engine.audit.self_audit import Audit
@@ -51,58 +45,35 @@ from shedder.engine.one_time_queries.executor import OneTime
 from shedder.engine.rebuild.backfill import Backfilling
 from shedder.engine.rebuild.pane_repair import Repair
 from shedder.engine.recovery.log_replay import recover
+from shedder.engine.registration.query_handle import Query
 from shedder.engine.registration.query_registry import Registered
-from shedder.engine.registration.registrar import Registrar
 from shedder.engine.runtime.background_tasks import Watch
 from shedder.engine.runtime.caller import OPERATOR, Asker
 from shedder.engine.runtime.environment import Machine
-from shedder.engine.runtime.subscribers import Latest
-from shedder.errors import BadSetting, Draining, StreamExists, StreamInUse
+from shedder.engine.runtime.lifetime import Lifetime
+from shedder.engine.services import Services
+from shedder.errors import BadSetting, ShedderError
 from shedder.gc_tuning import loading
 from shedder.logging_defaults import be_quiet
 from shedder.queries.answers.answer import Answer
 from shedder.queries.answers.database_api import Ledger, Params, Receipt
 from shedder.settings import Settings
-from shedder.streams.batches import BatchLimits
 from shedder.streams.column_bits import compile_words
-from shedder.streams.dropped_counts import Dropped
-from shedder.streams.live_sample import StreamSample
-from shedder.streams.push_parts import WHOLE, Part
 from shedder.streams.row_sizes import compile_row_sizes
 from synopses.precompile import compile_kernels, compile_question_kernels
 
 
 class Engine(
-    Registered,
-    Upkeep,
-    Merging,
-    ProducersProgress,
-    Backfilling,
-    ToldLevels,
-    Budgets,
-    TenantQuotas,
+    StreamDefinitions, Upkeep, ToldLevels, Budgets, TenantQuotas, Ingest, Merging, Backfilling
 ):
     """A database of streams in this process. Make it with `shedder.open`. Safe from any thread."""
 
-    def __init__(self, core: Core, exact: ExactWorker) -> None:
-        self.core = core
+    def __init__(self, services: Services, exact: ExactWorker) -> None:
+        super().__init__(services)
+        self.housekeeping = services.housekeeping
+        self.repair = services.repair
+        self.audit = services.audit
         self._exact = exact
-        self._one_time = OneTime(core, exact)
-        self._ddl = threading.RLock()
-        self.sharing = Sharing(core, self._ddl)
-        self._registrar = Registrar(core, self.sharing)
-        self.tasks = core.tasks
-        self.relayouts = Relayouts(core, self.tasks)
-        self.housekeeping = Housekeeping(core, self.relayouts, self.tasks)
-        self.overload = Overload(core)
-        self.repair = Repair(
-            core, self.tasks, lambda: self.overload.idle, lambda: self.overload.spare
-        )
-        self.overload.on_idle = self.repair.wake
-        self.audit = Audit(core)
-        self._mailboxes: set[Latest] = set()
-        self._statements = StatementCache(_limits(core.settings))
-        self._closed = False
 
     @classmethod
     def open(
@@ -143,10 +114,11 @@ class Engine(
                 threads=settings.exact_threads,
                 timeout_s=settings.exact_timeout_s,
             )
-            engine = cls(core, exact)
-            core.go_exact = engine._one_time.answer_window
-            core.go_vacuum = engine.relayouts.wake
-            core.go_share = engine.sharing.soon
+            services = _services(core, exact)
+            core.go_exact = services.one_time.answer_window
+            core.go_vacuum = services.relayouts.wake
+            core.go_share = services.sharing.soon
+            engine = cls(services, exact)
             recover(core)
             core.start()
             for name in core.streams:
@@ -184,7 +156,7 @@ class Engine(
         """
         self._check_open()
         began = time.monotonic()
-        answer = execute(self, self.parse(sql, params), timeout_s, watch, asker)
+        answer = execute(self.services, self.parse(sql, params), timeout_s, watch, asker)
         return describe.with_elapsed(answer, began)
 
     def parse(self, sql: str, params: Params | None = None) -> Statement:
@@ -193,149 +165,39 @@ class Engine(
         Raises:
           BadQuery, Unimplemented: it is no statement.
         """
-        return self._statements.parse(sql, params)
+        return self.services.statements.parse(sql, params)
 
-    def ask(self, select: Select, timeout_s: float | None, watch: Watch | None = None) -> Answer:
-        """Answer a query once."""
-        stream = self.core.stream(select.stream)
-        progress = Progress(f"answer from {select.stream}", "tuples")
-        with self.tasks.running(progress, watch=watch):
-            return self._one_time.answer(stream, select, Deadline(timeout_s, progress))
+    # --- standing queries ----------------------------------------------------------------------
 
-    def explain_once(self, select: Select) -> str:
-        """How a query would be answered once."""
-        return self._one_time.explain(self.core.stream(select.stream), select)
+    def register(
+        self, name: str, sql: str, params: Params | None = None, *, asker: Asker = OPERATOR
+    ) -> Query:
+        """Make a query standing; one of the same name and text is returned as it is.
+
+        Raises:
+          as `Registered.register`.
+        """
+        return self.services.queries.register(name, sql, params, asker=asker)
+
+    def query(self, name: str, asker: Asker = OPERATOR) -> Query:
+        """Return a standing query by name."""
+        return self.services.queries.query(name, asker)
+
+    def drop_query(self, name: str) -> None:
+        """Unregister a standing query.
+
+        Raises:
+          UnknownQuery. DiskFull, StorageFailed: it stands.
+        """
+        self.services.queries.drop_query(name)
+
+    def listen(
+        self, name: str, listener: Callable[[Answer | ShedderError], None]
+    ) -> Callable[[], None]:
+        """Call a function with every new answer, on the apply thread; returns what ends that."""
+        return self.services.queries.listen(name, listener)
 
     # --- streams -------------------------------------------------------------------------------
-
-    def create_stream(self, statement: CreateStream, tenant: str = DEFAULT_TENANT) -> bool:
-        """Create a stream, for a tenant; False when an equal one exists.
-
-        Raises:
-          StreamExists: there is one of this name with another definition.
-        """
-        with self._ddl:
-            if statement.name in self.core.streams:
-                schema = self.core.streams[statement.name].schema
-                if statement.if_not_exists or describe.is_same(schema, statement):
-                    return False
-                raise StreamExists(
-                    f"stream {statement.name!r} exists with another definition: "
-                    f"{describe.definition(schema)}"
-                )
-            check_new_stream(statement)
-            schema = StreamSchema(
-                name=statement.name,
-                columns=statement.columns,
-                time_column=statement.time_column,
-                lateness_us=statement.lateness_us,
-                retain_us=statement.retain_us,
-                layout=statement.layout,
-                on_overload=statement.on_overload,
-                seed=self.core.machine.random_bits(64),
-                tenant=tenant,
-            )
-            if tenant != DEFAULT_TENANT:
-                self.core.store.allow(FORMAT_TENANTS)
-            stream_id = self.core.store.create_stream(schema).id
-            fair_bytes = self.core.samples.fair_bytes(len(self.core.streams) + 1)
-            rows = self.core.settings.sample_rows
-            sample = StreamSample(schema, rows=rows, size_bytes_max=fair_bytes)
-            self.core.actor.call(lambda: self.core.add_stream(stream_id, schema, sample)).result()
-            return True
-
-    def drop_stream(self, name: str) -> None:
-        """Forget a stream and delete its data.
-
-        Raises:
-          UnknownStream; StreamInUse: standing queries need it.
-        """
-        with self._ddl:
-            stream = self.core.stream(name)
-            if stream.queries:
-                raise StreamInUse(
-                    f"stream {name!r} has standing queries: {', '.join(sorted(stream.queries))}; "
-                    "drop them first"
-                )
-
-            def forget() -> None:
-                self.core.checkpoints.forget_stream(stream.id)
-                self.core.store.drop_stream(stream.id)
-                del self.core.streams[name]
-                self.core.intakes.pop(name).close()
-                self.core.queues.drop_stream(stream.schema.tenant)
-
-            self.core.checkpoints.end_begun()
-            self.core.actor.call(forget).result()
-
-    @property
-    def limits(self) -> BatchLimits:
-        """How large one batch may be."""
-        return self.core.limits
-
-    def schema(self, stream: str) -> StreamSchema:
-        """A stream's definition."""
-        return self.core.stream(stream).schema
-
-    def append(
-        self,
-        stream: str,
-        payload: bytes | memoryview,
-        *,
-        producer: str,
-        epoch: int,
-        sequence: int | None,
-        rows: int | None = None,
-        waits: bool = False,
-        summarised: bool = False,
-        left_out: Dropped | None = None,
-        is_let_in: bool = False,
-        part: Part = WHOLE,
-    ) -> Future[Receipt]:
-        """Append one encoded batch; the future's receipt says that it is durable.
-
-        Args:
-          stream: its name. payload, producer, epoch, sequence, part: as of `Intake.append`.
-          rows: that it declares, and must have; they count as refused if it is refused undecoded.
-            None: it does not say, and does not count.
-          waits: whoever sends it tries again, so it is not refused for good.
-          summarised: summaries of it came before; it is for the archive.
-          left_out: what its producer has left out of it, by chance, and will not send.
-          is_let_in: with just these rows and bytes, by `Admission.let_in`.
-
-        Raises:
-          what `Intake.append` and `Admission.admit` raise.
-        """
-        core, size_bytes = self.core, memoryview(payload).nbytes
-        declared, for_good = rows or 0, rows is not None and not waits
-        admission = core.admission
-        if not is_let_in:
-            admission.check_size(stream, declared, size_bytes)
-        with admission.counted(stream, declared, size_bytes, for_good=for_good):
-            if is_let_in:
-                intake = core.intake(stream)
-            else:
-                intake = admission.admit(stream, declared, size_bytes, waits=waits)
-            with admission.giving_back(stream, declared, size_bytes):
-                if left_out is not None:
-                    core.store.allow(FORMAT_DROPS)
-                if producer:
-                    core.allow(FORMAT_PUSHES)
-                return intake.append(
-                    payload,
-                    producer=producer,
-                    epoch=epoch,
-                    sequence=sequence,
-                    rows=rows,
-                    summarised=summarised,
-                    left_out=left_out,
-                    part=part,
-                )
-
-    def blocks(self, stream: str) -> bool:
-        """Whether whoever appends waits for room, however long (ON OVERLOAD BLOCK)."""
-        known = self.core.streams.get(stream)
-        return known is not None and known.schema.on_overload.policy is Policy.BLOCK
 
     def push(
         self,
@@ -398,7 +260,7 @@ class Engine(
         What is not asked for is not looked up: what synopses have, and what more would buy, takes
         far longer than the rest (entities tenant, budget, synopsis).
         """
-        return control_table(self, entity, name)
+        return control_table(self.services, entity, name)
 
     def set_control(self, entity: str, name: str, key: str, value: str) -> None:
         """Change what can be changed.
@@ -444,21 +306,20 @@ class Engine(
 
         within_s: what is not applied by then stays in the log, and the next start applies it.
         """
-        if self._closed:
+        if not self.services.lifetime.end():
             return
-        self._closed = True
-        for mailbox in list(self._mailboxes):
-            mailbox.close()
-        self.overload.close()
-        self.audit.close()
-        self._one_time.close()
+        services = self.services
+        services.queries.close()
+        services.overload.close()
+        services.audit.close()
+        services.one_time.close()
         self._exact.close()
-        self.tasks.close()
-        self.repair.close()
-        self.housekeeping.close()
-        self.relayouts.close()
-        self.sharing.close()
-        self.core.close(within_s)
+        services.tasks.close()
+        services.repair.close()
+        services.housekeeping.close()
+        services.relayouts.close()
+        services.sharing.close()
+        services.core.close(within_s)
 
     def __enter__(self) -> Self:
         return self
@@ -471,9 +332,31 @@ class Engine(
     ) -> None:
         self.close()
 
-    def _check_open(self) -> None:
-        if self._closed:
-            raise Draining("the database is closed")
+
+def _services(core: Core, exact: ExactWorker) -> Services:
+    lifetime, ddl = Lifetime(), threading.RLock()
+    statements = StatementCache(_limits(core.settings))
+    sharing = Sharing(core, ddl)
+    relayouts = Relayouts(core, core.tasks)
+    overload = Overload(core)
+    repair = Repair(core, core.tasks, lambda: overload.idle, lambda: overload.spare)
+    overload.on_idle = repair.wake
+    return Services(
+        lifetime=lifetime,
+        ddl=ddl,
+        statements=statements,
+        core=core,
+        tasks=core.tasks,
+        sharing=sharing,
+        relayouts=relayouts,
+        housekeeping=Housekeeping(core, relayouts, core.tasks),
+        overload=overload,
+        repair=repair,
+        ingest=Ingest(core),
+        one_time=OneTime(core, exact),
+        queries=Registered(core, lifetime, ddl, statements, sharing, overload),
+        audit=Audit(core),
+    )
 
 
 @cache

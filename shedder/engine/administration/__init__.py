@@ -4,6 +4,5 @@ The statement executor runs each statement on the services of the engine. The co
 lists every entity and its properties, and sets the writable ones.
 
 May import: synopsis_plans, runtime, window_state, ingest, standing_queries, engine_state,
-tenants, maintenance, allocation, admission, one_time_queries, load_shedding.
-Exceptions in `pyproject.toml`: engine.
+tenants, allocation, admission, one_time_queries, services.
 """

@@ -2,32 +2,21 @@
 
 from __future__ import annotations
 
-import threading
-from abc import ABC, abstractmethod
-
 import pyarrow as pa
 
 from allocator.demands import BYTES_END
 from shedder.archive.log.setting_changes import BudgetAltered, QueryAltered
 from shedder.cql.statements.statement import WEIGHT_MAX
+from shedder.engine.administration.controls import Controls
 from shedder.engine.allocation.explain import allocation_table
-from shedder.engine.allocation.rebalancer import Sharing
-from shedder.engine.engine_state import Core
 from shedder.errors import BadSetting, BudgetExceeded, Unavailable
 from shedder.settings import parse_bytes
 
 SET_BACK = "default"
 
 
-class Budgets(ABC):
-    """The part of the engine that shares out memory on demand. All of it is durable on return."""
-
-    core: Core
-    sharing: Sharing
-    _ddl: threading.RLock
-
-    @abstractmethod
-    def _check_open(self) -> None: ...
+class Budgets(Controls):
+    """Weights, activity and the budget of synopses. Every change is durable on return."""
 
     def set_weight(self, name: str, weight: float) -> None:
         """How much a query's errors count beside others', from now on.

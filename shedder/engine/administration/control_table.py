@@ -5,20 +5,18 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterator, Mapping
 from functools import partial
-from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
 from shedder.cql.statements.archive_layout import layout_text
 from shedder.cql.statements.canonical_text import overload_text
+from shedder.engine.administration.budget_controls import Budgets
 from shedder.engine.administration.show_and_describe import relaid_share
+from shedder.engine.engine_state import Core
+from shedder.engine.services import Services
 from shedder.engine.standing_queries.standing_query import status_of
 from shedder.engine.standing_queries.stream_state import Stream
 from shedder.engine.tenants.tenant_report import tenant_facts, tenants_table
-
-if TYPE_CHECKING:
-    from shedder.engine.engine import Engine
-    from shedder.engine.engine_state import Core
 
 Row = tuple[str, str, str, str]
 
@@ -26,31 +24,31 @@ _SCHEMA = pa.schema([(name, pa.string()) for name in ("entity", "name", "key", "
 _LOOK_SECONDS = 0.01  # Queries are looked at for so long before others may have the apply thread.
 
 
-def control_table(engine: Engine, entity: str = "", name: str = "") -> pa.Table:
+def control_table(services: Services, entity: str = "", name: str = "") -> pa.Table:
     """Its rows of an entity and a name; of all where a word is empty."""
-    rows = [row for row in _rows(engine, entity, name) if name in ("", row[1])]
+    rows = [row for row in _rows(services, entity, name) if name in ("", row[1])]
     columns = [pa.array([row[at] for row in rows], pa.string()) for at in range(len(_SCHEMA))]
     return pa.table(columns, schema=_SCHEMA)
 
 
-def _rows(engine: Engine, entity: str, name: str) -> Iterator[Row]:
+def _rows(services: Services, entity: str, name: str) -> Iterator[Row]:
     """Those of the entity; of other names, too, where leaving them out would save nothing."""
-    core = engine.core
+    core, overload = services.core, services.overload
     if entity in ("", "stream", "query"):
         yield from _streams_and_queries(core, entity, name)
     if entity in ("", "tenant", "budget", "synopsis"):
-        shares = engine.allocation()
+        shares = Budgets(services).allocation()
         if entity in ("", "tenant"):
-            yield from tenant_facts(tenants_table(core, shares, engine.overload.cpu_ns_per_s()))
+            yield from tenant_facts(tenants_table(core, shares, overload.cpu_ns_per_s()))
         yield from (row for row in _shares(core, shares) if entity in ("", row[0]))
     if entity in ("", "overload"):
-        yield from _facts("overload", "", engine.overload.facts())
+        yield from _facts("overload", "", overload.facts())
     if entity in ("", "scrub"):
-        yield from _facts("scrub", "background", engine.housekeeping.facts())
+        yield from _facts("scrub", "background", services.housekeeping.facts())
     if entity in ("", "audit"):
-        yield from _facts("audit", "service", engine.audit.facts())
+        yield from _facts("audit", "service", services.audit.facts())
     if entity in ("", "task"):
-        for task, facts in engine.tasks.facts():
+        for task, facts in services.tasks.facts():
             yield from _facts("task", task, facts)
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,18 +15,16 @@ from shedder.cql.binding.insert_checks import bind_rows
 from shedder.cql.expressions.evaluate import evaluate, true_rows
 from shedder.cql.statements.statement import Delete
 from shedder.engine.one_time_queries.executor import check_retained
+from shedder.engine.runtime.background_tasks import Watch
+from shedder.engine.services import Services
 from shedder.errors import CorruptData, Draining, InternalError
 from shedder.queries.answers.answer import Answer
 from shedder.streams.frame import Frame
 from shedder.streams.windows import span_of
 
-if TYPE_CHECKING:
-    from shedder.engine.engine import Engine
-    from shedder.engine.runtime.background_tasks import Watch
-
 
 def delete(
-    engine: Engine, statement: Delete, timeout_s: float | None, watch: Watch | None
+    services: Services, statement: Delete, timeout_s: float | None, watch: Watch | None
 ) -> Answer:
     """Delete what is durable now and what the statement says; the answer comes when that is.
 
@@ -36,7 +33,7 @@ def delete(
       StorageFailed; CorruptData: a run that may hold such rows cannot be read, and is in
       quarantine; Cancelled, DeadlineExceeded: and then nothing is deleted.
     """
-    core = engine.core
+    core = services.core
     stream = core.stream(statement.select.stream)
     query = bind_rows(statement.select, stream.schema)
     span = span_of(query.window, None)
@@ -70,13 +67,13 @@ def delete(
                     found.append((run, mask))
             return found
 
-    with engine.tasks.running(progress, timeout_s=timeout_s, watch=watch):
+    with services.tasks.running(progress, timeout_s=timeout_s, watch=watch):
         rows = core.store.delete(
             stream.id, statement.text, core.clock_us(), find, told=progress.advance
         )
     if rows:
         with suppress(InternalError, Draining):  # Halted, or closed: what is deleted stays so.
             core.actor.call(stream.note_deleted).result()
-    engine.repair.wake()  # Rebuild panes of standing queries without the rows,
-    engine.relayouts.wake(stream.schema.name)  # ... and rollups.
+    services.repair.wake()  # Rebuild panes of standing queries without the rows,
+    services.relayouts.wake(stream.schema.name)  # ... and rollups.
     return Answer.status(f"{rows:,} rows deleted from {stream.schema.name}")

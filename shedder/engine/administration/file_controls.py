@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import threading
-from abc import ABC, abstractmethod
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,22 +13,13 @@ from shedder.cql.binding.new_names import check_new_name, check_outputs
 from shedder.cql.statements.archive_layout import Layout
 from shedder.cql.statements.overload_policy import OnOverload, resolved
 from shedder.cql.statements.statement import Select
-from shedder.engine.engine_state import Core
-from shedder.engine.maintenance.run_rewriter import Relayouts
-from shedder.engine.runtime.background_tasks import Tasks, Watch
+from shedder.engine.administration.controls import Controls
+from shedder.engine.runtime.background_tasks import Watch
 from shedder.errors import UnknownRollup
 
 
-class Upkeep(ABC):
-    """The part of the engine that works on files as a whole."""
-
-    core: Core
-    tasks: Tasks
-    relayouts: Relayouts
-    _ddl: threading.RLock
-
-    @abstractmethod
-    def _check_open(self) -> None: ...
+class Upkeep(Controls):
+    """Backup, layouts, rollups, indexes, purges and scrubs."""
 
     def set_on_overload(self, name: str, asked: OnOverload) -> OnOverload:
         """Have a stream that comes too fast thinned, held back or dropped from, from now on.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow as pa
 
@@ -27,6 +27,8 @@ from shedder.engine.admission.batch_push import Pipeline, push
 from shedder.engine.engine_state import Core
 from shedder.engine.ingest.producer_sequences import check_named_producer
 from shedder.engine.one_time_queries.executor import check_retained
+from shedder.engine.runtime.background_tasks import Watch
+from shedder.engine.services import Services
 from shedder.engine.standing_queries.stream_state import Stream
 from shedder.errors import ProducerForgotten, Unimplemented
 from shedder.queries.answers.answer import Answer
@@ -34,16 +36,12 @@ from shedder.streams.batch_conversion import conform, conform_batch
 from shedder.streams.frame import Frame
 from shedder.streams.windows import Span, span_of
 
-if TYPE_CHECKING:
-    from shedder.engine.engine import Engine
-    from shedder.engine.runtime.background_tasks import Watch
-
 CHUNK_ROWS = 1 << 14
 """Positions of the source per batch: a payload of 16 MiB has room for a kibibyte a row."""
 
 
 def insert(
-    engine: Engine, statement: Insert, timeout_s: float | None, watch: Watch | None
+    services: Services, statement: Insert, timeout_s: float | None, watch: Watch | None
 ) -> Answer:
     """Push what the statement says; the answer comes when all of it is durable.
 
@@ -54,14 +52,14 @@ def insert(
       what binding, `push` and reading the archive raise. Cancelled, DeadlineExceeded: what was
       pushed by then is durable; repeated with its producer, the statement goes on from there.
     """
-    schema = engine.schema(statement.stream)
+    schema = services.ingest.schema(statement.stream)
     if statement.producer is not None:
         check_named_producer(statement.producer, None)
     select = statement.select
     if select is None:
-        return _push(engine, statement, values_batch(statement, schema))
+        return _push(services, statement, values_batch(statement, schema))
     if select.outputs and not wants_rows(select):
-        answer = engine.ask(select, timeout_s)
+        answer = services.one_time.ask(select, timeout_s)
         table = answer.table.select(list(answer.outputs))
         names = insert_columns(schema, statement.columns, table.num_columns)
         if not table.num_rows:
@@ -69,23 +67,23 @@ def insert(
         columns = {
             name: column.combine_chunks() for name, column in zip(names, table.columns, strict=True)
         }
-        return _push(engine, statement, filled(columns, table.num_rows, schema))
+        return _push(services, statement, filled(columns, table.num_rows, schema))
     progress = Progress(f"insert into {statement.stream}", "rows")
-    with engine.tasks.running(progress, timeout_s=timeout_s, watch=watch):
-        return _Copying.begin(engine, statement, select, schema, progress).run()
+    with services.tasks.running(progress, timeout_s=timeout_s, watch=watch):
+        return _Copying.begin(services, statement, select, schema, progress).run()
 
 
-def _push(engine: Engine, statement: Insert, batch: pa.RecordBatch) -> Answer:
+def _push(services: Services, statement: Insert, batch: pa.RecordBatch) -> Answer:
     if statement.producer is None:
-        push(engine, statement.stream, batch, producer="", epoch=0, sequence=None)
+        push(services.ingest, statement.stream, batch, producer="", epoch=0, sequence=None)
         return _status(statement, batch.num_rows)
     name, rows = f"insert/values/{statement.producer}", batch.num_rows
-    stored = engine.last_sequence(statement.stream, name)
+    stored = services.ingest.last_sequence(statement.stream, name)
     is_answer = statement.select is not None
     if is_answer and stored is not None and stored[1] >= 0:  # The stored rows may differ.
         return _status(statement, 0, already=rows)
-    before = engine.open_rows(statement.stream, name)
-    receipt = push(engine, statement.stream, batch, producer=name, epoch=0, sequence=0)
+    before = services.ingest.open_rows(statement.stream, name)
+    receipt = push(services.ingest, statement.stream, batch, producer=name, epoch=0, sequence=0)
     already = rows if receipt.duplicate else before
     return _status(statement, rows - already, already=already)
 
@@ -104,7 +102,7 @@ class _Copying:
     numbers mean the same whenever it is repeated, whatever retention has taken meanwhile.
     """
 
-    engine: Engine
+    services: Services
     statement: Insert
     query: RowsQuery
     names: tuple[str, ...]
@@ -119,7 +117,7 @@ class _Copying:
     @classmethod
     def begin(
         cls,
-        engine: Engine,
+        services: Services,
         statement: Insert,
         select: Select,
         schema: StreamSchema,
@@ -130,7 +128,7 @@ class _Copying:
         Raises:
           UnknownStream, UnknownColumn, TypeMismatch, BadQuery, BeforeRetention.
         """
-        core = engine.core
+        core = services.core
         source = core.stream(select.stream)
         query = bind_rows(select, source.schema)
         names = insert_columns(schema, statement.columns, len(query.outputs))
@@ -140,16 +138,16 @@ class _Copying:
         producer, epoch, progress.total = "", 0, end + core.store.backfilled_rows(source.id)
         if statement.producer is not None:
             _check_not_backfilled(core, source, span)
-            producer, epoch, end = _begun(engine, statement, source, end)
+            producer, epoch, end = _begun(services, statement, source, end)
             progress.total = end
         return cls(
-            engine, statement, query, names, source, schema, span, end, producer, epoch, progress
+            services, statement, query, names, source, schema, span, end, producer, epoch, progress
         )
 
     def run(self) -> Answer:
         """Push what is not there yet."""
         pipeline = Pipeline(
-            self.engine, self.statement.stream, producer=self.producer, epoch=self.epoch
+            self.services.ingest, self.statement.stream, producer=self.producer, epoch=self.epoch
         )
         send = self._send_numbered if self.producer else self._send
         try:
@@ -163,7 +161,7 @@ class _Copying:
         """Whatever the source has, what was backfilled first; how many rows."""
         sent = 0
         for batch in self._gathered():
-            for part in conform(batch, self.target, limits=self.engine.limits):
+            for part in conform(batch, self.target, limits=self.services.ingest.limits):
                 pipeline.send(part, None)
                 sent += part.num_rows
         return sent
@@ -182,7 +180,7 @@ class _Copying:
 
     def _send_numbered(self, pipeline: Pipeline) -> int:
         """The chunks that are not there yet; how many rows."""
-        stored = self.engine.last_sequence(self.statement.stream, self.producer)
+        stored = self.services.ingest.last_sequence(self.statement.stream, self.producer)
         chunk = 0 if stored is None else stored[1] + 1
         self.progress.done = min(self.end, chunk * CHUNK_ROWS)
         sent = 0
@@ -208,7 +206,7 @@ class _Copying:
         """Rows of the source from a position on, none of them of two chunks."""
         source = self.source
         columns = sorted({source.schema.time_column, *self.query.columns})
-        scan = self.engine.core.store.scan_live(
+        scan = self.services.core.store.scan_live(
             source.id,
             self.span.start_us,
             self.span.end_us,
@@ -264,7 +262,7 @@ def _check_not_backfilled(core: Core, source: Stream, span: Span) -> None:
         )
 
 
-def _begun(engine: Engine, statement: Insert, source: Stream, end: int) -> tuple[str, int, int]:
+def _begun(services: Services, statement: Insert, source: Stream, end: int) -> tuple[str, int, int]:
     """The producer's full name and epoch, and where the source ended when it was first used.
 
     The epoch is that end, so it outlives the eviction of the producer. Earlier versions had the end
@@ -272,15 +270,15 @@ def _begun(engine: Engine, statement: Insert, source: Stream, end: int) -> tuple
     """
     assert statement.producer is not None
     name = f"insert/{source.id}/from/{statement.producer}"
-    last = engine.last_sequence(statement.stream, name)
+    last = services.ingest.last_sequence(statement.stream, name)
     if last is not None:
         return name, last[0], last[0]
     pattern = re.compile(f"insert/{source.id}/([0-9]+)/{re.escape(statement.producer)}")
-    known = engine.core.intakes[statement.stream].producers().active
+    known = services.core.intakes[statement.stream].producers().active
     found = next(filter(None, map(pattern.fullmatch, known)), None)
     if found is not None:
         return found[0], 0, int(found[1])
-    if engine.epoch_min(statement.stream, name):
+    if services.ingest.epoch_min(statement.stream, name):
         raise ProducerForgotten.from_message(
             f"producers of stream {statement.stream!r} have been forgotten, and "
             f"{statement.producer!r} may be one: its rows could be stored twice. If it has stored "

@@ -2,34 +2,18 @@
 
 from __future__ import annotations
 
-import threading
-from abc import ABC, abstractmethod
-
 import pyarrow as pa
 
 from shedder.archive.log.setting_changes import QuotasAltered
-from shedder.engine.allocation.rebalancer import Sharing
-from shedder.engine.engine_state import Core
-from shedder.engine.load_shedding.controller_loop import Overload
+from shedder.engine.administration.budget_controls import Budgets
+from shedder.engine.administration.controls import Controls
 from shedder.engine.runtime.caller import OPERATOR, Asker
 from shedder.engine.tenants.tenant_limits import check_tenant
 from shedder.engine.tenants.tenant_report import tenants_table
 
 
-class TenantQuotas(ABC):
-    """The part of the engine that knows tenants."""
-
-    core: Core
-    sharing: Sharing
-    overload: Overload
-    _ddl: threading.RLock
-
-    @abstractmethod
-    def _check_open(self) -> None: ...
-
-    @abstractmethod
-    def allocation(self) -> pa.Table:
-        """Who has which bytes."""
+class TenantQuotas(Controls):
+    """Quotas of tenants, and what each tenant takes."""
 
     def set_quota(self, tenant: str, key: str, value: str) -> None:
         """Set one of a tenant's quotas, durably, whatever the tenants file says.
@@ -64,4 +48,6 @@ class TenantQuotas(ABC):
     def tenants(self, asker: Asker = OPERATOR) -> pa.Table:
         """SHOW TENANTS: what each takes, and its quotas."""
         self._check_open()
-        return tenants_table(self.core, self.allocation(), self.overload.cpu_ns_per_s(), asker)
+        return tenants_table(
+            self.core, Budgets(self.services).allocation(), self.overload.cpu_ns_per_s(), asker
+        )

@@ -38,96 +38,103 @@ from shedder.cql.statements.statement import (
 )
 from shedder.cql.text.sampling_fractions import share_text
 from shedder.engine.administration import show_and_describe as describe
+from shedder.engine.administration.budget_controls import Budgets
 from shedder.engine.administration.delete import delete
+from shedder.engine.administration.file_controls import Upkeep
 from shedder.engine.administration.insert import insert
+from shedder.engine.administration.quota_controls import TenantQuotas
+from shedder.engine.administration.stream_definitions import StreamDefinitions
+from shedder.engine.administration.thinning_controls import ToldLevels
+from shedder.engine.engine_state import Core
 from shedder.engine.runtime.caller import OPERATOR, Asker
+from shedder.engine.services import Services
 from shedder.engine.tenants.access_control import absent, check_statement, own_streams
 from shedder.errors import BadSetting, IndexExists, UnknownIndex, UnknownQuery, UnknownStream
 from shedder.queries.answers.answer import Answer
 
 if TYPE_CHECKING:
     from shedder.archive.operations.scrub import Scrubbed
-    from shedder.engine.engine import Engine
     from shedder.engine.runtime.background_tasks import Watch
 
 _BACKUP_NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,99}")
 
 
 def execute(
-    engine: Engine,
+    services: Services,
     statement: Statement,
     timeout_s: float | None,
     watch: Watch | None = None,
     asker: Asker = OPERATOR,
 ) -> Answer:
-    """Run a statement on an engine, for somebody."""
-    gone = absent(engine.core, asker, statement)
+    """Run a statement of a caller on the services of an engine."""
+    core, files = services.core, Upkeep(services)
+    gone = absent(core, asker, statement)
     if gone is not None:
         return Answer.status(f"{gone} does not exist")
-    check_statement(engine.core, asker, statement)
+    check_statement(core, asker, statement)
     match statement:
         case Select():
             check_outputs(statement)
-            return engine.ask(statement, timeout_s, watch)
+            return services.one_time.ask(statement, timeout_s, watch)
         case CreateStream(name=name):
-            made = engine.create_stream(statement, asker.tenant)
+            made = StreamDefinitions(services).create_stream(statement, asker.tenant)
             return Answer.status(f"stream {name} {'created' if made else 'exists'}")
         case DropStream(name, if_exists):
-            return _drop_stream(engine, name, if_exists=if_exists)
+            return _drop_stream(services, name, if_exists=if_exists)
         case CreateQuery(name, select, _):
-            query = engine.register_select(name, select)
+            query = services.queries.register_select(name, select)
             return _pairs(query.granted)
         case DropQuery(name, if_exists):
-            return _drop_query(engine, name, if_exists=if_exists)
+            return _drop_query(services, name, if_exists=if_exists)
         case CreateRollup(name, select, if_not_exists, lazy):
-            made = engine.create_rollup(name, select, if_not_exists=if_not_exists, lazy=lazy)
+            made = files.create_rollup(name, select, if_not_exists=if_not_exists, lazy=lazy)
             return Answer.status(f"rollup {name} {'created' if made else 'exists'}")
         case DropRollup(name, if_exists):
-            dropped = engine.drop_rollup(name, if_exists=if_exists)
+            dropped = files.drop_rollup(name, if_exists=if_exists)
             return Answer.status(f"rollup {name} {'dropped' if dropped else 'does not exist'}")
         case AlterQuery(name, level, of):
-            outputs = engine.set_thinning(name, level, of)
+            outputs = ToldLevels(services).set_thinning(name, level, of)
             told = f"{', '.join(outputs)} of query {name} read" if of else f"query {name} reads"
             share = "what load leaves" if level is None else share_text(level)
             return Answer.status(f"{told} {share} of the tuples")
         case AlterOverload(name, asked):
-            policy = engine.set_on_overload(name, asked)
+            policy = files.set_on_overload(name, asked)
             return Answer.status(f"stream {name} has ON OVERLOAD {overload_text(policy)}")
         case AlterStream(name, layout):
-            runs = engine.set_layout(name, layout)
+            runs = files.set_layout(name, layout)
             these = "1 run is" if runs == 1 else f"{runs:,} runs are"
             told = f"; {these} being rewritten" if runs else ""
             return Answer.status(f"stream {name} has ARCHIVE {layout_text(layout)}{told}")
         case Explain(CreateQuery(_, select, _)):
-            return _pairs(engine.explain_registration(select))
+            return _pairs(services.queries.explain_registration(select))
         case AlterWeight(name, weight):
-            engine.set_weight(name, weight)
+            Budgets(services).set_weight(name, weight)
             return Answer.status(f"query {name} has WEIGHT {weight:g}")
         case AlterActivity(name, active):
-            engine.set_active(name, active=active)
+            Budgets(services).set_active(name, active=active)
             return Answer.status(f"query {name} is {'active' if active else 'inactive'}")
         case ExplainAllocation():
-            return Answer(_own_rows(engine, engine.allocation(), asker))
+            return Answer(_own_rows(core, Budgets(services).allocation(), asker))
         case Explain(subject):
             assert not isinstance(subject, CreateQuery)
             text = (
-                engine.query(subject).explain()
+                services.queries.query(subject).explain()
                 if isinstance(subject, str)
-                else engine.explain_once(subject)
+                else services.one_time.explain(subject)
             )
             return Answer(pa.table({"plan": pa.array(text.splitlines(), pa.string())}))
         case Insert():
-            return insert(engine, statement, timeout_s, watch)
+            return insert(services, statement, timeout_s, watch)
         case Delete():
-            return delete(engine, statement, timeout_s, watch)
+            return delete(services, statement, timeout_s, watch)
         case CreateIndex(stream, column, lenient):
-            if engine.create_index(stream, column, timeout_s=timeout_s, watch=watch):
+            if files.create_index(stream, column, timeout_s=timeout_s, watch=watch):
                 return Answer.status(f"index on {stream}({column}) created")
             if not lenient:
                 raise IndexExists(f"there is an index on {stream}({column})")
             return Answer.status(f"index on {stream}({column}) exists")
         case DropIndex(stream, column, lenient):
-            if engine.drop_index(stream, column):
+            if files.drop_index(stream, column):
                 return Answer.status(f"index on {stream}({column}) dropped")
             if not lenient:
                 raise UnknownIndex(
@@ -136,31 +143,31 @@ def execute(
                 )
             return Answer.status(f"index on {stream}({column}) does not exist")
         case Backup(name):
-            return _backup(engine, name, timeout_s, watch)
+            return _backup(files, name, timeout_s, watch)
         case Scrub():
-            return _scrubbed(engine.scrub(timeout_s=timeout_s, watch=watch))
+            return _scrubbed(files.scrub(timeout_s=timeout_s, watch=watch))
         case Purge(stream):
-            rows = engine.purge(stream, timeout_s=timeout_s, watch=watch)
+            rows = files.purge(stream, timeout_s=timeout_s, watch=watch)
             return Answer.status(f"{rows:,} deleted rows purged from {stream}")
         case Show("TENANTS"):
-            return Answer(engine.tenants(asker))
+            return Answer(TenantQuotas(services).tenants(asker))
         case Show(what):
-            return Answer(engine.core.look(lambda: describe.show(engine.core, what, asker)))
+            return Answer(core.look(lambda: describe.show(core, what, asker)))
         case Describe(name):
-            return Answer(engine.core.look(lambda: describe.one(engine.core, name)))
+            return Answer(core.look(lambda: describe.one(core, name)))
         case _:
             assert_never(statement)
 
 
-def _own_rows(engine: Engine, shares: pa.Table, asker: Asker) -> pa.Table:
+def _own_rows(core: Core, shares: pa.Table, asker: Asker) -> pa.Table:
     """The rows of an allocation that are of somebody's queries, and of nobody's."""
-    own = {query for stream in own_streams(engine.core, asker) for query in stream.queries}
+    own = {query for stream in own_streams(core, asker) for query in stream.queries}
     return shares.filter([row is None or row in own for row in shares["query"].to_pylist()])
 
 
-def _drop_stream(engine: Engine, name: str, *, if_exists: bool) -> Answer:
+def _drop_stream(services: Services, name: str, *, if_exists: bool) -> Answer:
     try:
-        engine.drop_stream(name)
+        StreamDefinitions(services).drop_stream(name)
     except UnknownStream:
         if not if_exists:
             raise
@@ -168,9 +175,9 @@ def _drop_stream(engine: Engine, name: str, *, if_exists: bool) -> Answer:
     return Answer.status(f"stream {name} dropped")
 
 
-def _drop_query(engine: Engine, name: str, *, if_exists: bool) -> Answer:
+def _drop_query(services: Services, name: str, *, if_exists: bool) -> Answer:
     try:
-        engine.drop_query(name)
+        services.queries.drop_query(name)
     except UnknownQuery:
         if not if_exists:
             raise
@@ -189,9 +196,9 @@ def _scrubbed(found: Scrubbed) -> Answer:
     return Answer.status(text)
 
 
-def _backup(engine: Engine, name: str, timeout_s: float | None, watch: Watch | None) -> Answer:
+def _backup(files: Upkeep, name: str, timeout_s: float | None, watch: Watch | None) -> Answer:
     """Into the operator's directory of backups, and nowhere else: the name comes from a client."""
-    place = engine.core.settings.backup_directory
+    place = files.core.settings.backup_directory
     if place is None:
         raise BadSetting("BACKUP TO needs the setting backup_directory; it is not set")
     if not _BACKUP_NAME.fullmatch(name):
@@ -199,7 +206,7 @@ def _backup(engine: Engine, name: str, timeout_s: float | None, watch: Watch | N
             f"a backup cannot be named {name[:80]!r}: letters, digits, '.', '_' and '-', "
             "not a dot first, at most 100"
         )
-    made = engine.backup(place / name, timeout_s=timeout_s, watch=watch)
+    made = files.backup(place / name, timeout_s=timeout_s, watch=watch)
     return Answer.status(
         f"backup {name} made: {made.linked_bytes:,} bytes linked, {made.copied_bytes:,} copied"
     )

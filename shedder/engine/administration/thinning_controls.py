@@ -2,23 +2,15 @@
 
 from __future__ import annotations
 
-import threading
-from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 
 from shedder.cql.expressions.expression import Expression
-from shedder.engine.engine_state import Core
+from shedder.engine.administration.controls import Controls
 from shedder.engine.synopsis_plans.thinning_levels import outputs_of, synopses_of, with_levels
 
 
-class ToldLevels(ABC):
-    """The part of the engine that is told levels."""
-
-    core: Core
-    _ddl: threading.RLock
-
-    @abstractmethod
-    def _check_open(self) -> None: ...
+class ToldLevels(Controls):
+    """Levels of thinning that an operator sets."""
 
     def set_thinning(
         self, name: str, level: int | None, of: Sequence[Expression] = ()

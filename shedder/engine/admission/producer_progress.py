@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from abc import ABC
-
 from shedder.engine.engine_state import Core
 from shedder.engine.ingest.producer_sequences import Content
 from shedder.engine.ingest.stream_intake import Intake
 from shedder.errors import UnknownStream
 
 
-class ProducersProgress(ABC):  # a part of the engine, never made alone
-    """The part of the engine that reports the progress of producers. Safe from any thread."""
+class ProducersProgress:
+    """Reports the progress of producers. Safe from any thread."""
 
     core: Core
 

@@ -4,5 +4,5 @@ The executor tries the cheapest source that can meet the precision target and fa
 exact answer. The progressive scan reads the archive in part, until the target or the reduction
 is reached.
 
-May import: standing_queries, engine_state.
+May import: runtime, standing_queries, engine_state.
 """

@@ -17,6 +17,7 @@ from shedder.archive.metadata.catalog_entries import Run
 from shedder.archive.store.snapshot import Snapshot
 from shedder.archive.tasks.deadline import Deadline
 from shedder.archive.tasks.interruptible_call import awaited
+from shedder.archive.tasks.progress import Progress
 from shedder.cql.binding.bind import bind
 from shedder.cql.sql.exact_query import POSITION, SqlDialect, exact_sql, needs_positions
 from shedder.cql.statements.bound_query import BoundQuery
@@ -32,6 +33,7 @@ from shedder.engine.one_time_queries.rollup_source import (
     not_rolled_up,
     rolled_up,
 )
+from shedder.engine.runtime.background_tasks import Watch
 from shedder.engine.standing_queries.standing_query import Published
 from shedder.engine.standing_queries.stream_state import Stream
 from shedder.errors import (
@@ -73,6 +75,17 @@ class OneTime:
         self._slides_lock = threading.Lock()
         self._wanted: dict[Published, _Moment] = {}
         self._closed = False
+
+    def ask(self, select: Select, timeout_s: float | None, watch: Watch | None = None) -> Answer:
+        """Answer a query as a task, which can be watched and cancelled.
+
+        Raises:
+          UnknownStream. As `answer`.
+        """
+        stream = self._core.stream(select.stream)
+        progress = Progress(f"answer from {select.stream}", "tuples")
+        with self._core.tasks.running(progress, watch=watch):
+            return self.answer(stream, select, Deadline(timeout_s, progress))
 
     def answer(self, stream: Stream, select: Select, deadline: Deadline) -> Answer:
         """The answer over everything that is durable now.
@@ -119,8 +132,9 @@ class OneTime:
             _log.error("scans_not_noted", stream=stream.schema.name, error=str(error))
         self._core.go_vacuum(stream.schema.name)
 
-    def explain(self, stream: Stream, select: Select) -> str:
+    def explain(self, select: Select) -> str:
         """Which source would answer, and why."""
+        stream = self._core.stream(select.stream)
         query = _asked_once(select, stream)
         deadline = Deadline()
         reduction = reduction_for(query, self._core.load, deadline)

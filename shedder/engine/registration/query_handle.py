@@ -6,8 +6,9 @@ import weakref
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import TimeoutError as FutureTimeout
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import Protocol
 
+from shedder.engine.engine_state import Core
 from shedder.engine.runtime.subscribers import Latest, News
 from shedder.engine.standing_queries.standing_query import Published
 from shedder.engine.standing_queries.stream_state import Stream
@@ -15,15 +16,29 @@ from shedder.errors import BadSetting, DeadlineExceeded, ShedderError, UnknownQu
 from shedder.queries.answers.answer import Answer
 from shedder.queries.answers.database_api import Receipt
 
-if TYPE_CHECKING:
-    from shedder.engine.registration.query_registry import Registered
+
+class Registry(Protocol):
+    """What keeps standing queries, as a handle of one of them uses it."""
+
+    @property
+    def core(self) -> Core:
+        """The live state that the queries are part of."""
+
+    def subscribe(self, published: Published, mailbox: Latest) -> Callable[[], None]:
+        """Put new answers into a mailbox; return what ends that."""
+
+    def explain_standing(self, stream: Stream, published: Published) -> str:
+        """Return what a query keeps and predicts."""
+
+    def drop_query(self, name: str) -> None:
+        """Unregister a query."""
 
 
 class Query:
     """A registered query of an engine in this process. Safe from any thread."""
 
-    def __init__(self, engine: Registered, stream: Stream, published: Published) -> None:
-        self._engine = engine
+    def __init__(self, registry: Registry, stream: Stream, published: Published) -> None:
+        self._registry = registry
         self._stream = stream
         self._published = published
 
@@ -60,7 +75,7 @@ class Query:
         self._check_standing()
         if after is None and self.slides:
             return _answer(self._published.latest)
-        future = self._engine.core.actor.call(lambda: self._fresh(after))
+        future = self._registry.core.actor.call(lambda: self._fresh(after))
         try:
             return _answer(future.result(timeout_s))
         except FutureTimeout:
@@ -82,16 +97,16 @@ class Query:
         Ends when the engine closes. A slide that fails its contract raises; iterate anew to go on.
         """
         mailbox = Latest()
-        remove = self._engine.subscribe(self._published, mailbox)
+        remove = self._registry.subscribe(self._published, mailbox)
         return _Slides(mailbox, remove)
 
     def explain(self) -> str:
         """Source, bytes and predicted error of every aggregate."""
-        return self._engine.explain_standing(self._stream, self._published)
+        return self._registry.explain_standing(self._stream, self._published)
 
     def drop(self) -> None:
         """Unregister it."""
-        self._engine.drop_query(self.name)
+        self._registry.drop_query(self.name)
 
     def _check_standing(self) -> None:
         """Raise UnknownQuery when it was dropped; another one may have the name by now."""

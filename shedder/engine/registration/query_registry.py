@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from abc import ABC, abstractmethod
 from collections.abc import Callable
 
 from shedder.cql.binding.new_names import check_new_name, check_outputs
@@ -16,6 +15,7 @@ from shedder.engine.registration.explain_query import explain
 from shedder.engine.registration.query_handle import Query
 from shedder.engine.registration.registrar import Registrar
 from shedder.engine.runtime.caller import OPERATOR, Asker
+from shedder.engine.runtime.lifetime import Lifetime
 from shedder.engine.runtime.subscribers import Latest
 from shedder.engine.standing_queries.standing_query import Published
 from shedder.engine.standing_queries.stream_state import Stream
@@ -26,19 +26,26 @@ from shedder.queries.answers.answer import Answer
 from shedder.queries.answers.database_api import Params
 
 
-class Registered(ABC):
-    """The part of the engine that keeps standing queries."""
+class Registered:
+    """All standing queries of an engine. Safe from any thread."""
 
-    core: Core
-    sharing: Sharing
-    overload: Overload
-    _ddl: threading.RLock
-    _statements: StatementCache
-    _registrar: Registrar
-    _mailboxes: set[Latest]
-
-    @abstractmethod
-    def _check_open(self) -> None: ...
+    def __init__(
+        self,
+        core: Core,
+        lifetime: Lifetime,
+        ddl: threading.RLock,
+        statements: StatementCache,
+        sharing: Sharing,
+        overload: Overload,
+    ) -> None:
+        self.core = core
+        self._lifetime = lifetime
+        self._ddl = ddl
+        self._statements = statements
+        self._sharing = sharing
+        self._overload = overload
+        self._registrar = Registrar(core, sharing)
+        self._mailboxes: set[Latest] = set()
 
     def register(
         self, name: str, sql: str, params: Params | None = None, *, asker: Asker = OPERATOR
@@ -49,7 +56,7 @@ class Registered(ABC):
           BadQuery, UnknownColumn, UnknownStream; QueryExists: another text has this name;
           PrecisionUnavailable: contract FAIL and the target cannot be promised.
         """
-        self._check_open()
+        self._lifetime.check_open()
         statement = self._statements.parse(sql, params)
         if not isinstance(statement, Select):
             raise BadSetting(f"only a SELECT can be registered, not {type(statement).__name__}")
@@ -76,7 +83,7 @@ class Registered(ABC):
 
     def explain_registration(self, select: Select) -> dict[str, str]:
         """What `register_select` would grant, and how it would rewrite the query."""
-        self._check_open()
+        self._lifetime.check_open()
         return self._registrar.preview(self.core.stream(select.stream), select)
 
     def query(self, name: str, asker: Asker = OPERATOR) -> Query:
@@ -98,7 +105,7 @@ class Registered(ABC):
                 published.listeners.tell(UnknownQuery(name, sorted(stream.queries)))
 
             self.core.checkpoints.leave(name, stream.id, forget)
-        self.sharing.soon()
+        self._sharing.soon()
 
     def listen(
         self, name: str, listener: Callable[[Answer | ShedderError], None]
@@ -119,5 +126,10 @@ class Registered(ABC):
 
     def explain_standing(self, stream: Stream, published: Published) -> str:
         """What a standing query keeps and predicts."""
-        costs = self.overload.cost_ns(published.standing.name)
+        costs = self._overload.cost_ns(published.standing.name)
         return self.core.look(lambda: explain(stream, published, costs))
+
+    def close(self) -> None:
+        """End every subscription."""
+        for mailbox in list(self._mailboxes):
+            mailbox.close()

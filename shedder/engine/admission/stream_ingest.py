@@ -1,0 +1,91 @@
+"""Ingest by name of the stream: admission, append, and the progress of producers."""
+
+from __future__ import annotations
+
+from concurrent.futures import Future
+
+from shedder.archive.files.data_directory import FORMAT_DROPS, FORMAT_PUSHES
+from shedder.cql.statements.bound_query import StreamSchema
+from shedder.cql.statements.overload_policy import Policy
+from shedder.engine.admission.producer_progress import ProducersProgress
+from shedder.engine.engine_state import Core
+from shedder.queries.answers.database_api import Receipt
+from shedder.streams.batches import BatchLimits
+from shedder.streams.dropped_counts import Dropped
+from shedder.streams.push_parts import WHOLE, Part
+
+
+class Ingest(ProducersProgress):
+    """Takes encoded batches of all streams. Safe from any thread."""
+
+    def __init__(self, core: Core) -> None:
+        self.core = core
+
+    @property
+    def limits(self) -> BatchLimits:
+        """How large one batch may be."""
+        return self.core.limits
+
+    def schema(self, stream: str) -> StreamSchema:
+        """A stream's definition."""
+        return self.core.stream(stream).schema
+
+    def append(
+        self,
+        stream: str,
+        payload: bytes | memoryview,
+        *,
+        producer: str,
+        epoch: int,
+        sequence: int | None,
+        rows: int | None = None,
+        waits: bool = False,
+        summarised: bool = False,
+        left_out: Dropped | None = None,
+        is_let_in: bool = False,
+        part: Part = WHOLE,
+    ) -> Future[Receipt]:
+        """Append one encoded batch; the future's receipt says that it is durable.
+
+        Args:
+          stream: its name. payload, producer, epoch, sequence, part: as of `Intake.append`.
+          rows: that it declares, and must have; they count as refused if it is refused undecoded.
+            None: it does not say, and does not count.
+          waits: whoever sends it tries again, so it is not refused for good.
+          summarised: summaries of it came before; it is for the archive.
+          left_out: what its producer has left out of it, by chance, and will not send.
+          is_let_in: with just these rows and bytes, by `Admission.let_in`.
+
+        Raises:
+          what `Intake.append` and `Admission.admit` raise.
+        """
+        core, size_bytes = self.core, memoryview(payload).nbytes
+        declared, for_good = rows or 0, rows is not None and not waits
+        admission = core.admission
+        if not is_let_in:
+            admission.check_size(stream, declared, size_bytes)
+        with admission.counted(stream, declared, size_bytes, for_good=for_good):
+            if is_let_in:
+                intake = core.intake(stream)
+            else:
+                intake = admission.admit(stream, declared, size_bytes, waits=waits)
+            with admission.giving_back(stream, declared, size_bytes):
+                if left_out is not None:
+                    core.store.allow(FORMAT_DROPS)
+                if producer:
+                    core.allow(FORMAT_PUSHES)
+                return intake.append(
+                    payload,
+                    producer=producer,
+                    epoch=epoch,
+                    sequence=sequence,
+                    rows=rows,
+                    summarised=summarised,
+                    left_out=left_out,
+                    part=part,
+                )
+
+    def blocks(self, stream: str) -> bool:
+        """Whether whoever appends waits for room, however long (ON OVERLOAD BLOCK)."""
+        known = self.core.streams.get(stream)
+        return known is not None and known.schema.on_overload.policy is Policy.BLOCK

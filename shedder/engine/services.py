@@ -1,0 +1,44 @@
+"""The services of an engine: what statements and controls are given instead of the engine."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass
+
+from shedder.cql.binding.statement_cache import StatementCache
+from shedder.engine.admission.stream_ingest import Ingest
+from shedder.engine.allocation.rebalancer import Sharing
+from shedder.engine.audit.self_audit import Audit
+from shedder.engine.engine_state import Core
+from shedder.engine.load_shedding.controller_loop import Overload
+from shedder.engine.maintenance.run_rewriter import Relayouts
+from shedder.engine.maintenance.scrub_and_purge import Housekeeping
+from shedder.engine.one_time_queries.executor import OneTime
+from shedder.engine.rebuild.pane_repair import Repair
+from shedder.engine.registration.query_registry import Registered
+from shedder.engine.runtime.background_tasks import Tasks
+from shedder.engine.runtime.lifetime import Lifetime
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Services:
+    """Each service of one engine, in the order in which they depend on each other.
+
+    ddl: held while streams, queries or rollups are created, changed or dropped.
+    statements: parsed texts.
+    """
+
+    lifetime: Lifetime
+    ddl: threading.RLock
+    statements: StatementCache
+    core: Core
+    tasks: Tasks
+    sharing: Sharing
+    relayouts: Relayouts
+    housekeeping: Housekeeping
+    overload: Overload
+    repair: Repair
+    ingest: Ingest
+    one_time: OneTime
+    queries: Registered
+    audit: Audit
