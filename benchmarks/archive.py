@@ -123,7 +123,8 @@ def _log(folder: Path) -> list[tuple[str, str, str]]:
 
     def grouped() -> None:
         log = Log.open(folder / "log")
-        commit = GroupCommit(log, _nothing)
+        commit = GroupCommit(log)
+        commit.start(_nothing)
 
         def send() -> None:
             for _ in range(BODIES // 4):

@@ -63,7 +63,7 @@ def stream_of(queries: dict[str, str]) -> Stream:
     settings = Settings()
     sharp: dict[str, Any] = {"weighted": ["value"], "hashed": ["key"]} if queries else {}
     sample = StreamSample(schema, rows=settings.sample_rows, **sharp)
-    stream = Stream(1, schema, sample, future_us_max=settings.future_us_max)
+    stream = Stream(1, schema, sample, tuple, future_us_max=settings.future_us_max)
     for name, text in queries.items():
         select = parse(text)
         assert isinstance(select, Select)

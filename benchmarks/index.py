@@ -79,7 +79,7 @@ def pushing(
     took = time.perf_counter() - began
     lacking = sum(row["runs"] - row["runs_indexed"] for row in engine.execute(INDEXES).rows())
     began = time.perf_counter()
-    engine.core.indexer.settle()
+    engine.indexer.settle()
     behind = time.perf_counter() - began
     engine.execute("DROP STREAM pushed")
     return took, 1 - lacking / (len(tables) * max(1, len(columns))), behind
@@ -149,7 +149,7 @@ def run() -> Report:
             engine.push("events", rows(number))
             engine.seal("events")
         scans = {name: fastest(engine, where)[0] for name, where in questions.items()}
-        engine.core.indexer.settle()
+        engine.indexer.settle()
         rates = {column: built_per_s(engine, column) for column in ("trace", "size")}
         table = []
         for name, where in questions.items():

@@ -13,6 +13,7 @@ import numpy as np
 import shedder
 from benchmarks.measure import Report
 from benchmarks.workloads.trades import BATCH_ROWS, CREATE, QUERIES, batches
+from shedder.engine.apply.size_records import shrinks, submit_sizes
 from shedder.engine.engine import Engine
 
 SETTINGS: dict[str, Any] = {"allocation_seconds": 1e6}  # Nobody else changes sizes.
@@ -36,11 +37,11 @@ def run() -> Report:
         ("", QUERIES, BATCHES),
         (f"{GROUPS:,} groups: ", BY_GROUP, BATCHES_BY_GROUP),
     ):
-        tuples, applied, sizes, shrinks, heaviest = _measured(queries, some)
+        tuples, applied, sizes, slices, heaviest = _measured(queries, some)
         rows += [
             [f"{words}a batch of 65,536 is applied", *_row(applied)],
             [f"{words}a change of sizes takes force", *_row(sizes)],
-            [f"{words}live panes shrink, a slice at a time", *_row(shrinks)],
+            [f"{words}live panes shrink, a slice at a time", *_row(slices)],
         ]
         told.append(f"{words}{tuples:,} tuples, panes of up to {heaviest / 2**20:.1f} MiB")
     return Report(
@@ -80,8 +81,9 @@ def _measured(queries: Mapping[str, str], some: int) -> tuple[int, Times, Times,
             db.register(query, text)
         large = {query: _sizes(db, query, 0) for query in queries}
         small = {query: _sizes(db, query, -3) for query in queries}
-        applied, sizes = _timed(db.core, "apply"), _timed(db.core, "apply_sizes")
-        shrinks = _timed(db.core, "_shrink")
+        records, shrinker = db.services.records, db.services.records.shrinker
+        applied, sizes = _timed(records, "apply_batch"), _timed(shrinker, "apply_sizes")
+        slices = _timed(shrinker, "_shrink")
         heaviest = 0
         for number, batch in enumerate(batches(some * BATCH_ROWS)):
             db.push("trades", batch)
@@ -90,9 +92,9 @@ def _measured(queries: Mapping[str, str], some: int) -> tuple[int, Times, Times,
                     heaviest, db.core.actor.call(partial(_heaviest, db, queries)).result()
                 )
                 _change(db, small if number % 20 == 9 else large)
-        while db.core.actor.call(db.core.shrinks).result():
+        while db.core.actor.call(lambda: shrinks(db.core)).result():
             pass
-        return db.ledger("trades").applied, applied, sizes, shrinks, heaviest
+        return db.ledger("trades").applied, applied, sizes, slices, heaviest
 
 
 def _heaviest(db: Engine, queries: Mapping[str, str]) -> int:
@@ -124,7 +126,7 @@ def _timed(core: Any, name: str) -> Times:
 def _change(db: Engine, sizes: Mapping[str, tuple[int, ...]]) -> None:
     for name in sizes:
         stream, published = db.core.published(name)
-        db.core.submit_sizes(stream, name, sizes[name], published.standing.part_bytes_max)
+        submit_sizes(db.core, stream, name, sizes[name], published.standing.part_bytes_max)
 
 
 def _sizes(db: Engine, query: str, scale: int) -> tuple[int, ...]:

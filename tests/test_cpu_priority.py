@@ -68,14 +68,15 @@ def test_short_slices_leave_another_policy_alone():
 
 
 def test_applying_gives_way_and_the_log_does_not(tmp_path):
-    actor = Actor("test-apply", lambda: None)
-    actor.start()
+    actor = Actor("test-apply")
+    actor.start(lambda: None)
     assert actor.call(niceness).result() == min(19, niceness() + BULK)
     actor.close()
 
     found = []
     log = Log.open(tmp_path / "log", quarantine=tmp_path / "quarantine")
-    commit = GroupCommit(log, lambda _: found.append(niceness()))
+    commit = GroupCommit(log)
+    commit.start(lambda _: found.append(niceness()))
     commit.submit(1, [b"header", b"body"]).result()
     commit.close()
     log.close()

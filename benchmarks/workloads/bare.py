@@ -17,7 +17,8 @@ import shedder
 from benchmarks.workloads.trades import CREATE
 from shedder.archive.log.group_commit import Entry, GroupCommit
 from shedder.archive.log.log import Log
-from shedder.engine.ingest.stream_intake import Arrived, Intake
+from shedder.engine.ingest.arrived_record import Arrived
+from shedder.engine.ingest.stream_intake import Intake
 from shedder.queries.answers.database_api import Ledger, Receipt
 from shedder.server.server import serve
 from shedder.settings import Settings
@@ -33,7 +34,8 @@ class BareEngine:
     def __init__(self, directory: Path) -> None:
         self._engine = shedder.open(directory / "engine")
         self._engine.execute(CREATE)
-        self._commit = GroupCommit(Log.open(directory / "log"), self._durable)
+        self._commit = GroupCommit(Log.open(directory / "log"))
+        self._commit.start(self._durable)
         schema = self._engine.schema(STREAM)
         self._intake = Intake(
             0, schema, self._commit, BatchLimits(), lambda: time.time_ns() // 1000

@@ -206,7 +206,7 @@ class World:
                 self._tick(pane, tick, came)
             for stream in STREAMS:
                 self._panes[stream, pane] = Tuples.together(came[stream])
-                self.db.core.intake(stream).heartbeat(_end_us(pane))
+                self.db.admission.intake(stream).heartbeat(_end_us(pane))
 
     def _tick(self, pane: int, tick: int, came: dict[str, list[Tuples]]) -> None:
         """What comes, comes; what there is time for is applied; the controller looks."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Callable
 from functools import cache
@@ -14,12 +13,9 @@ from typing import Any, Self
 import pyarrow as pa
 
 from shedder.archive.archive_store import Store
-from shedder.archive.exact.client import ExactWorker
-from shedder.cql.binding.statement_cache import StatementCache
 from shedder.cql.expressions.expression_text import quoted
 from shedder.cql.expressions.integer_division import compile_remainders
 from shedder.cql.statements.statement import Statement
-from shedder.cql.text.size_limits import Limits
 from shedder.engine.administration import show_and_describe as describe
 from shedder.engine.administration.budget_controls import Budgets
 from shedder.engine.administration.control_table import control_table
@@ -33,25 +29,15 @@ from shedder.engine.admission.batch_push import push
 from shedder.engine.admission.local_producer import Producer
 from shedder.engine.admission.stream_ingest import Ingest
 from shedder.engine.admission.summary_ingest import Merging
-from shedder.engine.allocation.rebalancer import Sharing
-from shedder.engine.audit.self_audit import Audit
-from shedder.engine.engine_state import Core
 from shedder.engine.ingest.known_producers import ProducerLimits
 from shedder.engine.ingest.producer_sequences import check_named_producer, check_producer
-from shedder.engine.load_shedding.controller_loop import Overload
-from shedder.engine.maintenance.run_rewriter import Relayouts
-from shedder.engine.maintenance.scrub_and_purge import Housekeeping
-from shedder.engine.one_time_queries.executor import OneTime
 from shedder.engine.rebuild.backfill import Backfilling
-from shedder.engine.rebuild.pane_repair import Repair
-from shedder.engine.recovery.log_replay import recover
 from shedder.engine.registration.query_handle import Query
-from shedder.engine.registration.query_registry import Registered
 from shedder.engine.runtime.background_tasks import Watch
 from shedder.engine.runtime.caller import OPERATOR, Asker
 from shedder.engine.runtime.environment import Machine
-from shedder.engine.runtime.lifetime import Lifetime
 from shedder.engine.services import Services
+from shedder.engine.startup import build, drain, start
 from shedder.errors import BadSetting, ShedderError
 from shedder.gc_tuning import loading
 from shedder.logging_defaults import be_quiet
@@ -68,12 +54,11 @@ class Engine(
 ):
     """A database of streams in this process. Make it with `shedder.open`. Safe from any thread."""
 
-    def __init__(self, services: Services, exact: ExactWorker) -> None:
+    def __init__(self, services: Services) -> None:
         super().__init__(services)
         self.housekeeping = services.housekeeping
         self.repair = services.repair
         self.audit = services.audit
-        self._exact = exact
 
     @classmethod
     def open(
@@ -107,32 +92,12 @@ class Engine(
             Path(directory), files=machine.files, log_segment_bytes=settings.log_segment_bytes
         )
         try:
-            core = Core(store, settings, machine, producer_limits)
-            exact = ExactWorker(
-                store.directory / "tmp" / "exact",
-                memory_bytes=settings.exact_memory_bytes,
-                threads=settings.exact_threads,
-                timeout_s=settings.exact_timeout_s,
-            )
-            services = _services(core, exact)
-            core.go_exact = services.one_time.answer_window
-            core.go_vacuum = services.relayouts.wake
-            core.go_share = services.sharing.soon
-            engine = cls(services, exact)
-            recover(core)
-            core.start()
-            for name in core.streams:
-                engine.relayouts.wake(name)
-            engine.housekeeping.start()
-            engine.overload.release()
-            if settings.overload == "on":
-                engine.overload.start()
-            if settings.audit == "on":
-                engine.audit.start()
+            services = build(store, settings, machine, producer_limits)
+            start(services)
         except BaseException:
             store.close()
             raise
-        return engine
+        return cls(services)
 
     # --- statements ----------------------------------------------------------------------------
 
@@ -233,12 +198,12 @@ class Engine(
 
         Returns when the windows that this closes have been answered.
         """
-        self.core.intake(stream).heartbeat(watermark_us).result()
+        self.admission.intake(stream).heartbeat(watermark_us).result()
         self.core.actor.call(lambda: None).result()
 
     def seal(self, stream: str) -> None:
         """Write the stream's tail into a run, so that other readers of the archive see it."""
-        self.core.seal(stream)
+        self.cutter.seal(stream)
 
     def ledger(self, stream: str) -> Ledger:
         """Where every tuple of the stream went, once all that is durable has been applied."""
@@ -306,20 +271,8 @@ class Engine(
 
         within_s: what is not applied by then stays in the log, and the next start applies it.
         """
-        if not self.services.lifetime.end():
-            return
-        services = self.services
-        services.queries.close()
-        services.overload.close()
-        services.audit.close()
-        services.one_time.close()
-        self._exact.close()
-        services.tasks.close()
-        services.repair.close()
-        services.housekeeping.close()
-        services.relayouts.close()
-        services.sharing.close()
-        services.core.close(within_s)
+        if self.services.lifetime.end():
+            drain(self.services, within_s)
 
     def __enter__(self) -> Self:
         return self
@@ -333,32 +286,6 @@ class Engine(
         self.close()
 
 
-def _services(core: Core, exact: ExactWorker) -> Services:
-    lifetime, ddl = Lifetime(), threading.RLock()
-    statements = StatementCache(_limits(core.settings))
-    sharing = Sharing(core, ddl)
-    relayouts = Relayouts(core, core.tasks)
-    overload = Overload(core)
-    repair = Repair(core, core.tasks, lambda: overload.idle, lambda: overload.spare)
-    overload.on_idle = repair.wake
-    return Services(
-        lifetime=lifetime,
-        ddl=ddl,
-        statements=statements,
-        core=core,
-        tasks=core.tasks,
-        sharing=sharing,
-        relayouts=relayouts,
-        housekeeping=Housekeeping(core, relayouts, core.tasks),
-        overload=overload,
-        repair=repair,
-        ingest=Ingest(core),
-        one_time=OneTime(core, exact),
-        queries=Registered(core, lifetime, ddl, statements, sharing, overload),
-        audit=Audit(core),
-    )
-
-
 @cache
 def _compile() -> None:
     """Once in a process."""
@@ -368,12 +295,3 @@ def _compile() -> None:
         compile_remainders()
         compile_words()
         compile_row_sizes()
-
-
-def _limits(settings: Settings) -> Limits:
-    return Limits(
-        text_bytes_max=settings.query_text_bytes_max,
-        depth_max=settings.query_depth_max,
-        nodes_max=settings.query_nodes_max,
-        panes_max=settings.panes_max,
-    )

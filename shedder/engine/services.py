@@ -5,12 +5,20 @@ from __future__ import annotations
 import threading
 from dataclasses import dataclass
 
+from shedder.archive.exact.client import ExactWorker
 from shedder.cql.binding.statement_cache import StatementCache
+from shedder.engine.admission.admission_control import Admission
 from shedder.engine.admission.stream_ingest import Ingest
 from shedder.engine.allocation.rebalancer import Sharing
+from shedder.engine.apply.apply_loop import ApplyLoop
+from shedder.engine.apply.load_levels import LevelsByLoad
+from shedder.engine.apply.record_handler import RecordHandler
 from shedder.engine.audit.self_audit import Audit
-from shedder.engine.engine_state import Core
+from shedder.engine.checkpoints.checkpoint_scheduler import Checkpoints
+from shedder.engine.engine_state import EngineState
 from shedder.engine.load_shedding.controller_loop import Overload
+from shedder.engine.maintenance.index_builder import Indexer
+from shedder.engine.maintenance.run_cutter import Cutter
 from shedder.engine.maintenance.run_rewriter import Relayouts
 from shedder.engine.maintenance.scrub_and_purge import Housekeeping
 from shedder.engine.one_time_queries.executor import OneTime
@@ -31,14 +39,22 @@ class Services:
     lifetime: Lifetime
     ddl: threading.RLock
     statements: StatementCache
-    core: Core
+    core: EngineState
     tasks: Tasks
-    sharing: Sharing
+    checkpoints: Checkpoints
+    indexer: Indexer
     relayouts: Relayouts
-    housekeeping: Housekeeping
-    overload: Overload
-    repair: Repair
+    cutter: Cutter
+    sharing: Sharing
+    load_levels: LevelsByLoad
+    records: RecordHandler
+    apply_loop: ApplyLoop
+    admission: Admission
     ingest: Ingest
+    exact: ExactWorker
     one_time: OneTime
+    repair: Repair
+    overload: Overload
+    housekeeping: Housekeeping
     queries: Registered
     audit: Audit

@@ -200,7 +200,7 @@ def append(
     except ShedderError:
         if is_let_in:
             size_bytes = memoryview(payload).nbytes
-            engine.core.admission.give_back(stream, batch.rows, size_bytes)
+            engine.admission.give_back(stream, batch.rows, size_bytes)
         raise
     return engine.append(
         stream,

@@ -91,7 +91,7 @@ class Ingest(IngestServicer):
         if declared is None:
             return await self._handed_over(await _request_of(requests))
         check_stream(self._engine.core, caller.get().asker, declared.stream)
-        admission = self._engine.core.admission
+        admission = self._engine.admission
         batch = declared.stream, declared.rows, declared.size_bytes
         await self._patiently(declared.stream, lambda waits: admission.let_in(*batch, waits=waits))
         try:

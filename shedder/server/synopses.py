@@ -73,7 +73,7 @@ class Synopses(SynopsesServicer):
                 data = await self._parts.gathered(requests, room)
             except ShedderError as error:
                 self._metrics.refused.labels(type(error).reason).inc()
-                self._engine.core.intake(whole.merge.stream).refuse(0)
+                self._engine.admission.intake(whole.merge.stream).refuse(0)
                 raise
             return await self._merged(whole.merge, data, self._parts.bytes_max)
 

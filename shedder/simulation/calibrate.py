@@ -81,7 +81,7 @@ def _applying(
 ) -> Iterable[int]:
     """ns of applying each batch, without queries."""
     for batch in batches:
-        intake = engine.core.intake(STREAM)
+        intake = engine.admission.intake(STREAM)
         intake.append(encode(batch), producer="", epoch=0, sequence=None)
         machine.log.commit(machine.log.gather())
         yield _timed(machine.applier.step)

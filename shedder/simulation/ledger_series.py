@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from shedder.engine.administration.ledger import ledger_of
-from shedder.engine.engine_state import Core
+from shedder.engine.engine_state import EngineState
 from shedder.simulation.time_series import Row
 
 TOTALS = ("applied", "duplicate", "refused_rows", "dropped", "late")
@@ -12,7 +12,7 @@ TOTALS = ("applied", "duplicate", "refused_rows", "dropped", "late")
 OF_QUERY = ("read", "thinned", "late")
 
 
-def counts_of(core: Core) -> Row:
+def counts_of(core: EngineState) -> Row:
     """Tuples: `ledger.TOTAL`, and of each query `ledger.QUERY.COUNT`."""
     ledgers = [
         ledger_of(stream, core.intakes[name], backfilled=0, lost=0)

@@ -12,7 +12,7 @@ import pyarrow as pa
 from shedder.archive.log.group_commit import Entry
 from shedder.archive.log.records import Batch, Built
 from shedder.engine.engine import Engine
-from shedder.engine.ingest.stream_intake import Arrived
+from shedder.engine.ingest.arrived_record import Arrived
 from shedder.engine.window_state.query_state import Standing
 from shedder.errors import InternalError
 from shedder.simulation.disk import Died, ready_us, write_us

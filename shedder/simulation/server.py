@@ -15,6 +15,7 @@ import pyarrow as pa
 from shedder.archive.log.group_commit import Entry
 from shedder.archive.log.records import DROPPED, Batch, Built
 from shedder.engine.admission.summary_ingest import append_summaries, plans_now
+from shedder.engine.apply.level_records import submit_levels
 from shedder.engine.engine import Engine
 from shedder.engine.remote_summaries.summary_builder import Plans
 from shedder.engine.runtime.caller import Asker
@@ -325,6 +326,7 @@ class Server:
         try:
             durable = append_summaries(
                 core,
+                self.engine.admission,
                 stream,
                 summaries,
                 producer=producer,
@@ -369,7 +371,7 @@ class Server:
             forced = range(len(levels))
             try:
                 stream, _ = self.engine.core.published(query)
-                self.engine.core.submit_levels(stream, query, levels, forced)
+                submit_levels(self.engine.core, stream, query, levels, forced)
             except Died:
                 self._die()
             else:

@@ -10,7 +10,7 @@ from functools import partial
 from typing import Any, TypeVar
 
 from shedder.archive.files.file_system import Files
-from shedder.archive.log.group_commit import FailureHandler, GroupCommit, Handler
+from shedder.archive.log.group_commit import GroupCommit
 from shedder.archive.log.log import Log
 from shedder.engine.runtime.cpu_timer import Stopwatch
 from shedder.engine.runtime.environment import Machine
@@ -120,16 +120,14 @@ class VirtualMachine(Machine):
         """The next number of the seed's."""
         return self._random.getrandbits(bits)
 
-    def actor(self, name: str, idle: Callable[[], float | None]) -> Actor:
-        """Who applies, step by step."""
-        self.applier = SteppedActor(name, idle, self.give_way)
+    def actor(self, name: str) -> Actor:
+        """Make the executor that applies, step by step."""
+        self.applier = SteppedActor(name, self.give_way)
         return self.applier
 
-    def commit(
-        self, log: Log, durable: Handler, failed: FailureHandler, *, bytes_max: int
-    ) -> GroupCommit:
-        """Who makes records durable, group by group."""
-        self.log = GroupCommit(log, durable, failed, bytes_max=bytes_max, own_thread=False)
+    def commit(self, log: Log, *, bytes_max: int) -> GroupCommit:
+        """Make what makes records durable, group by group."""
+        self.log = GroupCommit(log, bytes_max=bytes_max, own_thread=False)
         return self.log
 
     def pool(self, name: str) -> Executor:
@@ -163,13 +161,8 @@ class SteppedActor(Actor):
     wait: called until what was asked for is done; it steps, or lets others do so.
     """
 
-    def __init__(
-        self,
-        name: str,
-        idle: Callable[[], float | None],
-        wait: Callable[[], object] | None = None,
-    ) -> None:
-        super().__init__(name, idle)
+    def __init__(self, name: str, wait: Callable[[], object] | None = None) -> None:
+        super().__init__(name)
         self._wait = self.step if wait is None else wait
         self._begun = False
         self._depth = 0
@@ -179,8 +172,9 @@ class SteppedActor(Actor):
         """What the next step will do; None: what there is to do when idle."""
         return self._work[0][0] if self._work else None
 
-    def start(self) -> None:
+    def start(self, idle: Callable[[], float | None]) -> None:
         """From now on there may be steps."""
+        self._idle = idle
         self._begun = True
 
     def is_alive(self) -> bool:

@@ -154,7 +154,8 @@ def ingest_for_ever(directory: Path) -> None:
             store.cut(1)
             store.write_checkpoint(entries[-1].sequence + 1, {"stream/1": b"x"})
 
-    commit = GroupCommit(store.log, durable)
+    commit = GroupCommit(store.log)
+    commit.start(durable)
     first = store.end_position(1)
     while True:
         waiting = []

@@ -127,7 +127,7 @@ class ArchiveWalk:
         """Until what is done in the background is done."""
         for _ in range(2):  # What an index was made of may have been laid out anew meanwhile.
             self.engine.relayouts.settle()
-            self.engine.core.indexer.settle()
+            self.engine.indexer.settle()
 
     # --- what is done to it ---
 
@@ -220,7 +220,7 @@ class ArchiveWalk:
     def retire(self) -> None:
         """Old runs go: of the rows that are too old any, of others none."""
         core = self.engine.core
-        core.actor.call(core.checkpoints.tidy).result()
+        core.actor.call(self.engine.checkpoints.tidy).result()
         store = core.store
         left = Counter[int]()
         for _, batch in store.scan(1):

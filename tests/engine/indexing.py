@@ -96,14 +96,14 @@ def filled(directory: Path, machine: Machine, layout: str = HYBRID) -> Engine:
     for first in range(0, ROWS, ROWS // RUNS):
         engine.push("requests", table.slice(first, ROWS // RUNS))
         engine.seal("requests")
-    engine.core.indexer.settle()
+    engine.indexer.settle()
     assert engine.core.store.create_index(1, "client")
     return engine
 
 
 def catch_up(engine: Engine) -> None:
-    engine.core.indexer.catch_up()
-    engine.core.indexer.settle()
+    engine.indexer.catch_up()
+    engine.indexer.settle()
 
 
 def writing(engine: Engine, machine: Paced, at: int, happen: Callable[[Engine], object]) -> int:

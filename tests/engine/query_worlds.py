@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 import shedder
+from shedder.engine.apply.size_records import shrinks
 from shedder.engine.engine import Engine
 from shedder.engine.runtime.environment import Machine
 
@@ -47,7 +48,7 @@ def inside(answer: Any, pushed: Sequence[pa.Table]) -> pa.Table:
 
 def log_registers(db: Engine) -> dict[str, int]:
     """The size of each query's last synopsis, once all records of sizes are in force."""
-    while db.core.actor.call(db.core.shrinks).result():
+    while db.core.actor.call(lambda: shrinks(db.core)).result():
         pass
     db.heartbeat("s", START * SECOND)  # Behind them in the log.
     return {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from shedder.engine.apply.size_records import shrinks, submit_sizes
 from shedder.engine.engine import Engine
 from shedder.engine.synopsis_plans.error_curves import SIZED
 from shedder.engine.synopsis_plans.synopsis_plan import Kind, Part
@@ -12,8 +13,8 @@ def resize(db: Engine, name: str, scale: int) -> Standing:
     """Make every sketch so many times two as large (2^scale), and wait until panes are so."""
     stream, published = db.core.published(name)
     standing = published.standing
-    db.core.submit_sizes(stream, name, changed(standing, scale), standing.part_bytes_max).result()
-    while db.core.actor.call(db.core.shrinks).result():
+    submit_sizes(db.core, stream, name, changed(standing, scale), standing.part_bytes_max).result()
+    while db.core.actor.call(lambda: shrinks(db.core)).result():
         pass
     return standing
 

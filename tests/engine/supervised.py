@@ -101,13 +101,13 @@ class Recording(Machine):
         self.asked: list[Future[Any]] = []
         self.ahead = threading.Event()
 
-    def actor(self, name: str, idle: Callable[[], float | None]) -> Actor:
-        return _RecordingActor(name, idle, self)
+    def actor(self, name: str) -> Actor:
+        return _RecordingActor(name, self)
 
 
 class _RecordingActor(Actor):
-    def __init__(self, name: str, idle: Callable[[], float | None], machine: Recording) -> None:
-        super().__init__(name, idle)
+    def __init__(self, name: str, machine: Recording) -> None:
+        super().__init__(name)
         self.machine = machine
 
     def call(self, work: Callable[[], Any], *, ahead: bool = False) -> Future[Any]:

@@ -7,6 +7,7 @@ import threading
 import pyarrow as pa
 import pytest
 
+from shedder.engine.apply.level_records import submit_levels
 from shedder.engine.engine import Engine
 from shedder.engine.runtime.environment import Machine
 from shedder.errors import InternalError
@@ -98,7 +99,7 @@ def test_levels_are_in_force_behind_what_was_logged_before_them(tmp_path):
     table = requests(1_000, seed=3, seconds=5.0)
     append(engine, table.slice(0, 500), 500)
     core = engine.core
-    core.submit_levels(core.stream("requests"), "q", (2,) * len(published.standing.levels))
+    submit_levels(core, core.stream("requests"), "q", (2,) * len(published.standing.levels))
     append(engine, table.slice(500), 500)
     machine.settle()
     assert set(published.standing.levels) == {2}
@@ -107,8 +108,8 @@ def test_levels_are_in_force_behind_what_was_logged_before_them(tmp_path):
 
 
 def test_an_actor_that_halts_says_so():
-    actor = SteppedActor("test", lambda: None)
-    actor.start()
+    actor = SteppedActor("test")
+    actor.start(lambda: None)
     actor.post(lambda: 1 / 0)
     assert actor.halted == ""
     assert actor.step() == 0.0

@@ -31,40 +31,47 @@ Handler = Callable[[list[Entry]], None]
 FailureHandler = Callable[[list[Entry], ShedderError], None]
 
 
+@dataclass(frozen=True, slots=True)
+class _Handlers:
+    durable: Handler
+    failed: FailureHandler | None
+
+
 class GroupCommit:
     """Appends in order of submission; while one fsync runs, the next group gathers.
 
-    durable: called on the disk thread with each group, in order, once it is on disk, and before
-      the futures are resolved; what it takes long for delays the acknowledgement.
-    failed: called on the disk thread when writing failed, with every entry that had been taken and
-      is not durable, in order, before their futures fail. Until it returns, `submit` refuses, so
-      that the owner can go back to the state of the last durable entry.
+    Records are written from `start` on.
     bytes_max: what may be on its way at once.
     own_thread: there is a disk thread; else whoever made this gathers groups and commits them.
     """
 
-    def __init__(
-        self,
-        log: Log,
-        durable: Handler,
-        failed: FailureHandler | None = None,
-        *,
-        bytes_max: int = BYTES_MAX,
-        own_thread: bool = True,
-    ) -> None:
+    def __init__(self, log: Log, *, bytes_max: int = BYTES_MAX, own_thread: bool = True) -> None:
         if bytes_max <= 0:
             raise BadSetting(f"bytes_max is {bytes_max}; it must be positive")
         self._log = log
-        self._durable = durable
-        self._on_failure = failed
+        self._handlers: _Handlers | None = None
         self._bytes_max = bytes_max
+        self._own_thread = own_thread
         self._changed = threading.Condition()
         self._waiting: deque[Entry] = deque()
         self._in_flight_bytes = 0
         self._refusing: ShedderError | None = None
         self._closing = False
         self._thread: threading.Thread | None = None
-        if own_thread:
+
+    def start(self, durable: Handler, failed: FailureHandler | None = None) -> None:
+        """Write records from now on; once.
+
+        Args:
+          durable: called on the disk thread with each group, in order, once it is on disk, and
+            before the futures are resolved; what it takes long for delays the acknowledgement.
+          failed: called on the disk thread when writing failed, with every entry that had been
+            taken and is not durable, in order, before their futures fail. Until it returns,
+            `submit` refuses, so that the owner can go back to the state of the last durable entry.
+        """
+        assert self._handlers is None, "started twice"
+        self._handlers = _Handlers(durable, failed)
+        if self._own_thread:
             self._thread = threading.Thread(target=self._run, name="shedder-disk", daemon=True)
             self._thread.start()
 
@@ -114,7 +121,7 @@ class GroupCommit:
           as `submit`.
         """
         written = self.submit(kind, parts, token, urgent=urgent)
-        if self._thread is None and (group := self.gather()):
+        if not self._own_thread and (group := self.gather()):
             self.commit(group)
         return written.result()
 
@@ -173,7 +180,8 @@ class GroupCommit:
         for entry, sequence in zip(done, sequences, strict=True):
             entry.sequence = sequence
         if done:
-            self._durable(done)
+            assert self._handlers is not None, "start comes before"
+            self._handlers.durable(done)
             self._release(done)
             for entry in done:
                 entry.future.set_result(entry.sequence)
@@ -186,8 +194,8 @@ class GroupCommit:
             self._refusing = failure
             rest = rest + list(self._waiting)
             self._waiting.clear()
-        if self._on_failure is not None:
-            self._on_failure(rest, failure)
+        if self._handlers is not None and self._handlers.failed is not None:
+            self._handlers.failed(rest, failure)
         self._release(rest)
         with self._changed:
             self._refusing = None  # the log itself refuses if it cannot go on

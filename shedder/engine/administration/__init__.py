@@ -4,5 +4,5 @@ The statement executor runs each statement on the services of the engine. The co
 lists every entity and its properties, and sets the writable ones.
 
 May import: synopsis_plans, runtime, window_state, ingest, standing_queries, engine_state,
-tenants, allocation, admission, one_time_queries, services.
+tenants, apply, allocation, admission, one_time_queries, services.
 """

@@ -9,6 +9,7 @@ from shedder.archive.log.setting_changes import BudgetAltered, QueryAltered
 from shedder.cql.statements.statement import WEIGHT_MAX
 from shedder.engine.administration.controls import Controls
 from shedder.engine.allocation.explain import allocation_table
+from shedder.engine.apply.setting_records import alter
 from shedder.errors import BadSetting, BudgetExceeded, Unavailable
 from shedder.settings import parse_bytes
 
@@ -44,13 +45,14 @@ class Budgets(Controls):
         self._check_open()
         with self._ddl:
             stream, published = self.core.published(name)
-            self.core.alter(
+            alter(
+                self.core,
                 QueryAltered(
                     stream.id,
                     name,
                     published.weight if weight is None else weight,
                     published.active if active is None else active,
-                )
+                ),
             )
             is_active = published.active
             try:  # Who counts no more keeps what it has, until somebody needs it.
@@ -77,7 +79,7 @@ class Budgets(Controls):
             try:
                 with self.core.trying_budget(size_bytes):
                     self.sharing.settle()
-                    self.core.alter(BudgetAltered(size_bytes))
+                    alter(self.core, BudgetAltered(size_bytes))
             except BaseException:
                 self.sharing.soon()  # As things were.
                 raise

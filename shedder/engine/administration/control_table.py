@@ -12,7 +12,7 @@ from shedder.cql.statements.archive_layout import layout_text
 from shedder.cql.statements.canonical_text import overload_text
 from shedder.engine.administration.budget_controls import Budgets
 from shedder.engine.administration.show_and_describe import relaid_share
-from shedder.engine.engine_state import Core
+from shedder.engine.engine_state import EngineState
 from shedder.engine.services import Services
 from shedder.engine.standing_queries.standing_query import status_of
 from shedder.engine.standing_queries.stream_state import Stream
@@ -52,7 +52,7 @@ def _rows(services: Services, entity: str, name: str) -> Iterator[Row]:
             yield from _facts("task", task, facts)
 
 
-def _streams_and_queries(core: Core, entity: str, name: str) -> Iterator[Row]:
+def _streams_and_queries(core: EngineState, entity: str, name: str) -> Iterator[Row]:
     """Each stream, and its queries after it."""
     for stream in list(core.streams.values()):
         if entity != "query":
@@ -64,7 +64,7 @@ def _streams_and_queries(core: Core, entity: str, name: str) -> Iterator[Row]:
             yield from core.look(partial(_queries, core, stream, names))
 
 
-def _stream(core: Core, stream: Stream) -> list[Row]:
+def _stream(core: EngineState, stream: Stream) -> list[Row]:
     """On the apply thread; nothing of one that was dropped meanwhile."""
     name = stream.schema.name
     if core.streams.get(name) is not stream:
@@ -103,7 +103,7 @@ def _stream(core: Core, stream: Stream) -> list[Row]:
     return list(_facts("stream", name, facts))
 
 
-def _queries(core: Core, stream: Stream, names: deque[str]) -> list[Row]:
+def _queries(core: EngineState, stream: Stream, names: deque[str]) -> list[Row]:
     """On the apply thread, for a moment: the first of these, which are taken from them."""
     ends_s = core.machine.monotonic_s() + _LOOK_SECONDS
     rows: list[Row] = []
@@ -116,7 +116,7 @@ def _queries(core: Core, stream: Stream, names: deque[str]) -> list[Row]:
     return rows
 
 
-def _shares(core: Core, shares: pa.Table) -> Iterator[Row]:
+def _shares(core: EngineState, shares: pa.Table) -> Iterator[Row]:
     """The budget of synopses, and every synopsis' part of it.
 
     shares: as EXPLAIN ALLOCATION has them.

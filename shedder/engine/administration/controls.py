@@ -18,6 +18,10 @@ class Controls:
         self.relayouts = services.relayouts
         self.sharing = services.sharing
         self.overload = services.overload
+        self.admission = services.admission
+        self.checkpoints = services.checkpoints
+        self.indexer = services.indexer
+        self.cutter = services.cutter
         self._ddl = services.ddl
 
     def _check_open(self) -> None:

@@ -54,7 +54,8 @@ def delete(
         return mask
 
     def find() -> list[tuple[Run, NDArray[np.bool_]]]:
-        core.seal(stream.schema.name, progress.advance)  # So that all that is durable is in runs.
+        # Afterwards all that is durable is in runs.
+        services.cutter.seal(stream.schema.name, progress.advance)
         with core.store.snapshot(stream.id, span.start_us, span.end_us) as snapshot:
             if snapshot.missing:
                 raise CorruptData(f"{missing_text(snapshot.missing[0])} are in quarantine")

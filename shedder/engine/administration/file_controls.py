@@ -189,9 +189,9 @@ class Upkeep(Controls):
             lacking = store.unindexed(number, progress.advance, columns=(column,))
             progress.total = sum(run.rows for run, _ in lacking)
             for run, _ in lacking:
-                self.core.indexer.build(run, column, progress)
+                self.indexer.build(run, column, progress)
             is_new = store.create_index(number, column, progress.advance)
-        self.core.indexer.catch_up()  # Runs that were written meanwhile are due now.
+        self.indexer.catch_up()  # Runs that were written meanwhile are due now.
         return is_new
 
     def drop_index(self, stream: str, column: str) -> bool:
@@ -227,7 +227,7 @@ class Upkeep(Controls):
                 with core.store.watched(run):
                     rows += core.store.purge(run, progress.advance)
                 progress.advance(run.rows)
-        core.indexer.catch_up()
+        self.indexer.catch_up()
         self.relayouts.wake(stream)  # Rollups may be due.
         return rows
 

@@ -24,7 +24,7 @@ from shedder.cql.expressions.expression import Column, Expression
 from shedder.cql.statements.bound_query import StreamSchema
 from shedder.cql.statements.statement import Insert, Select
 from shedder.engine.admission.batch_push import Pipeline, push
-from shedder.engine.engine_state import Core
+from shedder.engine.engine_state import EngineState
 from shedder.engine.ingest.producer_sequences import check_named_producer
 from shedder.engine.one_time_queries.executor import check_retained
 from shedder.engine.runtime.background_tasks import Watch
@@ -246,7 +246,7 @@ class _Copying:
         return conform_batch(filled({}, 0, self.target), self.target)
 
 
-def _check_not_backfilled(core: Core, source: Stream, span: Span) -> None:
+def _check_not_backfilled(core: EngineState, source: Stream, span: Span) -> None:
     """Whether all tuples of a window came as a stream's do: batches are numbered by position.
 
     Raises:

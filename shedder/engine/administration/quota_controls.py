@@ -7,6 +7,7 @@ import pyarrow as pa
 from shedder.archive.log.setting_changes import QuotasAltered
 from shedder.engine.administration.budget_controls import Budgets
 from shedder.engine.administration.controls import Controls
+from shedder.engine.apply.setting_records import alter
 from shedder.engine.runtime.caller import OPERATOR, Asker
 from shedder.engine.tenants.tenant_limits import check_tenant
 from shedder.engine.tenants.tenant_report import tenants_table
@@ -35,7 +36,7 @@ class TenantQuotas(Controls):
             try:
                 with self.core.tenants.trying(after):
                     self.sharing.settle(must_fit=tenant if key == "synopsis_bytes" else None)
-                    self.core.alter(QuotasAltered(after))
+                    alter(self.core, QuotasAltered(after))
             except BaseException:
                 self.sharing.soon()  # As things were.
                 raise

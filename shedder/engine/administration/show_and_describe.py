@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
@@ -13,15 +12,13 @@ from shedder.cql.statements.archive_layout import layout_text
 from shedder.cql.statements.bound_query import StreamSchema
 from shedder.cql.statements.canonical_text import text_of_stream
 from shedder.cql.statements.statement import CreateStream
+from shedder.engine.engine_state import EngineState
 from shedder.engine.runtime.caller import OPERATOR, Asker
 from shedder.engine.standing_queries.standing_query import status_of
 from shedder.engine.standing_queries.stream_state import Stream
 from shedder.engine.tenants.access_control import own_streams
 from shedder.errors import BadQuery, UnknownStream
 from shedder.queries.answers.answer import Answer
-
-if TYPE_CHECKING:
-    from shedder.engine.engine_state import Core
 
 _ROLLUPS = pa.schema(
     [(name, pa.string()) for name in ("rollup", "stream", "text")]
@@ -63,7 +60,7 @@ def with_elapsed(answer: Answer, began: float) -> Answer:
     return replace(answer, elapsed_ms=(time.monotonic() - began) * 1e3)
 
 
-def show(core: Core, what: str, asker: Asker = OPERATOR) -> pa.Table:
+def show(core: EngineState, what: str, asker: Asker = OPERATOR) -> pa.Table:
     """SHOW STREAMS, QUERIES or TABLES, as far as somebody may see them. On the apply thread."""
     streams = own_streams(core, asker)
     match what.upper():
@@ -101,7 +98,7 @@ def show(core: Core, what: str, asker: Asker = OPERATOR) -> pa.Table:
             raise BadQuery(f"SHOW {what}: there are {words}")
 
 
-def indexes(core: Core, streams: Sequence[Stream]) -> pa.Table:
+def indexes(core: EngineState, streams: Sequence[Stream]) -> pa.Table:
     """SHOW INDEXES: a row for each value index, and for each that is being made."""
     found = []
     for stream in streams:
@@ -124,7 +121,7 @@ def indexes(core: Core, streams: Sequence[Stream]) -> pa.Table:
     )
 
 
-def rollups(core: Core, streams: Sequence[Stream]) -> pa.Table:
+def rollups(core: EngineState, streams: Sequence[Stream]) -> pa.Table:
     """SHOW ROLLUPS: a row for each rollup, and how much of the archive it is kept of."""
     found = []
     for stream in streams:
@@ -147,7 +144,7 @@ def rollups(core: Core, streams: Sequence[Stream]) -> pa.Table:
     return pa.Table.from_pylist(found, _ROLLUPS)
 
 
-def runs(core: Core, streams: Sequence[Stream]) -> pa.Table:
+def runs(core: EngineState, streams: Sequence[Stream]) -> pa.Table:
     """SHOW RUNS: a row for each run of the archive."""
     found = [(s, run) for s in streams for run in core.store.runs(s.id)]
     marks = {
@@ -171,19 +168,19 @@ def runs(core: Core, streams: Sequence[Stream]) -> pa.Table:
     )
 
 
-def _tuples(core: Core, stream: Stream) -> int:
+def _tuples(core: EngineState, stream: Stream) -> int:
     """How many a stream has had: those that came, and those that were brought in as its past."""
     return stream.position + core.store.backfilled_rows(stream.id)
 
 
-def relaid_share(core: Core, stream: Stream) -> float:
+def relaid_share(core: EngineState, stream: Stream) -> float:
     """The share of the tuples in runs whose runs have the stream's layout."""
     rows = sum(run.rows for run in core.store.runs(stream.id))
     unlike = sum(run.rows for run in core.store.unlike(stream.id))
     return 1.0 - unlike / rows if rows else 1.0
 
 
-def one(core: Core, name: str) -> pa.Table:
+def one(core: EngineState, name: str) -> pa.Table:
     """DESCRIBE of a stream (its columns) or a standing query (what it keeps)."""
     if name in core.streams:
         schema = core.streams[name].schema

@@ -45,7 +45,7 @@ from shedder.engine.administration.insert import insert
 from shedder.engine.administration.quota_controls import TenantQuotas
 from shedder.engine.administration.stream_definitions import StreamDefinitions
 from shedder.engine.administration.thinning_controls import ToldLevels
-from shedder.engine.engine_state import Core
+from shedder.engine.engine_state import EngineState
 from shedder.engine.runtime.caller import OPERATOR, Asker
 from shedder.engine.services import Services
 from shedder.engine.tenants.access_control import absent, check_statement, own_streams
@@ -159,7 +159,7 @@ def execute(
             assert_never(statement)
 
 
-def _own_rows(core: Core, shares: pa.Table, asker: Asker) -> pa.Table:
+def _own_rows(core: EngineState, shares: pa.Table, asker: Asker) -> pa.Table:
     """The rows of an allocation that are of somebody's queries, and of nobody's."""
     own = {query for stream in own_streams(core, asker) for query in stream.queries}
     return shares.filter([row is None or row in own for row in shares["query"].to_pylist()])

@@ -66,11 +66,11 @@ class StreamDefinitions(Controls):
                 )
 
             def forget() -> None:
-                self.core.checkpoints.forget_stream(stream.id)
+                self.checkpoints.forget_stream(stream.id)
                 self.core.store.drop_stream(stream.id)
                 del self.core.streams[name]
                 self.core.intakes.pop(name).close()
                 self.core.queues.drop_stream(stream.schema.tenant)
 
-            self.core.checkpoints.end_begun()
+            self.checkpoints.end_begun()
             self.core.actor.call(forget).result()

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from shedder.cql.expressions.expression import Expression
 from shedder.engine.administration.controls import Controls
+from shedder.engine.apply.level_records import change_levels
 from shedder.engine.synopsis_plans.thinning_levels import outputs_of, synopses_of, with_levels
 
 
@@ -55,4 +56,4 @@ class ToldLevels(Controls):
             standing = published.standing
             changed = with_levels(standing.levels, levels)
             kept = standing.forced | set(levels) if forced else standing.forced - set(levels)
-            self.core.change_levels(stream, name, changed, kept)
+            change_levels(self.core, stream, name, changed, kept)

@@ -5,17 +5,20 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
 
+from shedder.engine.engine_state import EngineState
 from shedder.engine.ingest.stream_intake import Intake
 from shedder.engine.maintenance.run_cutter import TAILS_SHARE
 from shedder.engine.tenants.tenant_limits import check_archive
-from shedder.errors import BatchTooLarge, Overloaded, QuotaExceeded, RateExceeded, ShedderError
+from shedder.errors import (
+    BatchTooLarge,
+    Overloaded,
+    QuotaExceeded,
+    RateExceeded,
+    ShedderError,
+    UnknownStream,
+)
 from shedder.overload.retry_slots import Slots
-
-if TYPE_CHECKING:
-    from shedder.engine.engine_state import Core
-
 
 RUN_S = 1.0  # Writing a run takes about so long, and nobody knows how much of it is done.
 
@@ -23,7 +26,7 @@ RUN_S = 1.0  # Writing a run takes about so long, and nobody knows how much of i
 class Admission:
     """Safe from any thread; decides by names and sizes alone."""
 
-    def __init__(self, core: Core) -> None:
+    def __init__(self, core: EngineState) -> None:
         self._core = core
         self._lock = threading.Lock()
         self._slots: dict[str, Slots] = {}  # Of whoever found no room, by what was full.
@@ -51,7 +54,19 @@ class Admission:
         except Overloaded:
             self._give_back_doors(name, rows, size_bytes)
             raise
-        return core.intake(name)
+        return self.intake(name)
+
+    def intake(self, name: str) -> Intake:
+        """The door of a stream, if there is room behind it.
+
+        Raises:
+          UnknownStream, Overloaded.
+        """
+        intake = self._core.intakes.get(name)
+        if intake is None:
+            raise UnknownStream(name, list(self._core.intakes))
+        self.check_room()
+        return intake
 
     @contextmanager
     def counted(self, name: str, rows: int, size_bytes: int, *, for_good: bool) -> Iterator[None]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from shedder.engine.engine_state import Core
+from shedder.engine.engine_state import EngineState
 from shedder.engine.ingest.producer_sequences import Content
 from shedder.engine.ingest.stream_intake import Intake
 from shedder.errors import UnknownStream
@@ -11,7 +11,7 @@ from shedder.errors import UnknownStream
 class ProducersProgress:
     """Reports the progress of producers. Safe from any thread."""
 
-    core: Core
+    core: EngineState
 
     def last_sequence(self, stream: str, producer: str) -> tuple[int, int] | None:
         """Return (epoch, sequence) of a producer's last durable push; None: it has none.

@@ -7,8 +7,9 @@ from concurrent.futures import Future
 from shedder.archive.files.data_directory import FORMAT_DROPS, FORMAT_PUSHES
 from shedder.cql.statements.bound_query import StreamSchema
 from shedder.cql.statements.overload_policy import Policy
+from shedder.engine.admission.admission_control import Admission
 from shedder.engine.admission.producer_progress import ProducersProgress
-from shedder.engine.engine_state import Core
+from shedder.engine.engine_state import EngineState
 from shedder.queries.answers.database_api import Receipt
 from shedder.streams.batches import BatchLimits
 from shedder.streams.dropped_counts import Dropped
@@ -18,8 +19,9 @@ from shedder.streams.push_parts import WHOLE, Part
 class Ingest(ProducersProgress):
     """Takes encoded batches of all streams. Safe from any thread."""
 
-    def __init__(self, core: Core) -> None:
+    def __init__(self, core: EngineState, admission: Admission) -> None:
         self.core = core
+        self.admission = admission
 
     @property
     def limits(self) -> BatchLimits:
@@ -61,12 +63,12 @@ class Ingest(ProducersProgress):
         """
         core, size_bytes = self.core, memoryview(payload).nbytes
         declared, for_good = rows or 0, rows is not None and not waits
-        admission = core.admission
+        admission = self.admission
         if not is_let_in:
             admission.check_size(stream, declared, size_bytes)
         with admission.counted(stream, declared, size_bytes, for_good=for_good):
             if is_let_in:
-                intake = core.intake(stream)
+                intake = admission.intake(stream)
             else:
                 intake = admission.admit(stream, declared, size_bytes, waits=waits)
             with admission.giving_back(stream, declared, size_bytes):

@@ -8,8 +8,9 @@ from concurrent.futures import Future
 from dataclasses import replace
 
 from shedder.archive.files.data_directory import FORMAT_BUILT, FORMAT_FOLLOW, FORMAT_PUSHES
+from shedder.engine.admission.admission_control import Admission
 from shedder.engine.allocation.negotiation import group_bytes
-from shedder.engine.engine_state import Core
+from shedder.engine.engine_state import EngineState
 from shedder.engine.ingest.producer_sequences import check_part, check_producer
 from shedder.engine.ingest.stream_intake import Intake
 from shedder.engine.remote_summaries.summary_builder import Plans, QueryPlan
@@ -24,7 +25,7 @@ from shedder.settings import Settings
 from shedder.streams.push_parts import WHOLE, Part
 
 
-def plans_of(core: Core, name: str) -> Plans:
+def plans_of(core: EngineState, name: str) -> Plans:
     """What somebody elsewhere must know to build a stream's summaries. From any thread.
 
     Raises:
@@ -34,7 +35,7 @@ def plans_of(core: Core, name: str) -> Plans:
     return core.actor.call(lambda: plans_now(core, name)).result()
 
 
-def plans_now(core: Core, name: str) -> Plans:
+def plans_now(core: EngineState, name: str) -> Plans:
     """The same, on the apply thread.
 
     Raises:
@@ -64,7 +65,8 @@ def too_large(size_bytes: int, limit: int) -> BatchTooLarge:
 
 
 def append_summaries(
-    core: Core,
+    core: EngineState,
+    admission: Admission,
     name: str,
     data: bytes,
     *,
@@ -79,7 +81,7 @@ def append_summaries(
     """Check summaries and hand them to the log; the receipt comes when they are durable.
 
     Args:
-      core: with the stream. name: of it.
+      core: with the stream. admission: to it. name: of it.
       data: engine.summaries' bytes, from anyone.
       producer, epoch, sequence: as for a batch. Batches and summaries of one producer share the
         numbers.
@@ -106,9 +108,9 @@ def append_summaries(
         limit = max(core.limits.bytes_max, AT_LEAST_BYTES) if bytes_max is None else bytes_max
         if len(data) > limit:
             raise too_large(len(data), limit)
-        core.admission.admit_by_rate(name, 0, len(data))  # The number of tuples is not known yet.
+        admission.admit_by_rate(name, 0, len(data))  # The number of tuples is not known yet.
         is_charged = True
-        intake = core.intake(name)
+        intake = admission.intake(name)
         _check_reached(intake, name, after)
         summaries = Summaries.from_bytes(data)
         rows = summaries.rows if summaries.rows <= ROWS_MAX else 0  # More is not believed.
@@ -131,12 +133,12 @@ def append_summaries(
             part=part,
         )
     except Overloaded as error:
-        core.admission.turned_away(name, 0, len(data), error, for_good=True)
+        admission.turned_away(name, 0, len(data), error, for_good=True)
         raise
     except ShedderError:
         core.intakes[name].refuse(rows)
         if is_charged:
-            core.admission.give_back_rate(name, 0, len(data))
+            admission.give_back_rate(name, 0, len(data))
         raise
 
 
@@ -156,7 +158,7 @@ def _standing(stream: Stream) -> dict[str, Published]:
     return {name: it for name, it in list(stream.queries.items()) if not it.failed}
 
 
-def _plan_of(core: Core, published: Published) -> QueryPlan:
+def _plan_of(core: EngineState, published: Published) -> QueryPlan:
     standing = published.standing
     parts = standing.plan.parts
     sizes = {
@@ -172,7 +174,7 @@ def _plan_of(core: Core, published: Published) -> QueryPlan:
     )
 
 
-def _check_times(core: Core, summaries: Summaries) -> None:
+def _check_times(core: EngineState, summaries: Summaries) -> None:
     limit_us = core.clock_us() + core.settings.future_us_max
     if summaries.newest_us > limit_us:
         raise BadTimestamp(
@@ -184,7 +186,8 @@ def _check_times(core: Core, summaries: Summaries) -> None:
 class Merging(ABC):
     """The part of the engine that takes summaries instead of tuples."""
 
-    core: Core
+    core: EngineState
+    admission: Admission
 
     @abstractmethod
     def _check_open(self) -> None: ...
@@ -216,6 +219,7 @@ class Merging(ABC):
         self._check_open()
         receipt = append_summaries(
             self.core,
+            self.admission,
             stream,
             summaries,
             producer=producer or "",

@@ -22,7 +22,8 @@ from shedder.engine.allocation.group_sizing import solved_with_sizes
 from shedder.engine.allocation.negotiation import Granted, negotiate
 from shedder.engine.allocation.problem import Problem, problem
 from shedder.engine.allocation.solver import Solved, solved
-from shedder.engine.engine_state import Core
+from shedder.engine.apply.size_records import submit_sizes
+from shedder.engine.engine_state import EngineState
 from shedder.engine.standing_queries.standing_query import Published
 from shedder.engine.standing_queries.stream_state import Stream
 from shedder.engine.synopsis_plans.allocation_request import Asked, Given, steadied
@@ -71,7 +72,7 @@ class Sharing:
     priced: what was drawn for prices of CPU when somebody last looked at the allocation.
     """
 
-    def __init__(self, core: Core, lock: threading.RLock) -> None:
+    def __init__(self, core: EngineState, lock: threading.RLock) -> None:
         self._core = core
         self._lock = lock
         self.last: Allocation | None = None
@@ -313,7 +314,7 @@ class Sharing:
             logged = published.standing, has
             with self._giving:
                 self._given[name] = logged
-            written = self._core.submit_sizes(stream, name, has.sizes, has.group_bytes)
+            written = submit_sizes(self._core, stream, name, has.sizes, has.group_bytes)
             written.add_done_callback(partial(self._written, name, logged))
 
     def _written(self, name: str, logged: tuple[object, Given], future: Future[int]) -> None:

@@ -3,27 +3,23 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
 from math import inf
-from typing import TYPE_CHECKING
 
 import structlog
 
 from shedder.archive.log.group_commit import Entry
-from shedder.archive.log.records import Batch, Built, Heartbeat, Level, Sizes
-from shedder.archive.log.setting_changes import Alteration
+from shedder.archive.log.records import Batch, Heartbeat, Kind
 from shedder.cql.statements.overload_policy import Policy
 from shedder.engine.apply.batch_coalescing import Run, batch_of
-from shedder.engine.ingest.stream_intake import Arrived
-from shedder.engine.remote_summaries.validation import Checked
+from shedder.engine.apply.load_levels import LevelsByLoad
+from shedder.engine.apply.record_handler import KINDS, RecordHandler, Timing
+from shedder.engine.engine_state import EngineState
+from shedder.engine.ingest.arrived_record import Arrived
 from shedder.engine.standing_queries.stream_state import Stream
 from shedder.errors import ShedderError
-from shedder.overload.load_meter import ROWS_MAX
-
-if TYPE_CHECKING:
-    from shedder.engine.engine_state import Core
 
 PASS_BY_MS = 250.0  # Of a stream with DROP OLDEST a batch waits so long to be read, or is not.
 
@@ -45,18 +41,22 @@ class _Group:
 
 
 class DurableQueue:
-    """Groups of records that wait to be applied, the oldest first.
+    """Groups of records that wait to be applied, the oldest first."""
 
-    together: batches that wait are read as one, where that makes no difference to what becomes of
-    any tuple. So it is while work is shed: the fewer tuples a synopsis reads, the more of its time
-    is calls. A replay reads batch by batch; what differs then is the order of additions.
-    """
-
-    def __init__(self, core: Core) -> None:
+    def __init__(
+        self,
+        core: EngineState,
+        handler: RecordHandler,
+        load_levels: LevelsByLoad,
+        after_group: Callable[[int], None],
+    ) -> None:
+        """after_group: called with the bytes of the log that were applied together."""
         self._core = core
+        self._handler = handler
+        self._load_levels = load_levels
+        self._after_group = after_group
         self._groups: deque[_Group] = deque()
         self._ends_s = inf
-        self.together = False
 
     def leave_after(self, at_s: float) -> None:
         """Apply nothing from this moment on: the next start reads what is left from the log.
@@ -85,8 +85,8 @@ class DurableQueue:
                 intake = core.intake_of(entry.token.stream)
                 if intake is not None:
                     intake.promise_durable(entry.token)
-            elif isinstance(entry.token, Alteration):
-                core.apply_alteration(entry.token)
+            elif KINDS[entry.kind].timing is Timing.WHEN_DURABLE:
+                self._handler.apply(entry.kind, [entry.token])
         if waits:
             core.meter.came(tuples, size, dropped)
         group = _Group(entries, size, tuples, waits)
@@ -116,21 +116,16 @@ class DurableQueue:
             self._left(each.entries)
             if each.waits:
                 self._core.meter.done()
-        self._core.after_group(sum(each.size_bytes for each in groups))
+        self._after_group(sum(each.size_bytes for each in groups))
 
     def _next_groups(self) -> list[_Group]:
         """The oldest, and those behind it whose batches may be read with its own."""
-        groups, rows_max = [self._groups.popleft()], self.rows_at_once
+        groups, rows_max = [self._groups.popleft()], self._core.rows_at_once
         tuples = groups[0].tuples
         while self._groups and tuples + self._groups[0].tuples <= rows_max:
             groups.append(self._groups.popleft())
             tuples += groups[-1].tuples
         return groups
-
-    @property
-    def rows_at_once(self) -> float:
-        """How many rows may be read as one: others must not wait for long, nor new levels."""
-        return min(ROWS_MAX, self._core.meter.tuples_at_once) if self.together else 0.0
 
     def _apply_entries(self, entries: list[Entry]) -> None:
         core, at = self._core, 0
@@ -139,31 +134,23 @@ class DurableQueue:
                 self._ends_s = -inf  # Later batches are left in the log, too.
                 return
             entry, taken = entries[at], 1
-            match entry.token:
-                case Arrived(Built() as header, Checked() as checked) as arrived:
-                    name = core.stream_name(header.stream)
-                    if name is not None:
-                        core.apply_built(header, checked)
-                        core.streams[name].accepted = arrived.accepted
-                case Arrived(Batch() as header) as arrived:
-                    name = core.stream_name(header.stream)
-                    if name is not None:
-                        core.by_load.take(entry.sequence)
-                        taken = self._apply_run(core.streams[name], arrived, entries[at:])
-                case Heartbeat() as header:
-                    core.apply_heartbeat(header)
-                case Level() as header:
-                    core.apply_level(header)
-                case Sizes():
-                    sizes = _sizes_first(entries[at:])
-                    core.apply_sizes(sizes)
-                    taken = len(sizes)
+            if entry.kind == Kind.BATCH:
+                arrived = entry.token
+                assert isinstance(arrived, Arrived)
+                name = core.stream_name(arrived.header.stream)
+                if name is not None:
+                    self._load_levels.take(entry.sequence)
+                    taken = self._apply_run(core.streams[name], arrived, entries[at:])
+            elif KINDS[entry.kind].timing is Timing.IN_ORDER:
+                tokens = _together(entries[at:])
+                self._handler.apply(entry.kind, tokens)
+                taken = len(tokens)
             at += taken
-            core.applied_sequence = entries[at - 1].sequence + 1
+            core.note_applied(entries[at - 1].sequence + 1)
 
     def _apply_run(self, stream: Stream, arrived: Arrived, entries: list[Entry]) -> int:
         """Apply the first of these, a batch, and those that are read with it; how many it was."""
-        core, run, rows_max = self._core, Run((arrived,)), self.rows_at_once
+        core, run, rows_max = self._core, Run((arrived,)), self._core.rows_at_once
         for entry in entries[1:] if rows_max else ():
             longer = run.with_next(stream, entry.token, rows_max)
             if longer is None:
@@ -176,7 +163,7 @@ class DurableQueue:
             first_position = each.header.end_position - batch.num_rows
             core.store.add(stream.id, first_position, batch, sequence=entry.sequence)
         too_old = stream.schema.on_overload.policy is Policy.DROP_OLDEST and self._too_old()
-        core.apply(
+        self._handler.apply_batch(
             stream,
             header,
             run.batch,
@@ -184,7 +171,7 @@ class DurableQueue:
             passed_by=too_old,
             overtaken=run.overtaken,
         )
-        stream.accepted = run.arrived[-1].accepted
+        stream.note_accepted(run.arrived[-1].accepted)
         core.meter.applied(header.rows, stream.synopses_ns - before)
         return len(run.arrived)
 
@@ -193,11 +180,13 @@ class DurableQueue:
         return self._core.sheds and self._core.meter.age_ms > PASS_BY_MS
 
 
-def _sizes_first(entries: Iterable[Entry]) -> list[Sizes]:
-    """The records of sizes before the first other one."""
-    found = []
+def _together(entries: Iterable[Entry]) -> list[object]:
+    """Return the token of the first entry, and of those behind it that are applied with it."""
+    tokens: list[object] = []
+    kind = -1
     for entry in entries:
-        if not isinstance(entry.token, Sizes):
+        if tokens and (entry.kind != kind or not KINDS[kind].together):
             break
-        found.append(entry.token)
-    return found
+        kind = entry.kind
+        tokens.append(entry.token)
+    return tokens

@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from shedder.archive.log.records import DROPPED, Batch
 from shedder.cql.statements.overload_policy import Policy
-from shedder.engine.ingest.stream_intake import Arrived
+from shedder.engine.ingest.arrived_record import Arrived
 from shedder.engine.standing_queries.stream_state import Stream
 from shedder.streams.dropped_counts import Dropped
 from shedder.streams.frame import Frame

@@ -5,19 +5,16 @@ from __future__ import annotations
 import threading
 from collections.abc import Mapping
 from contextlib import suppress
-from typing import TYPE_CHECKING
 
 import structlog
 
 from shedder.archive.files.data_directory import FORMAT_LOAD
 from shedder.archive.log.records import Kind, LevelFrom
+from shedder.engine.engine_state import EngineState
 from shedder.engine.standing_queries.stream_state import Stream
 from shedder.engine.synopsis_plans.thinning_levels import by_load
+from shedder.engine.window_state.query_state import Standing
 from shedder.errors import Draining, InternalError, ShedderError
-
-if TYPE_CHECKING:
-    from shedder.engine.engine_state import Core
-    from shedder.engine.window_state.query_state import Standing
 
 Wanted = Mapping[tuple[str, str], Mapping[int, int]]
 """By stream and query, the levels of those synopses that its plan has, by their numbers."""
@@ -34,7 +31,7 @@ class LevelsByLoad:
     is replayed; their panes are of another part of the same tuples then, and as honest.
     """
 
-    def __init__(self, core: Core) -> None:
+    def __init__(self, core: EngineState) -> None:
         self._core = core
         self._lock = threading.Lock()
         self._wanted: Wanted = {}

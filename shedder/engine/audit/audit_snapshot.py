@@ -9,7 +9,8 @@ from dataclasses import dataclass, replace
 
 import structlog
 
-from shedder.engine.engine_state import Core
+from shedder.engine.checkpoints.checkpoint_scheduler import Checkpoints
+from shedder.engine.engine_state import EngineState
 from shedder.engine.one_time_queries.executor import check_retained
 from shedder.engine.standing_queries.standing_query import Published
 from shedder.engine.standing_queries.stream_state import Stream
@@ -47,7 +48,7 @@ class Moment:
 
 
 def unseen(
-    core: Core, stream: Stream, published: Published, *, without_archive: bool = False
+    core: EngineState, stream: Stream, published: Published, *, without_archive: bool = False
 ) -> tuple[Answer, Span] | None:
     """On the apply thread: a query's newest answer and its window, if nobody has looked at it.
 
@@ -116,7 +117,7 @@ def without_rows(answer: Answer) -> Answer:
     return replace(answer, table=answer.table.slice(0, 0), others=None)
 
 
-def note(core: Core, moment: Moment, look: Look) -> None:
+def note(checkpoints: Checkpoints, moment: Moment, look: Look) -> None:
     """On the apply thread: what a look came to, in certification, answers and checkpoint."""
     published, was = moment.published, moment.published.certification
     disjoint = moment.disjoint
@@ -128,9 +129,9 @@ def note(core: Core, moment: Moment, look: Look) -> None:
         _log.error("certification_lost", query=published.standing.name, why=now.lost)
     elif was.lost and not now.lost:
         _log.warning("certification_regained", query=published.standing.name)
-    core.checkpoints.audited()
+    checkpoints.audited()
     if bool(was.lost) != bool(now.lost):
-        core.checkpoints.now()  # Whatever ends the service now, it knows that afterwards.
+        checkpoints.now()  # Whatever ends the service now, it knows that afterwards.
 
 
 def _seen(published: Published, answer: Answer, span: Span) -> tuple[int | None, int | None, int]:

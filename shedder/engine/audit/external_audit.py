@@ -10,7 +10,8 @@ import pyarrow as pa
 import structlog
 
 from shedder.engine.audit.audit_snapshot import Moment, note, taken, unseen, without_rows
-from shedder.engine.engine_state import Core
+from shedder.engine.checkpoints.checkpoint_scheduler import Checkpoints
+from shedder.engine.engine_state import EngineState
 from shedder.engine.one_time_queries.executor import check_retained
 from shedder.engine.standing_queries.standing_query import Published
 from shedder.engine.standing_queries.stream_state import Stream
@@ -75,9 +76,10 @@ class Reported:
 class Lent:
     """Lends answers, and takes each verdict once. reported: verdicts so far. From any thread."""
 
-    def __init__(self, core: Core) -> None:
+    def __init__(self, core: EngineState, checkpoints: Checkpoints) -> None:
         self.reported = 0
         self._core = core
+        self._checkpoints = checkpoints
         self._lent: dict[str, _Loan] = {}  # Of the apply thread.
 
     def lend(
@@ -186,7 +188,7 @@ class Lent:
         if found.values:
             loan.check_tuples(self._core)
             delta = may_miss(published.standing.query.confidence)
-            note(self._core, loan.moment, found.look(delta))
+            note(self._checkpoints, loan.moment, found.look(delta))
             self.reported += 1
         return published.certification
 
@@ -208,7 +210,7 @@ class _Loan:
     until_s: float
     archived: bool
 
-    def check_tuples(self, core: Core) -> None:
+    def check_tuples(self, core: EngineState) -> None:
         """Whether the archive still had all tuples whenever the auditor read it.
 
         Raises:

@@ -14,7 +14,8 @@ from shedder.archive.tasks.deadline import Deadline
 from shedder.cpu_priority import LATE
 from shedder.engine.audit.audit_snapshot import Moment, note, taken, unseen
 from shedder.engine.audit.external_audit import Lent
-from shedder.engine.engine_state import Core
+from shedder.engine.checkpoints.checkpoint_scheduler import Checkpoints
+from shedder.engine.engine_state import EngineState
 from shedder.engine.one_time_queries.executor import OneTime
 from shedder.engine.standing_queries.standing_query import Published
 from shedder.engine.standing_queries.stream_state import Stream
@@ -39,21 +40,24 @@ class Audit:
     elsewhere look at.
     """
 
-    def __init__(self, core: Core) -> None:
+    def __init__(
+        self, core: EngineState, checkpoints: Checkpoints, rewrite: Callable[[str], None]
+    ) -> None:
         """Nothing happens before `start`."""
         settings = core.settings
         self.looks = 0
         self.skipped = 0
         self.busy_s = 0.0
-        self.lent = Lent(core)
+        self.lent = Lent(core, checkpoints)
         self._core = core
+        self._checkpoints = checkpoints
         self._worker = ExactWorker(
             core.store.directory / "tmp" / "audit",
             memory_bytes=settings.audit_memory_bytes,
             threads=1,
             timeout_s=TIMEOUT_S,
         )
-        self._one_time = OneTime(core, self._worker)
+        self._one_time = OneTime(core, self._worker, rewrite)
         self._next_s = 0.0
         self._stop: Callable[[], None] | None = None
 
@@ -151,7 +155,7 @@ class Audit:
         strict = compared(without_decisions(query), moment.strict, exactly)
         look = look_at(values, strict, query.confidence)
         if look is not None:
-            self._core.actor.call(partial(note, self._core, moment, look)).result()
+            self._core.actor.call(partial(note, self._checkpoints, moment, look)).result()
 
     def _look_quietly(self) -> None:
         try:

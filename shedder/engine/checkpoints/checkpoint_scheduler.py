@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future, wait
 from contextlib import suppress
 from functools import partial
 from math import inf
-from typing import TYPE_CHECKING
 
 import structlog
 
@@ -15,11 +14,9 @@ from shedder.archive.catalog.catalog import Catalog
 from shedder.archive.files.data_directory import FORMAT_JOINED
 from shedder.engine.checkpoints.checkpoint_contents import Checkpoint
 from shedder.engine.checkpoints.query_commit import Joining
+from shedder.engine.engine_state import EngineState
 from shedder.engine.runtime.release_memory import give_back
 from shedder.errors import Draining, InternalError, ShedderError
-
-if TYPE_CHECKING:
-    from shedder.engine.engine_state import Core
 
 LOG_SHARE = 4  # Between two checkpoints the log grows by more than a checkpoint, times this.
 ENCODE_NS = 5_000_000  # Of CPU that closed panes may take after each group, and one pane more.
@@ -42,7 +39,7 @@ class Checkpoints:
     before it.
     """
 
-    def __init__(self, core: Core) -> None:
+    def __init__(self, core: EngineState) -> None:
         """Nothing is stored yet.
 
         feeders: queries whose panes others take by what is stored: without them it is not whole.
@@ -63,6 +60,16 @@ class Checkpoints:
         self._left_before: set[str] = set()  # The queries that the one which has begun lacks.
         self._begun: Checkpoint | Joining | None = None
         self._writing: Future[None] | None = None
+
+    def restore(self, *, feeders: Iterable[str], left: Mapping[str, int]) -> None:
+        """Go on from the newest checkpoint.
+
+        Args:
+          feeders: queries whose panes others take by what is stored.
+          left: queries that were dropped since, by name, with their streams.
+        """
+        self.feeders.update(feeders)
+        self.left.update(left)
 
     @property
     def waiting_panes(self) -> int | None:

@@ -11,11 +11,11 @@ from shedder.archive.catalog.catalog import Catalog
 from shedder.archive.metadata.catalog_entries import QueryEntry
 from shedder.cql.statements.bound_query import StreamSchema
 from shedder.engine.checkpoints.checkpoint_contents import query_parts
+from shedder.engine.engine_state import EngineState
 from shedder.errors import ShedderError, StorageFailed
 from shedder.streams.live_sample import StreamSample
 
 if TYPE_CHECKING:
-    from shedder.engine.engine_state import Core
     from shedder.engine.standing_queries.standing_query import Published
 
 ENCODE_NS = 2_000_000  # Of the apply thread's CPU that closed panes may take at once, and one more.
@@ -58,7 +58,7 @@ class Joining:
         """The number of closed panes that are not bytes yet."""
         return 0 if self._panes is None else len(self._panes.waiting)
 
-    def encode_some(self, core: Core) -> bool:
+    def encode_some(self, core: EngineState) -> bool:
         """Make bytes of closed panes, for a moment; whether all are. On the apply thread."""
         end_ns = core.machine.cpu_ns() + ENCODE_NS
         return self.encode_while(lambda: core.machine.cpu_ns() < end_ns)

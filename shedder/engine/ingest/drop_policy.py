@@ -34,6 +34,10 @@ class DoorDrops:
         self._rng = np.random.default_rng(seed)
         self._recent = [GroupedLogBuckets(1), GroupedLogBuckets(1)]
 
+    def let_in(self, share: float) -> None:
+        """Let this share of the tuples in from now on. From any thread."""
+        self.share = share
+
     def divide(self, batch: pa.RecordBatch) -> tuple[pa.RecordBatch, Dropped | None]:
         """The tuples that stay, and what is to be known of the others; None: all stay."""
         values = self._values(batch)

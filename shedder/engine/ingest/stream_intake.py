@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future
-from dataclasses import dataclass
 
 import pyarrow as pa
 
@@ -19,8 +18,9 @@ from shedder.archive.log.records import (
     Heartbeat,
     Kind,
 )
-from shedder.cql.statements.bound_query import DEFAULT_TENANT, StreamSchema
+from shedder.cql.statements.bound_query import StreamSchema
 from shedder.engine.ingest.arrival_watermark import ArrivalWatermark
+from shedder.engine.ingest.arrived_record import Arrived
 from shedder.engine.ingest.drop_policy import DoorDrops
 from shedder.engine.ingest.expected_rows import Owed
 from shedder.engine.ingest.known_producers import (
@@ -48,24 +48,6 @@ from shedder.streams.content_fingerprint import fingerprint
 from shedder.streams.dropped_counts import Dropped
 from shedder.streams.push_parts import WHOLE, Part
 from shedder.streams.watermark import Watermark
-
-
-@dataclass(slots=True, eq=False)
-class Arrived:
-    """A batch, or what was built of tuples elsewhere, on its way from the log to the panes.
-
-    dropped: what was dropped at the door, or left out, of the batch that this is the rest of.
-    accepted: the door's own count of rows, replays aside, when this one was durable; the ledger
-    compares it with what was applied.
-    newest_us: the newest event time that is believed; None: there is none.
-    """
-
-    header: Batch | Built
-    content: pa.RecordBatch | Checked
-    accepted: int = 0
-    dropped: Dropped | None = None
-    tenant: str = DEFAULT_TENANT
-    newest_us: int | None = None
 
 
 class Intake:
@@ -114,15 +96,26 @@ class Intake:
         self._durable_owed = Owed()
 
     def restore(
-        self, position: int, producers: KnownProducers, owed: Owed, watermark: Watermark
+        self,
+        position: int,
+        producers: KnownProducers,
+        owed: Owed,
+        watermark: Watermark,
+        *,
+        accepted: int,
     ) -> None:
         """Go on from what was recovered."""
         with self._lock:
+            self.accepted = accepted
             self._next_position = self.durable_position = position
             self._producers.close()
             self._producers = producers
             self._owed, self._durable_owed = owed.copy(), owed.copy()
             self._watermark = ArrivalWatermark(watermark, self.schema.time_column)
+
+    def drop_by(self, drops: DoorDrops | None) -> None:
+        """From the next batch on, drop tuples as these say; None: none."""
+        self.drops = drops
 
     def close(self) -> None:
         """Forget the producers of a dropped stream."""

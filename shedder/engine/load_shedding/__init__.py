@@ -4,5 +4,6 @@ Every tick, `controller_loop` passes the measured load to `shedder.overload.cont
 decides without side effects. `controller_loop` then carries out the decision: levels of thinning,
 admission rates and refresh periods.
 
-May import: synopsis_plans, runtime, window_state, standing_queries, engine_state, allocation.
+May import: synopsis_plans, runtime, window_state, standing_queries, engine_state, apply,
+allocation.
 """

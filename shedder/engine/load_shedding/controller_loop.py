@@ -11,8 +11,10 @@ from numpy.typing import NDArray
 
 from shedder.cql.statements.overload_policy import Policy
 from shedder.engine.allocation.query_weights import weights_by_query
-from shedder.engine.engine_state import Core
+from shedder.engine.apply.load_levels import LevelsByLoad
+from shedder.engine.engine_state import EngineState
 from shedder.engine.load_shedding.shedding_units import Costs, Modelled, units_of
+from shedder.engine.load_shedding.spare_capacity import SpareCapacity
 from shedder.engine.runtime.release_memory import give_back
 from shedder.engine.synopsis_plans.thinning_levels import by_load
 from shedder.overload.controller import AGE_MS, NORMAL, TICK_S, USE, State, step, waiting_bytes_max
@@ -35,13 +37,32 @@ _log = structlog.get_logger("shedder.overload")
 class Overload:
     """Sheds work by load. `tick` may be called by anyone, from one thread at a time.
 
-    load, state: of the newest tick; read by anybody. on_idle: called every second in which there
-    is nothing to do; it must return at once.
+    load, state: of the newest tick; read by anybody.
     """
 
-    def __init__(self, core: Core) -> None:
-        """Do nothing yet; core: whose load it is."""
+    def __init__(
+        self,
+        core: EngineState,
+        load_levels: LevelsByLoad,
+        spare: SpareCapacity,
+        *,
+        share_out: Callable[[], None],
+        on_idle: Callable[[], None],
+    ) -> None:
+        """Do nothing yet.
+
+        Args:
+          core: whose load it is.
+          load_levels: puts levels in force.
+          spare: is told what load leaves.
+          share_out: divides the memory of synopses among queries; it must return at once.
+          on_idle: called every second in which there is nothing to do; it must return at once.
+        """
         self._core = core
+        self._load_levels = load_levels
+        self._spare = spare
+        self._share_out = share_out
+        self._on_idle = on_idle
         self._machine = core.machine.reader()
         self._costs = Costs()
         self._steps = FairSteps.of((), {}, {}, {})
@@ -56,7 +77,6 @@ class Overload:
         self._ticks = 0
         self._turn = threading.Lock()
         self._stop: Callable[[], None] | None = None
-        self.on_idle: Callable[[], None] = _nothing
         self.load = Load(at_s=core.machine.monotonic_s())
         self.state: State = NORMAL
         self.share = ALL
@@ -107,13 +127,13 @@ class Overload:
             return 0.0
         if known.schema.on_overload.policy not in (Policy.THIN, Policy.BLOCK):
             return 0.0
-        one_run = core.durable.rows_at_once / 2
+        one_run = core.rows_at_once / 2
         return core.meter.drain_ms(core.commit.in_flight_bytes, one_run=one_run)
 
     def start(self) -> None:
         """Act from now on, every 100 ms."""
         if self._stop is None:
-            self._core.sheds = True
+            self._core.set_sheds(sheds=True)
             self._stop = self._core.machine.ticker("shedder-overload", TICK_S, self.tick)
 
     def stop(self) -> None:
@@ -126,15 +146,16 @@ class Overload:
         with self._turn:
             self.look(self._core.machine.monotonic_s())
             self._let_in(ALL)
-            self._core.pressure = NONE
+            self._core.set_pressure(NONE)
             self._act(NORMAL)
+            self._note_spare()
 
     def close(self) -> None:
         """Act no more, and leave everything as it is."""
         if self._stop is not None:
             self._stop()
             self._stop = None
-            self._core.sheds = False
+            self._core.set_sheds(sheds=False)
 
     def tick(self) -> None:
         """One look, and what follows from it. What goes wrong is logged, and nothing is shed."""
@@ -143,8 +164,7 @@ class Overload:
                 self._tick()
         except Exception as error:
             _log.error("overload_tick_failed", exc_info=error)
-            self._core.stretch = 1
-            self._core.durable.together = False
+            self._core.ease()
             self._let_in(ALL)
             self._core.door.hold(float("inf"), {}, self.load.at_s, TICK_S)
             self._core.cpu_door.open()
@@ -212,18 +232,22 @@ class Overload:
         self._let_in(self._next_share())
         if look:
             self._ease_memory()
+        self._note_spare()
         if look and self.idle:
-            self.on_idle()
+            self._on_idle()
+
+    def _note_spare(self) -> None:
+        self._spare.note(idle=self.idle, share=self.spare)
 
     def _ease_memory(self) -> None:
         """Give memory back where it is short, in the order of overload.memory."""
         core, before = self._core, self._core.pressure
-        core.pressure = next_pressure(before, self.load.machine, self.load.at_s)
+        core.set_pressure(next_pressure(before, self.load.machine, self.load.at_s))
         if core.pressure.pressed:
             give_back()
         if core.pressure.halvings != before.halvings:
             _log.warning("memory_pressure", halvings=core.pressure.halvings, load=core.load())
-            core.go_share()
+            self._share_out()
 
     def look(self, now_s: float) -> None:
         """Learn what synopses cost and who sends how much, and order the steps anew."""
@@ -292,8 +316,7 @@ class Overload:
             word = "overload_begins" if state.overloaded else "overload_ends"
             _log.warning(word, age_ms=round(self.load.age_ms), load=core.load())
         self.state = state
-        core.stretch = state.period_times
-        core.durable.together = state.overloaded
+        core.ease(stretch=state.period_times, coalesces=state.overloaded)
         streams = list(core.streams.items())
         owners = {
             name: (tenant, core.tenants.quota(tenant).weight)
@@ -345,7 +368,7 @@ class Overload:
         self.share = share
         for intake in list(self._core.intakes.values()):
             if intake.drops is not None:
-                intake.drops.share = share.let_in
+                intake.drops.let_in(share.let_in)
 
     def _owners(self) -> dict[str, str]:
         """Whose each stream is."""
@@ -355,7 +378,7 @@ class Overload:
         """Whoever is to read otherwise is told so: than it does, after a look; else than before."""
         levels, before = self._steps.levels(budget_ns), self._told
         self._told = levels
-        is_due = before is not None or self._core.by_load.waits  # Present levels may be the last.
+        is_due = before is not None or self._load_levels.waits  # Present levels may be the last.
         queries: Iterable[str] = self._of_query
         if before is not None:
             changed = np.flatnonzero(levels != before).tolist()
@@ -372,8 +395,4 @@ class Overload:
             if is_due or by_load(standing.levels, standing.forced, to_set) != standing.levels:
                 wanted[standing.query.schema.name, query] = to_set
         if wanted:
-            self._core.by_load.want(wanted)
-
-
-def _nothing() -> None:
-    """Nobody has anything to do."""
+            self._load_levels.want(wanted)

@@ -7,17 +7,14 @@ from collections.abc import Iterator
 from concurrent.futures import Future, wait
 from contextlib import contextmanager, suppress
 from itertools import zip_longest
-from typing import TYPE_CHECKING
 
 import structlog
 
 from shedder.archive.metadata.catalog_entries import Run
 from shedder.archive.tasks.progress import LOOK_S, Progress
+from shedder.engine.engine_state import EngineState
 from shedder.engine.runtime.background_pace import Pace
 from shedder.errors import Cancelled, DiskFull, Draining, ShedderError, UnknownStream
-
-if TYPE_CHECKING:
-    from shedder.engine.engine_state import Core
 
 SHARE = 0.1
 """Of the time while somebody writes, what builders work, all together. They stand still otherwise:
@@ -34,7 +31,7 @@ class Indexer:
     asked for most, and the oldest may be dropped before their turn comes.
     """
 
-    def __init__(self, core: Core) -> None:
+    def __init__(self, core: EngineState) -> None:
         """core: of whose store; the worker begins when it is asked."""
         self._core = core
         self._pool = core.machine.pool("shedder-indexes")
@@ -44,7 +41,7 @@ class Indexer:
         self._lock = threading.Lock()
         self._builders = 0
         self._claims: dict[tuple[str, str], threading.Event] = {}  # By file of a run, and column.
-        self._writers = 0  # Who use neither the log nor the cutter.
+        self._writers = 0  # Which do not use the log.
         self._sequence = -1  # The log's, when somebody last looked.
         self._written_s = float("-inf")  # When somebody last wrote, as far as was seen.
 
@@ -68,7 +65,7 @@ class Indexer:
 
     @contextmanager
     def giving_way(self) -> Iterator[None]:
-        """The block is of somebody who writes, and uses neither the log nor the cutter."""
+        """The block writes files, and not by the log."""
         with self._lock:
             self._writers += 1
         try:
@@ -182,7 +179,7 @@ class Indexer:
         core, now_s = self._core, self._core.machine.monotonic_s()
         sequence, before = core.store.log.next_sequence, self._sequence
         waits = core.commit.in_flight_bytes or core.meter.queue_bytes
-        if sequence != before or waits or core.cutter.writes or self._writers:
+        if sequence != before or waits or self._writers:
             self._sequence, self._written_s = sequence, now_s
         return now_s - self._written_s < QUIET_S
 

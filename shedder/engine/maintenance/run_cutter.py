@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from concurrent.futures import Executor, Future
+from concurrent.futures import Future
 from contextlib import suppress
 
 import structlog
 
-from shedder.archive.archive_store import Store
 from shedder.archive.metadata.catalog_entries import Run
 from shedder.archive.store.retention_partitions import compartment_us
 from shedder.archive.tasks.interruptible_call import awaited
 from shedder.archive.tasks.progress import Told, nobody
+from shedder.engine.engine_state import EngineState
 from shedder.engine.maintenance.index_builder import Indexer
 from shedder.engine.runtime.release_memory import give_back
-from shedder.engine.runtime.serial_executor import Actor
 from shedder.engine.standing_queries.stream_state import Stream
 from shedder.errors import Draining, InternalError, UnknownStream
-from shedder.settings import Settings
 
 TAIL_SHARE = 16  # A tail of 1/16 of the memory budget is written as one or more runs.
 TAILS_SHARE = 6  # All tails together never hold more than this part.
@@ -27,31 +25,26 @@ _log = structlog.get_logger("shedder.engine")
 
 
 class Cutter:
-    """Writes runs on a thread of its own; decides when on the apply thread.
-
-    writes: a run is being written.
-    """
+    """Writes runs on a thread of its own; decides when on the apply thread."""
 
     def __init__(
-        self,
-        store: Store,
-        settings: Settings,
-        streams: Mapping[str, Stream],
-        actor: Actor,
-        pool: Executor,
-        indexer: Indexer,
-        lay_out_anew: Callable[[str], None],
+        self, core: EngineState, indexer: Indexer, lay_out_anew: Callable[[str], None]
     ) -> None:
-        self._store = store
-        self._settings = settings
-        self._streams = streams
-        self._actor = actor
-        self._pool = pool
+        """lay_out_anew: rewrites the runs of a stream in its present layout, in the background."""
+        self._core = core
+        self._store = core.store
+        self._settings = core.settings
+        self._streams: Mapping[str, Stream] = core.streams
+        self._actor = core.actor
+        self._pool = core.machine.pool("shedder-runs")
         self._indexer = indexer
         self._lay_out_anew = lay_out_anew
-        self.writes = False
         self._cutting: set[str] = set()
         self._compartments: dict[str, int] = {}  # By stream, where its watermark was.
+
+    def close(self, *, cancel: bool) -> None:
+        """Return when no run is being written; cancel: runs that have not begun are not written."""
+        self._pool.shutdown(cancel_futures=cancel)
 
     def cut_what_is_due(self) -> None:
         """Write long or large tails into runs; all together are held down by the largest."""
@@ -83,11 +76,10 @@ class Cutter:
     def _cut_once(self, stream_id: int) -> Run | None:
         size_bytes_max = self._settings.memory_bytes // TAIL_SHARE
         is_large = self._store.tail_bytes(stream_id) >= size_bytes_max // 2
-        self.writes = True
         try:
-            return self._store.cut(stream_id, size_bytes_max=size_bytes_max)
+            with self._indexer.giving_way():
+                return self._store.cut(stream_id, size_bytes_max=size_bytes_max)
         finally:
-            self.writes = False
             if is_large:  # Else heaps keep the memory of tail and writer.
                 give_back()
 
@@ -115,11 +107,14 @@ class Cutter:
 
         self._pool.submit(self._cut_wide, stream.id).add_done_callback(done)
 
-    def seal(self, stream: Stream, told: Told = nobody) -> None:
+    def seal(self, name: str, told: Told = nobody) -> None:
         """Write a stream's tail into runs; returns when it is done.
 
+        Waits for what is durable to be applied first.
         told: called now and then meanwhile; what it raises is raised, and the run is still written.
         """
+        stream = self._core.stream(name)
+        awaited(self._actor.call(lambda: None), told)
         while awaited(self._pool.submit(self._cut_once, stream.id), told) is not None:
             pass  # A run ends before a hole that damage has torn; the next one begins after it.
         self._follow(stream)

@@ -13,8 +13,8 @@ import structlog
 from shedder.archive.archive_store import Store
 from shedder.archive.metadata.catalog_entries import RollupEntry, Run
 from shedder.archive.tasks.progress import Progress
-from shedder.engine.engine_state import Core
-from shedder.engine.runtime.background_tasks import Tasks
+from shedder.engine.engine_state import EngineState
+from shedder.engine.maintenance.index_builder import Indexer
 from shedder.errors import Cancelled, CorruptData, Draining, ShedderError, StorageFailed
 
 PURGED_AFTER_QUIETS: Final = 10  # Deletions that never cease make one rewrite of a run in so long.
@@ -32,9 +32,10 @@ class Relayouts:
     written keeps none of the others waiting.
     """
 
-    def __init__(self, core: Core, tasks: Tasks) -> None:
+    def __init__(self, core: EngineState, indexer: Indexer) -> None:
         self._core = core
-        self._tasks = tasks
+        self._tasks = core.tasks
+        self._indexer = indexer
         self._lock = threading.Lock()
         self._waiting: set[str] = set()
         self._running: dict[str, Progress] = {}
@@ -122,10 +123,10 @@ class Relayouts:
             finally:
                 with self._lock:
                     del self._running[name]
-                self._core.indexer.catch_up()
+                self._indexer.catch_up()
 
 
-def due_for_purge(core: Core, stream: int) -> list[Run]:
+def due_for_purge(core: EngineState, stream: int) -> list[Run]:
     """Runs to be purged: with many deleted rows, or, a while after the last DELETE, with any.
 
     Each is a run that is written anew, and many small deletions may follow each other. But none

@@ -14,9 +14,8 @@ from shedder.archive.operations.scrub import Pace, Scrubbed, scrub_run
 from shedder.archive.runs.run_file_cache import RunFiles
 from shedder.archive.tasks.progress import Progress
 from shedder.cpu_priority import LATE
-from shedder.engine.engine_state import Core
+from shedder.engine.engine_state import EngineState
 from shedder.engine.maintenance.run_rewriter import Relayouts, due_for_purge
-from shedder.engine.runtime.background_tasks import Tasks
 from shedder.errors import Cancelled, Draining, ShedderError, UnknownStream
 
 TICK_S = 1.0
@@ -35,10 +34,10 @@ class Housekeeping:
     The files of new runs are opened, so that the first question to a part of them need not.
     """
 
-    def __init__(self, core: Core, relayouts: Relayouts, tasks: Tasks) -> None:
+    def __init__(self, core: EngineState, relayouts: Relayouts) -> None:
         """Nothing happens before `start`."""
         self.scrubbed = Scrubbed()
-        self._tasks = tasks
+        self._tasks = core.tasks
         self._core = core
         self._relayouts = relayouts
         self._again_at: dict[str, float] = {}

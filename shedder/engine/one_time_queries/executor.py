@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Container
+from collections.abc import Callable, Container
 from concurrent.futures import Executor
 from dataclasses import dataclass, replace
 
@@ -23,7 +23,7 @@ from shedder.cql.sql.exact_query import POSITION, SqlDialect, exact_sql, needs_p
 from shedder.cql.statements.bound_query import BoundQuery
 from shedder.cql.statements.statement import Select
 from shedder.cql.text.durations import timestamp_text
-from shedder.engine.engine_state import Core
+from shedder.engine.engine_state import EngineState
 from shedder.engine.one_time_queries.damaged_run_bounds import without_missing
 from shedder.engine.one_time_queries.index_source import LookedUp, Lookup, look_up, planned
 from shedder.engine.one_time_queries.reduction_choice import not_reduced, partly, reduction_for
@@ -68,9 +68,13 @@ class _Moment:
 class OneTime:
     """Answers queries once. Safe from any thread."""
 
-    def __init__(self, core: Core, exact: ExactWorker) -> None:
+    def __init__(
+        self, core: EngineState, exact: ExactWorker, rewrite: Callable[[str], None]
+    ) -> None:
+        """rewrite: rewrites runs of a stream that are due, soon and on another thread."""
         self._core = core
         self._exact = exact
+        self._rewrite = rewrite
         self._slides: Executor | None = None  # From the first slide on.
         self._slides_lock = threading.Lock()
         self._wanted: dict[Published, _Moment] = {}
@@ -130,7 +134,7 @@ class OneTime:
             self._core.store.note_scans(dropped)
         except (DiskFull, StorageFailed) as error:
             _log.error("scans_not_noted", stream=stream.schema.name, error=str(error))
-        self._core.go_vacuum(stream.schema.name)
+        self._rewrite(stream.schema.name)
 
     def explain(self, select: Select) -> str:
         """Which source would answer, and why."""
@@ -257,7 +261,7 @@ class OneTime:
         read = not_rolled_up(store, stream.id, query, moment.snapshot, moment.stretch)
         if read is not None:
             store.want_rolled(*read)
-            self._core.go_vacuum(stream.schema.name)
+            self._rewrite(stream.schema.name)
         return evidence
 
     def _read_again(self, query: BoundQuery, moment: _Moment, deadline: Deadline) -> Evidence:
@@ -290,7 +294,9 @@ class OneTime:
         stream = self._core.stream(query.schema.name)
         rolled, lookup = self._ways(query, stream, moment, deadline)
         if rolled is not None and not isinstance(_soonest(query, rolled, lookup), Lookup):
-            evidence = evidence_from_rollup(self._core, self._exact, query, rolled, deadline)
+            evidence = evidence_from_rollup(
+                self._core.store, self._exact, query, rolled, deadline, self._rewrite
+            )
             self._note_scans(stream, rolled.scanned)
             return evidence
         schema = arrow_schema(query.schema)
@@ -330,7 +336,7 @@ class OneTime:
     def _note_scans(self, stream: Stream, scanned: list[tuple[Run, int | None]]) -> None:
         """Note of which runs a rollup was read, and which had to be read themselves."""
         if self._core.store.note_rolled_scans(stream.id, scanned):
-            self._core.go_vacuum(stream.schema.name)
+            self._rewrite(stream.schema.name)
 
 
 def _soonest(
@@ -375,7 +381,7 @@ def _asked_once(select: Select, stream: Stream) -> BoundQuery:
     return bind(select, stream.schema)
 
 
-def check_retained(core: Core, stream: Stream, span: Span) -> None:
+def check_retained(core: EngineState, stream: Stream, span: Span) -> None:
     """Whether a window begins where everything is still there.
 
     Raises:
@@ -389,7 +395,7 @@ def check_retained(core: Core, stream: Stream, span: Span) -> None:
         )
 
 
-def is_retained(core: Core, stream: Stream, span: Span) -> bool:
+def is_retained(core: EngineState, stream: Stream, span: Span) -> bool:
     """Whether retention has removed nothing of a window; of one without a begin it never has."""
     try:
         check_retained(core, stream, span)

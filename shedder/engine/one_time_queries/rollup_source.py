@@ -6,6 +6,7 @@ partial aggregates of its run, or among the tuples that are read of runs and tai
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -19,7 +20,6 @@ from shedder.archive.tasks.deadline import Deadline
 from shedder.cql.binding.rollup_definition import Rollup, answers, rollup_text
 from shedder.cql.sql.rollup_sql import Stretches, rollup_sql
 from shedder.cql.statements.bound_query import BoundQuery
-from shedder.engine.engine_state import Core
 from shedder.engine.one_time_queries.damaged_run_bounds import without_missing
 from shedder.queries.answers.text_format import stretch_text
 from shedder.queries.evidence.evidence import Evidence
@@ -180,15 +180,22 @@ def not_rolled_up(
 
 
 def evidence_from_rollup(
-    core: Core, exact: ExactWorker, query: BoundQuery, plan: RolledUp, deadline: Deadline
+    store: Store,
+    exact: ExactWorker,
+    query: BoundQuery,
+    plan: RolledUp,
+    deadline: Deadline,
+    rewrite: Callable[[str], None],
 ) -> Evidence:
     """The exact evidence. Damaged partial aggregates are dropped, and their runs are read.
+
+    rewrite: makes the partial aggregates of a stream anew, soon and on another thread.
 
     Raises:
       as `ExactWorker.query`; StorageFailed: a file cannot be read.
     """
     snapshot, stretch = plan.snapshot, plan.stretch
-    notes = _without_damage(core, query, plan, deadline)
+    notes = _without_damage(store, query, plan, deadline, rewrite)
     selection = snapshot.selection(plan.rolled)
     files = snapshot.files
     beside = {}
@@ -232,7 +239,13 @@ def evidence_from_rollup(
     return without_missing(query, evidence, snapshot)
 
 
-def _without_damage(core: Core, query: BoundQuery, plan: RolledUp, deadline: Deadline) -> list[str]:
+def _without_damage(
+    store: Store,
+    query: BoundQuery,
+    plan: RolledUp,
+    deadline: Deadline,
+    rewrite: Callable[[str], None],
+) -> list[str]:
     """Leave damaged files aside, of partial aggregates and then of runs; what is to be told."""
     name, snapshot = query.schema.name, plan.snapshot
 
@@ -243,15 +256,15 @@ def _without_damage(core: Core, query: BoundQuery, plan: RolledUp, deadline: Dea
     for run, rolled in list(plan.rolled.values()):
         for _, problem in snapshot.files.damaged((run.of_rolled(rolled),), told):
             _log.error("rollup_damaged", stream=name, rollup=plan.entry.name, problem=problem)
-            core.store.drop_rolled(run, rolled)
+            store.drop_rolled(run, rolled)
             plan.without(run.first_position)
             dropped += 1
     if dropped:
-        core.go_vacuum(name)  # They are made anew.
+        rewrite(name)  # They are made anew.
     only_rolled = plan.rolled.keys() - plan.edges.keys()
     for run, problem in snapshot.without_damage(told, only_rolled):
         _log.error("run_damaged", stream=name, problem=problem)
-        core.store.quarantine(run, problem)
+        store.quarantine(run, problem)
         plan.without(run.first_position)
     if not dropped:
         return []

@@ -5,5 +5,5 @@ replaces thinned panes when the machine is idle. Backfill adopts, in one transac
 panes that were built elsewhere.
 
 May import: runtime, panes, window_state, remote_summaries, standing_queries, engine_state,
-maintenance, admission.
+checkpoints, maintenance, admission.
 """

@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from shedder.archive.backfill.staged_runs import POSITION_MIN
 from shedder.archive.store.scan import Live
-from shedder.engine.engine_state import Core
+from shedder.engine.engine_state import EngineState
 from shedder.engine.standing_queries.stream_state import Stream
 from shedder.engine.window_state.query_state import Standing
 from shedder.streams.frame import Frame
@@ -41,7 +41,7 @@ class History:
         self._wanted = True
 
     @classmethod
-    def of_panes(cls, core: Core, stream: Stream, standing: Standing) -> Self:
+    def of_panes(cls, core: EngineState, stream: Stream, standing: Standing) -> Self:
         """The tuples that a standing query's live windows need."""
         grid = standing.grid
         start_us = grid.span.start_us
@@ -74,7 +74,7 @@ class History:
         )
 
     @classmethod
-    def of_sample(cls, core: Core, stream: Stream, sample: StreamSample) -> Self:
+    def of_sample(cls, core: EngineState, stream: Stream, sample: StreamSample) -> Self:
         """All tuples but backfilled ones, for a sample; no more where some of them are missing."""
 
         def take(first: int, batch: pa.RecordBatch, live: Live) -> bool:

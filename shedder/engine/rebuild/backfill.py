@@ -19,7 +19,9 @@ from shedder.archive.files.file_system import failure
 from shedder.archive.metadata.catalog_entries import Run
 from shedder.archive.runs.external_run import SentFile
 from shedder.cql.statements.archive_layout import layout_text
-from shedder.engine.engine_state import Core
+from shedder.engine.checkpoints.checkpoint_scheduler import Checkpoints
+from shedder.engine.engine_state import EngineState
+from shedder.engine.maintenance.index_builder import Indexer
 from shedder.engine.maintenance.run_rewriter import Relayouts
 from shedder.engine.rebuild.backfill_bounds import check_times
 from shedder.engine.rebuild.backfilled_panes import (
@@ -87,7 +89,9 @@ class Adopted:
 class Backfilling(ABC):
     """The part of the engine that takes in a past. Safe from any thread."""
 
-    core: Core
+    core: EngineState
+    checkpoints: Checkpoints
+    indexer: Indexer
     relayouts: Relayouts
     _ddl: threading.RLock
 
@@ -148,7 +152,7 @@ class Backfilling(ABC):
         path = self._path(self._going_on(stream, name), part, attempt, file)
         files = self.core.store.files
         try:
-            with self.core.indexer.giving_way():
+            with self.indexer.giving_way():
                 with suppress(FileExistsError):
                     files.create(path).close()
                 out = files.append(path)
@@ -207,7 +211,7 @@ class Backfilling(ABC):
         runs: tuple[Run, ...] = ()
         try:
             if store.catalog.backfill_part(backfill.stream_id, name, part) is None:
-                with self.core.indexer.giving_way():
+                with self.indexer.giving_way():
                     for path in paths:
                         self._sync(path)
                     runs = store.examine_part(backfill, part, list(zip(paths, sent, strict=True)))
@@ -259,7 +263,7 @@ class Backfilling(ABC):
                 wait([adopting])  # Whoever gives up, too: nobody else begins before it is done.
             core.store.forget_files(runs)
         self.relayouts.wake(stream)
-        core.indexer.catch_up()
+        self.indexer.catch_up()
         return Adopted(sum(run.rows for run in runs))
 
     def abandon_backfill(self, stream: str, name: str) -> None:
@@ -297,10 +301,10 @@ class Backfilling(ABC):
         undo: Callable[[], None] | None = None
         try:
             check_times(core, stream, runs, overlap=overlap)
-            core.checkpoints.settle()  # What is undone below is not what it believes to be stored.
+            self.checkpoints.settle()  # What is undone below is not what it believes to be stored.
             if newest_us is not None:
                 undo = put_in(stream, panes, built_from, newest_us, now_us)
-            core.checkpoints.now(also=lambda: core.store.adopt_backfill(backfill, runs, now_us))
+            self.checkpoints.now(also=lambda: core.store.adopt_backfill(backfill, runs, now_us))
         except BaseException as error:
             if undo is not None:
                 undo()

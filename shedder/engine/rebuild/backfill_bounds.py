@@ -9,14 +9,14 @@ from numpy.typing import NDArray
 
 from shedder.archive.metadata.catalog_entries import Run
 from shedder.cql.text.durations import timestamp_text
-from shedder.engine.engine_state import Core
+from shedder.engine.engine_state import EngineState
 from shedder.engine.standing_queries.stream_state import Stream
 from shedder.errors import BeforeRetention, FailedPrecondition
 
 Times = NDArray[np.int64]
 
 
-def check_times(core: Core, stream: Stream, runs: Sequence[Run], *, overlap: bool) -> None:
+def check_times(core: EngineState, stream: Stream, runs: Sequence[Run], *, overlap: bool) -> None:
     """Refuse runs that a stream cannot take in. On the apply thread.
 
     Args:

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from shedder.archive.catalog.backfill_table import BackfillPart
 from shedder.engine.admission.summary_ingest import plans_of
-from shedder.engine.engine_state import Core
+from shedder.engine.engine_state import EngineState
 from shedder.engine.panes.pane import Pane
 from shedder.engine.panes.pane_codec import pane_from_bytes
 from shedder.engine.remote_summaries.received_pane import PaneReader, ReceivedPane
@@ -31,14 +31,14 @@ BuiltFrom = dict[str, tuple[int, int]]
 _ANY = BatchLimits(rows_max=1 << 31, bytes_max=1 << 31)  # Each part was held to the limits.
 
 
-def backfill_plans(core: Core, name: str) -> Plans:
+def backfill_plans(core: EngineState, name: str) -> Plans:
     """What executors must know; nothing is thinned there, whatever the load is here."""
     plans = plans_of(core, name)
     queries = [replace(each, levels=(0,) * len(each.levels)) for each in plans.queries]
     return replace(plans, queries=tuple(queries))
 
 
-def received(core: Core, stream: Stream, parts: Sequence[BackfillPart]) -> Received:
+def received(core: EngineState, stream: Stream, parts: Sequence[BackfillPart]) -> Received:
     """The panes of all parts together, read in full. From any thread.
 
     Raises:
@@ -67,7 +67,7 @@ def received(core: Core, stream: Stream, parts: Sequence[BackfillPart]) -> Recei
     return dict(found)
 
 
-def _summaries(core: Core, part: BackfillPart) -> bytes:
+def _summaries(core: EngineState, part: BackfillPart) -> bytes:
     catalog = core.store.catalog
     with catalog.turn():
         if catalog.backfill_part(part.stream_id, part.name, part.part) != part:

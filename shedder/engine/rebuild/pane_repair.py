@@ -13,12 +13,12 @@ from shedder.archive.backfill.staged_runs import POSITION_MIN
 from shedder.archive.metadata.deleted_positions import Deletion
 from shedder.archive.store.scan import Live
 from shedder.archive.tasks.progress import Progress
-from shedder.engine.engine_state import Core
+from shedder.engine.checkpoints.checkpoint_scheduler import Checkpoints
+from shedder.engine.engine_state import EngineState
 from shedder.engine.panes.pane import Pane
 from shedder.engine.panes.pane_codec import pane_from_bytes, pane_to_bytes
 from shedder.engine.rebuild.archive_replay import History, catch_up
 from shedder.engine.runtime.background_pace import Pace
-from shedder.engine.runtime.background_tasks import Tasks
 from shedder.engine.standing_queries.standing_query import Published
 from shedder.engine.standing_queries.stream_state import Stream
 from shedder.engine.window_state.pane_sharing import first_untaken
@@ -69,20 +69,22 @@ class Repair:
 
     def __init__(
         self,
-        core: Core,
-        tasks: Tasks,
+        core: EngineState,
+        checkpoints: Checkpoints,
         may_go: Callable[[], bool],
         share: Callable[[], float] = lambda: 1.0,
     ) -> None:
         """Do nothing until it is woken.
 
         Args:
-          core, tasks: of the engine. may_go: whether there is nothing else to do; asked often.
+          core, checkpoints: of the engine.
+          may_go: whether there is nothing else to do; asked often.
           share: of a core that it may take; asked as often.
         """
         self._pace = Pace(core.machine, share)
         self._core = core
-        self._tasks = tasks
+        self._tasks = core.tasks
+        self._checkpoints = checkpoints
         self._may_go = may_go
         self._lock = threading.Lock()
         self._waits = False
@@ -144,7 +146,7 @@ class Repair:
                 self._mend(unit, progress)
                 progress.advance(len(unit.panes))
         finally:
-            self._core.actor.call(lambda: self._core.checkpoints.now(lambda: None)).result()
+            self._core.actor.call(lambda: self._checkpoints.now(lambda: None)).result()
 
     # --- what there is to do; on the apply thread ----------------------------------------------
 

@@ -4,29 +4,21 @@ from __future__ import annotations
 
 import json
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 
+import pyarrow as pa
 import structlog
 
 from shedder.archive.files.data_directory import FORMAT_FIRST, FORMAT_LOAD, format_of
 from shedder.archive.log.log_segment import Record
-from shedder.archive.log.records import (
-    DROPPED,
-    Batch,
-    Built,
-    Heartbeat,
-    Kind,
-    Level,
-    LevelFrom,
-    Sizes,
-)
-from shedder.archive.log.setting_changes import alteration_from_body
+from shedder.archive.log.records import Batch, Built, LevelFrom
 from shedder.archive.metadata.catalog_entries import QueryEntry
 from shedder.archive.metadata.position_gaps import lost_text
 from shedder.cql.binding.bind import bind
 from shedder.engine.allocation.negotiation import group_bytes
+from shedder.engine.apply.record_handler import KINDS, RecordHandler, RecordKind, Timing
 from shedder.engine.checkpoints.checkpoint_contents import (
     EVICTED,
     FORGOTTEN,
@@ -35,13 +27,13 @@ from shedder.engine.checkpoints.checkpoint_contents import (
     restore_query,
     restore_stream,
 )
+from shedder.engine.checkpoints.checkpoint_scheduler import Checkpoints
 from shedder.engine.checkpoints.query_commit import joined_sample
-from shedder.engine.engine_state import Core
+from shedder.engine.engine_state import EngineState
+from shedder.engine.ingest.arrived_record import Arrived
 from shedder.engine.ingest.known_producers import KnownProducers, ProducerState
 from shedder.engine.ingest.producer_sequences import is_newer, progress_after
 from shedder.engine.recovery.damaged_log_records import uncounted
-from shedder.engine.remote_summaries.validation import Checked
-from shedder.engine.remote_summaries.wire_format import Summaries
 from shedder.engine.standing_queries.lost_tuples import UNCOUNTED
 from shedder.engine.standing_queries.pane_deletions import PaneDeletions
 from shedder.engine.standing_queries.standing_query import Published
@@ -52,9 +44,8 @@ from shedder.engine.synopsis_plans.synopsis_plan import plan, sizes_from_json
 from shedder.engine.window_state.pane_sharing import take_from
 from shedder.engine.window_state.query_state import Standing
 from shedder.errors import CorruptData
-from shedder.streams.batches import decode_stored
-from shedder.streams.dropped_counts import Dropped
 from shedder.streams.live_sample import StreamSample
+from shedder.streams.windows import Span
 from synopses.model.errors import OtherLayout
 
 _log = structlog.get_logger("shedder.recovery")
@@ -62,91 +53,172 @@ _log = structlog.get_logger("shedder.recovery")
 Producers = dict[str, KnownProducers]
 
 
-def recover(core: Core) -> None:
-    """Bring a core, not started yet, to the state of everything durable.
+def recover(
+    core: EngineState,
+    checkpoints: Checkpoints,
+    handler: RecordHandler,
+    go_exact: Callable[[Published, Span], None],
+) -> None:
+    """Bring the state of an engine, not started yet, to that of everything durable.
 
     The store has verified its files and made the tail of every stream again; here the checkpoint
     is read and the log after it applied, exactly as it was applied the first time.
     """
-    producers, joining = _read_checkpoint(core)
+    producers, joining = _read_checkpoint(core, checkpoints, go_exact)
     core.share_samples()
-    start = core.store.catalog.checkpoint_sequence()
-    core.applied_sequence = start
-    positions = {name: core.store.end_position(s.id) for name, s in core.streams.items()}
-    names = {stream.id: name for name, stream in core.streams.items()}
-    last_stream = core.store.catalog.last_stream_id()
-    held_to: dict[str, int] = {}
-    replayed = 0
-    reads_load = (format_of(core.store.directory) or FORMAT_FIRST) >= FORMAT_LOAD
-    by_load = _levels_by_load(core, start) if reads_load else deque[LevelFrom]()
-    for record in core.store.log.read(core.store.log.first_sequence):
-        while joining and joining[0].sequence <= record.sequence:
-            joining.popleft().join()
-        while by_load and by_load[0].from_sequence <= record.sequence:
-            core.apply_level(by_load.popleft())
-        match record.kind:
-            case Kind.BATCH:
-                header = Batch.from_bytes(record.header)
-                name = names.get(header.stream)
-                if name is None:
-                    _refuse_unknown(core, header.stream, record, last_stream)
-                    continue
-                stream = core.streams[name]
-                batch = decode_stored(bytes(record.body), stream.schema)
-                core.store.add(stream.id, header.first_position, batch, sequence=record.sequence)
-                positions[name] = max(positions[name], header.end_position)
-                held_to[name] = record.sequence
-                _advance(producers[name], header)
-                if record.sequence >= start:
-                    core.apply(stream, header, batch, dropped=_dropped(header, record))
-                    replayed += header.rows
-            case Kind.BUILT:
-                built = Built.from_bytes(record.header)
-                name = names.get(built.stream)
-                if name is None:
-                    _refuse_unknown(core, built.stream, record, last_stream)
-                    continue
-                _advance(producers[name], built)
-                if record.sequence >= start:
-                    core.apply_built(built, Checked(Summaries.from_bytes(bytes(record.body))))
-            case Kind.HEARTBEAT if record.sequence >= start:
-                core.apply_heartbeat(Heartbeat.from_bytes(record.header))
-            case Kind.LEVEL if record.sequence >= start:
-                core.apply_level(Level.from_bytes(record.header))
-            case Kind.LEVEL_FROM if not reads_load:
-                raise CorruptData(
-                    f"{core.store.directory / 'FORMAT'} is lower than {FORMAT_LOAD}, but the log "
-                    f"has a record of that format, with sequence {record.sequence}"
-                )
-            case Kind.SIZES if record.sequence >= start:
-                core.apply_sizes([Sizes.from_bytes(record.header)])
-            case Kind.ALTERED if record.sequence >= start:
-                core.apply_alteration(alteration_from_body(bytes(record.body)))
-        core.applied_sequence = max(start, record.sequence + 1)
-    for one in joining:
-        one.join()
-    for late in by_load:
-        core.apply_level(late)
+    replay = _Replay(core, handler, producers, joining)
+    replay.run()
+    left: dict[str, int] = {}
     for name in core.store.catalog.left():
         stream, published = core.published(name)
         core.forget_query(stream, published)
-        core.checkpoints.left[name] = stream.id
+        left[name] = stream.id
+    checkpoints.restore(feeders=(), left=left)
     for name, intake in core.intakes.items():
         stream = core.streams[name]
-        position = max(positions[name], stream.position)
-        intake.restore(position, producers[name], stream.owed, stream.watermark)
-        intake.accepted = stream.accepted = stream.applied
-    for damage in _damages(core, held_to):
+        position = max(replay.positions[name], stream.position)
+        stream.note_accepted(stream.applied)
+        intake.restore(
+            position, producers[name], stream.owed, stream.watermark, accepted=stream.accepted
+        )
+    for damage in _damages(core, replay.held_to):
         _log.error("damaged", what=damage)
     for stream in core.streams.values():
         for published in stream.queries.values():
             published.guard(partial(published.refresh, stream))
             if published.failed:
                 published.refresh(stream)
-    _log.info("recovered", streams=len(core.streams), replayed_tuples=replayed)
+    _log.info("recovered", streams=len(core.streams), replayed_tuples=replay.rows)
 
 
-def _damages(core: Core, held_to: Mapping[str, int]) -> tuple[str, ...]:
+class _Replay:
+    """Applies the log after the checkpoint, and fills the tails and producers from all of it.
+
+    positions: where the rows of each stream end. held_to: the last record of each stream's rows.
+    rows: that were applied.
+    """
+
+    def __init__(
+        self,
+        core: EngineState,
+        handler: RecordHandler,
+        producers: Producers,
+        joining: deque[_Joining],
+    ) -> None:
+        self.positions = {name: core.store.end_position(s.id) for name, s in core.streams.items()}
+        self.held_to: dict[str, int] = {}
+        self.rows = 0
+        self._core = core
+        self._handler = handler
+        self._producers = producers
+        self._joining = joining
+        self._start = core.store.catalog.checkpoint_sequence()
+        self._last_stream = core.store.catalog.last_stream_id()
+        self._names = {stream.id: name for name, stream in core.streams.items()}
+
+    def run(self) -> None:
+        """Apply every record, each in its turn.
+
+        Raises:
+          CorruptData: the log does not belong to this catalog, or to this format.
+        """
+        core = self._core
+        core.note_applied(self._start)
+        reads_load = (format_of(core.store.directory) or FORMAT_FIRST) >= FORMAT_LOAD
+        early = self._beforehand() if reads_load else deque[_Early]()
+        for record in core.store.log.read(core.store.log.first_sequence):
+            while self._joining and self._joining[0].sequence <= record.sequence:
+                self._joining.popleft().join()
+            while early and early[0].header.from_sequence <= record.sequence:
+                self._apply_early(early.popleft())
+            kind = KINDS.get(record.kind)
+            if kind is not None and kind.timing is Timing.BEFOREHAND and not reads_load:
+                raise CorruptData(
+                    f"{core.store.directory / 'FORMAT'} is lower than {FORMAT_LOAD}, but the log "
+                    f"has a record of that format, with sequence {record.sequence}"
+                )
+            if kind is None or kind.timing is Timing.BEFOREHAND or self._take(record, kind):
+                core.note_applied(max(self._start, record.sequence + 1))
+        for one in self._joining:
+            one.join()
+        for late in early:
+            self._apply_early(late)
+
+    def _take(self, record: Record, kind: RecordKind) -> bool:
+        """Apply a record where its turn comes; False: its stream was dropped."""
+        applies = record.sequence >= self._start
+        if not kind.has_tuples:
+            if applies:
+                header = kind.header(record)
+                self._handler.apply(record.kind, [kind.token(header, record, None)])
+            return True
+        header = kind.header(record)
+        assert isinstance(header, Batch | Built)
+        name = self._names.get(header.stream)
+        if name is None:
+            self._refuse_unknown(header.stream, record)
+            return False
+        stream = self._core.streams[name]
+        _advance(self._producers[name], header)
+        if applies or isinstance(header, Batch):
+            token = kind.token(header, record, stream.schema)
+            if isinstance(header, Batch):
+                self._keep(name, stream, header, token, record.sequence)
+            if applies:
+                self._handler.apply(record.kind, [token])
+                self.rows += header.rows if isinstance(header, Batch) else 0
+        return True
+
+    def _keep(self, name: str, stream: Stream, header: Batch, token: object, sequence: int) -> None:
+        """Put rows into the tail of their stream, as far as no run has them."""
+        assert isinstance(token, Arrived)
+        assert isinstance(token.content, pa.RecordBatch)
+        position = header.first_position
+        self._core.store.add(stream.id, position, token.content, sequence=sequence)
+        self.positions[name] = max(self.positions[name], header.end_position)
+        self.held_to[name] = sequence
+
+    def _refuse_unknown(self, stream: int, record: Record) -> None:
+        """Refuse a catalog that never gave a stream's id. A dropped stream's id was given.
+
+        Raises:
+          CorruptData.
+        """
+        if stream > self._last_stream:
+            raise CorruptData(
+                f"the log's record {record.sequence} is of stream {stream}, which "
+                f"{self._core.store.catalog.path} does not know: the catalog is older than the log"
+            )
+
+    def _beforehand(self) -> deque[_Early]:
+        """What was in force before its record, since the checkpoint, in that order.
+
+        The records stand behind the batches that were read so, and are looked for before these
+        are applied. The checkpoint has what was in force before it.
+        """
+        log, found = self._core.store.log, list[_Early]()
+        for record in log.read(log.first_sequence):
+            kind = KINDS.get(record.kind)
+            if kind is not None and kind.timing is Timing.BEFOREHAND:
+                header = kind.header(record)
+                assert isinstance(header, LevelFrom)
+                if header.from_sequence >= self._start:
+                    found.append(_Early(record.kind, header))
+        return deque(sorted(found, key=lambda one: one.header.from_sequence))
+
+    def _apply_early(self, one: _Early) -> None:
+        self._handler.apply(one.kind, [one.header])
+
+
+@dataclass(frozen=True, slots=True)
+class _Early:
+    """A record that took effect before it was written."""
+
+    kind: int
+    header: LevelFrom
+
+
+def _damages(core: EngineState, held_to: Mapping[str, int]) -> tuple[str, ...]:
     """What recovery found damaged in the log, and which tuples are lost with it, in words.
 
     The streams that may have lost more than their positions tell are told so, for their answers.
@@ -169,38 +241,6 @@ def _damages(core: Core, held_to: Mapping[str, int]) -> tuple[str, ...]:
     return (*map(str, core.store.recovery.log.damages), *lost)
 
 
-def _refuse_unknown(core: Core, stream: int, record: Record, last_stream: int) -> None:
-    """Refuse a catalog that never gave a stream's id. A dropped stream's id was given.
-
-    Raises:
-      CorruptData.
-    """
-    if stream > last_stream:
-        raise CorruptData(
-            f"the log's record {record.sequence} is of stream {stream}, which "
-            f"{core.store.catalog.path} does not know: the catalog is older than the log"
-        )
-
-
-def _dropped(header: Batch, record: Record) -> Dropped | None:
-    return Dropped.read(bytes(record.body)) if header.flags & DROPPED else None
-
-
-def _levels_by_load(core: Core, start: int) -> deque[LevelFrom]:
-    """What load has set since the checkpoint, in the order in which it was in force.
-
-    The records stand behind the batches that were read so, and are looked for before these are
-    applied. The checkpoint has what was in force before it.
-    """
-    found = [
-        LevelFrom.from_bytes(record.header)
-        for record in core.store.log.read(core.store.log.first_sequence)
-        if record.kind == Kind.LEVEL_FROM
-    ]
-    late = (header for header in found if header.from_sequence >= start)
-    return deque(sorted(late, key=lambda header: header.from_sequence))
-
-
 @dataclass(frozen=True, slots=True, eq=False)
 class _Joining:
     """What came after the checkpoint, before a record of the log: a query, or a sample with one."""
@@ -220,11 +260,15 @@ class _Joining:
             self.stream.share_panes()
 
 
-def _read_checkpoint(core: Core) -> tuple[Producers, deque[_Joining]]:
+def _read_checkpoint(
+    core: EngineState,
+    checkpoints: Checkpoints,
+    go_exact: Callable[[Published, Span], None],
+) -> tuple[Producers, deque[_Joining]]:
     """The state as of the checkpoint, and what came after it, in order."""
     catalog = core.store.catalog
     parts = catalog.checkpoint_parts()
-    core.synopsis_bytes_set = restore_budget(parts)
+    core.set_synopsis_bytes(restore_budget(parts))
     core.tenants.restore(parts.get(TENANTS))
     producers: Producers = {}
     joining: list[_Joining] = []
@@ -250,7 +294,7 @@ def _read_checkpoint(core: Core) -> tuple[Producers, deque[_Joining]]:
     late = catalog.joined()
     feeds: list[tuple[Stream, Standing, tuple[str, int, int]]] = []
     for stored in catalog.queries():
-        published, feed = _restored(core, stored, parts)
+        published, feed = _restored(core, stored, parts, go_exact)
         stream = core.stream(published.standing.query.schema.name)
         if feed is not None:
             feeds.append((stream, published.standing, feed))
@@ -258,21 +302,24 @@ def _read_checkpoint(core: Core) -> tuple[Producers, deque[_Joining]]:
             joining.append(_Joining(late[stored.name], stream, published))
             continue
         stream.queries[stored.name] = published
+    checkpoints.restore(feeders=[feeder for _, _, (feeder, *_) in feeds], left={})
     for stream, standing, (feeder, *feed_from) in feeds:
-        core.checkpoints.feeders.add(feeder)
         take_from(standing, stream.queries[feeder].standing, (feed_from[0], feed_from[1]))
     return producers, deque(sorted(joining, key=lambda one: one.sequence))
 
 
 def _restored(
-    core: Core, stored: QueryEntry, parts: Mapping[str, bytes]
+    core: EngineState,
+    stored: QueryEntry,
+    parts: Mapping[str, bytes],
+    go_exact: Callable[[Published, Span], None],
 ) -> tuple[Published, tuple[str, int, int] | None]:
     """A standing query as the checkpoint has it, and who reads for it, as restore_query says.
 
     One whose summaries are in a layout that is not read any more fails, and it alone: the archive
     has its past.
     """
-    published = _published(core, stored)
+    published = _published(core, stored, go_exact)
     try:
         return published, restore_query(core.store, published, parts)
     except OtherLayout as error:
@@ -281,31 +328,32 @@ def _restored(
             "it again: its panes are made anew from the archive"
         )
         _log.error("query_failed", query=stored.name, reason=reason)
-        published = _published(core, stored)  # Without what was read until then.
+        published = _published(core, stored, go_exact)  # Without what was read until then.
         published.fail(reason)
         return published, None
 
 
-def _published(core: Core, stored: QueryEntry) -> Published:
+def _published(
+    core: EngineState, stored: QueryEntry, go_exact: Callable[[Published, Span], None]
+) -> Published:
     """A standing query that has seen nothing yet."""
     select = read_stored(stored.text)
     stream = core.stream(select.stream)
     query = bind(select, stream.schema)
     sizes, granted = sizes_from_json(query, stored.parameters)
+    planned = plan(query, sizes)
     standing = Standing(
         stored.name,
         query,
-        plan(query, sizes),
+        planned,
         part_bytes_max=group_bytes(granted, core.settings.group_bytes_max),
-    )
-    standing.watch = core.machine.stopwatch(
-        stored.name, standing.plan, grouped=standing.keys is not None
+        watch=core.machine.stopwatch(stored.name, planned, grouped=bool(query.groups)),
     )
     return Published(
         standing,
         from_position=stored.from_position,
         granted=granted,
-        go_exact=core.go_exact,
+        go_exact=go_exact,
         limits=_limits(standing, stored),
         deleted=PaneDeletions.registered_at(stream.deletions(), stored.from_position),
     )

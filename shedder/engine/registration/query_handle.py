@@ -8,7 +8,7 @@ from concurrent.futures import TimeoutError as FutureTimeout
 from dataclasses import replace
 from typing import Protocol
 
-from shedder.engine.engine_state import Core
+from shedder.engine.engine_state import EngineState
 from shedder.engine.runtime.subscribers import Latest, News
 from shedder.engine.standing_queries.standing_query import Published
 from shedder.engine.standing_queries.stream_state import Stream
@@ -21,7 +21,7 @@ class Registry(Protocol):
     """What keeps standing queries, as a handle of one of them uses it."""
 
     @property
-    def core(self) -> Core:
+    def core(self) -> EngineState:
         """The live state that the queries are part of."""
 
     def subscribe(self, published: Published, mailbox: Latest) -> Callable[[], None]:

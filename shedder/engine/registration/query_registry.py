@@ -9,7 +9,8 @@ from shedder.cql.binding.new_names import check_new_name, check_outputs
 from shedder.cql.binding.statement_cache import StatementCache
 from shedder.cql.statements.statement import Select
 from shedder.engine.allocation.rebalancer import Sharing
-from shedder.engine.engine_state import Core
+from shedder.engine.checkpoints.checkpoint_scheduler import Checkpoints
+from shedder.engine.engine_state import EngineState
 from shedder.engine.load_shedding.controller_loop import Overload
 from shedder.engine.registration.explain_query import explain
 from shedder.engine.registration.query_handle import Query
@@ -24,6 +25,7 @@ from shedder.engine.tenants.tenant_limits import check_queries
 from shedder.errors import BadSetting, QueryExists, ShedderError, UnknownQuery
 from shedder.queries.answers.answer import Answer
 from shedder.queries.answers.database_api import Params
+from shedder.streams.windows import Span
 
 
 class Registered:
@@ -31,20 +33,24 @@ class Registered:
 
     def __init__(
         self,
-        core: Core,
+        core: EngineState,
         lifetime: Lifetime,
         ddl: threading.RLock,
         statements: StatementCache,
         sharing: Sharing,
         overload: Overload,
+        checkpoints: Checkpoints,
+        go_exact: Callable[[Published, Span], None],
     ) -> None:
+        """go_exact: answers a window of a query with contract EXACT, later."""
         self.core = core
         self._lifetime = lifetime
         self._ddl = ddl
         self._statements = statements
         self._sharing = sharing
         self._overload = overload
-        self._registrar = Registrar(core, sharing)
+        self._checkpoints = checkpoints
+        self._registrar = Registrar(core, sharing, checkpoints, go_exact)
         self._mailboxes: set[Latest] = set()
 
     def register(
@@ -104,7 +110,7 @@ class Registered:
                 self.core.forget_query(stream, published)
                 published.listeners.tell(UnknownQuery(name, sorted(stream.queries)))
 
-            self.core.checkpoints.leave(name, stream.id, forget)
+            self._checkpoints.leave(name, stream.id, forget)
         self._sharing.soon()
 
     def listen(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import asdict, replace
 
 from shedder.archive.files.data_directory import FORMAT_JOINED, FORMAT_LEVELS
@@ -13,8 +14,9 @@ from shedder.cql.statements.canonical_text import text_of_select
 from shedder.cql.statements.statement import Contract, Select
 from shedder.engine.allocation.negotiation import Granted, group_bytes
 from shedder.engine.allocation.rebalancer import Sharing
+from shedder.engine.checkpoints.checkpoint_scheduler import Checkpoints
 from shedder.engine.checkpoints.query_commit import Joining
-from shedder.engine.engine_state import Core
+from shedder.engine.engine_state import EngineState
 from shedder.engine.one_time_queries.executor import check_retained
 from shedder.engine.rebuild.archive_replay import History, catch_up
 from shedder.engine.registration.query_rewrite import rewritten, without_limits
@@ -28,7 +30,7 @@ from shedder.engine.window_state.pane_sharing import part
 from shedder.engine.window_state.query_state import Standing
 from shedder.errors import BadQuery, BudgetExceeded, PrecisionUnavailable
 from shedder.streams.live_sample import StreamSample
-from shedder.streams.windows import PaneGrid
+from shedder.streams.windows import PaneGrid, Span
 
 STRATA_MAX = 4  # Sets of columns by which a stream is sampled; each takes sample_rows rows.
 EXACT_ROWS_PER_S = 10_000_000  # What the exact worker surely reads (measured: 20 to 100 million).
@@ -37,9 +39,18 @@ EXACT_ROWS_PER_S = 10_000_000  # What the exact worker surely reads (measured: 2
 class Registrar:
     """Makes queries standing."""
 
-    def __init__(self, core: Core, sharing: Sharing) -> None:
+    def __init__(
+        self,
+        core: EngineState,
+        sharing: Sharing,
+        checkpoints: Checkpoints,
+        go_exact: Callable[[Published, Span], None],
+    ) -> None:
+        """go_exact: answers a window of a query with contract EXACT, later."""
         self._core = core
         self._sharing = sharing
+        self._checkpoints = checkpoints
+        self._go_exact = go_exact
 
     def register(self, name: str, stream: Stream, select: Select) -> Published:
         """Answer for the history first, then go on with what comes.
@@ -77,11 +88,11 @@ class Registrar:
             past.append(History.of_sample(self._core, stream, sharper))
         catch_up(past, lambda: stream.position)
         self._core.store.allow(FORMAT_JOINED)
-        self._core.checkpoints.end_begun()
+        self._checkpoints.end_begun()
         published, joining = self._core.actor.call(
             lambda: self._begin(stream, standing, granted, past, sharper, deleted)
         ).result()
-        self._core.checkpoints.end_joining(joining)
+        self._checkpoints.end_joining(joining)
         return published
 
     def preview(self, stream: Stream, select: Select) -> dict[str, str]:
@@ -134,23 +145,22 @@ class Registrar:
         """
         core = self._core
         check_retained(core, stream, standing.grid.span)  # It may have gone meanwhile.
-        core.checkpoints.settle()
-        core.checkpoints.make_way_for(standing.name)
+        self._checkpoints.settle()
+        self._checkpoints.make_way_for(standing.name)
         query = standing.query
         published = Published(
             standing,
             from_position=stream.position,
             granted=granted.facts,
-            go_exact=core.go_exact,
+            go_exact=self._go_exact,
             limits=granted.limits,
             news=granted.news,
             deleted=deleted,
         )
         for history in past:
             history.read_on()
-        standing.timely = standing.late = 0  # The ledger counts from here on.
-        standing.watch = core.machine.stopwatch(
-            standing.name, standing.plan, grouped=standing.keys is not None
+        standing.begin(
+            core.machine.stopwatch(standing.name, standing.plan, grouped=standing.keys is not None)
         )
         for hole in stream.lost.without(core.store.holes(stream.id)):
             published.lost.add(hole, stream.watermark.limit_us(core.clock_us()))
@@ -180,7 +190,7 @@ class Registrar:
                 stream.sample = sample  # Else it lacks what came meanwhile; the sharper one serves.
 
         joining = Joining(entry, published, core.applied_sequence, sharper, leave)
-        core.checkpoints.join(joining)
+        self._checkpoints.join(joining)
         if sharper is not None:
             stream.sample = sharper
         stream.queries[standing.name] = published

@@ -14,7 +14,7 @@ from concurrent.futures import Executor, ThreadPoolExecutor
 from functools import partial
 
 from shedder.archive.files.file_system import Files, OsFiles
-from shedder.archive.log.group_commit import FailureHandler, GroupCommit, Handler
+from shedder.archive.log.group_commit import GroupCommit
 from shedder.archive.log.log import Log
 from shedder.cpu_priority import LATE, give_way
 from shedder.engine.runtime.cpu_timer import Stopwatch
@@ -100,15 +100,13 @@ class Machine:
         """A number that nobody can foresee."""
         return secrets.randbits(bits)
 
-    def actor(self, name: str, idle: Callable[[], float | None]) -> Actor:
-        """Who applies; it begins when it is started."""
-        return Actor(name, idle)
+    def actor(self, name: str) -> Actor:
+        """Make the executor that applies; it begins when it is started."""
+        return Actor(name)
 
-    def commit(
-        self, log: Log, durable: Handler, failed: FailureHandler, *, bytes_max: int
-    ) -> GroupCommit:
-        """Who makes records durable; it begins at once."""
-        return GroupCommit(log, durable, failed, bytes_max=bytes_max)
+    def commit(self, log: Log, *, bytes_max: int) -> GroupCommit:
+        """Make what makes records durable; it begins when it is started."""
+        return GroupCommit(log, bytes_max=bytes_max)
 
     def pool(self, name: str) -> Executor:
         """One worker for what nobody waits for."""

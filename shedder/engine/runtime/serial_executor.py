@@ -24,20 +24,25 @@ class Actor:
     Posted work that raises leaves the state in doubt: the actor halts, and everybody who asks
     from then on is told; a restart recovers from the log.
 
-    idle: called on the thread whenever it has caught up, before it sleeps; returns for how many
-    seconds it may sleep at most (None: until work comes).
+    Posted work waits until `start`.
     """
 
-    def __init__(self, name: str, idle: Callable[[], float | None]) -> None:
-        self._idle = idle
+    def __init__(self, name: str) -> None:
+        self._idle: Callable[[], float | None] | None = None
         self._work: deque[tuple[Callable[[], None], Future[Any] | None]] = deque()
         self._wake = threading.Condition()
         self._closed = False
         self._halted = ""
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
 
-    def start(self) -> None:
-        """Begin to work."""
+    def start(self, idle: Callable[[], float | None]) -> None:
+        """Begin to work; once.
+
+        Args:
+          idle: called on the thread whenever it has caught up, before it sleeps; returns for how
+            many seconds it may sleep at most (None: until work comes).
+        """
+        self._idle = idle
         self._thread.start()
 
     def post(self, work: Callable[[], None]) -> None:
@@ -117,6 +122,7 @@ class Actor:
             work = self._work.popleft()[0] if self._work else None
         try:
             if work is None:
+                assert self._idle is not None, "start comes before"
                 return self._idle()
             work()
         except Exception as error:

@@ -111,6 +111,10 @@ class Published:
         self.measured = Measured(len(standing.plan.parts))
         self._confidences = split_confidence(standing.query, EXACT_IN_PANES)
 
+    def alter(self, *, weight: float, active: bool) -> None:
+        """Count so much for the allocator, from now on."""
+        self.weight, self.active = weight, active
+
     def guard(self, work: Callable[[], None]) -> None:
         """Do this query's own work: what goes wrong there ends this query, not the engine.
 

@@ -45,14 +45,20 @@ class Stream:
     """
 
     def __init__(
-        self, stream_id: int, schema: StreamSchema, sample: StreamSample, *, future_us_max: int
+        self,
+        stream_id: int,
+        schema: StreamSchema,
+        sample: StreamSample,
+        deletions: Callable[[], Sequence[Deletion]],
+        *,
+        future_us_max: int,
     ) -> None:
         self.id = stream_id
         self.schema = schema
         self.sample = sample
         self.watermark = Watermark(schema.lateness_us, future_us_max)
         self.queries: dict[str, Published] = {}
-        self.deletions: Callable[[], Sequence[Deletion]] = tuple
+        self.deletions = deletions
         self.position = 0
         self.accepted = 0
         self.applied = 0
@@ -74,6 +80,10 @@ class Stream:
     def note_stored_sample(self, sample: StreamSample, position: int, size_bytes: int) -> None:
         """A checkpoint has a sample as it was at a position."""
         self._stored, self.sample_stored_bytes = (sample, position), size_bytes
+
+    def note_accepted(self, accepted: int) -> None:
+        """The intake has counted so many rows, of which the last ones are applied now."""
+        self.accepted = accepted
 
     @property
     def watermark_us(self) -> int | None:

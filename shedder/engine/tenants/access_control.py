@@ -34,6 +34,7 @@ from shedder.cql.statements.statement import (
     Show,
     Statement,
 )
+from shedder.engine.engine_state import EngineState
 from shedder.engine.runtime.caller import Asker
 from shedder.errors import (
     NotFound,
@@ -47,37 +48,36 @@ from shedder.errors import (
 )
 
 if TYPE_CHECKING:
-    from shedder.engine.engine_state import Core
     from shedder.engine.standing_queries.stream_state import Stream
 
 
-def own_streams(core: Core, asker: Asker) -> list[Stream]:
+def own_streams(core: EngineState, asker: Asker) -> list[Stream]:
     """The streams that somebody may use. From any thread."""
     return [stream for stream in list(core.streams.values()) if asker.owns(stream)]
 
 
-def check_stream(core: Core, asker: Asker, name: str) -> None:
+def check_stream(core: EngineState, asker: Asker, name: str) -> None:
     """Raise UnknownStream unless somebody may use a stream of this name."""
     stream = core.streams.get(name)
     if stream is None or not asker.owns(stream):
         raise UnknownStream(name, [each.schema.name for each in own_streams(core, asker)])
 
 
-def check_query(core: Core, asker: Asker, name: str) -> None:
+def check_query(core: EngineState, asker: Asker, name: str) -> None:
     """Raise UnknownQuery unless somebody may use a standing query of this name."""
     own = own_streams(core, asker)
     if not any(name in stream.queries for stream in own):
         raise UnknownQuery(name, sorted(query for stream in own for query in stream.queries))
 
 
-def check_new_query(core: Core, asker: Asker, name: str) -> None:
+def check_new_query(core: EngineState, asker: Asker, name: str) -> None:
     """Raise QueryExists where somebody else has a standing query of this name."""
     for stream in list(core.streams.values()):
         if name in stream.queries and not asker.owns(stream):
             raise QueryExists(f"the name {name!r} is taken; give the query another one")
 
 
-def check_statement(core: Core, asker: Asker, statement: Statement) -> None:
+def check_statement(core: EngineState, asker: Asker, statement: Statement) -> None:
     """Whether somebody may use all names of a statement.
 
     Raises:
@@ -131,7 +131,7 @@ def check_statement(core: Core, asker: Asker, statement: Statement) -> None:
             assert_never(statement)  # Whatever is new says here whose it may use.
 
 
-def absent(core: Core, asker: Asker, statement: Statement) -> str | None:
+def absent(core: EngineState, asker: Asker, statement: Statement) -> str | None:
     """What a statement is to drop, IF EXISTS, that is not there for somebody; None: it goes on."""
     match statement:
         case DropStream(name, True):
@@ -149,13 +149,13 @@ def absent(core: Core, asker: Asker, statement: Statement) -> str | None:
     return None
 
 
-def _check_new_stream(core: Core, asker: Asker, name: str) -> None:
+def _check_new_stream(core: EngineState, asker: Asker, name: str) -> None:
     stream = core.streams.get(name)
     if stream is not None and not asker.owns(stream):
         raise StreamExists(f"the name {name!r} is taken; give the stream another one")
 
 
-def _rollups(core: Core, asker: Asker, *, own: bool) -> list[str]:
+def _rollups(core: EngineState, asker: Asker, *, own: bool) -> list[str]:
     return sorted(
         entry.name
         for stream in list(core.streams.values())
@@ -164,18 +164,18 @@ def _rollups(core: Core, asker: Asker, *, own: bool) -> list[str]:
     )
 
 
-def _check_rollup(core: Core, asker: Asker, name: str) -> None:
+def _check_rollup(core: EngineState, asker: Asker, name: str) -> None:
     known = _rollups(core, asker, own=True)
     if name not in known:
         raise UnknownRollup(name, known)
 
 
-def _check_new_rollup(core: Core, asker: Asker, name: str) -> None:
+def _check_new_rollup(core: EngineState, asker: Asker, name: str) -> None:
     if name in _rollups(core, asker, own=False):
         raise RollupExists(f"the name {name!r} is taken; give the rollup another one")
 
 
-def _check_described(core: Core, asker: Asker, name: str) -> None:
+def _check_described(core: EngineState, asker: Asker, name: str) -> None:
     own = own_streams(core, asker)
     streams = [stream.schema.name for stream in own]
     queries = [query for stream in own for query in stream.queries]

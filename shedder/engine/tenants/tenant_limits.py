@@ -5,29 +5,29 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from shedder.cql.statements.bound_query import DEFAULT_TENANT
+from shedder.engine.engine_state import EngineState
 from shedder.engine.runtime.caller import Asker
 from shedder.engine.tenants.access_control import own_streams
 from shedder.errors import QuotaExceeded, UnknownTenant
 
 if TYPE_CHECKING:
-    from shedder.engine.engine_state import Core
     from shedder.engine.standing_queries.stream_state import Stream
 
 
-def known_tenants(core: Core) -> list[str]:
+def known_tenants(core: EngineState) -> list[str]:
     """Return the tenants that have a stream or a quota, and the default tenant."""
     owners = {stream.schema.tenant for stream in list(core.streams.values())}
     return sorted({DEFAULT_TENANT, *owners, *core.tenants.named})
 
 
-def check_tenant(core: Core, name: str) -> None:
+def check_tenant(core: EngineState, name: str) -> None:
     """Raise UnknownTenant unless the tenant has a stream or a quota."""
     known = known_tenants(core)
     if name not in known:
         raise UnknownTenant(name, known)
 
 
-def check_queries(core: Core, tenant: str) -> None:
+def check_queries(core: EngineState, tenant: str) -> None:
     """Check that a tenant may have one more standing query.
 
     Raises:
@@ -41,7 +41,7 @@ def check_queries(core: Core, tenant: str) -> None:
         )
 
 
-def check_archive(core: Core, tenant: str) -> None:
+def check_archive(core: EngineState, tenant: str) -> None:
     """Check that a tenant's archive may grow.
 
     Raises:
@@ -58,7 +58,7 @@ def check_archive(core: Core, tenant: str) -> None:
         )
 
 
-def archive_bytes(core: Core, tenant: str) -> int:
+def archive_bytes(core: EngineState, tenant: str) -> int:
     """Return the bytes of a tenant's runs and of its tuples not yet written into runs."""
     store = core.store
     return sum(
@@ -67,6 +67,6 @@ def archive_bytes(core: Core, tenant: str) -> int:
     )
 
 
-def streams_of(core: Core, tenant: str) -> list[Stream]:
+def streams_of(core: EngineState, tenant: str) -> list[Stream]:
     """Return the streams of one tenant."""
     return own_streams(core, Asker(tenant))

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from shedder.engine.engine_state import EngineState
 from shedder.engine.runtime.caller import OPERATOR, Asker
 from shedder.engine.runtime.quotas import Refused
 from shedder.engine.tenants.tenant_limits import archive_bytes, known_tenants, streams_of
-
-if TYPE_CHECKING:
-    from shedder.engine.engine_state import Core
 
 _COUNT, _NUMBER = pa.int64(), pa.float64()
 _COLUMNS: list[tuple[str, pa.DataType]] = [
@@ -37,7 +34,7 @@ _SCHEMA = pa.schema(_COLUMNS)
 
 
 def tenants_table(
-    core: Core, shares: pa.Table, cpu_ns_per_s: Mapping[str, float], asker: Asker = OPERATOR
+    core: EngineState, shares: pa.Table, cpu_ns_per_s: Mapping[str, float], asker: Asker = OPERATOR
 ) -> pa.Table:
     """Return the answer of SHOW TENANTS: a row for each tenant that the caller may see.
 
@@ -66,7 +63,7 @@ def tenants_table(
     return pa.Table.from_pylist(rows, _SCHEMA)
 
 
-def _row(core: Core, name: str) -> dict[str, object]:
+def _row(core: EngineState, name: str) -> dict[str, object]:
     quota, refused = core.tenants.quota(name), core.tenants.refused.get(name, Refused())
     streams = streams_of(core, name)
     return {

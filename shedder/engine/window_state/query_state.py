@@ -88,6 +88,7 @@ class Standing(Weighed, Versions, Resizable, Storing):
         *,
         part_bytes_max: int,
         own_span_min: int = SPAN_MIN,
+        watch: Stopwatch | None = None,
     ) -> None:
         self.name = name
         self.query = query
@@ -97,7 +98,7 @@ class Standing(Weighed, Versions, Resizable, Storing):
         self.grid = PaneGrid.of(query.window)
         self.levels = (0,) * len(plan.parts)
         self.forced: frozenset[int] = frozenset()
-        self.watch = Stopwatch(len(plan.parts))
+        self.watch = Stopwatch(len(plan.parts)) if watch is None else watch
         self.thinned = [0] * len(plan.parts)
         self.passing = Passing()
         self.timely = 0
@@ -134,6 +135,11 @@ class Standing(Weighed, Versions, Resizable, Storing):
         return (self if self.feed is None else self.feed.feeder).passing.share
 
     # --- tuples in -----------------------------------------------------------------------------
+
+    def begin(self, watch: Stopwatch) -> None:
+        """Begin the ledger and the measurement of CPU here: the query's past has been read."""
+        self.timely = self.late = 0
+        self.watch = watch
 
     def apply(
         self,

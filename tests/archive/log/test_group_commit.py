@@ -52,7 +52,9 @@ def opened(
 ) -> tuple[Log, Applied, GroupCommit]:
     log = Log.open(directory, files=PowerFiles(directory) if files is None else files)
     applied = Applied()
-    return log, applied, GroupCommit(log, applied.durable, applied.lost, **options)
+    commit = GroupCommit(log, **options)
+    commit.start(applied.durable, applied.lost)
+    return log, applied, commit
 
 
 def hold(applied: Applied, commit: GroupCommit) -> Future[int]:
@@ -195,7 +197,8 @@ def test_a_bug_in_the_handler_stops_the_thread_and_everyone_is_told(tmp_path):
     def broken(entries: list[Entry]) -> None:
         raise ZeroDivisionError
 
-    commit = GroupCommit(log, broken)
+    commit = GroupCommit(log)
+    commit.start(broken)
     with pytest.raises(ZeroDivisionError):
         commit.submit(1, [b"h"]).result()
     with pytest.raises(StorageFailed, match="ZeroDivisionError"):
@@ -240,7 +243,7 @@ def test_alterations_come_back_as_they_went_in(alteration):
 def test_a_limit_of_nothing_is_refused(tmp_path):
     log = Log.open(tmp_path)
     with pytest.raises(BadSetting, match="0"):
-        GroupCommit(log, lambda entries: None, bytes_max=0)
+        GroupCommit(log, bytes_max=0)
     log.close()
 
 

@@ -8,6 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from shedder.engine.apply.size_records import shrinks
 from shedder.engine.engine import Engine
 from shedder.engine.runtime.caller import Asker
 from shedder.errors import BudgetExceeded
@@ -31,7 +32,7 @@ def batch(second: int, rows: int) -> pa.Table:
 
 def free(engine: Engine) -> int:
     """What EXPLAIN says is free; all rows together are the budget."""
-    while engine.core.actor.call(engine.core.shrinks).result():
+    while engine.core.actor.call(lambda: shrinks(engine.core)).result():
         pass
     rows = engine.execute("EXPLAIN ALLOCATION").rows()
     assert sum(row["size_bytes"] for row in rows) == engine.core.synopsis_bytes

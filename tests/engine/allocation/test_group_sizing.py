@@ -15,6 +15,7 @@ from allocator.demands import Budget
 from shedder.engine.allocation.group_sizing import of_sizes, solved_with_sizes, variants
 from shedder.engine.allocation.problem import Problem, problem
 from shedder.engine.allocation.solver import Solved, solved
+from shedder.engine.apply.size_records import shrinks
 from shedder.engine.engine import Engine
 from shedder.engine.synopsis_plans.allocation_request import Asked, Given
 from synopses.hll.hyperloglog import GroupedDistinct
@@ -176,7 +177,7 @@ def test_an_engine_logs_smaller_registers_of_groups_and_larger_ones_when_it_can(
         db.share_out()
         coarse = registers(db)
         assert coarse < LG_K
-        while db.core.actor.call(db.core.shrinks).result():
+        while db.core.actor.call(lambda: shrinks(db.core)).result():
             pass
         db.push("s", batch(40))
         db.heartbeat("s", (1_700_000_000 + 50) * 1_000_000)

@@ -419,11 +419,11 @@ def test_a_budget_that_memory_pressure_halves_is_shared_out_by_the_next_look(db:
     whole = int(db.register("a", DISTINCT).granted["bytes"])
     db.set_synopsis_bytes(whole + whole // 3)
     assert log_registers(db) == {"a": 16}
-    db.core.pressure = Pressure(halvings=1)
+    db.core.set_pressure(Pressure(halvings=1))
     db.sharing.tick()
     assert log_registers(db) == {"a": 15}
     check_sum(db)
-    db.core.pressure = NONE
+    db.core.set_pressure(NONE)
     db.sharing.tick()
     assert log_registers(db) == {"a": 16}
 
@@ -580,11 +580,11 @@ def test_what_was_given_to_a_query_is_not_that_of_the_next_one_of_its_name(
         [before] = db.sharing.asked()
         whole = int(db.query("q").granted["bytes"])
         while db.core.synopsis_bytes >= whole:
-            db.core.pressure = Pressure(halvings=db.core.pressure.halvings + 1)
+            db.core.set_pressure(Pressure(halvings=db.core.pressure.halvings + 1))
         db.sharing.tick()
         [lost] = db.sharing.asked()
         assert lost.sizes < before.sizes  # Logged, and not in force yet.
-        db.core.pressure = NONE
+        db.core.set_pressure(NONE)
         db.execute("DROP QUERY q")
         text = f"SELECT SUM(v) AS t, QUANTILE(v, 0.5) AS m FROM s {WINDOW} WITHIN 0.01 RANK"
         db.register("q", text)

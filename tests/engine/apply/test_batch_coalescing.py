@@ -84,7 +84,7 @@ def test_batches_of_clients_who_waited_are_read_as_one_while_no_pane_of_theirs_h
     meter = world.engine.core.meter
     meter.take()
     meter.runs.clear()
-    world.engine.core.durable.together = True
+    world.engine.core.ease(coalesces=True)
     send(world, [(7.9, 0.0, 5), (begins_s, 0.1, 5)] * 5, 2)
     world.machine.settle()
     assert len(meter.runs) == most
@@ -106,7 +106,7 @@ def told(directory, batches, seed, together):
     send(world, [(0.0, 0.0, 5)], seed, ends=True)  # Late ones may have any value from here on.
     world.machine.settle()
     core.meter.take()  # From now on it is known how long a tuple takes.
-    core.durable.together = together
+    core.ease(coalesces=together)
     send(world, batches, seed)
     assert len(strides(world)) <= len(batches)
     stream = core.streams["s"]

@@ -13,6 +13,7 @@ import pytest
 from shedder.archive.files.data_directory import FORMAT_ALTERED, format_of
 from shedder.archive.log.records import Kind
 from shedder.archive.log.setting_changes import QueryAltered
+from shedder.engine.apply import setting_records
 from shedder.engine.engine import Engine
 from shedder.errors import BudgetExceeded, DiskFull
 from tests.archive.power import PowerFiles
@@ -210,7 +211,7 @@ def test_an_alteration_waits_for_no_tuple_and_stores_no_checkpoint(tmp_path: Pat
         db.core.actor.post(work)
         busy.wait()
         try:
-            db.core.alter(QueryAltered(stream.id, "a", 5.0, active=True))
+            setting_records.alter(db.core, QueryAltered(stream.id, "a", 5.0, active=True))
             assert told(db)["a weight"] == 5.0
         finally:
             go_on.set()

@@ -79,7 +79,7 @@ class World:
     @property
     def begun(self) -> bool:
         """Whether there is one that was not written yet."""
-        return self.engine.core.checkpoints.waiting_panes is not None
+        return self.engine.checkpoints.waiting_panes is not None
 
     def push(self) -> None:
         """A second: durable, applied, and what is done beside."""
@@ -151,7 +151,7 @@ def test_after_each_group_a_few_panes_are_made_bytes_and_the_rest_waits(world: W
     world.until_begun()
     begun_at = world.engine.core.applied_sequence
     before, waited = world.sequence, []
-    while (waiting := world.engine.core.checkpoints.waiting_panes) is not None:
+    while (waiting := world.engine.checkpoints.waiting_panes) is not None:
         waited.append(waiting)
         assert world.sequence == before
         world.push()
@@ -171,7 +171,7 @@ def test_panes_of_a_checkpoint_that_fails_later_are_in_the_next_one(
             world.push()
     assert world.sequence == before
     assert world.recovered(tmp_path / "failed") == told(world.engine)
-    world.engine.core.actor.call(world.engine.core.checkpoints.now).result()
+    world.engine.core.actor.call(world.engine.checkpoints.now).result()
     assert world.sequence > before
     assert world.recovered(tmp_path / "stored") == told(world.engine)
 
@@ -206,7 +206,7 @@ def test_a_query_that_is_dropped_while_its_panes_wait_leaves_none_to_another_of_
     catalog = world.engine.core.store.catalog
     world.engine.query("distinct").drop()
     assert world.recovered(tmp_path / "dropped") == told(world.engine)
-    world.engine.core.checkpoints.tidy()
+    world.engine.checkpoints.tidy()
     assert catalog.panes("distinct", -(1 << 62), 1 << 62) == []
 
 
@@ -229,7 +229,7 @@ def test_the_time_since_a_checkpoint_has_begun_is_not_the_time_to_write_one(
 ) -> None:
     world.until_begun()
     world.machine.time_us += 60 * SECOND
-    end(world.engine.core.checkpoints)
+    end(world.engine.checkpoints)
     assert not world.begun
     world.push()
     world.engine.close(within_s=10.0)

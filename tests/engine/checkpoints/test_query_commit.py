@@ -258,7 +258,7 @@ def test_a_checkpoint_that_was_begun_before_may_still_name_it(tmp_path: Path) ->
         for name in ("long", "short"):
             db.register(name, TEXTS[name])
         db.push("s", second(0))
-        checkpoints, actor = db.core.checkpoints, db.core.actor
+        checkpoints, actor = db.checkpoints, db.core.actor
         catalog = db.core.store.catalog
         actor.call(lambda: checkpoints.go_on(1e12)).result()  # A checkpoint is due.
         catalog.leave_checkpoint("long")  # As far as a drop is when the other is written.
@@ -280,7 +280,7 @@ def test_a_stream_takes_its_dropped_queries_along(tmp_path: Path) -> None:
             db.drop_query(name)
         db.execute("DROP STREAM s")
         assert db.core.store.catalog.queries() == []
-        assert db.core.checkpoints.left == {}
+        assert db.checkpoints.left == {}
     with opened(tmp_path / "data") as db:
         assert db.core.streams == {}
 

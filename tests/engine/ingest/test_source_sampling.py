@@ -108,7 +108,7 @@ def test_thinned_batches_that_wait_are_read_together_as_they_are_one_by_one(tmp_
     for together in (False, True):
         world = Flooded(tmp_path / str(together), overload="off")
         source = Source(world)
-        world.engine.core.durable.together = together
+        world.engine.core.ease(coalesces=together)
         for number, (kept, gone) in enumerate(divided):
             source.again(kept, gone, sequence=number)
         found = strides(world)

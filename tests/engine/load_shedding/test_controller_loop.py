@@ -12,6 +12,7 @@ import pytest
 from shedder.archive.log.records import LevelFrom
 from shedder.engine.engine import Engine
 from shedder.engine.load_shedding.controller_loop import Overload
+from shedder.engine.load_shedding.spare_capacity import SpareCapacity
 from shedder.errors import BadBatch, BadSetting, Overloaded
 from shedder.overload.controller import TICK_S
 from shedder.overload.memory_pressure import Pressure
@@ -85,7 +86,8 @@ def test_who_has_waited_for_his_own_writes_long_enough_goes_ahead_of_a_flood(tmp
     with Engine.open(tmp_path / "db", machine=machine, overload="on", audit="off") as engine:
         engine.overload.close()  # No tick says otherwise.
         core = engine.core
-        core.sheds = core.durable.together = True
+        core.set_sheds(sheds=True)
+        core.ease(coalesces=True)
         core.actor.post(blocked.wait)
         core.actor.post(lambda: order.append("flood"))
         machine.ahead.clear()
@@ -242,18 +244,18 @@ def test_a_held_door_refuses_before_anything_is_decoded(flooded):
 
 
 def test_who_finds_no_room_behind_a_held_door_has_not_used_up_what_it_lets_in(flooded):
-    core = flooded.engine.core
+    core, admission = flooded.engine.core, flooded.engine.admission
     core.door.hold(1e6, {"s": 1.0}, flooded.machine.monotonic_s(), TICK_S)
     flooded.machine.ns += SECOND * 100
     flooded.send()  # It waits to be applied.
-    core.pressure = Pressure(full=True)
+    core.set_pressure(Pressure(full=True))
     for _ in range(5):
         with pytest.raises(Overloaded, match="memory is at its limit"):
-            core.admission.admit("s", ROWS, 1_000_000)
+            admission.admit("s", ROWS, 1_000_000)
     flooded.machine.settle()
-    core.admission.admit("s", ROWS, 1_000_000)
+    admission.admit("s", ROWS, 1_000_000)
     with pytest.raises(Overloaded, match="more comes than can be applied"):
-        core.admission.admit("s", ROWS, 1_000_000)
+        admission.admit("s", ROWS, 1_000_000)
 
 
 @pytest.mark.slow
@@ -266,7 +268,7 @@ def test_stretched_periods_put_windows_off_and_an_idle_engine_catches_up(tmp_pat
     for name, ends in told.items():
         engine.register(name, text + f" WHERE k > {len(name)}")
         engine.listen(name, lambda answer, ends=ends: ends.append(answer.end_us))
-    engine.core.stretch = 4
+    engine.core.ease(stretch=4)
     for _ in range(80):
         world.send()
         world.machine.applier.step()
@@ -290,18 +292,13 @@ def test_a_record_of_load_survives_its_bytes():
 
 
 class Deaf:
-    """An engine's core that ignores the levels that the controller sets.
+    """Ignores the levels that the controller sets.
 
     told: the levels that the controller requested, call by call.
     """
 
-    def __init__(self, core):
-        self._core = core
-        self.by_load = self
+    def __init__(self):
         self.told = []
-
-    def __getattr__(self, name):
-        return getattr(self._core, name)
 
     @property
     def waits(self):
@@ -312,8 +309,9 @@ class Deaf:
 
 
 def test_only_who_is_to_read_otherwise_is_told_and_everybody_who_does_after_a_look(flooded):
-    core = Deaf(flooded.engine.core)
-    overload, told = Overload(core), core.told
+    core, deaf = flooded.engine.core, Deaf()
+    told, spare = deaf.told, SpareCapacity()
+    overload = Overload(core, deaf, spare, share_out=lambda: None, on_idle=lambda: None)
     for _ in range(20):
         flooded.send()
     overload.look(core.machine.monotonic_s())
@@ -336,7 +334,7 @@ def test_records_of_levels_are_no_load_however_long_they_wait(flooded):
     """They are in force already. As load, setting those of many queries would be an overload."""
     core, machine = flooded.engine.core, flooded.machine
     flooded.tick(1)
-    core.by_load.want({("s", "wide"): {1: 3}})
+    flooded.engine.services.load_levels.want({("s", "wide"): {1: 3}})
     machine.applier.step()
     assert max(flooded.levels("wide")) == 3
     group = machine.log.gather()

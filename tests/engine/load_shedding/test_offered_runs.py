@@ -21,7 +21,7 @@ def test_the_little_that_is_let_in_does_not_make_thinning_dear(
     with Engine.open(tmp_path / "data", clock_us=lambda: NOW_US, checkpoint_seconds=1e6) as db:
         db.execute("CREATE STREAM s (ts TIMESTAMP, v DOUBLE) TIMESTAMP BY ts")
         db.register("q", "SELECT QUANTILE(v, 0.9) AS high FROM s [RANGE INTERVAL '1' HOUR]")
-        db.core.by_load.want({("s", "q"): {1: 5}})
+        db.services.load_levels.want({("s", "q"): {1: 5}})
         for at in range(4):
             stamps = pa.array([NOW_US + at * ROWS + row for row in range(ROWS)], pa.timestamp("us"))
             values = pa.array([float(row) for row in range(ROWS)])

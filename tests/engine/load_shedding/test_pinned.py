@@ -7,6 +7,7 @@ import collections
 import numpy as np
 import pytest
 
+from shedder.engine.apply.level_records import submit_levels
 from shedder.errors import Overloaded, RateExceeded
 from tests.engine.flooded import LOOKED, ROWS, Flooded, Priced, run
 from tests.engine.greedy_world import Shared
@@ -23,7 +24,7 @@ def force(engine, machine, query):
     """Have a query read everything, whatever the load."""
     stream, published = engine.core.published(query)
     synopses = len(published.standing.levels)
-    engine.core.submit_levels(stream, query, (0,) * synopses, range(synopses))
+    submit_levels(engine.core, stream, query, (0,) * synopses, range(synopses))
     machine.log.commit(machine.log.gather())
     machine.settle()
 

@@ -95,7 +95,7 @@ def test_who_writes_a_run_writes_though_no_batch_comes(tmp_path):
 def test_however_many_build_they_share_it(tmp_path):
     machine, builders = Paced(), 2 * int(SHARE / SHARE_MIN)
     with filled(tmp_path, machine) as engine, ExitStack() as stack:
-        indexer = engine.core.indexer
+        indexer = engine.indexer
         paces = [stack.enter_context(indexer.building()) for _ in range(builders)]
         machine.at_rest = lambda _: engine.push("requests", LITTLE)
         for pace in paces:
@@ -125,7 +125,7 @@ def test_a_run_that_two_want_to_build_is_built_once(tmp_path, is_called_off):
 
         def build_it_too() -> None:
             try:
-                engine.core.indexer.build(last, "client", progress)
+                engine.indexer.build(last, "client", progress)
             except Cancelled:
                 ended.append("called off")
 
@@ -245,7 +245,7 @@ def test_runs_that_come_while_an_index_is_made_get_theirs(tmp_path):
 
         machine.at_file = at_file
         engine.execute("CREATE INDEX ON requests (hits)")
-        engine.core.indexer.settle()
+        engine.indexer.settle()
         assert engine.core.store.unindexed(1) == []
         assert looked_at(engine) == ((RUNS + 1, RUNS + 1, False), True)
 
@@ -370,7 +370,7 @@ def test_a_backup_in_the_middle_is_whole_and_its_indexes_come_by_themselves(tmp_
         expected = answers(engine)
     with Engine.open(tmp_path / "copy") as copy:
         assert answers(copy) == expected
-        copy.core.indexer.settle()
+        copy.indexer.settle()
         assert copy.core.store.unindexed(1) == []
         assert answers(copy) == expected
 
@@ -403,7 +403,7 @@ def test_closing_ends_it_and_the_next_start_goes_on(tmp_path):
     assert len(list((tmp_path / "indexes").rglob("*.index"))) < RUNS
     assert list((tmp_path / "tmp").iterdir()) == []
     with Engine.open(tmp_path) as again:
-        again.core.indexer.settle()
+        again.indexer.settle()
         assert_tidy(again)
         assert answers(again) == expected
 
@@ -411,7 +411,7 @@ def test_closing_ends_it_and_the_next_start_goes_on(tmp_path):
 def test_who_sends_and_examines_a_backfilled_part_is_given_way(tmp_path):
     machine = Paced()
     with filled(tmp_path, machine) as engine:
-        indexer = engine.core.indexer
+        indexer = engine.indexer
         shares: dict[str, set[float]] = {"create": set(), "read": set()}
 
         sender = threading.current_thread()

@@ -27,12 +27,12 @@ def test_each_pass_builds_one_though_it_is_asked_again_in_each(tmp_path, newest)
         def at_look(_: Path) -> None:
             missing.append(len(store.unindexed(1)))
             if len(missing) < 3 * RUNS:
-                engine.core.indexer.catch_up()
+                engine.indexer.catch_up()
 
         machine.at_look = at_look
-        engine.core.indexer.catch_up()
+        engine.indexer.catch_up()
         while len(missing) < 3 * RUNS:
-            engine.core.indexer.settle()
+            engine.indexer.settle()
         lost = 0 if newest == "whole" else 1  # In quarantine by the first pass, which goes on.
         after = [max(RUNS - lost - n, 0) for n in range(1, RUNS + 1)]
         assert missing[: RUNS + 1] == [RUNS, *after]
@@ -58,11 +58,11 @@ def test_what_is_built_meanwhile_is_not_built_again(tmp_path):
             if path.name.startswith("index-"):
                 written.append(path.name)
                 if len(written) == 1:  # While CREATE INDEX builds its first.
-                    engine.core.indexer.catch_up()
+                    engine.indexer.catch_up()
 
         machine.at_file = at_file
         engine.execute("CREATE INDEX ON requests (hits)")
-        engine.core.indexer.settle()
+        engine.indexer.settle()
         (row,) = (row for row in engine.execute("SHOW INDEXES").rows() if row["column"] == "hits")
         assert (row["runs_indexed"], row["runs"]) == (RUNS, RUNS)
         of_hits = [name for name in written if not name.endswith(CLIENT_INDEX)]
@@ -88,14 +88,14 @@ def test_a_full_disk_ends_it_at_the_first_file_until_the_next_run(tmp_path):
         machine.at_file = lambda _: None
         engine.push("requests", LITTLE)
         engine.seal("requests")
-        engine.core.indexer.settle()
+        engine.indexer.settle()
         assert_tidy(engine)
 
 
 def test_who_asks_while_it_is_closed_is_not_told(tmp_path):
     machine = WithHook()
     with filled(tmp_path, machine) as engine:
-        indexer = engine.core.indexer
+        indexer = engine.indexer
         machine.hooked.happen = indexer.close
         indexer.catch_up()
         assert len(engine.core.store.unindexed(1)) == RUNS

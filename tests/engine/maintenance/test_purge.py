@@ -41,7 +41,7 @@ def test_answers_stay_the_same_and_the_files_lose_the_rows(engine):
     size = sum(run.size_bytes for run in engine.core.store.runs(1))
     assert said(engine, "PURGE STREAM requests") == f"{GONE:,} deleted rows purged from requests"
     assert said(engine, "PURGE requests").startswith("0 deleted rows")
-    engine.core.indexer.settle()
+    engine.indexer.settle()
     assert engine.core.store.unindexed(1) == []
     assert [engine.execute(text).rows() for text in (QUESTION, by_index)] == before
     assert purged(engine) == GONE

@@ -35,7 +35,7 @@ def test_a_stream_may_be_dropped_when_its_run_has_just_been_written(tmp_path):
     with Engine.open(tmp_path, machine=machine) as engine:
         created(engine)
         push(engine, "requests")
-        engine.core.indexer.settle()
+        engine.indexer.settle()
         written = []
 
         def drop():

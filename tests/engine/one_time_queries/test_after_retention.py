@@ -36,7 +36,7 @@ def push(engine: Engine, *tables: pa.Table) -> None:
         engine.push("s", table)
         engine.seal("s")
     core = engine.core
-    core.actor.call(core.checkpoints.tidy).result()
+    core.actor.call(engine.checkpoints.tidy).result()
 
 
 def tens(first: int, end: int) -> list[pa.Table]:

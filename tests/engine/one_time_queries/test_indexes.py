@@ -144,7 +144,7 @@ def test_a_target_for_what_is_frequent_is_met_by_a_part_in_spite_of_an_index(tmp
 def test_new_runs_are_indexed_beside_and_old_ones_after_a_restart(engine, tmp_path):
     engine.execute("CREATE INDEX ON requests (client)")
     fill(engine, 1)
-    engine.core.indexer.settle()
+    engine.indexer.settle()
     (row,) = engine.execute("SHOW INDEXES").rows()
     assert (row["column"], row["runs_indexed"], row["runs"]) == ("client", 6, 6)
     expected = answers(engine)
@@ -154,7 +154,7 @@ def test_new_runs_are_indexed_beside_and_old_ones_after_a_restart(engine, tmp_pa
         path.unlink()
     with Engine.open(directory) as again:
         assert answers(again) == expected
-        again.core.indexer.settle()
+        again.indexer.settle()
         (row,) = again.execute("SHOW INDEXES").rows()
         assert row["runs_indexed"] == 6
 
@@ -163,7 +163,7 @@ def test_new_runs_are_indexed_beside_and_old_ones_after_a_restart(engine, tmp_pa
 def test_damaged_indexes_and_runs_never_make_an_answer_wrong(engine):
     expected = answers(engine)
     engine.execute("CREATE INDEX ON requests (client)")
-    engine.core.indexer.settle()  # A pass that a run has asked for would build them again.
+    engine.indexer.settle()  # A pass that a run has asked for would build them again.
     store = engine.core.store
     for number, path in enumerate(sorted((store.directory / "indexes").rglob("*.index"))):
         data = bytearray(path.read_bytes())
@@ -171,8 +171,8 @@ def test_damaged_indexes_and_runs_never_make_an_answer_wrong(engine):
         path.write_bytes(data)
     assert answers(engine) == expected
     assert store.unindexed(1) != []  # The damaged index has been found and removed.
-    engine.core.indexer.catch_up()
-    engine.core.indexer.settle()
+    engine.indexer.catch_up()
+    engine.indexer.settle()
     assert store.unindexed(1) == []
     run = store.runs(1)[0]
     (store.directory / "runs" / run.file).unlink()
@@ -187,8 +187,8 @@ def test_retention_and_rewriting_leave_no_index_behind(engine):
     folder = store.directory / "indexes" / "1"
     assert len(list(folder.iterdir())) == 3
     store.apply_retention(1, store.runs(1)[0].high_us + 1)
-    engine.core.indexer.catch_up()
-    engine.core.indexer.settle()
+    engine.indexer.catch_up()
+    engine.indexer.settle()
     assert len(list(folder.iterdir())) == len(store.runs(1)) < 3
     engine.execute("DROP STREAM requests")
     assert list(folder.iterdir()) == []

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 import shedder
 from shedder.archive.log.records import Sizes
+from shedder.engine.apply.size_records import submit_sizes
 from shedder.engine.engine import Engine
 from shedder.engine.panes.pane import Pane
 from shedder.engine.panes.synopsis_resizing import size_of
@@ -133,7 +134,7 @@ def test_a_restart_brings_the_same_panes(tmp_path: Path, checkpointed: bool) -> 
             if number == 8:
                 resize(db, "q", -3)
                 if checkpointed:
-                    db.core.actor.call(db.core.checkpoints.now).result()
+                    db.core.actor.call(db.checkpoints.now).result()
             db.push("s", second(number))
         db.heartbeat("s", (START + 11) * SECOND)
         before = facts(db, "q")
@@ -191,7 +192,7 @@ def test_ingest_goes_on_between_two_panes_that_shrink(tmp_path: Path) -> None:
         stream, published = db.core.published("q")
         standing = published.standing
         sizes = changed(standing, -3)
-        db.core.submit_sizes(stream, "q", sizes, standing.part_bytes_max)
+        submit_sizes(db.core, stream, "q", sizes, standing.part_bytes_max)
         log()
         machine.applier.step()  # The record of sizes.
         send(10)
@@ -248,7 +249,7 @@ def test_groups_that_had_no_room_find_it_when_the_cap_is_raised(tmp_path: Path) 
         assert answer.others is not None
         stream, published = db.core.published("q")
         sizes = changed(published.standing, 0)
-        db.core.submit_sizes(stream, "q", sizes, 4 << 20).result()
+        submit_sizes(db.core, stream, "q", sizes, 4 << 20).result()
         more = second(1, rows=20_000)
         answer = query.answer(after=db.push("s", more))
         truth = np.bincount(np.concatenate([first["k"], more["k"]]))

@@ -238,13 +238,13 @@ class Interrupted(Machine):
         super().__init__(now_us)
         self.interrupts = False
 
-    def actor(self, name: str, idle: Callable[[], float | None]) -> Actor:
-        return GivenUp(name, idle, self)
+    def actor(self, name: str) -> Actor:
+        return GivenUp(name, self)
 
 
 class GivenUp(Actor):
-    def __init__(self, name: str, idle: Callable[[], float | None], machine: Interrupted) -> None:
-        super().__init__(name, idle)
+    def __init__(self, name: str, machine: Interrupted) -> None:
+        super().__init__(name)
         self._machine = machine
 
     def call(self, work: Callable[[], Any], *, ahead: bool = False) -> Future[Any]:

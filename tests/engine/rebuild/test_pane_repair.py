@@ -53,7 +53,7 @@ def repair_of(world, may_go=lambda: True):
     """Return a repair whose work the world's machine does."""
     core = world.engine.core
     core.machine.never = core.machine.later
-    return Repair(core, world.engine.tasks, may_go)
+    return Repair(core, world.engine.checkpoints, may_go)
 
 
 def lived(directory, *, overload="on", repairs=False):

@@ -254,7 +254,7 @@ def test_what_an_older_version_let_into_the_log_stops_nobody(
     """Such counts once made an interval that was never found, and each start began with it."""
     made = ill(built(plans_of_new(tmp_path / "plans"), rows(300, 1, seconds=2)))
     with created(tmp_path / "data") as engine:
-        unchecked = engine.core.intake("s").append_built(
+        unchecked = engine.admission.intake("s").append_built(
             Checked(made), made.to_bytes(), producer="p", epoch=0, sequence=0
         )
         assert unchecked.result().rows == 300
@@ -381,7 +381,7 @@ def test_panes_built_elsewhere_collapse_when_they_close(tmp_path: Path) -> None:
                 else:
                     plans = Plans.from_json(db.plans("s"))
                     db.merge("s", built(plans, table).to_bytes())
-                db.core.actor.call(db.core.checkpoints.now).result()
+                db.core.actor.call(db.checkpoints.now).result()
             standing = db.core.published("coarse")[1].standing
             held = sorted(standing.panes)
             answers = db.query("coarse").answer().rows()

@@ -11,7 +11,7 @@ from shedder.errors import InternalError
 
 
 def test_when_it_halts_whoever_waits_is_told_and_who_had_given_up_keeps_nobody_waiting():
-    actor = Actor("acting", lambda: None)
+    actor = Actor("acting")
     begun = threading.Event()
 
     def fails() -> None:
@@ -21,7 +21,7 @@ def test_when_it_halts_whoever_waits_is_told_and_who_had_given_up_keeps_nobody_w
     actor.post(fails)
     waiting = [actor.call(lambda: 1) for _ in range(3)]
     assert waiting[0].cancel()
-    actor.start()
+    actor.start(lambda: None)
     begun.set()
     for each in waiting[1:]:
         with pytest.raises(InternalError, match="ZeroDivisionError"):

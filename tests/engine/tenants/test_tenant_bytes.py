@@ -7,6 +7,7 @@ import re
 import pytest
 
 import shedder
+from shedder.engine.apply.size_records import shrinks
 from shedder.engine.runtime.caller import Asker
 from shedder.errors import BudgetExceeded, PrecisionUnavailable
 
@@ -38,7 +39,7 @@ def taken(db):
 
 def settled(db):
     """Once all records of sizes are in force."""
-    while db.core.actor.call(db.core.shrinks).result():
+    while db.core.actor.call(lambda: shrinks(db.core)).result():
         pass
     for tenant in ("acme", "bolt"):
         db.heartbeat(tenant, 0)

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from shedder.engine.apply.size_records import shrinks
 from shedder.engine.engine import Engine
 from shedder.engine.runtime.caller import Asker
 from shedder.errors import ShedderError
@@ -157,7 +158,7 @@ class Asked:
     def settled(self) -> list[Row]:
         """What EXPLAIN ALLOCATION says when all that was decided is in force."""
         self.machine.settle("shedder-allocation")  # The rebalancer has done all posted work.
-        while self.engine.core.actor.call(self.engine.core.shrinks).result():
+        while self.engine.core.actor.call(lambda: shrinks(self.engine.core)).result():
             pass
         for tenant in TENANTS:
             self.engine.heartbeat(tenant, (START + self.seconds) * 1_000_000)

@@ -346,7 +346,7 @@ class EngineMachine(RuleBasedStateMachine):
     @rule()
     def checkpoint(self) -> None:
         core = self.engine.core
-        core.actor.call(core.checkpoints.now).result()
+        core.actor.call(self.engine.checkpoints.now).result()
 
     @rule(clean=st.booleans())
     def restart(self, clean: bool) -> None:

@@ -94,7 +94,7 @@ def test_a_recovered_query_has_the_same_widths_and_answers(tmp_path: Path) -> No
     for second in range(12):
         told[second] = push(db, second)
         if second == 8:
-            db.core.actor.call(db.core.checkpoints.now)
+            db.core.actor.call(db.checkpoints.now)
     bits = db.core.published("q")[1].standing.widths.bits
     assert max(bits.values()) < 7
     killed = shutil.copytree(tmp_path / "data", tmp_path / "killed")

@@ -113,7 +113,7 @@ def test_every_answer_is_exact_over_the_stretch_it_covers(tmp_path: Path, groupe
             if number == 5:
                 db.close()
             else:  # As after a crash: from the checkpoint of some batches ago, and the log.
-                db.core.checkpoints.now()
+                db.checkpoints.now()
                 for more in range(3):
                     newest += 40
                     sent.append(tuples(np.linspace(newest - 40, newest, 100), 100 + more))
@@ -200,7 +200,7 @@ def test_a_stored_pane_that_climbs_two_rungs_between_checkpoints_does_not_stay(
             receipt = db.push("s", tuples(np.arange(begin, begin + 8, 0.1), begin))
             before = query.answer(after=receipt).rows()
             if begin == 0:
-                db.core.actor.call(db.core.checkpoints.now).result()
+                db.core.actor.call(db.checkpoints.now).result()
     with open_at(tmp_path) as db:
         assert db.query("q").answer().rows() == before
 

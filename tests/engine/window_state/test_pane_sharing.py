@@ -173,7 +173,7 @@ def test_shared_answers_are_those_of_queries_that_stand_alone(
     assert fed(db) == before
     alone.check(db, receipt)
     push(10)
-    db.core.checkpoints.now()
+    db.checkpoints.now()
     push(5)
     db.core.store.close()  # As killed: the log since the checkpoint is applied again.
     db = open_at(tmp_path / "shared")

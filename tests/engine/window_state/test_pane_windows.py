@@ -102,7 +102,7 @@ def test_a_window_equals_the_merge_of_its_panes(tmp_path: Path, seed: int, group
             if number == 12:
                 db.close()
             else:
-                db.core.checkpoints.now()
+                db.checkpoints.now()
                 db.close()
             db = open_at(tmp_path / "data")
             check_window(db.core.published("q")[1].standing, db.query("q").answer())

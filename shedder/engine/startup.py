@@ -1,0 +1,144 @@
+"""Start and end of an engine: build its services, start them, and drain them."""
+
+from __future__ import annotations
+
+import threading
+
+from shedder.archive.archive_store import Store
+from shedder.archive.exact.client import ExactWorker
+from shedder.cql.binding.statement_cache import StatementCache
+from shedder.cql.text.size_limits import Limits
+from shedder.engine.admission.admission_control import Admission
+from shedder.engine.admission.stream_ingest import Ingest
+from shedder.engine.allocation.rebalancer import Sharing
+from shedder.engine.apply.apply_loop import ApplyLoop
+from shedder.engine.apply.load_levels import LevelsByLoad
+from shedder.engine.apply.record_handler import RecordHandler
+from shedder.engine.apply.size_records import PaneShrinker
+from shedder.engine.apply.window_answers import WindowAnswers
+from shedder.engine.audit.self_audit import Audit
+from shedder.engine.checkpoints.checkpoint_scheduler import Checkpoints
+from shedder.engine.engine_state import EngineState
+from shedder.engine.ingest.known_producers import ProducerLimits
+from shedder.engine.load_shedding.controller_loop import Overload
+from shedder.engine.load_shedding.spare_capacity import SpareCapacity
+from shedder.engine.maintenance.index_builder import Indexer
+from shedder.engine.maintenance.run_cutter import Cutter
+from shedder.engine.maintenance.run_rewriter import Relayouts
+from shedder.engine.maintenance.scrub_and_purge import Housekeeping
+from shedder.engine.one_time_queries.executor import OneTime
+from shedder.engine.rebuild.pane_repair import Repair
+from shedder.engine.recovery.log_replay import recover
+from shedder.engine.registration.query_registry import Registered
+from shedder.engine.runtime.environment import Machine
+from shedder.engine.runtime.lifetime import Lifetime
+from shedder.engine.services import Services
+from shedder.settings import Settings
+
+
+def build(
+    store: Store, settings: Settings, machine: Machine, producer_limits: ProducerLimits | None
+) -> Services:
+    """Build the services of an engine; each is given the ones before it, and none runs yet."""
+    lifetime, ddl = Lifetime(), threading.RLock()
+    statements = StatementCache(_limits(settings))
+    core = EngineState(store, settings, machine, producer_limits)
+    checkpoints = Checkpoints(core)
+    indexer = Indexer(core)
+    relayouts = Relayouts(core, indexer)
+    cutter = Cutter(core, indexer, relayouts.wake)
+    sharing = Sharing(core, ddl)
+    load_levels = LevelsByLoad(core)
+    windows = WindowAnswers(core)
+    records = RecordHandler(core, windows, PaneShrinker(core))
+    apply_loop = ApplyLoop(
+        core, records, windows, load_levels, cutter, checkpoints, share_out=sharing.soon
+    )
+    admission = Admission(core)
+    exact = ExactWorker(
+        store.directory / "tmp" / "exact",
+        memory_bytes=settings.exact_memory_bytes,
+        threads=settings.exact_threads,
+        timeout_s=settings.exact_timeout_s,
+    )
+    one_time = OneTime(core, exact, relayouts.wake)
+    spare = SpareCapacity()
+    repair = Repair(core, checkpoints, lambda: spare.idle, lambda: spare.share)
+    overload = Overload(core, load_levels, spare, share_out=sharing.soon, on_idle=repair.wake)
+    return Services(
+        lifetime=lifetime,
+        ddl=ddl,
+        statements=statements,
+        core=core,
+        tasks=core.tasks,
+        checkpoints=checkpoints,
+        indexer=indexer,
+        relayouts=relayouts,
+        cutter=cutter,
+        sharing=sharing,
+        load_levels=load_levels,
+        records=records,
+        apply_loop=apply_loop,
+        admission=admission,
+        ingest=Ingest(core, admission),
+        exact=exact,
+        one_time=one_time,
+        repair=repair,
+        overload=overload,
+        housekeeping=Housekeeping(core, relayouts),
+        queries=Registered(
+            core, lifetime, ddl, statements, sharing, overload, checkpoints, one_time.answer_window
+        ),
+        audit=Audit(core, checkpoints, relayouts.wake),
+    )
+
+
+def start(services: Services) -> None:
+    """Recover what the directory holds, and start every service.
+
+    Raises:
+      CorruptData, DiskFull, StorageFailed: the directory cannot be recovered.
+    """
+    core = services.core
+    recover(core, services.checkpoints, services.records, services.one_time.answer_window)
+    services.apply_loop.start()
+    services.indexer.catch_up()
+    for name in core.streams:
+        services.relayouts.wake(name)
+    services.housekeeping.start()
+    services.overload.release()
+    if core.settings.overload == "on":
+        services.overload.start()
+    if core.settings.audit == "on":
+        services.audit.start()
+
+
+def drain(services: Services, within_s: float) -> None:
+    """End what runs beside ingest, apply what is durable, checkpoint, and release the directory.
+
+    within_s: what is not applied by then stays in the log, and the next start applies it.
+    """
+    services.queries.close()
+    services.overload.close()
+    services.audit.close()
+    services.one_time.close()
+    services.exact.close()
+    services.tasks.close()
+    services.repair.close()
+    services.housekeeping.close()
+    services.relayouts.close()
+    services.sharing.close()
+    try:
+        services.apply_loop.close(within_s)
+        services.indexer.close()
+    finally:
+        services.core.store.close()
+
+
+def _limits(settings: Settings) -> Limits:
+    return Limits(
+        text_bytes_max=settings.query_text_bytes_max,
+        depth_max=settings.query_depth_max,
+        nodes_max=settings.query_nodes_max,
+        panes_max=settings.panes_max,
+    )
