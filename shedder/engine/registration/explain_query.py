@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
 
 from shedder.cql.text.durations import duration_text
 from shedder.cql.text.sampling_fractions import share_text
@@ -11,9 +10,6 @@ from shedder.engine.standing_queries.standing_query import Published
 from shedder.engine.standing_queries.stream_state import Stream
 from shedder.engine.synopsis_plans.thinning_levels import levels_text
 from shedder.streams.windows import PaneGrid
-
-if TYPE_CHECKING:
-    pass
 
 
 def explain(

@@ -8,42 +8,29 @@ for tuple: it reads by itself what is late for its feeder's panes and not for it
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TypeVar
 
 import numpy as np
 
+from shedder.cql.statements.bound_query import BoundQuery
 from shedder.engine.panes.overflow_group import among_others
+from shedder.engine.panes.pane import Pane
 from shedder.engine.panes.pane_slices import first_at
+from shedder.engine.synopsis_plans.synopsis_plan import Plan
+from shedder.engine.window_state.pane_reader import Feed, PaneReader
 from shedder.errors import InternalError
+from shedder.streams.frame import Frame
 from shedder.streams.group_keys import OTHERS
 
-if TYPE_CHECKING:
-    from shedder.cql.statements.bound_query import BoundQuery
-    from shedder.engine.panes.pane import Pane
-    from shedder.engine.synopsis_plans.synopsis_plan import Plan
-    from shedder.engine.window_state.query_state import Standing
-    from shedder.streams.frame import Frame
+Reader = TypeVar("Reader", bound=PaneReader)
 
 FEEDER_PANES_MAX = 10_000  # A batch may span a window: so many panes its feeder may make at once.
-
-
-@dataclass(slots=True, eq=False)
-class Feed:
-    """Where the panes of a query come from.
-
-    from_pane: the first that its feeder reads for it. next_pane: the first it has not taken yet.
-    """
-
-    feeder: Standing
-    from_pane: int
-    next_pane: int
 
 
 # --- who feeds whom -----------------------------------------------------------------------------
 
 
-def can_feed(feeder: Standing, taker: Standing) -> bool:
+def can_feed(feeder: PaneReader, taker: PaneReader) -> bool:
     """Whether one query's panes are what another one's can be made of."""
     mine, theirs = feeder.grid, taker.grid
     if feeder is taker or mine.width_us is None or theirs.width_us is None:
@@ -63,14 +50,14 @@ def can_feed(feeder: Standing, taker: Standing) -> bool:
     )
 
 
-def _has_more_room(taker: Standing, feeder: Standing) -> bool:
+def _has_more_room(taker: PaneReader, feeder: PaneReader) -> bool:
     """Whether groups that find no room in one query would find it in the other."""
     if taker.keys is None or feeder.keys is None:
         return False
     return feeder.keys.frozen and not taker.keys.frozen
 
 
-def _reads_as(one: Standing, other: Standing) -> bool:
+def _reads_as(one: PaneReader, other: PaneReader) -> bool:
     """Whether both read the same of the same tuples, whatever their windows and sizes."""
     mine, theirs = one.plan.parts, other.plan.parts
     return (
@@ -82,14 +69,15 @@ def _reads_as(one: Standing, other: Standing) -> bool:
     )
 
 
-def feed_each_other(queries: Iterable[Standing]) -> None:
+def feed_each_other(queries: Iterable[PaneReader]) -> None:
     """Let as few of these queries read tuples as can, from now on.
 
     Never while some have read a frame and others have not. What any of them holds and answers does
     not depend on when this is done.
     """
     ordered = sorted(queries, key=lambda each: (each.grid.width_us or 0, each.name))
-    alike: dict[tuple[tuple[int, ...], int], list[Standing]] = {}  # Others cannot feed each other.
+    # Queries of different keys cannot feed each other.
+    alike: dict[tuple[tuple[int, ...], int], list[PaneReader]] = {}
     for each in ordered:
         check_feeds(each)
         if each.grid.width_us is not None:
@@ -112,7 +100,7 @@ def reads_hash(query: BoundQuery, plan: Plan) -> int:
     return hash((query.schema.name, query.where, query.groups, parts))
 
 
-def _goes_before(feeder: Standing, taker: Standing) -> bool:
+def _goes_before(feeder: PaneReader, taker: PaneReader) -> bool:
     """Of two that could feed each other, who has fed others goes on to do so."""
     if feeder.grid.width_us != taker.grid.width_us:
         return True
@@ -120,7 +108,7 @@ def _goes_before(feeder: Standing, taker: Standing) -> bool:
     return mine > theirs or (mine == theirs and feeder.name < taker.name)
 
 
-def take_from(taker: Standing, feeder: Standing, since: tuple[int, int] | None = None) -> None:
+def take_from(taker: PaneReader, feeder: PaneReader, since: tuple[int, int] | None = None) -> None:
     """Let a query take another one's panes.
 
     Args:
@@ -139,7 +127,7 @@ def take_from(taker: Standing, feeder: Standing, since: tuple[int, int] | None =
     feeder.takers.append(taker)
 
 
-def leave(taker: Standing) -> None:
+def leave(taker: PaneReader) -> None:
     """Let a query read tuples by itself again; at the moments that `feed_each_other` names."""
     feed = taker.feed
     assert feed is not None
@@ -153,7 +141,7 @@ def leave(taker: Standing) -> None:
         _fold_in(taker, number // ratio, feed.feeder.panes[number], feed.feeder)
 
 
-def part(standing: Standing) -> None:
+def part(standing: PaneReader) -> None:
     """Share with nobody: the query is going to be dropped."""
     for each in list(standing.takers):
         leave(each)
@@ -162,7 +150,7 @@ def part(standing: Standing) -> None:
         standing.feed = None
 
 
-def check_feeds(standing: Standing) -> None:
+def check_feeds(standing: PaneReader) -> None:
     """What cannot be shared any more is not."""
     if standing.feed is not None and not can_feed(standing.feed.feeder, standing):
         leave(standing)
@@ -174,7 +162,7 @@ def check_feeds(standing: Standing) -> None:
 
 
 def own_rows_end(
-    taker: Standing, frame: Frame, first: int, last: int, watermark_us: int | None
+    taker: PaneReader, frame: Frame, first: int, last: int, watermark_us: int | None
 ) -> int:
     """One past the last of a frame's rows that a query reads itself; it is fed with the rest.
 
@@ -195,7 +183,7 @@ def own_rows_end(
     return min(max(first, first_at(frame.times_us, from_us)), last)
 
 
-def needed_from_us(standing: Standing) -> int | None:
+def needed_from_us(standing: PaneReader) -> int | None:
     """Before which event time no window needs the next frame's tuples; None: all may be needed."""
     starts = []
     for each in (standing, *standing.takers):
@@ -205,7 +193,7 @@ def needed_from_us(standing: Standing) -> int | None:
     return min(starts)
 
 
-def readers_of(standing: Standing, pane: int) -> list[Standing]:
+def readers_of(standing: Reader, pane: int) -> list[Reader]:
     """A query, and those that it reads one of its panes for."""
     readers = [standing]
     for each in standing.takers:
@@ -215,13 +203,13 @@ def readers_of(standing: Standing, pane: int) -> list[Standing]:
     return readers
 
 
-def first_untaken(standing: Standing) -> int | None:
+def first_untaken(standing: PaneReader) -> int | None:
     """The first pane that some taker has not taken yet; None: nobody takes any."""
     feeds = [(each.feed, _ratio(standing, each)) for each in standing.takers]
     return min((feed.next_pane * ratio for feed, ratio in feeds if feed is not None), default=None)
 
 
-def untaken_panes(taker: Standing) -> set[int]:
+def untaken_panes(taker: PaneReader) -> set[int]:
     """The panes of a query whose tuples its feeder has read, and which it has not taken yet."""
     feed = taker.feed
     if feed is None:
@@ -230,7 +218,7 @@ def untaken_panes(taker: Standing) -> set[int]:
     return {it // ratio for it in feed.feeder.panes if it >= feed.next_pane * ratio}
 
 
-def take(taker: Standing, until: int, watermark_us: int | None) -> None:
+def take(taker: PaneReader, until: int, watermark_us: int | None) -> None:
     """Make a query's panes before this one of those that its feeder closes, if it has one.
 
     Raises:
@@ -255,14 +243,14 @@ def take(taker: Standing, until: int, watermark_us: int | None) -> None:
     taker.hold_to_the_cap()
 
 
-def _ratio(feeder: Standing, taker: Standing) -> int:
+def _ratio(feeder: PaneReader, taker: PaneReader) -> int:
     """How many panes of the feeder make one of the taker."""
     assert taker.grid.width_us is not None
     assert feeder.grid.width_us is not None
     return taker.grid.width_us // feeder.grid.width_us
 
 
-def _fold_in(taker: Standing, number: int, pane: Pane, feeder: Standing) -> None:
+def _fold_in(taker: PaneReader, number: int, pane: Pane, feeder: PaneReader) -> None:
     """Merge a pane of the feeder into an open one of the taker."""
     translated = _translated(pane, feeder, taker)
     held = taker.open_pane(number, 0)
@@ -271,7 +259,7 @@ def _fold_in(taker: Standing, number: int, pane: Pane, feeder: Standing) -> None
     taker.fit_widths(held)
 
 
-def _translated(pane: Pane, feeder: Standing, taker: Standing) -> Pane:
+def _translated(pane: Pane, feeder: PaneReader, taker: PaneReader) -> Pane:
     """The feeder's pane with the taker's ids of groups."""
     if taker.keys is None or feeder.keys is None:
         return pane

@@ -21,8 +21,8 @@ from shedder.engine.synopsis_plans.synopsis_plan import BY_HASH, Plan, opened
 from shedder.engine.synopsis_plans.thinning_levels import levels_read
 from shedder.engine.window_state.group_memory_cap import BucketWidths, groups_max
 from shedder.engine.window_state.memory_accounting import Weighed
+from shedder.engine.window_state.pane_reader import Feed, PaneReader
 from shedder.engine.window_state.pane_sharing import (
-    Feed,
     check_feeds,
     first_untaken,
     needed_from_us,
@@ -55,7 +55,7 @@ class Merged:
 _STAY = 7 / 8  # Of ids: with so many alive there is no room to be made for new groups.
 
 
-class Standing(Weighed, Versions, Resizable, Storing):
+class Standing(Weighed, Versions, Resizable, Storing, PaneReader):
     """The panes of one standing query, and the counts of what went where.
 
     Used by one thread. Ledger, of each synopsis: tuples applied since registration = what it read
@@ -109,7 +109,7 @@ class Standing(Weighed, Versions, Resizable, Storing):
         self.dropped_before: int | None = None
         self.folded_to_us: int | None = None
         self.asked_from_us: int | None = None
-        self.feed: Feed | None = None
+        self.feed: Feed[Standing] | None = None
         self.takers: list[Standing] = []
         self.failed = False
         room = groups_max(plan, int(self._cells_max.sum()), part_bytes_max)

@@ -1,0 +1,69 @@
+"""A query that reads panes for others or takes theirs, as far as sharing panes concerns it."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import Generic, Self, TypeVar
+
+from shedder.cql.statements.bound_query import BoundQuery
+from shedder.engine.panes.pane import Pane
+from shedder.engine.synopsis_plans.synopsis_plan import Plan
+from shedder.engine.window_state.closed_panes import ClosedPanes
+from shedder.streams.group_keys import GroupKeys
+from shedder.streams.windows import PaneGrid
+
+Reader = TypeVar("Reader")
+
+
+@dataclass(slots=True, eq=False)
+class Feed(Generic[Reader]):
+    """Where the panes of a query come from.
+
+    from_pane: the first that its feeder reads for it. next_pane: the first it has not taken yet.
+    """
+
+    feeder: Reader
+    from_pane: int
+    next_pane: int
+
+
+class PaneReader(ABC):
+    """The part of a standing query that shares panes.
+
+    reads: equal for queries that keep the same of the same tuples.
+    feed: from the query that reads tuples for this one. takers: queries for which this one does.
+    asked_from_us: the end of the first window that may be asked for; None: any may be.
+    failed: what was read is not whole.
+    """
+
+    name: str
+    query: BoundQuery
+    plan: Plan
+    grid: PaneGrid
+    levels: tuple[int, ...]
+    reads: int
+    keys: GroupKeys | None
+    panes: dict[int, Pane]
+    closed: ClosedPanes
+    closed_to: int | None
+    asked_from_us: int | None
+    failed: bool
+    feed: Feed[Self] | None
+    takers: list[Self]
+
+    @abstractmethod
+    def open_pane(self, number: int, groups: int) -> Pane:
+        """An open pane; a new one, with room for so many groups, when there is none."""
+
+    @abstractmethod
+    def close(self, watermark_us: int | None) -> None:
+        """Mark the panes that this watermark has passed; they do not change any more."""
+
+    @abstractmethod
+    def fit_widths(self, held: Pane) -> None:
+        """A pane that is not among these yet: all get the widest buckets that any has."""
+
+    @abstractmethod
+    def hold_to_the_cap(self) -> None:
+        """Make room once the panes of any aggregate weigh more than they may."""
