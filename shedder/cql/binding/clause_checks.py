@@ -369,7 +369,9 @@ def created_stream(
         if raw.layout is None
         else said_layout(raw.layout, translator, source),
         if_not_exists=raw.if_not_exists,
-        on_overload=resolved(raw.on_overload, columns.values()),
+        on_overload=resolved(
+            raw.on_overload, {column.name: column.type for column in columns.values()}
+        ),
     )
 
 

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from sqlglot.tokenizer_core import TokenType
 
+from shedder.cql.grammar.clause_parser import ClauseParser
 from shedder.cql.grammar.parse_nodes import RawLayout, RawNumber
 from shedder.cql.statements.archive_layout import LAYOUTS
 
-if TYPE_CHECKING:
-    from shedder.cql.grammar.dialect import CqlParser
 
-
-def read_layout(parser: CqlParser) -> RawLayout:
+def read_layout(parser: ClauseParser) -> RawLayout:
     """Read a layout's name and its arguments.
 
     Raises:
@@ -31,7 +27,7 @@ def read_layout(parser: CqlParser) -> RawLayout:
     return RawLayout(name, tuple(arguments), start)
 
 
-def _argument(parser: CqlParser) -> tuple[str | None, RawNumber]:
+def _argument(parser: ClauseParser) -> tuple[str | None, RawNumber]:
     if parser._curr and parser._curr.token_type is TokenType.VAR:
         name = parser._name("blocks").lower()
         if not parser._match(TokenType.EQ):

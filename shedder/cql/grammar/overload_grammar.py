@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from shedder.cql.grammar.clause_parser import ClauseParser
 from shedder.cql.statements.overload_policy import POLICIES, OnOverload, Policy
 
-if TYPE_CHECKING:
-    from shedder.cql.grammar.dialect import CqlParser
 
-
-def read_on_overload(parser: CqlParser) -> OnOverload:
+def read_on_overload(parser: ClauseParser) -> OnOverload:
     """Read what follows ON OVERLOAD; whether there is such a column is looked at later.
 
     Raises:

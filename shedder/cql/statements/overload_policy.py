@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
-from typing import TYPE_CHECKING
 
 from shedder.cql.expressions.column_types import ColumnType
 from shedder.errors import BadQuery
-
-if TYPE_CHECKING:
-    from shedder.cql.statements.statement import ColumnDefinition
 
 POLICIES = "THIN, BLOCK, DROP, DROP LEAST column or DROP OLDEST"
 _NUMBERS = (ColumnType.INTEGER, ColumnType.BIGINT, ColumnType.DOUBLE)
@@ -48,21 +44,24 @@ class OnOverload:
 THINS = OnOverload()
 
 
-def resolved(asked: OnOverload, columns: Iterable[ColumnDefinition]) -> OnOverload:
+def resolved(asked: OnOverload, columns: Mapping[str, ColumnType]) -> OnOverload:
     """The policy with its column as the stream writes it.
+
+    Args:
+      asked: as it was written.
+      columns: of the stream, by name.
 
     Raises:
       BadQuery: there is no such column, or it is none of numbers.
     """
     if asked.column is None:
         return asked
-    for column in columns:
-        if column.name.lower() == asked.column.lower():
-            if column.type not in _NUMBERS:
+    for name, column_type in columns.items():
+        if name.lower() == asked.column.lower():
+            if column_type not in _NUMBERS:
                 raise BadQuery(
-                    f"DROP LEAST {column.name}: it is {column.type.value}; a value is a number "
+                    f"DROP LEAST {name}: it is {column_type.value}; a value is a number "
                     "(INTEGER, BIGINT or DOUBLE)"
                 )
-            return OnOverload(asked.policy, column.name)
-    known = ", ".join(column.name for column in columns)
-    raise BadQuery(f"DROP LEAST {asked.column}: no such column; there are {known}")
+            return OnOverload(asked.policy, name)
+    raise BadQuery(f"DROP LEAST {asked.column}: no such column; there are {', '.join(columns)}")

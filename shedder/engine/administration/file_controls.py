@@ -37,7 +37,7 @@ class Upkeep(Controls):
         self._check_open()
         with self._ddl:
             stream = self.core.stream(name)
-            policy = resolved(asked, stream.schema.columns)
+            policy = resolved(asked, {column.name: column.type for column in stream.schema.columns})
             self.core.store.set_on_overload(stream.id, policy)
 
             def change() -> None:
