@@ -19,6 +19,7 @@ import pyarrow as pa
 import pyarrow.csv as pa_csv
 import pyarrow.parquet as pq
 
+from shedder.cli.stderr import say
 from shedder.errors import BadSetting
 from shedder.queries.answers.answer import Answer
 from shedder.queries.answers.control_characters import escaped_lines
@@ -161,3 +162,36 @@ def _plain(value: Any) -> str:
             return value.isoformat()
         case _:
             return str(value)
+
+
+def show(answer: Answer, form: Format, *, quiet: bool = False) -> None:
+    """Data to stdout, where it came from to stderr; a status is talk, too."""
+    if is_status(answer):
+        say(answer.table["status"][0].as_py())
+        return
+    write(answer, form)
+    if not quiet:
+        say(footer(answer), "dim")
+        for note in answer.notes:
+            say(note, "yellow")
+
+
+def footer(answer: Answer) -> str:
+    """One line under a table: rows, window, sources, time."""
+    rows = f"{answer.table.num_rows:,} row{'' if answer.table.num_rows == 1 else 's'}"
+    parts = [rows]
+    start, end = answer.window
+    if start is not None or end is not None:
+        stretch = f"[{_moment(start)}, {_moment(end)})"
+        parts.append(stretch if answer.complete else f"{stretch} still open")
+    if answer.sources:
+        parts.append("from " + ", ".join(answer.sources))
+    if answer.late:
+        parts.append(f"{answer.late:,} came too late")
+    if answer.elapsed_ms:
+        parts.append(f"{answer.elapsed_ms:,.1f} ms")
+    return " · ".join(parts)
+
+
+def _moment(moment: object) -> str:
+    return "…" if moment is None else f"{moment:%Y-%m-%d %H:%M:%S}"

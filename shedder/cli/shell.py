@@ -15,10 +15,9 @@ from prompt_toolkit.lexers import PygmentsLexer
 
 from shedder.cli.completion import CqlCompleter
 from shedder.cli.highlighting import CqlLexer
-from shedder.cli.output import Format
+from shedder.cli.output import Format, show
 from shedder.cli.progress_bar import executed
 from shedder.cli.script import is_complete, script_in, statements
-from shedder.cli.sql import show
 from shedder.cli.stderr import say
 from shedder.errors import BadSetting, ShedderError
 from shedder.queries.answers.answer import Answer

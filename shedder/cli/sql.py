@@ -20,12 +20,11 @@ from shedder.cli.connection import (
     opened,
 )
 from shedder.cli.exit_codes import ExitCode
-from shedder.cli.output import Format, chosen, is_status, write
+from shedder.cli.output import Format, chosen, show
 from shedder.cli.progress_bar import executed
 from shedder.cli.script import placed, script_in
 from shedder.cli.stderr import say
 from shedder.errors import BadSetting, ShedderError
-from shedder.queries.answers.answer import Answer
 from shedder.queries.answers.database_api import Database
 
 
@@ -149,36 +148,3 @@ def _run(
             show(answer, form, quiet=quiet)
             met = met and answer.met is not False
     return met
-
-
-def show(answer: Answer, form: Format, *, quiet: bool = False) -> None:
-    """Data to stdout, where it came from to stderr; a status is talk, too."""
-    if is_status(answer):
-        say(answer.table["status"][0].as_py())
-        return
-    write(answer, form)
-    if not quiet:
-        say(footer(answer), "dim")
-        for note in answer.notes:
-            say(note, "yellow")
-
-
-def footer(answer: Answer) -> str:
-    """One line under a table: rows, window, sources, time."""
-    rows = f"{answer.table.num_rows:,} row{'' if answer.table.num_rows == 1 else 's'}"
-    parts = [rows]
-    start, end = answer.window
-    if start is not None or end is not None:
-        stretch = f"[{_moment(start)}, {_moment(end)})"
-        parts.append(stretch if answer.complete else f"{stretch} still open")
-    if answer.sources:
-        parts.append("from " + ", ".join(answer.sources))
-    if answer.late:
-        parts.append(f"{answer.late:,} came too late")
-    if answer.elapsed_ms:
-        parts.append(f"{answer.elapsed_ms:,.1f} ms")
-    return " · ".join(parts)
-
-
-def _moment(moment: object) -> str:
-    return "…" if moment is None else f"{moment:%Y-%m-%d %H:%M:%S}"
