@@ -5,21 +5,19 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from shedder.cql.text.durations import duration_text
 from shedder.queries.answers.allocation_text import ALLOCATION, LAYOUT, laid_out
 from shedder.queries.answers.control_characters import escaped, escaped_lines
+from shedder.queries.answers.printed_answer import GroupsBound, PrintedAnswer
 from shedder.queries.answers.python_rows import plain_rows
-
-if TYPE_CHECKING:
-    from shedder.queries.answers.answer import Answer, MissingGroups
 
 ROWS_PRINTED = 50
 _EXACT, _NONE = "exact", "none"
 
 
-def printed(answer: Answer, columns_max: int | None = None) -> str:
+def printed(answer: PrintedAnswer, columns_max: int | None = None) -> str:
     """The outputs as a table with one cell per estimate, at most ROWS_PRINTED rows.
 
     A table of more than `columns_max` characters to a line is a paragraph for each row instead.
@@ -54,7 +52,7 @@ def printed(answer: Answer, columns_max: int | None = None) -> str:
     return "\n".join(lines)
 
 
-def explained(answer: Answer) -> str:
+def explained(answer: PrintedAnswer) -> str:
     """Window, watermark, sources and every caveat of an answer, a line each."""
     missing = "none can be missing" if answer.missing is None else _missing(answer.missing)
     stretch = stretch_text(answer.start_us, answer.end_us)
@@ -77,14 +75,14 @@ def explained(answer: Answer) -> str:
     return escaped_lines("\n".join(f"{name + ':':<14}{text}" for name, text in lines))
 
 
-def _missing(bound: MissingGroups) -> str:
+def _missing(bound: GroupsBound) -> str:
     if bound.weight_max is None:
         return bound.reason or "no bound"
     odds = "for certain" if bound.confidence == 1.0 else _percent(bound.confidence)
     return f"none of {bound.weight_max:,.0f} tuples or more is missing ({odds})"
 
 
-def _resolution(answer: Answer) -> list[tuple[str, str]]:
+def _resolution(answer: PrintedAnswer) -> list[tuple[str, str]]:
     """How far the window may begin before the one that was asked for; nothing where it does not."""
     if not answer.resolution_us:
         return []
@@ -92,7 +90,7 @@ def _resolution(answer: Answer) -> list[tuple[str, str]]:
     return [("resolution", f"{length}: the window begins less than this before the one asked for")]
 
 
-def _certified(answer: Answer) -> list[tuple[str, str]]:
+def _certified(answer: PrintedAnswer) -> list[tuple[str, str]]:
     """What audits say; nothing where there were none."""
     match answer.certified:
         case None:
@@ -103,7 +101,7 @@ def _certified(answer: Answer) -> list[tuple[str, str]]:
             return [("certified", "NO: audited answers did not hold what they said")]
 
 
-def _reduction(answer: Answer) -> list[tuple[str, str]]:
+def _reduction(answer: PrintedAnswer) -> list[tuple[str, str]]:
     """What was asked of the archive, given and read; nothing where it was not read in part."""
     part = answer.archive
     if part is None:
@@ -148,7 +146,7 @@ def shown(
     return f"{_plain(value)} ± {_share(half / abs(value))}{odds}"
 
 
-def _cell(answer: Answer, at: int, row: dict[str, Any], name: str) -> str:
+def _cell(answer: PrintedAnswer, at: int, row: dict[str, Any], name: str) -> str:
     value = row[name]
     if name not in answer.approximate:
         return "(others)" if value is None and at == answer.others else shown(value)
@@ -198,7 +196,7 @@ def _line(cells: list[str], widths: list[int], right: list[bool]) -> str:
     return "  ".join(parts).rstrip()
 
 
-def _is_right(answer: Answer, name: str) -> bool:
+def _is_right(answer: PrintedAnswer, name: str) -> bool:
     return any(word in str(answer.table.schema.field(name).type) for word in ("int", "double"))
 
 
