@@ -8,7 +8,9 @@ import subprocess
 import sys
 import tomllib
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Mapping
+from functools import cache
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 import pytest
@@ -54,6 +56,58 @@ def imported_names(tree: ast.Module) -> Iterator[str]:
             yield from (f"{node.module}.{alias.name}" for alias in node.names)
 
 
+@cache
+def imported_by(path: Path) -> frozenset[str]:
+    """Full names of what a file imports."""
+    return frozenset(imported_names(ast.parse(path.read_text())))
+
+
+def circle(imports: Mapping[str, Collection[str]]) -> list[str]:
+    """Modules that import each other in a circle; empty: none do.
+
+    imports: full names of what each module imports, by its full name.
+    """
+    graph: dict[str, set[str]] = {}
+    for module, names in imports.items():
+        known = (name if name in imports else name.rpartition(".")[0] for name in names)
+        graph[module] = {name for name in known if name in imports and name != module}
+    try:
+        TopologicalSorter(graph).prepare()
+    except CycleError as error:
+        return list(error.args[1])
+    return []
+
+
+@pytest.mark.slow
+def test_no_modules_import_each_other_in_a_circle():
+    paths = [path for part in PARTS for path in tracked(f"{part}/*.py")]
+    names = [".".join(path.relative_to(ROOT).with_suffix("").parts) for path in paths]
+    imports = {
+        name.removesuffix(".__init__"): imported_by(path)
+        for name, path in zip(names, paths, strict=True)
+    }
+    assert len(imports) > 500
+    assert not circle(imports)
+
+
+@pytest.mark.parametrize(
+    ("modules", "found"),
+    [
+        ({"a": "from b import B", "b": "import c", "c": ""}, set()),
+        ({"a": "from b import B", "b": "import a"}, {"a", "b"}),
+        (
+            {"a": "import b", "b": "if TYPE_CHECKING:\n    from c import C", "c": "import a"},
+            set("abc"),
+        ),
+        ({"p.a": "from p import b", "p.b": "def f():\n    from p.a import A"}, {"p.a", "p.b"}),
+        ({"p": "", "p.a": "from p import b", "p.b": "from p.c import C"}, set()),
+    ],
+)
+def test_a_circle_of_imports_is_found(modules, found):
+    imports = {name: set(imported_names(ast.parse(text))) for name, text in modules.items()}
+    assert set(circle(imports)) == found
+
+
 def sibling_imports(package: str, excepted: set[tuple[str, str]]) -> dict[str, tuple[set, set]]:
     """Siblings that each folder of a package imports: by the order of layers, and by exceptions."""
     found: dict[str, tuple[set, set]] = {}
@@ -62,7 +116,7 @@ def sibling_imports(package: str, excepted: set[tuple[str, str]]) -> dict[str, t
         folder = path.relative_to(top).parts[0]
         module = ".".join(path.relative_to(ROOT).with_suffix("").parts)
         by_order, by_exception = found.setdefault(folder, (set(), set()))
-        for name in imported_names(ast.parse(path.read_text())):
+        for name in imported_by(path):
             sibling = name.removeprefix(f"{package}.").partition(".")[0]
             if name.startswith(f"{package}.") and sibling != folder:
                 allowed = any(a == module and f"{name}.".startswith(f"{b}.") for a, b in excepted)
