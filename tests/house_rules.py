@@ -115,6 +115,24 @@ def uncounted_gates(tree: ast.Module) -> list[str]:
     return found
 
 
+def foreign_assignments(tree: ast.Module) -> list[str]:
+    """Find assignments to attributes of objects that the function was given or has looked up.
+
+    A function may set attributes of `self`, of `cls`, and of what it has made by a call.
+    """
+    found = set[str]()
+    functions = [n for n in ast.walk(tree) if isinstance(n, ast.FunctionDef | ast.AsyncFunctionDef)]
+    for function in functions:
+        nodes = list(ast.walk(function))
+        own = {"self", "cls", *(name for node in nodes for name in _made(node))}
+        for node in nodes:
+            if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store):
+                is_own = isinstance(node.value, ast.Name) and node.value.id in own
+                if not is_own:
+                    found.add(_line(node, ast.unparse(node)))
+    return sorted(found)
+
+
 RULES: Mapping[str, Rule] = {
     "private names of other modules": private_names,
     "replacements of code that is not of the standard library": replacements,
@@ -126,6 +144,14 @@ RULES: Mapping[str, Rule] = {
 
 def _line(node: ast.AST, text: str) -> str:
     return f"{getattr(node, 'lineno', 0)}: {text}"
+
+
+def _made(node: ast.AST) -> Iterator[str]:
+    """Names that an assignment gives to the result of a call, perhaps only if something holds."""
+    if isinstance(node, ast.Assign):
+        value = node.value.orelse if isinstance(node.value, ast.IfExp) else node.value
+        if isinstance(value, ast.Call):
+            yield from (target.id for target in node.targets if isinstance(target, ast.Name))
 
 
 def _is_private(name: str) -> bool:

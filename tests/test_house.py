@@ -17,6 +17,7 @@ import pytest
 
 from tests.house_rules import (
     RULES,
+    foreign_assignments,
     imported_tests,
     private_names,
     replacements,
@@ -151,6 +152,35 @@ def test_every_folder_lists_the_folders_that_it_imports(package):
         ):
             wrong.append(f"{package}.{folder}: {', '.join(wanted)}; exceptions {exceptions}")
     assert not wrong, "\n".join(wrong)
+
+
+@pytest.mark.slow
+def test_no_module_of_the_engine_assigns_attributes_of_others():
+    found = [
+        f"{path.relative_to(ROOT)}:{line}"
+        for path in tracked("shedder/engine/*.py")
+        for line in foreign_assignments(ast.parse(path.read_text()))
+    ]
+    assert not found, "\n".join(found)
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("def f(stream): stream.late = 1", ["1: stream.late"]),
+        (
+            "def f(core): core.state.levels = core.pressure = 1",
+            ["1: core.pressure", "1: core.state.levels"],
+        ),
+        ("def f(stream): stream.late += 1", ["1: stream.late"]),
+        ("class A:\n    def f(self): self.late, self.other.late = 1, 2", ["2: self.other.late"]),
+        ("def f():\n    def g(): stream.schema = 1", ["2: stream.schema"]),
+        ("def f(): made = Stream(); made.late = 1", []),
+        ("def f(stream): stream.late[0] = 1; late = stream.late", []),
+    ],
+)
+def test_an_assignment_to_the_attribute_of_another_object_is_found(text, found):
+    assert foreign_assignments(ast.parse(text)) == found
 
 
 @pytest.mark.parametrize(

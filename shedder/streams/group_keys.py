@@ -107,6 +107,10 @@ class GroupKeys:
             return tuple(chunks[0].slice(int(ids[0]), len(ids)) for chunks in self._columns)
         return tuple(chunks[0].take(ids) for chunks in self._columns)
 
+    def note_partial(self, from_id: int | None) -> None:
+        """Set the first group that may have tuples among the others; None: none has."""
+        self.partial_from = from_id
+
     def freeze(self) -> None:
         """Take no new groups: the byte cap of an aggregate is reached."""
         self._table.groups_max = self.size - 1  # The table does not count `others`.

@@ -22,6 +22,10 @@ class Watermark:
     future_us_max: int
     value_us: int | None = None
 
+    def restore(self, value_us: int | None) -> None:
+        """Go on from a value that it had before."""
+        self.value_us = value_us
+
     def limit_us(self, arrival_us: int) -> int:
         """The latest event time that is believed of a tuple which arrived then."""
         return arrival_us + self.future_us_max

@@ -54,6 +54,14 @@ class Progress:
     _callbacks: list[Callable[[], None]] = field(default_factory=list)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
+    def expect(self, total: int) -> None:
+        """Set how much work there is."""
+        self.total = total
+
+    def reach(self, done: int) -> None:
+        """Set how much is done."""
+        self.done = done
+
     def cancel(self) -> None:
         """Let the work end at its next step, leaving nothing behind. From any thread."""
         with self._lock:

@@ -59,7 +59,7 @@ def delete(
         with core.store.snapshot(stream.id, span.start_us, span.end_us) as snapshot:
             if snapshot.missing:
                 raise CorruptData(f"{missing_text(snapshot.missing[0])} are in quarantine")
-            progress.total = sum(run.rows for run in snapshot.runs)
+            progress.expect(sum(run.rows for run in snapshot.runs))
             found = []
             for run in snapshot.runs:
                 with core.store.watched(run):

@@ -41,7 +41,7 @@ class Upkeep(Controls):
             self.core.store.set_on_overload(stream.id, policy)
 
             def change() -> None:
-                stream.schema = replace(stream.schema, on_overload=policy)
+                stream.change_schema(replace(stream.schema, on_overload=policy))
                 self.core.hold_policy(stream)
 
             self.core.actor.call(change).result()
@@ -68,11 +68,7 @@ class Upkeep(Controls):
             stream = self.core.stream(name)
             self.core.store.set_layout(stream.id, layout)
             schema = replace(stream.schema, layout=layout)
-
-            def change() -> None:
-                stream.schema = schema
-
-            self.core.actor.call(change).result()
+            self.core.actor.call(lambda: stream.change_schema(schema)).result()
             self.relayouts.stop(name)
             self.relayouts.wake(name)
             return len(self.core.store.unlike(stream.id))
@@ -187,7 +183,7 @@ class Upkeep(Controls):
             if column in store.indexes(number):
                 return False
             lacking = store.unindexed(number, progress.advance, columns=(column,))
-            progress.total = sum(run.rows for run, _ in lacking)
+            progress.expect(sum(run.rows for run, _ in lacking))
             for run, _ in lacking:
                 self.indexer.build(run, column, progress)
             is_new = store.create_index(number, column, progress.advance)

@@ -135,11 +135,12 @@ class _Copying:
         span = span_of(query.window, None)
         check_retained(core, source, span)
         end = core.actor.call(lambda: source.position).result()
-        producer, epoch, progress.total = "", 0, end + core.store.backfilled_rows(source.id)
+        producer, epoch = "", 0
+        progress.expect(end + core.store.backfilled_rows(source.id))
         if statement.producer is not None:
             _check_not_backfilled(core, source, span)
             producer, epoch, end = _begun(services, statement, source, end)
-            progress.total = end
+            progress.expect(end)
         return cls(
             services, statement, query, names, source, schema, span, end, producer, epoch, progress
         )
@@ -182,7 +183,7 @@ class _Copying:
         """The chunks that are not there yet; how many rows."""
         stored = self.services.ingest.last_sequence(self.statement.stream, self.producer)
         chunk = 0 if stored is None else stored[1] + 1
-        self.progress.done = min(self.end, chunk * CHUNK_ROWS)
+        self.progress.reach(min(self.end, chunk * CHUNK_ROWS))
         sent = 0
         for number, batch in self._batches(chunk):
             pipeline.send(batch, number)

@@ -130,7 +130,7 @@ class Sharing:
         tuples *= standing.passing_share / groups
         coarsest = standing.coarsest()
         published.measured.correct(query, plan, coarsest, tuples)
-        published.measured.wanted = True
+        published.measured.want()
         held = needed = 0
         foreseen: tuple[int, ...] = ()
         if standing.keys is not None:
@@ -343,8 +343,8 @@ class Sharing:
         facts += facts_of(found, solution, stays, cap, priced=False)
         for at, told in zip([*moved, *stays], facts, strict=True):
             before = queries[at].granted
-            queries[at].granted = {k: v for k, v in before.items() if k not in _BY_TIME} | told
-            queries[at].news = news[at]
+            kept = {k: v for k, v in before.items() if k not in _BY_TIME}
+            queries[at].grant(kept | told, news[at])
 
 
 def _cap(query: BoundQuery, cap: int) -> int:

@@ -84,7 +84,7 @@ def unseen(
 def taken(stream: Stream, published: Published, answer: Answer, span: Span) -> Moment:
     """On the apply thread: what is compared; the answer counts as looked at from now on."""
     strict = _strict(stream, published, answer, span)
-    published.audited = _seen(published, answer, span)
+    published.note_audited(_seen(published, answer, span))
     return Moment(published, answer, strict, span)
 
 
@@ -123,7 +123,7 @@ def note(checkpoints: Checkpoints, moment: Moment, look: Look) -> None:
     disjoint = moment.disjoint
     published.certify(after(was, look if disjoint else replace(look, fresh=0, fresh_missed=0)))
     if disjoint:
-        published.bet_to_us = moment.span.end_us or moment.answer.position
+        published.bet_to(moment.span.end_us or moment.answer.position)
     now = published.certification
     if now.lost and not was.lost:
         _log.error("certification_lost", query=published.standing.name, why=now.lost)

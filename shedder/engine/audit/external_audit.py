@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -164,14 +163,15 @@ class Lent:
         size_bytes = _size_bytes(moment.answer) + _size_bytes(moment.strict)
         if size_bytes > room_bytes:
             if not first:
-                published.audited = seen
+                published.note_audited(seen)
                 return None, size_bytes
             moment = replace(moment, strict=without_rows(moment.answer))
             size_bytes = _size_bytes(moment.answer) + _size_bytes(moment.strict)
             if size_bytes > room_bytes:
                 _log.warning("too_large_to_lend", query=published.standing.name, bytes=size_bytes)
                 return None, 0
-        published.audited_s, published.taken_to_s = now_s, now_s + LENT_S
+        published.audit_from(now_s)
+        published.take_for_audit(now_s + LENT_S)
         name = f"{self._core.machine.random_bits(64):016x}"
         self._lent[name] = _Loan(stream, moment, published.taken_to_s, not without_archive)
         return LentAnswer(name, published.standing.name, moment.answer, moment.strict), size_bytes
@@ -184,7 +184,7 @@ class Lent:
                 "minutes old, or the query was dropped, or the service started anew; lend again"
             )
         published = loan.moment.published
-        published.taken_to_s = -math.inf
+        published.release_from_audit()
         if found.values:
             loan.check_tuples(self._core)
             delta = may_miss(published.standing.query.confidence)

@@ -111,7 +111,7 @@ class Audit:
             for published in list(stream.queries.values())
         ]
         for _, stream, published in sorted(waiting, key=lambda each: each[0]):
-            published.audited_s = machine.monotonic_s()
+            published.audit_from(machine.monotonic_s())
             moment = self._core.actor.call(partial(self._moment, stream, published)).result()
             if moment is None:
                 continue
@@ -122,7 +122,7 @@ class Audit:
                 self.skipped += 1
                 _log.info("audit_skipped", query=published.standing.name, error=str(error))
             finally:
-                published.taken_to_s = -math.inf
+                published.release_from_audit()
                 self.busy_s += machine.monotonic_s() - published.audited_s
             return published.standing.name
         return None
@@ -140,7 +140,7 @@ class Audit:
         if snapshot.missing or snapshot.holes or rows > self._core.settings.audit_rows_max:
             snapshot.release()
             return None
-        published.taken_to_s = math.inf
+        published.take_for_audit(math.inf)
         return taken(stream, published, answer, span), snapshot
 
     def _compare(self, moment: Moment, snapshot: Snapshot) -> None:

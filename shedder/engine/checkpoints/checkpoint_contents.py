@@ -265,17 +265,20 @@ def restore_stream(stream: Stream, data: bytes, evicted: bytes, forgotten: bytes
     evicted, forgotten: the parts with such producers; b"": there is none.
     """
     state = json.loads(data)
-    stream.position = state["position"]
-    stream.applied = state["applied"]
-    stream.late = state["late"]
-    stream.built = state.get("built", 0)  # Written since streams take summaries.
-    if state.get("drops"):  # Absent before streams could drop.
-        stream.drops = Drops.from_json(state["drops"])
-    if state.get("lost"):  # Absent before what damage took was told.
-        stream.lost = Lost.from_json(state["lost"])
-    stream.owed = Owed.from_json(state.get("owed"), state.get("to_follow", 0))
-    stream.takes_summaries = state.get("takes_summaries", stream.built > 0)
-    stream.watermark.value_us = state["watermark_us"]
+    built = state.get("built", 0)  # Written since streams take summaries.
+    stream.restore(
+        position=state["position"],
+        applied=state["applied"],
+        late=state["late"],
+        built=built,
+        # Absent before streams could drop.
+        drops=Drops.from_json(state["drops"]) if state.get("drops") else Drops(),
+        # Absent before what damage took was told.
+        lost=Lost.from_json(state["lost"]) if state.get("lost") else Lost(),
+        owed=Owed.from_json(state.get("owed"), state.get("to_follow", 0)),
+        takes_summaries=state.get("takes_summaries", built > 0),
+        watermark_us=state["watermark_us"],
+    )
     return ProducerState.from_json(state, evicted, forgotten)
 
 
@@ -294,27 +297,34 @@ def restore_query(
     if data is not None:
         table = pa.ipc.open_stream(data).read_all()
         state, panes = json.loads(table.schema.metadata[b"state"]), table.to_pylist()
-        standing.timely, standing.late = state["read"], state["late"]
         if "levels" in state:  # Written since queries can be thinned.
             standing.set_levels(state["levels"], state.get("forced", ()))
-            standing.thinned = list(state["thinned"])
+        standing.restore(
+            timely=state["read"],
+            late=state["late"],
+            thinned=state["thinned"] if "levels" in state else None,
+            late_panes=LatePanes.from_json(state),
+        )
         if "sizes" in state:  # Written since synopses can be resized.
             standing.set_sizes(state["sizes"], state["group_bytes"])
-        standing.late_panes = LatePanes.from_json(state)
-        published.emitted_to = state["emitted_to"]
-        published.weight = state.get("weight", published.weight)
-        published.active = state.get("active", True)
-        published.failed = state["failed"]
-        if state.get("lost"):  # Absent before what damage took was told.
-            published.lost = Lost.from_json(state["lost"])
-        if "deleted" in state:  # Absent in versions that did not rebuild panes after a DELETE.
-            published.deleted = PaneDeletions.from_json(state["deleted"])
+        published.restore(
+            emitted_to=state["emitted_to"],
+            weight=state.get("weight", published.weight),
+            active=state.get("active", True),
+            failed=state["failed"],
+            # Absent before what damage took was told.
+            lost=Lost.from_json(state["lost"]) if state.get("lost") else None,
+            # Absent in versions that did not rebuild panes after a DELETE.
+            deleted=PaneDeletions.from_json(state["deleted"]) if "deleted" in state else None,
+        )
         if "certification" in state:  # Written since audits outlive the service.
-            published.certification = Certification.restored(state["certification"])
-            published.audited = None if state["audited"] is None else tuple(state["audited"])
-            published.bet_to_us = state["bet_to_us"]
+            published.restore_audits(
+                Certification.restored(state["certification"]),
+                None if state["audited"] is None else tuple(state["audited"]),
+                state["bet_to_us"],
+            )
     if published.failed:
-        standing.failed = True
+        standing.fail()
         return None
     if standing.keys is not None and groups is not None:
         standing.keys.restore(groups)

@@ -28,3 +28,11 @@ class Arrived:
     dropped: Dropped | None = None
     tenant: str = DEFAULT_TENANT
     newest_us: int | None = None
+
+    def number(self, accepted: int) -> None:
+        """Note the rows accepted up to this record, which is durable now."""
+        self.accepted = accepted
+
+    def believe(self, newest_us: int | None) -> None:
+        """Note the newest event time that is believed."""
+        self.newest_us = newest_us

@@ -282,7 +282,7 @@ class Intake:
         with self._lock:
             self.durable_position = header.end_position
             self.accepted += _new_rows(header)
-            arrived.accepted = self.accepted
+            arrived.number(self.accepted)
             if header.producer:
                 progress = progress_after(self._producers.get(header.producer), header)
                 self._producers.note(header.producer, progress, header.arrival_us)
@@ -438,12 +438,13 @@ class Intake:
         header, content = arrived.header, arrived.content
         if isinstance(content, Checked):
             if content.summaries.rows:
-                arrived.newest_us = content.summaries.newest_us
-                self._watermark.observe(arrived.newest_us, header.arrival_us)
+                arrived.believe(content.summaries.newest_us)
+                self._watermark.observe(content.summaries.newest_us, header.arrival_us)
             return 0
         if header.flags & SUMMARISED:
             return 0
-        late, arrived.newest_us = self._watermark.take(content, header.arrival_us)
+        late, newest_us = self._watermark.take(content, header.arrival_us)
+        arrived.believe(newest_us)
         return late
 
     def _check_owed(self, content: pa.RecordBatch | Checked, producer: str) -> None:

@@ -42,6 +42,10 @@ class Segment:
         beside = 0 if self.shape is None else self.shape.size_bytes
         return int(self.synopsis.size_bytes) + beside
 
+    def forget_counts(self) -> None:
+        """Count nothing: another segment counts the same values."""
+        self.population = self.read = 0
+
     def grow(self, groups: int) -> None:
         """Make room for more groups."""
         self.synopsis.grow(groups)

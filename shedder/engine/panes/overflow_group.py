@@ -24,7 +24,7 @@ def among_others(pane: Pane, ids: NDArray[np.int64], groups: int) -> Pane:
     whole = pane.select(placed).scatter(ids[placed], groups)
     others = _as_one(pane, lost)
     for segment in others.segments.values():
-        segment.population = segment.read = 0  # They are of all groups together: `whole` has them.
+        segment.forget_counts()  # They are of all groups together: `whole` has them.
     return whole.merge(others)
 
 

@@ -69,6 +69,10 @@ class Pane:
         self.own = OwnGroups.none_yet(groups) if of_few else None
         self.handed_on_to: HandedOn | None = None
 
+    def hand_on_to(self, reader: HandedOn) -> None:
+        """Let another reader read what is read here from now on."""
+        self.handed_on_to = reader
+
     def grow(self, groups: int) -> None:
         """Make room for more groups."""
         if self.own is not None:

@@ -49,7 +49,7 @@ class History:
         if first is not None:
             assert grid.width_us is not None
             start_us = first * grid.width_us
-        standing.asked_from_us = grid.window_end(stream.watermark_us)
+        standing.ask_from(grid.window_end(stream.watermark_us))
         columns = sorted({stream.schema.time_column, *standing.query.columns})
         limit_us = stream.watermark.limit_us(core.clock_us())
 

@@ -313,7 +313,7 @@ class Backfilling(ABC):
             raise
         core.store.show_backfill(stream.id, runs)
         for published in stream.queries.values():
-            published.behind = True
+            published.note_behind()
             published.guard(partial(published.refresh, stream))
 
     def _begun(self, stream: str, name: str) -> Backfill:

@@ -113,7 +113,7 @@ def put_in(
     before = stream.watermark.value_us
 
     def back() -> None:
-        stream.watermark.value_us = before
+        stream.watermark.restore(before)
         for each in undo:
             each()
 
@@ -130,7 +130,7 @@ def put_in(
             undo.append(_moment(published))
             _put_in(published.standing, panes, stream.watermark_us)
             if published.emitted_to is None:
-                published.emitted_to = published.standing.grid.window_end(stream.watermark_us)
+                published.begin_at(published.standing.grid.window_end(stream.watermark_us))
     except BaseException:
         back()
         raise
@@ -151,7 +151,7 @@ def _moment(published: Published) -> Callable[[], None]:
 
     def undo() -> None:
         back()
-        published.emitted_to = emitted_to
+        published.begin_at(emitted_to)
 
     return undo
 
@@ -169,7 +169,7 @@ def _put_in(
             continue
         more = received.among(keys)
         if keys is not None and OTHERS in more.groups_here[:1]:
-            keys.partial_from = 1  # Any group may have tuples among the others of elsewhere.
+            keys.note_partial(1)  # Any group may have tuples among the others of elsewhere.
         standing.fit_widths(more)
         if first_open is not None and number < first_open:
             more.settle(standing.plan)

@@ -254,7 +254,7 @@ class _Joining:
         """All records before it have been applied."""
         if self.sample is not None:
             self.sample.limit(self.stream.sample.size_bytes_max)
-            self.stream.sample = self.sample
+            self.stream.replace_sample(self.sample)
         if self.published is not None:
             self.stream.queries[self.published.standing.name] = self.published
             self.stream.share_panes()

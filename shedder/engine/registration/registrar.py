@@ -164,7 +164,7 @@ class Registrar:
         )
         for hole in stream.lost.without(core.store.holes(stream.id)):
             published.lost.add(hole, stream.watermark.limit_us(core.clock_us()))
-        published.lost.removed_before_us = core.store.retained_from_us(stream.id)
+        published.lost.note_retired(core.store.retained_from_us(stream.id))
         published.begin(stream)
         entry = QueryEntry(
             standing.name,
@@ -186,13 +186,14 @@ class Registrar:
         def leave() -> None:
             part(standing)
             del stream.queries[standing.name]
+            # A sample that lacks what came meanwhile does not return; the sharper one serves.
             if stream.sample is sharper and stream.position == position:
-                stream.sample = sample  # Else it lacks what came meanwhile; the sharper one serves.
+                stream.replace_sample(sample)
 
         joining = Joining(entry, published, core.applied_sequence, sharper, leave)
         self._checkpoints.join(joining)
         if sharper is not None:
-            stream.sample = sharper
+            stream.replace_sample(sharper)
         stream.queries[standing.name] = published
         stream.share_panes(standing)
         return published, joining

@@ -72,7 +72,7 @@ def take_in(standing: Standing, made: Checked, watermark_us: int | None) -> None
         is_late = first_open is not None and summary.pane < first_open
         received = None if is_late else _received(standing, made, place, reader)
         if received is None:
-            standing.late += summary.tuples
+            standing.note_late(summary.tuples)
             standing.late_panes.add(
                 summary.pane, summary.matching, needed_from=standing.dropped_before
             )
@@ -81,7 +81,7 @@ def take_in(standing: Standing, made: Checked, watermark_us: int | None) -> None
     standing.hold_to_the_cap()
     rows, ends = made.summaries.rows, [made.summaries.oldest_us, made.summaries.newest_us]
     if rows and not is_known:  # Registered while they were on the way.
-        standing.late += rows
+        standing.note_late(rows)
         first, last = standing.grid.panes_of(np.array(ends)).tolist()
         standing.late_panes.add_anywhere(first, last, rows, needed_from=standing.dropped_before)
 
@@ -104,10 +104,7 @@ def fold_in(standing: Standing, summary: PaneSummary, received: ReceivedPane) ->
 
     Afterwards, not pane by pane, the query is to be held to its cap.
     """
-    standing.timely += summary.tuples
-    standing.passing.count(summary.tuples, summary.matching)
-    for part, count in enumerate(summary.thinned):
-        standing.thinned[part] += count
+    standing.note_timely(summary.tuples, summary.matching, summary.thinned)
     keys = standing.keys
     more = received.among(keys)
     standing.fit_widths(more)
@@ -116,7 +113,7 @@ def fold_in(standing: Standing, summary: PaneSummary, received: ReceivedPane) ->
     held.grow(groups)
     held.merge(more)
     if keys is not None and OTHERS in more.groups_here[:1]:
-        keys.partial_from = 1  # Any group may have tuples among the others of elsewhere.
+        keys.note_partial(1)  # Any group may have tuples among the others of elsewhere.
 
 
 def _check_queries(summaries: Summaries, known: set[str]) -> None:

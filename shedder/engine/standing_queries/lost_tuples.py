@@ -49,6 +49,10 @@ class Lost:
         """These are lost."""
         self.until[hole] = limit_us
 
+    def note_retired(self, before_us: int | None) -> None:
+        """Retention had removed tuples with times before this; None: it has removed none."""
+        self.removed_before_us = before_us
+
     def doubt(self, limit_us: int) -> None:
         """Nobody knows how many are lost."""
         self.uncounted_until_us = max(limit_us, self.uncounted_until_us or limit_us)

@@ -47,6 +47,11 @@ class Measured:
     factors: list[float] = field(init=False)
     skipping: list[float] = field(init=False)
     wanted: bool = True
+
+    def want(self) -> None:
+        """Have the next answer looked at."""
+        self.wanted = True
+
     _levels: list[int | None] = field(init=False)  # That the newest answer was read at; None: none.
 
     def __post_init__(self) -> None:

@@ -115,6 +115,63 @@ class Published:
         """Count so much for the allocator, from now on."""
         self.weight, self.active = weight, active
 
+    def restore(
+        self,
+        *,
+        emitted_to: int | None,
+        weight: float,
+        active: bool,
+        failed: str,
+        lost: Lost | None,
+        deleted: PaneDeletions | None,
+    ) -> None:
+        """Go on from what a checkpoint has of the query. lost, deleted: None: it has nothing."""
+        self.emitted_to, self.failed = emitted_to, failed
+        self.alter(weight=weight, active=active)
+        self.lost = self.lost if lost is None else lost
+        self.deleted = self.deleted if deleted is None else deleted
+
+    def restore_audits(
+        self,
+        certification: Certification,
+        audited: tuple[int | None, int | None, int] | None,
+        bet_to_us: int | None,
+    ) -> None:
+        """Go on from what a checkpoint has of the audits of the query's answers."""
+        self.certification, self.audited, self.bet_to_us = certification, audited, bet_to_us
+
+    def grant(self, granted: dict[str, str], news: tuple[object, ...]) -> None:
+        """Replace what is granted. news: what the words are of."""
+        self.granted, self.news = granted, news
+
+    def note_behind(self) -> None:
+        """Tuples have been applied that the newest answer lacks."""
+        self.behind = True
+
+    def begin_at(self, end_us: int | None) -> None:
+        """Set the end of the last window before the first that is answered."""
+        self.emitted_to = end_us
+
+    def audit_from(self, now_s: float) -> None:
+        """Note when an audit looked at this query; others have their turn first."""
+        self.audited_s = now_s
+
+    def take_for_audit(self, until_s: float) -> None:
+        """Keep other audits away until then."""
+        self.taken_to_s = until_s
+
+    def release_from_audit(self) -> None:
+        """Let other audits look again."""
+        self.taken_to_s = -math.inf
+
+    def note_audited(self, answer: tuple[int | None, int | None, int] | None) -> None:
+        """Note which answer was audited last."""
+        self.audited = answer
+
+    def bet_to(self, time_us: int) -> None:
+        """Note that audits have bet on tuples before this time."""
+        self.bet_to_us = time_us
+
     def guard(self, work: Callable[[], None]) -> None:
         """Do this query's own work: what goes wrong there ends this query, not the engine.
 
@@ -134,7 +191,7 @@ class Published:
     def fail(self, reason: str) -> None:
         """From now on, every answer is this error."""
         self.failed = reason
-        self.standing.failed = True
+        self.standing.fail()
         self.tell(InternalError(reason))
 
     def foresee(self, after_us: int | None) -> None:
@@ -147,7 +204,7 @@ class Published:
         ends = self._ends_to_answer(after_us)
         if ends:
             self._whole_from = max(ends[0], self._whole_from or ends[0])
-        self.standing.asked_from_us = ends[0] if ends else None
+        self.standing.ask_from(ends[0] if ends else None)
 
     def read(self, frame: Frame, *, watermark_us: int | None, limit_us: int) -> None:
         """Read a frame into the panes that answers will need, as Standing.apply has it."""

@@ -81,6 +81,33 @@ class Stream:
         """A checkpoint has a sample as it was at a position."""
         self._stored, self.sample_stored_bytes = (sample, position), size_bytes
 
+    def restore(
+        self,
+        *,
+        position: int,
+        applied: int,
+        late: int,
+        built: int,
+        drops: Drops,
+        lost: Lost,
+        owed: Owed,
+        takes_summaries: bool,
+        watermark_us: int | None,
+    ) -> None:
+        """Go on from what a checkpoint has of the stream, its sample aside."""
+        self.position, self.applied, self.late, self.built = position, applied, late, built
+        self.drops, self.lost, self.owed = drops, lost, owed
+        self.takes_summaries = takes_summaries
+        self.watermark.restore(watermark_us)
+
+    def change_schema(self, schema: StreamSchema) -> None:
+        """Replace the definition; its columns and its seed stay."""
+        self.schema = schema
+
+    def replace_sample(self, sample: StreamSample) -> None:
+        """Go on with another sample of the same tuples."""
+        self.sample = sample
+
     def note_accepted(self, accepted: int) -> None:
         """The intake has counted so many rows, of which the last ones are applied now."""
         self.accepted = accepted
@@ -131,7 +158,7 @@ class Stream:
                     published.guard(
                         partial(published.read, frame, watermark_us=before, limit_us=limit)
                     )
-                published.behind = True
+                published.note_behind()
                 self.synopses_ns += _thinnable_ns(published.standing) - spent
                 where = published.standing.query.where
                 readers[where] -= 1
@@ -169,7 +196,7 @@ class Stream:
         for published in self.queries.values():
             self._first_window(published, made.oldest_us, limit)
             published.guard(partial(take_in, published.standing, checked, before))
-            published.behind = True
+            published.note_behind()
         self.applied += header.rows
         self.built += header.rows
         if header.flags & FOLLOW:
@@ -194,7 +221,7 @@ class Stream:
         """Raise the watermark by promise, as far as a clock is believed."""
         self.watermark.raise_to(min(watermark_us, self.watermark.limit_us(arrival_us)))
         for published in self.queries.values():
-            published.behind = True  # A window with a fixed end may be complete now.
+            published.note_behind()  # A window with a fixed end may be complete now.
 
     def widen(self, evidence: Evidence, standing: Standing) -> Evidence:
         """Account for tuples that came too late for their panes (estimators: late tuples).
@@ -246,7 +273,7 @@ class Stream:
         """The first tuples of all decide which window is the first one; wrong clocks do not."""
         slide = published.standing.grid.slide_us
         if published.emitted_to is None and slide is not None and first_us <= limit_us:
-            published.emitted_to = first_us // slide * slide
+            published.begin_at(first_us // slide * slide)
 
 
 def _thinnable_ns(standing: Standing) -> int:

@@ -17,12 +17,12 @@ from shedder.engine.panes.overflow_group import among_others
 from shedder.engine.panes.pane import Pane
 from shedder.engine.panes.pane_slices import first_at
 from shedder.engine.synopsis_plans.synopsis_plan import Plan
-from shedder.engine.window_state.pane_reader import Feed, PaneReader
+from shedder.engine.window_state.pane_sharer import Feed, PaneSharer
 from shedder.errors import InternalError
 from shedder.streams.frame import Frame
 from shedder.streams.group_keys import OTHERS
 
-Reader = TypeVar("Reader", bound=PaneReader)
+Sharer = TypeVar("Sharer", bound=PaneSharer)
 
 FEEDER_PANES_MAX = 10_000  # A batch may span a window: so many panes its feeder may make at once.
 
@@ -30,7 +30,7 @@ FEEDER_PANES_MAX = 10_000  # A batch may span a window: so many panes its feeder
 # --- who feeds whom -----------------------------------------------------------------------------
 
 
-def can_feed(feeder: PaneReader, taker: PaneReader) -> bool:
+def can_feed(feeder: PaneSharer, taker: PaneSharer) -> bool:
     """Whether one query's panes are what another one's can be made of."""
     mine, theirs = feeder.grid, taker.grid
     if feeder is taker or mine.width_us is None or theirs.width_us is None:
@@ -50,14 +50,14 @@ def can_feed(feeder: PaneReader, taker: PaneReader) -> bool:
     )
 
 
-def _has_more_room(taker: PaneReader, feeder: PaneReader) -> bool:
+def _has_more_room(taker: PaneSharer, feeder: PaneSharer) -> bool:
     """Whether groups that find no room in one query would find it in the other."""
     if taker.keys is None or feeder.keys is None:
         return False
     return feeder.keys.frozen and not taker.keys.frozen
 
 
-def _reads_as(one: PaneReader, other: PaneReader) -> bool:
+def _reads_as(one: PaneSharer, other: PaneSharer) -> bool:
     """Whether both read the same of the same tuples, whatever their windows and sizes."""
     mine, theirs = one.plan.parts, other.plan.parts
     return (
@@ -69,7 +69,7 @@ def _reads_as(one: PaneReader, other: PaneReader) -> bool:
     )
 
 
-def feed_each_other(queries: Iterable[PaneReader]) -> None:
+def feed_each_other(queries: Iterable[PaneSharer]) -> None:
     """Let as few of these queries read tuples as can, from now on.
 
     Never while some have read a frame and others have not. What any of them holds and answers does
@@ -77,7 +77,7 @@ def feed_each_other(queries: Iterable[PaneReader]) -> None:
     """
     ordered = sorted(queries, key=lambda each: (each.grid.width_us or 0, each.name))
     # Queries of different keys cannot feed each other.
-    alike: dict[tuple[tuple[int, ...], int], list[PaneReader]] = {}
+    alike: dict[tuple[tuple[int, ...], int], list[PaneSharer]] = {}
     for each in ordered:
         check_feeds(each)
         if each.grid.width_us is not None:
@@ -100,7 +100,7 @@ def reads_hash(query: BoundQuery, plan: Plan) -> int:
     return hash((query.schema.name, query.where, query.groups, parts))
 
 
-def _goes_before(feeder: PaneReader, taker: PaneReader) -> bool:
+def _goes_before(feeder: PaneSharer, taker: PaneSharer) -> bool:
     """Of two that could feed each other, who has fed others goes on to do so."""
     if feeder.grid.width_us != taker.grid.width_us:
         return True
@@ -108,7 +108,7 @@ def _goes_before(feeder: PaneReader, taker: PaneReader) -> bool:
     return mine > theirs or (mine == theirs and feeder.name < taker.name)
 
 
-def take_from(taker: PaneReader, feeder: PaneReader, since: tuple[int, int] | None = None) -> None:
+def take_from(taker: PaneSharer, feeder: PaneSharer, since: tuple[int, int] | None = None) -> None:
     """Let a query take another one's panes.
 
     Args:
@@ -123,17 +123,18 @@ def take_from(taker: PaneReader, feeder: PaneReader, since: tuple[int, int] | No
         assert taker.grid.width_us is not None
         first = max(begun, default=-(1 << 63) // taker.grid.width_us) + 1
         since = (first, first)
-    taker.feed = Feed(feeder, *since)
+    taker.feed_from(Feed(feeder, *since))
     feeder.takers.append(taker)
 
 
-def leave(taker: PaneReader) -> None:
+def leave(taker: PaneSharer) -> None:
     """Let a query read tuples by itself again; at the moments that `feed_each_other` names."""
     feed = taker.feed
     assert feed is not None
-    taker.feed = None
+    taker.feed_from(None)
     feed.feeder.takers.remove(taker)
-    taker.failed = taker.failed or feed.feeder.failed
+    if feed.feeder.failed:
+        taker.fail()
     if taker.failed:
         return
     ratio = _ratio(feed.feeder, taker)
@@ -141,16 +142,16 @@ def leave(taker: PaneReader) -> None:
         _fold_in(taker, number // ratio, feed.feeder.panes[number], feed.feeder)
 
 
-def part(standing: PaneReader) -> None:
+def part(standing: PaneSharer) -> None:
     """Share with nobody: the query is going to be dropped."""
     for each in list(standing.takers):
         leave(each)
     if standing.feed is not None:
         standing.feed.feeder.takers.remove(standing)
-        standing.feed = None
+        standing.feed_from(None)
 
 
-def check_feeds(standing: PaneReader) -> None:
+def check_feeds(standing: PaneSharer) -> None:
     """What cannot be shared any more is not."""
     if standing.feed is not None and not can_feed(standing.feed.feeder, standing):
         leave(standing)
@@ -162,7 +163,7 @@ def check_feeds(standing: PaneReader) -> None:
 
 
 def own_rows_end(
-    taker: PaneReader, frame: Frame, first: int, last: int, watermark_us: int | None
+    taker: PaneSharer, frame: Frame, first: int, last: int, watermark_us: int | None
 ) -> int:
     """One past the last of a frame's rows that a query reads itself; it is fed with the rest.
 
@@ -183,7 +184,7 @@ def own_rows_end(
     return min(max(first, first_at(frame.times_us, from_us)), last)
 
 
-def needed_from_us(standing: PaneReader) -> int | None:
+def needed_from_us(standing: PaneSharer) -> int | None:
     """Before which event time no window needs the next frame's tuples; None: all may be needed."""
     starts = []
     for each in (standing, *standing.takers):
@@ -193,7 +194,7 @@ def needed_from_us(standing: PaneReader) -> int | None:
     return min(starts)
 
 
-def readers_of(standing: Reader, pane: int) -> list[Reader]:
+def readers_of(standing: Sharer, pane: int) -> list[Sharer]:
     """A query, and those that it reads one of its panes for."""
     readers = [standing]
     for each in standing.takers:
@@ -203,13 +204,13 @@ def readers_of(standing: Reader, pane: int) -> list[Reader]:
     return readers
 
 
-def first_untaken(standing: PaneReader) -> int | None:
+def first_untaken(standing: PaneSharer) -> int | None:
     """The first pane that some taker has not taken yet; None: nobody takes any."""
     feeds = [(each.feed, _ratio(standing, each)) for each in standing.takers]
     return min((feed.next_pane * ratio for feed, ratio in feeds if feed is not None), default=None)
 
 
-def untaken_panes(taker: PaneReader) -> set[int]:
+def untaken_panes(taker: PaneSharer) -> set[int]:
     """The panes of a query whose tuples its feeder has read, and which it has not taken yet."""
     feed = taker.feed
     if feed is None:
@@ -218,7 +219,7 @@ def untaken_panes(taker: PaneReader) -> set[int]:
     return {it // ratio for it in feed.feeder.panes if it >= feed.next_pane * ratio}
 
 
-def take(taker: PaneReader, until: int, watermark_us: int | None) -> None:
+def take(taker: PaneSharer, until: int, watermark_us: int | None) -> None:
     """Make a query's panes before this one of those that its feeder closes, if it has one.
 
     Raises:
@@ -239,18 +240,18 @@ def take(taker: PaneReader, until: int, watermark_us: int | None) -> None:
         else:
             taker.panes[number] = whole  # One object for both: closed panes never change.
             taker.closed.add(number, whole)
-    feed.next_pane = max(feed.next_pane, until)
+    feed.advance(until)
     taker.hold_to_the_cap()
 
 
-def _ratio(feeder: PaneReader, taker: PaneReader) -> int:
+def _ratio(feeder: PaneSharer, taker: PaneSharer) -> int:
     """How many panes of the feeder make one of the taker."""
     assert taker.grid.width_us is not None
     assert feeder.grid.width_us is not None
     return taker.grid.width_us // feeder.grid.width_us
 
 
-def _fold_in(taker: PaneReader, number: int, pane: Pane, feeder: PaneReader) -> None:
+def _fold_in(taker: PaneSharer, number: int, pane: Pane, feeder: PaneSharer) -> None:
     """Merge a pane of the feeder into an open one of the taker."""
     translated = _translated(pane, feeder, taker)
     held = taker.open_pane(number, 0)
@@ -259,7 +260,7 @@ def _fold_in(taker: PaneReader, number: int, pane: Pane, feeder: PaneReader) -> 
     taker.fit_widths(held)
 
 
-def _translated(pane: Pane, feeder: PaneReader, taker: PaneReader) -> Pane:
+def _translated(pane: Pane, feeder: PaneSharer, taker: PaneSharer) -> Pane:
     """The feeder's pane with the taker's ids of groups."""
     if taker.keys is None or feeder.keys is None:
         return pane
@@ -270,5 +271,5 @@ def _translated(pane: Pane, feeder: PaneReader, taker: PaneReader) -> Pane:
         feeder.keys.hashes(ids[named]), list(feeder.keys.keys(ids[named]))
     )
     if not named.all() and taker.keys.partial_from is None:
-        taker.keys.partial_from = 1  # Any group may have tuples among the others.
+        taker.keys.note_partial(1)  # Any group may have tuples among the others.
     return among_others(pane.select(ids), mine, taker.keys.size)

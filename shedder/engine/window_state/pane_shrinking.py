@@ -72,7 +72,7 @@ class Shrinking:
         self.closed = closed
         self._made: dict[Place, _Smaller] = {}
         if not closed:
-            pane.handed_on_to = self
+            pane.hand_on_to(self)
 
     def is_still(self, pane: Pane, limit: Plan, *, closed: bool) -> bool:
         """Whether this is what is wanted, and the pane has handed on all that it took in since."""

@@ -21,7 +21,7 @@ from shedder.engine.synopsis_plans.synopsis_plan import BY_HASH, Plan, opened
 from shedder.engine.synopsis_plans.thinning_levels import levels_read
 from shedder.engine.window_state.group_memory_cap import BucketWidths, groups_max
 from shedder.engine.window_state.memory_accounting import Weighed
-from shedder.engine.window_state.pane_reader import Feed, PaneReader
+from shedder.engine.window_state.pane_sharer import Feed, PaneSharer
 from shedder.engine.window_state.pane_sharing import (
     check_feeds,
     first_untaken,
@@ -55,7 +55,7 @@ class Merged:
 _STAY = 7 / 8  # Of ids: with so many alive there is no room to be made for new groups.
 
 
-class Standing(Weighed, Versions, Resizable, Storing, PaneReader):
+class Standing(Weighed, Versions, Resizable, Storing, PaneSharer):
     """The panes of one standing query, and the counts of what went where.
 
     Used by one thread. Ledger, of each synopsis: tuples applied since registration = what it read
@@ -135,6 +135,37 @@ class Standing(Weighed, Versions, Resizable, Storing, PaneReader):
         return (self if self.feed is None else self.feed.feeder).passing.share
 
     # --- tuples in -----------------------------------------------------------------------------
+
+    def restore(
+        self,
+        *,
+        timely: int,
+        late: int,
+        thinned: Sequence[int] | None,
+        late_panes: LatePanes,
+    ) -> None:
+        """Go on from the counts of a checkpoint. thinned: None: it has none."""
+        self.timely, self.late, self.late_panes = timely, late, late_panes
+        self.thinned = self.thinned if thinned is None else list(thinned)
+
+    def fail(self) -> None:
+        """What was read is not whole."""
+        self.failed = True
+
+    def ask_from(self, end_us: int | None) -> None:
+        """No window that ends before this one is asked for; None: any may be."""
+        self.asked_from_us = end_us
+
+    def note_late(self, tuples: int) -> None:
+        """Count tuples that came too late for their pane."""
+        self.late += tuples
+
+    def note_timely(self, tuples: int, matching: int, thinned: Sequence[int]) -> None:
+        """Count tuples that reached a pane. matching: that passed WHERE. thinned: of each part."""
+        self.timely += tuples
+        self.passing.count(tuples, matching)
+        for part, count in enumerate(thinned):
+            self.thinned[part] += count
 
     def begin(self, watch: Stopwatch) -> None:
         """Begin the ledger and the measurement of CPU here: the query's past has been read."""
@@ -355,7 +386,7 @@ class Standing(Weighed, Versions, Resizable, Storing, PaneReader):
         partial = keys.partial_from  # Those who might be partial before still might be.
         keys.keep(kept)
         whole = len(kept) if partial is None else int(np.searchsorted(kept, partial))
-        keys.partial_from = 1 + whole if others else None
+        keys.note_partial(1 + whole if others else None)
 
     def _alive(self, groups: int) -> NDArray[np.bool_]:
         """Which groups have tuples in any pane."""

@@ -13,22 +13,26 @@ from shedder.engine.window_state.closed_panes import ClosedPanes
 from shedder.streams.group_keys import GroupKeys
 from shedder.streams.windows import PaneGrid
 
-Reader = TypeVar("Reader")
+Sharer = TypeVar("Sharer")
 
 
 @dataclass(slots=True, eq=False)
-class Feed(Generic[Reader]):
+class Feed(Generic[Sharer]):
     """Where the panes of a query come from.
 
     from_pane: the first that its feeder reads for it. next_pane: the first it has not taken yet.
     """
 
-    feeder: Reader
+    feeder: Sharer
     from_pane: int
     next_pane: int
 
+    def advance(self, next_pane: int) -> None:
+        """The panes before this one have been taken."""
+        self.next_pane = max(self.next_pane, next_pane)
 
-class PaneReader(ABC):
+
+class PaneSharer(ABC):
     """The part of a standing query that shares panes.
 
     reads: equal for queries that keep the same of the same tuples.
@@ -51,6 +55,14 @@ class PaneReader(ABC):
     failed: bool
     feed: Feed[Self] | None
     takers: list[Self]
+
+    def feed_from(self, feed: Feed[Self] | None) -> None:
+        """Take the panes of another query from now on; None: read tuples."""
+        self.feed = feed
+
+    @abstractmethod
+    def fail(self) -> None:
+        """What was read is not whole."""
 
     @abstractmethod
     def open_pane(self, number: int, groups: int) -> Pane:
