@@ -109,19 +109,17 @@ def test_a_circle_of_imports_is_found(modules, found):
     assert set(circle(imports)) == found
 
 
-def sibling_imports(package: str, excepted: set[tuple[str, str]]) -> dict[str, tuple[set, set]]:
-    """Siblings that each folder of a package imports: by the order of layers, and by exceptions."""
-    found: dict[str, tuple[set, set]] = {}
+def sibling_imports(package: str) -> dict[str, set[str]]:
+    """Siblings that each folder of a package imports."""
+    found: dict[str, set[str]] = {}
     top = ROOT / package.replace(".", "/")
     for path in tracked(f"{package.replace('.', '/')}/*/*.py"):
         folder = path.relative_to(top).parts[0]
-        module = ".".join(path.relative_to(ROOT).with_suffix("").parts)
-        by_order, by_exception = found.setdefault(folder, (set(), set()))
+        siblings = found.setdefault(folder, set())
         for name in imported_by(path):
             sibling = name.removeprefix(f"{package}.").partition(".")[0]
             if name.startswith(f"{package}.") and sibling != folder:
-                allowed = any(a == module and f"{name}.".startswith(f"{b}.") for a, b in excepted)
-                (by_exception if allowed else by_order).add(sibling)
+                siblings.add(sibling)
     return found
 
 
@@ -134,24 +132,24 @@ def listed(text: str, label: str) -> list[str]:
 @pytest.mark.parametrize("package", divided_packages())
 def test_every_folder_lists_the_folders_that_it_imports(package):
     contract = divided_packages()[package]
-    excepted = {tuple(line.split(" -> ")) for line in contract.get("ignore_imports", ())}
     bottom_first = contract["layers"][::-1]
-    found = sibling_imports(package, excepted)
+    found = sibling_imports(package)
     assert found.keys() <= set(bottom_first)
     wrong = []
-    for folder, (by_order, by_exception) in found.items():
+    for folder, siblings in found.items():
         path = ROOT / package.replace(".", "/") / folder / "__init__.py"
         text = ast.get_docstring(ast.parse(path.read_text())) or ""
-        wanted = [name for name in bottom_first if name in by_order]
-        exceptions = [name for name in bottom_first if name in by_exception]
+        wanted = [name for name in bottom_first if name in siblings]
         says_none = f"Imports no other package of `{package}`." in text
-        if (
-            listed(text, "May import") != wanted
-            or listed(text, "Exceptions in `pyproject.toml`") != exceptions
-            or says_none is bool(wanted)
-        ):
-            wrong.append(f"{package}.{folder}: {', '.join(wanted)}; exceptions {exceptions}")
+        if listed(text, "May import") != wanted or says_none is bool(wanted):
+            wrong.append(f"{package}.{folder}: {', '.join(wanted)}")
     assert not wrong, "\n".join(wrong)
+
+
+def test_no_order_of_imports_has_an_exception():
+    contracts = divided_packages().values()
+    assert contracts
+    assert all(each["exhaustive"] and not each.get("ignore_imports") for each in contracts)
 
 
 @pytest.mark.slow
