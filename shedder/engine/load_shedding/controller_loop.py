@@ -168,6 +168,7 @@ class Overload:
             self._let_in(ALL)
             self._core.door.hold(float("inf"), {}, self.load.at_s, TICK_S)
             self._core.cpu_door.open()
+            self._note_spare()
 
     def facts(self) -> dict[str, str]:
         """What the control table says, and metrics."""

@@ -330,6 +330,29 @@ def test_only_who_is_to_read_otherwise_is_told_and_everybody_who_does_after_a_lo
     assert not any(level for levels in told[3].values() for level in levels.values())
 
 
+class Broken(Deaf):
+    """Fails whenever the controller asks what is in force."""
+
+    @property
+    def waits(self):
+        raise ZeroDivisionError
+
+
+@pytest.mark.parametrize("levels", [Deaf(), Broken()])
+def test_background_work_knows_what_load_leaves_after_a_tick_that_failed_too(flooded, levels):
+    spare = SpareCapacity()
+    assert (spare.idle, spare.share) == (True, 1.0)
+    overload = Overload(
+        flooded.engine.core, levels, spare, share_out=lambda: None, on_idle=lambda: None
+    )
+    for _ in range(20):
+        flooded.send()
+    flooded.machine.ns += SECOND * 1_000  # The batches have waited for a second.
+    overload.tick()
+    assert not overload.idle
+    assert (spare.idle, spare.share) == (False, 0.0)
+
+
 def test_records_of_levels_are_no_load_however_long_they_wait(flooded):
     """They are in force already. As load, setting those of many queries would be an overload."""
     core, machine = flooded.engine.core, flooded.machine
