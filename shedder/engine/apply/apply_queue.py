@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import takewhile
 from math import inf
 
 import structlog
@@ -142,7 +143,7 @@ class DurableQueue:
                     self._load_levels.take(entry.sequence)
                     taken = self._apply_run(core.streams[name], arrived, entries[at:])
             elif KINDS[entry.kind].timing is Timing.IN_ORDER:
-                tokens = _together(entries[at:])
+                tokens = _together(entries, at)
                 self._handler.apply(entry.kind, tokens)
                 taken = len(tokens)
             at += taken
@@ -180,13 +181,10 @@ class DurableQueue:
         return self._core.sheds and self._core.meter.age_ms > PASS_BY_MS
 
 
-def _together(entries: Iterable[Entry]) -> list[object]:
-    """Return the token of the first entry, and of those behind it that are applied with it."""
-    tokens: list[object] = []
-    kind = -1
-    for entry in entries:
-        if tokens and (entry.kind != kind or not KINDS[kind].together):
-            break
-        kind = entry.kind
-        tokens.append(entry.token)
+def _together(entries: Sequence[Entry], at: int) -> list[object]:
+    """Return the token of an entry, and of those right behind it that are applied with it."""
+    tokens, kind = [entries[at].token], entries[at].kind
+    if KINDS[kind].together:
+        same = takewhile(lambda each: each.kind == kind, entries[at + 1 :])
+        tokens += [each.token for each in same]
     return tokens
