@@ -118,9 +118,11 @@ def uncounted_gates(tree: ast.Module) -> list[str]:
 def foreign_assignments(tree: ast.Module) -> list[str]:
     """Find assignments to attributes of objects that the function was given or has looked up.
 
-    A function may set attributes of `self`, of `cls`, and of what it has made by a call.
+    A function may set attributes of `self`, of `cls`, of what it has made by a call, and those that
+    a class of the same module declares.
     """
     found = set[str]()
+    declared = {name for node in ast.walk(tree) for name in _declared(node)}
     functions = [n for n in ast.walk(tree) if isinstance(n, ast.FunctionDef | ast.AsyncFunctionDef)]
     for function in functions:
         nodes = list(ast.walk(function))
@@ -128,7 +130,7 @@ def foreign_assignments(tree: ast.Module) -> list[str]:
         for node in nodes:
             if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store):
                 is_own = isinstance(node.value, ast.Name) and node.value.id in own
-                if not is_own:
+                if not is_own and node.attr not in declared:
                     found.add(_line(node, ast.unparse(node)))
     return sorted(found)
 
@@ -144,6 +146,16 @@ RULES: Mapping[str, Rule] = {
 
 def _line(node: ast.AST, text: str) -> str:
     return f"{getattr(node, 'lineno', 0)}: {text}"
+
+
+def _declared(node: ast.AST) -> Iterator[str]:
+    """Attributes that a class declares: by an annotation, or by setting them on `self`."""
+    if isinstance(node, ast.ClassDef):
+        for each in ast.walk(node):
+            if isinstance(each, ast.AnnAssign) and isinstance(each.target, ast.Name):
+                yield each.target.id
+            elif isinstance(each, ast.Attribute) and ast.unparse(each.value) == "self":
+                yield from [each.attr] if isinstance(each.ctx, ast.Store) else []
 
 
 def _made(node: ast.AST) -> Iterator[str]:

@@ -188,7 +188,7 @@ class Door:
             bucket.at_s = now_s
             if bucket.tokens > 0:  # A large batch may go into debt, else it would never come in.
                 if bucket.tokens == burst:  # Whoever had a slot has not come.
-                    bucket.slots.until_s = now_s
+                    bucket.slots.free(now_s)
                 bucket.tokens -= size_bytes
                 return 0
             free_s, takes_s = (1.0 - bucket.tokens) / rate, size_bytes / rate

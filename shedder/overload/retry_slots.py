@@ -15,6 +15,10 @@ class Slots:
 
     until_s: float = 0.0
 
+    def free(self, now_s: float) -> None:
+        """Give all slots again: who had one has not come."""
+        self.until_s = now_s
+
     def next_ms(
         self,
         now_s: float,
