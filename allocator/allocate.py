@@ -1,4 +1,4 @@
-"""Who gets what: the least that meets every target, then the rest where it lowers error most."""
+"""Allocation of a budget: meet every target at the least cost, then lower the weighted error."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Solution = tuple[Integers, Prices]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Allocation:
-    """Who got what, and what more would buy.
+    """The option chosen for each synopsis, and the price of more memory and CPU.
 
     choice: int64 [n]; the option of each synopsis.
     size_bytes, cost_ns, error: [n]; of that option.
@@ -37,7 +37,7 @@ class Allocation:
       allocation that keeps them. After `change` and `describe`, of the problem that was solved in
       full before.
     per_byte, per_ns: prices, in loss.
-    free_bytes, free_ns: what nobody could use.
+    free_bytes, free_ns: part of the budget that no synopsis can use.
     """
 
     choice: Integers
@@ -76,18 +76,19 @@ def _times(before: float, now: float) -> float:
 
 
 def allocate(demands: Demands, budget: Budget, last: Allocation | None = None) -> Allocation:
-    """Share out the budget.
+    """Divide a budget among synopses.
 
-    If all targets fit, they are kept, and what is left goes where it lowers the loss most. If not,
-    as much weight of promised ones is kept as fits, and then the loss is the least in which a
-    missed target counts its forfeit. Exactly so in small problems (300 options together), unless
-    they are made to be hard; else near a bound that is returned.
+    If all targets fit, the allocation meets them and spends the rest where it lowers the loss most.
+    If not, it keeps as much weight of promised targets as fits. Then it minimizes the loss, in
+    which a missed target counts its forfeit. The result is exact for small problems (300 options
+    in all) except adversarial ones; else it is near the bound that is returned.
 
     Args:
-      demands: who asks for what. budget: what there is.
-      last: a solution of much the same demands, perhaps within another budget: prices are looked
-        for around its own first, which takes less time. Where they are not there, they are looked
-        for elsewhere, so that the bound is as good.
+        demands: synopses, their options and their readers.
+        budget: bytes and ns that can be given.
+        last: a solution of similar demands, perhaps within another budget. The search for prices
+          starts around the prices of `last`, which takes less time. If it finds none there, it
+          searches elsewhere, so the bound is as good.
 
     Raises:
       BudgetExceeded: no choice of options is within the budget.
@@ -174,9 +175,9 @@ class _Task:
         return _nearly(goal, self.options, self.budget, needed, known, self.near, self.far)
 
     def least_broken(self, rows: Integers, broken: Floats) -> tuple[Floats, Integers | None]:
-        """The promises that must be broken, if the least weight of them is.
+        """Return the promises that must be broken, if the least weight of them is broken.
 
-        Of many, who is promised nothing takes the least, where one option is that of both
+        Of many rows, a row without a promise takes the least, if one option is the least of both
         resources.
 
         Args:
@@ -230,7 +231,7 @@ def _exactly(loss: Floats, options: Options, budget: Budget, needed: Floats) -> 
     prices = find_prices(loss, options, budget, gap=_NO_GAP, needed=needed)
     fitting, near = that_fit(loss, options, budget, needed), prices
     if np.isinf(fitting).all(1).any():
-        return None  # Whatever somebody takes, it leaves the others less than they need.
+        return None  # Any option of some synopsis leaves the others less than they need.
     if not np.array_equal(fitting, loss):
         near = find_prices(fitting, options, budget, gap=_NO_GAP, needed=needed)
     known = near.choice

@@ -1,13 +1,13 @@
 """A choice where single steps are large beside what is left: branch and bound at prices.
 
-Where what all need leaves next to nothing, one synopsis' step is percents of it. The best prices
-then take a part of such a step, which nobody can: the bound is too low, and what is near it does
-not fit. But only few steps are so large. So they are decided first, one way and the other, and
-prices are found anew for the others, whose steps are small beside what is then left: after some
-decisions the bound and a choice meet (Land & Doig 1960, Econometrica 28(3); with Lagrangian bounds,
-Fisher 1981, Manag. Sci. 27(1)). Options that leave others less than they need are out from the
-beginning, which alone raises the bound. All of that happens among the few options that can be
-best near the prices (`candidates.py`).
+When the least sizes of all synopses take nearly the whole budget, one step of a synopsis is
+percents of the rest. The best prices then take a fraction of such a step, which no choice can take.
+The bound is then too low, and the choices near it do not fit. Only few steps are so large, so the
+search decides them first, one way and the other, and finds new prices for the other synopses. Their
+steps are small beside the rest of the budget. After some decisions the bound and a choice meet
+(Land & Doig 1960, Econometrica 28(3); with Lagrangian bounds, Fisher 1981, Manag. Sci. 27(1)).
+Options that leave other synopses less than they need are removed at the start, which alone raises
+the bound. The search uses only the few options that can be best near the prices (`candidates.py`).
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _CHEAP = 0.03  # of the bound, for the whole budget: what a decision may make de
 _CENTRED_MAX = 4
 _NEAR = 1.5  # times: candidates around prices are those around such
 _LOSES = 5.0  # A step that loses more than a fifth of what it takes is not what prices waver about.
-_WORTH = 2e-3  # of the bound: who loses more by a decision is not asked before others
+_WORTH = 2e-3  # Share of the bound. A row that loses more by a decision is decided later.
 _WORK_MAX = 300_000  # candidates, once for each decision
 _DECISIONS_MAX = 40
 
@@ -128,9 +128,9 @@ class _Search:
         return min(self.value, self._closed, self._open[0][0] if self._open else np.inf)
 
     def look_around(self, prices: Pair, bound: float, width: float) -> Candidates:
-        """Who may be best at prices that decisions may lead to.
+        """Return the options that may be best at prices to which decisions may lead.
 
-        bound: about what the dual's value is. width: times; how far they may.
+        bound: approximate value of the dual. width: factor by which prices may change.
         """
         whole = float(max(self.budget.size_bytes, 1)), max(self.budget.cost_ns, 1e-9)
         cheap = [_CHEAP * max(bound, 0.0) / there_is for there_is in whole]
@@ -196,27 +196,27 @@ class _Search:
         return True
 
     def _spend(self, at: _Open) -> None:
-        """Spend what the best choice leaves, among those who chose."""
+        """Spend what the best choice leaves, among the synopses that have candidates."""
         prices = Prices(*at.found.prices, at.found.bound, None)
         choice = self.choice.copy()
         spend(self.objective, self.options, self.budget, prices, choice, [at.few.some])
         self.choice, self.value = choice, self._of(choice)
 
     def _ways(self, at: _Open, worth: float) -> list[_Open]:
-        """Ways to decide about who has the largest step between options that are all but as good.
+        """Branch on the synopsis with the largest step between options that are nearly as good.
 
-        worth: what a way may lose at most; the others wait.
+        worth: largest loss of a branch that is opened now; the other branches are opened later.
         """
         few, found = at.few, at.found
-        above, who = few.wavering(found, _LOSES)
-        if who is None:
+        above, synopsis = few.wavering(found, _LOSES)
+        if synopsis is None:
             self._closed = min(self._closed, at.bound)
             return []
-        own = np.flatnonzero(few.some.place == who)
+        own = np.flatnonzero(few.some.place == synopsis)
         left_out = self._left_out(int(few.some.row[own[0]]), found.prices)
         self._closed = min(self._closed, max(at.bound, found.bound + left_out))
         ways = [
-            _Open(max(at.bound, found.bound + float(above[option])), few, found, (who, option))
+            _Open(max(at.bound, found.bound + float(above[option])), few, found, (synopsis, option))
             for option in own.tolist()
         ]
         good = [above[option] <= worth for option in own]
@@ -226,7 +226,7 @@ class _Search:
         return [way for way, is_good in zip(ways, good, strict=True) if is_good]
 
     def _left_out(self, row: int, prices: Pair) -> float:
-        """How much more than the least it pays who takes an option that is no candidate."""
+        """Return how much more than the least a row pays for an option that is no candidate."""
         paid = self.objective[row] + prices[0] * self.options.size_float[row]
         paid += prices[1] * self.options.cost_ns[row]
         least = paid.min()

@@ -1,4 +1,4 @@
-"""Prices for those who have a choice near some prices: as `prices.py`, of candidates only."""
+"""Lagrangian prices of the synopses that have several candidates: as `prices.py`, on fewer rows."""
 
 from __future__ import annotations
 
@@ -32,10 +32,12 @@ class Found:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Few:
-    """Candidates of those who have several, and what the others leave.
+    """Candidates of the synopses that have several, and the budget that the others leave.
 
-    some: [m], of [r] synopses. rest: int64 [n]; what the others have. spent: their objective.
-    budget: bytes and ns that they leave.
+    some: [m], of [r] synopses.
+    rest: int64 [n]; options of the other synopses.
+    spent: objective of the other synopses.
+    budget: bytes and ns that the other synopses leave.
     """
 
     some: Candidates
@@ -59,12 +61,12 @@ class Few:
         several = near.only(np.flatnonzero(np.repeat(many > 1, many)))
         return cls(several, rest, float(near.objective[alone].sum()), left)
 
-    def decided(self, who: int, option: int) -> Few:
+    def decided(self, synopsis: int, option: int) -> Few:
         """With this one of the candidates given to the synopsis of this number."""
         some, rest = self.some, self.rest.copy()
         rest[some.row[option]] = some.option[option]
         return Few(
-            some.without(who),
+            some.without(synopsis),
             rest,
             self.spent + float(some.objective[option]),
             (
@@ -111,9 +113,9 @@ class Few:
         return Found(best_prices, bound + self.spent, best, fits)
 
     def wavering(self, found: Found, loses: float) -> tuple[Floats, int | None]:
-        """Who has the largest step between options that are all but as good, if there is any.
+        """Find the synopsis with the largest step between options that are nearly as good.
 
-        loses: how much less a step is worth for what it loses.
+        loses: a step counts for less by this many times its loss.
 
         Returns:
           what candidates pay more than the least of their synopsis, [m]; and the synopsis' number.

@@ -1,4 +1,4 @@
-"""The problem as data: what each synopsis may be, who reads it, and what there is to share."""
+"""An allocation problem as data: options of synopses, their readers, and the budget."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Booleans = NDArray[np.bool_]
 
 BYTES_END = 1 << 63
 _BROKEN = 1e3  # times the largest weighted loss of a reader: for a promise that is not kept
-_LOSS_MIN = 1e-9  # where nobody loses anything
+_LOSS_MIN = 1e-9  # Stands in for the largest loss if no reader can lose anything.
 _APART = 1e30  # Weights that are farther apart cannot be told from each other in a double.
 
 _Kind = TypeVar("_Kind")
@@ -147,11 +147,11 @@ class Options:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Readers:
-    """Who asks for which synopsis: m queries' aggregates; several may share one synopsis.
+    """Aggregates of queries that read synopses; m readers, of which several may share a synopsis.
 
     synopsis: int64 [m]; row of the options.
-    weight: float64 [m], > 0; what an error of this reader counts. An inactive query's is
-      negligible, so it keeps what costs nobody else anything.
+    weight: float64 [m], > 0; importance of this reader's error. The weight of an inactive query is
+      negligible, so the query keeps only what costs other readers nothing.
     scale: float64 [m], > 0; the reader's error is scale * the synopsis' (of another confidence).
     target: float64 [m], > 0; the largest error that it accepts; inf: any.
     forfeit: float64 [m], >= 0; what a missed target counts beside the error, in error: little where
@@ -168,7 +168,7 @@ class Readers:
 
     @classmethod
     def without_targets(cls, synopsis: Integers, weight: Floats) -> Readers:
-        """Who takes what there is."""
+        """Return readers that have no targets."""
         m = len(synopsis)
         none, no = np.full(m, np.inf), np.zeros(m, bool)
         return cls(synopsis, weight, np.ones(m), none, np.zeros(m), no)
@@ -292,7 +292,7 @@ class Demands:
         weights = np.bincount(
             readers.synopsis, readers.weight * readers.scale, minlength=len(self.options)
         )
-        with np.errstate(invalid="ignore"):  # 0 * inf: nobody reads it, and it is no option
+        with np.errstate(invalid="ignore"):  # 0 * inf: no reader reads it, and it is no option.
             loss = self.options.error * weights[:, None]
         unread = np.flatnonzero(weights == 0.0)
         if len(unread):
@@ -315,9 +315,9 @@ class Demands:
         return self._counted_missed(np.ones(len(self.readers)), np.isfinite(self.readers.target))
 
     def _counted_missed(self, counted: Floats, chosen: Booleans) -> tuple[Integers, Floats]:
-        """Of `counted`, [m], what belongs to the chosen readers whose target an option misses.
+        """Sum `counted`, [m], of the chosen readers whose target an option misses.
 
-        Targets that no option meets are not counted: nobody can help it.
+        Targets that no option meets are not counted, because no choice can change them.
 
         Returns:
           rows that such readers read, [r], ascending, and the sum of theirs, [r, k].

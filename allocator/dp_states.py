@@ -27,7 +27,7 @@ class States:
 
     @classmethod
     def first(cls, size_bytes: int, cost_ns: float, objective: float) -> States:
-        """Nobody has chosen yet; so much is given."""
+        """Return the state before any choice; the arguments are already given."""
         none = np.full(1, -1)
         return cls(np.array([size_bytes]), np.array([cost_ns]), np.array([objective]), none, none)
 
@@ -57,10 +57,10 @@ class States:
         )
 
     def undominated(self) -> Integers:
-        """Indices of those that no other is at least as good as in all three; of equals, the first.
+        """Return indices of the states that no other state dominates in all three columns.
 
-        Where there are many different ns, they are compared in steps: who takes less than a whole
-        step of ns beyond another may be kept though dominated.
+        Of equal states the first is kept. If there are many different ns, they are compared in
+        steps: a state within a step of ns of another one may be kept although it is dominated.
         """
         order = np.lexsort((self.cost_ns, self.objective, self.size_bytes))
         objective, cost_ns = self.objective[order], self.cost_ns[order]

@@ -90,7 +90,7 @@ def optimum(
         states = states.grown(
             options.size_bytes[at_row], options.cost_ns[at_row], objective[at_row], option
         )
-    # Once more, as whoever looks at the choice sums it up.
+    # Sum once more in the order in which the caller sums the choice.
     return Optimum(best, min(np.inf if best is None else _of(objective, best), dropped))
 
 

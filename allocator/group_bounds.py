@@ -31,17 +31,19 @@ class Bounded:
 def bounded(
     demands: Demands, budget: Budget, group: Integers, bound_bytes: Integers, solve: Solve
 ) -> Bounded:
-    """Share out a budget so that no group takes more than its bound.
+    """Divide a budget so that no group takes more than its bound.
 
-    Whoever takes more than his bound is given the best of it, alone, with no more CPU than he had;
-    what he leaves goes to the others. These get no less by that, so it ends after as many rounds as
-    there are groups.
+    A group that takes more than its bound is solved alone, within its bound and with no more CPU
+    than it had. The other groups share the rest. They get no less by that, so the loop ends after
+    at most as many rounds as there are groups.
 
     Args:
-      demands: n synopses. budget: of all of them.
-      group: int64 [n]; whose each is.
-      bound_bytes: int64 [groups]; may be below 0: then he gets the least that his synopses can be.
-      solve: an allocation of some rows within a budget.
+      demands: n synopses.
+      budget: bytes and ns of all groups together.
+      group: int64 [n]; group of each synopsis.
+      bound_bytes: int64 [groups]; if it is below the least of a group's synopses, also below 0, the
+        group gets that least.
+      solve: function that allocates some rows within a budget.
 
     Returns:
       An allocation. A group takes more than its bound only where its least is more, and then that.

@@ -12,11 +12,11 @@ from allocator.demands import Budget, Demands, Floats, Integers, Penalty
 from allocator.kernels import cheapest_ways
 from allocator.prices import Prices, best_response
 
-_ROUNDS_MAX = 64  # Of yielding: then solving anew takes no longer.
-_ASKED_FIRST = 128  # Synopses that are asked together what they would lose; then the others.
-_ASKED_ENOUGH = 256  # After so many at random, those of them who lose least are good enough.
-_FEW = 512  # Of no more, all are asked at once.
-_NEAR = 1.1  # Times the price of a byte or ns: who loses no more than that is as good as any.
+_ROUNDS_MAX = 64  # Rounds of yielding; after more of them a new solution takes no longer.
+_ASKED_FIRST = 128  # Synopses whose loss is computed together, before any others.
+_ASKED_ENOUGH = 256  # Of this many random synopses, those that lose least are good enough.
+_FEW = 512  # Up to this many synopses, the losses of all are computed at once.
+_NEAR = 1.1  # Times the price of a byte or ns; a loss within it is as good as any.
 
 Column = Floats | Integers
 
@@ -24,9 +24,9 @@ Column = Floats | Integers
 def change(demands: Demands, changed: Integers, last: Allocation, budget: Budget) -> Allocation:
     """Fit changed (or new) demands in at the last prices.
 
-    At the optimum nobody loses less per byte than its price is. So not all are asked who might
-    yield: some at random are, until those who lose hardly more than the price free enough, or until
-    the best of some hundreds are known.
+    At the optimum no synopsis loses less per byte than the price of a byte. So the search does not
+    look at all synopses that might yield. It looks at random ones until those that lose hardly more
+    than the price free enough, or until the best of some hundreds are known.
 
     Args:
       demands: all of them; `present` is what the others have, and stays theirs unless they yield.
@@ -35,10 +35,11 @@ def change(demands: Demands, changed: Integers, last: Allocation, budget: Budget
       budget: what there is.
 
     Returns:
-      an allocation within the budget. The others moved only as far as the budget forced them, in
-      the order of the error lost per byte or ns; a full solution later may do better. Where the
-      last one kept all targets, who would break one yields after all others. Where nobody can
-      yield any more, or many little steps would have to follow each other, all choose anew.
+        An allocation within the budget. The other synopses move only as far as the budget forces
+        them, in the order of the error lost per byte or ns; a full solution later may do better. If
+        the last solution kept all targets, a synopsis that would break one yields after all others.
+        If no synopsis can yield any more, or many small steps would follow each other, the whole
+        problem is solved anew.
 
     Raises:
       BudgetExceeded: no choice of options is within the budget.
@@ -72,11 +73,14 @@ def change(demands: Demands, changed: Integers, last: Allocation, budget: Budget
 
 @dataclass(slots=True, eq=False)
 class _Ways:
-    """Each synopsis' cheapest way to give something up, of as many as were asked.
+    """Each synopsis' cheapest way to free bytes or CPU, of the synopses looked at so far.
 
-    choice: what they have; option: int64 [n, 2], what each would become to free bytes, and to free
-    CPU; loss: float64 [n, 2], weighted error lost per byte, per ns; inf where nothing can be freed,
-    or nobody asked. penalty: of a broken promise. all_kept: whether any target is to be kept.
+    choice: option that each synopsis has.
+    option: int64 [n, 2]; the option that it would change to, to free bytes and to free CPU.
+    loss: float64 [n, 2]; weighted error lost per byte and per ns; inf if nothing can be freed or
+      the synopsis was not looked at.
+    penalty: loss of a broken promise.
+    all_kept: whether every target is to be kept.
     """
 
     demands: Demands
@@ -111,7 +115,7 @@ class _Ways:
         self._again.append(rows)
 
     def to_free(self, resource: int, column: Column, over: float, price: float) -> Integers:
-        """Who yields, so that so much is freed; all who can, where that is not enough."""
+        """Return the rows that yield to free `over`; all that can, if they do not free enough."""
         if self._again:
             self.look(np.unique(np.concatenate(self._again)))
             self._again.clear()
@@ -131,7 +135,7 @@ class _Ways:
 
 @lru_cache(maxsize=4)
 def _order(count: int) -> Integers:
-    """Who is asked first: were it the first row, the same would always yield."""
+    """Return a random order of rows; in row order the same rows would always yield first."""
     order: Integers = np.random.default_rng(0).permutation(count)
     order.setflags(write=False)
     return order

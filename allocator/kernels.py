@@ -37,9 +37,10 @@ def best_of_rows(
 def cheapest_ways(
     objective: Floats, size_bytes: Integers, cost_ns: Floats, choice: Integers
 ) -> tuple[Integers, Floats]:
-    """The option of each row that loses least per byte that it frees, and the one per ns, [n, 2].
+    """Return each row's options that lose least per byte and per ns that they free, [n, 2].
 
-    Ways down take more of neither. Whoever has no bound already loses nothing by having none.
+    An option qualifies if it takes more of neither resource. A row whose present option has an
+    infinite objective loses nothing by another such option.
 
     Args:
       objective, size_bytes, cost_ns: [n, k]; an objective of inf is no option.

@@ -1,11 +1,11 @@
-"""What those who have not chosen yet need at least, pay at least, and would choose at prices.
+"""Lower bounds of what the synopses that have not chosen yet need, pay and would choose.
 
 At any prices p of a byte and q of a nanosecond, no choice within the budget has an objective below
 the sum over synopses of the least objective + p * bytes + q * ns, less p and q times the budget
-(Lagrange). The same holds of all that continues a state: what it was given counts as it is, and of
-the others the least. The best prices depend on what a state has left, so bounds are taken at
-several and the highest counts; and at each of them the others' own best options continue a state
-to a choice, which is one where it fits.
+(Lagrange). The same holds for all continuations of a state: the resources it was given count as
+they are, and the least counts for the other synopses. The best prices depend on what a state has
+left, so bounds are taken at several prices and the highest one counts. At each of these prices, the
+best options of the remaining synopses continue a state to a choice, which is a solution if it fits.
 """
 
 from __future__ import annotations
@@ -63,13 +63,16 @@ class Payments:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Remaining:
-    """Who chooses, one after the other, and what the later ones come to.
+    """Synopses that choose one after the other, and totals over the remaining ones.
 
-    order: int64 [m], the synopses with several options, in the order in which they choose.
-    first: the state before that. only_choice: int64 [n], of those who have one option.
-    own: int64 [p, m], each one's best option at prices.
-    The rest is of those who choose at step s or later: needed_bytes, needed_ns [m + 1], the least;
-    paid [p, m + 1], the least; own_bytes, own_ns, own_objective [p, m + 1], of their own best.
+    order: int64 [m]; synopses with several options, in the order in which they choose.
+    first: state before the first choice.
+    only_choice: int64 [n]; option of each synopsis that has one option.
+    own: int64 [p, m]; each synopsis' best option at prices.
+    The other fields are totals over the synopses that choose at step s or later:
+    needed_bytes, needed_ns: [m + 1]; the least.
+    paid: [p, m + 1]; the least.
+    own_bytes, own_ns, own_objective: [p, m + 1]; of their own best options.
     """
 
     payments: Payments
@@ -93,7 +96,7 @@ class Remaining:
         paid = np.where(hopeful, payments.paid, np.inf)
         two = np.sort(paid[payments.near], axis=1)[:, :2]
         choosing = np.flatnonzero(several)
-        # Who loses most by his second best option first: that prunes soon.
+        # The synopsis that loses most by its second best option chooses first, which prunes soon.
         order = choosing[np.argsort((two[:, 0] - two[:, -1])[choosing], kind="stable")]
         only_choice = hopeful.argmax(1)
         rest = np.flatnonzero(~several)

@@ -193,9 +193,9 @@ def _guess(
 ) -> Prices:
     """Prices from a part of the synopses.
 
-    Prices are what all have in common. Those who can lose most are in the part; of the others a
-    few stand for the rest, with all that they have multiplied, which changes no choice of theirs.
-    The part has as much beyond the least that it needs as all have beyond theirs.
+    Prices are common to all synopses. The part holds the synopses that can lose most. A few of the
+    others represent the rest: all their columns are multiplied, which changes none of their
+    choices. The part has as much budget beyond its least sizes as all synopses have beyond theirs.
     """
     n = len(objective)
     order = np.argsort(dual.least - dual.most)
@@ -270,10 +270,10 @@ class _Dual:
         return fits
 
     def meets(self) -> bool:
-        """Look between the choice at the best prices, which is over the budget, and one that fits.
+        """Search between the best choice, which is over the budget, and one that fits.
 
-        Those change from the first to the second who lose least for what they free, and only as
-        many as have to: what one of many synopses takes is little beside the budget.
+        Synopses change from the first to the second choice in the order of what they lose per unit
+        freed, and only as many as necessary. One of many synopses takes little beside the budget.
 
         Returns:
           whether the best choice that fits is near the bound.

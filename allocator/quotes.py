@@ -33,7 +33,7 @@ class Quotes:
 
 
 def quote(demands: Demands, allocation: Allocation) -> Quotes:
-    """The prices of an allocation, for those who read."""
+    """Return the prices of an allocation in the unit of the readers' errors."""
     options, readers = demands.options, demands.readers
     rows = readers.synopsis
     errors = options.error[rows] * readers.scale[:, None]
@@ -44,8 +44,8 @@ def quote(demands: Demands, allocation: Allocation) -> Quotes:
     if not (allocation.per_byte or allocation.per_ns):
         payment = sizes.astype(np.float64)
     if not errors.size:
-        nobody = np.zeros(len(readers))
-        return Quotes(error, rows - 1, nobody, nobody, nobody, nobody)
+        zeros = np.zeros(len(readers))
+        return Quotes(error, rows - 1, zeros, zeros, zeros, zeros)
     cheapest = np.where(meets, payment, np.inf).argmin(1)
     has_price = np.isfinite(readers.target) & meets.any(1)
     at = np.arange(len(readers))

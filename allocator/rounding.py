@@ -88,14 +88,14 @@ def _spend_once(
         worths.append(worth)
         whose.append(part.row[at])
         options_of.append(part.option[at])
-    who, worth = np.concatenate(whose), np.concatenate(worths)
+    owner, worth = np.concatenate(whose), np.concatenate(worths)
     takers = np.argsort(-worth, kind="stable")
-    taking, step = who[takers], np.concatenate(options_of)[takers]
+    taking, step = owner[takers], np.concatenate(options_of)[takers]
     more_bytes = options.size_bytes[taking, step] - now_bytes[taking]
     more_ns = options.cost_ns[taking, step] - now_ns[taking]
     taken = _first_that_fit(more_bytes, more_ns, free_bytes, free_ns)
     choice[taking[taken]] = step[taken]
-    return bool(len(taken)), who, worth
+    return bool(len(taken)), owner, worth
 
 
 def _best_steps(

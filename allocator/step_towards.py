@@ -8,7 +8,7 @@ from allocator.demands import Floats, Integers
 
 
 def that_free(lost: Floats, freed: Floats, over: Floats) -> Integers | None:
-    """Who changes: who loses least for what he frees first, and only as many as have to.
+    """Choose the rows that change: least loss per unit freed first, and only as many as needed.
 
     Args:
       lost: [q]; by each one's change, at prices. freed: [2, q]; bytes and ns, some of them below 0.
