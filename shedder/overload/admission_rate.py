@@ -1,4 +1,4 @@
-"""The door: who is let in when even the thinnest reading cannot keep up."""
+"""Admission rate: byte buckets per stream, for when even the thinnest reading is too slow."""
 
 from __future__ import annotations
 
@@ -12,24 +12,24 @@ from numpy.typing import NDArray
 
 from shedder.overload.retry_slots import Slots
 
-BURST_S = 0.1  # What a door that is held lets in at once.
-TICK_S = 0.1  # In which much is worked off, where nobody knows how much.
-ALPHA = 0.5
-_LIGHTEST = 1e-12  # Of the heaviest: whoever weighs less gets next to nothing, and counts as this.
-_IDLE_SHARE = 0.05  # Of all that is let in: kept for a stream that nothing has come to.
+BURST_S = 0.1  # Seconds of its rate that a stream may send at once while admission is limited.
+TICK_S = 0.1  # Assumed time to drain a batch while no drain rate is known.
+ALPHA = 0.5  # Weight of the newest tick in a stream's demand.
+_LIGHTEST = 1e-12  # Least weight, as a share of the largest; smaller weights count as this.
+_IDLE_SHARE = 0.05  # Part of the admission rate that is reserved for a stream without arrivals.
 
 
 def weighted_shares(
     demand: NDArray[np.float64], weight: NDArray[np.float64], budget: float
 ) -> NDArray[np.float64]:
-    """Split a budget by weight: nobody gets more than he asks for, and what one leaves goes round.
+    """Split a budget by weight; no share exceeds its demand, and unused parts go to the others.
 
     Args:
       demand: [n], >= 0. weight: [n], > 0. budget: >= 0.
 
     Returns:
-      share: [n]; share <= demand, share.sum() == min(budget, demand.sum()) up to rounding, and
-      whoever gets less than he asks for gets no less per weight than anybody else.
+      share: [n]; share <= demand, share.sum() == min(budget, demand.sum()) up to rounding. A
+      share below its demand is no smaller per weight than any other share.
     """
     share = np.zeros_like(demand)
     part = np.maximum(weight / weight.max(), _LIGHTEST)  # Sums of these are finite, and no zero.
@@ -42,7 +42,7 @@ def weighted_shares(
 
 
 def _all_of(demand: Sequence[float], weight: Sequence[float], budget: float) -> list[float]:
-    """Shares by weight; what nobody asks for goes round by weight, too."""
+    """Split a budget by weight; the part beyond all demands is split by weight, too."""
     by = np.array(weight) / max(weight)
     shares = weighted_shares(np.maximum(demand, _IDLE_SHARE * budget), by, budget)
     found: list[float] = (shares + (budget - shares.sum()) * by / by.sum()).tolist()
@@ -51,9 +51,13 @@ def _all_of(demand: Sequence[float], weight: Sequence[float], budget: float) -> 
 
 @dataclass(slots=True)
 class _Bucket:
-    """tokens: bytes that may come in now. rate: bytes/s. asked: since the last tick.
+    """Token bucket of one stream.
 
-    slots, full: of those who were told to come back, for there were no tokens, or no room.
+    tokens: bytes that the stream may send now; below 0 after a large batch.
+    rate: bytes/s.
+    asked: bytes asked for since the last tick.
+    slots: times at which callers retry that found no tokens.
+    full: times at which callers retry that found no room in the queue.
     """
 
     weight: float = 1.0
@@ -99,16 +103,19 @@ class Door:
         waiting_bytes_max: float = float("inf"),
         unheld: Collection[str] = (),
     ) -> None:
-        """Let in so much from now on, all streams together; inf: everything.
+        """Limit admission from now on.
 
         Args:
-          admit_bytes_per_s: to be split by weight and by what each stream asks for.
-          weights: by stream. now_s: of a clock that never goes back.
-          tick_s: since the last call.
-          owners: by stream, its tenant and what that weighs: first tenants get their shares, then
-            the streams of each. A stream that is not in it is of the tenant "".
-          waiting_bytes_max: nobody is let in who has more than his share of this waiting.
-          unheld: streams that are let in as long as they have not, and have no part in the rest.
+          admit_bytes_per_s: rate of all streams together, split by weight and demand; inf: no
+            limit.
+          weights: weight of each stream.
+          now_s: time of a clock that never goes back.
+          tick_s: time since the last call.
+          owners: tenant of each stream, and the tenant's weight. Tenants get their shares first,
+            then the streams of each tenant. A stream that is missing here is of the tenant "".
+          waiting_bytes_max: a tenant with more queued bytes than this is refused.
+          unheld: streams that are limited by `waiting_bytes_max` only, and have no part in the
+            rate.
         """
         with self._lock:
             self._waiting_bytes_max = waiting_bytes_max

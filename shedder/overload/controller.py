@@ -31,9 +31,11 @@ QUEUE_S_MAX = 0.5  # Of a whole core at the least cost: more than that never wai
 
 @dataclass(frozen=True, slots=True)
 class Ends:
-    """What all synopses cost per arriving tuple: reading everything, and thinned as far as can be.
+    """CPU of all synopses per arriving tuple, read in full and thinned as far as possible.
 
-    least_ns: nobody may thin some of them, and thinning others saves nothing.
+    full_ns: ns per tuple when everything is read.
+    least_ns: ns per tuple when every synopsis that load may thin is at its lowest level. Synopses
+      with a forced level, and those that thinning makes no cheaper, count in full.
     """
 
     full_ns: float
@@ -83,25 +85,25 @@ NORMAL = State()
 
 
 def step(state: State, load: Load, ends: Ends) -> State:
-    """One tick.
+    """Compute the state of the next tick.
 
-    There is one signal, the age of the oldest batch that waits to be applied, and one quantity,
-    the room that a tuple's synopses have if arrivals and queue are to be worked off. Room counts
-    only once the signal has come: a wrong model of costs sheds nothing that need not be shed. Less
-    room is used at once, more only when it has lasted, so that the budget of a steady overload is
-    the least room of the last ticks and does not swing with every burst.
+    There is one signal, the age of the oldest queued batch. There is one quantity, the room: CPU
+    that a tuple's synopses may use so that arrivals and queue are worked off. Room counts only
+    after the signal, so a wrong cost model sheds no load without need. Less room is used at once,
+    more room only after it has lasted. The budget of a steady overload is thus the least room of
+    the last ticks, and does not swing with every burst.
 
-    The order of surrender is fixed: precision (the budget), then freshness (stretch), then help
-    (`asks_help`; whoever can and will sends summaries), then the door. Each is asked for only when
-    the one before it is at its end.
+    The order of load shedding is fixed: precision (the budget), then freshness (stretch), then
+    help (`asks_help`; producers that can send summaries), then admission. Each step begins only
+    when the step before it is at its end.
 
-    No latch-up: age and queue hold nothing but what applying drains, whatever the budget, and at
-    any load a tuple costs no more at a smaller budget than at a larger one.
+    There is no latch-up. Age and queue hold only work that applying drains, whatever the budget.
+    At any load, a tuple costs no more at a smaller budget than at a larger one.
 
     Args:
-      state: of the last tick; NORMAL before the first one.
-      load: of this tick.
-      ends: what the synopses cost at the rates and levels of now.
+      state: state of the last tick; NORMAL before the first tick.
+      load: load of this tick.
+      ends: costs of the synopses at the present rates and levels.
     """
     room = load.room_ns_per_tuple(use=USE, drain_s=DRAIN_S)
     if not state.overloaded and (load.age_ms < AGE_MS or room >= ends.full_ns):
@@ -130,11 +132,11 @@ def _precision(state: State, room: float, load: Load, ends: Ends) -> State:
 
 
 def _freshness(state: State, load: Load, ends: Ends) -> State:
-    """Longer refresh periods while even the thinnest synopses cost too much; shorter ones later.
+    """Lengthen refresh periods while even the thinnest synopses cost too much; shorten them later.
 
-    Where answers take next to nothing, windows that nobody answers save nothing: the steps are gone
-    through, so that whoever comes after freshness is asked when he else would be, and none is put
-    off. Once some are, their answers take less, and go on to be put off.
+    If answers cost almost nothing, skipping windows saves nothing. The stretch then still grows
+    step by step, so that help and admission begin at the same time as otherwise, but no answer is
+    skipped. Once answers are skipped, they cost less, and skipping continues.
     """
     if not state.overloaded:
         return state
@@ -177,19 +179,19 @@ def _door(state: State, load: Load, ends: Ends) -> State:
     trim = state.trim
     short = 1.0 - load.queue_bytes / (works * trim * WAITS_S)  # 0: as wanted; 1: nothing waits.
     stalls = short < -1.0  # Nothing is let in, and it is worked off before anything is learnt.
-    if not stalls and (short < 0 or load.refused_bytes_per_s > 0):  # Else nobody offers more.
+    if not stalls and (short < 0 or load.refused_bytes_per_s > 0):  # Else no more is offered.
         trim = min(max(trim * (1.0 + TRIM * short), 1 / TRIM_MAX), TRIM_MAX)
     allowed = max(works * trim * (1.0 + short), ADMIT_LEAST * works)
     return replace(state, admit_bytes_per_s=allowed, works_bytes_per_s=works, trim=trim)
 
 
 def _opened(state: State) -> State:
-    """The door holds nobody any more."""
+    """Lift the admission limit."""
     return replace(state, admit_bytes_per_s=float("inf"), works_bytes_per_s=0.0, trim=1.0)
 
 
 def worked_off_bytes_per_s(load: Load, ends: Ends) -> float:
-    """What a whole core can work off, thinned as far as can be; inf: nobody knows what it costs."""
+    """Rate at which a whole core applies bytes at the lowest levels; inf: the cost is unknown."""
     cost = load.overhead_ns_per_tuple + ends.least_ns
     if cost <= 0 or load.bytes_per_tuple <= 0:
         return float("inf")

@@ -1,8 +1,8 @@
-"""The door of what cannot be thinned: its tenant has its share of the CPU, and no more.
+"""Admission by CPU for synopses that cannot be thinned: a share of the CPU for each tenant.
 
-Synopses that somebody has forced, and all of a stream whose policy is not to thin, take what they
-take. Thinning cannot make room for them but at the cost of others, so their streams are let in as
-far as their tenants' shares go.
+Synopses with a forced level, and all synopses of a stream whose policy is not to thin, take their
+full CPU. Thinning could make room for them only at the cost of other tenants. So their streams are
+admitted as far as the CPU shares of their tenants go.
 """
 
 from __future__ import annotations
@@ -40,9 +40,10 @@ class CpuDoor:
         self._known = self._shared = _NOBODY
 
     def know(self, costs: Mapping[str, StreamCost]) -> None:
-        """What tuples take from now on, by stream.
+        """Set the costs of each stream's tuples from now on.
 
-        Who is alone takes from nobody, and where nothing is pinned thinning makes room.
+        Limits apply only if there are several tenants and some synopses are pinned. A single tenant
+        takes CPU from no other tenant, and without pinned synopses thinning makes room.
         """
         self._known = costs
         several = len({cost.tenant for cost in costs.values()}) > 1
@@ -50,7 +51,7 @@ class CpuDoor:
         self._shared = costs if several and pinned else _NOBODY
 
     def hold(self, cpu_ns_per_s: float, now_s: float, tick_s: float, *, overloaded: bool) -> None:
-        """Share out so much, while there is overload and until nobody is short any more."""
+        """Share out CPU during overload, and after it until demand is below the CPU shared out."""
         cpu_ns_per_s *= PART
         short = self._door.held and self._door.demand > FULL * cpu_ns_per_s
         held = overloaded or short
@@ -63,7 +64,7 @@ class CpuDoor:
         )
 
     def open(self) -> None:
-        """Hold nobody back."""
+        """Lift all limits."""
         self.know(_NOBODY)
         self._door.hold(float("inf"), {}, 0.0, 1.0)
 

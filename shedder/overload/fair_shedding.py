@@ -1,4 +1,4 @@
-"""Who is thinned, by tenant: first whoever is over his quota of CPU, then by weight."""
+"""Fair load shedding between tenants: tenants above their CPU quota first, then by weight."""
 
 from __future__ import annotations
 
@@ -21,15 +21,14 @@ def fair_shares(
     weight: NDArray[np.float64],
     budget: float,
 ) -> NDArray[np.float64]:
-    """Split CPU by weight among those who need at least and at most so much.
+    """Split CPU by weight among tenants with a least and a largest need.
 
     Args:
       least, full: [n], 0 <= least <= full, finite. weight: [n], > 0. budget: >= 0, or inf.
 
     Returns:
-      share: [n]; least <= share <= full; share.sum() is the budget, or the sum of least or of full
-      where that is nearer. Whoever has neither his least nor his full has as much per weight as
-      anybody else in between.
+      share: [n]; least <= share <= full. share.sum() is the budget, clipped to the sums of least
+      and of full. All shares strictly between least and full are equal per weight.
     """
     if budget >= full.sum():
         return full.copy()

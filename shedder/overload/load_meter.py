@@ -29,14 +29,17 @@ class _Waiting:
 
 
 class Meter:
-    """Safe from any thread; each method takes well under a microsecond of arithmetic.
+    """Measures arrivals, queue and costs. Safe from any thread.
 
-    clock_ns: never goes back. cpu_ns: CPU time of the thread that calls; None: nobody else wants
-    the core, and it is the same.
+    Each method takes well under a microsecond of arithmetic.
 
-    What applying costs is CPU time, which is the same whoever else wants the core; what others
-    leave of it is in the free share. So what was learnt of full reading when a flood began, and
-    everybody wanted the core, is right when it is over.
+    clock_ns: clock that never goes back; ns.
+    cpu_ns: CPU time of the calling thread; ns. None: the thread has a core of its own, so
+      `clock_ns` is its CPU time.
+
+    The cost of applying is CPU time, which other users of the core do not change. The share of the
+    core that they leave is `free_share`. So costs measured at the beginning of a flood, when all
+    threads compete for the core, stay right after it.
     """
 
     def __init__(
@@ -80,19 +83,19 @@ class Meter:
             return (self.clock_ns() - self._queue[0].since_ns) / 1e6 if self._queue else 0.0
 
     def drain_ms(self, more_bytes: int, *, one_run: float = 0.0) -> float:
-        """How long it will take, as it goes now, to apply what waits.
+        """Predict the time to apply the queue at the present rate.
 
-        The age says only how long it has taken so far, and of what became durable together that of
-        the first batch: whoever waits for the age to rise has let in too much long before.
+        The age says only how long the oldest batches have waited so far. A caller that lets batches
+        in until the age rises has let in too many long before.
 
         Args:
-          more_bytes: on their way to the disk.
-          one_run: so many tuples make a run that is cheap to read. While no more wait behind those
-            that are being read, there is nothing to wait for: smaller runs are dearer, and whoever
-            lets less in for that makes them smaller still.
+          more_bytes: bytes on their way to the disk.
+          one_run: tuples that make a run cheap to read. While no more tuples wait behind the run
+            that is being read, the prediction is 0. Smaller runs cost more per tuple, and limiting
+            admission for their sake would make them smaller still.
 
         Returns:
-          ms; inf where something waits and nobody has seen yet how long a tuple takes.
+          ms; inf if batches are queued and the cost of a tuple is not known yet.
         """
         with self._lock:
             last, tuples = self._last, float(self._queue_tuples)
@@ -107,7 +110,7 @@ class Meter:
             return tuples * self._applying_ns / last.free_share / 1e6
 
     def apply_s(self, size_bytes: float) -> float:
-        """How long it takes, as it goes now, to apply so many bytes; a tick: nobody knows yet."""
+        """Predict the time to apply bytes, in s; a tick while the cost of a tuple is unknown."""
         with self._lock:
             last = self._last
             if not last.bytes_per_tuple or self._applying_ns <= 0:
@@ -115,7 +118,7 @@ class Meter:
             return size_bytes / last.bytes_per_tuple * self._applying_ns / last.free_share / NS
 
     def store_s(self, size_bytes: float) -> float:
-        """How long it takes, as it goes now, until so many are durable; a tick: nobody knows."""
+        """Predict the time until bytes are durable, in s; a tick while the rate is unknown."""
         with self._lock:
             rate = self._last.bytes_per_s
             return size_bytes / rate if rate else TICK_S
@@ -124,11 +127,11 @@ class Meter:
     def tuples_at_once(self) -> float:
         """How many tuples may be read as one, in RUN_MS of CPU, or twice that at most.
 
-        Learnt from what the last ones took, one step after the other: twice as many take less than
-        twice as long, by nobody knows how much. What a tuple takes on average does not say it: with
-        most of the time spent in calls, small runs are dear, and to read fewer because tuples are
-        dear, or because others want the core, or because windows were answered after them, would
-        make them dearer still. 0 where nothing has been applied yet.
+        The number follows from the last runs, step by step: a run of twice the tuples takes less
+        than twice the time, by an unknown factor. The mean cost of a tuple does not give the
+        number. If most of the time is spent in calls, small runs are dear, and reading fewer tuples
+        would make them dearer still. The same holds if tuples are dear, if other threads use the
+        core, or if windows were answered after the runs. 0 until the first batch is applied.
         """
         return self._at_once
 

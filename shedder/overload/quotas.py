@@ -17,7 +17,7 @@ from shedder.settings import parse_bytes
 # A tenant that has sent nothing for so long may send so much at once: no more than others' batches
 # may have to wait for. A larger batch comes in, too, and is paid off.
 BURST_S = 0.1
-LONGEST_S = 3_600.0  # Nobody is told to wait longer: a quota may be raised.
+LONGEST_S = 3_600.0  # Longest time to retry that a refusal names, because quotas may be raised.
 SET_BACK, NONE = "default", "none"
 TENANT = re.compile(r"[a-z0-9][a-z0-9._-]{0,62}")
 _COUNT_END = 1 << 63

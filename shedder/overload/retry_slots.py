@@ -1,4 +1,4 @@
-"""When those who are refused may come back: one after the other, and not all at once."""
+"""Retry times of refused calls: one slot after the other, so that they do not all retry at once."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ SPREAD_S = 5.0  # Later than so long after the first there is no slot: they are 
 
 @dataclass(slots=True)
 class Slots:
-    """until_s: when all who were told to come back will have had their turn."""
+    """until_s: end of the last slot that was given; s of the caller's clock."""
 
     until_s: float = 0.0
 
@@ -28,17 +28,17 @@ class Slots:
         books: bool = True,
         longest_s: float = SPREAD_S,
     ) -> int:
-        """When one more may come back.
+        """Return when one more caller may retry.
 
         Args:
-          now_s: of a clock that never goes back.
-          free_s: from now until there is room for a first one. takes_s: from then until there is
-            room for another one.
-          books: whoever comes next gets a later slot.
-          longest_s: nobody is told to wait longer than this.
+          now_s: time of a clock that never goes back.
+          free_s: time from now until there is room for the first caller.
+          takes_s: time from then until there is room for the next one.
+          books: reserve the slot, so that the next caller gets a later one.
+          longest_s: longest wait that is returned.
 
         Returns:
-          ms from now, never rounded down: there is room then, if all come when they were told.
+          ms from now, never rounded down. There is room then if all callers keep their slots.
         """
         first_s = min(free_s, longest_s)
         wait_s = max(first_s, self.until_s - now_s)

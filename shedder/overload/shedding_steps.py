@@ -1,4 +1,4 @@
-"""Who is thinned first: the synopses of all standing queries on one ladder of steps."""
+"""Ladder of load shedding: the levels of all standing queries' synopses in one order of steps."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from allocator.cpu_interpolation import Ladder
 from shedder.overload.controller import Ends
 
-FREE = -1  # The level of a unit that nobody has forced.
+FREE = -1  # Level of a unit without a forced level.
 WORTH = 0.03  # Of its full cost: a level that saves less than this over the one before is no step.
 _APART = 1e30  # Losses that are farther apart cannot be told from each other in a double.
 
@@ -59,14 +59,13 @@ class Steps:
 
     @classmethod
     def of(cls, units: Sequence[Unit]) -> Steps:
-        """The order in which units are thinned, for every budget at once.
+        """Return the order in which units are thinned, for every budget at once.
 
         A unit that reads the share 2^-j of n tuples errs by spread * sqrt((2^j - 1) / n). Steps
-        that save much and harm little come first: joins and wide sketches of many tuples; those
-        that save little come last: sums and distinct counts of small groups. A level that costs as
-        much as a lower one is nobody's step, nor is one that saves next to nothing: it would only
-        make levels swing with the noise of what is measured. Levels that break a promise come
-        after all others.
+        that save much and harm little come first: joins and wide sketches of many tuples. Steps
+        that save little come last: sums and distinct counts of small groups. A level is no step if
+        it costs as much as a lower one, or saves next to nothing: noise of the measured costs would
+        make such levels swing. Levels that break a promise come after all others.
         """
         if not units:
             return cls((), Ladder.of_curves(np.zeros((0, 1)), np.zeros((0, 1))))
