@@ -1,15 +1,15 @@
 """An archive as a DataFrame: the time range prunes runs and blocks, a reduction leaves blocks out.
 
-Executors read the blocks with Shedder's own reader, against the checksums of the catalog. Of a
-run in blocks (hybrid), any k are a simple random sample of it; of one with sampled copies (eager,
-lazy) the coarsest that is fine enough is read instead; of others, rows are sampled by the hash of
-their positions. SHARE says of each row's run which share of it was read: weigh sums and counts by
-1 / SHARE.
+Executors read the blocks with Shedder's own reader and check them against the checksums of the
+catalog. Of a run in blocks (hybrid), any k blocks are a simple random sample. Of a run with sampled
+copies (eager, lazy), the coarsest copy that is fine enough is read. Of other runs, rows are sampled
+by the hash of their positions. The column SHARE holds the share of each row's run that was read:
+weigh sums and counts by 1 / SHARE.
 
-A run is a task. Whoever serves the directory may write a run anew at any time, in another layout
-or without what was deleted of it, and remove its file; the same rows are then in the run that has
-its place, and the task reads that one from its beginning. A file that is open can be read to its
-end, so a task has all of its rows of one file.
+A run is a Spark task. The server of the directory may rewrite a run at any time, in another layout
+or without deleted rows, and remove its file. The rows are then in the run with the same positions,
+and the task reads that run from its beginning. An open file can be read to its end, so a task has
+all of its rows from one file.
 """
 
 from __future__ import annotations

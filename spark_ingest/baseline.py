@@ -181,11 +181,11 @@ def stretch_of(answers: Iterable[Answer]) -> tuple[int | None, int | None]:
 
 
 def reading(stream: SealedStream, work: Callable[[SealedStream], _T]) -> _T:
-    """What work(stream) returns; done again where a run was written anew while it was read.
+    """Return work(stream); repeat the work if a run was rewritten while it was read.
 
-    Whoever serves the directory may write runs in another layout, or without what was deleted of
-    them, and remove their files, whose names may then be used again: the same rows are in the runs
-    that have their places.
+    The server of the directory may rewrite runs in another layout, or without deleted rows. It
+    removes the old files, and their names may be used again. The rows are then in the runs with
+    the same positions.
 
     Raises:
       OutOfRange: a run is gone, and none has its place.

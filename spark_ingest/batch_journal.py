@@ -77,7 +77,7 @@ class Begun:
         if partitions != self.partitions:
             raise FailedPrecondition(
                 f"micro-batch {self.batch} was begun in {self.partitions} partition(s) and comes "
-                f"in {partitions} now, so nobody can tell which of its tuples the service has; "
+                f"in {partitions} now, so which of its tuples the service has is unknown; "
                 f"{remedy}"
             )
 
@@ -100,18 +100,19 @@ class Begun:
             )
 
     def check_owner(self, stream: str, producer: str) -> None:
-        """Refuse a checkpoint that another stream or another name has used.
+        """Refuse a checkpoint that another stream or another producer name has used.
 
-        The service would know nothing of what was sent under that one, and take it again.
+        The service would not know the batches sent under the other name, and would accept them
+        again.
 
         Raises:
-          FailedPrecondition: says who has used it.
+          FailedPrecondition: the stream and the name that used the checkpoint.
         """
         if self.producer and (stream, producer) != (self.stream, self.producer):
             raise FailedPrecondition(
                 f"micro-batch {self.batch} of this checkpoint was begun for stream "
                 f"{self.stream!r} as producer {self.producer!r}, and this is {producer!r} for "
-                f"{stream!r}, who would send again what the service has; go on with that stream "
+                f"{stream!r}, which would send again what the service has; go on with that stream "
                 "and name, or begin with another checkpoint"
             )
 
@@ -141,7 +142,7 @@ class Begun:
             was, now = (int(each.partition(":")[0]) for each in (self.rows, rows))
             raise FailedPrecondition(
                 f"{self.producer!r} was begun for {was:,} row(s), and these are {now:,}, not the "
-                "same ones; nobody could tell which the service has: give other rows another name"
+                "same ones; which of them the service has is unknown: give other rows another name"
             )
 
 

@@ -72,7 +72,7 @@ def accuracy(
             "told what came of them. It needs --connect and the scope admin.",
         ),
     ] = None,
-    rounds: Annotated[int, typer.Option(min=0, help="Of --every; 0: until somebody ends it.")] = 0,
+    rounds: Annotated[int, typer.Option(min=0, help="Of --every; 0: until interrupted.")] = 0,
     token_file: TokenFileOption = None,
     ca: CaOption = None,
     cert: CertOption = None,
@@ -155,7 +155,7 @@ def backfill(
     cert: CertOption = None,
     key: KeyOption = None,
     token: Annotated[
-        str | None, typer.Option(hidden=True, help="Whoever lists processes sees it.")
+        str | None, typer.Option(hidden=True, help="Every user who lists processes sees it.")
     ] = None,
     insecure: Annotated[bool, typer.Option(help="Without TLS, on this machine.")] = False,
     aside: Annotated[

@@ -11,15 +11,16 @@ from shedder.errors import FailedPrecondition
 
 
 def check_kept(client: Client, stream: str, pushed: Iterable[Row]) -> None:
-    """Refuse to call done what a service has lost that was restored from a backup meanwhile.
+    """Refuse to report success if the service was restored from a backup and lost pushed batches.
 
-    A partition that has ended by then pushes nothing any more, by which it would be noticed.
+    A partition that has ended pushes nothing more, so it would not notice the loss itself.
 
     Args:
-      client: of the service. stream: its name. pushed: by partition, as `executors.PUSHED`.
+      client: client of the service. stream: its name.
+      pushed: rows by partition, as `executors.PUSHED`.
 
     Raises:
-      FailedPrecondition: the partition, and what to do; whoever begins again sends what it lacks.
+      FailedPrecondition: the partition, and what to do; starting again sends what is missing.
     """
     for part in pushed:
         last = client.last_sequence(stream, part.producer)

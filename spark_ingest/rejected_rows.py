@@ -32,9 +32,8 @@ from spark_ingest.runtime.remote_files import opened
 REASON = "__reason"
 
 CORRUPT = "_corrupt_record"
-"""Where Spark's readers of text (CSV, JSON, `from_json`, `from_csv`) put a record of which they
-could not read all, if the columns that they are given have this one; else what they could not read
-is NULL, and nobody knows."""
+"""Column for records of which Spark's text readers (CSV, JSON, `from_json`, `from_csv`) could not
+read all. Without this column, what they cannot read becomes NULL and is not reported."""
 
 
 @dataclass(frozen=True, slots=True)

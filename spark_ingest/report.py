@@ -31,7 +31,7 @@ from spark_ingest.scores import (
 )
 
 _WORST = 12
-_REFUSED_MAX = 0.1  # Of the questions; who refuses what is hard is right about the rest.
+_REFUSED_MAX = 0.1  # Share of the questions. Refusing only the hard ones would hide misses.
 _MISSES_MAX = 60
 
 

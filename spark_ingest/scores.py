@@ -24,11 +24,13 @@ _BAND = 0.001
 
 @dataclass(frozen=True, slots=True)
 class Made:
-    """What a value was made of.
+    """What a value was computed from.
 
-    column: that was aggregated; empty for COUNT(*). shape: of the column's data, in words.
-    thinning: the smallest share of the tuples that was read. size_bytes: of the synopses of a
-    standing query, or of what was read of the archive; None where nobody knows.
+    column: column that was aggregated; empty for COUNT(*).
+    shape: shape of the column's data, in words.
+    thinning: smallest share of the tuples that was read.
+    size_bytes: bytes of a standing query's synopses, or bytes read from the archive; None if
+      unknown.
     """
 
     column: str = ""

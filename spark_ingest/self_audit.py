@@ -34,7 +34,7 @@ from spark_ingest.judgement import compared
 from spark_ingest.runtime.spark_session import check_spark
 
 ANSWERS = 100
-"""Answers of a round, unless somebody says otherwise."""
+"""Answers that a round audits by default."""
 
 _NOTHING = Reported(0, 0, 0, 0)
 _UTC = ("UTC", "Etc/UTC", "Z", "GMT")
@@ -77,16 +77,16 @@ def audit_round(
     *,
     answers: int = ANSWERS,
 ) -> Round:
-    """Look at the newest answers of a stream's standing queries that nobody has looked at yet.
+    """Audit the newest answers of a stream's standing queries that were not audited yet.
 
     Args:
-      spark: the session; its time zone is UTC.
-      client: of the service, with the scope admin.
-      stream: its name.
-      tuples: the service's data directory, whose runs Spark reads once the stream is sealed; or
-        the tuples themselves, at least all that the service has taken in, from wherever they came
-        to it: then what `summarise` has sent is audited, too, of windows that have closed.
-      answers: how many at most; those first that were not looked at for longest.
+      spark: session whose time zone is UTC.
+      client: client of the service, with the scope admin.
+      stream: name of the stream.
+      tuples: data directory of the service, whose runs Spark reads after the stream is sealed. Or
+        a frame with at least all tuples that the service has accepted, from any source. With a
+        frame, closed windows that contain tuples sent by `summarise` are audited, too.
+      answers: largest number of answers; the least recently audited queries come first.
 
     Raises:
       UnknownStream, BadSetting, Unreachable.
@@ -125,7 +125,7 @@ def audit_round(
 
 
 def _give_back(client: Client, lent: list[LentAnswer]) -> None:
-    """Others may look at these queries; raises nothing, because somebody has failed already."""
+    """Return lent answers for other audits; raises nothing, because a caller's error is pending."""
     for each in lent:
         try:
             client.report_audit(each.id, _NOTHING)
@@ -143,7 +143,7 @@ def _cases(number: int, lent: LentAnswer, schema: StreamSchema) -> tuple[Case, C
 
 
 def _found(published: Case, strict: Case, truths: Truths, *, archived: bool) -> Reported:
-    """What comparing came to; of tuples from elsewhere nobody knows the order of equal times."""
+    """Compare answers with the truth; in a frame the order of tuples of equal time is unknown."""
     values, wide = (
         [
             one

@@ -21,7 +21,7 @@ _NAME_OPTION = "columnNameOfCorruptRecord"
 
 
 class SilentNulls(FailedPrecondition):
-    """The reader of a frame would leave out what it cannot read, and nobody would know."""
+    """The reader of a frame would drop or replace what it cannot read without reporting it."""
 
 
 def columns_of(service: Service, stream: str) -> StructType:
@@ -55,15 +55,15 @@ def check_readers(frame: DataFrame) -> None:
         if mode == "DROPMALFORMED":
             raise SilentNulls(
                 f"the frame's {reader.format} reader leaves out rows that it cannot read, and "
-                f"nobody would count them: take its option mode={mode} away"
+                f"would not report them: take its option mode={mode} away"
             )
         name = reader.options.get(_NAME_OPTION.lower()) or frame.sparkSession.conf.get(
             f"spark.sql.{_NAME_OPTION}"
         )
         if mode != "FAILFAST" and name not in reader.columns:
             raise SilentNulls(
-                f"the frame's {reader.format} reader makes NULL of what it cannot read, and nobody "
-                f"would know: give it the column `{name} STRING` beside the others, as "
+                f"the frame's {reader.format} reader makes NULL of what it cannot read and would "
+                f"not report it: give it the column `{name} STRING` beside the others, as "
                 "spark_ingest.sources.columns_of does, or the option mode=FAILFAST"
             )
 
@@ -81,7 +81,7 @@ def _readers(frame: DataFrame) -> Iterator[_Reader]:
     """Of text, below a frame: only the plan knows them, and PySpark has no words for it."""
     plan = getattr(frame, "_jdf", None)
     if plan is None:
-        return  # Of Spark Connect, where nobody can see it.
+        return  # A frame of Spark Connect, whose plan cannot be inspected.
     leaves = plan.queryExecution().analyzed().collectLeaves()
     for at in range(leaves.size()):
         leaf = leaves.apply(at)

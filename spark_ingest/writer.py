@@ -134,7 +134,7 @@ def digest(rows: DataFrame) -> str:
 
 
 def _check_new(client: Client, stream: str, name: str, partitions: int) -> None:
-    """Refuse a name of which the service knows, and nobody how it was begun."""
+    """Refuse a name that the service knows although `aside` has no note of it."""
     for partition in range(partitions):
         producer = partition_name(name, partition)
         if client.last_sequence(stream, producer) is not None:

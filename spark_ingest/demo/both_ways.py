@@ -40,7 +40,7 @@ _QUARTERS = 4  # Of a year, a file each; a micro-batch is one file.
 _LATENESS = "LATENESS INTERVAL '100' DAY"  # Partitions of a quarter are pushed at the same time.
 _DAY_US = 86_400_000_000
 _BEGIN_US = 1_356_998_400_000_000  # 2013-01-01
-# As much as all queries of both ways want: nobody has smaller synopses than his twin.
+# Enough for all queries of both ways, so that twins have synopses of the same size.
 _MEMORY_BYTES = 8 << 30
 
 
@@ -173,7 +173,7 @@ def _register(client: Client, asked: Mapping[str, str]) -> dict[str, Refusal]:
 
 
 def _panes(directory: Path, names: Sequence[str]) -> tuple[Alike, ...]:
-    """All that the two ways hold, of a directory that nobody serves now."""
+    """Return all panes that the two ways hold, read from a directory that no server has open."""
     found: list[Alike] = []
     with shedder.open(directory, overload="off", memory_bytes=_MEMORY_BYTES) as db:
         for name in names:

@@ -49,7 +49,7 @@ DAEMON = "spark_ingest.runtime.pyspark_daemon"
 """What forks Python's workers, instead of `pyspark.daemon`."""
 
 SUMMARISED_ROWS = ROWS_PER_BATCH
-"""Of the batches that Spark hands to who summarises: as many as synopses like best."""
+"""Rows in a batch that Spark hands to a task that summarises: the best number for synopses."""
 
 PUSHED_ROWS = 10_000
 """Of the batches that are pushed: as Spark does it by itself. A partition that is pushed again is
@@ -85,10 +85,10 @@ def check_spark(version: str) -> None:
 
 
 def check_classic(frame: DataFrame) -> None:
-    """Refuse a frame of Spark Connect, where nobody can see its partitions and its readers.
+    """Refuse a frame of Spark Connect, whose partitions and readers cannot be inspected.
 
     Raises:
-      UnsupportedSpark: it says what would do.
+      UnsupportedSpark: names a kind of session that works.
     """
     if getattr(frame, "_jdf", None) is None:
         raise UnsupportedSpark(
@@ -166,14 +166,14 @@ def having(session: SparkSession, setting: str, value: int | str) -> Iterator[No
     try:
         yield
     finally:
-        if before is None:  # Nobody has set it.
+        if before is None:  # The session did not set it.
             session.conf.unset(setting)
         else:
             session.conf.set(setting, before)
 
 
 def files_min(session: SparkSession) -> int:
-    """In how many partitions Spark would at least read files now: cores, where nobody says."""
+    """Return the least number of partitions of a file scan: as configured, else the cores."""
     for setting in (_FILES_MIN, _LEAVES):
         if (said := session.conf.get(setting, None)) is not None:
             return int(said)
@@ -192,20 +192,19 @@ def cut_as_before(session: SparkSession, least: int) -> Iterator[None]:
 
 @contextmanager
 def cut_alike(session: SparkSession, rows: int) -> Iterator[None]:
-    """Rows come to Python in batches of so many, whatever the session says.
+    """Hand rows to Python in batches of `rows`, whatever the session is set to.
 
-    However many bytes these are: to look after each row how many they are by now takes Spark as
-    long as all else that it does with a row on its way to Python; and what is pushed again would be
-    cut otherwise when somebody had changed how many they may be.
+    The limit in bytes is lifted. Checking the bytes after each row takes Spark as long as all of
+    its other work on the row. A changed limit would also cut repeated pushes into other batches.
     """
     with having(session, _ROWS, rows), having(session, _BYTES, _ANY_BYTES):
         yield
 
 
 def summarised_rows(schema: StructType) -> int:
-    """Of how many rows the batches are that Spark hands to who summarises rows of these columns.
+    """Return how many rows a batch has that Spark hands to a task that summarises these columns.
 
-    As many as synopses like best; fewer where nobody knows how large each is.
+    The best number for synopses; fewer if a column's values can have any size.
     """
     any_size = any(isinstance(field.dataType, StringType | BinaryType) for field in schema.fields)
     return PUSHED_ROWS if any_size else SUMMARISED_ROWS
