@@ -1,8 +1,8 @@
-"""What rows of hashed counters prove: bounds of Count-Min and of CountSketch.
+"""Bounds of Count-Min and of CountSketch, proved from their rows of hashed counters.
 
-Every bound is of one named value and of hash functions drawn at random: a stream made by somebody
-who knows the hashes can break it, and no other. `miss` is the probability that a bound may fail.
-Rows are five (counter_kernels.DEPTH), so a median fails only when three rows do.
+Every bound is for one named value and for hash functions drawn at random. A stream that was made
+with knowledge of the hashes can break a bound; no other stream can. `miss` is the probability that
+a bound fails. There are five rows (counter_kernels.DEPTH), so a median fails only if three rows do.
 """
 
 from __future__ import annotations

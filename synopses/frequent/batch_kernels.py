@@ -27,14 +27,15 @@ _ONE = np.uint64(1)
 def count_known(
     arena: Longs, start: int, room: int, news: Words, absent: Longs, apart: Longs
 ) -> tuple[int, int]:
-    """Count what has a counter in the table; how many rows are `absent`, and counters `apart`.
+    """Count rows whose value has a counter; return how many are `absent`, and counters `apart`.
 
-    A table that is three quarters full takes several looks, and nobody can predict how many; in a
-    roomy index each value takes one, and no branch. Of counters that want one place there the
-    largest gets it; the others are set apart, and their values are left to be counted, too.
+    In a table that is three quarters full a search takes several steps, and the number is not
+    predictable. In a roomy index each value takes one step, without a branch. Of counters with
+    the same place in the index, the largest gets it. The others are set apart, and their values
+    are left to be counted, too.
 
-    absent: receives the rows that were not counted, [n + 1]. apart: receives where in the arena the
-    counters are that were not asked for, [room].
+    absent: receives the rows that were not counted, [n + 1].
+    apart: receives the positions in the arena of the counters set apart, [room].
     """
     roomy = _ROOMY * max(room, ROOM_MIN)
     owners, there = np.zeros(roomy, np.int32), np.zeros(roomy, np.uint64)
@@ -75,14 +76,14 @@ def count_known(
 def count_apart(
     arena: Longs, apart: Longs, news: Words, absent: Longs, keys: Words, counts: Longs, rows: Longs
 ) -> int:
-    """Count the values of the absent rows; returns how many are different.
+    """Count the values of the absent rows; return how many are different.
 
-    What has a counter in one of the places `apart` is added there, and its count is 0 then.
-    Whether a value is new nobody can predict, so that no branch asks for it; and a search ends with
-    one comparison, as a free place leads to keys[0], where what is searched stands.
+    The count of a value with a counter in `apart` is added to that counter, and is 0 here. Whether
+    a value is new is not predictable, so no branch depends on it. A search ends with one
+    comparison, because a free place leads to keys[0], which holds the searched key.
 
-    keys, counts, rows: receive from 1 on of each value its key, how often it is there and one of
-    its rows; [absent + 1]. counts: zeros on entry.
+    keys, counts, rows: receive from 1 on each value's key, its count and one of its rows;
+      [absent + 1]. counts: zeros on entry.
     """
     room = 8
     while room < 2 * absent.size:

@@ -111,12 +111,12 @@ def _median_count(arena: Longs, start: int, room: int, size: int) -> int:
 def _purge(
     arena: Longs, start: int, room: int, amount: int, born: Longs, free: Ints, state: Longs
 ) -> int:
-    """Take an amount off all counters, drop those left with nothing; how many are left.
+    """Take an amount off all counters, drop those left with nothing; return how many are left.
 
-    Which ones stay nobody can predict, so they are told apart without a branch. They are put in
-    their places again from behind a free one on: none stands before its home there, and homes come
-    nearly in order, so that an entry goes home, or next to the last one where that is taken. Places
-    are counted from there.
+    Which counters stay is not predictable, so they are separated without a branch. They are put
+    in their places again, beginning behind a free one: no counter stands before its home there.
+    Homes come nearly in order, so a counter goes to its home, or next to the last one if the home
+    is taken. Places are counted from there.
     """
     begin = 0
     while arena[start + begin, COUNT] != 0:

@@ -87,7 +87,7 @@ def choose(
     """
     least, most = (least_count(share, ends) for ends in totals)
     possible, sure = high >= least[groups], low >= most[groups]
-    complete = outside < least  # Nobody else is frequent.
+    complete = outside < least  # No other value is frequent.
     chosen = possible if promise is Promise.NO_FALSE_NEGATIVES else sure
     vague = np.zeros(outside.size, np.bool_)  # Its list may be another, or of other counts.
     vague[groups[(possible & ~sure) | (chosen & (low < high))]] = True

@@ -1,8 +1,8 @@
-"""Counts of one group's values whose cells lie close together: an array where others take a map.
+"""Counts of one group's values in adjacent cells: an array instead of a map.
 
-Where values are few, the same counter comes again and again, and each time waits for the time
-before; in a map, how many places are looked at differs from value to value, and nobody can predict
-it. So neighbours in the batch are counted in different arrays, which are added up.
+If there are few values, the same counter is incremented again and again, and each increment waits
+for the one before. In a map, the number of probes differs from value to value and is not
+predictable. So neighbours in the batch are counted in different arrays, which are added up.
 """
 
 from __future__ import annotations

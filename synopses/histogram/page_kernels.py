@@ -1,10 +1,10 @@
-"""The loops of paged_counters.py: counters in pages of one cache line, found through two tables.
+"""Kernels of paged_counters.py: counters in pages of one cache line, found through two tables.
 
 The key of a value is the top bits of its double, plus one unless it is zero (bucket_index.py). 128
 keys are a stretch, 32 a page. `columns` says where in a directory row a stretch begins, `rows`
 where in the directory a group's row does, `directory` which page holds the counters. Page 0 is no
-page, row 0 of the directory belongs to all groups without pages, and so do the first columns to all
-stretches without: there nothing but page 0 stands, and one branch finds whoever has no counter.
+page. Row 0 of the directory belongs to all groups without pages, and the first columns to all
+stretches without pages. They hold only page 0, so one branch finds every key without a counter.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ PAGE_BITS = 5
 PAGE = 1 << PAGE_BITS
 STRETCH_BITS = 7  # An octave at the finest shift.
 PER_STRETCH = 1 << (STRETCH_BITS - PAGE_BITS)
-UNKNOWN = 0  # Columns of a stretch that nobody has asked for yet,
+UNKNOWN = 0  # Columns of a stretch that was not requested yet,
 NOWHERE = PER_STRETCH  # and of one that gets no pages.
 FIRST = 2 * PER_STRETCH
 

@@ -33,7 +33,7 @@ class PageTables:
     )  # fmt: skip
 
     def __init__(self, groups: int, shift: int) -> None:
-        """Make pages for nobody yet, of so many groups."""
+        """Create tables of so many groups, without any page."""
         self.shift = shift
         self.stretches = np.zeros(0, np.int64)
         self.held = np.zeros(0, np.int64)

@@ -29,16 +29,16 @@ _SAMPLE = 16  # One value of so many says whether most are zeros, which are coun
 class CellPages(PageTables):
     """uint16 counters of (group, cell) pairs, held in pages of 32 neighbouring cells.
 
-    A count is not held here alone: what goes over 2^16 - 1 is given back to whoever counts, and so
-    are the pairs that have no counter.
+    A counter holds less than 2^16. What exceeds it is returned to the caller, and so are the pairs
+    without a counter.
 
-    spans: of groups whose pages stand side by side.
+    spans: groups whose pages stand side by side.
     """
 
     __slots__ = ("_misses", "spans")
 
     def __init__(self, groups: int, shift: int) -> None:
-        """Make pages for nobody yet, of so many groups."""
+        """Create counters of so many groups, without any page."""
         super().__init__(groups, shift)
         self.spans: CellSpans | None = None
         self._misses = Misses()

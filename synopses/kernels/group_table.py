@@ -80,9 +80,9 @@ def _place_all(slots: NDArray[np.uint64], known: NDArray[np.uint64], size: int) 
 
 
 def _free_slots(groups: int) -> NDArray[np.uint64]:
-    """Places for so many groups; where bytes are cheap, most keys are alone at theirs.
+    """Create places for so many groups; small tables have more of them, so most keys are alone.
 
-    A branch that nobody can predict costs more than the memory (measured: 155 and 310 M/s).
+    A branch that is not predictable costs more than the memory (measured: 155 and 310 M/s).
     """
     return np.zeros(((4 if groups <= _ROOMY else 2) * groups, 2), np.uint64)
 

@@ -14,7 +14,7 @@ VALUES_MAX = 1 << 16  # 256 KiB of ids: they stay near.
 @njit(nogil=True, cache=True)
 def _look_up(values: NDArray[np.int64], known: NDArray[np.int32], ids: NDArray[np.int32]) -> bool:
     size = np.uint64(known.size)
-    for start in range(0, values.size, 1024):  # Whoever is not known is noticed soon.
+    for start in range(0, values.size, 1024):  # An unknown value ends the search within 1,024 rows.
         missing = 0
         for row in range(start, min(start + 1024, values.size)):
             value = np.uint64(values[row])

@@ -1,7 +1,7 @@
-"""Arrays inside kernels whose references nobody counts.
+"""Arrays inside kernels without reference counts.
 
-Each call of one kernel by another counts its arrays' references up and down again, atomically: two
-locked instructions per array and call, some 10 ns each, where what is called may take less.
+When a kernel calls another one, it counts its arrays' references up and down again, atomically.
+That is two locked instructions per array and call, some 10 ns each; the callee may take less.
 """
 
 from __future__ import annotations

@@ -85,7 +85,7 @@ class Profile:
     question: what it answers, in the words of the language.
     size: the parameter that sets its memory ("lg_k"), "" where there is none.
     sizes: the values that this parameter can have, ascending; (0,) where there is none.
-    default: the one to take when nobody asks for a precision.
+    default: the size if no precision is asked for.
     linear: whether `subtract` takes a part out again.
     thinning: which tuples may be skipped. thinned: what the interval is then.
     share: what an error is a share of.
@@ -122,7 +122,7 @@ class Profile:
 
         Raises:
           BadParameter: the level is negative, or not 0 for a summary that is never thinned; or
-            no pane keeps such a summary, so that nobody has measured it.
+                no pane keeps such a summary, so that its cost was never measured.
         """
         if level < 0 or (level and self.thinning is Thinning.NEVER):
             raise BadParameter("level", level, ">= 0, and 0 for what is never thinned")

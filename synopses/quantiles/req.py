@@ -246,9 +246,9 @@ class GroupedReq(RankSketches):
 
     @classmethod
     def from_images(cls, images: Sequence[bytes], k: int = 50, *, high: bool = True) -> Self:
-        """The groups whose sketches of floats DataSketches wrote, in this order.
+        """Return the groups whose sketches of floats DataSketches wrote, in this order.
 
-        Nobody knows what was rounded to these floats, so it is taken for granted.
+        The values before their rounding to floats are unknown, so the floats count as exact.
 
         Args:
           images: REQ sketches of this k.

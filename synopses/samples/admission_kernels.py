@@ -1,8 +1,8 @@
 """Kernels that find the few rows of a batch whose key enters a sample.
 
-Nearly all rows lose, so a block of 64 is looked at at once, which the machine does for several at a
-time: each row has one bit of a word. Beyond that only what is found costs anything, bit by bit: no
-branch that nobody can predict, and no block that is looked at twice.
+Nearly all rows lose, so the kernels test a block of 64 at once, which the machine does for several
+at a time: each row has one bit of a word. After that only found rows cost anything, bit by bit. No
+branch is unpredictable, and no block is read twice.
 """
 
 from __future__ import annotations

@@ -46,7 +46,7 @@ def neyman(
     if not weight.any():
         weight = population.astype(np.float64)
     sizes = even + _filled(rows - even.sum(), weight, ceilings - even)
-    # Who has no weight gets what the others could not take.
+    # Strata without weight get the rows that the others could not take.
     sizes += _filled(rows - sizes.sum(), (most > 0).astype(np.float64), ceilings - sizes)
     return np.floor(sizes + 1e-9).astype(np.int64)
 

@@ -56,7 +56,7 @@ def _kept(arena: Words, start: int, size: int, threshold: np.uint64) -> Words:
     """The hashes of a table below the threshold."""
     found = np.empty(size, np.uint64)
     count = 0
-    for value in arena[start : start + size]:  # Without a branch that nobody can predict.
+    for value in arena[start : start + size]:  # No branch: it would not be predictable.
         found[count] = value
         count += int(value != np.uint64(0)) & int(value < threshold)
     return found[:count]
