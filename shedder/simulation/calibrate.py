@@ -125,5 +125,5 @@ def _timed(work: Callable[[], object]) -> int:
 
 
 def _least(times: Iterable[int]) -> float:
-    """The least of many is what it takes when nobody is in the way."""
+    """Return the least of many times: the time without interference by other processes."""
     return float(min(times))

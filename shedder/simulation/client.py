@@ -24,7 +24,7 @@ from shedder.streams.dropped_counts import Dropped
 
 IN_FLIGHT = 16  # As the library's own producer.
 _GREEDY_US = 10_000
-DOWN_US = 100_000  # When the server is down, nobody hints.
+DOWN_US = 100_000  # First wait after a failed call; a server that is down sends no time to retry.
 LATER, LONGEST_US = 0.05, 5_000_000  # As the library's clients (client/failures.py).
 
 

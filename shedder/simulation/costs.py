@@ -38,7 +38,7 @@ class CostModel:
         return self._times * self._factors.get(query, 1.0) * costs
 
     def shared_ns(self, query: str, plan: Plan) -> Shared:
-        """Of one tuple, what is done once for all who need it: [parts][levels]."""
+        """CPU per tuple of the work that several synopses share, in ns: [parts][levels]."""
         times = self._times * self._factors.get(query, 1.0)
         return [
             [

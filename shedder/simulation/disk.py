@@ -108,7 +108,7 @@ class _Written:
 
 
 def image(source: Path, target: Path) -> None:
-    """What a start after a kill finds: all that was written, whoever has not closed it."""
+    """Copy a directory as a start after a kill finds it: all written bytes, open files included."""
     shutil.copytree(source, target, copy_function=_copy)
 
 

@@ -134,7 +134,7 @@ class Process:
         self._when(self._agenda.now_us, self.look)
 
     def look(self) -> None:
-        """Let everybody who is free begin with what waits."""
+        """Start queued work on the disk, the CPU and the background worker where they are free."""
         self.look_at_the_disk()
         self._look_at_the_cpu()
         self._look_at_the_background()
@@ -223,7 +223,7 @@ class Process:
     # --- background ----------------------------------------------------------------------------
 
     def _look_at_the_background(self) -> None:
-        """Begin the next of what nobody waits for: one at a time, and it needs the disk."""
+        """Start the next background job: one at a time, and each job needs the disk."""
         if not self._in_background and len(self._machine.later):
             self._in_background = True
             takes_us = round(1e3 * self._scenario.machine.run_ms)

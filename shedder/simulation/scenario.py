@@ -1,4 +1,4 @@
-"""A scenario: who sends what to which machine, what goes wrong, and what is claimed of it."""
+"""Simulation scenarios: machine, streams, queries, producers, faults and claims."""
 
 from __future__ import annotations
 
@@ -87,11 +87,11 @@ class Producers(_Table):
 
 
 class Tenant(_Table):
-    """Who has a stream of its own, `requests_of_NAME`, and what it may take (docs/operations.md).
+    """Tenant with a stream of its own, `requests_of_NAME`, and its limits (docs/operations.md).
 
-    rows_per_s, bytes_per_s: that it may send; no limit when nothing is said. cores: for the
-    synopses of its queries; a part of one is a limit too. weight: its share where there is not
-    enough for all.
+    rows_per_s, bytes_per_s: rates that it may send; None means no limit.
+    cores: CPU of its queries' synopses, in cores; a fraction is a limit, too.
+    weight: its share when resources are short.
     """
 
     name: str = Field(pattern=r"^[a-z][a-z0-9_]{0,30}$")

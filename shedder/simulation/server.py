@@ -41,11 +41,11 @@ _ANSWERS_PER_PANE = 1.0  # Folding in a pane takes as long as answering from one
 
 @dataclass(slots=True)
 class Counted:
-    """What clients of one stream have seen.
+    """Counts of what the clients of one stream have seen.
 
-    acknowledged: one past the last tuple that anybody has a receipt for. taken: tuples that panes
-    must have, because somebody has a receipt. refused_batches, refused_rows, duplicate: since the
-    last start, as the engine is to count them.
+    acknowledged: one past the last tuple with a receipt.
+    taken: tuples that panes must contain, because they have a receipt.
+    refused_batches, refused_rows, duplicate: counted since the last start, as the engine does.
     """
 
     acknowledged: int = 0
@@ -337,7 +337,7 @@ class Server:
         except Died:  # While it noted that the log has summaries from now on.
             self._die()
             raise Draining("the server is down") from None
-        except ShedderError as error:  # Of what finds no room, nobody reads how many rows it had.
+        except ShedderError as error:  # An Overloaded refusal comes before the rows are counted.
             self._refused(stream, 0 if isinstance(error, Overloaded) else rows, error)
             raise
         if not durable.done():

@@ -28,14 +28,16 @@ _LITTLE_NS = 1_000_000
 
 
 class VirtualMachine(Machine):
-    """Clocks that stand until they are set, seeded randomness, and work that waits to be done.
+    """Clocks that stand until they are set, seeded randomness, and queues of work.
 
-    time_us: of day; whoever runs the world moves it. applier, log: of the engine that was opened
-    on this machine. later: what nobody waits for, in the order of submission. ticks: what is to be
-    done again and again, with its period in seconds. costs: what applying takes; without them,
-    and without somebody to wait, it takes no time. applying, beside: who works for the applier,
-    and for what nobody waits for. owed_ns: what is still to be waited for.
-    done: what has been done with the batch that is being applied and is done once for all queries.
+    time_us: time of day; the world moves it.
+    applier, log: apply thread and group commit of the engine that was opened on this machine.
+    later: background work, in the order of submission.
+    ticks: periodic work, and its period in seconds.
+    costs: cost of applying. Without `costs`, or outside a worker, applying takes no time.
+    applying, beside: workers that run the applier and the background work.
+    owed_ns: time that was spent and is still to pass.
+    done: work on the present batch that is shared by all queries and was done.
     """
 
     applier: SteppedActor
@@ -65,29 +67,29 @@ class VirtualMachine(Machine):
         return self.time_us * 1_000
 
     def cpu_ns(self) -> int:
-        """The same, as nobody else is there, and what was spent and is still to be waited for."""
+        """Return virtual time plus the time owed: no other process uses the core."""
         return self.monotonic_ns() + round(self.owed_ns)
 
     def rest(self, seconds: float) -> None:
-        """Nobody waits: what is done beside takes no time here."""
+        """Return at once: background work takes no time here."""
         del seconds
 
     def meter(self) -> Meter:
-        """Who lets the time of applying pass."""
+        """Return a meter that lets the time of applying pass."""
         if self.costs is None:
             return super().meter()
         base_ns = self.costs.base_ns
         return VirtualMeter(self.monotonic_ns, base_ns, self.spend, self.wait, self.done)
 
     def stopwatch(self, query: str, plan: Plan, *, grouped: bool) -> Stopwatch:
-        """Who says what the model says."""
+        """Return a stopwatch that reports the times of the cost model."""
         if self.costs is None:
             return super().stopwatch(query, plan, grouped=grouped)
         parts_ns = self.costs.parts_ns(query, plan, grouped=grouped)
         return VirtualStopwatch(parts_ns, self.costs.shared_ns(query, plan), self.spend, self.done)
 
     def reader(self) -> MachineReader:
-        """Nobody: what the process that simulates takes is no part of the world."""
+        """Return a reader that reports nothing: the simulating process is no part of the world."""
         return _NoReader()
 
     def spend(self, ns: float) -> None:
@@ -95,13 +97,13 @@ class VirtualMachine(Machine):
         self.owed_ns += ns
 
     def wait(self) -> None:
-        """Let the time pass that is owed, where there is somebody who can."""
+        """Let the owed time pass, if the applying worker calls."""
         if self.applying is not None and self.applying.is_current:
             ns, self.owed_ns = round(self.owed_ns), 0.0
             self.applying.sleep(ns)
 
     def give_way(self) -> None:
-        """Let the applier come to what it was asked for: who works beside it sleeps a little."""
+        """Let the applier handle its queue; the background worker sleeps a little meanwhile."""
         if self.beside is not None and self.beside.is_current:
             self.beside.sleep(_LITTLE_NS)
         else:
@@ -110,7 +112,7 @@ class VirtualMachine(Machine):
     def ticker(
         self, name: str, period_s: float, tick: Callable[[], None], *, niceness: int = 0
     ) -> Callable[[], None]:
-        """Whoever runs the world ticks."""
+        """Register a tick, which the world calls."""
         del name, niceness
         entry = (period_s, tick)
         self.ticks.append(entry)
@@ -131,7 +133,7 @@ class VirtualMachine(Machine):
         return self.log
 
     def pool(self, name: str) -> Executor:
-        """All that nobody waits for is one queue."""
+        """Return a pool; all pools share the queue `later`."""
         del name
         return self.later.pool()
 
@@ -194,7 +196,7 @@ class SteppedActor(Actor):
             self._depth -= 1
 
     def call(self, work: Callable[[], Result], *, ahead: bool = False) -> Future[Result]:
-        """Do all that was posted before, and then this, now: who asks would wait for it."""
+        """Run all that was posted before, and then this call, until it is done."""
         future = super().call(work, ahead=ahead)
         while not future.done():
             self._wait()
@@ -225,7 +227,7 @@ class Later:
         self._jobs.append((future, work))
 
     def clear(self) -> None:
-        """Forget all: nobody is there any more to do it."""
+        """Drop all jobs: no process is left to run them."""
         self._jobs.clear()
 
     def step(self) -> bool:
@@ -267,14 +269,14 @@ class _Pool(Executor):
 
 
 class _Job(Future[Any]):
-    """Whoever waits for it sees to it that it is done."""
+    """Future whose waiter runs the queued jobs until this one is done."""
 
     def __init__(self, later: Later) -> None:
         super().__init__()
         self._later = later
 
     def wait(self) -> None:
-        """Return when it is done, or nobody does it; what was submitted before is done first."""
+        """Return when the job is done or no jobs are queued; earlier jobs run first."""
         while not self.done() and self._later.step():
             pass
 

@@ -136,7 +136,7 @@ class World:
         return clients
 
     def _force(self, force: Force) -> None:
-        """As an operator does; again, when nobody is there to be told."""
+        """Set levels as an operator does; try again later if the server is down."""
         if self.server.process is None:
             self.agenda.after(_SAMPLE_US_MIN, partial(self._force, force))
             return
