@@ -109,20 +109,23 @@ class BackfilledRuns(ABC):
     def finish_part(
         self, backfill: Backfill, part: BackfillPart, summaries: bytes, paths: Sequence[Path]
     ) -> None:
-        """Put a part's files aside under their names, and note that it is done.
+        """Move a part's files to the staging folder, and record the part as done.
 
-        One that is done stays as it is, but for other summaries when it comes without files: of two
-        who do the same part, the catalog knows the files of him who was first.
+        A part that is done stays as it is, except that new summaries replace its own if the call
+        passes no files. If two callers do the same part, the catalog has the files of the first
+        one.
 
         Args:
-          backfill: whose, as it was when the part was looked at. part: with the runs of its files.
-          summaries: of it. paths: where the files are.
+          backfill: the backfill as it was when the part was read.
+          part: the part, with the runs of its files.
+          summaries: bytes of its summaries.
+          paths: where the files are.
 
         Raises:
           FailedPrecondition: the backfill was adopted or abandoned meanwhile.
           DiskFull, StorageFailed.
         """
-        with self.catalog.turn():  # Nobody else finishes a part, adopts or abandons meanwhile.
+        with self.catalog.turn():  # No other thread finishes a part, adopts or abandons meanwhile.
             if self.catalog.backfill(part.stream_id, part.name) != backfill:
                 raise FailedPrecondition(
                     f"backfill {part.name!r} was adopted or abandoned before its part {part.part} "
@@ -146,7 +149,7 @@ class BackfilledRuns(ABC):
             raise failure(error, f"part {part.part} of backfill {part.name!r}") from error
 
     def link_backfill(self, runs: Sequence[Run]) -> None:
-        """Give files that wait aside their names below `runs/`; nobody knows of them yet.
+        """Give staged files their names below `runs/`; no catalog entry names them yet.
 
         Raises:
           DiskFull, StorageFailed: what was linked is an orphan.

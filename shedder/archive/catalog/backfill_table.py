@@ -20,11 +20,13 @@ _PART = "stream_id = ? AND name = ? AND part = ?"
 
 @dataclass(frozen=True, slots=True)
 class Backfill:
-    """A stretch of a stream's past that is brought in, or was.
+    """A part of a stream's past that is being added, or was added.
 
-    first_position, end_position: below 0, and given to nobody else; each part has as many of them.
-    layout: in which its runs are written. plan: JSON of how the source is cut into parts, as of its
-    beginning. rows: that were adopted. adopted_us: when; None: it goes on.
+    first_position, end_position: below 0, and reserved for this backfill; each part has as many.
+    layout: layout of its runs.
+    plan: JSON; how the source was divided into parts at the beginning.
+    rows: rows that were adopted.
+    adopted_us: time of adoption; us; None while the backfill goes on.
     """
 
     stream_id: int

@@ -115,12 +115,12 @@ class CheckedTables:
 
     @contextmanager
     def turn(self, told: Told = nobody) -> Iterator[None]:
-        """Nobody else changes the catalog meanwhile; waits for a transaction to be over.
+        """Hold the catalog's lock for the block; wait for a running transaction to end.
 
-        Who needs this and a lock of his own takes this one first, so that nobody who waits for
-        that lock waits for a checkpoint, too.
+        A caller that needs this lock and a lock of its own takes this one first. Otherwise the
+        threads that wait for the caller's lock would wait for a checkpoint, too.
 
-        told: called now and then while it waits, and before the block; what it raises is raised.
+        told: called repeatedly while this waits, and before the block; what it raises is raised.
         """
         with held(self._lock, told):
             told()

@@ -36,7 +36,7 @@ RELATION = "stream"  # what the SQL of `ExactWorker.query` reads from
 
 _MI = 1 << 20
 _NOTHING: Mapping[str, Sequence[Path]] = MappingProxyType({})
-_STEP_S = 0.05  # How soon one who waits for a turn notices that it was called off.
+_STEP_S = 0.05  # Seconds between two checks for cancellation of a query that waits for its turn.
 _ERRORS: dict[str, type[ShedderError]] = {
     "budget": BudgetExceeded,
     "files": CorruptData,

@@ -1,4 +1,4 @@
-"""A file's bytes on their way to the disk, while who makes them goes on."""
+"""Background writer: writes, checksums and syncs one file's bytes in a thread of its own."""
 
 from __future__ import annotations
 
@@ -14,11 +14,13 @@ _WAITING_MAX: Final = 16  # Pieces that are on their way; Arrow's pages are of 1
 
 
 class WriteBehind:
-    """Writes pieces in their order, sums up their checksums and syncs now and then, in a thread of
-    its own. What goes wrong there is raised by the next call.
+    """Writes pieces in their order, checksums them and syncs now and then, in its own thread.
 
-    pieces: size and CRC-32C of each, once `settle` has returned. crc: of all of them. crc_of_last:
-    of those since somebody set it to 0; None: nobody has.
+    An error there is raised by the next call.
+
+    pieces: size and CRC-32C of each piece, once `settle` has returned.
+    crc: CRC-32C of all pieces.
+    crc_of_last: CRC-32C of the pieces since the owner set it to 0; None: it was never set.
     """
 
     def __init__(self, file: WriteFile) -> None:
@@ -34,7 +36,7 @@ class WriteBehind:
         self._thread.start()
 
     def write(self, data: Bytes) -> None:
-        """Take a piece, which nobody may change any more.
+        """Queue a piece; the caller must not change it any more.
 
         Raises:
           OSError: an earlier one could not be written.

@@ -46,7 +46,7 @@ class Copying:
     _folders: set[Path] = field(default_factory=set)
 
     def take(self, source: Path, relative: str, size_bytes: int) -> None:
-        """Give the copy a file that nobody changes any more.
+        """Add a file to the copy that does not change any more, by a link if possible.
 
         Raises:
           OSError. Cancelled.
@@ -115,12 +115,12 @@ class Copying:
 def copying(files: Files, target: Path, progress: Progress, *, link: bool) -> Iterator[Copying]:
     """Make a data directory at `target`: the block fills it and calls `complete`.
 
-    It grows as `target.partial`, is marked as not complete, and gets its name at the end. When
-    the block fails nothing is left; when the process is killed, the partial directory is, which
-    the next attempt removes: as long as a directory has that name, it has the mark.
+    The directory grows as `target.partial`, is marked as not complete, and is renamed at the end.
+    If the block fails, the directory is removed. If the process is killed, the partial directory
+    stays, and the next attempt removes it: a directory with that name always has the mark.
 
     Raises:
-      TargetExists: there is something at target, or somebody else is making it.
+      TargetExists: the target exists, or another process is making it.
       BadSetting: what is at `target.partial` is not such a leftover; or `target` has such a name.
       DiskFull, StorageFailed.
     """

@@ -323,7 +323,7 @@ def atomic_write(
     try:
         for part in parts:
             file.write([part])
-            if file.size - synced >= STEP_BYTES:  # Else who waits for the last one waits for all.
+            if file.size - synced >= STEP_BYTES:  # Else the last sync would wait for all bytes.
                 file.sync()
                 synced = file.size
             told()

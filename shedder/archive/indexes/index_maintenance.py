@@ -51,10 +51,10 @@ class IndexedRuns(ABC):
 
     @contextmanager
     def making_index(self, stream: int, column: str) -> Iterator[None]:
-        """Within the block files of a column are built that no question uses yet.
+        """Allow the block to build files of a column's index that no query uses yet.
 
-        They go when it ends and the column has no index by then (`create_index`). It is known in
-        memory alone, so that calling it off waits for nobody who writes the catalog.
+        The files are deleted after the block if the column has no index by then (`create_index`).
+        The state is in memory only, so a cancellation never waits for a catalog transaction.
 
         Raises:
           UnknownStream, UnknownColumn. BadSetting: a column of its type cannot have one.
@@ -69,7 +69,7 @@ class IndexedRuns(ABC):
         finally:
             with self._lock:
                 state.indexes_to_be[column] -= 1
-                state.indexes_to_be += Counter()  # Those that nobody makes are no entries.
+                state.indexes_to_be += Counter()  # Removes columns whose count is 0.
                 is_none = column not in (*state.indexes, *state.indexes_to_be)
             if is_none:
                 self.sweep_indexes(stream)
@@ -140,7 +140,7 @@ class IndexedRuns(ABC):
     def build_index(
         self, run: Run, column: str, told: Callable[[int], None] = lambda _: None
     ) -> None:
-        """Make the index of one run and column, unless it is there or nobody wants it any more.
+        """Build the index of one run and column, if it is missing and still wanted.
 
         Args:
           run: one of `unindexed`; it may have been dropped, or written anew, since.
@@ -151,7 +151,7 @@ class IndexedRuns(ABC):
         Raises:
           CorruptData: the run is damaged. DiskFull, StorageFailed.
         """
-        if self._is_built(run, column):  # by somebody else, since it was lacking
+        if self._is_built(run, column):  # Another thread built it after it was listed.
             told(run.rows)
             return
         target = self._path(run, column)
@@ -179,7 +179,7 @@ class IndexedRuns(ABC):
         with self._lock:
             if self._is_wanted(run, column):
                 self._built[target] = run.crc
-            else:  # Who dropped it has swept, perhaps before it was there.
+            else:  # The index was dropped; its sweep may have run before this file existed.
                 with suppress(OSError):
                     self.files.unlink(target)
 
@@ -236,7 +236,7 @@ class IndexedRuns(ABC):
             if name not in wanted and name.endswith(".index"):
                 self._fences.pop(folder / name, None)
                 self._built.pop(folder / name, None)
-                with suppress(OSError):  # swept by somebody else, or the next time
+                with suppress(OSError):  # Another sweep removed it, or the next one will.
                     self.files.unlink(folder / name)
 
     def _recover_indexes(self) -> None:
@@ -267,7 +267,7 @@ class IndexedRuns(ABC):
         state = self._streams.get(run.stream_id)
         if state is None or column not in state.wanted_indexes:
             return False
-        mine = run.file, run.crc  # A name is given again when nobody reads what had it.
+        mine = run.file, run.crc  # A name is reused once no reader has the old file.
         return any((known.file, known.crc) == mine for known in state.runs)
 
     def _is_built(self, run: Run, column: str) -> bool:

@@ -78,7 +78,7 @@ class SmallBlocks:
             return found
 
     def hold_whole(self, block: Block) -> None:
-        """Keep one with all of its columns, for whoever will ask for some of them."""
+        """Keep a block with all of its columns, for later requests for some of them."""
         with self._lock:
             held, table = self._of(block.run), _copied(block)
             if block.number not in held.whole:

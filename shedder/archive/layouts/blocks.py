@@ -18,7 +18,7 @@ from shedder.archive.metadata.catalog_entries import Run
 from shedder.archive.tasks.progress import Told, nobody
 from shedder.cql.sql.exact_query import POSITION
 
-_TOGETHER_ROWS = 32_768  # That are read in one call, between two looks at who waits.
+_TOGETHER_ROWS = 32_768  # Rows that one call reads, between two checks for cancellation.
 _COUNT = "count"  # A table without columns forgets how many rows it has when it is concatenated.
 
 
@@ -69,20 +69,20 @@ def read_blocks(
     told: Told = nobody,
     kept: OpenFiles | None = None,
 ) -> Iterator[Block]:
-    """Some of a run's blocks, in the order of numbers.
+    """Yield some of a run's blocks, in the order of numbers.
 
-    A run in order of position has one block, number 0. Row groups that have no event time in the
-    wanted stretch are not read; nor are columns that nobody wants.
+    A run in order of position has one block, number 0. Row groups without event times in the
+    wanted range are not read, and neither are columns that are not wanted.
 
     Args:
       files: the file system.
-      path: of the run's file; it need not have been verified if the run knows its footer.
-      run: what it is.
-      numbers: of blocks, in [0, run.blocks).
-      wanted: what of them.
-      footers: those that are known already.
+      path: path of the run's file. If the run's footer is known, the file need not be verified.
+      run: the run's catalog entry.
+      numbers: numbers of blocks, in [0, run.blocks).
+      wanted: columns and event times to read.
+      footers: footers that are known already.
       told: called before each row group; what it raises ends the reading.
-      kept: files that are open already, and stay so where they are dealt.
+      kept: open files, which stay open if their blocks are random parts.
 
     Raises:
       CorruptData: the file is missing, or what was read of it fails its checksum.

@@ -1,4 +1,4 @@
-"""Files of runs that are read in part: opened, and kept open for who reads the next part."""
+"""Cache of open run files that are read in part, for the next partial read."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class OpenFiles:
         self._lock = threading.RLock()  # A snapshot may be collected, and forget, at any moment.
 
     def take(self, run: Run) -> _Opened | None:
-        """The run's file, for the one who asks; None: it has to be opened."""
+        """Take the run's open file for one reader; None: the reader has to open it."""
         with self._lock:
             found = self._held.pop((run.file, run.crc), None)
         if found is not None:

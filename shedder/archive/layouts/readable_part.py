@@ -15,8 +15,8 @@ from shedder.errors import BadQuery
 class Part:
     """A simple random sample of a run that can be read: blocks of its file, or a copy.
 
-    copy: None when the run's own file is read. reduction: the share that is left out, at most what
-    was wanted; the rest is dropped by who reads.
+    copy: None: the run's own file is read.
+    reduction: share that is left out; at most the wanted one. The reader drops the rest.
     """
 
     run: Run

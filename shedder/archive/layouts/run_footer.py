@@ -46,9 +46,9 @@ def file_metadata(stream: StreamEntry, stretch: tuple[int, int], *, blocks: int)
 
 @contextmanager
 def basics_beside(table: pa.Table) -> Iterator[Callable[[], dict[str, ColumnBasics]]]:
-    """Find the basics of a stretch on another core while it is being written; call it for them.
+    """Compute the basics of a table on another core while the block writes it.
 
-    When the block fails, nobody waits for them any more.
+    The block calls the yielded function for the result. If the block fails, the result is dropped.
     """
     beside = ThreadPoolExecutor(1, thread_name_prefix="shedder-basics")
     try:

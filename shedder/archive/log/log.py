@@ -267,7 +267,7 @@ class Log:
 
     def _remove(self, segment: SegmentState) -> None:
         """Take a segment's name away."""
-        # Who reads it has it open: an unlinked file stays as it is, a reused one does not.
+        # A reader has the file open: unlinking leaves its bytes as they are, reusing it does not.
         may_keep = not self._readers and segment.size <= self._segment_bytes
         try:
             if not (may_keep and self._spares.keep(segment.path)):

@@ -78,10 +78,13 @@ def _after_numbers(header: bytes, at: int, flags: int) -> tuple[str, PushEnd | N
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """The header of one batch of tuples.
+    """Header of one batch of tuples.
 
-    stream: the catalog's id. producer, epoch, sequence: who sent it, which incarnation, its
-    number there (not the log's). first_position: of its first row. flags: DROPPED, SUMMARISED.
+    stream: id in the catalog.
+    producer, epoch, sequence: the sender, its incarnation, and its number of the batch (not the
+      log sequence).
+    first_position: position of the first row.
+    flags: DROPPED, SUMMARISED.
     push: progress of the producer's push; None: anonymous, or of an earlier version.
     """
 

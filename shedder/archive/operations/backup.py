@@ -93,17 +93,16 @@ def restore(
     link: bool = True,
     verify: bool = True,
 ) -> Copied:
-    """Make a new directory from a backup, or from any data directory that nobody serves.
+    """Make a new directory from a backup, or from any data directory that no server has open.
 
     Args:
-      source: not changed, and free for others afterwards.
-      target: made here, so it must not exist or be empty.
+      source: directory to read; it is not changed, and unlocked afterwards.
+      target: directory to make; it must not exist, or be empty.
       files: the file system; the real one when None.
-      progress: told of bytes, and of which of the two steps they are; cancel it from another
-        thread.
-      link: give unchanging files a second name where that works, instead of copying them.
-      verify: check the source first, every byte of it. Runs that it has in quarantine are not in
-        the new directory either, whose answers say so.
+      progress: receives bytes, and which of the two steps they are of; another thread cancels it.
+      link: hard-link unchanging files where that works, instead of copying them.
+      verify: check every byte of the source first. Runs that the source has in quarantine are not
+        in the new directory either, and its answers say so.
 
     Raises:
       CorruptData: the source is no whole data directory, or damaged. DirectoryLocked: it is
@@ -144,9 +143,9 @@ def restore(
 
 
 def _take_segments(copy: Copying, segments: list[tuple[Path, int]]) -> None:
-    """All but the last are closed; the last one is written to by whoever opens a directory.
+    """Link the closed segments and copy the last one, which a start of the directory writes to.
 
-    Where the last one has no more than a head it may be removed then, and the one before goes on.
+    If the last segment holds only a head, a start may remove it and write to the one before.
     """
     closed = len(segments) - 1
     if segments and segments[-1][1] <= SEGMENT_HEAD_BYTES:

@@ -35,13 +35,13 @@ def scrub(
     bytes_per_second: float | None = None,
     clock: Callable[[], float] = time.monotonic,
 ) -> Scrubbed:
-    """Read every run; those that are damaged are quarantined, those that are mended released.
+    """Read every run; quarantine damaged runs, and release quarantined runs that are whole again.
 
     Args:
-      store: the open directory; it goes on meanwhile.
-      progress: told of bytes; cancel it from another thread.
-      bytes_per_second: how fast it reads at most, so that it is in nobody's way; None: no limit.
-      clock: seconds.
+      store: the open directory, which stays in use.
+      progress: receives bytes; another thread cancels it.
+      bytes_per_second: largest rate of reading, so that queries are not slowed; None: no limit.
+      clock: function that returns seconds.
 
     Raises:
       Cancelled: what was found by then holds.

@@ -1,4 +1,4 @@
-"""Verification of a data directory that nobody serves. Nothing is changed."""
+"""Verification of a data directory that no server has open. Nothing is changed."""
 
 from __future__ import annotations
 

@@ -34,10 +34,10 @@ BUILT_IN: Final[Mapping[str, Maker]] = {
 
 @dataclass(frozen=True, slots=True)
 class NamedReduction:
-    """A reduction under the text that it was asked for with; what it says is checked.
+    """A reduction under the text by which it was requested; its results are checked.
 
-    is_ours: built in. Others run in threads of their own, so that one who waits for a reduction
-    that hangs can be called off, and whatever they raise is theirs.
+    is_ours: it is built in. Other reductions run in threads of their own, so that a query can be
+      cancelled while its reduction hangs. Whatever they raise counts as an error of the reduction.
     """
 
     text: str
@@ -87,7 +87,10 @@ class NamedReduction:
 
     @property
     def _theirs(self) -> type[BaseException]:
-        """What to take for theirs: Ctrl-C meets the thread that works for who pressed it."""
+        """Exceptions that count as the reduction's own.
+
+        Ctrl-C never reaches the thread of an installed reduction, only the caller's thread.
+        """
         return Exception if self.is_ours else BaseException
 
 

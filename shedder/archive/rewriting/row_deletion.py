@@ -37,17 +37,17 @@ class DeletedRows(ABC):
         """Mark rows of runs as deleted: all of them, durably, or none.
 
         Args:
-          stream: its id.
-          text: what was said, for the record.
-          deleted_us: now.
-          find: looks for the rows: for each run that has any, bool [run.stretch]. Nobody else
-            deletes from the stream or purges it meanwhile; runs that retention takes away
-            meanwhile are left out, and all of them where the stream is dropped.
-          told: called now and then while others delete, or write the catalog; what it raises ends
-            the waiting.
+          stream: id of the stream.
+          text: text of the statement, for the record.
+          deleted_us: present time.
+          find: returns, for each run with rows to delete, bool [run.stretch]. No other thread
+            deletes from the stream or purges it meanwhile. Runs that retention removes meanwhile
+            are left out, and all runs if the stream is dropped.
+          told: called repeatedly while this waits for other deletions or for the catalog; what it
+            raises ends the waiting.
 
         Returns:
-          how many rows were not deleted before.
+          number of rows that were not deleted before.
         """
         state = self._state(stream)
         with held(state.deleting, told):

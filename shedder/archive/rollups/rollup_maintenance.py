@@ -51,9 +51,9 @@ class RolledRuns(ABC):
     def add_rollup(
         self, stream: int, name: str, select: Select, *, lazy: bool = False
     ) -> RollupEntry:
-        """From now on, each run that is written has this rollup; `rolled_due` says who lacks it.
+        """Add a rollup; each run that is written from now on has it. `rolled_due` lists other runs.
 
-        lazy: a run gets it only after `want_rolled`.
+        lazy: a run gets the rollup only after `want_rolled`.
 
         Raises:
           BadQuery: it cannot be a rollup. RollupExists: there is one of this name.
@@ -66,7 +66,7 @@ class RolledRuns(ABC):
         return entry
 
     def drop_rollup(self, entry: RollupEntry) -> None:
-        """Forget a rollup; its files go when nobody reads them."""
+        """Drop a rollup; its files are deleted when no reader has them open."""
         state = self._state(entry.stream_id)
         with state.cutting, state.rewriting, self.catalog.turn(), self._lock:
             self.catalog.drop_rollup(entry)

@@ -23,7 +23,7 @@ from shedder.archive.runs.run_format import verify_file, verify_run
 from shedder.archive.tasks.progress import Told, nobody
 from shedder.errors import CorruptData, StorageFailed
 
-AHEAD_ROWS: Final = 2_048  # Of each run, which are read before somebody asks.
+AHEAD_ROWS: Final = 2_048  # Rows of each run that are read before the first query asks for them.
 
 
 class RunFiles:
@@ -137,8 +137,9 @@ class RunFiles:
         return sum(size for _, size in stretches)
 
     def open_ahead(self, run: Run) -> None:
-        """Open a run's file for who asks for a part of it, and read its smallest blocks, which
-        most questions begin with; what is wrong with it is found then."""
+        """Open a run's file for partial reads, and read its smallest blocks, with which most
+        queries begin. A damaged file is found then.
+        """
         if not run.is_dealt or run.footer is None:
             return
         path, numbers, rows = self._path(run.file), [], 0
@@ -191,7 +192,7 @@ class RunFiles:
             if not aside.exists():
                 self._files.link(self._root / run.file, aside)
                 self._files.sync_directory(aside.parent)
-        except OSError:  # It is gone, or must stay where it is: nobody reads it there, either.
+        except OSError:  # It is gone, or must stay where it is; no query reads it there.
             return False
         return True
 
@@ -224,7 +225,7 @@ class RunFiles:
         return read_groups(self._files, self._root / run.file, run, groups, wanted)
 
     def close(self) -> None:
-        """Close what is open; who reads afterwards opens it again."""
+        """Close all open files; a later read opens its file again."""
         self._open.forget()
 
     def pin(self, names: Sequence[str]) -> None:

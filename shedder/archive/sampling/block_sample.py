@@ -31,7 +31,7 @@ from shedder.streams.live_sample import SampleView
 
 _DEVIATIONS: Final = 5.0  # Of a binomial: one run in 3 million needs one block more than planned.
 _NEAR: Final = 0.98  # Of a wanted share, that blocks or a copy must hold: copies vary in size.
-_TASKS: Final = 8  # Per thread: who is done early takes from the others, and few are handed over.
+_TASKS: Final = 8  # Tasks per thread: a thread that is done early takes over few of another's.
 _ASIDE_ROWS: Final = 50_000  # Of one run; where fewer are read, threads only wait for each other.
 _FIT: Final = 0.8  # The smallest part of a wanted share that fitting to whole blocks may leave.
 

@@ -41,15 +41,18 @@ class Selection:
 
 @dataclass(slots=True, eq=False, weakref_slot=True)
 class Snapshot:
-    """A stream as it was at one moment: files, and the tail that is in none of them.
+    """A stream at one moment: its runs' files, and the tail that is in no file.
 
-    Taking one is quick: no file is read. The files stay on disk until `release`, or until the
-    snapshot is forgotten.
-    runs: pruned by time, in order of position. missing: those that should be among them and are
-    damaged: whoever answers from this has to say so. deleted: by first position of a run, its rows
-    that are to be skipped. tail: batches in order, not pruned;
-    tail_positions: of their first rows. end_position: the position after the last tuple.
-    holes: positions that were lost with damaged bytes of the log; of them nothing else is known.
+    A snapshot is quick, because it reads no file. The files stay on disk until `release`, or until
+    the snapshot is garbage.
+
+    runs: pruned by time, in order of position.
+    missing: damaged runs that belong to `runs`; an answer from this snapshot has to name them.
+    deleted: by first position of a run, the rows to skip.
+    tail: batches in order, not pruned.
+    tail_positions: positions of their first rows.
+    end_position: position after the last tuple.
+    holes: positions that were lost with damaged bytes of the log; nothing else is known of them.
     """
 
     runs: tuple[Run, ...]
@@ -101,17 +104,17 @@ class Snapshot:
     def read_blocks(
         self, run: Run, numbers: Sequence[int], wanted: Wanted, told: Told = nobody
     ) -> Iterator[Block]:
-        """Some of the blocks of one of the runs; of its file nothing else is read.
+        """Yield some blocks of one run; nothing else of its file is read.
 
         Args:
-          run: of `runs`.
-          numbers: of blocks, in [0, run.blocks); any k of them are a simple random sample.
-          wanted: which columns of them, which event times.
-          told: called now and then; what it raises ends the reading.
+          run: one of `runs`.
+          numbers: numbers of blocks, in [0, run.blocks); any k of them are a simple random sample.
+          wanted: columns and event times to read.
+          told: called repeatedly; what it raises ends the reading.
 
         Yields:
-          without the deleted rows, which count in `Block.rows` as if nobody wanted them; with them
-          where the column LIVE is wanted, which tells them apart.
+          Blocks without the deleted rows, which count in `Block.rows` like rows outside `wanted`.
+          If the column LIVE is wanted, blocks with the deleted rows, and LIVE tells them apart.
 
         Raises:
           CorruptData: the file is missing, or what was read of it fails its checksum.

@@ -1,4 +1,4 @@
-"""How long an answer may take, and whether anybody still wants it."""
+"""Deadlines: the time limit of an answer, and its progress and cancellation."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Computing that cannot be interrupted, waited for by one who can be called off."""
+"""Waiting for work that cannot be interrupted, by a caller that can be cancelled."""
 
 from __future__ import annotations
 
@@ -7,20 +7,20 @@ from concurrent.futures import Future
 from threading import Thread
 from typing import TypeVar
 
-_STEP_S = 0.02  # Between two looks at whether somebody still wants it.
+_STEP_S = 0.02  # Seconds between two checks whether the caller was cancelled.
 
 T = TypeVar("T")
 
 
 def aside(work: Callable[[], T], told: Callable[[], None]) -> T:
-    """What work returns, or raises; it runs in a thread of its own.
+    """Run work in a thread of its own; return or raise what it returns or raises.
 
-    Sorts, deals and kernels over millions of tuples take longer than one who waits should. When
-    told raises, nobody waits any more: the work goes on to its end, and what it found is forgotten.
+    Sorts, deals and kernels over millions of tuples take longer than a cancelled caller may wait.
+    If `told` raises, the caller stops waiting. The work runs to its end and its result is dropped.
 
     Args:
-      work: computes, and changes nothing that others see.
-      told: called now and then meanwhile; what it raises is raised.
+      work: function that computes, and changes nothing that other threads see.
+      told: called repeatedly meanwhile; what it raises is raised.
     """
     found: Future[T] = Future()
 
@@ -35,7 +35,7 @@ def aside(work: Callable[[], T], told: Callable[[], None]) -> T:
 
 
 def awaited(found: Future[T], told: Callable[[], None]) -> T:
-    """What somebody else's work returns, or raises; told: as for `aside`."""
+    """Return or raise what the work of another thread does; told: as for `aside`."""
     while True:
         try:
             return found.result(_STEP_S)

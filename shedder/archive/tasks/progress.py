@@ -10,13 +10,13 @@ from dataclasses import dataclass, field
 from shedder.errors import Cancelled
 
 LOOK_S = 0.05
-"""Between two looks at `cancelled` of who waits for somebody else."""
+"""Seconds between two checks of `cancelled` while a thread waits for another one."""
 
 STEP_BYTES = 4 << 20
 """What is read or written between two looks at `cancelled`: some milliseconds of any disk."""
 
 SYNC_BYTES = 16 << 20
-"""What is written between two syncs of a file: who waits for one cannot look."""
+"""Bytes that are written between two syncs of a file: no check runs during a sync."""
 
 
 Told = Callable[[], None]
@@ -24,12 +24,12 @@ Told = Callable[[], None]
 
 
 def nobody() -> None:
-    """Told of work that nobody waits for."""
+    """Ignore progress: no caller can cancel the work."""
 
 
 @contextmanager
 def held(lock: threading.Lock | threading.RLock, told: Told) -> Iterator[None]:
-    """The block has the lock; who waits for it calls `told` now and then, which may end that."""
+    """Hold the lock for the block; call `told` repeatedly while waiting, which may end the wait."""
     while not lock.acquire(timeout=LOOK_S):
         told()
     try:
@@ -72,7 +72,7 @@ class Progress:
 
     @contextmanager
     def calling(self, callback: Callable[[], None]) -> Iterator[None]:
-        """Call back when it is called off while the block waits for somebody else.
+        """Call back if the work is cancelled while the block waits for another thread or process.
 
         Raises:
           Cancelled: it was called off, before the block or in it, whatever that raised then.
