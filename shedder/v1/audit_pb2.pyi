@@ -30,8 +30,8 @@ class LendRequest(_message.Message):
     answers: _builtins.int
     """At most so many; at least 1. Fewer come where more would not fit into a message."""
     without_archive: _builtins.bool
-    """Whoever asks has the tuples from elsewhere: also answers that the archive cannot tell, because
-    summaries were merged. Only of windows that have closed.
+    """The auditor has the tuples from elsewhere: include answers that the archive cannot recompute,
+    because summaries were merged. Only of windows that have closed.
     """
     def __init__(
         self,

@@ -26,8 +26,8 @@ if _version_not_supported:
 
 
 class AuditStub:
-    """Lends answers of standing queries to somebody who computes them again, exactly, and takes what
-    came of it into the queries' certification and the metrics.
+    """Lends answers of standing queries to an external auditor, which computes them again, exactly.
+    Its verdicts go into the queries' certification and the metrics.
     """
 
     def __init__(self, channel):
@@ -49,8 +49,8 @@ class AuditStub:
 
 
 class AuditServicer:
-    """Lends answers of standing queries to somebody who computes them again, exactly, and takes what
-    came of it into the queries' certification and the metrics.
+    """Lends answers of standing queries to an external auditor, which computes them again, exactly.
+    Its verdicts go into the queries' certification and the metrics.
     """
 
     def Lend(self, request, context):
@@ -90,8 +90,8 @@ def add_AuditServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class Audit:
-    """Lends answers of standing queries to somebody who computes them again, exactly, and takes what
-    came of it into the queries' certification and the metrics.
+    """Lends answers of standing queries to an external auditor, which computes them again, exactly.
+    Its verdicts go into the queries' certification and the metrics.
     """
 
     @staticmethod

@@ -27,8 +27,8 @@ GRPC_GENERATED_VERSION: str
 GRPC_VERSION: str
 
 class AuditStub:
-    """Lends answers of standing queries to somebody who computes them again, exactly, and takes what
-    came of it into the queries' certification and the metrics.
+    """Lends answers of standing queries to an external auditor, which computes them again, exactly.
+    Its verdicts go into the queries' certification and the metrics.
     """
 
     @_typing.overload
@@ -44,8 +44,8 @@ class AuditStub:
 
 @_typing.type_check_only
 class AuditAsyncStub(AuditStub):
-    """Lends answers of standing queries to somebody who computes them again, exactly, and takes what
-    came of it into the queries' certification and the metrics.
+    """Lends answers of standing queries to an external auditor, which computes them again, exactly.
+    Its verdicts go into the queries' certification and the metrics.
     """
 
     def __init__(self, channel: _aio.Channel) -> None: ...
@@ -57,8 +57,8 @@ class AuditAsyncStub(AuditStub):
     """What comparing one lent answer with the truth came to; each counts once."""
 
 class AuditServicer(metaclass=_abc_1.ABCMeta):
-    """Lends answers of standing queries to somebody who computes them again, exactly, and takes what
-    came of it into the queries' certification and the metrics.
+    """Lends answers of standing queries to an external auditor, which computes them again, exactly.
+    Its verdicts go into the queries' certification and the metrics.
     """
 
     @_abc_1.abstractmethod

@@ -30,7 +30,7 @@ class BeginRequest(_message.Message):
     name: _builtins.str
     """Letters, digits, and . _ -; makes everything about a backfill idempotent."""
     plan: _builtins.str
-    """How the source is cut into parts, in the words of whoever cuts it. The first one counts."""
+    """How the source is divided into parts, in the words of the first caller."""
     parts: _builtins.int
     """How many parts; 0: only look."""
     def __init__(
@@ -86,7 +86,7 @@ class WriteRequest(_message.Message):
     name: _builtins.str
     part: _builtins.int
     attempt: _builtins.str
-    """Hexadecimal; another one for everybody who works on the part."""
+    """Hexadecimal; a different one for each process that works on the part."""
     file: _builtins.int
     """Of the part's files, from 0."""
     offset: _builtins.int

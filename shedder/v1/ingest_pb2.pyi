@@ -220,7 +220,7 @@ Global___LeftOut: _TypeAlias = LeftOut  # noqa: Y015
 
 @_typing.final
 class Producer(_message.Message):
-    """Who sends. Retries are idempotent per producer; without a name they are not."""
+    """The sender. Retries are idempotent per producer; without a name they are not."""
 
     DESCRIPTOR: _descriptor.Descriptor
 

@@ -81,8 +81,8 @@ class MergeRequest(_message.Message):
     more: _builtins.bool
     @_builtins.property
     def producer(self) -> _ingest_pb2.Producer:
-        """Who sends, and the number; one that was seen before is not merged again. Batches and summaries
-        of one producer share the numbers.
+        """The sender, and the number; a number that was seen before is not merged again. Batches and
+        summaries of one producer share the numbers.
         """
 
     @_builtins.property

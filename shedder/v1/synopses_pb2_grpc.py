@@ -26,8 +26,8 @@ if _version_not_supported:
 
 
 class SynopsesStub:
-    """Takes summaries instead of tuples. Whoever gets a receipt has them on disk, and in
-    the next answers.
+    """Takes summaries instead of tuples. A receipt says that they are on disk, and in the next
+    answers.
     """
 
     def __init__(self, channel):
@@ -54,12 +54,12 @@ class SynopsesStub:
 
 
 class SynopsesServicer:
-    """Takes summaries instead of tuples. Whoever gets a receipt has them on disk, and in
-    the next answers.
+    """Takes summaries instead of tuples. A receipt says that they are on disk, and in the next
+    answers.
     """
 
     def GetPlans(self, request, context):
-        """Says what somebody elsewhere must know to build a stream's summaries.
+        """Returns the plans that another process needs to build a stream's summaries.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -108,8 +108,8 @@ def add_SynopsesServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class Synopses:
-    """Takes summaries instead of tuples. Whoever gets a receipt has them on disk, and in
-    the next answers.
+    """Takes summaries instead of tuples. A receipt says that they are on disk, and in the next
+    answers.
     """
 
     @staticmethod

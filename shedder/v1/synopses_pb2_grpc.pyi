@@ -27,8 +27,8 @@ GRPC_GENERATED_VERSION: str
 GRPC_VERSION: str
 
 class SynopsesStub:
-    """Takes summaries instead of tuples. Whoever gets a receipt has them on disk, and in
-    the next answers.
+    """Takes summaries instead of tuples. A receipt says that they are on disk, and in the next
+    answers.
     """
 
     @_typing.overload
@@ -36,7 +36,7 @@ class SynopsesStub:
     @_typing.overload
     def __new__(cls, channel: _aio.Channel) -> SynopsesAsyncStub: ...
     GetPlans: _grpc.UnaryUnaryMultiCallable[_synopses_pb2.GetPlansRequest, _synopses_pb2.GetPlansResponse]
-    """Says what somebody elsewhere must know to build a stream's summaries."""
+    """Returns the plans that another process needs to build a stream's summaries."""
     Merge: _grpc.UnaryUnaryMultiCallable[_synopses_pb2.MergeRequest, _synopses_pb2.MergeResponse]
     """Merges summaries of tuples into the panes of all standing queries of a stream."""
     MergeInParts: _grpc.StreamUnaryMultiCallable[_synopses_pb2.MergeInPartsRequest, _synopses_pb2.MergeResponse]
@@ -47,13 +47,13 @@ class SynopsesStub:
 
 @_typing.type_check_only
 class SynopsesAsyncStub(SynopsesStub):
-    """Takes summaries instead of tuples. Whoever gets a receipt has them on disk, and in
-    the next answers.
+    """Takes summaries instead of tuples. A receipt says that they are on disk, and in the next
+    answers.
     """
 
     def __init__(self, channel: _aio.Channel) -> None: ...
     GetPlans: _aio.UnaryUnaryMultiCallable[_synopses_pb2.GetPlansRequest, _synopses_pb2.GetPlansResponse]  # type: ignore[assignment]
-    """Says what somebody elsewhere must know to build a stream's summaries."""
+    """Returns the plans that another process needs to build a stream's summaries."""
     Merge: _aio.UnaryUnaryMultiCallable[_synopses_pb2.MergeRequest, _synopses_pb2.MergeResponse]  # type: ignore[assignment]
     """Merges summaries of tuples into the panes of all standing queries of a stream."""
     MergeInParts: _aio.StreamUnaryMultiCallable[_synopses_pb2.MergeInPartsRequest, _synopses_pb2.MergeResponse]  # type: ignore[assignment]
@@ -63,8 +63,8 @@ class SynopsesAsyncStub(SynopsesStub):
     """
 
 class SynopsesServicer(metaclass=_abc_1.ABCMeta):
-    """Takes summaries instead of tuples. Whoever gets a receipt has them on disk, and in
-    the next answers.
+    """Takes summaries instead of tuples. A receipt says that they are on disk, and in the next
+    answers.
     """
 
     @_abc_1.abstractmethod
@@ -73,7 +73,7 @@ class SynopsesServicer(metaclass=_abc_1.ABCMeta):
         request: _synopses_pb2.GetPlansRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_synopses_pb2.GetPlansResponse, _abc.Awaitable[_synopses_pb2.GetPlansResponse]]:
-        """Says what somebody elsewhere must know to build a stream's summaries."""
+        """Returns the plans that another process needs to build a stream's summaries."""
 
     @_abc_1.abstractmethod
     def Merge(
