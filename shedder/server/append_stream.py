@@ -29,7 +29,7 @@ from shedder.wire.source_sampling import left_out_from_wire
 CREDITS_MIN = 2  # One in line, one on its way.
 CREDITS = 16  # Batches without a receipt: enough to gather one group while another is fsynced.
 HELLO_S_MAX = 10.0
-LOOK_S = 1.0  # Whoever stands in line looks again so soon: things may have got better.
+LOOK_S = 1.0  # Longest time between two tries of a call in the wait queue, in seconds.
 LOOK_MS_MIN, LOOK_MS_MAX = 5, 50
 
 Received = TypeVar("Received")
@@ -134,9 +134,9 @@ class AppendCall:
         """Give a batch to the engine.
 
         Raises:
-          Overloaded: also while what has come will take long to be applied. Who keeps many batches
-            in flight is paced so by what is applied, and a flood makes no deep queue. Nobody is
-            refused for that.
+          Overloaded: there is no room; or, before the last try, the backlog would take too long to
+            apply. The second cause only paces calls with many batches in flight, so that a flood
+            makes no deep queue. The last try is not refused for it.
         """
         if not is_last_try:
             overload = self._engine.overload

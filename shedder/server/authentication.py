@@ -1,4 +1,4 @@
-"""Who calls, and what they may do: bearer tokens with scopes, client certificates.
+"""Identification of callers and their scopes: bearer tokens and client certificates.
 
 A tokens file is TOML. It holds the SHA-256 of each token, never the token:
 
@@ -58,7 +58,7 @@ class Scope(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """Somebody who is known."""
+    """A known caller: its name, its scopes and its tenant."""
 
     name: str
     scopes: frozenset[Scope]
@@ -75,7 +75,7 @@ class Identity:
         return Scope.ADMIN in self.scopes or not self.scopes.isdisjoint(scopes)
 
 
-# Whoever may reach an insecure server, which listens on this machine only.
+# Identity of all callers of an insecure server, which listens on this machine only.
 LOCAL = Identity("local", frozenset(Scope))
 
 # Whose call is being served; set by the boundary.
@@ -193,10 +193,10 @@ class Tokens:
             self._stamp = stamp
 
     def identify(self, token: str) -> Identity:
-        """Whose token this is.
+        """Return the identity of a token.
 
         Raises:
-          Unauthenticated: nobody's, or it has expired.
+          Unauthenticated: the token is unknown, or it has expired.
         """
         identity = self._identities.get(_digest(token))
         if identity is None:
@@ -204,7 +204,7 @@ class Tokens:
         return self._in_time(identity)
 
     def certified(self, names: Iterable[str]) -> Identity | None:
-        """Whose a certificate of these names is; None: nobody's that the file knows.
+        """Return the identity of a certificate with these names; None if the file has none of them.
 
         Raises:
           Unauthenticated: the entry has expired.

@@ -1,4 +1,4 @@
-"""The gate: which call needs which scope, and who may pass."""
+"""Authorization: the scope that each method needs, and the check of a caller's scopes."""
 
 from __future__ import annotations
 
@@ -66,14 +66,14 @@ class Gate:
         metadata: Iterable[tuple[str, str | bytes]],
         authority: Mapping[str, Iterable[bytes]],
     ) -> Identity:
-        """Who calls.
+        """Return the identity of the caller.
 
         Args:
-          metadata: of the call.
+          metadata: metadata of the call.
           authority: what TLS knows of the peer, as gRPC's auth_context has it.
 
         Raises:
-          Unauthenticated: nobody that is known.
+          Unauthenticated: the caller is not known.
         """
         if self._insecure:
             return LOCAL

@@ -88,7 +88,7 @@ class Workers:
             turn: asyncio.Future[None] = loop.create_future()
             waiting.append(turn)
             try:
-                await turn  # Whoever ends hands his place on.
+                await turn  # A call that ends passes its place on.
             except asyncio.CancelledError:
                 self._gave_up(whose, turn)
                 raise

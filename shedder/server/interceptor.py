@@ -1,10 +1,10 @@
-"""The boundary that every call crosses: who is it, how did it end, and nothing of ours leaks.
+"""Boundary of every call: authenticates the caller, maps errors to statuses, hides internals.
 
-Every method is given to gRPC as one that streams its requests. So gRPC receives no request before
-the boundary asks for it, and the boundary asks once the caller's identity is known.
+gRPC knows every method as one that streams its requests. So gRPC receives no request before the
+boundary asks for it, and the boundary asks once the caller's identity is known.
 
-Inside of it a servicer raises our errors as they are; here they become statuses. Anything else
-that is raised is a bug: it is logged with a correlation id, and the client gets the id.
+Inside the boundary a servicer raises the errors of `shedder.errors`, which become statuses here.
+Any other exception is a bug: it is logged with a correlation id, and the client gets the id.
 """
 
 from __future__ import annotations

@@ -41,7 +41,7 @@ def checked_address(settings: Settings) -> Address:
             "on 127.0.0.1 only"
         )
     elif settings.tokens_file is None and settings.tls_client_ca is None:
-        raise BadSetting("a server needs tokens_file or tls_client_ca, to know who calls")
+        raise BadSetting("a server needs tokens_file or tls_client_ca, to identify its callers")
     return address
 
 

@@ -129,7 +129,7 @@ class Query(QueryServicer):
                 run = self._large.run  # Planning is Python code, too.
         period_s = _period_s(request)
         client = Attention()
-        cast(Any, context).add_done_callback(lambda _: client.leave())  # Nobody waits for it then.
+        cast(Any, context).add_done_callback(lambda _: client.leave())  # The client is gone then.
         work = asyncio.ensure_future(
             run(
                 lambda: self._engine.execute(

@@ -192,8 +192,8 @@ def serve(
     """Serve an engine until SIGTERM or SIGINT, then drain. A second signal stops at once.
 
     Args:
-      engine: stays open; closing it (which writes the last checkpoint) is for who opened it.
-      settings: where to listen, and who may call.
+      engine: stays open; the caller closes it, which writes the last checkpoint.
+      settings: where to listen, and which callers to admit.
       ready: told the address as soon as calls are answered.
 
     Returns:

@@ -1,4 +1,4 @@
-"""Lines: of the calls that wait for room in a stream, who came first tries first."""
+"""Wait queues: calls that wait for room in a stream retry in the order of their arrival."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ RECENT_S = 2.0  # At least so long a line is held to be as long as it was: it em
 
 
 class Line:
-    """The calls that wait for room in one stream; asyncio's locks are given in order of asking.
+    """Queue of the calls that wait for room in one stream; asyncio's locks are fair.
 
-    Without a line whoever asks at the right moment gets the room, and one of many may never.
+    Without a queue the call that retries at the right moment gets the room, and some never do.
     """
 
     def __init__(self, clock_s: Callable[[], float] = time.monotonic) -> None:
@@ -26,7 +26,7 @@ class Line:
 
     @property
     def is_empty(self) -> bool:
-        """Whether nobody waits."""
+        """Whether no call waits."""
         return not self._waiting
 
     @property
@@ -56,7 +56,7 @@ class Line:
 
 
 class Lines:
-    """A line per stream, as long as somebody has it."""
+    """One queue per stream, which exists while a call holds it."""
 
     def __init__(self, clock_s: Callable[[], float] = time.monotonic) -> None:
         """clock_s: returns the monotonic time in seconds."""
