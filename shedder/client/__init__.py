@@ -36,14 +36,15 @@ def connect(
     Args:
       address: HOST:PORT; the port may be left out.
       token: bearer token; only ever sent through TLS.
-      ca: who signed the server's certificate (a PEM file, or its bytes); None: the system's.
+      ca: authority that signed the server's certificate (a PEM file, or its bytes); None: the
+        system's.
       cert, key: own certificate and its private key, for a server that asks for one.
       insecure: plain text. None: only to this machine, when nothing above is given.
       timeout_s: for the first contact.
       patience_s: how long pushes try again when the server is gone or full.
 
     Raises:
-      Unreachable: nobody is there, or not the one that `ca` has signed.
+      Unreachable: no server answers, or its certificate is not one that `ca` has signed.
       BadSetting: the arguments do not go together.
     """
     target = Target.of(address, token=token, ca=ca, cert=cert, key=key, insecure=insecure)

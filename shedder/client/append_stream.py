@@ -62,7 +62,7 @@ class Sender:
             except ShedderError as error:
                 if not self._goes_on(error, backoff):
                     return
-            except Exception as error:  # Who pushes must hear of it, whatever it is.
+            except Exception as error:  # The pushing thread gets every error of this thread.
                 name = self._producer.name
                 said = f"sending the batches of producer {name!r} has failed: {error!r}"
                 failure = InternalError(
@@ -117,7 +117,7 @@ class Sender:
         return self._producer.help_wanted and not unsent.part.skipped
 
     def _may_follow(self, helper: Helper, *, busy: bool) -> bool:
-        """Rows follow when nothing else is to be sent, and now and then when nobody needs help."""
+        """Return whether rows may follow: always when idle; now and then if no help is needed."""
         if not helper.owes or len(self._producer.outbox):
             return False
         if not busy:

@@ -48,11 +48,14 @@ class Waiting:
 
 
 class Backlog:
-    """Between who pushes and who sends: what one of them changes, the other is told of.
+    """Queue between the pushing threads and the sending thread, with their shared state.
 
-    changed: guards all that is in here. spill: of the batches; `close` closes it.
-    receipts: how many have come. stopping: nothing is to be sent any more, and what waits stays.
-    failure: why nothing is sent any more. trouble: why nothing is sent now; it is tried again.
+    changed: condition that guards all fields.
+    spill: disk buffer of the batches; `close` closes it.
+    receipts: number of receipts that have come.
+    stopping: sending has ended, and queued batches stay.
+    failure: why sending has ended for good.
+    trouble: why the last try failed; the sending thread tries again.
     """
 
     def __init__(self, spill: Spill, epoch: int, hold_s: float = HOLD_S) -> None:
@@ -71,11 +74,11 @@ class Backlog:
         return bool(self._memory or self.spill)
 
     def put(self, batch: pa.RecordBatch, sequence: int, part: Part = WHOLE) -> None:
-        """Take the next batch, with the number of its push and its place there.
+        """Queue the next batch, with the number of its push and its place there.
 
         Raises:
-          DiskFull, StorageFailed: it was not taken. ShedderError: the failure.
-          FailedPrecondition: nobody would send it.
+          DiskFull, StorageFailed: the batch was not queued. ShedderError: the failure.
+          FailedPrecondition: sending has ended.
         """
         with self.changed:
             self.raise_failure()
@@ -134,7 +137,7 @@ class Backlog:
             self.changed.notify_all()
 
     def fail(self, error: ShedderError) -> None:
-        """Nothing is sent any more, and who pushes or flushes is told why."""
+        """End sending; later pushes and flushes raise the error."""
         with self.changed:
             self.failure = error
             with suppress(ShedderError):  # The refusal says more, and nothing is forgotten.

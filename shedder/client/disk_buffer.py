@@ -44,8 +44,11 @@ _BESIDE = b"shedder.beside"  # ... and what its writer wants to know of it later
 class Spilled:
     """One batch on disk.
 
-    epoch, sequence: as it will be sent. rows: in it. crc: CRC-32C of the file. lost: somebody
-    has declared it lost. first_row, is_last: its place in its push.
+    epoch, sequence: numbers under which it will be sent.
+    rows: number of its rows.
+    crc: CRC-32C of the file.
+    lost: an operator has declared it lost.
+    first_row, is_last: its place in its push.
     """
 
     path: Path

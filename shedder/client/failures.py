@@ -22,12 +22,12 @@ def translated(error: grpc.RpcError, address: str) -> ShedderError:
 
 
 def without_greeting(error: Unreachable, *, encrypted: bool) -> Unreachable:
-    """Why nobody answered at all, with what helps where one side speaks TLS and the other not."""
+    """Explain why no server answered, with a hint if only one side speaks TLS."""
     said = str(error)
     if encrypted and "WRONG_VERSION_NUMBER" in said:
         said += ". It speaks without TLS: leave out token and certificates, or serve with tls_cert"
     elif not encrypted and ("Socket closed" in said or "Connection reset" in said):
-        said += ". If it speaks TLS, say who signed its certificate: ca"
+        said += ". If it speaks TLS, name the authority that signed its certificate: ca"
     return Unreachable(said)
 
 
@@ -41,11 +41,11 @@ LATER = 0.05  # Of a wait, at random, after the first refusal; up to eight times
 
 
 class Backoff:
-    """How long to wait after each failure in a row.
+    """Wait before each retry, after failures in a row.
 
-    Nobody comes back before the time that the server gave, and each a little later than that at
-    random, the more so after each refusal: it has given the same time to others, and they came
-    first. Where nobody gave a time the wait itself gets longer, up to eight times.
+    No retry comes before the time that the server gave. Each wait is longer by a random part, which
+    grows after each refusal: the server gave the same time to other clients, and they came first.
+    If the server gave no time, the wait itself gets longer, up to eight times.
     """
 
     def __init__(self, uniform: Callable[[float, float], float] = random.uniform) -> None:

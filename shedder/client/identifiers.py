@@ -18,7 +18,7 @@ class OwnNames:
 
     @contextmanager
     def name(self, given: str | None) -> Iterator[str]:
-        """The caller's name, or one of our own that nobody else is using now.
+        """Yield the caller's name, or a generated name that no other call uses now.
 
         A name is not used again after an error: what was sent under it may be stored later.
         """

@@ -127,10 +127,10 @@ class Outbox:
         return request
 
     def acknowledge(self, receipt: Receipt, credits_left: int) -> Receipt:
-        """The oldest batch has its receipt.
+        """Match a receipt with the oldest batch.
 
         Raises:
-          FailedPrecondition: somebody else has used the number, so the batch was not stored.
+          FailedPrecondition: another producer used the number, so the batch was not stored.
         """
         sent = self._waiting.popleft()
         self.credits = max(1, credits_left)
@@ -139,7 +139,7 @@ class Outbox:
         if receipt.duplicate and sent.is_own_number and not may_be_stored:
             raise FailedPrecondition(
                 f"sequence {sent.sequence} of producer {self._producer!r} in stream "
-                f"{self._stream!r} was used by somebody else; give each producer its own name"
+                f"{self._stream!r} was used by another sender; give each producer its own name"
             )
         return receipt
 

@@ -14,26 +14,26 @@ PROGRESS_PERIOD_S: Final = 0.1
 
 
 class Watched:
-    """The pieces of work of one call; whoever cancels one of them cancels the call."""
+    """Progress of one call's pieces of work; cancelling one of them cancels the call."""
 
     def __init__(
         self, watch: Callable[[Progress], None] | None, cancel: Callable[[], object]
     ) -> None:
-        """Tell watch of each of them, if anybody watches; cancel ends the call."""
+        """Pass each piece of work to `watch`, if there is one; `cancel` ends the call."""
         self._watch = watch
         self._cancel = cancel
         self._works: dict[int, Progress] = {}
         self._stack = ExitStack()
 
     def told(self, news: query_pb2.ExecuteResponse.Progress) -> None:
-        """The server says how far a piece of work is.
+        """Receive the server's report on a piece of work.
 
         Raises:
-          Cancelled: by who was told of it first.
+          Cancelled: the callback that receives a new piece of work has cancelled it.
         """
         work = self._works.get(news.number)
         if work is None:
-            assert self._watch is not None, "progress that nobody asked for"
+            assert self._watch is not None, "progress that was not requested"
             work = self._works[news.number] = Progress(news.what, news.unit)
             self._stack.enter_context(work.calling(self._call_off))
             self._watch(work)

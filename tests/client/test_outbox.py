@@ -64,10 +64,10 @@ def test_after_a_loss_exactly_what_has_no_receipt_is_sent_again():
     assert outbox.receipt.position == 2
 
 
-def test_a_number_that_somebody_else_has_used_is_not_taken_for_a_replay():
+def test_a_number_that_another_sender_has_used_is_not_taken_for_a_replay():
     outbox = Outbox("trades", "p")
     outbox.add(trades(1), None)
-    with pytest.raises(FailedPrecondition, match=r"sequence 0 of producer 'p'.*somebody else"):
+    with pytest.raises(FailedPrecondition, match=r"sequence 0 of producer 'p'.*another sender"):
         outbox.acknowledge(Receipt("trades", 1, 1, duplicate=True), credits_left=8)
 
 
