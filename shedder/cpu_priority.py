@@ -1,7 +1,7 @@
-"""Who gets a core first when there are too few: who waits for an answer, before bulk work.
+"""Priority of threads for the CPU: queries come before bulk work when cores are short.
 
-Both calls act on the calling thread, and on the threads that it starts. Where the system has no
-such means they do nothing: all that they change is how long an answer waits under load.
+Both calls act on the calling thread, and on the threads that it starts. They do nothing if the
+operating system lacks the means: then only answers under load take longer.
 """
 
 from __future__ import annotations

@@ -84,7 +84,7 @@ class DeadlineExceeded(ShedderError):
 
 
 class Cancelled(ShedderError):
-    """Whoever asked for it has called it off; nothing of it is left behind."""
+    """The caller has cancelled the work; nothing of it is left behind."""
 
 
 class Unimplemented(ShedderError):
@@ -141,7 +141,7 @@ class BadReduction(InvalidRequest):
 
 
 class UnknownReduction(NotFound):
-    """REDUCE BY names a reduction that nobody brings."""
+    """REDUCE BY names a reduction that is neither built in nor installed."""
 
     def __init__(self, name: str, known: list[str]) -> None:
         super().__init__(f"no reduction {name!r}; there are {', '.join(known)}")

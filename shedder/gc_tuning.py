@@ -14,7 +14,7 @@ from contextlib import contextmanager
 
 @contextmanager
 def loading() -> Iterator[None]:
-    """Do not look for garbage meanwhile; whoever has turned the collector off keeps it off."""
+    """Turn the garbage collector off for the block; if it was off already, it stays off."""
     was_on = gc.isenabled()
     gc.disable()
     try:

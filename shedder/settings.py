@@ -101,8 +101,8 @@ class Settings(BaseSettings):
     overload: Literal["auto", "on", "off"] = _setting(
         "overload",
         "auto",
-        "Who sheds work when more comes than can be applied: `on` this engine does, `off` nobody "
-        "(producers wait), `auto` an engine that is served does.",
+        "Whether this engine sheds load when more arrives than can be applied: `on` it does, `off` "
+        "it does not (producers wait), `auto` it does if it is served.",
     )
 
     tenants_file: Path | None = _setting(
@@ -159,7 +159,7 @@ class Settings(BaseSettings):
     )
 
     scrub_bytes_per_second: Bytes = _setting(
-        "archive", 128 * _MI, "How fast `SCRUB` reads runs, so that it is in nobody's way.", ge=_KI
+        "archive", 128 * _MI, "How fast `SCRUB` reads runs, so that queries are not slowed.", ge=_KI
     )
 
     scrub_days: float = _setting(
@@ -201,7 +201,7 @@ class Settings(BaseSettings):
         "audit",
         "auto",
         "Whether answers of standing queries are compared with exact ones in the background: `on` "
-        "this engine does, `off` nobody, `auto` an engine that is served does.",
+        "this engine does, `off` it does not, `auto` it does if it is served.",
     )
     audit_share: float = _setting(
         "audit",

@@ -38,7 +38,11 @@ def backup(
     data: Annotated[
         Path | None,
         typer.Option(
-            "--data", "-d", metavar="DIR", envvar="SHEDDER_DATA", help="Nobody may have it open."
+            "--data",
+            "-d",
+            metavar="DIR",
+            envvar="SHEDDER_DATA",
+            help="No process may have it open.",
         ),
     ] = None,
     connect: ConnectOption = None,

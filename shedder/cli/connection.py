@@ -41,7 +41,7 @@ TokenFileOption = Annotated[
 CaOption = Annotated[
     Path | None,
     typer.Option(
-        metavar="FILE", envvar="SHEDDER_CA", help="Who signed the server's certificate (PEM)."
+        metavar="FILE", envvar="SHEDDER_CA", help="Authority of the server's certificate (PEM)."
     ),
 ]
 CertOption = Annotated[
@@ -72,7 +72,7 @@ class Place:
 
     @property
     def credentials(self) -> dict[str, Any]:
-        """Those options of `shedder.connect` that say who calls, as far as they are given.
+        """Return the options of `shedder.connect` that identify the caller, as far as given.
 
         Raises:
           BadSetting: the token file cannot be read.

@@ -47,7 +47,7 @@ def shown(work: Work) -> Iterator[None]:
 
 
 class Bar(Progress):
-    """A bar that reads pieces of work as often as it is drawn; nobody has to tell it."""
+    """A bar that reads pieces of work whenever it is drawn; the work need not report to it."""
 
     def __init__(self, console: Console, patience_s: float = PATIENCE_S) -> None:
         """Begin a bar that leaves nothing on the screen when its work is done.

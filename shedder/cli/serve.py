@@ -46,7 +46,7 @@ def serve(
         Path | None, typer.Option(metavar="FILE", help="Ask clients for certificates of this CA.")
     ] = None,
     tokens_file: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Who may call; see `shedder token`.")
+        Path | None, typer.Option(metavar="FILE", help="Known callers; see `shedder token`.")
     ] = None,
     metrics_listen: Annotated[
         str | None, typer.Option(metavar="HOST:PORT", help="Metrics for Prometheus.")

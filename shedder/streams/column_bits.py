@@ -41,7 +41,7 @@ def words_of(column: pa.Array[Any]) -> Words | None:
     if data is None or not len(column):
         return _NONE
     words = np.frombuffer(memoryview(data), np.int64, len(column), 8 * column.offset)
-    words.setflags(write=False)  # Arrow's buffers may be written to while nobody has frozen them.
+    words.setflags(write=False)  # Arrow's buffers are writable otherwise.
     return words
 
 

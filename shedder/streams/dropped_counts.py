@@ -1,6 +1,6 @@
-"""Tuples that nobody has: dropped at the door, or left out by who sent the others.
+"""Counts of tuples that are stored nowhere: dropped on admission, or left out by their producer.
 
-How many there were, of which event times, and what range they had.
+The counts come with the tuples' event times and the range of their values.
 """
 
 from __future__ import annotations

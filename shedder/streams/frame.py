@@ -60,7 +60,7 @@ class Frame(BatchRows):
     """Rows of one batch and what queries derive from them; queries share what they derive.
 
     A frame is used by one thread. `where`, `in_time_order`, `between` and `thinned` give frames
-    over the same batch, which gather a column only when somebody asks for it.
+    over the same batch, which gather a column at its first use.
     """
 
     def __init__(

@@ -138,7 +138,7 @@ class GroupKeys:
         return 8 * self.size > 7 * int(self._table.groups_max)
 
     def to_bytes(self) -> bytes:
-        """All ids with their hashes and key values, and who may have tuples among the others."""
+        """Serialize all ids, hashes and keys, and which groups may be in the overflow group."""
         ids = np.arange(1, self.size)
         columns = {f"k{i}": column for i, column in enumerate(self.keys(ids))}
         state = json.dumps({"frozen": self.frozen, "partial_from": self.partial_from})

@@ -22,7 +22,7 @@ from shedder.streams.positions import Positions
 
 
 class BatchRows:
-    """Rows of one batch: a column is gathered when somebody asks for it, and looked at once.
+    """Rows of one batch: a column is gathered at its first use, and inspected once.
 
     Used by one thread.
     """

@@ -55,7 +55,7 @@ class GroupedTextExtremes:
 
     @property
     def text_bytes(self) -> int:
-        """Of the texts; who merges this one has the same texts, not others."""
+        """Bytes of the texts. A merge refers to the same texts, and copies none."""
         return self._sizes.of_so_many(self._kept)
 
     def grow(self, groups: int) -> None:

@@ -65,9 +65,9 @@ class GroupedTextFirstLast:
 
     @property
     def text_bytes(self) -> int:
-        """Of the texts, of a group that has seen one text once.
+        """Bytes of the texts; first and last text of a group count once if they are the same.
 
-        Who merges this one has the same texts, not others.
+        A merge refers to the same texts, and copies none.
         """
         cells = self._ends.cells[: self.groups]
         there = cells[:, LAST_POSITION] >= 0

@@ -19,13 +19,13 @@ class Address:
 
     @property
     def is_loopback(self) -> bool:
-        """Whether nobody outside of this machine can reach it."""
+        """Whether only processes of this machine can reach the address."""
         if self.host == "localhost":
             return True
         try:
             return ipaddress.ip_address(self.host).is_loopback
         except ValueError:
-            return False  # A name: who knows where it leads.
+            return False  # A name may resolve to any machine.
 
     def __str__(self) -> str:
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"

@@ -128,9 +128,9 @@ class _Field:
 
 
 def _only_field(data: bytes, at: int, end: int, number: int) -> _Field | None:
-    """The field of bytes with this number between at and end; None unless it is there once.
+    """Find the field with this number between at and end; None unless it occurs once.
 
-    Also None where the fields around it are not plain: then somebody else must judge them.
+    Also None if the fields around it are not plain: then the full parser has to read them.
     """
     found = None
     for _ in range(FIELDS_MAX):

@@ -20,7 +20,7 @@ from shedder.errors import ShedderError
 DOMAIN = "shedder"
 STATUS_KEY = "grpc-status-details-bin"  # where grpc-status puts a google.rpc.Status
 MESSAGE_CHARS_MAX = 2_000  # Metadata has 8 KiB, for everything together.
-DETAILS_CHARS_MAX = 400  # The message once more, percent-encoded, for those who read only that.
+DETAILS_CHARS_MAX = 400  # The message once more, percent-encoded, for clients without STATUS_KEY.
 
 CODES: Mapping[type[ShedderError], grpc.StatusCode] = MappingProxyType(
     {

@@ -19,7 +19,7 @@ from shedder.cql.statements.statement import (
 )
 
 DEFAULT_TENANT = "default"
-"""Whose a stream is when nobody says."""
+"""Tenant of a stream if none is given."""
 
 OWN_COLUMNS = frozenset({"__position", "__live", "__file", "file_row_number"})
 """What no column of a stream is named, in any case: runs have these, or get them when read."""
