@@ -1,4 +1,4 @@
-"""EXPLAIN ALLOCATION: who has which bytes, what that gives, and what more would buy."""
+"""EXPLAIN ALLOCATION: bytes of each query, the errors they give, and the prices of more bytes."""
 
 from __future__ import annotations
 

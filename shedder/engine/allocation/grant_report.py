@@ -32,7 +32,7 @@ _SMALL = 1e-4  # Of what is smaller, three places behind the point of a percenta
 
 @dataclass(frozen=True, slots=True)
 class Free:
-    """What there is for a new query, beside those who stand, as they are.
+    """Headroom for a new query, while the standing queries stay as they are.
 
     quota_of: the tenant whose quota leaves no more; None: the budget does.
     """
@@ -42,7 +42,7 @@ class Free:
 
     @classmethod
     def before(cls, found: Problem, tenant: str, budget: int, quotas: Mapping[str, int]) -> Free:
-        """Of a problem with somebody new, a query of this tenant."""
+        """Compute the headroom of a problem that contains a new query of this tenant."""
         free = cls(max(0, budget - found.present_bytes))
         if tenant not in quotas:
             return free
@@ -59,14 +59,14 @@ def facts_of(
     *,
     priced: bool = True,
 ) -> list[dict[str, str]]:
-    """What queries are granted, for humans: bytes, synopses, predictions, needs and prices.
+    """Report the grants of queries for people: bytes, synopses, predictions, needs and prices.
 
     Args:
-      found, solution: the problem, and who gets what.
-      numbers: of the queries in it.
+      found, solution: the problem, and its allocation.
+      numbers: numbers of the queries in the problem.
       group_bytes_max: as in `problem`.
-      free: before it was solved; None: after.
-      priced: whether prices are told; those of CPU take twenty times as long as all the rest.
+      free: headroom before the problem was solved; None: compute it after.
+      priced: report prices, too; those of CPU take twenty times as long as all other columns.
     """
     allocation = solution.allocation
     quotes = quote(found.demands, allocation)
@@ -257,7 +257,7 @@ def _in_quota(tenant: str | None) -> str:
 
 
 def kib_for(size_bytes: int) -> str:
-    """A need: who is given so many KiB has enough."""
+    """Format a need, rounded up to whole KiB."""
     return f"{-(-size_bytes // _KIB):,} KiB"
 
 

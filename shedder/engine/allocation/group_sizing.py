@@ -32,7 +32,7 @@ from shedder.queries.evidence.confidence_budget import EXACT_IN_PANES, split_con
 _ROUNDS_MAX = 4
 _DEARER = 4.0  # Times: bytes at whose price more is wanted than there is.
 _STEPS = range(-4, 7)  # Halvings of all sketches of a query at once.
-_WORTH = 0.98  # Of what is lost as things are: who changes has to lose less.
+_WORTH = 0.98  # Part of the present loss. A change has to lose less than this.
 
 Solve = Callable[[Sequence[Asked]], tuple[Problem, Solved]]
 

@@ -1,4 +1,4 @@
-"""Negotiated admission: what a new query is granted, and what those who stand give up for it."""
+"""Negotiated admission: the grant of a new query, and what standing queries give up for it."""
 
 from __future__ import annotations
 
@@ -61,27 +61,27 @@ def negotiate(
     quotas: Mapping[str, int] = MappingProxyType({}),
     drawings: Drawings | None = None,
 ) -> Granted:
-    """Size the synopses of a new query, and those of the others as far as it takes from them.
+    """Size the synopses of a new query, and shrink those of other queries as far as necessary.
 
-    The others go on as they are when that keeps all targets; else those yield who lose least, as
-    few as suffice; and if that breaks a target, everything is shared out anew.
+    Other queries stay as they are if that keeps all targets. Else those that lose least yield, as
+    few as suffice. If that breaks a target, the whole budget is allocated anew.
 
     Args:
-      query: to be registered.
-      budget_bytes: of all synopses.
-      standing: who is registered already.
-      group_bytes_max: the largest cap on the groups of one synopsis.
-      last: the newest solution, whose prices hold still; None: there is none.
-      levels: that its synopses will read at; None: what it asks for itself.
-      limits: what it may be given at most; None: what there is.
-      quotas: bytes by tenant; a tenant's own queries yield where its quota is short.
-      drawings: what was drawn of those who stand.
+      query: query to be registered.
+      budget_bytes: bytes of all synopses.
+      standing: queries that are registered already.
+      group_bytes_max: largest cap on the groups of one synopsis.
+      last: newest solution, whose prices still hold; None: there is none.
+      levels: levels at which its synopses will read; None: those of the query.
+      limits: most that the query may be given; None: no limit but the budget.
+      quotas: bytes by tenant; a tenant's own queries yield if its quota is short.
+      drawings: cached demands of the standing queries.
 
     Raises:
       PrecisionUnavailable: the contract is FAIL and the target does not fit, or only by breaking
-        what others were promised; says what would be needed, and what more would buy.
-      BudgetExceeded: not even the smallest synopses fit, or only by breaking what others were
-        promised; says whose quota was in the way.
+        promises to other queries. The message says what would be needed, and the prices.
+      BudgetExceeded: not even the smallest synopses fit, or only by breaking promises to other
+        queries. The message names the tenant whose quota is short.
     """
     sized = sizes_wanted(query)
     wanted = plan(query, sized)
@@ -108,7 +108,7 @@ def negotiate(
     except BudgetExceeded:
         smaller = coarsest(asked)
         if query.target is not None or smaller.sizes == asked.sizes:
-            raise  # Who has a target is told what it needs.
+            raise  # The error says what the target needs.
         found, free, solution = fitted(smaller)  # It becomes finer when there is more.
     [facts] = facts_of(found, solution, [new], group_bytes_max, free)
     _refuse(found, solution, facts, free)

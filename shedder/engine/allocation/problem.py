@@ -1,7 +1,7 @@
-"""The present problem: what all standing queries ask for, as the allocator's demands.
+"""Allocation problem of all standing queries: their requests as the allocator's demands.
 
-One place for everybody who shares out memory or CPU: who is registered, what it has, what was
-measured of it go in; options, readers and a way back from options to sizes and levels come out.
+Every division of memory or CPU uses this module. Input: the registered queries, their grants and
+what was measured of them. Output: options, readers, and the sizes and levels of each option.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Problem:
 
     @property
     def present_bytes(self) -> int:
-        """What those take who stand, as they are."""
+        """Bytes of the standing queries at their present sizes."""
         options, present = self.demands.options, self.demands.present
         standing = np.flatnonzero(present >= 0)
         of_rows = int(options.size_bytes[standing, present[standing]].sum())
@@ -176,7 +176,7 @@ def problem(
 
 
 def _readers(asked: Sequence[Asked], drawn: Sequence[Drawn]) -> Readers:
-    """Every aggregate reads its synopsis; who is not active accepts any error."""
+    """Return a reader for each aggregate; an inactive query accepts any error."""
     many = [len(one.aggregates) for one in drawn]
     first = np.cumsum([0, *(len(one.rows) for one in drawn)])
     weights = present_weights([(one.weight, one.active) for one in asked])

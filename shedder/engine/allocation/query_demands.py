@@ -1,4 +1,4 @@
-"""What one query demands: a row for each synopsis, its options, and who reads them."""
+"""Demands of one query: a row for each synopsis, with its options and its readers."""
 
 from __future__ import annotations
 
@@ -122,7 +122,7 @@ def draw(asked: Asked, number: int, *, group_bytes_max: int, levels: Sequence[in
 
 @dataclass(slots=True, eq=False)
 class _Demand:
-    """A row with its options: sizes [k], cost [levels], error [k, levels], and who reads it.
+    """A row with its options: sizes [k], cost [levels], error [k, levels], and its readers.
 
     readers: each with its scale and its target.
     """

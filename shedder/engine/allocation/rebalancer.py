@@ -1,4 +1,4 @@
-"""Sharing out memory while queries stand: who has what, what has drifted, what becomes of it."""
+"""Rebalancer: reallocates the synopsis budget among standing queries when their load drifts."""
 
 from __future__ import annotations
 
@@ -64,12 +64,13 @@ class _Pace:
 
 
 class Sharing:
-    """Shares out the budget of synopses. Its methods are called one at a time, by who changes
-    queries (the lock) or by its own worker.
+    """Allocates the budget of synopses. Its methods are called one at a time: by the thread that
+    changes queries, which holds the lock, or by the rebalancer's own worker.
 
-    budget_bytes: of all synopses. last: the newest solution; None: none has been needed yet.
-    over: by how many bytes tenants are over their quotas with the smallest synopses, by tenant.
-    priced: what was drawn for prices of CPU when somebody last looked at the allocation.
+    budget_bytes: bytes of all synopses.
+    last: newest solution; None: none was needed yet.
+    over: bytes by which tenants exceed their quotas with the smallest synopses, by tenant.
+    priced: demands that were built for CPU prices at the last EXPLAIN ALLOCATION.
     """
 
     def __init__(self, core: EngineState, lock: threading.RLock) -> None:
@@ -87,7 +88,7 @@ class Sharing:
         self._looking = threading.Lock()
         self._worker = core.machine.pool("shedder-allocation")
 
-    # --- who has what --------------------------------------------------------------------------
+    # --- present allocation --------------------------------------------------------------------
 
     def asked(self) -> list[Asked]:
         """All standing queries, as of now and of what has been logged for them.
@@ -188,13 +189,13 @@ class Sharing:
         levels: Sequence[int] | None = None,
         limits: Given | None = None,
     ) -> Granted:
-        """What a new query would be granted; nobody changes.
+        """Return what a new query would be granted; no query changes.
 
         Args:
-          query: to be registered. levels, limits: as `negotiate` has them.
+          query: query to be registered. levels, limits: as in `negotiate`.
 
         Raises:
-          PrecisionUnavailable, BudgetExceeded: it cannot be had.
+          PrecisionUnavailable, BudgetExceeded: the query cannot be granted.
         """
         return negotiate(
             query,
@@ -213,15 +214,15 @@ class Sharing:
         self._apply(self.asked(), granted.others)
 
     def settle(self, changed: Sequence[str] | None = None, *, must_fit: str | None = None) -> bool:
-        """Share out the budget as things are; whether anybody changed.
+        """Allocate the budget for the present state; return whether any query changed.
 
         Args:
           changed: queries that choose anew while the others stay, as long as that keeps all
-            targets; None: everybody does.
-          must_fit: a tenant whose quota is to hold; else nobody changes.
+            targets; None: all queries choose.
+          must_fit: tenant whose quota has to hold; else no query changes.
 
         Raises:
-          BudgetExceeded: not even the smallest synopses fit; nobody has changed.
+          BudgetExceeded: not even the smallest synopses fit; no query has changed.
         """
         asked = self.asked()
         self._seen = self._traits(asked)
@@ -277,7 +278,7 @@ class Sharing:
         return found, solved(found, self.budget(found), rows, self.last, quotas)
 
     def tick(self) -> None:
-        """On the worker: share out anew if anything has drifted; later, if somebody is at it."""
+        """Reallocate on the worker if anything has drifted; skip this tick if the lock is taken."""
         if not self._lock.acquire(blocking=False):
             return
         try:

@@ -1,4 +1,4 @@
-"""Who gets which bytes of the present problem: all of the budget, and no tenant over its quota."""
+"""Solver of the present allocation problem within the budget and all tenants' quotas."""
 
 from __future__ import annotations
 

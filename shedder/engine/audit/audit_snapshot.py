@@ -50,7 +50,7 @@ class Moment:
 def unseen(
     core: EngineState, stream: Stream, published: Published, *, without_archive: bool = False
 ) -> tuple[Answer, Span] | None:
-    """On the apply thread: a query's newest answer and its window, if nobody has looked at it.
+    """Return a query's newest answer and its window, if it was not audited. On the apply thread.
 
     Args:
       core, stream: of the query. published: it.

@@ -1,4 +1,4 @@
-"""Answers that are lent to auditors elsewhere, who have the tuples and more machines."""
+"""External audit: answers lent to an auditor (Spark), and the verdicts that come back."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from shedder.queries.answers.answer import Answer
 from shedder.queries.certification.certification import Certification, Look, may_miss
 
 LENT_S = 1_800.0
-"""How long an auditor may take; until then nobody else audits the query."""
+"""Time that an auditor has, in seconds; until then no other audit takes the query."""
 
 ANSWERS_MAX = 1_000
 LENT_BYTES_MAX = 48 << 20

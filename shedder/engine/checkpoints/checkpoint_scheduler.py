@@ -29,14 +29,13 @@ _log = structlog.get_logger("shedder.engine")
 
 
 class Checkpoints:
-    """Of one core, on its apply thread.
+    """Checkpoints of one core, on its apply thread.
 
-    One that is due is begun: what may change is made bytes at once, closed panes a few after each
-    group, and another thread writes all of it when they are. Until then the log keeps what the
-    checkpoint before needs. A new query is written alone, beside the newest one, and not by this
-    thread; so is that one was dropped. A checkpoint that somebody asks for is written before he
-    goes on, as is whatever else changes the queries and panes that the catalog has: `settle` comes
-    before it.
+    A due checkpoint is begun: state that may change is encoded at once, and closed panes a few at
+    a time after each group. Then another thread writes all of it. Until then the log keeps what
+    the previous checkpoint needs. A new query is written alone, beside the newest checkpoint, and
+    not by this thread; so is a drop. A requested checkpoint is written before its caller goes on.
+    Before any other change of the catalog's queries and panes, `settle` writes what was begun.
     """
 
     def __init__(self, core: EngineState) -> None:
@@ -167,7 +166,7 @@ class Checkpoints:
                 actor.call(partial(self._finish, writing)).result()
 
     def _end_by_caller(self, begun: Checkpoint | Joining) -> tuple[Future[None] | None, bool]:
-        """Who writes it, and whether that is the caller; None: some panes are not bytes yet."""
+        """Return the pending write, and whether the caller does it; None: not all is encoded."""
         if self._begun is not begun:
             return None, False
         if self._writing is not None and not self._writing.cancel():
@@ -247,7 +246,7 @@ class Checkpoints:
                 self._write(self._begun)
         if self._begun is None:
             return self._at_s
-        return now_s if self._writing is None else inf  # Who has written wakes this thread.
+        return now_s if self._writing is None else inf  # The writing thread wakes this one.
 
     def settle(self) -> None:
         """Write what has begun, now, if anything has."""
@@ -262,7 +261,7 @@ class Checkpoints:
         self._finish(self._writing)
 
     def close(self) -> None:
-        """Return when nothing is written any more; from another thread, when nobody applies."""
+        """Wait for running writes. The apply thread has ended; another thread calls this."""
         self._worker.shutdown()
 
     def _of_now(self) -> Checkpoint:

@@ -27,9 +27,9 @@ class Joining:
     """A query as it was at one sequence of the log, beside the checkpoint of an earlier one.
 
     A replay begins at the checkpoint, and the query joins it at its own sequence. The next
-    checkpoint is of all queries, and forgets what is here.
+    checkpoint contains all queries, and removes this entry.
 
-    writing: of who asked for it. error: why it could not be written.
+    writing: future of the calling thread's write. error: why it could not be written.
     """
 
     def __init__(

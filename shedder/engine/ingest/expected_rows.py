@@ -48,10 +48,10 @@ class Owed:
         return self._by_producer.get(producer, 0)
 
     def check_promise(self, producer: str) -> None:
-        """Whether somebody may promise that rows will follow.
+        """Check that a producer may announce rows that will follow.
 
         Raises:
-          BadBatch: he has no name, or too many others owe some.
+          BadBatch: the producer has no name, or too many others have announced rows.
         """
         if not producer:
             raise BadBatch("summaries whose tuples follow need a producer with a name")

@@ -1,4 +1,4 @@
-"""Queues by tenant: nobody's backlog takes the room that others have."""
+"""Shares of the apply queue by tenant: one tenant's backlog leaves room for the others."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from collections.abc import Callable
 
 
 class QueueShares:
-    """Bytes of each tenant that were taken and are not applied yet. Safe from any thread.
+    """Bytes of each tenant that are admitted and not applied yet. Safe from any thread.
 
-    The log is one sequence, and batches are applied in its order. So what one tenant may have in it
-    bounds how long another one's batch waits behind it: each has its share, by weight, among those
-    who have streams. Who is alone has all of it.
+    The log is one sequence, and batches are applied in its order. So the bytes of one tenant in it
+    bound how long another one's batch is queued. Each tenant that has streams gets a share by
+    weight. A single tenant has the whole queue.
     """
 
     def __init__(self, weight_of: Callable[[str], float] = lambda _: 1.0) -> None:

@@ -27,8 +27,8 @@ from shedder.overload.shedding_steps import FREE, Unit
 
 LOOK_TICKS = 10  # Between two looks at what synopses cost, and two ladders.
 IDLE = 0.5  # Of the time of the apply thread: below it, there is time for repairs.
-BACKLOG_MS = 150.0  # Who appends waits while what has come takes longer than this to be applied:
-BACKLOG_MS_CALM = 4 * BACKLOG_MS  # before the signal so long that it comes, and work is shed first.
+BACKLOG_MS = 150.0  # AppendStream calls wait while applying the backlog takes longer than this.
+BACKLOG_MS_CALM = 4 * BACKLOG_MS  # The same without overload: thinning begins before calls wait.
 ALPHA = 0.3  # What a look's rate of a stream counts.
 
 _log = structlog.get_logger("shedder.overload")
@@ -88,15 +88,15 @@ class Overload:
 
     @property
     def idle(self) -> bool:
-        """Whether there is time for what nobody waits for."""
+        """Whether there is time for background work."""
         calm = not self.state.overloaded and self.load.age_ms < AGE_MS / 2
         return calm and self._busy < IDLE
 
     @property
     def spare(self) -> float:
-        """The share of a core that work may take for which nobody waits: 1 without load.
+        """Share of a core that background work may take: 1 without load.
 
-        Of half a core that is free, half: what is answered beside the tuples has the rest.
+        Background work gets half of a half-free core. Queries get the other half.
         """
         return max(1.0 - self._busy, 0.0) ** 2 if self.idle else 0.0
 
@@ -108,18 +108,18 @@ class Overload:
 
     @property
     def backlog_ms_max(self) -> float:
-        """How long what has come may take to be applied before open calls wait.
+        """Longest time that applying the backlog may take before open calls wait; ms.
 
-        Longer while nothing is shed: the signal is the age of what is durable, and whoever were
-        paced before it had come would wait although work could be shed.
+        The limit is higher while nothing is shed. The signal of overload is the age of durable
+        batches. Calls that were paced before the signal would wait although load could be shed.
         """
         return BACKLOG_MS if self.state.overloaded else BACKLOG_MS_CALM
 
     def backlog_ms(self, stream: str) -> float:
-        """How long what has come will take to be applied, for who is to be paced by it.
+        """Predict how long applying the backlog will take, to pace calls; ms.
 
-        0 where nothing is shed by load, where the door is held, which paces by itself, and of a
-        stream whose policy is to drop, and not to wait.
+        0 if load sheds nothing, if admission is limited (which paces by itself), and for a stream
+        whose policy is to drop and not to wait.
         """
         core = self._core
         known = core.streams.get(stream)
@@ -251,7 +251,7 @@ class Overload:
             self._share_out()
 
     def look(self, now_s: float) -> None:
-        """Learn what synopses cost and who sends how much, and order the steps anew."""
+        """Measure the costs of synopses and the rates of streams, and rebuild the ladder."""
         core = self._core
         elapsed_s = max(now_s - self._looked_s, 1e-3)
         self._looked_s = now_s
@@ -280,7 +280,7 @@ class Overload:
         owner = {one.key[0]: one.standing.query.schema.tenant for one in known}
         quotas = {tenant: core.tenants.quota(tenant) for tenant in set(owner.values())}
         cpu = {t: q.cpu_ns_per_s for t, q in quotas.items() if q.cpu_ns_per_s is not None}
-        if not self.on:  # Nobody would look whether they still need be held.
+        if not self.on:  # No tick would lift the limit.
             cpu = {}
         self._steps = FairSteps.of(
             units,
@@ -325,7 +325,7 @@ class Overload:
         }
         several = len({tenant for tenant, _ in owners.values()}) > 1
         blocking = {n for n, s in streams if s.schema.on_overload.policy is Policy.BLOCK}
-        blocking &= owners.keys() if several else set()  # Who is alone waits for himself only.
+        blocking &= owners.keys() if several else set()  # A single tenant delays only itself.
         weights = {
             name: self._weights.get(name, 1.0)
             for name, s in streams
@@ -376,7 +376,7 @@ class Overload:
         return {name: it.schema.tenant for name, it in list(self._core.streams.items())}
 
     def set_levels(self, budget_ns: float) -> None:
-        """Whoever is to read otherwise is told so: than it does, after a look; else than before."""
+        """Request the levels that changed: after a look, all that differ from those in force."""
         levels, before = self._steps.levels(budget_ns), self._told
         self._told = levels
         is_due = before is not None or self._load_levels.waits  # Present levels may be the last.

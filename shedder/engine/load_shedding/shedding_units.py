@@ -126,12 +126,12 @@ class Costs:
     _seen: dict[Key, _Watched] = field(default_factory=dict)
 
     def learn(self, units: Iterable[Modelled], rates: Mapping[str, float]) -> None:
-        """Look at the stopwatches; of a unit that is new, at all that it has read.
+        """Read the stopwatches; of a new unit, read all since its start.
 
-        rates: tuples/s by stream, those among them that are refused: once work is shed, what comes
-        while a door that is held has it wait is read as one. Whoever reckoned with the short runs
-        of a moment would find that skipping does not pay, and reading everything keeps runs short;
-        with the little that is let in, that no more can be worked off, and that keeps them short.
+        rates: tuples/s by stream, refused tuples included. Under load shedding, the tuples that
+        wait for admission are read as one run. Costs at the present short runs would show that
+        skipping does not pay, and reading everything keeps runs short. Costs at the admitted rate
+        would show that no more can be applied, which keeps runs short, too.
         """
         seen = {}
         for unit in units:

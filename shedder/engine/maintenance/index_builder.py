@@ -1,4 +1,4 @@
-"""Builds value indexes of runs, at a pace that leaves the machine to those who write."""
+"""Index builder: builds value indexes of runs, slowly while batches or runs are written."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from shedder.engine.runtime.background_pace import Pace
 from shedder.errors import Cancelled, DiskFull, Draining, ShedderError, UnknownStream
 
 SHARE = 0.1
-"""Of the time while somebody writes, what builders work, all together. They stand still otherwise:
-writers that lose all of it take 1 / (1 - SHARE) = 1.11 times as long, whatever they compete for."""
-QUIET_S = 0.25  # Without a batch or a run for so long, nobody writes.
+"""Share of the time that all builders together work while batches or runs are written. They pause
+for the rest: writers that lose all of it take 1 / (1 - SHARE) = 1.11 times as long."""
+QUIET_S = 0.25  # Without a batch or a run for this time, builders work without pauses; seconds.
 
 _log = structlog.get_logger("shedder.indexer")
 
 
 class Indexer:
-    """Has a worker that nobody waits for; asked often, it works once. Safe from any thread.
+    """Builds missing indexes in a background worker. Several requests make one pass. Thread-safe.
 
     A run without its index is read as a whole meanwhile. The newest runs get theirs first: they are
     asked for most, and the oldest may be dropped before their turn comes.
@@ -78,7 +78,7 @@ class Indexer:
     def build(self, run: Run, column: str, progress: Progress) -> None:
         """Make the index of one run and column, see `Store.build_index`.
 
-        Who else makes the same one is waited for, and it is not made again.
+        If another thread builds the same index, wait for it and do not build it again.
 
         Raises:
           CorruptData: the run is damaged, and in quarantine now. DiskFull, StorageFailed.
@@ -146,7 +146,7 @@ class Indexer:
 
     @contextmanager
     def _claimed(self, what: tuple[str, str], progress: Progress) -> Iterator[None]:
-        """Within the block nobody else builds this."""
+        """Claim an index for the block, so that no other thread builds it."""
         mine = threading.Event()
         while (theirs := self._claims.setdefault(what, mine)) is not mine:
             progress.advance()

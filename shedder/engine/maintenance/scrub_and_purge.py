@@ -1,4 +1,4 @@
-"""What is asked for by nobody: purges after deletions, scrubs of old runs, opening new ones."""
+"""Periodic maintenance: purges after deletions, scrubs of old runs, opening of new runs."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ class Housekeeping:
         core.store.note_scrubbed([run], core.clock_us())
 
     def _note_new(self) -> None:
-        """Runs that nobody has seen yet were written a moment ago."""
+        """Note new runs as scrubbed: they were written a moment ago."""
         if self._core.settings.scrub_days:
             new = [run for noted_us, run in self._runs() if noted_us is None]
             if new:

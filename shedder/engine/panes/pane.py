@@ -30,7 +30,7 @@ Place = tuple[int, int]
 
 
 class HandedOn(Protocol):
-    """Who reads what a pane reads."""
+    """A receiver of the frames that a pane reads."""
 
     def read(self, place: Place, given: PartInput, first: int, last: int) -> None:
         """The synopsis there has read these rows of its input."""
@@ -39,10 +39,11 @@ class HandedOn(Protocol):
 class Pane:
     """One synopsis per part of a plan, over the same groups, and its segments of other levels.
 
-    parts: what was read in full. segments: by part and level (1 and up), what was read thinned.
-    own: the groups that have rows; None: all have, row i is of group i. A synopsis may end before
-    rows of groups that it has not met.
-    handed_on_to: who reads what is read here; nobody any more once something else is merged in.
+    parts: synopses of the tuples that were read in full.
+    segments: synopses of thinned tuples, by part and level (1 and up).
+    own: groups that have rows; None: all have, row i is of group i. A synopsis may end before the
+      rows of groups that it has not met.
+    handed_on_to: receivers of what is read here; cleared once something else is merged in.
     """
 
     def __init__(

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from synopses.kernels.grouped_arrays import grown, place_new
 
 SPAN_MIN: Final = 1_024
-"""With fewer groups, rows that nobody needs are a few KiB."""
+"""With fewer groups, unused rows are a few KiB."""
 _SPARSE = 4  # Of so many groups a pane has one: rows for all would cost more than they save.
 _DENSE = 2  # Of so many it has one: rows for all cost less than telling which.
 

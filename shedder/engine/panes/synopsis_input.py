@@ -121,7 +121,7 @@ class PartInput:
 
 
 class TextValues:
-    """Arrow text that becomes Python strings only for the rows somebody picks."""
+    """Arrow text that becomes Python strings only for the rows that a caller picks."""
 
     def __init__(self, values: pa.Array[Any]) -> None:
         self._values = values

@@ -21,12 +21,12 @@ ROUNDS_MAX = 8  # A stream that outruns the reader is not chased for ever.
 
 
 class History:
-    """What has happened to a stream, told in order to somebody who was not there.
+    """Past of a stream, delivered in order to a consumer that was registered later.
 
-    position: everything before it has been told, from where it begins (0: what was backfilled is
-    left out). `scan` gives (position of the first row, rows,
-    which of them are not deleted) from a position on; `take` returns whether it wants to be told
-    more.
+    position: everything before it was delivered. It begins at 0, so backfilled tuples are left out.
+    scan: function that yields (position of the first row, rows, which of them are not deleted) from
+      a position on.
+    take: consumer; returns whether it wants more.
     """
 
     def __init__(
@@ -105,7 +105,7 @@ class History:
 
 
 def catch_up(past: Sequence[History], position: Callable[[], int]) -> None:
-    """Read until little is left, so that who reads the rest is not kept long.
+    """Read until little is left, so that the apply thread reads the rest quickly.
 
     Args:
       past: what to read; from any thread, while the stream goes on.

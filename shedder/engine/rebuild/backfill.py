@@ -44,13 +44,18 @@ POISON_MAX = 1 << 53  # Rows of one part that are kept aside: sums over all part
 
 @dataclass(frozen=True, slots=True)
 class BackfillState:
-    """What who backfills must know.
+    """State of a backfill that its writers need.
 
-    seed: of the stream, by which rows are dealt into blocks. layout: as in CQL, of the runs.
-    first_position: of part 0; each further part begins `part_positions` later. run_rows: that a
-    run should have. plan: as it was begun with. done: by part, its rows and its poison. adopted:
-    rows, once it is over. plans: engine.summarise's, as JSON. watermark_us: of the stream now.
-    newest_us: the largest event time in the parts that are done.
+    seed: seed of the stream, by which rows are dealt into blocks.
+    layout: layout of the runs, as in CQL.
+    first_position: position of part 0; each further part begins `part_positions` later.
+    run_rows: rows that a run should have.
+    plan: plan with which the backfill was begun.
+    done: rows and poison of each part that is done.
+    adopted: rows, once the backfill was adopted.
+    plans: JSON of engine.summarise's plans.
+    watermark_us: present watermark of the stream.
+    newest_us: largest event time in the parts that are done.
     """
 
     stream_id: int
@@ -140,7 +145,7 @@ class Backfilling(ABC):
     ) -> None:
         """Append bytes to a file of a part; those that are there already are left as they are.
 
-        attempt: hexadecimal, another one for everybody who works on the part.
+        attempt: hexadecimal; a different one for each process that works on the part.
 
         Raises:
           FailedPrecondition: bytes before these are missing, begin with another attempt; or the
@@ -260,7 +265,7 @@ class Backfilling(ABC):
             try:
                 adopting.result()
             finally:
-                wait([adopting])  # Whoever gives up, too: nobody else begins before it is done.
+                wait([adopting])  # A cancelled caller waits, too: the lock is held until the end.
             core.store.forget_files(runs)
         self.relayouts.wake(stream)
         self.indexer.catch_up()
@@ -294,7 +299,7 @@ class Backfilling(ABC):
         *,
         overlap: bool,
     ) -> None:
-        """On the apply thread, whoever still waits for it: all of it, or nothing."""
+        """Adopt all or nothing. Runs on the apply thread, also after the caller gave up."""
         core = self.core
         now_us = core.clock_us()
         newest_us = max((run.high_us for run in runs), default=None)

@@ -38,7 +38,7 @@ class ReceivedPane:
 
 
 class PaneReader:
-    """Reads the summaries of one query's panes, from whoever sent them."""
+    """Reads the summaries of one query's panes, whatever process sent them."""
 
     def __init__(
         self, query: BoundQuery, plan: Plan, limits: BatchLimits, seen: Seen | None = None

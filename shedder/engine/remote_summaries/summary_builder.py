@@ -1,8 +1,8 @@
-"""Building summaries of a stream's tuples elsewhere: the panes that the service would have built.
+"""Summary builder: panes of a stream's tuples, built in another process as the service builds them.
 
-Whoever has the plans of a stream's standing queries (`Plans`, from the service) feeds batches to a
-`Summariser`, anywhere, and sends what comes out. The same classes fill the same panes here and
-there, so where a synopsis is deterministic, its bytes are the same.
+A process that has the plans of a stream's standing queries (`Plans`, from the service) feeds
+batches to a `Summariser`, and sends the summaries. The same classes fill the same panes in both
+processes. So if a synopsis is deterministic, its bytes are the same.
 """
 
 from __future__ import annotations
@@ -53,10 +53,10 @@ class QueryPlan:
 
 @dataclass(frozen=True, slots=True)
 class Plans:
-    """All that somebody elsewhere must know to build a stream's summaries.
+    """All that another process needs to build a stream's summaries.
 
-    future_us_max: event times are believed that are so far ahead of the clock. merge_bytes_max: of
-    summaries; more than limits.bytes_max go in several messages.
+    future_us_max: event times further ahead of the clock are not believed; us.
+    merge_bytes_max: largest message of summaries; more than limits.bytes_max go in several.
     """
 
     schema: StreamSchema
@@ -66,7 +66,7 @@ class Plans:
     merge_bytes_max: int
 
     def thinned(self, level: int) -> Plans:
-        """The same for who reads the share 2^-level of the tuples, or less where these say so."""
+        """Return plans that read the share 2^-level of the tuples, or less where these do."""
         queries = tuple(
             replace(query, levels=tuple(max(each, level) for each in query.levels))
             for query in self.queries
@@ -114,8 +114,8 @@ class Plans:
 class Summariser:
     """Reads batches of a stream into the panes of all its standing queries.
 
-    Positions are given out here, from 0: who thins keeps a simple random sample, but not the tuples
-    that the service would have kept.
+    Positions start at 0 here. A thinned sample is a simple random sample, but not of the same
+    tuples as in the service.
     """
 
     def __init__(self, plans: Plans, first_position: int = 0) -> None:
@@ -222,7 +222,7 @@ class _Building:
         return list(slices_of(frame, grid)) if len(frame) else []
 
     def reader(self, limits: BatchLimits) -> PaneReader:
-        """Who reads the panes of another builder."""
+        """Return a reader of panes that another builder made."""
         return PaneReader(self.query, self._plan, limits)
 
     def take_in(self, summary: PaneSummary, reader: PaneReader) -> None:

@@ -1,4 +1,4 @@
-"""Reads the synopses that somebody else has built of one part of a plan."""
+"""Decoding of synopses that another process has built of one part of a plan."""
 
 from __future__ import annotations
 
@@ -72,5 +72,5 @@ class PartImages:
 
 @lru_cache(maxsize=256)
 def images_of(part: Part, *, thinned: bool = False) -> PartImages:
-    """Who reads a part; its empty synopsis is merged into others, and nothing into it."""
+    """Return the decoder of a part. Its empty synopsis is merged into others and never changes."""
     return PartImages(part, thinned=thinned)

@@ -2,7 +2,7 @@
 
 The bytes are the same on the wire and in the log: the length of a JSON header (uint32,
 little-endian), the header, and the blobs that it gives the lengths of, one after another. Each
-synopsis is in its own format (docs/synopsis_format.md), so whoever has Apache DataSketches can
+synopsis is in its own format (docs/synopsis_format.md), so a program with Apache DataSketches can
 build most of them.
 """
 

@@ -1,4 +1,4 @@
-"""The pace of what nobody waits for: short steps, and a rest after each that leaves the cores."""
+"""Pace of background work: short steps, each followed by a pause for other threads."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from collections.abc import Callable
 from shedder.archive.tasks.progress import LOOK_S, Told, nobody
 from shedder.engine.runtime.environment import Machine
 
-STEP_S = 0.01  # What a step is to take: whoever waits for the interpreter waits no longer.
-SHARE_MIN = 0.02  # Of who may be given nothing at all, so that a rest ends.
+STEP_S = 0.01  # Target time of a step; other threads wait for the interpreter at most this long.
+SHARE_MIN = 0.02  # Least share of a core, so that a pause ends even if the share is 0.
 ROWS_MIN, ROWS_MAX = 1 << 11, 1 << 16
 
 

@@ -12,11 +12,11 @@ from shedder.overload.measured_costs import CALL_NS
 class Stopwatch:
     """Laps of one thread.
 
-    ns: by part of the plan, ever; CPU time, so that who waits for the core, or for the interpreter,
-    is not found to be dearer than it is. tuples: of the stream, that were there to read, in so many
-    runs.
-
-    call_ns: what reading a run takes however short it is, of a part that is thinned.
+    ns: CPU time by part of the plan since the start. Waits for a core or for the interpreter do not
+      count, so they do not make a part look dearer.
+    tuples: tuples of the stream that could be read.
+    runs: number of runs in which they came.
+    call_ns: fixed cost of reading a run of a thinned part, whatever its length.
 
     CPU time is looked up once per batch: asking for it takes twenty times as long as for the time
     that passes, of which each part's laps have their share.

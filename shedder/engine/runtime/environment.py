@@ -64,15 +64,15 @@ class Machine:
             time.sleep(seconds)
 
     def meter(self) -> Meter:
-        """Who measures what comes, what waits and what applying takes."""
+        """Return a meter of arrivals, queue and costs of applying."""
         return Meter(self.monotonic_ns, self.cpu_ns)
 
     def reader(self) -> MachineReader:
-        """Who says what this process takes."""
+        """Return a reader of this process's CPU and memory."""
         return MachineReader()
 
     def stopwatch(self, query: str, plan: Plan, *, grouped: bool) -> Stopwatch:
-        """Who measures what each synopsis of a standing query's plan takes."""
+        """Return a stopwatch that measures each synopsis of a standing query's plan."""
         del query, grouped
         return Stopwatch(len(plan.parts), self.monotonic_ns, self.cpu_ns)
 
@@ -97,7 +97,7 @@ class Machine:
         return stop
 
     def random_bits(self, bits: int) -> int:
-        """A number that nobody can foresee."""
+        """Return an unpredictable number."""
         return secrets.randbits(bits)
 
     def actor(self, name: str) -> Actor:
@@ -109,7 +109,7 @@ class Machine:
         return GroupCommit(log, bytes_max=bytes_max)
 
     def pool(self, name: str) -> Executor:
-        """One worker for what nobody waits for."""
+        """Return a pool with one thread of low priority for background work."""
         return ThreadPoolExecutor(1, thread_name_prefix=name, initializer=partial(give_way, LATE))
 
 

@@ -21,8 +21,8 @@ _log = structlog.get_logger("shedder.actor")
 class Actor:
     """Runs functions one after the other on its own thread, in the order they were posted.
 
-    Posted work that raises leaves the state in doubt: the actor halts, and everybody who asks
-    from then on is told; a restart recovers from the log.
+    If a posted function raises, the state is in doubt and the executor halts: later calls raise
+    InternalError. A restart recovers the state from the log.
 
     Posted work waits until `start`.
     """
@@ -46,7 +46,7 @@ class Actor:
         self._thread.start()
 
     def post(self, work: Callable[[], None]) -> None:
-        """Hand over work whose result nobody waits for. It must not raise."""
+        """Post work without a result. It must not raise."""
         self._add(work, None)
 
     def _add(

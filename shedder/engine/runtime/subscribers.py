@@ -1,4 +1,4 @@
-"""Who is told of new answers."""
+"""Subscribers of a standing query's new answers."""
 
 from __future__ import annotations
 

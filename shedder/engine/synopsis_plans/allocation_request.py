@@ -19,23 +19,25 @@ _ERROR_NOISE = 1 / 32  # Of a factor, or of a share.
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Asked:
-    """A standing query as the allocator sees it.
+    """A query's request to the allocator: its plan, its state and what was measured of it.
 
-    plan: with the sizes of new panes. levels: in force, of each part; 2^-level is read.
-    weight: of the query now. active: False keeps what costs nobody else anything.
-    stands: False for one that is to be registered.
-    group_bytes: the cap on the groups of each part; 0 without GROUP BY, or before there is one.
-    held_bytes, needed_bytes, grown_bytes: what the groups of its heaviest part hold, what they will
-      as they are, and what they might come to; 0: not known.
-    foreseen: what the groups of each part will hold; empty: not known. halved: the share of it that
-      stays when the part has half of its size; 1: it is no use.
-    tuples_per_s: that arrive at its stream. tuples: of a group in a window, those that pass its
-      WHERE; 0: not known.
-    factors: measured error by predicted error, of each part; empty: 1 for all.
-    skipping: the same of what skipped tuples cost.
-    limits: it is given no more than that; None: what there is.
-    coarsest: the least size of each part in a live pane; empty: that of new ones.
-    measured: the newest error of each part's answers, nan where there is none; empty: nothing was.
+    plan: plan with the sizes of new panes.
+    levels: level in force of each part; the share 2^-level is read.
+    weight: present weight of the query.
+    active: False: the query keeps only what costs other queries nothing.
+    stands: False: the query is to be registered.
+    group_bytes: cap on the groups of each part; 0 without GROUP BY, or before there is a cap.
+    held_bytes, needed_bytes, grown_bytes: bytes of the groups of its heaviest part: held, foreseen
+      at the present size, and possible; 0: not known.
+    foreseen: bytes that the groups of each part will hold; empty: not known.
+    halved: share of `foreseen` that stays if the part has half of its size; 1: halving is no use.
+    tuples_per_s: tuples that arrive at its stream.
+    tuples: tuples of a group in a window that pass the WHERE; 0: not known.
+    factors: measured error divided by predicted error, of each part; empty: 1 for all.
+    skipping: the same factor for the error of skipped tuples.
+    limits: most that the query may be given; None: no limit but the budget.
+    coarsest: least size of each part in a live pane; empty: the size in new panes.
+    measured: newest error of each part's answers, nan without one; empty: nothing was measured.
     """
 
     name: str

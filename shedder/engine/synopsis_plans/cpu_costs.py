@@ -64,8 +64,8 @@ def costs_ns(part: Part, *, grouped: bool, alone: bool = True) -> NDArray[np.flo
 
     Args:
       part: of a query's plan. grouped: the query has GROUP BY.
-      alone: nobody else reads its column; else without what is in `shared_ns`, and in runs as
-        long as they are while work is shed.
+      alone: no other synopsis reads its column. False: without the costs in `shared_ns`, and in
+        runs as long as they are under load shedding.
     """
     cost = _COSTS[part.kind]
     assert cost is not None

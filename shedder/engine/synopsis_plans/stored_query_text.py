@@ -20,9 +20,10 @@ _LIMITS = Limits(
 
 
 def read_stored(text: str) -> Select:
-    """The select that a canonical text is of.
+    """Parse the SELECT of a canonical text.
 
-    Parsing recurses, so it is done on a stack of its own: who can be registered can be recovered.
+    Parsing recurses, so it runs on a stack of its own: a query that was registered can be
+    recovered, however deep the present stack is.
 
     Raises:
       BadQuery: it is nested too deeply to be read again.

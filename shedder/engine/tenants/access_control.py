@@ -1,7 +1,8 @@
-"""Whose names are whose: a tenant uses its own streams and what stands on them, and no others.
+"""Access control by tenant: a tenant uses its own streams and the queries on them, and no others.
 
-Names are of the whole engine, so one name is one stream. To a tenant what another one owns is not
-there; only a name that it wants to give is told to be taken, and not by whom.
+Names belong to the whole engine, so one name is one stream. For a tenant, the streams of other
+tenants do not exist. A tenant that wants to use a taken name learns that it is taken, but not by
+which tenant.
 """
 
 from __future__ import annotations
@@ -81,9 +82,10 @@ def check_statement(core: EngineState, asker: Asker, statement: Statement) -> No
     """Whether somebody may use all names of a statement.
 
     Raises:
-      UnknownStream, UnknownQuery, UnknownRollup: another tenant's, or nobody's; the message lists
-        the asker's own. StreamExists, QueryExists, RollupExists: a new name is another tenant's.
-      PermissionDenied: it is about all tenants' files.
+      UnknownStream, UnknownQuery, UnknownRollup: the name is another tenant's or does not exist;
+        the message lists the caller's own. StreamExists, QueryExists, RollupExists: a new name is
+        another tenant's.
+      PermissionDenied: the statement concerns files of all tenants.
     """
     if asker.sees_all:
         return

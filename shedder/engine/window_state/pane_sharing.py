@@ -114,7 +114,7 @@ def take_from(taker: PaneSharer, feeder: PaneSharer, since: tuple[int, int] | No
     Args:
       taker, feeder: of which `can_feed` holds.
       since: the first pane that is read for the taker and the next to be taken, as they were before
-        a restart; None: from the first pane on that nobody has begun.
+        a restart; None: from the first pane on that was not begun yet.
     """
     if since is None:
         ratio = _ratio(feeder, taker)

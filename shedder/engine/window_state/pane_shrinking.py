@@ -48,12 +48,12 @@ class _Smaller:
 
 
 class Shrinking:
-    """Makes a version of a pane in which nothing is larger than in a plan, slice by slice.
+    """Builds, slice by slice, a version of a pane in which nothing is larger than in a plan.
 
-    The pane stays what it is, and all who ask, store or merge see nothing but it, until the other
-    version is whole and takes its place. While the pane counts, it hands on what it reads: of the
-    groups that the other version has so far. What is folded before it reads more is what had read
-    more before it was folded, so that it makes no difference when a group had its turn.
+    The pane stays unchanged: queries, checkpoints and merges use it until the other version is
+    complete and replaces it. While the pane counts, it hands on what it reads, for the groups that
+    the other version has so far. A group that is folded before more is read equals a group that
+    had read more before it was folded. So the result does not depend on when a group is folded.
     """
 
     def __init__(

@@ -61,23 +61,26 @@ class Standing(Weighed, Versions, Resizable, Storing, PaneSharer):
     Used by one thread. Ledger, of each synopsis: tuples applied since registration = what it read
     + what was thinned for it + late.
 
-    levels: of each part of the plan; at level j it reads the share 2^-j of the tuples. The rows
-    are counted at the smallest of them. forced: the parts whose level the operator has set, which
-    load does not change. watch: what each part takes. thinned: tuples that each part skipped.
-    timely: tuples
-    that reached a pane, thinned or not (or failed the WHERE, or are of panes that no answer needs
-    once their batch has been read). late: tuples whose pane had been
-    closed, or whose event time was too far in the future to be believed. dropped_before:
-    panes before it are needed by no window; None: none has been dropped in this process.
-    opened_plan: of panes that still count. reads: equal for queries that keep the same of the same
-    tuples, whatever their windows and sizes.
-    folded_to_us: the end of the window for which old panes were folded last; None: none were.
-    asked_from_us: the end of a window that the watermark has passed after the frame that is read
-    next, before which no other window is asked for; None: any may be. A batch may span any number
-    of panes: those before this window are not made, and old ones in it are made as cells.
-    own_span_min: panes of fewer groups than these have rows for all of them.
-    feed: who reads tuples for this query. takers: for whom this one does. failed: what was read
-    is not whole. passing: how many of the tuples that it read itself passed its WHERE.
+    levels: level of each part of the plan; at level j it reads the share 2^-j of the tuples. Rows
+      are counted at the smallest level.
+    forced: parts whose level the operator has set; load does not change them.
+    watch: CPU of each part.
+    thinned: tuples that each part skipped.
+    timely: tuples that reached a pane, thinned or not. Tuples that failed the WHERE count, and so
+      do tuples of panes that no answer needs once their batch has been read.
+    late: tuples whose pane had been closed, or whose event time was too far in the future.
+    dropped_before: no window needs panes before it; None: this process has dropped none.
+    opened_plan: plan of the panes that still count.
+    reads: equal for queries that keep the same synopses of the same tuples, whatever their windows
+      and sizes.
+    folded_to_us: end of the window for which old panes were folded last; None: none were.
+    asked_from_us: end of a window that the watermark passes after the next frame; no earlier window
+      is asked for. None: any may be. A batch may span any number of panes. Panes before this
+      window are not made, and old panes in it are made as cells.
+    own_span_min: panes with fewer groups have rows for all of them.
+    feed: query that reads tuples for this one. takers: queries for which this one reads.
+    failed: part of the tuples could not be read.
+    passing: selectivity of the WHERE over the tuples that the query read itself.
     """
 
     def __init__(
@@ -383,7 +386,7 @@ class Standing(Weighed, Versions, Resizable, Storing, PaneSharer):
         for number, pane in self.panes.items():
             self.panes[number] = pane.renumbered(source)
         self._count_closed_again()
-        partial = keys.partial_from  # Those who might be partial before still might be.
+        partial = keys.partial_from  # Groups that might be partial before still might be.
         keys.keep(kept)
         whole = len(kept) if partial is None else int(np.searchsorted(kept, partial))
         keys.note_partial(1 + whole if others else None)
