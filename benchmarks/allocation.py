@@ -119,7 +119,7 @@ def _compared(ours: tuple[Doubles, float], other: tuple[Doubles, float], where: 
 
 
 def _about_rivals(compared: Sequence[Sequence[Compared]]) -> tuple[str, ...]:
-    """What is to be known of who errs less than others."""
+    """Describe the rivals with smaller errors."""
     names = [name for name, _ in POLICIES]
     nearest = {
         name: min((by[at] for by in compared), key=lambda each: each.ratio)

@@ -111,7 +111,7 @@ def _drawn() -> str:
 
 
 def _tick() -> str:
-    """The price of CPU moves along the steps of all units, and whoever is to move is found."""
+    """The price of CPU moves along the steps of all units; the units that change are found."""
     rng = np.random.default_rng(3)
     units = [
         Unit(
@@ -138,7 +138,7 @@ def _tick() -> str:
     took = cpu_seconds(tick)
     return (
         f"a tick moves the price of CPU along the known steps of {SYNOPSES:,} units of ten tenants "
-        f"and finds who is to read otherwise, up to {max(changed):,} of them: {took * 1e3:.2f} ms; "
+        f"and finds the units that change, up to {max(changed):,} of them: {took * 1e3:.2f} ms; "
         f"making these steps takes "
         f"{cpu_seconds(partial(FairSteps.of, units, owner, {}, {})) * 1e3:.0f} ms"
     )

@@ -54,7 +54,7 @@ _DATA: Final = (
 )
 _MOMENTS: Final = (
     f"{TIMES} moments each, fewer of what takes long, but {TIMES_MIN}, spread evenly over what "
-    "the work takes when nobody calls it off; "
+    "the work takes when it is not cancelled; "
     "waits are from `cancel` in another thread to the end. After each: no task, no file in tmp/, "
     "in runs/ what the catalog names, no target of a copy."
 )
@@ -137,7 +137,7 @@ def _indexed(db: Engine, stream: str, watch: Watch) -> None:
 
 @contextmanager
 def _written(db: Engine) -> Iterator[None]:
-    """Somebody pushes as fast as he can, and it becomes runs; another stream has few tuples."""
+    """Push as fast as possible, so that runs are written; another stream has few tuples."""
     table = trades(np.random.default_rng(1), 0, BATCH_ROWS)
     for name in ("few", "pushed"):
         db.execute(CREATE.replace("trades", name))

@@ -1,8 +1,8 @@
 """Errors at equal bytes: our summaries beside DataSketches, DuckDB and ClickHouse.
 
 Every contender summarises the same streams; bytes are those of its serialised state (DuckDB does
-not show its own). Sizes are chosen near 4 KiB where a contender has a size. Whoever is best in a
-block is printed in bold, ours or not.
+not show its own). Sizes are chosen near 4 KiB where a contender has a size. The best one in a block
+is printed in bold, ours or not.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class Contender:
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """A question: streams by trial, the error of an answer to one, and who contends."""
+    """A question: streams by trial, the error of an answer to one, and the contenders."""
 
     question: str
     error: str

@@ -1,4 +1,4 @@
-"""Lookups by value index beside a full scan of the same runs, and what indexes cost who writes."""
+"""Lookups by value index beside a full scan of the same runs, and what indexes cost writers."""
 
 from __future__ import annotations
 
@@ -87,11 +87,11 @@ def pushing(
 
 @dataclass(frozen=True, slots=True)
 class Slower:
-    """What indexes cost who writes: of some rounds, each with and without in turns.
+    """Cost of indexes for writers: of some rounds, each with and without in turns.
 
-    fastest: how many times the time it takes, the fastest of each. middle: the middle one of the
-    rounds' ratios. built: share of the index files that were there when all was written, on
-    average; behind_s: seconds until the others were.
+    fastest: ratio of the fastest times. middle: median of the rounds' ratios.
+    built: mean share of the index files that existed when all was written.
+    behind_s: seconds until the other index files existed.
     """
 
     fastest: float
@@ -172,8 +172,8 @@ def run() -> Report:
             ),
             f"Both indexes take {size / runs:.2f} of the bytes of the runs.",
             (
-                "Values that CREATE INDEX indexes a second when nobody writes (while somebody "
-                "does, a tenth of these): "
+                "Values that CREATE INDEX indexes a second without writers (beside writers, a "
+                "tenth of these): "
                 + ", ".join(f"{rate:,.0f} of {column}" for column, rate in rates.items())
                 + "."
             ),

@@ -18,7 +18,7 @@ class Report:
     """The result of one benchmark: a row per contender, measured in one run.
 
     notes: what a reader must know to judge the figures (data, settings, what is not equal).
-    picture: file below docs/ that shows the same, with the words for who cannot see it.
+    picture: file below docs/ that shows the same, with a description for readers without images.
     more: further tables of the same run.
     """
 

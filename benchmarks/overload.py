@@ -167,7 +167,7 @@ def report(capacity: float, loads: list[Load]) -> Report:
             ),
             (
                 "The server has one core, for gRPC, checks, log, runs and synopses together; "
-                "clients, who also measure, have the other."
+                "the clients and their measurements have the other."
             ),
             f"The limit of memory is {MEMORY_BYTES >> 20:,} MiB, the exact worker's 512 included.",
         ],

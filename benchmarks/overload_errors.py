@@ -187,7 +187,7 @@ class Values:
 
     @property
     def error(self) -> float:
-        """The mean relative error; of a value that nobody told it is 1."""
+        """The mean relative error; it is 1 for a value that was not answered."""
         return (self.error_sum + self.wanted - self.told) / self.wanted
 
 

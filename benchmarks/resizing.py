@@ -16,7 +16,7 @@ from benchmarks.workloads.trades import BATCH_ROWS, CREATE, QUERIES, batches
 from shedder.engine.apply.size_records import shrinks, submit_sizes
 from shedder.engine.engine import Engine
 
-SETTINGS: dict[str, Any] = {"allocation_seconds": 1e6}  # Nobody else changes sizes.
+SETTINGS: dict[str, Any] = {"allocation_seconds": 1e6}  # The rebalancer changes no sizes.
 BATCHES = 400  # With a change of size after every tenth.
 GROUPS = 3_000
 BY_GROUP = {

@@ -96,7 +96,7 @@ def run() -> Report:
 
 
 def _over(turns: list[Told]) -> Told:
-    """The turns as one: means of rates and deviations, extremes of shares, all who gave up."""
+    """Sum up turns: means of rates and deviations, extremes of shares, all that gave up."""
     return {
         "per_s": float(np.mean([turn["per_s"] for turn in turns])),
         "deviation": float(np.mean([turn["deviation"] for turn in turns])),

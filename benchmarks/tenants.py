@@ -29,7 +29,7 @@ from shedder.client.target import Target
 
 SECONDS = float(os.environ.get("TENANTS_SECONDS", "30"))
 QUOTA = 100_000  # Tuples/s of the greedy one,
-OTHER = 50_000  # ... and what the other one sends, who has none.
+OTHER = 50_000  # ... and of the other one, which has no quota.
 TIMES = (0, 1, 10)
 ROWS = 2_048
 PAUSE_S = 0.01

@@ -116,7 +116,7 @@ def _cases() -> list[Case]:
 
 
 def _rows(cases: list[Case]) -> list[tuple[str, ...]]:
-    """Rounds through all cases: whoever takes the machine for a while hits no case in all runs."""
+    """Rounds through all cases, so that another load for a while hits no case in all runs."""
     rounds = [
         max(1, int(LEAST_SECONDS / min(together(case, 1, 1).wall for _ in range(3))))
         for case in cases

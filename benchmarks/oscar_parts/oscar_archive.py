@@ -41,7 +41,7 @@ class Scanned:
     """One question, COUNT(*) and SUM(value), to a whole stream.
 
     count, total: estimates of all tuples. bytes_read: asked of files. disk_bytes: that the system
-    read from the disk for it, read-ahead included, if nobody else read meanwhile.
+    read from the disk for it, read-ahead included, if no other process read meanwhile.
     """
 
     seconds: float
@@ -150,7 +150,7 @@ class Archive:
     def scan(self, reduction: float, stop: threading.Event | None = None) -> Scanned:
         """Read all columns of as many tuples as a reduction wants, with a cold page cache.
 
-        The layout gives the next finer part; the rest is dropped by who reads. What a lazy stream
+        The layout gives the next finer part; the reader drops the rest. What a lazy stream
         is to forget is marked. It ends early when an event is set; the count says how far it came.
         """
         self.forget()

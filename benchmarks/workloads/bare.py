@@ -29,7 +29,7 @@ STREAM = "trades"
 
 
 class BareEngine:
-    """An engine whose tuples go into a log that nobody applies; all else is a real one's."""
+    """An engine whose tuples go into a log and are never applied; all else is a real one's."""
 
     def __init__(self, directory: Path) -> None:
         self._engine = shedder.open(directory / "engine")

@@ -112,7 +112,7 @@ class Priced(VirtualMachine):
         return self.ns / 1e9
 
     def stopwatch(self, query: str, plan: Plan, *, grouped: bool) -> Stopwatch:
-        """Who lets pass what the model says."""
+        """Return a stopwatch that lets the model's time pass."""
         del query
         return _Watch(self, [costs_ns(part, grouped=grouped) for part in plan.parts])
 
@@ -229,7 +229,7 @@ class World:
         self._look()
 
     def _work(self, until_ns: int) -> None:
-        """Write, apply, and do what nobody waits for, as long as there is time."""
+        """Write, apply, and run background work, as long as there is time."""
         machine = self.machine
         while True:
             while group := machine.log.gather():

@@ -65,7 +65,7 @@ class Identities:
 
     @property
     def ca(self) -> Path:
-        """Who signed the server's certificate."""
+        """Authority that signed the server's certificate."""
         return self.directory / "ca.pem"
 
     @property
