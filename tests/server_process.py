@@ -34,7 +34,7 @@ class ServerProcess:
         self._is_insecure = is_insecure
         self._directory = directory
         self._log = directory.parent / "server.log"
-        # What is counted must not depend on how busy the machine is, where nobody asks for that.
+        # Counts must not depend on how busy the machine is, unless a test asks for overload.
         given = {"overload": "off", **settings}
         self._environment = {f"SHEDDER_{name.upper()}": value for name, value in given.items()}
         self._process = self._started()

@@ -31,7 +31,7 @@ class WarmProcess:
 
     input, output: its standard ones, as text streams. errors: the file that takes what it says on
     stderr; without one, that goes where this process's own goes. waits: until `go`, so that
-    somebody can trace it from its first call on.
+    a tracer can follow it from its first call on.
     """
 
     def __init__(
@@ -95,7 +95,7 @@ class WarmProcess:
 
     def _close(self) -> None:
         self.output.close()
-        with suppress(BrokenPipeError):  # What nobody read.
+        with suppress(BrokenPipeError):  # Input that the process did not read.
             self.input.close()
 
 
@@ -146,6 +146,6 @@ def _run(
             os.dup2(file.fileno(), 2)
     os.environ.update(environment)
     sys.stdin = os.fdopen(0, closefd=False)
-    os.write(1, READY.encode())  # Whoever traces it from now on sees the target's calls alone.
+    os.write(1, READY.encode())  # A tracer that attaches now sees the target's calls alone.
     os.read(0, 1)  # The word to begin.
     target(*arguments)

@@ -179,7 +179,7 @@ def test_what_does_not_fit_yet_is_still_what_bytes_are_worth():
 
 @pytest.mark.slow
 def test_an_allocation_prints_nothing(capfd):
-    """HiGHS did, now and then: who serves a shell has answers on stdout."""
+    """HiGHS printed now and then; the stdout of a command belongs to its answers."""
     for seed in range(30):
         demands = power_law_problem(12, seed=seed, sizes=12, levels=2)
         size_bytes, cost_ns = whole_need(demands)

@@ -1,4 +1,4 @@
-"""Bounds of groups: nobody over his own, the others no worse, and by hand where one can follow."""
+"""Bounds of groups: none is exceeded, the others lose nothing, and small cases worked by hand."""
 
 from __future__ import annotations
 

@@ -164,6 +164,6 @@ def test_where_many_little_steps_would_follow_each_other_all_choose_anew():
 
 
 def standing_with(demands, before):
-    """The demands of those who were there before, and of new ones."""
+    """Return the demands that were there before, and new ones."""
     new = np.full(len(demands.options) - len(before.choice), -1)
     return replace(demands, present=np.append(before.choice, new))

@@ -530,5 +530,5 @@ def test_a_server_that_others_reach_asks_who_calls(data, parquet, tmp_path, capf
         pushed = [*push, "--producer", "new", "--token-file", str(tmp_path / "token")]
         assert run(pushed) == ExitCode.IDENTITY
         assert rows(capfd, *known, "-c", "SELECT COUNT(*) AS n FROM requests")[0]["n"] == 2 * ROWS
-        monkeypatch.setenv("SHEDDER_TOKEN", "nobody's")
+        monkeypatch.setenv("SHEDDER_TOKEN", "unknown")
         assert run([*there, "-c", "SHOW STREAMS"]) == ExitCode.IDENTITY

@@ -94,7 +94,7 @@ def test_what_was_left_for_the_end_is_done_and_no_module_is_taken_apart():
 
 
 def test_ctrl_c_while_modules_are_loaded_ends_it_without_a_word():
-    # Whoever runs the tests in the background ignores it, and so do the processes begun from there.
+    # A shell ignores SIGINT for background jobs, and so do the processes that they start.
     heeded = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)"
     ended = process(heeded, _CTRL_C)
     assert (ended.returncode, ended.stdout, ended.stderr) == (-signal.SIGINT, "", "")

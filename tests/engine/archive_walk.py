@@ -239,7 +239,7 @@ class ArchiveWalk:
         self.rows = self.rows.filter(pa.array(kept))
 
     def rot(self) -> None:
-        """A run's file is damaged while nobody looks, and put back later."""
+        """Damage a run's file unnoticed, and put it back later."""
         runs = self.engine.core.store.runs(1)
         if not runs:
             return

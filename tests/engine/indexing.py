@@ -15,7 +15,7 @@ from tests.engine.world import CREATE, requests
 ROWS = 6_000
 RUNS = 4
 HYBRID = "hybrid(blocks=16, block_rows=50)"
-CALL_S = 2e-3  # What a call to the file system takes who builds indexes.
+CALL_S = 2e-3  # Time of one call to the file system by an index builder.
 LITTLE = requests(3, 99)
 WHERES = ("client = 17", "client IN (3, 4999, 70)", "client BETWEEN 40 AND 44", "client = -1")
 QUESTION = "SELECT COUNT(*) AS n, SUM(hits) AS s, MIN(domain) AS d FROM requests WHERE "
@@ -107,7 +107,7 @@ def catch_up(engine: Engine) -> None:
 
 
 def writing(engine: Engine, machine: Paced, at: int, happen: Callable[[Engine], object]) -> int:
-    """Have somebody write in each rest until, at a later one, something happens; at which."""
+    """Write in each pause until something happens at a later one, whose number is returned."""
     due = machine.rests + at
 
     def at_rest(number: int) -> None:
@@ -121,7 +121,7 @@ def writing(engine: Engine, machine: Paced, at: int, happen: Callable[[Engine], 
 
 
 def assert_index_changes_nothing(engine: Engine) -> None:
-    """Answers are those of who has no index."""
+    """Check that answers are the same with and without indexes."""
     looked_up = answers(engine)
     engine.core.store.drop_index(1, "client")
     assert answers(engine) == looked_up

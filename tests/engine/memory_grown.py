@@ -80,7 +80,7 @@ ONE_WINDOW = {
     "one window of new texts": f"SELECT {TEXT} AS g, COUNT(*) AS n FROM s {WINDOW} GROUP BY g",
     "one window of sums": f"SELECT {TEXT} AS g, SUM(v) AS t FROM s {WINDOW} GROUP BY g",
 }
-"""The same, without a question: what nobody reads is not resident, though it were said to be."""
+"""The same, without a question: memory that is never read is not resident, yet it counts."""
 
 
 def standing(name: str, seconds: int, *, cap_bytes: int | None = None) -> Standing:

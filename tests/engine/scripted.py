@@ -1,6 +1,6 @@
 """A scripted run in a process of its own, for fault injection.
 
-Every step that was acknowledged is printed before the next one begins, so that whoever injects
+Every acknowledged step is printed before the next one begins, so that the process that injects
 faults knows what must survive. Exit codes: 0 done, 3 a clean error, anything else is neither.
 """
 

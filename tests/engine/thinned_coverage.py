@@ -127,7 +127,7 @@ class World:
 
     @property
     def grouped(self) -> bool:
-        """Whether nobody knows how many rows the filter passes."""
+        """Whether it is unknown how many rows the filter passes."""
         return self.cell.asked == ASKED[1]
 
     @property

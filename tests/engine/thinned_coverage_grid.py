@@ -35,7 +35,7 @@ Written by `python -m tests.engine.thinned_coverage_grid`. Every cell is a popul
 tuples in the order of time, of which stretches were read thinned, as a level that changes within
 a window leaves them, and is asked of the parts that panes answer with. In {{trials}} worlds other
 rows were read. A filter is a WHERE (*of all*: the basics know how many tuples pass it) or one group
-among others (*of a group*: nobody knows).
+among others (*of a group*: their number is unknown).
 
 A cell fails when so few of its intervals hold that an honest method would do so once in a million,
 when one that is certain misses once, or when they are over {WIDTH_MAX} times as wide as a normal

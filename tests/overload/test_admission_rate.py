@@ -111,8 +111,8 @@ def test_turns_are_given_again_after_five_seconds_and_when_nobody_comes():
     assert told[:49] == [pytest.approx(101 + 100 * turn, abs=1) for turn in range(49)]
     assert set(told) == set(told[:49])
     assert door.wait_ms("s", 100_000, 1.0, books=False) == door.wait_ms("s", 1, 1.0)
-    assert door.wait_ms("s", 100_000, 1.5) == 0  # All has gathered that may: nobody came.
-    assert door.wait_ms("s", 100_000, 1.5) == 20  # So nobody is waited for.
+    assert door.wait_ms("s", 100_000, 1.5) == 0  # The bucket is full: no caller kept its slot.
+    assert door.wait_ms("s", 100_000, 1.5) == 20  # So earlier slots do not count.
 
 
 def test_while_too_much_waits_the_time_to_come_back_is_that_of_the_drain():

@@ -239,7 +239,7 @@ def test_overload_does_not_end_before_the_signal_does_and_everything_is_read_mea
 
 
 def test_a_door_is_opened_once_nothing_comes_and_nothing_waits():
-    """Whoever was refused has gone, and what was let in went at once, with a dropped stream say."""
+    """Refused producers have gone, and admitted batches went at once, as in a dropped stream."""
     state = State(budget_ns=10.0, stretch=16, admit_bytes_per_s=1e6, works_bytes_per_s=1e6)
     for _ in range(50):
         state = step(state, Load(at_s=0.0), Ends(full_ns=100.0, least_ns=10.0))

@@ -90,7 +90,7 @@ def test_what_waits_takes_as_long_as_what_was_applied_did(hand):
     meter = Meter(hand)
     assert meter.drain_ms(0) == 0
     meter.came(1_000, 20_000)
-    assert meter.drain_ms(0) == math.inf  # Nobody has seen yet how long a tuple takes.
+    assert meter.drain_ms(0) == math.inf  # The cost of a tuple is not known yet.
     meter.begin(500)
     hand.ms = 50
     meter.applied(500, 0)
@@ -126,7 +126,7 @@ def test_while_no_more_waits_than_a_cheap_run_there_is_nothing_to_wait_for(hand)
 
 def test_how_long_bytes_take_to_be_durable_is_known_by_what_became_durable(hand):
     meter = Meter(hand)
-    assert (meter.apply_s(1e9), meter.store_s(1e9)) == (0.1, 0.1)  # Nobody knows yet.
+    assert (meter.apply_s(1e9), meter.store_s(1e9)) == (0.1, 0.1)  # Nothing is known yet.
     meter.came(1_000, 20_000)
     hand.ms = 100
     assert meter.take().bytes_per_s == 100_000  # The mean of 0 and 200,000.

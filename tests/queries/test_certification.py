@@ -1,4 +1,4 @@
-"""Who keeps what was promised keeps the certification; who does not loses it, and can mend."""
+"""Certification: a query that misses more than it promised loses it, and can regain it."""
 
 import math
 

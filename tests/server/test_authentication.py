@@ -1,4 +1,4 @@
-"""Who is known, what they may do, and that nobody else gets anywhere."""
+"""Known callers and their scopes; all other callers are refused."""
 
 import os
 from datetime import UTC, datetime, timedelta
@@ -125,11 +125,11 @@ def test_a_scope_opens_what_the_table_says_and_nothing_else(method):
     gate = Gate(Settings(insecure=True))
     gate.check(method, Identity("root", frozenset({Scope.ADMIN})))
     for scope in (Scope.INGEST, Scope.QUERY):
-        identity = Identity("somebody", frozenset({scope}))
+        identity = Identity("reader", frozenset({scope}))
         if scope in SCOPES.get(method, frozenset()):
             gate.check(method, identity)
         else:
-            with pytest.raises(PermissionDenied, match="'somebody' lacks the scope"):
+            with pytest.raises(PermissionDenied, match="'reader' lacks the scope"):
                 gate.check(method, identity)
 
 

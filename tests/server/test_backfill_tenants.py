@@ -1,4 +1,4 @@
-"""Backfills over the wire, of streams that belong to somebody."""
+"""Backfills over the wire, of streams with a tenant."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def past(rows: int, part: int) -> pa.Table:
 
 @pytest.fixture
 def connect(tmp_path: Path, authority) -> Iterator[Callable[[str], Client]]:
-    """Connects as somebody to one server, on which acme may send little."""
+    """Connects as a tenant to one server, on which acme may send little."""
     tokens = dict(authority.tokens)
     for name in ("acme", "bolt"):
         tokens[name], entry = new_token(name, OWN, tenant=name)

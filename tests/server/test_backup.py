@@ -1,4 +1,4 @@
-"""Backups that a server makes for clients who may ask for them, and who may go away."""
+"""Backups that a server makes for clients with the scope admin, also if the client leaves."""
 
 from contextlib import closing
 from queue import SimpleQueue
@@ -76,6 +76,6 @@ def test_a_client_that_goes_away_ends_its_backup(client, engine, settings, tmp_p
 
 
 def test_only_an_admin_makes_backups():
-    somebody = Identity("somebody", frozenset({Scope.QUERY}))
+    somebody = Identity("reader", frozenset({Scope.QUERY}))
     with pytest.raises(PermissionDenied, match="backups"):
         server_query.check_scopes(somebody, parse("BACKUP TO 'x'"))

@@ -1,4 +1,4 @@
-"""A producer that spills never waits, loses nothing, and sends nothing twice, whoever dies."""
+"""A producer that spills never waits, loses nothing, and sends nothing twice, if any side dies."""
 
 import errno
 import signal
@@ -182,7 +182,7 @@ def test_a_spill_of_another_epoch_is_sent_first(client, front, connection, tmp_p
 
 
 def push_when_told(address, spill):
-    """A client: prints its next number, then pushes a batch for each line that somebody writes."""
+    """A client: prints its next number, then pushes a batch for each line of its stdin."""
     producer = spilling(connection_to(address), spill)
     print(producer.next_sequence, flush=True)
     for _ in sys.stdin:

@@ -1,4 +1,4 @@
-"""Long work ends when nobody waits for it any more: a real server, real signals, real cancels."""
+"""Long work ends when its caller has left: a real server, real signals, real cancels."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def test_a_question_whose_client_leaves_takes_its_scan_along(server, client, con
         until(lambda: not tasks(client))
 
     ask_and_leave()
-    while worker in children(server.pid):  # Who left before the scan had begun took nothing along.
+    while worker in children(server.pid):  # A client that left before the scan ends no worker.
         ask_and_leave()
     assert client.execute(COUNT).rows()[0]["n"] == 20_000
 

@@ -96,7 +96,7 @@ def test_a_query_is_thinned_and_reads_everything_again(database):
     query.answer(after=database.push("trades", trades(5_000)))
     assert database.ledger("trades").queries[0].thinned == ledger.thinned
     with pytest.raises(errors.UnknownQuery):
-        database.execute("ALTER QUERY nobody SET THINNING 1/2")
+        database.execute("ALTER QUERY absent SET THINNING 1/2")
 
 
 def test_a_subscriber_gets_each_slide(database):

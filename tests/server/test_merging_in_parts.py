@@ -103,7 +103,7 @@ def requests(of):
     while size := int.from_bytes(of.read(4), "big"):
         yield MergeInPartsRequest.FromString(of.read(size))
     print("sent", flush=True)
-    os.kill(os.getpid(), signal.SIGSTOP)  # It is not at its end: who waits for more, waits.
+    os.kill(os.getpid(), signal.SIGSTOP)  # The request stream has not ended, so the server waits.
     yield MergeInPartsRequest()
 
 channel = grpc.insecure_channel(sys.argv[1])

@@ -1,4 +1,4 @@
-"""More comes over the wire than can be applied: work is shed, nobody is lost, and it ends."""
+"""More comes over the wire than can be applied: load is shed, no batch is lost, and it ends."""
 
 from __future__ import annotations
 

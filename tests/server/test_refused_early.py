@@ -153,7 +153,7 @@ def test_who_lies_is_refused_and_others_have_his_place(client, engine, append, l
         ((KEY, b"\xff\xff"), errors.InvalidRequest),
         (declared_metadata("trades", 1 << 62, 8), errors.BatchTooLarge),
         (declared_metadata("trades", 1, 1 << 62), errors.BatchTooLarge),
-        (declared_metadata("nobody's", 1, 8), errors.UnknownStream),
+        (declared_metadata("absent", 1, 8), errors.UnknownStream),
         (declared_metadata("", 1, 8), errors.UnknownStream),
     ],
 )
@@ -178,7 +178,7 @@ def test_who_leaves_before_he_sends_gives_his_place_back(client, engine, channel
     call = channel.stream_unary(METHOD).future(requests(), timeout=WAIT_S, metadata=[DECLARED])
     rates = engine.core.tenants.rates
     while not rates.wait_ms(DEFAULT_TENANT, 0, 0, time.monotonic()):
-        pass  # It was let in when nobody else is.
+        pass  # No other call is admitted once this one was.
     call.cancel()
     never.set()
     receipt = None

@@ -259,7 +259,7 @@ def test_what_is_owed_of_an_older_epoch_follows_and_nothing_else(
 def test_rows_that_are_declared_lost_keep_nobody_from_going_on(
     twins, connection, tmp_path, is_stored
 ):
-    """The newest of them, of which nobody can tell any more whether they were to follow."""
+    """It is unknown whether rows of the newest ones were to follow."""
     died_at(1, connection, tmp_path, is_stored=is_stored)
     newest = sorted(tmp_path.glob("*/*.arrow"))[-1]
     newest.write_bytes(b"")

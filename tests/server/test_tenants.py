@@ -45,7 +45,7 @@ def tokens(authority):
 
 @pytest.fixture
 def connect(tmp_path, authority, tokens):
-    """Connects as somebody to one server."""
+    """Connects as a tenant to one server."""
     settings = authority.settings(tokens_file=authority.tokens_file)
     with shedder.open(tmp_path / "data", settings) as engine, running(engine, settings) as address:
         opened = []

@@ -55,7 +55,7 @@ def test_while_help_is_wanted_a_share_is_sent_and_the_rest_is_counted(
     where = {"spill": tmp_path / "spill"} if spills else {}
     with client.producer("trades", "p", thinning="1/8", **where) as producer:
         pushed(producer, range(5))
-        assert producer.left_out == 0  # Nobody has asked for it.
+        assert producer.left_out == 0  # No receipt has asked for it.
         front.help_wanted = True
         pushed(producer, [5])  # Its receipt asks.
         receipt = pushed(producer, range(6, 16))

@@ -53,7 +53,7 @@ def test_when_there_is_room_for_one_at_a_time_nobody_is_passed_over(
     with running(front, settings, limits) as address:
         push_together(str(address))
     assert client.ledger("trades").applied == 10 * CLIENTS * (BATCHES + 1)
-    # While all of them waited, nobody had several turns more than anybody else.
+    # While all of them waited, no producer had several turns more than another one.
     contended = front.order[CLIENTS : CLIENTS + CLIENTS * (BATCHES // 2)]
     turns = [contended.count(f"p{number}") for number in range(CLIENTS)]
     assert max(turns) - min(turns) <= BATCHES // 4, turns

@@ -170,7 +170,7 @@ def test_tenants_have_ledgers_and_quotas_of_their_own():
     assert result.held, result.problems
     greedy, modest = (world.ledgers[f"requests_of_{name}"] for name in names)
     assert greedy.refused_batches > 0
-    lasted_s = world.agenda.now_us / 1e6  # Whoever waits for his turn goes on after the arrivals.
+    lasted_s = world.agenda.now_us / 1e6  # Clients that wait for a slot go on after the arrivals.
     assert greedy.applied <= 200 * lasted_s + 100  # One batch may be owed.
     assert greedy.applied < modest.applied
     assert modest.refused_batches == 0

@@ -256,7 +256,7 @@ def blocks_read(directory: Path, positions: list[int]) -> set[tuple[str, int]]:
 def test_blocks_that_are_left_out_are_not_read(
     spark: SparkSession, tmp_path: Path, layout: str, part: dict[str, Any]
 ) -> None:
-    """Of blocks that nobody wants every byte may be wrong; of those that are read none may."""
+    """Bytes of blocks that are not wanted may be wrong; those of blocks that are read may not."""
     directory = made(tmp_path / "data", layout)
 
     def read() -> list[tuple[int, float]]:

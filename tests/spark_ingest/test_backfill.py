@@ -1,4 +1,4 @@
-"""Years of Parquet become a stream's past: exactly, once, whoever is killed meanwhile."""
+"""Years of Parquet become a stream's past: exactly, once, if any process is killed meanwhile."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who calls: said in the same words everywhere, and never printed."""
+"""Credentials of a job: the same options in every command, and never printed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Spark computes live answers again: who holds stays certified, who does not says so."""
+"""Spark computes live answers again: a query that misses too often loses its certification."""
 
 from __future__ import annotations
 

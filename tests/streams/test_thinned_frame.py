@@ -72,7 +72,7 @@ def test_a_filtered_or_cut_or_sorted_frame_keeps_the_same_rows() -> None:
         mine = set(view.present(X).values.tolist())
         thinned = view.thinned(2)
         assert set(thinned.frame.present(X).values.tolist()) == mine & survivors
-        assert view.thinned(2) is thinned  # gathered once, shared by all who ask
+        assert view.thinned(2) is thinned  # Gathered once, and shared by all callers.
 
 
 def test_rows_of_a_stretch_are_found_among_the_kept() -> None:

@@ -79,7 +79,7 @@ def test_the_watermark_follows_the_newest_event_and_never_goes_back() -> None:
 
 
 def test_the_watermark_is_never_before_the_first_of_all_event_times() -> None:
-    """A calendar must know it, whoever promises what."""
+    """A calendar grid relies on it, whatever the watermark promises."""
     for move in (
         lambda watermark: watermark.raise_to(-(1 << 63)),
         lambda watermark: watermark.observe(TIME_MIN_US + 4, arrival_us=60),

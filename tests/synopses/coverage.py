@@ -244,11 +244,11 @@ def shortest_width(
     the root of the sample: it is the steps to the neighbouring atoms times the probabilities that
     the ends fall off. The narrowest pair spends the whole error on the end that is far from the
     atom's edge, and of two probabilities that both vanish exponentially, at different rates, the
-    ratio grows without limit with the sample. Whoever does not know where the edges are cannot
-    follow: which end is which is not to be seen in the ranks, a pair must be fixed before the
-    values are seen (chosen after, it holds less often), and the pair that is narrowest here is
-    wider than the shortest for a population whose steps lie the other way. The shortest pair in
-    ranks is what everyone can know, and the narrowest itself where members are evenly spaced.
+    ratio grows without limit with the sample. A method that does not know where the edges are
+    cannot follow. The ranks do not show which end is which. A pair must be fixed before the
+    values are seen (chosen after, it holds less often). The pair that is narrowest here is wider
+    than the shortest for a population whose steps lie the other way. The shortest pair in ranks
+    is what every method can know, and the narrowest itself where members are evenly spaced.
 
     Args and Returns: those of `narrowest_width`; of several pairs that are as short, the one whose
     ends err most evenly.

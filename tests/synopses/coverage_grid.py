@@ -30,10 +30,10 @@ held against the exact answer. A cell fails when so few of its intervals hold th
 would do so once in a million, or when they are over {WIDTH_MAX} times as wide as the ideal on
 average and the method promises otherwise there; a method fails when all its cells together fall
 {POOLED_SLACK} below the confidence. Ideal is the width of a normal interval that knew the true
-variance; for quantiles that of the narrowest two sampled values that hold whatever was sampled, by
-one who knows the population: steps and gaps of the data are in it, too. Where the quantile is a
+variance; for quantiles that of the narrowest two sampled values that hold whatever was sampled,
+with knowledge of the population: steps and gaps of the data are in it, too. Where the quantile is a
 value of several tuples (Zipf) it is that of the two with the fewest ranks between them: an end on
-that value adds nothing to the width, and only who knows on which side it ends can use that.
+that value adds nothing to the width, and no method knows on which side it ends.
 
 The methods are those that answers from a live sample are made with, and a sample is one simple
 random sample of its stream. Windows of which stretches were read at different rates are measured by

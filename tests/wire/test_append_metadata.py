@@ -1,4 +1,4 @@
-"""What a call declares of its batch: there and back, and what nobody may declare."""
+"""What a call declares of its batch: round trips, and declarations that are refused."""
 
 import pytest
 from hypothesis import given

@@ -1,4 +1,4 @@
-"""Requests that carry a batch are read as Protobuf reads them, whoever wrote their bytes."""
+"""Requests that carry a batch are read as Protobuf reads them, whatever wrote their bytes."""
 
 import pyarrow as pa
 import pytest

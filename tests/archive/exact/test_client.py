@@ -219,8 +219,8 @@ threading.Timer(0.3, lambda: os._exit(0)).start()
 worker.query({FOREVER!r}, [], [], pa.schema([("a", pa.int64())]))
 """
     found = subprocess.run([sys.executable, "-c", script], stdout=subprocess.PIPE, check=True)
-    # The pipe of its standard output was inherited by nobody else, so run() returned after both
-    # had ended; what is left to see is that the process is gone.
+    # No other process inherited the pipe of its standard output, so run() returned after both had
+    # ended. It is left to check that the process is gone.
     with suppress(ProcessLookupError):
         process = os.pidfd_open(int(found.stdout))
         select.select([process], [], [])  # Readable when the process has ended.

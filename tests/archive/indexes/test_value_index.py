@@ -94,7 +94,7 @@ def test_any_flipped_bit_is_found_before_it_misleads(tmp_path):
             found = [fences.groups(file, [(key, key)]).tolist() for key in (0, 5_000, 12_287)]
         except Stale:
             continue
-        assert found == truths  # The flip is in a block that nobody has asked.
+        assert found == truths  # The flip is in a block that no lookup read.
 
 
 def test_an_index_of_another_file_or_a_cut_one_is_stale(tmp_path):

@@ -155,7 +155,7 @@ def test_a_file_stays_open_for_the_next_part_until_reading_it_fails(tmp_path):
 
 
 def test_a_file_that_was_to_be_closed_while_it_was_lent_is_not_read_again(tmp_path):
-    """Somebody else found it damaged, and a good copy was put in its place."""
+    """Another thread found it damaged, and a good copy was put in its place."""
     path, run = write(tmp_path, Hybrid(7, 100), [shuffled(FIRST, ROWS)])
     whole, kept = path.read_bytes(), OpenFiles()
     path.write_bytes(bytes(run.footer.offset) + whole[run.footer.offset :])

@@ -176,7 +176,7 @@ def test_what_is_deleted_meanwhile_stays_marked(tmp_path):
 
 
 def test_a_run_whose_name_was_given_again_is_neither_indexed_nor_rewritten(tmp_path):
-    """Whoever made a list of runs comes to it when another file has had its name for long."""
+    """A thread that lists runs may reach a run long after another file has got its name."""
     store = opened(tmp_path, Plain(), 40)
     (before,) = store.runs(1)
     store.set_layout(1, Hybrid(4, 3))

@@ -1,4 +1,4 @@
-"""Runs that are written anew: nothing is lost or read twice, whoever reads, whatever fails."""
+"""Rewritten runs: no reader loses a tuple or reads one twice, whatever fails."""
 
 import dataclasses
 import threading

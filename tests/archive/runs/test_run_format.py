@@ -144,7 +144,7 @@ def test_a_file_of_the_wrong_size_does_not_pass_verification(written, change):
 
 
 class Slow:
-    """A table that lets nobody look at its columns before it is told to."""
+    """A table whose columns cannot be read before it is told to allow it."""
 
     schema = ()
 

@@ -1,4 +1,4 @@
-"""Deadlines and progress: who runs out of time, who is called off, and who is told."""
+"""Deadlines and progress: timeouts, cancellation, and the callbacks of both."""
 
 from __future__ import annotations
 

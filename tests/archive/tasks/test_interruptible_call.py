@@ -1,4 +1,4 @@
-"""Computing that cannot be interrupted: what it finds, what it raises, and who stops waiting."""
+"""Work that cannot be interrupted: its result, its error, and a caller that stops waiting."""
 
 from __future__ import annotations
 

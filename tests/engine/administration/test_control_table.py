@@ -51,7 +51,7 @@ def test_a_part_of_the_table_has_the_rows_that_the_whole_has_of_it(db: Engine) -
         assert names(db.control(name=name)) == found
         for entity in ENTITIES:
             assert names(db.control(entity, name)) == [row for row in found if row[0] == entity]
-    assert rows(db.control("querry")) == rows(db.control(name="nobody")) == []
+    assert rows(db.control("querry")) == rows(db.control(name="absent")) == []
 
 
 class Hasty(Machine):

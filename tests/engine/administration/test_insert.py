@@ -27,7 +27,7 @@ from shedder.queries.answers.answer import Answer
 from tests.engine.world import CREATE, START_US, requests
 
 COPY = CREATE.replace("STREAM requests", "STREAM copied")
-SMALL = "CREATE STREAM small (at TIMESTAMP, who BIGINT, size DOUBLE) TIMESTAMP BY at"
+SMALL = "CREATE STREAM small (at TIMESTAMP, caller BIGINT, size DOUBLE) TIMESTAMP BY at"
 
 
 @pytest.fixture
@@ -72,7 +72,7 @@ def test_expressions_conditions_and_windows_choose_what_is_inserted(engine):
     table = requests(5_000, 2)
     engine.push("requests", table)
     engine.execute(
-        "INSERT INTO small (size, at, who) SELECT hits * 2, ts, client % 10 FROM requests "
+        "INSERT INTO small (size, at, caller) SELECT hits * 2, ts, client % 10 FROM requests "
         f"[FROM CAST({START_US} AS TIMESTAMP) TO CAST({START_US + 300_000_000} AS TIMESTAMP)] "
         "WHERE ok AND hits > 50"
     )
@@ -89,7 +89,7 @@ def test_expressions_conditions_and_windows_choose_what_is_inserted(engine):
     small = rows_of(engine, "small")
     found = zip(
         small["at"].cast(pa.int64()).to_pylist(),
-        small["who"].to_pylist(),
+        small["caller"].to_pylist(),
         small["size"].to_pylist(),
         strict=True,
     )
@@ -109,7 +109,7 @@ def test_answers_can_be_inserted(engine):
         "GROUP BY c ORDER BY c PRODUCER 'once'"
     )
     assert said(again) == "0 rows inserted into small; 3 were there already"
-    assert rows_of(engine, "small")["who"].to_pylist() == [0, 1, 2]
+    assert rows_of(engine, "small")["caller"].to_pylist() == [0, 1, 2]
     assert is_exact(engine, "small", 3)
 
 
@@ -215,8 +215,8 @@ def test_a_cancelled_insert_goes_on_where_it_stopped(tmp_path):
         ("INSERT INTO small VALUES ('2026-01-01', 1, 2), (1)", BadQuery, "1 and 3"),
         ("INSERT INTO small VALUES ('yesterday', 1, 2)", TypeMismatch, "yesterday"),
         ("INSERT INTO small VALUES ('2026-01-01', 1.5, 2)", TypeMismatch, "1.5"),
-        ("INSERT INTO small (who) VALUES (1)", BadTimestamp, "null"),
-        ("INSERT INTO small SELECT ts, domain, bytes FROM requests", SchemaMismatch, "who"),
+        ("INSERT INTO small (caller) VALUES (1)", BadTimestamp, "null"),
+        ("INSERT INTO small SELECT ts, domain, bytes FROM requests", SchemaMismatch, "caller"),
         ("INSERT INTO small SELECT * FROM requests", BadQuery, "7 values"),
         ("INSERT INTO small SELECT ts, client, bytes FROM requests LIMIT 5", BadQuery, "LIMIT"),
         (

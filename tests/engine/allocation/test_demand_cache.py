@@ -130,7 +130,7 @@ def test_only_what_changed_is_drawn_again() -> None:
     asked[3] = changed(asked[3], "reweight", 9.0)
     asked[4] = changed(asked[4], "activate", False)
     asked[5] = changed(asked[5], "resize", -1)
-    del asked[1]  # Whoever comes after it has another number.
+    del asked[1]  # The queries after it have other numbers now.
     after = drawn()
     assert len(before) == len(after) + 1 == 20
     assert [name for name in after if after[name] is not before[name]] == ["q5"]

@@ -98,7 +98,7 @@ def test_what_was_promised_is_kept_before_room_for_groups() -> None:
 
 
 def test_another_query_gets_what_coarser_groups_leave() -> None:
-    """Its target is worth more than the last halving of registers that nobody set a target to."""
+    """Its target is worth more than the last halving of registers without a target."""
     other = standing("other", GROUPED.replace("SELECT k, ", "SELECT ").replace(" GROUP BY k", ""))
     grouped = replace(full(), weight=0.01)
     needy = replace(other, weight=100.0)

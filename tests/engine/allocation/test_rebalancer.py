@@ -135,7 +135,7 @@ def test_weights_decide_who_gets_what_and_are_there_after_a_restart(tmp_path: Pa
 
 
 def thinned_at(share: float, steps: Steps) -> set[str]:
-    """Who is thinned when there is this share of the CPU that reading everything takes."""
+    """Return the queries that are thinned at this share of the CPU that full reading takes."""
     levels = steps.levels(share * steps.ends.full_ns).tolist()
     return {unit.query for unit, level in zip(steps.units, levels, strict=True) if level}
 
@@ -217,7 +217,7 @@ def test_an_inactive_query_yields_and_gets_its_own_back(tmp_path: Path) -> None:
         whole = int(db.register("a", DISTINCT).granted["bytes"])
         db.execute("ALTER QUERY a SET INACTIVE")
         db.share_out()
-        assert log_registers(db) == {"a": 16}  # Nobody needs it.
+        assert log_registers(db) == {"a": 16}  # No other query needs the memory.
         db.set_synopsis_bytes(whole + whole // 3)
         db.register("b", DISTINCT)
         assert log_registers(db) == {"a": 14, "b": 16}
@@ -323,7 +323,7 @@ def test_bad_alterations_are_refused_by_name(db: Engine) -> None:
         with pytest.raises(BadSetting, match=r"weight is .*; it must be a number over 0"):
             db.set_weight("a", weight)
     with pytest.raises(UnknownQuery):
-        db.execute("ALTER QUERY nobody SET ACTIVE")
+        db.execute("ALTER QUERY absent SET ACTIVE")
     with pytest.raises(BadSetting, match=r"query\.active"):
         db.set_control("query", "a", "active", "perhaps")
 

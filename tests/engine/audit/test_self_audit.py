@@ -1,4 +1,4 @@
-"""Answers are computed again from the archive: who is wrong is not certified, and says so."""
+"""Self-audit: answers are computed again from the archive, and wrong queries lose certification."""
 
 import shutil
 
@@ -185,7 +185,7 @@ def test_what_audits_came_to_outlives_the_service(tmp_path):
 
 @pytest.mark.slow
 def test_who_misses_too_often_loses_it_though_no_single_miss_proves_it(db):
-    # Whoever knows the stream's seed can see to it that the rows that are read are larger.
+    # With knowledge of the stream's seed, the rows that are read can be made larger.
     rng = np.random.default_rng(2)
     db.register("q", f"SELECT AVG(x) AS mean FROM r {WINDOW} THINNING 1/8")
     seed, looks = db.schema("r").seed, 0

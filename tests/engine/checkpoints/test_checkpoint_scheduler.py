@@ -39,7 +39,7 @@ EVERY_S = 6.0
 
 
 class Slow(VirtualMachine):
-    """Whoever looks how much CPU he has taken finds that it was a lot."""
+    """A machine whose CPU clock runs fast: every look finds that much CPU was used."""
 
     looks = 0
 

@@ -156,4 +156,4 @@ def test_a_tenants_share_drains_among_what_others_have(engine, machine):
     wait_s = engine.core.meter.apply_s(2 * over)
     assert wait_s < 5.0
     taken_ms = told_ms(engine, "a", 1_000)
-    assert taken_ms > 1e3 * wait_s - 1  # The first turn was of who was refused before.
+    assert taken_ms > 1e3 * wait_s - 1  # The first slot was given to the call refused before.

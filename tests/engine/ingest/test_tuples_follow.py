@@ -155,11 +155,11 @@ def test_nobody_brings_more_than_it_owes_nor_what_another_one_owes(
 
 
 def refused_beyond(db: Engine, *, owed: int) -> None:
-    """Whoever brings rows that are not owed, or not by it, is refused, and nothing is counted."""
+    """Rows that were not announced, or by another producer, are refused, and nothing is counted."""
     before = counts(db)
     for name, count, said in (
         ("p+rows", owed + 1, f"'p' whose {owed + 1} tuples were to follow: it owes {owed}"),
-        ("nobody+rows", 1, "'nobody' whose 1 tuples were to follow: it owes 0"),
+        ("absent+rows", 1, "'absent' whose 1 tuples were to follow: it owes 0"),
         ("p", 1, "under its name and '\\+rows', as 'web-2\\+rows'; this is 'p'"),
     ):
         with pytest.raises(BadBatch, match=said):

@@ -74,7 +74,7 @@ def test_whoever_looks_at_a_flood_does_not_wait_for_its_end(flooded):
 
 
 def test_without_overload_everybody_sees_his_own_writes(flooded):
-    for _ in range(3):  # Nobody has seen yet how long a tuple takes.
+    for _ in range(3):  # The cost of a tuple is not known yet.
         flooded.send()
     assert facts(flooded.engine)["overloaded"] == "0"
     assert flooded.engine.execute("SHOW STREAMS").table.num_rows == 1
@@ -158,14 +158,14 @@ def test_a_replay_reads_every_batch_at_the_level_that_it_was_read_at(flooded, tm
         assert query.thinned > 0
         assert query.read + query.thinned == len(flooded.sent) * ROWS
         standing = again.core.published("groups")[1].standing
-        assert set(standing.levels) == {0}  # Nobody sheds there, so it goes on in full.
+        assert set(standing.levels) == {0}  # Load shedding is off there, so it goes on in full.
 
 
 @pytest.mark.slow
 def test_what_the_operator_forces_stays_until_it_is_given_back(tmp_path):
     Flooded(tmp_path / "db").engine.close()
 
-    def say(*statements):  # On this machine: a virtual one has nobody who waits for its log.
+    def say(*statements):  # On this machine: no thread waits for the log of a virtual one.
         with Engine.open(tmp_path / "db", clock_us=lambda: START) as engine:
             for statement in statements:
                 engine.execute(statement)
@@ -231,8 +231,8 @@ def test_a_held_door_refuses_before_anything_is_decoded(flooded):
     with pytest.raises(Overloaded) as refused:
         engine.append("s", b"garbage" * 1_000, **send)
     assert 4_000 <= refused.value.retry_after_ms <= 5_000
-    assert engine.ledger("s").refused_rows == 140 - 70  # Of the first one nobody knows the rows.
-    with pytest.raises(Overloaded):  # Who waits and tries again was not refused.
+    assert engine.ledger("s").refused_rows == 140 - 70  # The rows of the first one are unknown.
+    with pytest.raises(Overloaded):  # A call that waits and tries again was not refused.
         engine.append("s", b"garbage", **send, waits=True)
     assert engine.ledger("s").refused_batches == 2
     engine.core.door.hold(float("inf"), {"s": 1.0}, flooded.machine.monotonic_s(), 0.1)

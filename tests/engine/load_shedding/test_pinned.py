@@ -1,4 +1,4 @@
-"""What a tenant keeps from being thinned is paid by its share: nobody else is thinned for it."""
+"""A tenant's pinned synopses are paid by its own share: no other tenant is thinned for them."""
 
 from __future__ import annotations
 

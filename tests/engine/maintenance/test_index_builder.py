@@ -1,4 +1,4 @@
-"""Indexes are built beside writers, who keep nine tenths of the time, and whatever happens then."""
+"""Index builders leave nine tenths of the time to writers; faults and races beside them."""
 
 from __future__ import annotations
 
@@ -417,9 +417,7 @@ def test_who_sends_and_examines_a_backfilled_part_is_given_way(tmp_path):
         sender = threading.current_thread()
 
         def at_file(path: Path) -> None:
-            if (
-                threading.current_thread() is not sender
-            ):  # Who opens new runs before they are asked.
+            if threading.current_thread() is not sender:  # The thread that opens new runs ahead.
                 return
             machine.rested_s += 2 * QUIET_S  # Longer than it takes to be forgotten.
             shares["read" if path.exists() else "create"].add(indexer.share())

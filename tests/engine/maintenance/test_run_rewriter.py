@@ -208,7 +208,7 @@ def test_deleted_rows_and_indexes_outlive_a_change(tmp_path):
 
 @pytest.mark.slow
 def test_a_run_that_was_begun_before_the_layout_changed_is_laid_out_when_it_is_there(tmp_path):
-    """Whoever writes runs anew has looked by then, and saw nothing of it."""
+    """The rewriter has looked by then, and saw nothing of the run."""
     with filled(tmp_path, runs=2) as db:
         db.core.store.set_layout(1, Hybrid(blocks=4, block_rows=10))
         db.relayouts.settle()

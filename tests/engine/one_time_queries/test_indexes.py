@@ -244,7 +244,7 @@ def test_who_waits_for_the_catalog_is_called_off_and_leaves_nothing(tmp_path, te
                 ended.append(error)
 
         thread = threading.Thread(target=work)
-        with engine.core.store.catalog.transaction():  # Somebody's that takes long.
+        with engine.core.store.catalog.transaction():  # Another one, that takes long.
             thread.start()
             while not begun or not has_reached(data, begun[0]):
                 os.sched_yield()

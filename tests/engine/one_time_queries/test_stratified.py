@@ -1,4 +1,4 @@
-"""A stream that a standing query groups is sampled by group, for those who ask once."""
+"""A stream that a standing query groups is sampled by group for one-time queries, too."""
 
 from __future__ import annotations
 

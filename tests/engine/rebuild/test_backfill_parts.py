@@ -1,4 +1,4 @@
-"""Parts of a backfill: done once whoever does them, and listed without what they hold."""
+"""Parts of a backfill: done once if several processes do them, and listed without their data."""
 
 from __future__ import annotations
 

@@ -263,7 +263,7 @@ def test_what_a_checkpoint_knew_is_known_though_the_log_has_lost_it(tmp_path):
 @pytest.mark.slow
 @pytest.mark.parametrize("head", [False, True])
 def test_a_stream_of_which_nothing_is_behind_the_damage_may_have_lost_anything(tmp_path, head):
-    """head: the record's own head is damaged, so that nobody knows which stream it was of."""
+    """head: the record's own head is damaged, so that its stream is unknown."""
     with opened(tmp_path / "whole") as engine:
         for name in ("requests", "idle", "last"):
             engine.execute(CREATE.replace("requests", name))
@@ -311,7 +311,7 @@ def test_a_lost_batch_behind_which_nothing_of_its_stream_is_leaves_nothing_certa
 @pytest.mark.parametrize(
     ("lost", "policy", "bound"),
     [
-        (Kind.HEARTBEAT, "", "exact"),  # Nobody's tuples.
+        (Kind.HEARTBEAT, "", "exact"),  # It has no tuples.
         (Kind.BUILT, "", "none"),  # Tuples without positions.
         (Kind.BATCH, "", "interval"),
         (Kind.BATCH, " ON OVERLOAD DROP", "none"),  # It may have said that others were dropped.

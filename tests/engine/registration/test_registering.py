@@ -1,4 +1,4 @@
-"""Registering over a long history: exact where history meets the stream, and nobody waits."""
+"""Registering over a long history: exact where history meets the stream, and nothing blocks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Work for which nobody waits keeps to its share of a core."""
+"""Background work keeps to its share of a core."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The thread that owns live state: what happens to those who wait when it halts."""
+"""The thread that owns live state: what happens to waiting callers when it halts."""
 
 from __future__ import annotations
 

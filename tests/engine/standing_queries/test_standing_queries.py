@@ -39,7 +39,7 @@ def db(tmp_path: Path) -> Iterator[Engine]:
 
 
 def test_what_nobody_waits_for_any_more_is_not_done(tmp_path: Path) -> None:
-    """Whoever asks again and again, each time for a moment, had all of it done in the end."""
+    """A client that asked again and again, for a moment each, had all of it done in the end."""
     machine = Recording()
     with Engine.open(tmp_path, machine=machine) as db:
         db.execute(CREATE)

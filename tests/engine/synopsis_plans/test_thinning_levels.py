@@ -292,7 +292,7 @@ def test_infinite_values_leave_no_bound(tmp_path: Path) -> None:
         ("ALTER QUERY whole SET THINNING", BadQuery),
         ("ALTER QUERY whole", BadQuery),
         ("ALTER STREAM s SET THINNING 1/8", BadQuery),
-        ("ALTER QUERY nobody SET THINNING 1/8", UnknownQuery),
+        ("ALTER QUERY absent SET THINNING 1/8", UnknownQuery),
     ],
 )
 def test_what_cannot_be_thinned_is_refused(tmp_path: Path, text: str, error: type) -> None:

@@ -24,7 +24,7 @@ def waits_s(tmp_path):
 
 @pytest.mark.slow
 def test_ten_times_a_quota_moves_nobody_elses_waits_by_more_than_two(waits_s):
-    """Of any batch: who has been still may not send what a second brings at once."""
+    """Of any batch: a tenant that was idle may not send what a second brings at once."""
     at_quota, _ = waits_s(1)
     at_ten, refused = waits_s(10)
     assert refused["greedy"] > 5 * TICKS

@@ -1,4 +1,4 @@
-"""CPU by tenant: who is over his quota is thinned, alone, and read in full again."""
+"""CPU by tenant: a tenant above its quota is thinned, alone, and read in full again."""
 
 from __future__ import annotations
 

@@ -120,7 +120,7 @@ def test_an_archive_grows_up_to_its_quota_and_goes_on_when_there_is_room(tmp_pat
             send("a", 7)
         ledger = engine.ledger("a")
         assert (ledger.accepted, ledger.refused_rows) == (200, 7)
-        send("b", 7)  # Of somebody else.
+        send("b", 7)  # A stream of another tenant.
         engine.set_quota("acme", "archive_bytes", "none")
         send("a", 7)
         assert engine.ledger("a").accepted == 207
@@ -168,8 +168,8 @@ def test_what_no_quota_can_be_changes_nothing(engine, key, value):
 
 
 def test_nobody_has_a_quota_who_is_not_known(engine):
-    with pytest.raises(UnknownTenant, match="'nobody'; there are acme, bolt, default"):
-        engine.set_control("tenant", "nobody", "queries", "1")
+    with pytest.raises(UnknownTenant, match="'absent'; there are acme, bolt, default"):
+        engine.set_control("tenant", "absent", "queries", "1")
 
 
 def test_a_control_goes_before_the_file_and_holds_over_a_restart(tmp_path):

@@ -98,7 +98,7 @@ def of(db: Engine, name: str) -> Standing:
 
 
 def fed(db: Engine) -> dict[str, str]:
-    """Who reads for whom."""
+    """Return the query that reads for each query."""
     names = [name for name in WINDOWS if name in db.core.stream("s").queries]
     feeds = {name: of(db, name).feed for name in names}
     return {name: feed.feeder.name for name, feed in feeds.items() if feed is not None}

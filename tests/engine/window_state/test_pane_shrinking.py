@@ -1,4 +1,4 @@
-"""Panes that shrink a few groups at a time, while they count: nobody can tell when it was."""
+"""Panes that shrink a few groups at a time, while they count: the result shows no trace of it."""
 
 from __future__ import annotations
 

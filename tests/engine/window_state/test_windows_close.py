@@ -101,7 +101,7 @@ def test_a_late_tuple_is_in_the_next_answer_of_the_window_it_was_late_for(db: En
     assert (after.start_us, after.late) == (before.start_us, 1)
     row = after.rows()[0]
     assert (row["n_low"], row["n_high"], row["n_bound"]) == (2, 3, "interval")
-    assert len({answer.end_us for answer in told}) == len(told)  # Nobody hears a window twice.
+    assert len({answer.end_us for answer in told}) == len(told)  # No window is answered twice.
 
 
 @pytest.mark.slow

@@ -1,4 +1,4 @@
-"""Nobody gets anywhere whom the server does not know, method by method."""
+"""Callers that the server does not know are refused, method by method."""
 
 import contextlib
 import random

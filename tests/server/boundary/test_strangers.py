@@ -1,4 +1,4 @@
-"""Peers without an identity cost next to no memory, and keep nobody else out."""
+"""Peers without an identity cost next to no memory, and keep no other peer out."""
 
 from __future__ import annotations
 

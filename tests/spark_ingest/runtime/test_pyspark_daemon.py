@@ -1,4 +1,4 @@
-"""Workers that nobody needs any more end without a word."""
+"""Workers that Spark does not need any more end without output."""
 
 from __future__ import annotations
 

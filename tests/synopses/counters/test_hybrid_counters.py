@@ -34,7 +34,7 @@ def test_a_group_is_exact_up_to_so_many_keys_and_no_further(kind) -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_who_has_a_table_keeps_no_room_for_single_keys(kind) -> None:
-    """An open pane held twice what its profile says: nobody settles one that does not close."""
+    """An open pane held twice what its profile says, because only closing settles it."""
     profile = GroupedCountMin.profile
     for lg_width in (8, 12):
         summary = summary_of(kind, np.arange(3 * keys_max(lg_width)), lg_width)

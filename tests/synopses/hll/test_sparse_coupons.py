@@ -167,7 +167,7 @@ def test_a_confidence_of_one_is_refused() -> None:
 @pytest.mark.parametrize("lg_k", [7, 10, 12])
 @pytest.mark.parametrize("groups", [3, 5_000])
 def test_asking_in_between_changes_nothing(groups: int, lg_k: int) -> None:
-    """Coupons wait in lists, of dense groups, too, until somebody asks."""
+    """Coupons wait in lists, of dense groups, too, until the first question."""
     rng = np.random.default_rng(groups + lg_k)
     ids = np.minimum(rng.geometric(0.002, 40_000) - 1, groups - 1).astype(np.int32)
     hashes = murmur_int64(rng.integers(0, 20_000, ids.size))

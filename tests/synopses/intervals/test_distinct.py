@@ -142,7 +142,7 @@ def test_few_different_rows_are_counted_exactly() -> None:
 def test_values_crafted_to_fool_the_hashes_are_never_called_exact(
     times: int, confidence: float
 ) -> None:
-    """The seed is public: whoever picks values by their hashes raises any register at will."""
+    """The seed is public: values that are picked by their hashes raise any register at will."""
     values = np.arange(1_000_000)
     crafted = values[murmur_int64(values)[1] < np.uint64(2**56)]
     summary = GroupedDistinct(1, 9)
