@@ -16,7 +16,7 @@ from shedder.wire.answers import answer_to_wire
 Context = grpc.aio.ServicerContext[Any, Any]
 
 
-class Audit(AuditServicer):
+class AuditService(AuditServicer):
     """Lends answers and takes verdicts; a worker's thread waits for the engine."""
 
     def __init__(self, engine: Engine, *, workers: Workers) -> None:

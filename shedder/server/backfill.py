@@ -16,7 +16,7 @@ from shedder.v1.backfill_pb2_grpc import BackfillServicer
 Context = grpc.aio.ServicerContext[Any, Any]
 
 
-class Backfill(BackfillServicer):
+class BackfillService(BackfillServicer):
     """Takes in a past; what reads or writes files happens on a worker's thread."""
 
     def __init__(self, engine: Engine, *, workers: Workers) -> None:

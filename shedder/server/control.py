@@ -22,7 +22,7 @@ PERIOD_S_MIN = 0.1
 Context = grpc.aio.ServicerContext[Any, Any]
 
 
-class Control(ControlServicer):
+class ControlService(ControlServicer):
     """Reads and turns the knobs of the engine."""
 
     def __init__(self, engine: Engine, *, workers: Workers, drain: Drain) -> None:

@@ -47,7 +47,7 @@ Context = grpc.aio.ServicerContext[Any, Any]
 Result = TypeVar("Result")
 
 
-class Ingest(IngestServicer):
+class IngestService(IngestServicer):
     """Appends batches; nothing here blocks the event loop longer than checking one batch."""
 
     def __init__(

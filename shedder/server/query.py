@@ -91,7 +91,7 @@ class _Written:
     invoked: bytes
 
 
-class Query(QueryServicer):
+class QueryService(QueryServicer):
     """Answers questions; what blocks runs on threads."""
 
     def __init__(

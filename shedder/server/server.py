@@ -15,21 +15,21 @@ from grpc_reflection.v1alpha import reflection
 
 from shedder.cpu_priority import run_soon
 from shedder.engine.engine import Engine
-from shedder.server.audit import Audit
+from shedder.server.audit import AuditService
 from shedder.server.authorization import Gate
-from shedder.server.backfill import Backfill
+from shedder.server.backfill import BackfillService
 from shedder.server.call_context import CALL_LIMITS, SEND_BYTES_MAX, CallLimits, Drain, Workers
 from shedder.server.connections import Connections
-from shedder.server.control import Control
+from shedder.server.control import ControlService
 from shedder.server.descriptors import connections_allowed
 from shedder.server.health import Health
-from shedder.server.ingest import Ingest
+from shedder.server.ingest import IngestService
 from shedder.server.interceptor import Boundary
 from shedder.server.listener import checked_address, listen
 from shedder.server.method_lookup import ByName
 from shedder.server.metrics import ControlGauges, Metrics
-from shedder.server.query import Query
-from shedder.server.synopses import Synopses
+from shedder.server.query import QueryService
+from shedder.server.synopses import SynopsesService
 from shedder.settings import Settings
 from shedder.v1 import audit_pb2, backfill_pb2, control_pb2, ingest_pb2, query_pb2, synopses_pb2
 from shedder.v1.audit_pb2_grpc import add_AuditServicer_to_server
@@ -143,7 +143,7 @@ class Server:
     def _add_services(self, engine: Engine) -> None:
         workers, drain = self._workers, self._drain
         server = ByName.of(self._server)
-        ingest = Ingest(
+        ingest = IngestService(
             engine,
             self._settings,
             workers=workers,
@@ -153,9 +153,9 @@ class Server:
             limits=self._limits,
         )
         add_IngestServicer_to_server(ingest, server)
-        query = Query(engine, workers=workers, drain=drain, limits=self._limits)
+        query = QueryService(engine, workers=workers, drain=drain, limits=self._limits)
         add_QueryServicer_to_server(query, server)
-        synopses = Synopses(
+        synopses = SynopsesService(
             engine,
             workers=workers,
             metrics=self._metrics,
@@ -163,9 +163,9 @@ class Server:
             drain=self._drain,
         )
         add_SynopsesServicer_to_server(synopses, server)
-        add_BackfillServicer_to_server(Backfill(engine, workers=workers), server)
-        add_AuditServicer_to_server(Audit(engine, workers=workers), server)
-        control = Control(engine, workers=self._controllers, drain=drain)
+        add_BackfillServicer_to_server(BackfillService(engine, workers=workers), server)
+        add_AuditServicer_to_server(AuditService(engine, workers=workers), server)
+        control = ControlService(engine, workers=self._controllers, drain=drain)
         add_ControlServicer_to_server(control, server)
         self._health.add_to(server)
         if self._settings.reflection:

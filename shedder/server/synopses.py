@@ -26,7 +26,7 @@ from shedder.wire.ingest import receipt_to_wire
 Context = grpc.aio.ServicerContext[Any, Any]
 
 
-class Synopses(SynopsesServicer):
+class SynopsesService(SynopsesServicer):
     """Takes what was built of tuples elsewhere; checking it happens on a worker's thread."""
 
     def __init__(
