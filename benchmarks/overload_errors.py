@@ -20,7 +20,7 @@ from benchmarks.workloads.mixed import AGGREGATES, queries
 from shedder.engine.engine import Engine
 from shedder.simulation.costs import CostModel
 from shedder.simulation.result import Result
-from shedder.simulation.scenario import Costs, Machine, Scenario
+from shedder.simulation.scenario import Scenario, ScenarioCosts, ScenarioMachine
 from shedder.simulation.time_series import Answers
 from shedder.simulation.tuple_generator import STREAM, create
 from shedder.simulation.virtual_environment import VirtualMachine
@@ -145,7 +145,7 @@ def in_full_ns() -> float:
         engine.execute(create(scenario.stream))
         for query in scenario.queries:
             engine.register(query.name, query.sql)
-        model = CostModel(Costs(), Machine())
+        model = CostModel(ScenarioCosts(), ScenarioMachine())
         standing = [each.standing for each in engine.core.stream(STREAM).queries.values()]
         return model.base_ns + sum(model.in_full_ns(each) for each in standing)
 

@@ -15,7 +15,7 @@ import pyarrow as pa
 from shedder.engine.engine import Engine
 from shedder.engine.standing_queries.standing_query import Published
 from shedder.simulation.costs import CostModel
-from shedder.simulation.scenario import Costs, Machine, Scenario
+from shedder.simulation.scenario import Scenario, ScenarioCosts, ScenarioMachine
 from shedder.simulation.tuple_generator import STREAM, Payload, create
 from shedder.simulation.virtual_environment import VirtualMachine
 from shedder.streams.batches import encode
@@ -41,7 +41,7 @@ def measured(scenario: Scenario, directory: Path) -> str:
         batches = _batches(scenario)
         base_ns = _least(_applying(engine, machine, batches)) / _ROWS
         factors, answers_us = {}, [0.0]
-        model = CostModel(Costs(), Machine())
+        model = CostModel(ScenarioCosts(), ScenarioMachine())
         for query in scenario.queries:
             published = engine.register(query.name, query.sql)._published
             supposed_ns = model.in_full_ns(published.standing)

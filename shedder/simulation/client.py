@@ -15,8 +15,8 @@ from shedder.queries.answers.database_api import Receipt
 from shedder.simulation.arrivals import Rate, count
 from shedder.simulation.event_queue import Agenda
 from shedder.simulation.scenario import Producers
-from shedder.simulation.sent_batch import Parcel, Tally
-from shedder.simulation.server import Server
+from shedder.simulation.sent_batch import ClientTally, Parcel
+from shedder.simulation.server import SimulatedServer
 from shedder.simulation.summarising_client import Helping
 from shedder.simulation.tuple_generator import Payload, stream_of
 from shedder.streams.batches import encode
@@ -28,7 +28,7 @@ DOWN_US = 100_000  # First wait after a failed call; a server that is down sends
 LATER, LONGEST_US = 0.05, 5_000_000  # As the library's clients (client/failures.py).
 
 
-class Client:
+class SimulatedClient:
     """Keeps batches in order, some in flight; numbers make its retries harmless."""
 
     def __init__(
@@ -37,10 +37,10 @@ class Client:
         group: Producers,
         rate: Rate,
         *,
-        server: Server,
+        server: SimulatedServer,
         agenda: Agenda,
         payload: Payload,
-        tally: Tally,
+        tally: ClientTally,
         rng: np.random.Generator,
     ) -> None:
         self.name = name

@@ -14,7 +14,7 @@ from shedder.engine.synopsis_plans.cpu_costs import costs_ns, shared_ns
 from shedder.engine.synopsis_plans.synopsis_plan import Plan
 from shedder.engine.window_state.query_state import Standing
 from shedder.overload.load_meter import Meter
-from shedder.simulation.scenario import Costs, Machine
+from shedder.simulation.scenario import ScenarioCosts, ScenarioMachine
 
 Spend = Callable[[float], None]
 Shared = list[list[Mapping[Hashable, float]]]
@@ -26,7 +26,7 @@ class CostModel:
     base_ns: of one tuple beside the synopses. answer_ns: of one answer.
     """
 
-    def __init__(self, costs: Costs, machine: Machine) -> None:
+    def __init__(self, costs: ScenarioCosts, machine: ScenarioMachine) -> None:
         self._factors = costs.factor
         self._times = machine.scale / machine.core_share
         self.base_ns = self._times * costs.base_ns

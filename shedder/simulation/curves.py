@@ -15,7 +15,7 @@ _LEFT, _RIGHT, _TOP, _HEIGHT = 64, 12, 22, 130
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Curve:
+class PlottedCurve:
     """Values at the moments of a series; None where there is none. kind: its colour's class."""
 
     name: str
@@ -31,7 +31,7 @@ class Panel:
     """
 
     title: str
-    curves: tuple[Curve, ...]
+    curves: tuple[PlottedCurve, ...]
     top: float = 0.0
     mark: float | None = None
     is_share: bool = False
@@ -103,7 +103,7 @@ def shown(value: float) -> str:
     return f"{value:.4g}"
 
 
-def _legend(curves: Sequence[Curve]) -> Iterator[str]:
+def _legend(curves: Sequence[PlottedCurve]) -> Iterator[str]:
     at = float(_LEFT)
     for curve in curves:
         yield line(at, 9, at + 16, 9, curve.kind)

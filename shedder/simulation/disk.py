@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from shedder.archive.files.file_system import Bytes, OsFiles, ReadFile, WriteFile
-from shedder.simulation.scenario import Machine, Stall
+from shedder.simulation.scenario import ScenarioMachine, Stall
 
 
 class Died(BaseException):
@@ -39,17 +39,17 @@ class VirtualDisk(OsFiles):
     def create(self, path: Path) -> WriteFile:
         """As on any disk."""
         self.note()
-        return _Written(self, super().create(path))
+        return _WrittenFile(self, super().create(path))
 
     def append(self, path: Path) -> WriteFile:
         """As on any disk."""
         self.note()
-        return _Written(self, super().append(path))
+        return _WrittenFile(self, super().append(path))
 
     def reuse(self, path: Path) -> WriteFile:
         """As on any disk."""
         self.note()
-        return _Written(self, super().reuse(path))
+        return _WrittenFile(self, super().reuse(path))
 
     def open(self, path: Path) -> ReadFile:
         """As on any disk; reading changes nothing."""
@@ -71,7 +71,7 @@ class VirtualDisk(OsFiles):
         super().unlink(path)
 
 
-class _Written:
+class _WrittenFile:
     """A file whose writes are counted; one that dies has written the first half."""
 
     def __init__(self, disk: VirtualDisk, file: WriteFile) -> None:
@@ -120,7 +120,7 @@ def _copy(source: str, target: str) -> None:
         shutil.copy2(source, target)
 
 
-def write_us(machine: Machine, size_bytes: int) -> int:
+def write_us(machine: ScenarioMachine, size_bytes: int) -> int:
     """How long a group of records takes, one fsync at its end."""
     moved_s = machine.scale * size_bytes / machine.disk_bytes_per_s
     return round(1e3 * machine.fsync_ms + 1e6 * moved_s)

@@ -20,7 +20,7 @@ from shedder.streams.batches import arrow_schema
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
+class DurableBatch:
     """One durable batch, as it was sent.
 
     number: of its first tuple among those that the panes have had. low_us, high_us: its event
@@ -36,7 +36,7 @@ class Piece:
     in_answers: bool
 
 
-class Truth:
+class ExactOracle:
     """Keeps what windows may still ask for; answers any query exactly.
 
     rows: durable tuples, ever, those included that were dropped at the door, and that came as
@@ -48,7 +48,7 @@ class Truth:
         self.rows = 0
         self.position = 0
         self.applied = 0
-        self._pieces: list[Piece] = []
+        self._pieces: list[DurableBatch] = []
         self._database = _database()
 
     def add(self, first_position: int, batch: pa.RecordBatch, *, kept: int) -> None:
@@ -75,14 +75,14 @@ class Truth:
         if batch.num_rows:
             times = batch.column("ts").cast(pa.int64()).to_numpy()
             ends = int(times.min()), int(times.max())
-            self._pieces.append(Piece(number, batch, *ends, in_archive, in_answers))
+            self._pieces.append(DurableBatch(number, batch, *ends, in_archive, in_answers))
 
     def forget_before(self, time_us: int) -> None:
         """No window that begins earlier will be asked for."""
         self._pieces = [piece for piece in self._pieces if piece.high_us >= time_us]
 
     @property
-    def pieces(self) -> list[Piece]:
+    def pieces(self) -> list[DurableBatch]:
         """All that is kept, in order."""
         return self._pieces
 
@@ -116,7 +116,7 @@ def _database() -> duckdb.DuckDBPyConnection:
     return database
 
 
-def _table(query: BoundQuery, pieces: list[Piece]) -> pa.Table:
+def _table(query: BoundQuery, pieces: list[DurableBatch]) -> pa.Table:
     batches = [piece.batch for piece in pieces]
     table = pa.Table.from_batches(batches, schema=arrow_schema(query.schema))
     if not needs_positions(query):

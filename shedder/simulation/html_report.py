@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from html import escape
 
-from shedder.simulation.curves import Curve, Panel, drawn
+from shedder.simulation.curves import Panel, PlottedCurve, drawn
 from shedder.simulation.ledger_series import OF_QUERY, TOTALS
-from shedder.simulation.result import Claim, Result
+from shedder.simulation.result import CheckedClaim, Result
 from shedder.simulation.scenario import Scenario
 from shedder.simulation.time_series import Answers
 from shedder.version import __version__
@@ -58,11 +58,11 @@ def _panels(result: Result) -> list[Panel]:
     series = result.series
     scale = result.scenario.machine.scale
 
-    def curve(name: str, column: str, kind: str, times: float = 1.0) -> Curve:
+    def curve(name: str, column: str, kind: str, times: float = 1.0) -> PlottedCurve:
         values = [None if v is None else times * v for v in series.column(column)]
-        return Curve(name, values, kind)
+        return PlottedCurve(name, values, kind)
 
-    def of_queries(column: str, times: float = 1.0) -> tuple[Curve, ...]:
+    def of_queries(column: str, times: float = 1.0) -> tuple[PlottedCurve, ...]:
         return tuple(
             curve(name, f"{column}.{name}", f"c{at % _COLOURS}", times)
             for at, name in enumerate(result.answers)
@@ -115,7 +115,7 @@ def _panels(result: Result) -> list[Panel]:
     ]
 
 
-def _claims(claims: tuple[Claim, ...]) -> str:
+def _claims(claims: tuple[CheckedClaim, ...]) -> str:
     rows = [
         f'<tr class="{_kind(claim.held)}"><td>{escape(claim.name)}</td>'
         f"<td>{escape(claim.wanted)}</td><td>{escape(claim.found)}</td></tr>"

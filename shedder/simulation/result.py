@@ -10,13 +10,13 @@ from typing import Any
 import numpy as np
 
 from shedder.simulation.scenario import Scenario
-from shedder.simulation.sent_batch import Tally
+from shedder.simulation.sent_batch import ClientTally
 from shedder.simulation.time_series import Answers, Series
 from shedder.simulation.world import World
 
 
 @dataclass(frozen=True, slots=True)
-class Claim:
+class CheckedClaim:
     """One thing that was claimed. wanted: in words; found: what came out."""
 
     name: str
@@ -36,7 +36,7 @@ class Result:
     scenario: Scenario
     totals: dict[str, float | int | None]
     answers: dict[str, Answers]
-    claims: tuple[Claim, ...]
+    claims: tuple[CheckedClaim, ...]
     problems: tuple[str, ...]
     series: Series
     replays: bool = True
@@ -96,7 +96,7 @@ def _query(answers: Answers) -> dict[str, Any]:
 
 
 def _totals(world: World) -> dict[str, float | int | None]:
-    tally, ledgers = Tally.of(world.tallies.values()), world.ledgers.values()
+    tally, ledgers = ClientTally.of(world.tallies.values()), world.ledgers.values()
     found: dict[str, float | int | None] = {
         "offered": tally.offered,
         "acknowledged": tally.acknowledged,
@@ -148,7 +148,7 @@ def _full_after_s(world: World) -> float:
     return max(0, world.thinned_until_us - world.load_ends_us) / 1e6
 
 
-def _claims(scenario: Scenario, totals: dict[str, float | int | None]) -> list[Claim]:
+def _claims(scenario: Scenario, totals: dict[str, float | int | None]) -> list[CheckedClaim]:
     claims, found = scenario.claims, []
     offered = totals["offered"] or 0
 
@@ -159,7 +159,7 @@ def _claims(scenario: Scenario, totals: dict[str, float | int | None]) -> list[C
             word = "at least" if holds is _at_least else "at most"
             shown = "nothing" if value is None else f"{value:.6g}"
             held = value is not None and holds(value, limit)
-            found.append(Claim(name, f"{word} {limit:g}", shown, held))
+            found.append(CheckedClaim(name, f"{word} {limit:g}", shown, held))
 
     def share(name: str) -> float:
         return (totals[name] or 0) / offered if offered else 0.0

@@ -101,7 +101,7 @@ class Tenant(_Table):
     weight: float = Field(default=1.0, gt=0, le=1_000)
 
 
-class Stream(_Table):
+class ScenarioStream(_Table):
     """What the tuples are: ts, key (Zipf), value (lognormal), size (rounded, of the key), ok. The
     stream of each tenant is like that.
 
@@ -119,7 +119,7 @@ class Stream(_Table):
     on_overload: Literal["THIN", "BLOCK", "DROP", "DROP LEAST value", "DROP OLDEST"] = "THIN"
 
 
-class Machine(_Table):
+class ScenarioMachine(_Table):
     """What the world runs on, in virtual time.
 
     scale: tuples, and their costs and bytes, count so many times: 50,000 tuples/s at scale 100
@@ -142,7 +142,7 @@ class Machine(_Table):
     checkpoint_seconds: Span = 10.0
 
 
-class Costs(_Table):
+class ScenarioCosts(_Table):
     """CPU per tuple, ns: what `shedder simulate --calibrate` prints, or what you suppose.
 
     base_ns: applying a tuple, beside the synopses. factor: by query, how many times the costs of
@@ -153,7 +153,7 @@ class Costs(_Table):
     factor: dict[str, Annotated[float, Field(gt=0, le=1_000)]] = Field(default_factory=dict)
 
 
-class Query(_Table):
+class ScenarioQuery(_Table):
     """A standing query over `requests (ts TIMESTAMP, key BIGINT, value DOUBLE, size BIGINT, ok
     BOOLEAN)`, or over a tenant's `requests_of_NAME`; its window has a RANGE.
     """
@@ -220,10 +220,10 @@ class Scenario(_Table):
     seconds: float = Field(gt=0, le=86_400)
     control: Literal["feedback", "none"] = "feedback"
     truth_every: int = Field(default=1, ge=1)
-    stream: Stream = Stream()
-    machine: Machine = Machine()
-    costs: Costs = Costs()
-    queries: tuple[Query, ...] = Field(min_length=1, max_length=64)
+    stream: ScenarioStream = ScenarioStream()
+    machine: ScenarioMachine = ScenarioMachine()
+    costs: ScenarioCosts = ScenarioCosts()
+    queries: tuple[ScenarioQuery, ...] = Field(min_length=1, max_length=64)
     producers: tuple[Producers, ...] = Field(min_length=1, max_length=64)
     tenants: tuple[Tenant, ...] = Field(default=(), max_length=16)
     stalls: tuple[Stall, ...] = ()

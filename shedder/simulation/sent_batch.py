@@ -30,7 +30,7 @@ class Parcel:
 
 
 @dataclass(slots=True)
-class Tally:
+class ClientTally:
     """What became of tuples, as clients saw it.
 
     ack_us: of each batch, from its birth. followed: rows that came after their summaries.
@@ -45,7 +45,7 @@ class Tally:
     ack_us: list[int] = field(default_factory=list)
 
     @classmethod
-    def of(cls, tallies: Iterable[Tally]) -> Tally:
+    def of(cls, tallies: Iterable[ClientTally]) -> ClientTally:
         """All together."""
         whole = cls()
         for each in tallies:

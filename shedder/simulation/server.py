@@ -27,7 +27,7 @@ from shedder.settings import Settings
 from shedder.simulation.disk import Died, VirtualDisk, image
 from shedder.simulation.event_queue import Agenda
 from shedder.simulation.process import Process, sent_in
-from shedder.simulation.scenario import Crash, Machine, Scenario, Tenant
+from shedder.simulation.scenario import Crash, Scenario, ScenarioMachine, Tenant
 from shedder.simulation.tuple_generator import STREAM, create, stream_of
 from shedder.simulation.virtual_environment import VirtualMachine
 from shedder.streams.batches import decode_stored
@@ -40,7 +40,7 @@ _ANSWERS_PER_PANE = 1.0  # Folding in a pane takes as long as answering from one
 
 
 @dataclass(slots=True)
-class Counted:
+class ClientCounts:
     """Counts of what the clients of one stream have seen.
 
     acknowledged: one past the last tuple with a receipt.
@@ -67,7 +67,7 @@ class Counted:
         self.refused_batches = self.refused_rows = self.duplicate = 0
 
 
-class Server:
+class SimulatedServer:
     """What clients see: a door, which is sometimes closed.
 
     process: of this life; None while it is down. lives: how many there were. counted: by stream.
@@ -87,7 +87,7 @@ class Server:
     ) -> None:
         self.process: Process | None = None
         self.lives = 0
-        self.counted: defaultdict[str, Counted] = defaultdict(Counted)
+        self.counted: defaultdict[str, ClientCounts] = defaultdict(ClientCounts)
         self.refusals = 0
         self.merges = 0
         self.problems: list[str] = []
@@ -399,7 +399,7 @@ def quotas_of(tenants: Sequence[Tenant]) -> str:
 
 
 @lru_cache
-def _settings(machine: Machine, overload: str) -> Settings:
+def _settings(machine: ScenarioMachine, overload: str) -> Settings:
     """Reading the environment takes longer than many a world."""
     return Settings.load(
         memory_bytes=machine.memory_bytes,

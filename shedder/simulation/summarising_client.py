@@ -14,8 +14,8 @@ from shedder.engine.remote_summaries.summary_builder import Plans, Summariser
 from shedder.errors import Overloaded, PlansChanged, Unavailable
 from shedder.queries.answers.database_api import Receipt
 from shedder.simulation.event_queue import Agenda
-from shedder.simulation.sent_batch import Parcel, Tally
-from shedder.simulation.server import Server
+from shedder.simulation.sent_batch import ClientTally, Parcel
+from shedder.simulation.server import SimulatedServer
 
 _RANKS = 1 << 61  # As the library's: no two builders keep the same.
 _FOLLOW_US = 20_000  # Between two batches of rows that follow, and between two tries.
@@ -33,9 +33,9 @@ class Helping:
         name: str,
         stream: str,
         *,
-        server: Server,
+        server: SimulatedServer,
         agenda: Agenda,
-        tally: Tally,
+        tally: ClientTally,
         rng: np.random.Generator,
         level: int = 0,
     ) -> None:
@@ -64,7 +64,7 @@ class Helping:
         """Send what a parcel comes to, under its own number.
 
         Raises:
-          what `Server.merge` raises.
+          what `SimulatedServer.merge` raises.
         """
         if self._plans is None:
             self._plans = self._server.plans(self._stream).thinned(self._level)

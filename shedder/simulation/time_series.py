@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 
-from shedder.simulation.verdict import FALSE_ALARM, Verdict, gate, gate_of_draws
+from shedder.simulation.verdict import FALSE_ALARM, AnswerVerdict, gate, gate_of_draws
 
 Row = dict[str, float | int | None]
 
@@ -39,7 +39,7 @@ class Answers:
     untold: dict[str, int] = field(default_factory=dict)
     draws: dict[tuple[object, ...], tuple[int, int]] = field(default_factory=dict)
 
-    def add(self, verdict: Verdict, *, confidence: float, thinned: bool) -> None:
+    def add(self, verdict: AnswerVerdict, *, confidence: float, thinned: bool) -> None:
         """One more answer."""
         self.confidence = min(self.confidence, confidence)
         self.checked += 1

@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from shedder.simulation.scenario import Stream
+from shedder.simulation.scenario import ScenarioStream
 
 STREAM = "requests"
 """Of the default tenant."""
@@ -29,7 +29,7 @@ def stream_of(tenant: str) -> str:
     return f"{STREAM}_of_{tenant}" if tenant else STREAM
 
 
-def create(stream: Stream, name: str = STREAM) -> str:
+def create(stream: ScenarioStream, name: str = STREAM) -> str:
     """The statement that makes a stream like this."""
     lateness_us = round(1e6 * stream.lateness_s)
     return (
@@ -44,7 +44,7 @@ class Payload:
     show.
     """
 
-    def __init__(self, stream: Stream, seconds: float) -> None:
+    def __init__(self, stream: ScenarioStream, seconds: float) -> None:
         self._stream = stream
         self._seconds = seconds
         self._cumulative: dict[float, NDArray[np.float64]] = {}

@@ -18,7 +18,7 @@ FALSE_ALARM = 1e-6  # Probability that honest intervals of one world fall below 
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class AnswerVerdict:
     """Of one answer's numbers; lists, texts and times are not compared.
 
     intervals: values with an interval; held: those of them whose interval held the truth.
@@ -41,7 +41,7 @@ class Verdict:
     one_draw: Mapping[tuple[object, ...], tuple[int, int]]
 
 
-def judge(answer: Answer, truth: Answer, by_hash: Collection[str] = ()) -> Verdict:
+def judge(answer: Answer, truth: Answer, by_hash: Collection[str] = ()) -> AnswerVerdict:
     """Compare an answer's numbers with the exact answer's, group by group.
 
     Args:
@@ -70,7 +70,7 @@ def judge(answer: Answer, truth: Answer, by_hash: Collection[str] = ()) -> Verdi
     exact = [value for value in known if value.bound == "exact"]
     wanted = {n: sum(row[n] is not None for row in true_rows.values()) for n in names}
     wanted |= dict.fromkeys(lists, len(true_rows))
-    return Verdict(
+    return AnswerVerdict(
         intervals=len(intervals),
         held=sum(value.held for value in intervals),
         exact=len(exact),

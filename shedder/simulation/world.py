@@ -17,15 +17,15 @@ from shedder.engine.window_state.query_state import Standing
 from shedder.errors import ShedderError
 from shedder.queries.answers.database_api import Ledger
 from shedder.simulation.arrivals import rate_of
-from shedder.simulation.client import Client
+from shedder.simulation.client import SimulatedClient
 from shedder.simulation.costs import CostModel
 from shedder.simulation.disk import VirtualDisk
 from shedder.simulation.event_queue import Agenda
-from shedder.simulation.exact_oracle import Truth
+from shedder.simulation.exact_oracle import ExactOracle
 from shedder.simulation.ledger_series import counts_of
 from shedder.simulation.scenario import Force, Scenario
-from shedder.simulation.sent_batch import Tally
-from shedder.simulation.server import Server
+from shedder.simulation.sent_batch import ClientTally
+from shedder.simulation.server import SimulatedServer
 from shedder.simulation.time_series import Answers, Row, Series
 from shedder.simulation.tuple_generator import SCHEMA, STREAM, Payload, stream_of
 from shedder.simulation.verdict import FALSE_ALARM, judge
@@ -64,12 +64,12 @@ class World:
         )
         self.agenda = Agenda(self.machine)
         streams = [STREAM, *(stream_of(tenant.name) for tenant in scenario.tenants)]
-        self.truths = {name: Truth() for name in streams}
-        self.tallies = {name: Tally() for name in streams}
+        self.truths = {name: ExactOracle() for name in streams}
+        self.tallies = {name: ClientTally() for name in streams}
         self.series = Series()
         self.answers = {query.name: Answers() for query in scenario.queries}
         self.thinned_answers = {query.name: Answers() for query in scenario.queries}
-        self.server = Server(
+        self.server = SimulatedServer(
             scenario,
             self.agenda,
             self.machine,
@@ -114,14 +114,14 @@ class World:
             told(min(1.0, now_us / ends_us))
         self._end()
 
-    def _make_clients(self) -> list[Client]:
+    def _make_clients(self) -> list[SimulatedClient]:
         payload = Payload(self.scenario.stream, self.scenario.seconds)
         clients = []
         for number, group in enumerate(self.scenario.producers):
             shape = np.random.default_rng([self.scenario.seed, number])
             rate = rate_of(group.arrivals, shape, self.scenario.seconds)
             clients += [
-                Client(
+                SimulatedClient(
                     f"{group.name}-{each}",
                     group,
                     rate,

@@ -9,7 +9,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from shedder.simulation.curves import Curve, Panel, drawn, shown, steps
+from shedder.simulation.curves import Panel, PlottedCurve, drawn, shown, steps
 from shedder.simulation.html_report import to_html
 from tests.simulation.worlds import run, scenario
 
@@ -28,9 +28,9 @@ def test_axes_have_round_numbers():
 
 
 def test_a_curve_has_gaps_where_nothing_is_known():
-    panel = Panel("p", (Curve("c", [1, 2, None, 3, 4], "c0"),))
+    panel = Panel("p", (PlottedCurve("c", [1, 2, None, 3, 4], "c0"),))
     assert drawn(panel, [0, 1, 2, 3, 4]).count("<polyline") == 2
-    assert drawn(Panel("p", (Curve("c", [None, None], "c0"),)), [0, 1]) == ""
+    assert drawn(Panel("p", (PlottedCurve("c", [None, None], "c0"),)), [0, 1]) == ""
 
 
 def heights(svg: str) -> list[float]:
@@ -41,7 +41,7 @@ def heights(svg: str) -> list[float]:
 
 def test_each_half_of_a_share_is_as_high_as_the_one_before():
     shares = [1, 1 / 2, 1 / 4, 1 / 32, 1 / 256]
-    drawing = drawn(Panel("p", (Curve("c", shares, "c0"),), is_share=True), [0, 1, 2, 3, 4])
+    drawing = drawn(Panel("p", (PlottedCurve("c", shares, "c0"),), is_share=True), [0, 1, 2, 3, 4])
     at = np.array(heights(drawing))
     assert at == pytest.approx(at[0] + np.array([0, 1, 2, 5, 8]) * (at[4] - at[0]) / 8, abs=0.1)
     assert ">1/256<" in drawing

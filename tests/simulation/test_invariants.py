@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from shedder.simulation.verdict import Verdict
+from shedder.simulation.verdict import AnswerVerdict
 from tests.scale import scaled
 from tests.seeds import seed
 from tests.simulation.invariants import Found, look, scenario_of
@@ -52,8 +52,8 @@ def test_what_clients_have_gathered_during_a_pause_or_a_restart_comes_in_bounded
 def test_wrong_answers_while_thinned_are_not_hidden_among_many_right_ones():
     """Of 10,000 intervals two dozen missed, all of them while the query was thinned."""
 
-    def verdict(held: int, intervals: int) -> Verdict:
-        return Verdict(intervals, held, 0, 0, 0, {}, {}, (), {})
+    def verdict(held: int, intervals: int) -> AnswerVerdict:
+        return AnswerVerdict(intervals, held, 0, 0, 0, {}, {}, (), {})
 
     world, _ = run(scenario_of(5))
     name = world.scenario.queries[0].name

@@ -13,7 +13,7 @@ from pydantic import BaseModel
 from shedder.errors import BadSetting
 from shedder.simulation.arrivals import count, rate_of
 from shedder.simulation.disk import ready_us, write_us
-from shedder.simulation.scenario import Arrivals, Machine, Scenario, Stall, Stream
+from shedder.simulation.scenario import Arrivals, Scenario, ScenarioMachine, ScenarioStream, Stall
 from shedder.simulation.tuple_generator import Payload
 from tests.simulation.worlds import scenario
 
@@ -178,7 +178,7 @@ def test_poisson_counts_vary_and_steady_ones_do_not():
 
 
 def test_keys_follow_zipf_and_drift():
-    payload = Payload(Stream(keys=1_000, skew=1.5, drift_s=10.0), 100.0)
+    payload = Payload(ScenarioStream(keys=1_000, skew=1.5, drift_s=10.0), 100.0)
     rng = np.random.default_rng(1)
 
     def most(start_us: int) -> int:
@@ -191,7 +191,7 @@ def test_keys_follow_zipf_and_drift():
 
 
 def test_a_skew_that_moves_ends_where_it_should():
-    payload = Payload(Stream(keys=1_000, skew=0.0, skew_to=2.0), 10.0)
+    payload = Payload(ScenarioStream(keys=1_000, skew=0.0, skew_to=2.0), 10.0)
     rng = np.random.default_rng(1)
     first, last = (
         np.bincount(
@@ -215,6 +215,6 @@ def test_a_stall_holds_what_it_meets():
 
 
 def test_writing_takes_an_fsync_and_its_bytes():
-    machine = Machine(scale=10, fsync_ms=2, disk_bytes_per_s=1_000_000)
+    machine = ScenarioMachine(scale=10, fsync_ms=2, disk_bytes_per_s=1_000_000)
     assert write_us(machine, 0) == 2_000
     assert write_us(machine, 1_000) == 12_000
