@@ -26,7 +26,7 @@ from benchmarks.workloads.allocation_queries import (
     QUERIES,
     Doubles,
     Integers,
-    Query,
+    WorkloadQuery,
     flights,
     workload,
     zipf,
@@ -37,7 +37,7 @@ TRIALS = 5
 SHARES = (1 / 64, 1 / 16, 1 / 4, 1)
 
 
-def measured(queries: Sequence[Query], granted: Integers) -> Doubles:
+def measured(queries: Sequence[WorkloadQuery], granted: Integers) -> Doubles:
     """[queries, trials]: errors of the synopses that fit into what was granted."""
     return np.array(
         [
@@ -47,7 +47,7 @@ def measured(queries: Sequence[Query], granted: Integers) -> Doubles:
     )
 
 
-def _error(query: Query, size_bytes: int, trial: int) -> float:
+def _error(query: WorkloadQuery, size_bytes: int, trial: int) -> float:
     try:
         size = query.kind.profile.size_within(size_bytes, query.known)
     except BadParameter:
@@ -61,7 +61,7 @@ def _error(query: Query, size_bytes: int, trial: int) -> float:
 _ERRORS: dict[tuple[str, int, int, int], float] = {}  # Policies often hand out the same size.
 
 
-def predicted(query: Query, size_bytes: int) -> float:
+def predicted(query: WorkloadQuery, size_bytes: int) -> float:
     """The error of the largest synopsis that fits."""
     _, held, errors = query.sizes()
     fits = np.flatnonzero(held <= size_bytes)
@@ -69,7 +69,7 @@ def predicted(query: Query, size_bytes: int) -> float:
 
 
 @dataclass(frozen=True, slots=True)
-class Compared:
+class PolicyComparison:
     """A policy's error by ours. doubt: the standard error of that. predicted: the same of what is
     predicted. where: the streams and the budget."""
 
@@ -79,12 +79,14 @@ class Compared:
     where: str
 
 
-def _rows(name: str, queries: Sequence[Query]) -> tuple[list[Sequence[str]], list[list[Compared]]]:
+def _rows(
+    name: str, queries: Sequence[WorkloadQuery]
+) -> tuple[list[Sequence[str]], list[list[PolicyComparison]]]:
     """A row for each budget and policy; and by budget, each policy beside ours."""
     whole = sum(needed(query) for query in queries)
     weights = np.array([query.weight for query in queries])
     targets = np.array([query.target for query in queries])
-    rows, compared = list[Sequence[str]](), list[list[Compared]]()
+    rows, compared = list[Sequence[str]](), list[list[PolicyComparison]]()
     for share in SHARES:
         where, seen = f"{name}, 1/{round(1 / share)}", list[tuple[Doubles, float]]()
         for policy, grant in POLICIES:
@@ -111,14 +113,16 @@ def _rows(name: str, queries: Sequence[Query]) -> tuple[list[Sequence[str]], lis
     return rows, compared
 
 
-def _compared(ours: tuple[Doubles, float], other: tuple[Doubles, float], where: str) -> Compared:
+def _compared(
+    ours: tuple[Doubles, float], other: tuple[Doubles, float], where: str
+) -> PolicyComparison:
     ratio = float(other[0].mean() / ours[0].mean())
     beside = other[0] - ratio * ours[0]
     doubt = float(beside.std(ddof=1) / np.sqrt(TRIALS) / ours[0].mean())
-    return Compared(ratio, doubt, other[1] / ours[1], where)
+    return PolicyComparison(ratio, doubt, other[1] / ours[1], where)
 
 
-def _about_rivals(compared: Sequence[Sequence[Compared]]) -> tuple[str, ...]:
+def _about_rivals(compared: Sequence[Sequence[PolicyComparison]]) -> tuple[str, ...]:
     """Describe the rivals with smaller errors."""
     names = [name for name, _ in POLICIES]
     nearest = {
@@ -145,7 +149,7 @@ def _about_rivals(compared: Sequence[Sequence[Compared]]) -> tuple[str, ...]:
 
 def run() -> Report:
     """Measure; about two minutes."""
-    rows, compared = list[Sequence[str]](), list[list[Compared]]()
+    rows, compared = list[Sequence[str]](), list[list[PolicyComparison]]()
     for name, columns in (("flights", flights()), ("Zipf", zipf())):
         some, beside = _rows(name, workload(columns, seed=11))
         rows, compared = rows + some, compared + beside

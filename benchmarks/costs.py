@@ -37,7 +37,7 @@ CONFIDENCE = 0.95
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
+class MeasuredSummary:
     """A summary at a usual size, the columns that it takes, and a question to it."""
 
     name: str
@@ -47,55 +47,57 @@ class Kind:
 
 
 KINDS = (
-    Kind("counts", GroupedCount, (), lambda s: s.count()),
-    Kind(
+    MeasuredSummary("counts", GroupedCount, (), lambda s: s.count()),
+    MeasuredSummary(
         "moments, variance",
         lambda groups: GroupedMoments(groups, integer=False, variance=True),
         ("value",),
         lambda s: s.variance(),
     ),
-    Kind("cross moments", GroupedCrossMoments, ("value", "other"), lambda s: s.correlation()),
-    Kind(
+    MeasuredSummary(
+        "cross moments", GroupedCrossMoments, ("value", "other"), lambda s: s.correlation()
+    ),
+    MeasuredSummary(
         "first and last",
         lambda groups: GroupedFirstLast(groups, integer=False),
         ("order", "order", "value"),
         lambda s: s.last(),
     ),
-    Kind(
+    MeasuredSummary(
         "distinct",
         lambda groups: GroupedDistinct(groups, 14 if groups == 1 else 12),
         ("h1", "h2"),
         lambda s: s.distinct(CONFIDENCE),
     ),
-    Kind(
+    MeasuredSummary(
         "theta", lambda groups: GroupedTheta(groups, 12), ("h1",), lambda s: s.distinct(CONFIDENCE)
     ),
-    Kind("log buckets", GroupedLogBuckets, ("value",), lambda s: s.quantile(0.99)),
-    Kind(
+    MeasuredSummary("log buckets", GroupedLogBuckets, ("value",), lambda s: s.quantile(0.99)),
+    MeasuredSummary(
         "KLL",
         lambda groups: GroupedKll(groups, 400),
         ("value",),
         lambda s: s.quantile(0.99, CONFIDENCE),
     ),
-    Kind(
+    MeasuredSummary(
         "REQ",
         lambda groups: GroupedReq(groups, 50),
         ("value",),
         lambda s: s.quantile(0.99, CONFIDENCE),
     ),
-    Kind(
+    MeasuredSummary(
         "frequent items",
         lambda groups: GroupedFrequent(groups, 1024 if groups == 1 else 64),
         ("k1", "key"),
         lambda s: s.top(10),
     ),
-    Kind(
+    MeasuredSummary(
         "Count-Min",
         lambda groups: GroupedCountMin(groups, 10),
         ("k1",),
         lambda s: self_join_size(s, CONFIDENCE),
     ),
-    Kind(
+    MeasuredSummary(
         "CountSketch",
         lambda groups: GroupedCountSketch(groups, 10),
         ("k1",),
@@ -156,7 +158,7 @@ def _columns() -> Mapping[str, Any]:
     }
 
 
-def _costs(kind: Kind, groups: int, given: Mapping[str, Any]) -> tuple[str, ...]:
+def _costs(kind: MeasuredSummary, groups: int, given: Mapping[str, Any]) -> tuple[str, ...]:
     summary, other = kind.make(groups), kind.make(groups)
     _feed(kind, summary, given, 0)
     _feed(kind, other, given, 1)
@@ -188,7 +190,7 @@ def _seconds(work: Callable[[], object]) -> float:
     return time.process_time() - began
 
 
-def _feed(kind: Kind, summary: Any, given: Mapping[str, Any], half: int) -> None:
+def _feed(kind: MeasuredSummary, summary: Any, given: Mapping[str, Any], half: int) -> None:
     for first in range(half * ROWS, (half + 1) * ROWS, BATCH):
         rows = slice(first, first + BATCH)
         ids = given["g"][rows] if summary.groups > 1 else None

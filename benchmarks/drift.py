@@ -25,7 +25,7 @@ def run() -> Report:
         ("ours, once", 1.0, False),
     ):
         with tempfile.TemporaryDirectory() as directory:
-            world = drift_engine.World(
+            world = drift_engine.DriftWorld(
                 Path(directory),
                 budget_bytes=drift_engine.BUDGET_BYTES,
                 slowness=slowness,

@@ -48,7 +48,7 @@ class Contender:
 
 
 @dataclass(frozen=True, slots=True)
-class Block:
+class QuestionBlock:
     """A question: streams by trial, the error of an answer to one, and the contenders."""
 
     question: str
@@ -151,7 +151,7 @@ def _our_theta(stream: NDArray[Any]) -> Answer:
     return int(summary.distinct(0.95).value[0]), len(summary.to_bytes())
 
 
-DISTINCT = Block(
+DISTINCT = QuestionBlock(
     "distinct of 200,000",
     "relative",
     lambda rng: rng.integers(0, 2**62, ROWS),
@@ -231,14 +231,14 @@ def _lognormal(rng: np.random.Generator) -> Doubles:
     return rng.lognormal(0.0, 2.0, ROWS)
 
 
-VALUES = Block(
+VALUES = QuestionBlock(
     "p99 of lognormal(0, 2)",
     "relative to the value",
     _lognormal,
     lambda answer, stream: answer / _p99(stream) - 1,
     _quantile_contenders(),
 )
-RANKS = Block(
+RANKS = QuestionBlock(
     "the same, by rank",
     "share of the tuples",
     _lognormal,
@@ -303,7 +303,7 @@ def _their_topk(stream: NDArray[Any]) -> Answer:
     return {item[0]: item[1] for item in items}, int(found["size"])
 
 
-FREQUENT = Block(
+FREQUENT = QuestionBlock(
     "counts of the top 20 of zipf 1.1",
     "largest, of all tuples",
     _zipf,
@@ -359,7 +359,7 @@ def _reservoir(stream: Doubles) -> Answer:
     return (duckdb.execute(sql).fetchall()[0][0] or 0.0) * ROWS / 500, _NO_BYTES
 
 
-SUMS = Block(
+SUMS = QuestionBlock(
     "a sum of lognormal(0, 2) behind a filter of 10 %",
     "relative",
     _lognormal,

@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 
 import shedder
 from benchmarks.measure import Report
-from benchmarks.workloads.served import Server, server
+from benchmarks.workloads.served import ServedProcess, server
 from benchmarks.workloads.trades import BATCH_ROWS, CREATE, QUERIES, TUPLE_BYTES, batches
 
 TUPLES = 40 * 1_000_000 // BATCH_ROWS * BATCH_ROWS
@@ -79,7 +79,7 @@ def _bare() -> float:
         return _produce(running, TUPLES, seed=1)
 
 
-def _produce(running: Server, tuples: int, seed: int) -> float:
+def _produce(running: ServedProcess, tuples: int, seed: int) -> float:
     """Tuples a second, from a client process of its own."""
     command = [
         sys.executable,

@@ -18,7 +18,7 @@ from typing import Any
 import shedder
 from benchmarks.measure import Report
 from benchmarks.workloads.mixed import AGGREGATES, CREATE, queries
-from benchmarks.workloads.served import Server, server
+from benchmarks.workloads.served import ServedProcess, server
 from shedder.client.client import Client
 
 SECONDS = float(os.environ.get("OVERLOAD_SECONDS", "60"))
@@ -29,7 +29,7 @@ FLOOD_PER_S = 50e6  # More than can be sent: what is taken then is the capacity.
 
 
 @dataclass(frozen=True, slots=True)
-class Load:
+class LoadResult:
     """What one load came to. flood, probe: what the clients say.
 
     applied_per_s: from the first batch until all that was taken is applied.
@@ -77,7 +77,9 @@ def run() -> Report:
     return report(capacity, loads)
 
 
-def measured(running: Server, client: Client, times: float, rate: float, seconds: float) -> Load:
+def measured(
+    running: ServedProcess, client: Client, times: float, rate: float, seconds: float
+) -> LoadResult:
     """One load, by clients on the other core."""
     before = client.ledger("trades").applied
     resident = 0
@@ -98,7 +100,7 @@ def measured(running: Server, client: Client, times: float, rate: float, seconds
     applied = client.ledger("trades").applied
     ended_at_s = next((at_s for at_s, count in seen if count == applied), time.time())
     busy_s = max(ended_at_s - flood["began_at_s"], seconds)
-    return Load(times, (applied - before) / busy_s, resident, flood, probe)
+    return LoadResult(times, (applied - before) / busy_s, resident, flood, probe)
 
 
 def _started(module: str, *arguments: object) -> subprocess.Popen[str]:
@@ -119,7 +121,7 @@ def calm(client: Client) -> None:
         time.sleep(0.2)
 
 
-def report(capacity: float, loads: list[Load]) -> Report:
+def report(capacity: float, loads: list[LoadResult]) -> Report:
     """The table, and what was wanted."""
     first = loads[0]
     rows = [

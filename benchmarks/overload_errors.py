@@ -178,7 +178,7 @@ def outcome(policy: str, rate: float, in_full: float) -> Outcome:
 
 
 @dataclass(frozen=True, slots=True)
-class Values:
+class AnsweredValues:
     """Of one aggregate. wanted: one per window and group; told: those that answers had."""
 
     wanted: float
@@ -191,14 +191,14 @@ class Values:
         return (self.error_sum + self.wanted - self.told) / self.wanted
 
 
-def _values_of(answers: Answers, output: str) -> Values:
+def _values_of(answers: Answers, output: str) -> AnsweredValues:
     """What became of one aggregate; windows without any answer have as many values as others."""
     told, error_sum = answers.error_of.get(output, (0, 0.0))
     in_windows = told + answers.untold.get(output, 0)
     if not in_windows:
-        return Values(1.0, 0.0, 0.0)
+        return AnsweredValues(1.0, 0.0, 0.0)
     windows = max(WINDOWS, answers.checked)
-    return Values(in_windows * windows / answers.checked, told, error_sum)
+    return AnsweredValues(in_windows * windows / answers.checked, told, error_sum)
 
 
 def _at_a_lower_rate(rate: float, in_full: float) -> list[str]:

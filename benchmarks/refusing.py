@@ -13,7 +13,7 @@ import shedder
 from benchmarks.measure import Report
 from benchmarks.overload import on_core
 from benchmarks.workloads.flood import METHOD
-from benchmarks.workloads.served import Server, server
+from benchmarks.workloads.served import ServedProcess, server
 from benchmarks.workloads.trades import CREATE, SCHEMA
 from shedder.client.target import Target
 from shedder.cql.statements.bound_query import DEFAULT_TENANT
@@ -67,7 +67,7 @@ def run() -> Report:
     )
 
 
-def _cpu_us(running: Server, rows: int, calls: int, *, declares: bool) -> float:
+def _cpu_us(running: ServedProcess, rows: int, calls: int, *, declares: bool) -> float:
     asyncio.run(_refused(running.address, rows, calls // 4, declares=declares))
     before = running.process.cpu_times()
     asyncio.run(_refused(running.address, rows, calls, declares=declares))

@@ -20,7 +20,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 import shedder
 from benchmarks.measure import Report
-from benchmarks.studies.spark_costs import Costs, foreseen
+from benchmarks.studies.spark_costs import SparkCosts, foreseen
 from shedder.engine.engine import Engine
 from shedder.engine.remote_summaries.summary_builder import Plans, Summariser, built_of
 from shedder.engine.remote_summaries.wire_format import Summaries
@@ -130,12 +130,12 @@ def run() -> Report:
     )
 
 
-def _costs(spark: SparkSession, plans: str, home: Path, *, merge: float) -> Costs:
+def _costs(spark: SparkSession, plans: str, home: Path, *, merge: float) -> SparkCosts:
     """Of the files that workers read, on the one core that the session has."""
     few_s, _ = _spent(lambda: _parts(spark, plans, home, "few", _TREE))
     many_s, _ = _spent(lambda: _parts(spark, plans, home, "few", FILES))
     full_s, _ = _spent(lambda: _parts(spark, plans, home, "source", FILES))
-    return Costs.measured(
+    return SparkCosts.measured(
         few_s=few_s,
         few=_TREE,
         many_s=many_s,
@@ -280,7 +280,7 @@ def _cpu_s() -> float:
 
 
 @dataclass(frozen=True, slots=True)
-class Merging:
+class MergeCost:
     """What a micro-batch of 200 partitions costs: the tree's CPU, then the service's one merge.
 
     wall_ms, cpu_ms: the least of twelve merges. middle_ms: the median of their times by the clock.
@@ -293,7 +293,7 @@ class Merging:
     size_bytes: int
 
 
-def _merge(db: Engine, plans: Plans) -> Merging:
+def _merge(db: Engine, plans: Plans) -> MergeCost:
     """Build what each partition comes to, make one of all as executors do, and send that."""
     rng = np.random.default_rng(2)
     made: list[Summaries] = []
@@ -316,7 +316,7 @@ def _merge(db: Engine, plans: Plans) -> Merging:
         db.merge("trades", data, producer="spark", sequence=sequence)
         times.append((time.perf_counter() - began, time.process_time() - spent))
     wall_s, cpu_s = np.array(times).T
-    return Merging(
+    return MergeCost(
         tree_s * 1e3,
         wall_ms=float(wall_s.min()) * 1e3,
         middle_ms=float(np.median(wall_s)) * 1e3,

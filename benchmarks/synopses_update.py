@@ -17,7 +17,15 @@ import pyarrow as pa
 from benchmarks.measure import Report
 from benchmarks.workloads.bare_loops import floors
 from benchmarks.workloads.engines import chdb_rates, duckdb_rates
-from benchmarks.workloads.summaries import GROUPS, ROWS, Case, cases, columns, libraries, rate
+from benchmarks.workloads.summaries import (
+    GROUPS,
+    ROWS,
+    SummaryCase,
+    cases,
+    columns,
+    libraries,
+    rate,
+)
 from shedder.wire.malloc_tuning import keep_big_blocks
 from synopses.frequent.frequent_items import GroupedFrequent
 from synopses.histogram.log_histogram import GroupedLogBuckets
@@ -28,7 +36,7 @@ from synopses.moments.moments import GroupedMoments
 from synopses.precompile import compile_kernels
 from synopses.theta.theta_sketch import GroupedTheta
 
-Measured = tuple[Case, float, float]
+Measured = tuple[SummaryCase, float, float]
 
 BATCH = 65_536
 PANES = 60
@@ -36,13 +44,13 @@ ROUNDS = 4  # Through all cases: others may take the machine for a while.
 PASSES = 3  # Of a case in each round.
 
 
-def all_fed(measured: Sequence[Case]) -> list[tuple[float, float]]:
+def all_fed(measured: Sequence[SummaryCase]) -> list[tuple[float, float]]:
     """The best rates of each case."""
     best = np.max([[fed(case) for case in measured] for _ in range(ROUNDS)], axis=0)
     return [(empty, after) for empty, after in best.tolist()]
 
 
-def fed(case: Case, passes: int = PASSES) -> tuple[float, float]:
+def fed(case: SummaryCase, passes: int = PASSES) -> tuple[float, float]:
     """Rates of the first half of the rows, into an empty summary, and of the other half after it.
 
     Nothing is fed twice: a summary that has seen all values has little to do.

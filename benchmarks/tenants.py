@@ -24,7 +24,7 @@ import shedder
 from benchmarks.measure import Report
 from benchmarks.overload import on_core
 from benchmarks.workloads.flood import Templates, flood
-from benchmarks.workloads.served import Identities, Server, server
+from benchmarks.workloads.served import Identities, ServedProcess, server
 from shedder.client.target import Target
 
 SECONDS = float(os.environ.get("TENANTS_SECONDS", "30"))
@@ -67,7 +67,7 @@ def run() -> Report:
     return report(found)
 
 
-def prepare(running: Server, identities: Identities) -> None:
+def prepare(running: ServedProcess, identities: Identities) -> None:
     """A stream and a standing query for each tenant."""
     for tenant, token in identities.tokens.items():
         with shedder.connect(running.address, token=token, ca=identities.ca) as client:
@@ -75,7 +75,7 @@ def prepare(running: Server, identities: Identities) -> None:
             client.register(f"asked_{tenant}", ASKED.format(tenant))
 
 
-def measured(running: Server, identities: Identities, times: float) -> tuple[Told, Told]:
+def measured(running: ServedProcess, identities: Identities, times: float) -> tuple[Told, Told]:
     """What the modest tenant and the greedy one saw."""
     rates = {"modest": OTHER, "greedy": times * QUOTA}
     with on_core(1):

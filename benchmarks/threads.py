@@ -19,7 +19,7 @@ import psutil
 
 from benchmarks.measure import Report
 from benchmarks.workloads.bare_loops import floors
-from benchmarks.workloads.summaries import ROWS, Case, cases, columns
+from benchmarks.workloads.summaries import ROWS, SummaryCase, cases, columns
 from shedder.wire.malloc_tuning import keep_big_blocks
 from synopses.precompile import compile_kernels
 
@@ -29,14 +29,14 @@ LEAST_SECONDS = 0.05  # Of a run; what is faster is fed several times.
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class ThreadRun:
     """Some threads that began together: seconds until the last was done, share that they waited."""
 
     wall: float
     waited: float
 
 
-def together(case: Case, threads: int, rounds: int) -> Run:
+def together(case: SummaryCase, threads: int, rounds: int) -> ThreadRun:
     """Feed so many summaries in each thread, one after the other; all threads at once."""
     summaries = [[case.make() for _ in range(rounds)] for _ in range(threads)]
     ready = threading.Barrier(threads)
@@ -59,7 +59,7 @@ def together(case: Case, threads: int, rounds: int) -> Run:
         worker.start()
     for worker in workers:
         worker.join()
-    return Run(max(ended) - min(begun), max(0.0, 1.0 - sum(awake) / sum(present)))
+    return ThreadRun(max(ended) - min(begun), max(0.0, 1.0 - sum(awake) / sum(present)))
 
 
 def _awake_seconds() -> float:
@@ -107,7 +107,7 @@ def run() -> Report:
     )
 
 
-def _cases() -> list[Case]:
+def _cases() -> list[SummaryCase]:
     nothing = "", 1.0
     names = ("hll", "texts", "theta", "items", "cells", "kll", "req", "sums", "counts", "ids")
     given = columns()
@@ -115,14 +115,14 @@ def _cases() -> list[Case]:
     return [*bare, *cases(given, dict.fromkeys((*names, "numpy"), nothing))]
 
 
-def _rows(cases: list[Case]) -> list[tuple[str, ...]]:
+def _rows(cases: list[SummaryCase]) -> list[tuple[str, ...]]:
     """Rounds through all cases, so that another load for a while hits no case in all runs."""
     rounds = [
         max(1, int(LEAST_SECONDS / min(together(case, 1, 1).wall for _ in range(3))))
         for case in cases
     ]
-    ones: list[list[Run]] = [[] for _ in cases]
-    twos: list[list[Run]] = [[] for _ in cases]
+    ones: list[list[ThreadRun]] = [[] for _ in cases]
+    twos: list[list[ThreadRun]] = [[] for _ in cases]
     for _ in range(RUNS):
         for number, case in enumerate(cases):
             ones[number].append(together(case, 1, rounds[number]))
@@ -130,7 +130,9 @@ def _rows(cases: list[Case]) -> list[tuple[str, ...]]:
     return [_row(*of) for of in zip(cases, rounds, ones, twos, strict=True)]
 
 
-def _row(case: Case, rounds: int, ones: list[Run], twos: list[Run]) -> tuple[str, ...]:
+def _row(
+    case: SummaryCase, rounds: int, ones: list[ThreadRun], twos: list[ThreadRun]
+) -> tuple[str, ...]:
     one, two = (min(run.wall for run in runs) for runs in (ones, twos))
     waited = statistics.median(run.waited for run in twos)
     return (

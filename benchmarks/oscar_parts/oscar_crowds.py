@@ -31,7 +31,7 @@ MORE_LEVELS: Final = (0.0, 0.25, 0.5, 0.75, 0.99)
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
+class ArchiveVariant:
     """A layout, the name of its archive, and whether the vacuum comes before the questions."""
 
     layout: Layout
@@ -45,11 +45,11 @@ class Kind:
 
 
 KINDS: Final = (
-    Kind(Plain(), "plain"),
-    Kind(Lazy(), "lazy"),
-    Kind(Lazy(), "lazy", vacuumed=True),
-    Kind(Eager(), "eager, 4 copies"),
-    Kind(Hybrid(), "hybrid, 64 blocks"),
+    ArchiveVariant(Plain(), "plain"),
+    ArchiveVariant(Lazy(), "lazy"),
+    ArchiveVariant(Lazy(), "lazy", vacuumed=True),
+    ArchiveVariant(Eager(), "eager, 4 copies"),
+    ArchiveVariant(Hybrid(), "hybrid, 64 blocks"),
 )
 
 Case = tuple[float, int]
@@ -103,7 +103,9 @@ def _by_size(
 # --- measuring ------------------------------------------------------------------------------------
 
 
-def _measured(folder: Path, kind: Kind, batches: Sequence[pa.RecordBatch]) -> dict[Case, Crowd]:
+def _measured(
+    folder: Path, kind: ArchiveVariant, batches: Sequence[pa.RecordBatch]
+) -> dict[Case, Crowd]:
     """All cases of a kind, in order of reduction."""
     found: dict[Case, Crowd] = {}
     archive = Archive(path_of(folder, kind.archive))
@@ -122,7 +124,7 @@ def _measured(folder: Path, kind: Kind, batches: Sequence[pa.RecordBatch]) -> di
 
 def _asked(
     folder: Path,
-    kind: Kind,
+    kind: ArchiveVariant,
     archive: Archive,
     cases: Sequence[Case],
     batches: Sequence[pa.RecordBatch],
@@ -139,7 +141,7 @@ def _asked(
 
 def _once(
     folder: Path,
-    kind: Kind,
+    kind: ArchiveVariant,
     level: float,
     batches: Sequence[pa.RecordBatch],
     asked: Sequence[Archive],

@@ -18,7 +18,7 @@ import numpy as np
 import pyarrow as pa
 
 import shedder
-from benchmarks.workloads.served import Server, server
+from benchmarks.workloads.served import ServedProcess, server
 from shedder.client.client import Client
 
 SECONDS = 3_600.0
@@ -76,7 +76,7 @@ class Soaked:
         return self.growth < ALLOWED_GROWTH and self.rate_share >= RATE_SHARE_MIN
 
 
-def soaked(running: Server, seconds: float) -> Soaked:
+def soaked(running: ServedProcess, seconds: float) -> Soaked:
     """Push at a steady rate, and register and drop a query every five seconds."""
     rng = np.random.default_rng(1)
     seen: list[int] = []

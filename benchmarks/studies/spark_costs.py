@@ -16,7 +16,7 @@ PARTITIONS_PER_CORE = 4  # ... in so many tasks for each core.
 
 
 @dataclass(frozen=True, slots=True)
-class Costs:
+class SparkCosts:
     """What was measured on one core, in seconds.
 
     batch: of a micro-batch with a tree, however small. partition: of a task, without its tuples.
@@ -40,7 +40,7 @@ class Costs:
         full_s: float,
         tuples: int,
         merge: float,
-    ) -> Costs:
+    ) -> SparkCosts:
         """From three measurements on one core.
 
         Args:
@@ -71,7 +71,7 @@ class Costs:
         return self.batch + read + merged
 
 
-def foreseen(costs: Costs, *, measured_s: float, tuples: int, partitions: int) -> Report:
+def foreseen(costs: SparkCosts, *, measured_s: float, tuples: int, partitions: int) -> Report:
     """The costs, what they say of two cores beside what was measured there, and of more cores."""
     said = costs.seconds(tuples, partitions, 2)
     rows: Sequence[Sequence[str]] = [

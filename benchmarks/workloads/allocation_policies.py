@@ -10,17 +10,17 @@ import numpy as np
 from allocator.allocate import allocate
 from allocator.curves import table
 from allocator.demands import Budget, Demands, Readers
-from benchmarks.workloads.allocation_queries import NO_ANSWER, Doubles, Integers, Query
+from benchmarks.workloads.allocation_queries import NO_ANSWER, Doubles, Integers, WorkloadQuery
 
 
-def needed(query: Query) -> int:
+def needed(query: WorkloadQuery) -> int:
     """The bytes that meet the target, or the most that there are."""
     _, held, errors = query.sizes()
     meets = np.flatnonzero(errors <= query.target)
     return int(held[meets[0]] if len(meets) else held[-1])
 
 
-def synopses(queries: Sequence[Query], *, shared: bool) -> Integers:
+def synopses(queries: Sequence[WorkloadQuery], *, shared: bool) -> Integers:
     """int64 [queries]: the number of each one's synopsis; those with one question may share one."""
     if not shared:
         return np.arange(len(queries))
@@ -30,7 +30,7 @@ def synopses(queries: Sequence[Query], *, shared: bool) -> Integers:
 
 
 def allocated(
-    queries: Sequence[Query], budget: int, *, shared: bool, with_targets: bool = True
+    queries: Sequence[WorkloadQuery], budget: int, *, shared: bool, with_targets: bool = True
 ) -> Integers:
     """Bytes of each one's synopsis by the allocator; one option is to have none at all."""
     synopsis = synopses(queries, shared=shared)
@@ -56,12 +56,14 @@ def allocated(
     return given[synopsis]
 
 
-def least(query: Query) -> int:
+def least(query: WorkloadQuery) -> int:
     """The bytes below which there is no answer at all."""
     return int(query.sizes()[1][0])
 
 
-def with_least(queries: Sequence[Query], budget: int, more: Callable[[float], Doubles]) -> Integers:
+def with_least(
+    queries: Sequence[WorkloadQuery], budget: int, more: Callable[[float], Doubles]
+) -> Integers:
     """What a policy gives at the largest scale that fits, but to each what it needs to answer.
 
     Else half of a policy's queries would err by 100 % in shortage, because its parts are a little
@@ -88,25 +90,25 @@ def with_least(queries: Sequence[Query], budget: int, more: Callable[[float], Do
     return whole
 
 
-def equal(queries: Sequence[Query], budget: int) -> Integers:
+def equal(queries: Sequence[WorkloadQuery], budget: int) -> Integers:
     """The same for every query."""
     return with_least(queries, budget, lambda scale: np.full(len(queries), scale * budget))
 
 
-def equal_shared(queries: Sequence[Query], budget: int) -> Integers:
+def equal_shared(queries: Sequence[WorkloadQuery], budget: int) -> Integers:
     """The same for every synopsis, each of which serves all that ask its question."""
     synopsis = synopses(queries, shared=True)
     firsts = [queries[at] for at in np.unique(synopsis, return_index=True)[1]]
     return equal(firsts, budget)[synopsis]
 
 
-def proportional(queries: Sequence[Query], budget: int) -> Integers:
+def proportional(queries: Sequence[WorkloadQuery], budget: int) -> Integers:
     """In proportion to weight times what the target needs."""
     wanted = np.array([query.weight * needed(query) for query in queries])
     return with_least(queries, budget, lambda scale: scale * budget * wanted / wanted.min())
 
 
-def greedy(queries: Sequence[Query], budget: int) -> Integers:
+def greedy(queries: Sequence[WorkloadQuery], budget: int) -> Integers:
     """What the target needs, the smallest first, until nothing is left."""
     wanted = np.array([needed(query) for query in queries])
     order = np.argsort(wanted, kind="stable")
@@ -119,13 +121,13 @@ def greedy(queries: Sequence[Query], budget: int) -> Integers:
     return with_least(queries, budget, first)
 
 
-def defaults(queries: Sequence[Query], budget: int) -> Integers:
+def defaults(queries: Sequence[WorkloadQuery], budget: int) -> Integers:
     """The library's default sizes; all smaller by one factor where they do not fit."""
     usual = np.array([q.kind.profile.bytes_of(q.kind.profile.default, q.known) for q in queries])
     return with_least(queries, budget, lambda scale: scale * usual)
 
 
-POLICIES: tuple[tuple[str, Callable[[Sequence[Query], int], Integers]], ...] = (
+POLICIES: tuple[tuple[str, Callable[[Sequence[WorkloadQuery], int], Integers]], ...] = (
     ("**ours**", partial(allocated, shared=True)),
     ("ours, without targets", partial(allocated, shared=True, with_targets=False)),
     ("ours, a synopsis for each query", partial(allocated, shared=False)),

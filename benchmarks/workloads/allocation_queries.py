@@ -28,7 +28,7 @@ Doubles = NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Kind:
+class QuestionKind:
     """A question, its summary's profile, and the error of one built at a size over a column."""
 
     name: str
@@ -75,18 +75,18 @@ def share_error(column: Integers, size: int, trial: int) -> float:
 
 
 KINDS = (
-    Kind("COUNT(DISTINCT x)", GroupedDistinct.profile, distinct_error),
-    Kind("MEDIAN(x) by rank", GroupedKll.profile, rank_error),
-    Kind("TOP(x, 20)", GroupedFrequent.profile, top_error),
-    Kind("AVG(x <= c), sampled", BottomK.profile, share_error),
+    QuestionKind("COUNT(DISTINCT x)", GroupedDistinct.profile, distinct_error),
+    QuestionKind("MEDIAN(x) by rank", GroupedKll.profile, rank_error),
+    QuestionKind("TOP(x, 20)", GroupedFrequent.profile, top_error),
+    QuestionKind("AVG(x <= c), sampled", BottomK.profile, share_error),
 )
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Query:
+class WorkloadQuery:
     """A question of a column, its target as an error, and what meeting it is worth."""
 
-    kind: Kind
+    kind: QuestionKind
     column: Integers
     target: float
     weight: float
@@ -124,11 +124,11 @@ def zipf() -> list[Integers]:
     return [rng.zipf(skew, ROWS).clip(max=10**9) for skew in (1.05, 1.2, 1.5, 2.0)]
 
 
-def workload(columns: Sequence[Integers], seed: int) -> list[Query]:
+def workload(columns: Sequence[Integers], seed: int) -> list[WorkloadQuery]:
     """A hundred queries of mixed kinds, targets from 0.3 % to 5 %, weights that differ by ten."""
     rng = np.random.default_rng(seed)
     return [
-        Query(
+        WorkloadQuery(
             KINDS[int(rng.integers(len(KINDS)))],
             columns[int(rng.integers(len(columns)))],
             target=float(np.exp(rng.uniform(np.log(0.003), np.log(0.05)))),

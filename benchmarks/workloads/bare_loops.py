@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numba import njit
 
-from benchmarks.workloads.summaries import GROUPS, Case
+from benchmarks.workloads.summaries import GROUPS, SummaryCase
 from synopses.hll.register_kernels import register_of
 from synopses.kernels.group_ordering import by_group
 from synopses.kernels.hashing import murmur_int64
@@ -28,7 +28,7 @@ _NO_RIVAL = "", 1.0
 class Floor:
     """A bare loop, and the case of the page about updating that does the same and more."""
 
-    case: Case
+    case: SummaryCase
     beside: str
 
 
@@ -113,8 +113,8 @@ def floors(given: dict[str, Any]) -> list[Floor]:
     def counters() -> Any:
         return np.zeros((GROUPS, _CELLS), np.uint16)
 
-    def case(name: str, make: Any, feed: Any) -> Case:
-        return Case(f"bare: {name}", make, feed, _NO_RIVAL)
+    def case(name: str, make: Any, feed: Any) -> SummaryCase:
+        return SummaryCase(f"bare: {name}", make, feed, _NO_RIVAL)
 
     return [
         Floor(

@@ -146,7 +146,7 @@ class Seen:
     given: int
 
 
-class World:
+class DriftWorld:
     """An engine in virtual time, two streams that are sent to it, and the truth about them.
 
     seen: every answer of a whole window. ledgers: of both streams, once it is closed.

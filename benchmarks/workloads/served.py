@@ -20,7 +20,7 @@ from shedder.settings import PREFIX
 
 
 @dataclass(frozen=True, slots=True)
-class Server:
+class ServedProcess:
     """A running server: where it listens, where its data are, its process."""
 
     address: str
@@ -88,7 +88,7 @@ def environment(caller: Mapping[str, str], settings: Mapping[str, object]) -> di
 @contextmanager
 def server(
     *, bare: bool = False, identities: Identities | None = None, **settings: object
-) -> Iterator[Server]:
+) -> Iterator[ServedProcess]:
     """Start a server on a fresh directory, and stop it afterwards.
 
     Args:
@@ -119,7 +119,7 @@ def server(
         try:
             if not process.stdout.readline():  # The address, as soon as calls are answered.
                 raise RuntimeError(f"the server ended with code {process.wait()}")
-            yield Server(address, directory, psutil.Process(process.pid))
+            yield ServedProcess(address, directory, psutil.Process(process.pid))
         finally:
             process.terminate()
             process.wait(30)

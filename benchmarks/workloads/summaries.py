@@ -34,7 +34,7 @@ MANY = 1_000_000
 
 
 @dataclass(frozen=True, slots=True)
-class Case:
+class SummaryCase:
     """A summary to feed, beside what others have for the same columns.
 
     engines: the measurement's name in engines.py; "" for none.
@@ -111,7 +111,7 @@ def libraries(given: dict[str, Any]) -> dict[str, tuple[str, float]]:
     }
 
 
-def cases(given: dict[str, Any], library: dict[str, tuple[str, float]]) -> list[Case]:
+def cases(given: dict[str, Any], library: dict[str, tuple[str, float]]) -> list[SummaryCase]:
     """Every summary of the page."""
     keys, fresh, values, g, m = (given[name] for name in ("key", "fresh", "value", "g", "m"))
     offsets = np.frombuffer(given["text"].buffers()[1], np.int32)
@@ -138,172 +138,174 @@ def cases(given: dict[str, Any], library: dict[str, tuple[str, float]]) -> list[
     kll, sums, ids = library["kll"], library["sums"], library["ids"]
     one, many = GroupedDistinct, GroupedFrequent
     return [
-        Case(
+        SummaryCase(
             "distinct, integers, hash and registers",
             lambda: one(1),
             lambda s, r: s.update(None, *murmur_int64(fresh[r])),
             hll,
             "distinct",
         ),
-        Case(
+        SummaryCase(
             "distinct, texts of 15 bytes", lambda: one(1), texts, library["texts"], "distinct texts"
         ),
-        Case(
+        SummaryCase(
             "distinct by group, hashed",
             lambda: one(GROUPS),
             lambda s, r: s.update(g[r], f1[r], f2[r]),
             hll,
             "distinct by group",
         ),
-        Case(
+        SummaryCase(
             "theta, integers, hash and all",
             lambda: GroupedTheta(1),
             lambda s, r: s.update(None, murmur_int64(fresh[r])[0]),
             theta,
         ),
-        Case(
+        SummaryCase(
             "theta by group, hashed",
             lambda: GroupedTheta(GROUPS),
             lambda s, r: s.update(g[r], f1[r]),
             theta,
         ),
-        Case(
+        SummaryCase(
             "frequent items",
             lambda: many(1, 1024),
             lambda s, r: s.update(None, k1[r], keys[r]),
             items,
             "frequent",
         ),
-        Case(
+        SummaryCase(
             "frequent items by group",
             lambda: many(GROUPS, 64),
             lambda s, r: s.update(g[r], k1[r], keys[r]),
             items,
             "frequent by group",
         ),
-        Case(
+        SummaryCase(
             "Count-Min 5 x 4096, hashed",
             lambda: GroupedCountMin(1, 12),
             lambda s, r: s.update(None, k1[r]),
             cells,
         ),
-        Case(
+        SummaryCase(
             "Count-Min by group, exact groups",
             lambda: GroupedCountMin(GROUPS, 12),
             lambda s, r: s.update(g[r], k1[r]),
             cells,
         ),
-        Case(
+        SummaryCase(
             "CountSketch 5 x 2048, hashed",
             lambda: GroupedCountSketch(1, 11),
             lambda s, r: s.update(None, k1[r]),
             cells,
         ),
-        Case(
+        SummaryCase(
             "log buckets",
             lambda: GroupedLogBuckets(1),
             lambda s, r: s.update(None, values[r]),
             kll,
             "quantile",
         ),
-        Case(
+        SummaryCase(
             "log buckets, five different values",
             lambda: GroupedLogBuckets(1),
             lambda s, r: s.update(None, few[r]),
             kll,
         ),
-        Case(
+        SummaryCase(
             "log buckets by group",
             lambda: GroupedLogBuckets(GROUPS),
             lambda s, r: s.update(g[r], values[r]),
             kll,
             "quantile by group",
         ),
-        Case(
+        SummaryCase(
             "KLL",
             lambda: GroupedKll(1, 200),
             lambda s, r: s.update(None, values[r]),
             kll,
             "quantile",
         ),
-        Case(
+        SummaryCase(
             "KLL by group",
             lambda: GroupedKll(GROUPS, 200),
             lambda s, r: s.update(g[r], values[r]),
             kll,
             "quantile by group",
         ),
-        Case(
+        SummaryCase(
             "REQ",
             lambda: GroupedReq(1, 50),
             lambda s, r: s.update(None, values[r]),
             library["req"],
             "quantile",
         ),
-        Case(
+        SummaryCase(
             "REQ by group",
             lambda: GroupedReq(GROUPS, 50),
             lambda s, r: s.update(g[r], values[r]),
             library["req"],
             "quantile by group",
         ),
-        Case(
+        SummaryCase(
             "count, sum, min, max",
             grouped(1),
             lambda s, r: s.update(None, values[r]),
             library["numpy"],
             "moments",
         ),
-        Case(
+        SummaryCase(
             "count, sum, min, max by group",
             grouped(GROUPS),
             lambda s, r: s.update(g[r], values[r]),
             sums,
             "moments by group",
         ),
-        Case(
+        SummaryCase(
             f"count, sum, min, max by {MANY:,} groups",
             grouped(MANY),
             lambda s, r: s.update(m[r], values[r]),
             sums,
             "moments by many",
         ),
-        Case(
+        SummaryCase(
             "count, sum, min, max and variance by group",
             grouped(GROUPS, variance=True),
             lambda s, r: s.update(g[r], values[r]),
             sums,
             "variance by group",
         ),
-        Case(
+        SummaryCase(
             "count, sum, min, max of integers by group",
             grouped(GROUPS, integer=True),
             lambda s, r: s.update(g[r], keys[r]),
             sums,
             "moments by group",
         ),
-        Case(
+        SummaryCase(
             "count by group",
             lambda: GroupedCount(GROUPS),
             lambda s, r: s.update(g[r], r.stop - r.start),
             library["counts"],
             "counts",
         ),
-        Case("group ids", lambda: GroupTable(MANY), lambda s, r: s.assign(group_hashes[r]), ids),
-        Case(
+        SummaryCase(
+            "group ids", lambda: GroupTable(MANY), lambda s, r: s.assign(group_hashes[r]), ids
+        ),
+        SummaryCase(
             f"group ids, {MANY:,} groups",
             lambda: GroupTable(MANY),
             lambda s, r: s.assign(many_hashes[r]),
             ids,
         ),
-        Case(
+        SummaryCase(
             "bottom-k sample of 65,536 rows, which ones",
             lambda: BottomK(65_536),
             sampled,
             library["numpy"],
             "sample",
         ),
-        Case(
+        SummaryCase(
             "stratified sample of 65,536 rows by group, which ones",
             lambda: StratifiedBottomK(GROUPS, 65_536),
             by_stratum,

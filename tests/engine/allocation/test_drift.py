@@ -15,8 +15,8 @@ from benchmarks.workloads.drift_engine import (
     SETTLED,
     SLOW,
     STREAMS,
+    DriftWorld,
     Seen,
-    World,
 )
 from tests.scale import scaled
 from tests.truth import gate
@@ -66,9 +66,9 @@ def played(
     minutes: int = 2,
     batches: int = scaled(2, BATCHES),
     shares_out: bool = True,
-) -> World:
+) -> DriftWorld:
     """Some minutes, with the laws that hold at any load."""
-    world = World(
+    world = DriftWorld(
         directory,
         budget_bytes=BUDGET_BYTES,
         slowness=slowness,
@@ -84,7 +84,7 @@ def played(
     return world
 
 
-def settled(world: World) -> list[Seen]:
+def settled(world: DriftWorld) -> list[Seen]:
     """The windows of panes that began after two solutions had seen the change."""
     later = [seen for seen in world.seen if seen.minute and seen.period >= SETTLED]
     assert len(later) >= (PERIODS - SETTLED - 1) * len(STREAMS) * len(QUERIES)
