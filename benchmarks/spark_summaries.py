@@ -29,7 +29,7 @@ from shedder.streams.batch_conversion import conform
 from shedder.streams.batches import TIME_MAX_US
 from shedder.wire.malloc_tuning import keep_big_blocks
 from spark_ingest.batch_journal import Begun
-from spark_ingest.executors import BUILT, Part, builder
+from spark_ingest.executors import BUILT, ExecutorContext, builder
 from spark_ingest.files import listed
 from spark_ingest.rejected_rows import Aside
 from spark_ingest.runtime.spark_session import (
@@ -234,7 +234,9 @@ def _write(directory: Path, tuples: int) -> None:
 
 def _built(frame: DataFrame, plans: str, home: Path, *, files: bool = False) -> bytes:
     partitions = frame.rdd.getNumPartitions()
-    part = Part(plans, Begun(0, partitions, TIME_MAX_US), Aside(str(home / "poison")), files)
+    part = ExecutorContext(
+        plans, Begun(0, partitions, TIME_MAX_US), Aside(str(home / "poison")), files
+    )
     built = frame.mapInArrow(builder(part, partitions), BUILT)
     with cut_alike(frame.sparkSession, SUMMARISED_ROWS):
         return gathered(built, partitions, plans).data

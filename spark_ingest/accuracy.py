@@ -23,14 +23,14 @@ from spark_ingest.baseline import (
 )
 from spark_ingest.exact_counts import Passed, Truths, find_truths
 from spark_ingest.judgement import judge
-from spark_ingest.profile import Profile, profile
-from spark_ingest.question_runner import Asked, ask
-from spark_ingest.report import Effort, Report
+from spark_ingest.profile import StreamProfile, profile
+from spark_ingest.question_runner import AskedQuestions, ask
+from spark_ingest.report import AccuracyReport, Effort
 from spark_ingest.workload import Question, questions
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class AccuracyPlan:
     """What to ask: how many questions, drawn with which seed, how many of standing queries."""
 
     seed: int = 7
@@ -38,7 +38,7 @@ class Plan:
     standing_share: float = 0.25
 
 
-def draw(database: Database, directory: Path, stream: str, plan: Plan) -> list[Question]:
+def draw(database: Database, directory: Path, stream: str, plan: AccuracyPlan) -> list[Question]:
     """Seal the stream and draw questions from what is in it.
 
     Raises:
@@ -49,7 +49,7 @@ def draw(database: Database, directory: Path, stream: str, plan: Plan) -> list[Q
     return questions(looks, seed=plan.seed, count=plan.count, standing_share=plan.standing_share)
 
 
-def profile_of(sealed: SealedStream) -> Profile:
+def profile_of(sealed: SealedStream) -> StreamProfile:
     """What the stream's data look like, by a sample of its rows."""
     rows = sample_rows(sealed)
     return profile(sealed.schema, rows, start_us=sealed.start_us, end_us=sealed.end_us)
@@ -61,9 +61,9 @@ def ask_all(
     stream: str,
     drawn: Sequence[Question],
     done: Callable[[], None] = lambda: None,
-) -> Asked:
+) -> AskedQuestions:
     """Ask the questions, then seal the stream, so that the judge sees all that answers know."""
-    asked = Asked(sealed_stream(directory, stream).schema)
+    asked = AskedQuestions(sealed_stream(directory, stream).schema)
     ask(database, drawn, asked, done)
     database.seal(stream)
     return asked
@@ -72,13 +72,13 @@ def ask_all(
 def judged_by_spark(
     spark: SparkSession,
     sealed: SealedStream,
-    asked: Asked,
+    asked: AskedQuestions,
     *,
     subject: str,
     seed: int | None,
     notes: Sequence[str] = (),
     passed: Passed = lambda _done, _of: None,
-) -> Report:
+) -> AccuracyReport:
     """Find the truth about every answer and report; passed: is told how far it is.
 
     Raises:
@@ -92,12 +92,12 @@ def judged_by_spark(
 def judged_together(
     spark: SparkSession,
     sealed: SealedStream,
-    asked: Mapping[str, Asked],
+    asked: Mapping[str, AskedQuestions],
     *,
     seed: int | None,
     notes: Sequence[str] = (),
     passed: Passed = lambda _done, _of: None,
-) -> list[Report]:
+) -> list[AccuracyReport]:
     """Find the truth about the answers of several, in the passes of one; a report of each.
 
     Args:
@@ -134,15 +134,15 @@ def judged_together(
 
 def _report(
     subject: str,
-    asked: Asked,
+    asked: AskedQuestions,
     truths: Truths,
     shapes: Mapping[str, str],
     effort: Effort,
     seed: int | None,
     notes: Sequence[str],
-) -> Report:
+) -> AccuracyReport:
     judgement = judge(asked.cases, truths, shapes)
-    return Report(
+    return AccuracyReport(
         subject=subject,
         created=datetime.now(UTC),
         seed=seed,

@@ -148,7 +148,7 @@ def backfill(
                 seconds = time.monotonic() - began
                 return Backfilled(state.adopted, 0, 0, seconds, duplicate=True)
             watermark_us = _watermark(state, cut, plans, all_done=again > 0)
-            work = _Work(service, state, cut, name, watermark_us, aside)
+            work = _PartWork(service, state, cut, name, watermark_us, aside)
             if again:  # Queries have come since: their panes of all parts, and nothing else.
                 _run(client, frame, replace(work, runs=False), told)
             else:
@@ -167,7 +167,7 @@ def backfill(
 
 
 @dataclass(frozen=True, slots=True)
-class _Work:
+class _PartWork:
     """What executors must know. done: parts to leave out. runs: send them, not panes alone."""
 
     service: Service
@@ -238,21 +238,21 @@ def _watermark(state: BackfillState, cut: Cut, plans: Plans, *, all_done: bool) 
     return None if newest_us is None else newest_us - plans.schema.lateness_us
 
 
-def _run(client: Client, frame: DataFrame, work: _Work, told: Told | None) -> None:
+def _run(client: Client, frame: DataFrame, work: _PartWork, told: Told | None) -> None:
     """Do the parts that are left, and tell how far it is meanwhile."""
     columns = to_arrow_schema(frame.schema, timezone="UTC")
     kept = frame.select(*taken(columns, work.plans.schema))
     field = StructField(PART, IntegerType(), nullable=False)
     marked = kept.mapInArrow(_marker(work), StructType([*kept.schema.fields, field]))
     grouped = marked.groupBy(PART).applyInArrow(_laid(work), _DONE)
-    with _Watched(client, work, told), unwrapped():
+    with _WatchedPart(client, work, told), unwrapped():
         grouped.collect()
 
 
-class _Watched:
+class _WatchedPart:
     """Looks at the service now and then, and tells what it says."""
 
-    def __init__(self, client: Client, work: _Work, told: Told | None) -> None:
+    def __init__(self, client: Client, work: _PartWork, told: Told | None) -> None:
         self._client, self._work, self._told = client, work, told
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._look, name="backfill-progress", daemon=True)
@@ -301,7 +301,7 @@ def _times(believed_us: int) -> Callable[[Batches], Batches]:
     return read
 
 
-def _marker(work: _Work) -> Callable[[Batches], Batches]:
+def _marker(work: _PartWork) -> Callable[[Batches], Batches]:
     """For mapInArrow: each row with its part; rows of parts that are done are left out."""
     time_column, done = work.plans.schema.time_column, np.array(work.done, np.int32)
 
@@ -317,7 +317,7 @@ def _marker(work: _Work) -> Callable[[Batches], Batches]:
     return mark
 
 
-def _laid(work: _Work) -> Callable[[pa.Table], pa.Table]:
+def _laid(work: _PartWork) -> Callable[[pa.Table], pa.Table]:
     """For applyInArrow: a part as runs and panes, sent."""
 
     def lay(rows: pa.Table) -> pa.Table:
@@ -359,7 +359,7 @@ _DONE_FIELDS: list[tuple[str, pa.DataType]] = [
 _DONE_SCHEMA = pa.schema(_DONE_FIELDS)
 
 
-def _told_apart(rows: pa.Table, work: _Work, plans: Plans) -> tuple[pa.Table, pa.Table | None]:
+def _told_apart(rows: pa.Table, work: _PartWork, plans: Plans) -> tuple[pa.Table, pa.Table | None]:
     """The rows that the stream takes, as it has them, and the others with their reasons."""
     good: list[pa.RecordBatch] = []
     bad: list[pa.Table] = []

@@ -88,7 +88,7 @@ def accuracy(
     - `shedder accuracy --data ./data --connect localhost:7077 --stream requests --every 60`
     """
     from shedder.client.client import Client
-    from spark_ingest.accuracy import Plan, ask_all, draw, judged_by_spark
+    from spark_ingest.accuracy import AccuracyPlan, ask_all, draw, judged_by_spark
     from spark_ingest.baseline import sealed_stream
     from spark_ingest.report import write
     from spark_ingest.runtime.spark_session import SparkSettings, spark_session
@@ -107,7 +107,7 @@ def accuracy(
         if every is not None:
             assert isinstance(database, Client)
             return audit_rounds(spark, database, name, data, every, rounds)
-        drawn = draw(database, data, name, Plan(seed, questions))
+        drawn = draw(database, data, name, AccuracyPlan(seed, questions))
         with Progress(console=console, transient=True) as progress:
             task = progress.add_task(escape(escaped(f"asking {name}")), total=len(drawn))
             asked = ask_all(database, data, name, drawn, lambda: progress.advance(task))

@@ -79,7 +79,7 @@ class Service:
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class ExecutorContext:
     """What executors must know of a micro-batch. plans: as text. aside: where poison goes.
 
     begun: what all tries go by.
@@ -144,7 +144,7 @@ def first_position(batch: int, partition: int, partitions: int) -> int:
     return batch % ((1 << 63) // ROWS_MAX) * ROWS_MAX + partition % partitions * room
 
 
-def builder(part: Part, partitions: int) -> Callable[[Batches], Batches]:
+def builder(part: ExecutorContext, partitions: int) -> Callable[[Batches], Batches]:
     """For mapInArrow: the summaries of each partition, of which there are so many."""
 
     def build(batches: Batches) -> Batches:
@@ -181,7 +181,7 @@ def partition_name(producer: str, partition: int) -> str:
 
 
 def sender(
-    part: Part, service: Service, stream: str, producer: str
+    part: ExecutorContext, service: Service, stream: str, producer: str
 ) -> Callable[[Batches], Batches]:
     """For mapInArrow: each partition's tuples are pushed, under a producer's name of its own.
 

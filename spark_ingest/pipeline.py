@@ -39,7 +39,7 @@ from spark_ingest.batch_journal import Begun, Way, begin, noted
 from spark_ingest.executors import (
     BUILT,
     PUSHED,
-    Part,
+    ExecutorContext,
     Service,
     builder,
     check_columns,
@@ -96,7 +96,7 @@ class Running:
 
     query: StreamingQuery
     done: list[Done]
-    _sink: _Sink
+    _sink: _StreamSink
 
     def wait(self, timeout_s: int | None = None) -> bool:
         """Wait for its end; False: it still runs.
@@ -181,7 +181,7 @@ class _Work:
     """What is done with a micro-batch, and of how many rows its batches are, by its columns."""
 
     way: Way
-    do: Callable[[_Sink, Client, DataFrame, Part], Done]
+    do: Callable[[_StreamSink, Client, DataFrame, ExecutorContext], Done]
     rows: Callable[[StructType], int]
 
     @property
@@ -194,7 +194,7 @@ class _Work:
 
 
 @dataclass(slots=True)
-class _Sink:
+class _StreamSink:
     """What foreachBatch does, on the driver.
 
     session: in which the source is read; Spark hands over micro-batches in a copy of it.
@@ -275,7 +275,7 @@ class _Sink:
             begun.check_limits(plans.limits)
         aside = Aside(f"{self.checkpoint}/poison")
         aside.clear(batch)
-        part = Part(text, begun, aside, self.files)
+        part = ExecutorContext(text, begun, aside, self.files)
         done = self.work.do(self, client, frame, part)
         return replace(done, seconds=time.monotonic() - began)
 
@@ -299,7 +299,7 @@ class _Sink:
         raise PlansChanged(f"micro-batch {batch} was built {_AGAIN_MAX} times for other queries")
 
 
-def _summarised(sink: _Sink, client: Client, frame: DataFrame, part: Part) -> Done:
+def _summarised(sink: _StreamSink, client: Client, frame: DataFrame, part: ExecutorContext) -> Done:
     parts = max(1, frame.rdd.getNumPartitions())
     built = frame.mapInArrow(builder(part, parts), BUILT)
     made = gathered(built, parts, part.plans)
@@ -309,7 +309,7 @@ def _summarised(sink: _Sink, client: Client, frame: DataFrame, part: Part) -> Do
     return Done(part.batch, receipt.rows, made.poison, size_bytes, 0.0, receipt.duplicate)
 
 
-def _forwarded(sink: _Sink, client: Client, frame: DataFrame, part: Part) -> Done:
+def _forwarded(sink: _StreamSink, client: Client, frame: DataFrame, part: ExecutorContext) -> Done:
     send = sender(part, sink.service, sink.stream, sink.producer)
     if is_shuffled(frame):
         frame = frame.sortWithinPartitions(*in_order(Plans.from_json(part.plans).schema))
@@ -335,7 +335,7 @@ def _forwarded(sink: _Sink, client: Client, frame: DataFrame, part: Part) -> Don
     return Done(part.batch, rows, poison, 0, 0.0)
 
 
-def check_size(part: Part, size_bytes: int) -> None:
+def check_size(part: ExecutorContext, size_bytes: int) -> None:
     """Refuse what the service would not take, in words that help here.
 
     Raises:
@@ -374,7 +374,7 @@ def _started(
         if not files:
             check_names(columns, plans)
     check_readers(rows)
-    sink = _Sink(service, stream, name, work, checkpoint, files, rows.sparkSession, [])
+    sink = _StreamSink(service, stream, name, work, checkpoint, files, rows.sparkSession, [])
     if work.in_parts and (last := noted(checkpoint)) is not None:
         sink.cut_again.enter_context(cut_as_before(rows.sparkSession, last.files_min))
     writer = rows.writeStream.foreachBatch(sink).option("checkpointLocation", checkpoint)

@@ -41,7 +41,7 @@ class ColumnProfile:
 
 
 @dataclass(frozen=True, slots=True)
-class Profile:
+class StreamProfile:
     """A stream's columns (its event time apart) and the stretch of event time it covers.
 
     start_us, end_us: half open.
@@ -72,7 +72,7 @@ class Profile:
         )
 
 
-def profile(schema: StreamSchema, rows: pa.Table, *, start_us: int, end_us: int) -> Profile:
+def profile(schema: StreamSchema, rows: pa.Table, *, start_us: int, end_us: int) -> StreamProfile:
     """Describe the columns of `rows`, a sample of the stream's tuples (at least one row).
 
     Args:
@@ -86,7 +86,7 @@ def profile(schema: StreamSchema, rows: pa.Table, *, start_us: int, end_us: int)
         for definition in schema.columns
         if definition.name != schema.time_column and len(rows[definition.name].drop_null())
     )
-    return Profile(schema.name, columns, start_us, end_us)
+    return StreamProfile(schema.name, columns, start_us, end_us)
 
 
 def _column(name: str, kind: ColumnType, cells: pa.ChunkedArray[Any]) -> ColumnProfile:

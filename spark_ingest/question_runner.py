@@ -23,7 +23,7 @@ _TIMEOUT_S = 60.0
 
 
 @dataclass(slots=True)
-class Asked:
+class AskedQuestions:
     """What was asked so far: texts by number, cases, and questions that had no answer."""
 
     schema: StreamSchema
@@ -56,7 +56,7 @@ def bound(sql: str, schema: StreamSchema) -> BoundQuery:
 def ask(
     database: Database,
     questions: Iterable[Question],
-    asked: Asked,
+    asked: AskedQuestions,
     done: Callable[[], None] = lambda: None,
 ) -> None:
     """Ask all questions; what is refused is noted with its reason.

@@ -53,7 +53,7 @@ class Effort:
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
+class AccuracyReport:
     """What was asked of a database and how its answers did.
 
     subject: what was judged, for the title. questions: texts; Judged.question is an index here.
@@ -132,7 +132,7 @@ class Report:
         return sorted(held, key=lambda j: -(j.verdict.error or 0.0))[:_WORST]
 
 
-def write(report: Report, directory: Path) -> tuple[Path, Path]:
+def write(report: AccuracyReport, directory: Path) -> tuple[Path, Path]:
     """Write report.json and report.html into `directory` (made if it is not there).
 
     Returns:
@@ -145,7 +145,7 @@ def write(report: Report, directory: Path) -> tuple[Path, Path]:
     return as_json, as_html
 
 
-def to_json(report: Report) -> dict[str, Any]:
+def to_json(report: AccuracyReport) -> dict[str, Any]:
     """The report in plain JSON types; infinite and undefined numbers are null."""
     return {
         "shedder": __version__,
@@ -167,7 +167,7 @@ def to_json(report: Report) -> dict[str, Any]:
     }
 
 
-def to_html(report: Report) -> str:
+def to_html(report: AccuracyReport) -> str:
     """The report as one page that needs nothing else: no script, no font, no network."""
     environment = jinja2.Environment(
         autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True

@@ -12,7 +12,7 @@ import numpy as np
 from shedder.cql.expressions.column_types import ColumnType
 from shedder.cql.expressions.expression import JOINS, OF_PAIRS, AggregateFunction, Literal
 from shedder.cql.expressions.expression_text import literal_text, quoted
-from spark_ingest.profile import ColumnProfile, Profile
+from spark_ingest.profile import ColumnProfile, StreamProfile
 
 _QUANTILES = (0.01, 0.1, 0.25, 0.5, 0.75, 0.9, 0.99)
 _PERCENTS = (2, 5, 10, 20, 50)
@@ -99,7 +99,7 @@ class Question:
 
 
 def questions(
-    profile: Profile, *, seed: int, count: int, standing_share: float = 0.25
+    profile: StreamProfile, *, seed: int, count: int, standing_share: float = 0.25
 ) -> list[Question]:
     """Draw `count` questions about a stream; the same seed and profile give the same ones.
 
@@ -123,7 +123,7 @@ def questions(
     return found
 
 
-def _fitting(profile: Profile, names: Sequence[str]) -> Sequence[str]:
+def _fitting(profile: StreamProfile, names: Sequence[str]) -> Sequence[str]:
     """Those of the aggregates that the columns have something for."""
     if profile.numbers:
         return names
@@ -131,7 +131,7 @@ def _fitting(profile: Profile, names: Sequence[str]) -> Sequence[str]:
 
 
 def _draw(
-    profile: Profile,
+    profile: StreamProfile,
     rng: np.random.Generator,
     function: str,
     *,
@@ -157,7 +157,7 @@ def _draw(
     return Question(sql, standing)
 
 
-def _aggregate(profile: Profile, rng: np.random.Generator, function: str) -> str:
+def _aggregate(profile: StreamProfile, rng: np.random.Generator, function: str) -> str:
     match function:
         case "COUNT(*)":
             return function
@@ -194,12 +194,12 @@ def _aggregate(profile: Profile, rng: np.random.Generator, function: str) -> str
             return f"{function}({_name(rng, profile.numbers)})"
 
 
-def _group(profile: Profile, rng: np.random.Generator) -> str | None:
+def _group(profile: StreamProfile, rng: np.random.Generator) -> str | None:
     keys = profile.keys
     return _name(rng, keys) if keys and rng.random() < 0.35 else None
 
 
-def _condition(profile: Profile, rng: np.random.Generator) -> str | None:
+def _condition(profile: StreamProfile, rng: np.random.Generator) -> str | None:
     wanted = int(rng.choice([0, 1, 2], p=[0.35, 0.45, 0.2]))
     columns = profile.columns
     parts = [_comparison(rng, _pick(rng, columns)) for _ in range(wanted if columns else 0)]
@@ -222,7 +222,7 @@ def _comparison(rng: np.random.Generator, column: ColumnProfile) -> str:
     return f"{name} {_pick(rng, ('=', '<>'))} {_pick(rng, values)}"
 
 
-def _window(profile: Profile, rng: np.random.Generator, *, standing: bool) -> str:
+def _window(profile: StreamProfile, rng: np.random.Generator, *, standing: bool) -> str:
     """Mostly snapshots of random length, so that questions share as few tuples as can be."""
     shares = [share[standing] for share in WINDOWS.values()]
     length_us = profile.end_us - profile.start_us

@@ -16,7 +16,7 @@ from spark_ingest.batch_journal import Begun, Way, begin, noted
 from spark_ingest.delivery_check import check_kept
 from spark_ingest.executors import (
     PUSHED,
-    Part,
+    ExecutorContext,
     Service,
     check_columns,
     check_names,
@@ -108,7 +108,7 @@ def write_stream(
         begun = begin(kept.directory, fresh)
         begun.check_rows(fresh.rows)
         kept.clear(0)
-        send = sender(Part(text, begun, kept), service, stream, name)
+        send = sender(ExecutorContext(text, begun, kept), service, stream, name)
         with cut_alike(frame.sparkSession, PUSHED_ROWS), unwrapped():
             sent = ordered.mapInArrow(send, PUSHED).collect()
         check_kept(client, stream, sent)

@@ -29,7 +29,7 @@ from spark_ingest.executors import Service
 from spark_ingest.flights import CREATE, STREAM, load_flights
 from spark_ingest.pipeline import Done, Running, forward, summarise
 from spark_ingest.profile import profile
-from spark_ingest.question_runner import Asked
+from spark_ingest.question_runner import AskedQuestions
 from spark_ingest.report import Refusal
 from spark_ingest.workload import questions
 
@@ -72,7 +72,7 @@ class Ran:
     panes: tuple[Alike, ...]
     thinned: int
     taken: Mapping[str, int]
-    asked: Mapping[str, Asked]
+    asked: Mapping[str, AskedQuestions]
     sealed: SealedStream
 
     @property
@@ -193,9 +193,9 @@ def _cases(
     asked: Mapping[str, str],
     answers: Mapping[str, Answer],
     refused: Iterable[Refusal],
-) -> Asked:
+) -> AskedQuestions:
     """The answers of one way, to be judged by the tuples that were forwarded."""
-    found = Asked(sealed.schema)
+    found = AskedQuestions(sealed.schema)
     for name, sql in asked.items():
         found.add(_over("forwarded", sql), replace(answers[name], position=sealed.end_position))
     found.refused += refused

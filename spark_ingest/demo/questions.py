@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 
-class Standing(NamedTuple):
+class DemoQuery(NamedTuple):
     """A standing query: its name, what it tells, and its text."""
 
     name: str
@@ -21,56 +21,56 @@ class AdHoc(NamedTuple):
 
 
 STANDING = (
-    Standing(
+    DemoQuery(
         "delays_by_carrier",
         "flights and mean delay of each carrier, last 30 days",
         """SELECT carrier, COUNT(*) AS flights, AVG(dep_delay) AS delay
 FROM flights [RANGE INTERVAL '30' DAY SLIDE INTERVAL '1' DAY]
 GROUP BY carrier WITHIN 5 PERCENT""",
     ),
-    Standing(
+    DemoQuery(
         "aircraft",
         "different aircraft seen, last 30 days",
         """SELECT COUNT(DISTINCT tailnum) AS aircraft
 FROM flights [RANGE INTERVAL '30' DAY SLIDE INTERVAL '1' DAY]
 WITHIN 4 PERCENT""",
     ),
-    Standing(
+    DemoQuery(
         "aircraft_by_airport",
         "different aircraft at each airport, last 90 days",
         """SELECT origin, COUNT(DISTINCT tailnum) AS aircraft
 FROM flights [RANGE INTERVAL '90' DAY SLIDE INTERVAL '3' DAY]
 GROUP BY origin WITHIN 5 PERCENT""",
     ),
-    Standing(
+    DemoQuery(
         "late_arrivals",
         "99th percentile of arrival delay by airport, last 14 days",
         """SELECT origin, QUANTILE(arr_delay, 0.99) AS p99, MEDIAN(air_time) AS typical
 FROM flights [RANGE INTERVAL '14' DAY SLIDE INTERVAL '12' HOUR]
 GROUP BY origin WITHIN 1 PERCENT""",
     ),
-    Standing(
+    DemoQuery(
         "busiest_routes",
         "the five busiest routes, last 60 days",
         """SELECT TOP(origin || '-' || dest, 5) AS routes
 FROM flights [RANGE INTERVAL '60' DAY SLIDE INTERVAL '2' DAY]
 WITHIN 1 PERCENT""",
     ),
-    Standing(
+    DemoQuery(
         "busiest_aircraft",
         "the five busiest aircraft since January",
         """SELECT TOP(tailnum, 5) AS aircraft
 FROM flights [FROM TIMESTAMP '2013-01-01 00:00:00']
 WITHIN 5 PERCENT""",
     ),
-    Standing(
+    DemoQuery(
         "cancelled",
         "share of flights cancelled, last 7 days",
         """SELECT AVG(CASE WHEN dep_delay IS NULL THEN 1.0 ELSE 0.0 END) AS share
 FROM flights [RANGE INTERVAL '7' DAY SLIDE INTERVAL '6' HOUR]
 WITHIN 2 PERCENT""",
     ),
-    Standing(
+    DemoQuery(
         "year",
         "destinations, aircraft and spread of delays since January",
         """SELECT COUNT(DISTINCT dest) AS places, COUNT(DISTINCT tailnum) AS aircraft,

@@ -20,7 +20,7 @@ _REWIND = 4
 
 
 @dataclass(slots=True)
-class Progress:
+class ReplayProgress:
     """What the producer knows: rows acknowledged for the first time, rows acknowledged again."""
 
     rows: int = 0
@@ -39,14 +39,14 @@ def replay(
     reconnect: Callable[[], Database],
     *,
     seconds: float,
-) -> Iterator[Progress]:
+) -> Iterator[ReplayProgress]:
     """Push all batches with their numbers, evenly over about `seconds`; yield after each one.
 
     When the server cannot be reached, reconnect, go back a few batches, and go on: what was stored
     before is acknowledged again and not stored again. When it says that more comes than it can
     apply, as after a restart with a long log, wait as long as it says.
     """
-    progress = Progress()
+    progress = ReplayProgress()
     patience = Patience(PATIENCE_S)
     began = time.monotonic()
     number = 0

@@ -14,7 +14,7 @@ from rich.text import Text
 
 from shedder.queries.answers.answer import Answer
 from shedder.queries.answers.text_format import shown
-from spark_ingest.demo.questions import Standing
+from spark_ingest.demo.questions import DemoQuery
 
 _ROWS_SHOWN = 2
 _ITEMS_SHOWN = 2
@@ -25,7 +25,7 @@ _LINES_EVERY = 0.1  # of the rows: how often a pipe gets a line
 class ReplayScreen:
     """A progress bar over a table of standing queries; a line now and then when no terminal."""
 
-    def __init__(self, console: Console, standing: Sequence[Standing], rows: int) -> None:
+    def __init__(self, console: Console, standing: Sequence[DemoQuery], rows: int) -> None:
         self._console = console
         self._standing = standing
         self._rows = rows

@@ -16,8 +16,8 @@ from spark_ingest.baseline import SealedStream
 from spark_ingest.demo.both_ways import SEED, WAYS, Ran, run_both_ways, write_flights
 from spark_ingest.demo.panes import beside
 from spark_ingest.demo.questions import STANDING
-from spark_ingest.question_runner import Asked
-from spark_ingest.report import Report, write
+from spark_ingest.question_runner import AskedQuestions
+from spark_ingest.report import AccuracyReport, write
 from spark_ingest.runtime.spark_session import SparkSettings, spark_session
 
 YEARS = 3  # The flights of 2013, three times, a year apart: more than a million.
@@ -52,14 +52,16 @@ def run_spark_demo(
 
 
 def judged_ways(
-    spark: SparkSession, sealed: SealedStream, asked: Mapping[str, Asked]
-) -> dict[str, Report]:
+    spark: SparkSession, sealed: SealedStream, asked: Mapping[str, AskedQuestions]
+) -> dict[str, AccuracyReport]:
     """Spark's verdict on the answers of each way, from the tuples that were forwarded."""
     subjects = {f"{sealed.rows:,} flights, {way}": answers for way, answers in asked.items()}
     return dict(zip(asked, judged_together(spark, sealed, subjects, seed=SEED), strict=True))
 
 
-def said(console: Console, ran: Ran, reports: Mapping[str, Report], directory: Path) -> bool:
+def said(
+    console: Console, ran: Ran, reports: Mapping[str, AccuracyReport], directory: Path
+) -> bool:
     """Tell what came of it.
 
     Returns:

@@ -17,16 +17,16 @@ from rich.console import Console
 from shedder.client import Client
 from shedder.errors import InternalError, Unavailable, Unreachable
 from shedder.queries.answers.answer import Answer
-from spark_ingest.accuracy import Plan, ask_all, draw, judged_by_spark
+from spark_ingest.accuracy import AccuracyPlan, ask_all, draw, judged_by_spark
 from spark_ingest.baseline import sealed_stream
 from spark_ingest.demo.compare import compare
 from spark_ingest.demo.questions import AD_HOC, STANDING
-from spark_ingest.demo.replay import Progress, batches, replay
+from spark_ingest.demo.replay import ReplayProgress, batches, replay
 from spark_ingest.demo.screen import ReplayScreen, beside_exact
 from spark_ingest.demo.server import ServerProcess
 from spark_ingest.flights import CREATE, FLIGHTS, STREAM, load_flights
-from spark_ingest.question_runner import Asked
-from spark_ingest.report import Report, write
+from spark_ingest.question_runner import AskedQuestions
+from spark_ingest.report import AccuracyReport, write
 from spark_ingest.runtime.spark_session import SparkSettings, spark_session
 from spark_ingest.scores import tally_intervals
 
@@ -176,7 +176,7 @@ def _replayed(
     parts = batches(flights, settings.batch_rows)
     kept = _Kept(every_us=365 * 86_400_000_000 // _ANSWERS_KEPT)
     watching = client
-    progress = Progress()
+    progress = ReplayProgress()
     killer: threading.Thread | None = None
     with ReplayScreen(console, STANDING, FLIGHTS) as screen:
 
@@ -266,13 +266,13 @@ def _count(client: Client, claims: _Claims) -> None:
 
 def _asked(
     settings: TourSettings, console: Console, client: Client, data: Path, kept: _Kept
-) -> tuple[Asked, list[tuple[str, int]]]:
+) -> tuple[AskedQuestions, list[tuple[str, int]]]:
     """Ask everything.
 
     Returns:
       What was asked, and which cases are shown beside the exact answer: what they tell, number.
     """
-    plan = Plan(settings.seed, settings.questions, standing_share=0.2)
+    plan = AccuracyPlan(settings.seed, settings.questions, standing_share=0.2)
     drawn = draw(client, data, STREAM, plan)
     with console.status(f"asking {len(drawn)} more questions, drawn at random") as status:
         done = 0
@@ -308,9 +308,9 @@ def _judged(
     console: Console,
     spark: SparkSession,
     data: Path,
-    asked: Asked,
+    asked: AskedQuestions,
     shown: list[tuple[str, int]],
-) -> Report:
+) -> AccuracyReport:
     sealed = sealed_stream(data, STREAM)
     began = time.monotonic()
     console.print(f"  Spark computes {len(asked.cases)} exact answers: a minute or more")
@@ -335,7 +335,7 @@ def _judged(
     return report
 
 
-def _verdict(report: Report, claims: _Claims) -> None:
+def _verdict(report: AccuracyReport, claims: _Claims) -> None:
     intervals, certain = report.intervals, report.certain
     claims.console.print()
     claims.check(

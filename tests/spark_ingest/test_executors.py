@@ -29,7 +29,7 @@ from shedder.streams.batch_conversion import conform
 from shedder.streams.batches import ROWS_PER_BATCH, TIME_MAX_US
 from spark_ingest.batch_journal import Begun, begin
 from spark_ingest.delivery_check import check_kept
-from spark_ingest.executors import Part, Service, builder, gathered, sender
+from spark_ingest.executors import ExecutorContext, Service, builder, gathered, sender
 from spark_ingest.pipeline import check_size
 from spark_ingest.rejected_rows import Aside
 from spark_ingest.runtime.remote_files import escaped, opened
@@ -117,8 +117,8 @@ def test_rows_and_the_files_that_hold_them_come_to_the_same(client: Client, tmp_
     named.append(pa.record_batch({"path": pa.array([names[2]])}))
     aside = Aside(str(tmp_path / "aside"))
     for part, batches in (
-        (Part(plans, BEGUN, aside), cut(rows, [1, 700, 2_000])),
-        (Part(plans, BEGUN, aside, files=True), named),
+        (ExecutorContext(plans, BEGUN, aside), cut(rows, [1, 700, 2_000])),
+        (ExecutorContext(plans, BEGUN, aside, files=True), named),
     ):
         (built,) = builder(part, 1)(iter(batches))
         assert built.column("rows").to_pylist() == [3_000]
@@ -130,7 +130,7 @@ def test_a_file_that_is_none_or_has_other_columns_is_named(client: Client, tmp_p
     (tmp_path / "no.parquet").write_bytes(b"PAR1 and nothing else PAR1")
     pq.write_table(table(5).drop_columns(["k"]), tmp_path / "k.parquet")
     aside = Aside(str(tmp_path / "aside"))
-    part = Part(client.plans("s"), BEGUN, aside, files=True)
+    part = ExecutorContext(client.plans("s"), BEGUN, aside, files=True)
     for name, why in (("no", "cannot be read as Parquet"), ("k", "column 'k' is missing")):
         named = pa.record_batch({"path": pa.array([f"file:{tmp_path}/{name}.parquet"])})
         with pytest.raises(FailedPrecondition, match=rf"{name}\.parquet.*{why}"):
@@ -147,7 +147,7 @@ def test_poison_of_files_with_other_types_is_kept(client: Client, tmp_path: Path
         rows = rows.set_column(rows.schema.get_field_index("ts"), "ts", late)
         pq.write_table(rows, tmp_path / f"{number}.parquet")
         names.append(f"file:{tmp_path}/{number}.parquet")
-    part = Part(client.plans("s"), BEGUN, Aside(str(root)), files=True)
+    part = ExecutorContext(client.plans("s"), BEGUN, Aside(str(root)), files=True)
     (row,) = list(builder(part, 1)(iter([pa.record_batch({"path": pa.array(names)})])))
     assert (row["rows"].to_pylist(), row["poison"].to_pylist()) == ([16], [4])
     kept = [pq.read_table(path) for path in root.rglob("*.parquet")]
@@ -163,7 +163,7 @@ def test_a_try_that_ended_early_is_the_beginning_of_the_next(
     batches = table(12_000).combine_chunks().to_batches(max_chunksize=1_000)
     aside = Aside(str(tmp_path / "aside"))
     for micro_batch, first in enumerate((0, 1, 5, 12)):
-        part = Part(client.plans("s"), replace(BEGUN, batch=micro_batch), aside)
+        part = ExecutorContext(client.plans("s"), replace(BEGUN, batch=micro_batch), aside)
         send = sender(part, service, "s", "p")
         list(send(iter(batches[:first])))
         before = client.ledger("s")
@@ -183,7 +183,7 @@ def test_a_half_done_micro_batch_in_other_partitions_stores_nothing_twice(
     def tried(partitions: int, these: list[pa.RecordBatch]) -> None:
         begun = begin(str(tmp_path), Begun(0, partitions, TIME_MAX_US))
         begun.check(partitions, "...")
-        list(sender(Part(plans, begun, aside), service, "s", "p")(iter(these)))
+        list(sender(ExecutorContext(plans, begun, aside), service, "s", "p")(iter(these)))
 
     tried(1, batches[:8])
     assert client.ledger("s").applied == 8_000
@@ -216,7 +216,7 @@ def test_a_half_done_micro_batch_is_cut_as_it_was_whatever_the_service_takes_by_
     def tried(service: Service, client: Client) -> int:
         plans = client.plans("s")
         fresh = Begun(0, 1, TIME_MAX_US, limits=Plans.from_json(plans).limits)
-        part = Part(plans, begin(str(tmp_path), fresh), aside)
+        part = ExecutorContext(plans, begin(str(tmp_path), fresh), aside)
         (came,) = sender(part, service, "s", "p")(iter([batch]))
         return int(came.column("rows")[0].as_py())
 
@@ -247,7 +247,9 @@ def test_a_partition_says_what_it_has_pushed_and_what_the_service_lost_of_it_is_
 ) -> None:
     """As when a backup is restored while others still push."""
     batches = table(12_000).combine_chunks().to_batches(max_chunksize=1_000)
-    part = Part(client.plans("s"), replace(BEGUN, batch=6), Aside(str(tmp_path / "aside")))
+    part = ExecutorContext(
+        client.plans("s"), replace(BEGUN, batch=6), Aside(str(tmp_path / "aside"))
+    )
     [pushed] = next(sender(part, service, "s", "p")(iter(batches))).to_pylist()
     assert pushed == {"rows": 12_000, "poison": 0, "producer": "p/0", "epoch": 7, "next": 12}
     nothing = {"rows": 0, "poison": 0, "producer": "p/1", "epoch": 7, "next": 0}
@@ -275,7 +277,7 @@ def test_all_tries_believe_the_same_event_times(
     poison = 0
     for newest_us, first in ((5_000_000, 7), (TIME_MAX_US, 12)):
         begun = begin(str(tmp_path), Begun(0, 1, newest_us))
-        part = Part(client.plans("s"), begun, Aside(str(tmp_path / "poison")))
+        part = ExecutorContext(client.plans("s"), begun, Aside(str(tmp_path / "poison")))
         (came,) = sender(part, service, "s", "p")(iter(batches[:first]))
         (poison,) = came.column("poison").to_pylist()
     assert client.ledger("s").applied == believed
@@ -287,7 +289,7 @@ def test_summaries_that_are_too_large_are_refused_with_the_ways_out(
 ) -> None:
     plans = Plans.from_json(client.plans("s"))
     small = replace(plans, merge_bytes_max=1_000)
-    part = Part(small.to_json(), replace(BEGUN, batch=4), Aside(str(tmp_path)))
+    part = ExecutorContext(small.to_json(), replace(BEGUN, batch=4), Aside(str(tmp_path)))
     check_size(part, 1_000)
     with pytest.raises(
         BatchTooLarge, match=r"micro-batch 4 .*1,001 bytes.*1,000 at a time"

@@ -18,7 +18,7 @@ from shedder.queries.certification.value_verdict import (
     judge_top,
     judge_value,
 )
-from spark_ingest.report import Effort, Refusal, Report, to_html, to_json, write
+from spark_ingest.report import AccuracyReport, Effort, Refusal, to_html, to_json, write
 from spark_ingest.scores import GroupCount, Judged, Made, Tally, pooled
 
 TARGET = Target(TargetKind.RELATIVE, 0.2)
@@ -36,14 +36,14 @@ def thinned(question: int, level: int) -> Judged:
     return dataclasses.replace(counted(question, 100.0 + level, truth=100.0), made=made)
 
 
-def report(judged: list[Judged], questions: tuple[str, ...] = ("SELECT 1",)) -> Report:
+def report(judged: list[Judged], questions: tuple[str, ...] = ("SELECT 1",)) -> AccuracyReport:
     created = dt.datetime(2026, 1, 2, 3, 4)
     refused = (Refusal("SELECT nothing", "BadQuery: expected a column"),)
-    return Report("flights", created, 7, questions, tuple(judged), refused)
+    return AccuracyReport("flights", created, 7, questions, tuple(judged), refused)
 
 
 @pytest.fixture
-def mixed() -> Report:
+def mixed() -> AccuracyReport:
     ranks = Ranks(n=100, below_low=40, to_high=60, below=49, upto=51)
     median = judge_quantile(Claim(7.0, 6.0, 8.0, "interval", None), 0.5, ranks, None)
     unbounded = judge_value(AggregateFunction.MAX, Claim(1, None, None, "none", None), 9, None)

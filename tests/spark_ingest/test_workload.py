@@ -10,7 +10,7 @@ from shedder.cql.expressions.column_types import ColumnType
 from shedder.cql.expressions.expression import AggregateFunction
 from shedder.cql.statements.statement import RangeWindow
 from spark_ingest.flights import load_flights
-from spark_ingest.profile import GROUP_VALUES_MAX, Profile, profile
+from spark_ingest.profile import GROUP_VALUES_MAX, StreamProfile, profile
 from spark_ingest.question_runner import bound
 from spark_ingest.workload import questions
 from tests.spark_ingest.archives import stream_schema
@@ -24,7 +24,7 @@ def flights() -> pa.Table:
 
 
 @pytest.fixture(scope="module")
-def looks(flights) -> Profile:
+def looks(flights) -> StreamProfile:
     schema = stream_schema("flights", flights.schema)
     return profile(schema, flights, start_us=START, end_us=END)
 

@@ -20,8 +20,8 @@ from shedder.queries.answers.answer import Answer
 from spark_ingest.demo.both_ways import WAYS, Flights, Ran, run_both_ways, write_flights
 from spark_ingest.demo.questions import STANDING
 from spark_ingest.demo.spark import judged_ways, said
-from spark_ingest.question_runner import Asked
-from spark_ingest.report import Report
+from spark_ingest.question_runner import AskedQuestions
+from spark_ingest.report import AccuracyReport
 from spark_ingest.scores import MISSING
 from tests.scale import scaled
 
@@ -45,7 +45,7 @@ def changed(
     return replace(answer, table=table)
 
 
-def one_count_too_many(asked: Asked) -> Asked:
+def one_count_too_many(asked: AskedQuestions) -> AskedQuestions:
     """Of one carrier, one flight more than there were: a value that claims to be exact."""
     at = TOUR.index("delays_by_carrier")
     case = asked.cases[at]
@@ -59,7 +59,7 @@ def one_count_too_many(asked: Asked) -> Asked:
     )
 
 
-def intervals_beside_the_truth(asked: Asked) -> Asked:
+def intervals_beside_the_truth(asked: AskedQuestions) -> AskedQuestions:
     """Each interval of a single number as wide as it was, and where it cannot hold the truth."""
     cases = []
     for case in asked.cases:
@@ -93,7 +93,7 @@ def ran(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Ran:
 
 
 @pytest.fixture(scope="module")
-def reports(spark: SparkSession, ran: Ran) -> dict[str, Report]:
+def reports(spark: SparkSession, ran: Ran) -> dict[str, AccuracyReport]:
     wrong = {
         "one value": one_count_too_many(ran.asked["summarised"]),
         "intervals": intervals_beside_the_truth(ran.asked["summarised"]),
@@ -101,7 +101,7 @@ def reports(spark: SparkSession, ran: Ran) -> dict[str, Report]:
     return judged_ways(spark, ran.sealed, {**ran.asked, **wrong})
 
 
-def passed(ran: Ran, reports: dict[str, Report], tmp_path: Path) -> tuple[bool, str]:
+def passed(ran: Ran, reports: dict[str, AccuracyReport], tmp_path: Path) -> tuple[bool, str]:
     console = Console(width=160)
     with console.capture() as shown:
         held = said(console, ran, reports, tmp_path)
@@ -109,7 +109,7 @@ def passed(ran: Ran, reports: dict[str, Report], tmp_path: Path) -> tuple[bool, 
 
 
 def test_both_ways_take_every_flight_once_and_spark_agrees(
-    ran: Ran, reports: dict[str, Report], tmp_path: Path
+    ran: Ran, reports: dict[str, AccuracyReport], tmp_path: Path
 ) -> None:
     held, told = passed(ran, {way: reports[way] for way in WAYS}, tmp_path)
     assert held, told
@@ -127,7 +127,7 @@ def test_both_ways_take_every_flight_once_and_spark_agrees(
 
 @pytest.mark.parametrize("way", ["one value", "intervals"])
 def test_answers_that_are_falsified_fail_the_tour(
-    ran: Ran, reports: dict[str, Report], tmp_path: Path, way: str
+    ran: Ran, reports: dict[str, AccuracyReport], tmp_path: Path, way: str
 ) -> None:
     held, told = passed(
         ran, {"summarised": reports[way], "forwarded": reports["forwarded"]}, tmp_path
