@@ -25,15 +25,15 @@ from shedder.archive.files.data_directory import (
     refuse_strangers,
 )
 from shedder.archive.files.file_system import Files, OsFiles, failure
-from shedder.archive.files.repair_record import Repair, read_repairs
+from shedder.archive.files.repair_record import RecordedRepair, read_repairs
 from shedder.archive.indexes.index_maintenance import IndexedRuns
 from shedder.archive.log.log import SEGMENT_BYTES
 from shedder.archive.log.records import Batch, Kind
 from shedder.archive.log.segment_recovery import LogRecovery
 from shedder.archive.metadata.catalog_entries import Run, StreamEntry
 from shedder.archive.metadata.position_gaps import Stretch, holes
-from shedder.archive.recovery.opening import Parts, open_parts
-from shedder.archive.recovery.orphans import Known, clear_orphans
+from shedder.archive.recovery.opening import DirectoryParts, open_parts
+from shedder.archive.recovery.orphans import KnownFiles, clear_orphans
 from shedder.archive.rewriting.purge import PurgedRuns
 from shedder.archive.rewriting.quarantine import DamagedRuns
 from shedder.archive.rewriting.retention import RetiredRuns
@@ -64,7 +64,7 @@ class StoreRecovery:
     orphans: tuple[str, ...]
     missing: tuple[Run, ...]
     unknown: tuple[Path, ...] = ()
-    repairs: tuple[Repair, ...] = ()
+    repairs: tuple[RecordedRepair, ...] = ()
 
 
 class Store(
@@ -77,7 +77,7 @@ class Store(
         directory: Path,
         files: Files,
         lock: DirectoryLock,
-        parts: Parts,
+        parts: DirectoryParts,
         *,
         verify_runs: bool,
     ) -> None:
@@ -474,7 +474,7 @@ class Store(
         unnamed, missing = self._run_files.recover(runs)
         proven = self._parts.proven
         reached = {stream: state.covered for stream, state in self._streams.items()}
-        known = Known(proven, self.catalog.last_stream_id(), reached)
+        known = KnownFiles(proven, self.catalog.last_stream_id(), reached)
         orphans, unknown = clear_orphans(self.files, self.directory, unnamed, known, self._logged)
         for name in self.files.names(self.directory / "tmp"):
             with suppress(IsADirectoryError):

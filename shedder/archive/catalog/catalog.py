@@ -12,7 +12,7 @@ from shedder.archive.catalog.run_annotations import MarksInCatalog
 from shedder.archive.metadata.catalog_entries import (
     Copy,
     Footer,
-    Pane,
+    PaneEntry,
     QueryEntry,
     Rolled,
     Run,
@@ -188,7 +188,7 @@ class Catalog(MarksInCatalog, RollupsInCatalog, BackfillsInCatalog):
             self._insert("panes", query, start_us, version, blob)
         return version
 
-    def panes(self, query: str, start_us: int, end_us: int) -> list[Pane]:
+    def panes(self, query: str, start_us: int, end_us: int) -> list[PaneEntry]:
         """The panes of a query that begin in [start_us, end_us), in order."""
         rows = self._select(
             "panes",
@@ -198,7 +198,7 @@ class Catalog(MarksInCatalog, RollupsInCatalog, BackfillsInCatalog):
             start_us,
             end_us,
         )
-        return [Pane(*row[1:]) for row in rows]
+        return [PaneEntry(*row[1:]) for row in rows]
 
     def drop_panes(self, query: str, before_us: int) -> None:
         """Delete panes that begin before an event time."""

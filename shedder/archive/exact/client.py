@@ -20,7 +20,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from shedder.archive.exact import worker as exact_worker
-from shedder.archive.exact.worker import LENGTH, Limits
+from shedder.archive.exact.worker import LENGTH, WorkerLimits
 from shedder.archive.tasks.progress import Progress
 from shedder.cql.sql.exact_query import POSITION
 from shedder.errors import (
@@ -103,7 +103,7 @@ class ExactWorker:
           result_bytes_max: how large a result may be.
         """
         self._temp_dir = temp_dir
-        self._limits = Limits(
+        self._limits = WorkerLimits(
             memory_bytes, threads, str(temp_dir.absolute()), temp_bytes_max, result_bytes_max
         )
         self._timeout_s = timeout_s

@@ -40,7 +40,7 @@ class ResultTooLarge(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class WorkerLimits:
     """What a query may use; given as JSON in the first argument of the script."""
 
     memory_bytes: int
@@ -80,7 +80,7 @@ class Request:
         ]
 
 
-def answer(request: Request, limits: Limits) -> pa.Table:
+def answer(request: Request, limits: WorkerLimits) -> pa.Table:
     """Run one query in a database of its own, which can read these files and nothing else."""
     import duckdb
 
@@ -228,7 +228,7 @@ def main() -> None:
     """Serve requests until the input ends."""
     import duckdb
 
-    limits = Limits(**json.loads(sys.argv[1]))
+    limits = WorkerLimits(**json.loads(sys.argv[1]))
     Path(limits.temp_dir).mkdir(parents=True, exist_ok=True)
     out = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # whatever prints must not get into the replies

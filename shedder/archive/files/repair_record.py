@@ -19,7 +19,7 @@ REPAIRED = "REPAIRED"
 
 
 @dataclass(frozen=True, slots=True)
-class Repair:
+class RecordedRepair:
     """One repair that lost something.
 
     repaired_us: its time; us since 1970; None: the record cannot be read.
@@ -41,7 +41,7 @@ class Repair:
         return b"%08x %s\n" % (google_crc32c.value(text), text)
 
     @classmethod
-    def from_line(cls, line: bytes) -> Repair:
+    def from_line(cls, line: bytes) -> RecordedRepair:
         """The record of a line; a damaged one covers all streams at any time."""
         crc, _, text = line.partition(b" ")
         if crc != b"%08x" % google_crc32c.value(text):
@@ -50,7 +50,7 @@ class Repair:
         return cls(said["repaired_us"], said["last_stream"], tuple(said["lost"]))
 
 
-def read_repairs(directory: Path) -> tuple[Repair, ...]:
+def read_repairs(directory: Path) -> tuple[RecordedRepair, ...]:
     """The repairs of a directory that lost something, newest first.
 
     Raises:
@@ -60,10 +60,12 @@ def read_repairs(directory: Path) -> tuple[Repair, ...]:
         data = (directory / REPAIRED).read_bytes()
     except FileNotFoundError:
         return ()
-    return tuple(map(Repair.from_line, data.splitlines())) or (Repair.from_line(b""),)
+    return tuple(map(RecordedRepair.from_line, data.splitlines())) or (
+        RecordedRepair.from_line(b""),
+    )
 
 
-def add_repair(files: Files, directory: Path, new: Repair) -> None:
+def add_repair(files: Files, directory: Path, new: RecordedRepair) -> None:
     """Write a repair before the earlier ones, durably.
 
     The file may lose its end. So the newest repair is the first one, and it covers all streams and

@@ -233,7 +233,7 @@ class Run:
 
 
 @dataclass(frozen=True, slots=True)
-class Pane:
+class PaneEntry:
     """A closed pane of a query. version rises with each replacement."""
 
     start_us: int

@@ -28,7 +28,7 @@ from shedder.archive.files.data_directory import (
 )
 from shedder.archive.files.durable_marks import Marks, read_marks, write_marks
 from shedder.archive.files.file_system import Files, OsFiles, failure, unused
-from shedder.archive.files.repair_record import Repair, add_repair
+from shedder.archive.files.repair_record import RecordedRepair, add_repair
 from shedder.archive.files.unknown_files import keep_unknown
 from shedder.archive.log.log_segment import Damage, scan
 from shedder.archive.log.records import Batch, Kind
@@ -91,7 +91,7 @@ def repair(directory: Path, files: Files | None = None, *, now_us: int | None = 
                 _rebuild(files, directory, catalog, marks, found)
                 if found.lost:
                     at_us = time.time_ns() // 1000 if now_us is None else now_us
-                    new = Repair(at_us, catalog.last_stream_id(), tuple(found.lost))
+                    new = RecordedRepair(at_us, catalog.last_stream_id(), tuple(found.lost))
                     add_repair(files, directory, new)
         finally:
             catalog.close()

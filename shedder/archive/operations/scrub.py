@@ -47,7 +47,7 @@ def scrub(
       Cancelled: what was found by then holds.
     """
     progress = progress or Progress("scrub", "bytes")
-    pace = Pace(progress, bytes_per_second, clock)
+    pace = ScrubPace(progress, bytes_per_second, clock)
     report = Scrubbed()
     streams = [entry.id for entry in store.streams()]
     progress.total = sum(run.size_bytes for stream in streams for run in _runs(store, stream))
@@ -103,7 +103,7 @@ def _without_damaged_copies(store: Store, run: Run, told: Callable[[int], None])
     return run
 
 
-class Pace:
+class ScrubPace:
     """Waits between reads so that they come at no more than a rate; a cancel ends the wait."""
 
     def __init__(

@@ -51,7 +51,7 @@ class _Catalogued:
 
 
 @dataclass(slots=True)
-class Report:
+class VerifyReport:
     """What was found.
 
     damages: bytes or tuples that are lost. aside: runs in quarantine, and losses of repairs, which
@@ -76,7 +76,9 @@ class Report:
         return not self.damages and not self.aside
 
 
-def check(directory: Path, files: Files | None = None, progress: Progress | None = None) -> Report:
+def check(
+    directory: Path, files: Files | None = None, progress: Progress | None = None
+) -> VerifyReport:
     """Verify every checksum in a data directory, and that no position is missing.
 
     Args:
@@ -92,7 +94,7 @@ def check(directory: Path, files: Files | None = None, progress: Progress | None
     """
     files = OsFiles() if files is None else files
     progress = progress or Progress("check", "bytes")
-    report = Report()
+    report = VerifyReport()
     version = format_of(directory)
     if version is None:
         raise CorruptData(f"{directory} is not a data directory: it has no FORMAT")
@@ -115,7 +117,7 @@ def check(directory: Path, files: Files | None = None, progress: Progress | None
     return report
 
 
-def _check_marks(directory: Path, marks: Marks, version: int, report: Report) -> None:
+def _check_marks(directory: Path, marks: Marks, version: int, report: VerifyReport) -> None:
     """Report the durable marks, and the files that a start has moved into quarantine."""
     path = directory / FILE_NAME
     if not marks.is_whole and path.exists():
@@ -132,7 +134,7 @@ def _check_marks(directory: Path, marks: Marks, version: int, report: Report) ->
         report.notes.append(f"{kept} is a file of unknown origin; no catalog named it")
 
 
-def _check_repairs(directory: Path, report: Report) -> None:
+def _check_repairs(directory: Path, report: VerifyReport) -> None:
     """Report what repairs could not rebuild."""
     report.aside += [
         f"a repair could not rebuild {lost}; delete again what was deleted, then remove "
@@ -142,7 +144,7 @@ def _check_repairs(directory: Path, report: Report) -> None:
     ]
 
 
-def _check_catalog(directory: Path, marks: Marks, report: Report) -> _Catalogued:
+def _check_catalog(directory: Path, marks: Marks, report: VerifyReport) -> _Catalogued:
     path = directory / "catalog.sqlite"
     if not path.exists():
         report.damages.append(f"{path} is missing")
@@ -179,7 +181,7 @@ def _check_catalog(directory: Path, marks: Marks, report: Report) -> _Catalogued
 
 
 def _check_runs(
-    files: Files, directory: Path, catalogued: _Catalogued, report: Report, progress: Progress
+    files: Files, directory: Path, catalogued: _Catalogued, report: VerifyReport, progress: Progress
 ) -> None:
     runs = catalogued.runs
     for run in runs:
@@ -215,7 +217,9 @@ def _check_runs(
                 report.notes.append(f"{root / folder / name} is an orphan")
 
 
-def _check_indexes(files: Files, directory: Path, catalogued: _Catalogued, report: Report) -> None:
+def _check_indexes(
+    files: Files, directory: Path, catalogued: _Catalogued, report: VerifyReport
+) -> None:
     """Files of value indexes that a crash has left; those that are wanted are never needed."""
     root = directory / "indexes"
     wanted = {
@@ -250,7 +254,7 @@ def _check_log(
     files: Files,
     found: Assessment,
     known: _Catalogued,
-    report: Report,
+    report: VerifyReport,
     progress: Progress,
 ) -> dict[int, list[tuple[int, int]]]:
     """The stretches of positions in the log, per stream, in order."""
@@ -293,7 +297,7 @@ def _check_log(
     return stretches
 
 
-def _check_body(body: pa.Buffer, header: Batch, where: str, report: Report) -> None:
+def _check_body(body: pa.Buffer, header: Batch, where: str, report: VerifyReport) -> None:
     try:
         rows = sum(batch.num_rows for batch in pa.ipc.open_stream(body))
     except (OSError, pa.ArrowException) as error:
@@ -308,7 +312,7 @@ def _check_positions(
     runs: list[Run],
     emptied: _Emptied,
     stretches: dict[int, list[tuple[int, int]]],
-    report: Report,
+    report: VerifyReport,
 ) -> None:
     """Every position from 0 is in a run, in the log, or was removed by retention or a purge.
 
@@ -337,5 +341,5 @@ def _check_positions(
             reached = max(reached, end)
 
 
-def _missing(name: str, first: int, end: int, where: str, report: Report) -> None:
+def _missing(name: str, first: int, end: int, where: str, report: VerifyReport) -> None:
     report.damages.append(f"stream {name!r}: positions {first} to {end} (excluded) are {where}")

@@ -19,7 +19,7 @@ _FOLDERS = ("runs", "indexes", "tmp", "quarantine")
 
 
 @dataclass(frozen=True, slots=True)
-class Parts:
+class DirectoryParts:
     """Parts of an open directory. proven: the marks prove that the catalog is the newest."""
 
     marks: DurableMarks
@@ -40,7 +40,9 @@ class Parts:
             self.marks.close()
 
 
-def open_parts(files: Files, directory: Path, undo: ExitStack, log_segment_bytes: int) -> Parts:
+def open_parts(
+    files: Files, directory: Path, undo: ExitStack, log_segment_bytes: int
+) -> DirectoryParts:
     """Open catalog and log of a locked directory; both are made when the directory is new.
 
     Args:
@@ -90,7 +92,7 @@ def open_parts(files: Files, directory: Path, undo: ExitStack, log_segment_bytes
     elif INCOMPLETE in files.names(directory):  # A copy that was killed after its renaming.
         files.unlink(directory / INCOMPLETE)
     marks.note_format(format_of(directory) or 0)
-    return Parts(marks, catalog, log)
+    return DirectoryParts(marks, catalog, log)
 
 
 def _check_format(directory: Path, version: int | None, found: Marks) -> None:

@@ -14,7 +14,7 @@ from shedder.errors import CorruptData
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
+class KnownFiles:
     """Runs and streams in the catalog.
 
     proven: it is known to be the newest. last_stream: the highest id that it has given. reached:
@@ -30,7 +30,7 @@ def clear_orphans(
     files: Files,
     directory: Path,
     names: Sequence[str],
-    known: Known,
+    known: KnownFiles,
     logged: Callable[[], Mapping[int, Sequence[Stretch]]],
 ) -> tuple[tuple[str, ...], list[Path]]:
     """Remove the leftovers of a crash; move all other unknown files into quarantine.
@@ -68,7 +68,7 @@ def clear_orphans(
 def _refuse_newer_runs(
     directory: Path,
     parsed: Mapping[str, RunName | None],
-    known: Known,
+    known: KnownFiles,
     logged: Callable[[], Mapping[int, Sequence[Stretch]]],
 ) -> None:
     """Refuse a catalog that lacks runs whose tuples are in no log: the log was cut for them."""

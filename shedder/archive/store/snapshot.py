@@ -26,7 +26,7 @@ from shedder.errors import CorruptData
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Selection:
+class SelectedRuns:
     """Files of runs that are read as a whole; each one's checksum was verified.
 
     ordered: a row's place tells its position. dealt: POSITION is a column. marked:
@@ -84,7 +84,7 @@ class Snapshot:
         """
         return self.files.verified(self.runs)
 
-    def selection(self, done: Container[int] = frozenset()) -> Selection:
+    def selection(self, done: Container[int] = frozenset()) -> SelectedRuns:
         """The files of all runs but those that are done with, by first position.
 
         Raises:
@@ -94,7 +94,7 @@ class Snapshot:
         runs = [run for run in self.runs if run.first_position not in done]
         marked = [run for run in runs if run.first_position in self.deleted]
         deleted = [self.deleted[run.first_position].positions(run) for run in marked]
-        return Selection(
+        return SelectedRuns(
             ordered=self.files.verified(run for run in runs if not run.has_positions),
             dealt=self.files.verified(run for run in runs if run.has_positions),
             marked=self.files.verified(marked),

@@ -10,7 +10,7 @@ import structlog
 from shedder.archive.backfill.staged_runs import POSITION_MIN
 from shedder.archive.layouts.file_handle_cache import OPEN_FILES
 from shedder.archive.metadata.catalog_entries import Run
-from shedder.archive.operations.scrub import Pace, Scrubbed, scrub_run
+from shedder.archive.operations.scrub import Scrubbed, ScrubPace, scrub_run
 from shedder.archive.runs.run_file_cache import RunFiles
 from shedder.archive.tasks.progress import Progress
 from shedder.cpu_priority import LATE
@@ -107,7 +107,7 @@ class Housekeeping:
             return
         run, damaged = due[0], len(self.scrubbed.damaged)
         progress = Progress("scrub in the background", "bytes", total=run.size_bytes)
-        pace = Pace(progress, core.settings.scrub_bytes_per_second)
+        pace = ScrubPace(progress, core.settings.scrub_bytes_per_second)
 
         def told(size_bytes: int) -> None:
             pace.told(size_bytes)

@@ -3,10 +3,10 @@
 import pytest
 
 from shedder.archive.files.file_system import OsFiles
-from shedder.archive.files.repair_record import REPAIRED, Repair, add_repair, read_repairs
+from shedder.archive.files.repair_record import REPAIRED, RecordedRepair, add_repair, read_repairs
 
-FIRST = Repair(1_000, 3, ("commits 4 to 5 of the catalog",))
-SECOND = Repair(2_000, 7, ("commit 9 of the catalog", "stream 7: its definition"))
+FIRST = RecordedRepair(1_000, 3, ("commits 4 to 5 of the catalog",))
+SECOND = RecordedRepair(2_000, 7, ("commit 9 of the catalog", "stream 7: its definition"))
 
 
 def test_repairs_come_back_newest_first(tmp_path):
