@@ -59,7 +59,7 @@ class Member:
 
 
 @dataclass(frozen=True, slots=True)
-class Record:
+class LoadRecord:
     """Load record: state of one content. epoch, next_sequence: of its producer."""
 
     epoch: int
@@ -102,11 +102,11 @@ class LoadHistory:
         self._database = database
         self._stream = stream
 
-    def record(self, identity: FileIdentity) -> Record:
+    def record(self, identity: FileIdentity) -> LoadRecord:
         """Return the state of a content."""
-        return Record(*self._numbers(_record_of(identity)))
+        return LoadRecord(*self._numbers(_record_of(identity)))
 
-    def may_have_rows(self, identity: FileIdentity, record: Record) -> bool:
+    def may_have_rows(self, identity: FileIdentity, record: LoadRecord) -> bool:
         """Return whether the load that has begun a content may have stored rows."""
         is_alone = record.is_of(_alone(identity, record))
         return record.is_begun and (is_alone or self.has_begun(_group_of(identity, record.load)))
@@ -197,7 +197,7 @@ def _hash(load: str) -> int:
     return int(hashlib.sha256(load.encode()).hexdigest()[:6], 16) >> (24 - _HASH_BITS)
 
 
-def _alone(identity: FileIdentity, record: Record) -> str:
+def _alone(identity: FileIdentity, record: LoadRecord) -> str:
     return producer_of([replace(identity, offset_bytes=record.offset_bytes)])
 
 

@@ -34,15 +34,15 @@ class LoadOptions:
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class LoadSource:
     """A file, or a part of a file, with the file's identity."""
 
     file: RowFile
     identity: FileIdentity
 
-    def after(self, offset_bytes: int) -> Source:
+    def after(self, offset_bytes: int) -> LoadSource:
         """Return the part that begins at this offset."""
-        return Source(
+        return LoadSource(
             replace(self.file, after_bytes=offset_bytes),
             replace(self.identity, offset_bytes=offset_bytes),
         )
@@ -52,8 +52,8 @@ class Source:
 class Sources:
     """Files to load: first interrupted loads of files that have grown since, then all others."""
 
-    interrupted: list[Source]
-    files: list[Source]
+    interrupted: list[LoadSource]
+    files: list[LoadSource]
 
 
 def sources(
@@ -73,8 +73,8 @@ def sources(
       FailedPrecondition: a file has grown and the load does not resume, or rows of a file may be
         stored as those of another one.
     """
-    interrupted: list[Source] = []
-    found: list[Source] = []
+    interrupted: list[LoadSource] = []
+    found: list[LoadSource] = []
     history = None if database is None else LoadHistory(database, stream)
     given = _distinct(files, options, hashes)
     digests = [source.identity.digest for source, _ in given]
@@ -94,9 +94,9 @@ def sources(
 
 def _distinct(
     files: Sequence[RowFile], options: LoadOptions, hashes: Sequence[Sequence[str]]
-) -> list[tuple[Source, Sequence[str]]]:
+) -> list[tuple[LoadSource, Sequence[str]]]:
     """The files of different content, with the hashes of equivalent options."""
-    found: list[tuple[Source, Sequence[str]]] = []
+    found: list[tuple[LoadSource, Sequence[str]]] = []
     for file, (option, *equivalents) in zip(files, hashes, strict=True):
         digest = file.digest()
         identity = FileIdentity(file.path.name, digest, options.prefix, option)
@@ -106,11 +106,11 @@ def _distinct(
             continue
         # Rows that are appended from now on belong to the next load.
         part = replace(file, before_bytes=digest.size_bytes)
-        found.append((Source(part, identity), equivalents))
+        found.append((LoadSource(part, identity), equivalents))
     return found
 
 
-def _as_loaded(history: LoadHistory, source: Source, equivalents: Sequence[str]) -> Source:
+def _as_loaded(history: LoadHistory, source: LoadSource, equivalents: Sequence[str]) -> LoadSource:
     """Identify a source under the options of an earlier load that read the same rows."""
     hashes = (source.identity.options, *equivalents)
     known = [replace(source, identity=replace(source.identity, options=each)) for each in hashes]
@@ -126,7 +126,7 @@ def _as_loaded(history: LoadHistory, source: Source, equivalents: Sequence[str])
     return next((each for each, members in in_lineage if members), source)
 
 
-def _refuse_parts(history: LoadHistory | None, found: Sequence[Source]) -> None:
+def _refuse_parts(history: LoadHistory | None, found: Sequence[LoadSource]) -> None:
     """Refuse a file that another one begins with, unless the rows of either are stored."""
     for part in found:
         head, size_bytes = part.identity.digest.head, part.identity.digest.size_bytes
@@ -154,14 +154,14 @@ class _Stored:
     """
 
     member: Member
-    part: Source
+    part: LoadSource
     is_complete: bool
     is_alone: bool
 
 
 def _rest(
-    history: LoadHistory, source: Source, given: Sequence[Digest], *, resumes: bool
-) -> tuple[list[Source], Source]:
+    history: LoadHistory, source: LoadSource, given: Sequence[Digest], *, resumes: bool
+) -> tuple[list[LoadSource], LoadSource]:
     """Find what is not stored: of an interrupted load of the file's first bytes, and of the file.
 
     Args:
@@ -199,7 +199,7 @@ def _rest(
     return [] if before.is_complete else [before.part], rest
 
 
-def _stored(history: LoadHistory, source: Source, member: Member) -> _Stored | None:
+def _stored(history: LoadHistory, source: LoadSource, member: Member) -> _Stored | None:
     """Look up the load of a content; None: the file does not begin with it, or no row is stored."""
     digest = source.file.digest(member.size_bytes)
     if not member.is_of(digest):
@@ -209,7 +209,7 @@ def _stored(history: LoadHistory, source: Source, member: Member) -> _Stored | N
     if not history.may_have_rows(identity, record):
         return None
     file = replace(source.file, before_bytes=member.size_bytes)
-    part = Source(file, identity).after(record.offset_bytes)
+    part = LoadSource(file, identity).after(record.offset_bytes)
     is_alone = record.is_of(producer_of([part.identity]))
     return _Stored(member, part, record.is_complete, is_alone)
 

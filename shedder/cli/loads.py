@@ -19,7 +19,7 @@ from shedder.cli.files.event_order import (
 from shedder.cli.files.row_file import Reading, RowFile
 from shedder.cli.load_history import LoadHistory, open_producer
 from shedder.cli.load_identity import FileIdentity, producer_of
-from shedder.cli.load_sources import LoadOptions, Source
+from shedder.cli.load_sources import LoadOptions, LoadSource
 from shedder.cli.rows_without_time import Untimed
 from shedder.cli.schema_inference import naming
 from shedder.cli.stderr import say
@@ -29,11 +29,11 @@ from shedder.queries.answers.database_api import Database, Receipt
 from shedder.streams.batch_conversion import conform
 from shedder.streams.batches import arrow_schema
 
-Shows = Callable[[str, "Tally"], AbstractContextManager[Callable[[float], None]]]
+Shows = Callable[[str, "LoadTally"], AbstractContextManager[Callable[[float], None]]]
 
 
 @dataclass(slots=True)
-class Tally:
+class LoadTally:
     """What a load did until now.
 
     rows: that were pushed, or read. duplicates: of those pushed, rows that were stored before.
@@ -62,7 +62,7 @@ class Spooled:
 
 
 def spooled(
-    sources: Sequence[Source],
+    sources: Sequence[LoadSource],
     reading: Reading,
     schema: StreamSchema,
     options: LoadOptions,
@@ -94,7 +94,7 @@ def _fill(
     options: LoadOptions,
     shows: Shows,
 ) -> None:
-    tally, untimed, changes = Tally(), Untimed(), Changes()
+    tally, untimed, changes = LoadTally(), Untimed(), Changes()
     bad = BadRows(file.part_name, options.bad_rows)
     skipped = None if reading.moment is None else untimed
     with shows(f"reading {file.path.name}", tally) as show:
@@ -125,7 +125,7 @@ def _say_changes(
         say(f"{name}: {bad.count:,} rows that cannot be read were kept aside", "yellow")
 
 
-class Load:
+class FileLoad:
     """Pushes spooled files into a stream, once. A repeated load stores nothing twice.
 
     tally: what was pushed until now.
@@ -137,14 +137,14 @@ class Load:
         stream: str,
         time_column: str,
         options: LoadOptions,
-        tally: Tally | None = None,
+        tally: LoadTally | None = None,
     ) -> None:
         self._database = database
         self._stream = stream
         self._history = LoadHistory(database, stream)
         self._time_column = time_column
         self._options = options
-        self.tally = Tally() if tally is None else tally
+        self.tally = LoadTally() if tally is None else tally
 
     def run(self, parts: Sequence[Sequence[Spooled]], shows: Shows) -> None:
         """Push all rows that are not stored: those of one part after those of the one before.
@@ -235,7 +235,7 @@ class Load:
         self.tally.late += receipt.late
 
 
-def report(stream: str, tally: Tally, files: Sequence[Spooled], *, sorts: bool) -> None:
+def report(stream: str, tally: LoadTally, files: Sequence[Spooled], *, sorts: bool) -> None:
     """Say what was pushed, and how many rows were late."""
     speed = tally.rows / max(tally.elapsed_s, 1e-9)
     rows = "1 row" if tally.rows == 1 else f"{tally.rows:,} rows"

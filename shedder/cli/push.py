@@ -31,7 +31,7 @@ from shedder.cli.files.row_file import Reading, RowFile
 from shedder.cli.files.temporary_files import written_in
 from shedder.cli.load_identity import option_hashes
 from shedder.cli.load_sources import LoadOptions, sources
-from shedder.cli.loads import Load, Spooled, Tally, report, spooled
+from shedder.cli.loads import FileLoad, LoadTally, Spooled, report, spooled
 from shedder.cli.schema_inference import NewStream, StreamOptions, listed, stream_of
 from shedder.cli.stderr import console, say
 from shedder.cql.statements.bound_query import StreamSchema
@@ -181,7 +181,7 @@ def push(
         aside = None if bad_rows is None else stack.enter_context(opened_sink(bad_rows))
         rows = [RowFile(path, file_format or format_of(path), dialect) for path in paths]
         options = LoadOptions(producer, sort, resume, aside)
-        job = _Job(stream, rows, new_stream, options, directory, create, skip_untimed)
+        job = _PushJob(stream, rows, new_stream, options, directory, create, skip_untimed)
         if place.is_new:  # What is refused leaves no directory behind.
             if not create:
                 raise UnknownStream.from_message(
@@ -208,7 +208,7 @@ class _Prepared:
 
 
 @dataclass(frozen=True, slots=True)
-class _Job:
+class _PushJob:
     """One `shedder push`."""
 
     stream: str
@@ -218,7 +218,7 @@ class _Job:
     directory: Path
     create: bool
     skip_untimed: bool
-    tally: Tally = field(default_factory=Tally)
+    tally: LoadTally = field(default_factory=LoadTally)
 
     def prepare(self, database: Database | None) -> _Prepared:
         """Read and check all rows. Nothing is made or pushed."""
@@ -265,7 +265,7 @@ class _Job:
             for note in prepared.new.notes:
                 say(note, "yellow")
         time_column = prepared.schema.time_column
-        load = Load(database, self.stream, time_column, self.options, self.tally)
+        load = FileLoad(database, self.stream, time_column, self.options, self.tally)
         with self.tally.timing():
             load.run((prepared.interrupted, prepared.files), shown_progress)
         report(self.stream, self.tally, prepared.files, sorts=self.options.sorts)
@@ -336,7 +336,7 @@ def _choices(
 
 
 @contextmanager
-def shown_progress(name: str, tally: Tally) -> Iterator[Callable[[float], None]]:
+def shown_progress(name: str, tally: LoadTally) -> Iterator[Callable[[float], None]]:
     """A bar on stderr, if that is a terminal; it is told the share of the file that is read."""
     bar = Progress(
         TextColumn("{task.description}", markup=False),

@@ -9,7 +9,7 @@ from typing import Any, Self
 
 from shedder.cli.files.row_file import Reading, RowFile
 from shedder.cli.load_sources import LoadOptions, sources
-from shedder.cli.loads import Load, spooled
+from shedder.cli.loads import FileLoad, spooled
 from shedder.cli.push import shown_progress
 from shedder.errors import Unavailable
 from shedder.queries.answers.database_api import Database, NamedProducer, Receipt
@@ -25,7 +25,7 @@ class Fault:
 
 
 class InterruptedDatabase:
-    """What `Load` uses of a database, with a fault."""
+    """What `FileLoad` uses of a database, with a fault."""
 
     def __init__(self, database: Database, fault: Fault) -> None:
         self.database = database
@@ -87,4 +87,4 @@ def load(
         place = directory / str(part)
         place.mkdir()
         parts.append(spooled(each, reading, schema, options, place, shown_progress))
-    Load(InterruptedDatabase(database, fault), stream, "ts", options).run(parts, shown_progress)
+    FileLoad(InterruptedDatabase(database, fault), stream, "ts", options).run(parts, shown_progress)

@@ -22,7 +22,7 @@ from shedder.cli.files.row_file import Reading, RowFile
 from shedder.cli.load_history import Member
 from shedder.cli.load_identity import FileIdentity, producer_of
 from shedder.cli.load_sources import LoadOptions, sources
-from shedder.cli.loads import Load, spooled
+from shedder.cli.loads import FileLoad, spooled
 from shedder.cli.push import shown_progress
 from shedder.cql.expressions.column_types import ColumnType
 from shedder.cql.statements.archive_layout import DEFAULT_LAYOUT
@@ -345,7 +345,7 @@ def test_rows_that_are_appended_during_a_load_are_stored_by_the_next_one(databas
     world.grow("a", [7, 5])
     world.path("a", 5)
     made = spooled(found.files, reading, schema, options, tmp_path, shown_progress)
-    Load(database, world.stream, "ts", options).run([made], shown_progress)
+    FileLoad(database, world.stream, "ts", options).run([made], shown_progress)
     assert sorted(world.stored()) == ["a0", "a1", "a2"]
     world.push(["a"], Fault(), resumes=True)
     assert world.stored() == Counter(world.written())
@@ -383,7 +383,7 @@ def test_json_arrays_that_begin_alike_are_separate_files(database, tmp_path, cap
         place.mkdir()
         found = sources(database, world.stream, [RowFile(path, FileFormat.NDJSON)], options, [[""]])
         made = spooled(found.files, reading, schema, options, place, shown_progress)
-        Load(database, world.stream, "ts", options).run([made], shown_progress)
+        FileLoad(database, world.stream, "ts", options).run([made], shown_progress)
     assert world.stored() == {"0": 3, "1": 2, "2": 1}
     assert capfd.readouterr().err == ""
 

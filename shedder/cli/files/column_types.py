@@ -43,7 +43,7 @@ class Inferred:
 
 
 @dataclass(slots=True)
-class _Column:
+class _FileColumn:
     """Counts of one column's values by the type that they fit."""
 
     alive: list[ColumnType]
@@ -93,14 +93,16 @@ def inferred(
     numbers = [ColumnType.BOOLEAN, *_NUMBERS]
     times = [ColumnType.DATE, ColumnType.TIMESTAMP]
     strings = [ColumnType.TIMESTAMP]
-    columns = {name: _Column(strings if name in texts else numbers + times) for name in names}
+    columns = {name: _FileColumn(strings if name in texts else numbers + times) for name in names}
     for rows in blocks:
         for name, column in columns.items():
             _look(name, column, rows.batch.column(name), rows.numbers, how)
     return {name: _chosen(name, column) for name, column in columns.items()}
 
 
-def _look(name: str, column: _Column, text: Any, numbers: NDArray[np.int64], how: Dialect) -> None:
+def _look(
+    name: str, column: _FileColumn, text: Any, numbers: NDArray[np.int64], how: Dialect
+) -> None:
     is_value = np.asarray(without_null_words(name, text, None).is_valid())
     values, numbers = text.filter(pa.array(is_value)), numbers[is_value]
     column.values += len(values)
@@ -133,7 +135,7 @@ def _fit(name: str, values: Any, kind: ColumnType, how: Dialect) -> NDArray[np.b
     return np.asarray(pc.and_(lexical, read.is_valid()))
 
 
-def _chosen(name: str, column: _Column) -> Inferred:
+def _chosen(name: str, column: _FileColumn) -> Inferred:
     if not column.values:
         return Inferred(ColumnType.VARCHAR)
     whole = [kind for kind in column.alive if column.fits[kind] == column.values]
