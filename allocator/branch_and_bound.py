@@ -36,7 +36,7 @@ _DECISIONS_MAX = 40
 
 
 @dataclass(frozen=True, slots=True)
-class Decided:
+class BoundedChoice:
     """choice: int64 [n], of this value. bound: no choice that fits is below it."""
 
     choice: Integers
@@ -52,7 +52,7 @@ def decided(
     prices: Prices,
     known: Integers,
     enough: float,
-) -> Decided:
+) -> BoundedChoice:
     """The best choice that few decisions lead to, and a bound that they raise.
 
     Args:
@@ -75,18 +75,18 @@ def decided(
         if found is None:
             break
         of, bound = found.prices, max(bound, found.bound)
-        root = _Open(bound, few, found)
+        root = _OpenNode(bound, few, found)
         if all(a <= _NEAR * b and b <= _NEAR * a for a, b in zip(of, before, strict=True)):
             break
     if root is not None:
         search.run(root, enough)
-    return Decided(
+    return BoundedChoice(
         search.choice, search.value, max(bound, search.bound if root is not None else bound)
     )
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Open:
+class _OpenNode:
     """Decisions that were made, and what the others choose from.
 
     bound: no choice with these decisions is below it. found: prices for the others, or of all but
@@ -114,7 +114,7 @@ class _Search:
     value: float = field(init=False)
     between: tuple[Pair, Pair] = field(init=False)
     _near: Candidates = field(init=False)
-    _open: list[tuple[float, int, _Open]] = field(default_factory=list)
+    _open: list[tuple[float, int, _OpenNode]] = field(default_factory=list)
     _closed: float = np.inf  # The least bound of what is not looked at.
     _count: int = 0
     _left: int = 0  # prices that may still be looked for
@@ -142,7 +142,7 @@ class _Search:
         self._near = Candidates.near(self.objective, self.options, *self.between)
         return self._near
 
-    def run(self, root: _Open, enough: float) -> None:
+    def run(self, root: _OpenNode, enough: float) -> None:
         """Decide until the best choice is near the bound, or enough was decided.
 
         root: nothing is decided. enough: of the bound.
@@ -164,12 +164,12 @@ class _Search:
     def _of(self, choice: Integers) -> float:
         return float(self.objective[np.arange(len(choice)), choice].sum())
 
-    def _add(self, at: _Open) -> None:
+    def _add(self, at: _OpenNode) -> None:
         self._count += 1
         if at.bound < self.value:
             heapq.heappush(self._open, (at.bound, self._count, at))
 
-    def _solve(self, way: _Open) -> _Open | None:
+    def _solve(self, way: _OpenNode) -> _OpenNode | None:
         """Make the last decision, and find prices for the others; None where nothing fits."""
         assert way.last is not None
         self._left -= 1
@@ -177,11 +177,11 @@ class _Search:
         found = few.solve(way.found.prices, self.between)
         if found is None:
             return None
-        made = _Open(max(way.bound, found.bound), few, found)
+        made = _OpenNode(max(way.bound, found.bound), few, found)
         self._add(made)
         return made
 
-    def _is_better(self, at: _Open) -> bool:
+    def _is_better(self, at: _OpenNode) -> bool:
         """Whether its choice is the best one that fits yet; that is kept."""
         if at.found.fits is None:
             return False
@@ -195,14 +195,14 @@ class _Search:
         self.choice, self.value = choice, value
         return True
 
-    def _spend(self, at: _Open) -> None:
+    def _spend(self, at: _OpenNode) -> None:
         """Spend what the best choice leaves, among the synopses that have candidates."""
         prices = Prices(*at.found.prices, at.found.bound, None)
         choice = self.choice.copy()
         spend(self.objective, self.options, self.budget, prices, choice, [at.few.some])
         self.choice, self.value = choice, self._of(choice)
 
-    def _ways(self, at: _Open, worth: float) -> list[_Open]:
+    def _ways(self, at: _OpenNode, worth: float) -> list[_OpenNode]:
         """Branch on the synopsis with the largest step between options that are nearly as good.
 
         worth: largest loss of a branch that is opened now; the other branches are opened later.
@@ -216,7 +216,9 @@ class _Search:
         left_out = self._left_out(int(few.some.row[own[0]]), found.prices)
         self._closed = min(self._closed, max(at.bound, found.bound + left_out))
         ways = [
-            _Open(max(at.bound, found.bound + float(above[option])), few, found, (synopsis, option))
+            _OpenNode(
+                max(at.bound, found.bound + float(above[option])), few, found, (synopsis, option)
+            )
             for option in own.tolist()
         ]
         good = [above[option] <= worth for option in own]

@@ -21,7 +21,7 @@ import numpy as np
 from allocator.demands import Floats
 from allocator.errors import BadPrecision
 from allocator.plan_precision.precision import Precision
-from allocator.plan_precision.rate_covariance import CORRECT, KEPT, PRODUCED, Pairs, outer
+from allocator.plan_precision.rate_covariance import CORRECT, KEPT, PRODUCED, TuplePairs, outer
 
 
 class Operator(Protocol):
@@ -62,11 +62,11 @@ class Selection:
             counted_pairs=partial(self._pairs, own, it),
         )
 
-    def _pairs(self, own: Precision, it: Precision) -> Pairs:
+    def _pairs(self, own: Precision, it: Precision) -> TuplePairs:
         """Of two tuples that arrive, or what is kept of one and invented beside it."""
         both = outer(own.means)
         alone = self.passing * (both * it.pairs.alone + own.pairs.alone * it.shared)
-        return Pairs(both * it.pairs.together, alone)
+        return TuplePairs(both * it.pairs.together, alone)
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,10 +90,10 @@ class Union:
         )
         return Selection().output(own, (union,))
 
-    def _pairs(self, left: Precision, right: Precision) -> Pairs:
+    def _pairs(self, left: Precision, right: Precision) -> TuplePairs:
         """Of two tuples of one side: a tuple of each is there independently of the other."""
         a, b = self.left_share, 1.0 - self.left_share
-        return Pairs(
+        return TuplePairs(
             a * a * left.pairs.together + b * b * right.pairs.together,
             a * left.pairs.alone + b * right.pairs.alone,
         )
@@ -126,7 +126,7 @@ class Join:
             counted_pairs=partial(self._pairs, own, left, right),
         )
 
-    def _pairs(self, own: Precision, left: Precision, right: Precision) -> Pairs:
+    def _pairs(self, own: Precision, left: Precision, right: Precision) -> TuplePairs:
         """Of two tuples of each side, of one on the left, of one on the right."""
         of_left, of_right = left.densities(self.sharing_left), right.densities(self.sharing_right)
         two = (
@@ -135,7 +135,7 @@ class Join:
             + self.sharing_right * of_left * right.shared
         )
         beside = own.pairs.alone * left.shared * right.shared  # Invented of any pair that arrives.
-        return Pairs(
+        return TuplePairs(
             outer(own.means) * (two - outer(left.means * right.means))
             + self.sharing_left * self.sharing_right * beside,
             np.zeros((3, 3)),
@@ -174,10 +174,10 @@ class DuplicateElimination:
         values = Precision(recall, spurious, partial(self._pairs, recall, spurious))
         return Selection().output(own, (values,))
 
-    def _pairs(self, recall: Floats, spurious: Floats) -> Pairs:
+    def _pairs(self, recall: Floats, spurious: Floats) -> TuplePairs:
         """Each of the values that there may be is correct, and produced, or not, independently."""
         means = Precision.one_by_one(recall, spurious).means
-        return Pairs(np.zeros((3, 3)), -outer(means) / (1.0 + self.fresh_values))
+        return TuplePairs(np.zeros((3, 3)), -outer(means) / (1.0 + self.fresh_values))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -212,7 +212,9 @@ class Difference:
             counted_pairs=partial(self._pairs, own, left, unhidden, unmatched * unhidden),
         )
 
-    def _pairs(self, own: Precision, left: Precision, unhidden: Floats, open_: Floats) -> Pairs:
+    def _pairs(
+        self, own: Precision, left: Precision, unhidden: Floats, open_: Floats
+    ) -> TuplePairs:
         """Left tuples of one key pass together; there are more or fewer keys without a match.
 
         unhidden: the probability that no spurious match arrives. open_: that no match does.
@@ -245,7 +247,7 @@ class Difference:
             + with_inventions(left.pairs.alone)
             + with_inventions(left.shared)
         )
-        return Pairs(passing * two + with_inventions(two) - outer(means), alone)
+        return TuplePairs(passing * two + with_inventions(two) - outer(means), alone)
 
 
 def generating(distribution: Floats, z: Floats) -> Floats:

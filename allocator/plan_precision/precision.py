@@ -11,7 +11,7 @@ from scipy.stats import beta
 
 from allocator.demands import Booleans, Floats
 from allocator.errors import BadPrecision
-from allocator.plan_precision.rate_covariance import CORRECT, KEPT, PRODUCED, Pairs, outer
+from allocator.plan_precision.rate_covariance import CORRECT, KEPT, PRODUCED, TuplePairs, outer
 
 
 @dataclass(frozen=True, eq=False)
@@ -32,10 +32,10 @@ class Precision:
 
     recall: Floats
     spurious: Floats
-    counted_pairs: Callable[[], Pairs]
+    counted_pairs: Callable[[], TuplePairs]
 
     @cached_property
-    def pairs(self) -> Pairs:
+    def pairs(self) -> TuplePairs:
         """How the numbers of tuples vary together."""
         return self.counted_pairs()
 
@@ -55,7 +55,7 @@ class Precision:
     @classmethod
     def one_by_one(cls, recall: Floats, spurious: Floats) -> Precision:
         """As `of`, of what is known to be shares and counts."""
-        return cls(recall, spurious, partial(Pairs.one_by_one, recall, spurious))
+        return cls(recall, spurious, partial(TuplePairs.one_by_one, recall, spurious))
 
     @classmethod
     def of_rates(

@@ -13,7 +13,7 @@ CORRECT, KEPT, PRODUCED = range(3)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Pairs:
+class TuplePairs:
     """Pairs of different tuples of two kinds, beyond what the product of their means says.
 
     In windows of n correct tuples in the mean, with m[i] tuples of a kind per correct one, there
@@ -29,7 +29,7 @@ class Pairs:
     alone: Floats
 
     @classmethod
-    def one_by_one(cls, recall: Floats, spurious: Floats) -> Pairs:
+    def one_by_one(cls, recall: Floats, spurious: Floats) -> TuplePairs:
         """Of a correct tuple one or none is kept, with a Poisson number of spurious ones."""
         none = np.zeros(np.broadcast(recall, spurious).shape)
         with_kept, twice = recall * spurious + none, (2.0 * recall + spurious) * spurious + none

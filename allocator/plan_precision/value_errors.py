@@ -13,7 +13,7 @@ from allocator.plan_precision.precision import Precision
 
 
 @dataclass(frozen=True, slots=True)
-class Values:
+class SummedValues:
     """What is known of the values that one group adds up, in the exact plan.
 
     tuples: in the group, in the mean. mean, mean_square: of the value (1 and 1 for COUNT).
@@ -51,7 +51,7 @@ class TotalError:
         return np.asarray(above - ndtr((-distance - self.bias) / deviation))
 
 
-def total_error(values: Values, it: Precision) -> TotalError:
+def total_error(values: SummedValues, it: Precision) -> TotalError:
     """The error of a COUNT or SUM of a group whose tuples arrive with a precision.
 
     Spurious tuples have values like the correct ones'. The total loses a share 1 - recall, with the
@@ -74,7 +74,7 @@ def _beside(it: Precision, tuples: float) -> Floats:
     return np.asarray(found + np.square(it.spurious))
 
 
-def scaled_total_error(values: Values, it: Precision) -> TotalError:
+def scaled_total_error(values: SummedValues, it: Precision) -> TotalError:
     """The error when the total is divided by recall + spurious, which the plan knows.
 
     Unbiased; what is missed and invented still makes it vary. Where nothing arrives, nothing is
@@ -85,7 +85,7 @@ def scaled_total_error(values: Values, it: Precision) -> TotalError:
     return TotalError(np.zeros_like(plain.bias), found)
 
 
-def average_error(values: Values, it: Precision) -> TotalError:
+def average_error(values: SummedValues, it: Precision) -> TotalError:
     """The error of an AVG: the total that arrives by the count that arrives.
 
     Unbiased, because spurious tuples have values like the correct ones'. Of n correct values a

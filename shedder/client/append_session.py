@@ -10,7 +10,7 @@ import pyarrow as pa
 from shedder.client.failures import Patience
 from shedder.client.outbox import Outbox, check_whole, hello
 from shedder.client.steps import Call, Open, OpenCall, Read, Steps, Write, retried
-from shedder.client.thinning import Thinning
+from shedder.client.thinning import SourceThinning
 from shedder.cql.statements.bound_query import StreamSchema
 from shedder.errors import InternalError, ShedderError
 from shedder.queries.answers.database_api import Receipt
@@ -45,7 +45,7 @@ class AppendSession:
         Raises:
           BadSetting: there is no such share.
         """
-        self._thinning: Final = Thinning(thinning)
+        self._thinning: Final = SourceThinning(thinning)
         self._patience_s = patience_s
         self.stream: Final = stream
         self.name: Final = name

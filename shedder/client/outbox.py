@@ -26,7 +26,7 @@ from shedder.wire.source_sampling import left_out_to_wire
 
 
 @dataclass(slots=True)
-class _Sent:
+class _SentBatch:
     """One batch.
 
     is_own_number: the outbox has numbered the push, not the caller.
@@ -52,7 +52,7 @@ class Outbox:
     def __init__(self, stream: str, producer: str) -> None:
         self._stream = stream
         self._producer = producer
-        self._waiting: deque[_Sent] = deque()
+        self._waiting: deque[_SentBatch] = deque()
         self._begun: int | None = None  # A push of which the server has some batches already.
         self._next_row = 0  # First row of the next batch in its push.
         self.next_sequence = 0
@@ -119,7 +119,7 @@ class Outbox:
         number = self.next_sequence if sequence is None else sequence
         said = None if left_out is None else left_out_to_wire(left_out)
         request = append_stream_bytes(number, batch.num_rows, encoded(batch), said, part)
-        self._waiting.append(_Sent(request, number, part, is_own_number=sequence is None))
+        self._waiting.append(_SentBatch(request, number, part, is_own_number=sequence is None))
         self.next_sequence = number + part.is_last
         self._next_row = _row_after(
             part, batch.num_rows + (0 if left_out is None else left_out.rows)

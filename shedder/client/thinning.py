@@ -11,7 +11,7 @@ from shedder.cql.text.sampling_fractions import level_of
 from shedder.streams.dropped_counts import Dropped
 
 
-class Thinning:
+class SourceThinning:
     """Which rows of a producer's batches are sent. For one thread.
 
     Chance alone decides, by no number that the rows or the server have: what is kept is independent

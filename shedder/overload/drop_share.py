@@ -11,17 +11,19 @@ LEAST = 1 / 4096  # Something always comes in, so that windows close.
 
 
 @dataclass(frozen=True, slots=True)
-class Share:
+class DropShare:
     """let_in: of the tuples offered. rooms: the newest shares that there was room for."""
 
     let_in: float = 1.0
     rooms: tuple[float, ...] = ()
 
 
-ALL = Share()
+ALL = DropShare()
 
 
-def next_share(share: Share, load: Load, *, offered: float, others: float, full_ns: float) -> Share:
+def next_share(
+    share: DropShare, load: Load, *, offered: float, others: float, full_ns: float
+) -> DropShare:
     """One tick, by the controller's signal and with its patience.
 
     Dropping begins when the oldest batch has waited for too long and there is less room than what
@@ -42,10 +44,10 @@ def next_share(share: Share, load: Load, *, offered: float, others: float, full_
     if share.let_in >= 1.0 and (load.age_ms < AGE_MS or room >= 1.0):
         return ALL
     if room < DOWN * share.let_in:
-        return Share(room)
+        return DropShare(room)
     rooms = (*share.rooms, room)[-HOLD:]
     lowest = min(rooms)
     if len(rooms) < HOLD or not (lowest >= 1.0 or lowest > UP * share.let_in):
         return replace(share, rooms=rooms)
     reached = min(lowest, CLIMB * share.let_in)
-    return ALL if reached >= 1.0 else Share(reached, rooms[HOLD // 2 :])
+    return ALL if reached >= 1.0 else DropShare(reached, rooms[HOLD // 2 :])

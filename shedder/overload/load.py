@@ -8,7 +8,7 @@ NS = 1e9
 
 
 @dataclass(frozen=True, slots=True)
-class Machine:
+class MachineReading:
     """What the machine has to say of this process.
 
     cpu_share: of the cores that it may use, since the last look; 1: all of them.
@@ -56,7 +56,7 @@ class Load:
     free_share: float = 1.0
     usual_bytes_per_tuple: float = 0.0
     has_applied: bool = True
-    machine: Machine = Machine()
+    machine: MachineReading = MachineReading()
 
     @property
     def bytes_per_tuple(self) -> float:

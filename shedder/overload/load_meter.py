@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from math import inf
 
-from shedder.overload.load import NS, Load, Machine
+from shedder.overload.load import NS, Load, MachineReading
 
 ALPHA = 0.5  # What the newest tick counts in a rate,
 ALPHA_COST = 0.3  # ... and in a cost,
@@ -194,7 +194,7 @@ class Meter:
             self._queue_bytes -= group.size_bytes
             self._drained |= not self._queue
 
-    def take(self, machine: Machine = Machine()) -> Load:  # noqa: B008  # frozen
+    def take(self, machine: MachineReading = MachineReading()) -> Load:  # noqa: B008  # frozen
         """The load since the last time this was asked; one caller."""
         with self._lock:
             now = self.clock_ns()

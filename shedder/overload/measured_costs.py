@@ -20,7 +20,7 @@ _FARTHEST = 4096.0  # A model is not believed to be wrong by more: a clock was.
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class CostSample:
     """What a synopsis has taken since the last look, per tuple of its stream.
 
     measured_ns: all of it. modelled_ns: what the model says of tuples. calls_ns: what CALL_NS says
@@ -43,7 +43,7 @@ class _Sums:
     calls_seen: float = 0.0
     tuples_seen: float = 0.0
 
-    def add(self, look: Look) -> _Sums:
+    def add(self, look: CostSample) -> _Sums:
         whole = look.calls_ns + look.modelled_ns
         calls, tuples = look.calls_ns / whole, look.modelled_ns / whole
         ratio = look.measured_ns / whole
@@ -88,8 +88,8 @@ class Factors:
     full: float = math.nan
     calls: float = math.nan
     thinned: float = math.nan
-    seen_full: tuple[Look, ...] = ()
-    seen_thinned: tuple[Look, ...] = ()
+    seen_full: tuple[CostSample, ...] = ()
+    seen_thinned: tuple[CostSample, ...] = ()
     sums: _Sums = _Sums()
 
     def learn(
@@ -104,7 +104,7 @@ class Factors:
             return self
         believed = modelled_ns + (calls_ns if level else 0.0)
         seen = min(max(measured_ns / believed, 1 / _FARTHEST), _FARTHEST)
-        look = Look(seen * believed, modelled_ns, calls_ns if level else 0.0)
+        look = CostSample(seen * believed, modelled_ns, calls_ns if level else 0.0)
         if level:
             return self._learn_thinned(look)
         latest = (*self.seen_full, look)[-LOOKS:]
@@ -114,7 +114,7 @@ class Factors:
             full = self.full + ALPHA * (full - self.full)
         return replace(self, full=full, seen_full=latest)._fitted()
 
-    def _learn_thinned(self, look: Look) -> Factors:
+    def _learn_thinned(self, look: CostSample) -> Factors:
         latest = (*self.seen_thinned, look)[-LOOKS:]
         before = self.sums if len(latest) == LOOKS else _Sums()
         return replace(self, seen_thinned=latest, sums=before.add(_middle(latest)))._fitted()
@@ -141,11 +141,11 @@ class Factors:
         return np.concatenate([full * modelled_ns[:1], calls + thinned * modelled_ns[1:]])
 
 
-def _ratio(look: Look) -> float:
+def _ratio(look: CostSample) -> float:
     return look.measured_ns / (look.modelled_ns + look.calls_ns)
 
 
-def _middle(latest: tuple[Look, ...]) -> Look:
+def _middle(latest: tuple[CostSample, ...]) -> CostSample:
     return sorted(latest, key=_ratio)[(len(latest) - 1) // 2]
 
 

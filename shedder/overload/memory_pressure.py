@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from shedder.overload.load import Machine
+from shedder.overload.load import MachineReading
 
 PRESSED = 0.85  # Of the limit: from here on synopses become smaller, and no query is taken.
 FULL = 0.95  # From here on a batch is let in only when none waits to be applied.
@@ -32,7 +32,7 @@ class Pressure:
 NONE = Pressure()
 
 
-def next_pressure(before: Pressure, machine: Machine, now_s: float) -> Pressure:
+def next_pressure(before: Pressure, machine: MachineReading, now_s: float) -> Pressure:
     """One look, every second or so.
 
     Resident memory may never fall again, whatever is shed: the heap keeps what it has. So nothing

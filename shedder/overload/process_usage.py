@@ -8,7 +8,7 @@ from pathlib import Path
 
 import psutil
 
-from shedder.overload.load import Machine
+from shedder.overload.load import MachineReading
 
 CGROUPS = Path("/sys/fs/cgroup")
 _UNLIMITED = 1 << 60  # Version 1 says "none" by a number near 2^63.
@@ -28,7 +28,7 @@ class MachineReader:
         self._cpu_s = 0.0
         self._written = 0
 
-    def read(self, at_s: float) -> Machine:
+    def read(self, at_s: float) -> MachineReading:
         """The numbers now.
 
         Args:
@@ -40,7 +40,7 @@ class MachineReader:
         rate = (written - self._written) / elapsed if elapsed > 0 else 0.0
         self._at_s, self._cpu_s, self._written = at_s, cpu_s, written
         memory = int(self._process.memory_info().rss)
-        return Machine(share, max(rate, 0.0), memory, self._limit_bytes)
+        return MachineReading(share, max(rate, 0.0), memory, self._limit_bytes)
 
 
 def memory_limit_bytes(root: Path, own: Path) -> int:

@@ -138,7 +138,7 @@ def checked_tenant(name: object) -> str:
 
 
 @dataclass(slots=True)
-class _Bucket:
+class _QuotaBucket:
     """tokens: what may come now; below 0 it is in debt."""
 
     tokens: float
@@ -163,7 +163,7 @@ class Rates:
     def __init__(self, quota_of: Callable[[str], Quota]) -> None:
         self._quota_of = quota_of
         self._lock = threading.Lock()
-        self._buckets: dict[tuple[str, str], _Bucket] = {}
+        self._buckets: dict[tuple[str, str], _QuotaBucket] = {}
         self._slots: dict[str, Slots] = {}
 
     def wait_ms(
@@ -223,9 +223,9 @@ class Rates:
                 if bucket is not None:
                     bucket.tokens += amount
 
-    def _filled(self, tenant: str, key: str, rate: float, now_s: float) -> _Bucket:
+    def _filled(self, tenant: str, key: str, rate: float, now_s: float) -> _QuotaBucket:
         bucket = self._buckets.get((tenant, key))
         if bucket is None:
-            bucket = self._buckets[tenant, key] = _Bucket(rate * BURST_S, now_s)
+            bucket = self._buckets[tenant, key] = _QuotaBucket(rate * BURST_S, now_s)
         bucket.fill(rate, now_s)
         return bucket

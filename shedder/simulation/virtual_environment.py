@@ -16,7 +16,7 @@ from shedder.engine.runtime.cpu_timer import Stopwatch
 from shedder.engine.runtime.environment import Machine
 from shedder.engine.runtime.serial_executor import Actor
 from shedder.engine.synopsis_plans.synopsis_plan import Plan
-from shedder.overload.load import Machine as Reading
+from shedder.overload.load import MachineReading as Reading
 from shedder.overload.load_meter import Meter
 from shedder.overload.process_usage import MachineReader
 from shedder.simulation.costs import CostModel, VirtualMeter, VirtualStopwatch

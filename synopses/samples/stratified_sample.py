@@ -49,7 +49,7 @@ def _entering(
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Strata:
+class SampleStrata:
     """What a stratified sample is of. rows: int64 [chosen], which of the held rows it is.
 
     ids: int32 [chosen], the stratum of each. population, read: int64 [strata], N_h and n_h; the
@@ -240,12 +240,12 @@ class StratifiedBottomK(ResizableSample):
         self._keys_room, self._ids_room = np.zeros(0, np.uint64), np.zeros(0, np.int32)
         return Kept.of(stay, held, _NOTHING)
 
-    def chosen(self) -> Strata:
+    def chosen(self) -> SampleStrata:
         """The samples as they are to be read; changes nothing."""
         rows, _ = smallest_by_group(self._keys, self._ids, self.available())
         ids = self._ids[rows]
         read = np.bincount(ids, minlength=self._groups)
-        return Strata(rows, ids, self.population.copy(), read)
+        return SampleStrata(rows, ids, self.population.copy(), read)
 
     @property
     def _cut_once(self) -> NDArray[np.bool_]:

@@ -20,7 +20,7 @@ from allocator.plan_precision.precision import EXACT, Precision
 from allocator.plan_precision.query_plan import Step, precision_of
 from allocator.plan_precision.reference_solver import solved_sizes, whole_sizes
 from allocator.plan_precision.value_errors import (
-    Values,
+    SummedValues,
     average_error,
     scaled_total_error,
     total_error,
@@ -133,7 +133,7 @@ def test_a_count_above_a_difference_errs_as_predicted(kind, seed):
     it = precision_of(node.step, own)
     correct, produced, spurious = observed(node, maker.bases, own, rng, 400).T
     off = (produced + spurious) / float(it.produced) - correct
-    predicted = scaled_total_error(Values(node.size), it)
+    predicted = scaled_total_error(SummedValues(node.size), it)
     assert off.mean() == pytest.approx(0.0, abs=5 * off.std() / 20)
     assert off.std() == pytest.approx(float(np.sqrt(predicted.variance)), rel=0.2)
     for distance in np.array([0.5, 1.0, 1.5]) * off.std():
@@ -211,7 +211,7 @@ def test_a_total_errs_as_predicted(seed):
     it = Precision.of(rng.uniform(0.5, 1), rng.uniform(0, 0.5))
     tuples, trials = 200, 4_000
     values = rng.lognormal(size=tuples)
-    known = Values(tuples, values.mean(), np.square(values).mean())
+    known = SummedValues(tuples, values.mean(), np.square(values).mean())
     kept = rng.random((trials, tuples)) < it.recall
     invented = rng.poisson(float(it.spurious), (trials, tuples))
     totals = (kept * values + invented * values).sum(1)
@@ -232,7 +232,7 @@ def test_an_average_errs_as_predicted_and_is_as_often_near_as_is_said(seed):
     it = Precision.of(rng.uniform(0.5, 1), rng.uniform(0, 0.5))
     tuples, trials = 300, 4_000
     values = rng.gamma(3.0, size=(trials, tuples))
-    known = Values(tuples, 3.0, 12.0)
+    known = SummedValues(tuples, 3.0, 12.0)
     kept = rng.random((trials, tuples)) < it.recall
     invented = rng.poisson(float(it.spurious) * tuples, trials)
     added = rng.gamma(3.0 * invented)  # The sum of so many values.
@@ -248,7 +248,7 @@ def test_an_average_errs_as_predicted_and_is_as_often_near_as_is_said(seed):
 def test_a_total_is_as_often_near_as_is_said():
     rng = np.random.default_rng(9)
     it = Precision.of(0.9, 0.05)
-    known = Values(400.0)
+    known = SummedValues(400.0)
     off = rng.binomial(400, 0.9, 20_000) + rng.poisson(20, 20_000) - 400
     for distance in (10, 20, 30):
         near = (np.abs(off) <= distance + 0.5).mean()  # Counts are whole.
@@ -321,7 +321,7 @@ def test_many_sizes_are_within_a_percent_of_the_best_of_them(seed):
 
 @pytest.mark.parametrize("error", [average_error, scaled_total_error])
 def test_of_what_does_not_arrive_no_value_is_known(error):
-    found = error(Values(10.0, 1.0, 2.0), Precision.of(np.array([0.0, 0.5]), 0.0))
+    found = error(SummedValues(10.0, 1.0, 2.0), Precision.of(np.array([0.0, 0.5]), 0.0))
     assert found.variance[0] == np.inf
     assert np.isfinite(found.variance[1])
     assert found.within(1.0)[0] == 0.0

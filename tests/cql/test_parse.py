@@ -34,7 +34,7 @@ from shedder.cql.statements.statement import (
     LandmarkWindow,
     OrderKey,
     RangeWindow,
-    Reduction,
+    ReductionClause,
     Select,
     Show,
     SnapshotWindow,
@@ -109,7 +109,7 @@ def test_a_historical_query_is_read_as_the_design_writes_it() -> None:
     )
     assert query.window == SnapshotWindow(1_767_225_600_000_000, 1_769_904_000_000_000)
     assert query.target == Target(TargetKind.RELATIVE, 0.005)
-    assert query.reduction == Reduction("until_error", ())
+    assert query.reduction == ReductionClause("until_error", ())
 
 
 @pytest.mark.parametrize(

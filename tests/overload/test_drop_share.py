@@ -7,14 +7,14 @@ from dataclasses import replace
 import pytest
 
 from shedder.overload.controller import HOLD, USE
-from shedder.overload.drop_share import ALL, LEAST, Share, next_share
+from shedder.overload.drop_share import ALL, LEAST, DropShare, next_share
 from shedder.overload.load import Load
 
 CALM = Load(at_s=0.0, tuples_per_s=1_000.0, overhead_ns_per_tuple=100.0)
 FULL_NS = 999_900.0  # With the overhead: a tuple takes a millisecond.
 
 
-def step(share: Share, load: Load, offered: float) -> Share:
+def step(share: DropShare, load: Load, offered: float) -> DropShare:
     return next_share(share, load, offered=offered, others=0.0, full_ns=FULL_NS)
 
 
@@ -44,7 +44,7 @@ def test_others_are_served_first():
 
 
 def test_more_is_let_in_when_there_has_been_room_for_a_while():
-    share = Share(0.1)
+    share = DropShare(0.1)
     for _ in range(HOLD - 1):
         share = step(share, CALM, 1_900.0)
         assert share.let_in == 0.1
@@ -56,11 +56,11 @@ def test_more_is_let_in_when_there_has_been_room_for_a_while():
 
 
 def test_noise_does_not_move_it():
-    share = Share(0.095)
+    share = DropShare(0.095)
     for turn in range(50):
         share = step(share, CALM, 10_000.0 * (1.04 if turn % 2 else 0.97))
         assert 0.09 <= share.let_in <= 0.095
 
 
 def test_a_stream_to_which_nothing_comes_is_open():
-    assert step(Share(0.1), CALM, 0.0) == ALL
+    assert step(DropShare(0.1), CALM, 0.0) == ALL

@@ -7,7 +7,7 @@ from itertools import pairwise
 import pytest
 
 from shedder.errors import BudgetExceeded, Overloaded
-from shedder.overload.load import Machine
+from shedder.overload.load import MachineReading
 from shedder.overload.memory_pressure import (
     GROW_S,
     HALVINGS_MAX,
@@ -20,13 +20,13 @@ from shedder.overload.process_usage import MachineReader
 from tests.engine.flooded import Flooded, Priced
 
 
-def of(share: float) -> Machine:
-    return Machine(memory_bytes=round(1_000 * share), memory_limit_bytes=1_000)
+def of(share: float) -> MachineReading:
+    return MachineReading(memory_bytes=round(1_000 * share), memory_limit_bytes=1_000)
 
 
 def test_where_there_is_room_or_no_limit_nothing_is_asked_for():
     assert next_pressure(NONE, of(0.5), 0.0) == NONE
-    assert next_pressure(NONE, Machine(memory_bytes=1 << 40), 0.0) == NONE
+    assert next_pressure(NONE, MachineReading(memory_bytes=1 << 40), 0.0) == NONE
 
 
 def test_synopses_are_halved_one_step_at_a_time_and_never_to_nothing():
@@ -65,7 +65,7 @@ class Taken(MachineReader):
     def __init__(self, machine: Short) -> None:
         self.machine = machine
 
-    def read(self, at_s: float) -> Machine:
+    def read(self, at_s: float) -> MachineReading:
         return of(self.machine.share)
 
 

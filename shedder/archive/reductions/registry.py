@@ -22,7 +22,7 @@ from shedder.cql.statements import statement
 from shedder.errors import BadQuery, BadReduction, UnknownReduction
 
 GROUP: Final = "shedder.reductions"
-UNTIL_ERROR: Final = statement.Reduction("until_error", ())
+UNTIL_ERROR: Final = statement.ReductionClause("until_error", ())
 BUILT_IN: Final[Mapping[str, Maker]] = {
     "uniform": Uniform.make,
     "by_age": ByAge.make,
@@ -95,7 +95,7 @@ class NamedReduction:
 
 
 def reduction_of(
-    asked: statement.Reduction,
+    asked: statement.ReductionClause,
     surroundings: Surroundings,
     known: Mapping[str, Maker] | None = None,
     told: Told = nobody,
@@ -130,7 +130,7 @@ def reduction_of(
 
 def _made(
     maker: Maker,
-    asked: statement.Reduction,
+    asked: statement.ReductionClause,
     surroundings: Surroundings,
     text: str,
     theirs: type[BaseException],

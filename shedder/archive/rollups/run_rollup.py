@@ -14,7 +14,7 @@ from shedder.archive.encoding.run_writer import RunPlace
 from shedder.archive.layouts.run_footer import file_metadata, rolled_file
 from shedder.archive.metadata.catalog_entries import Rolled, RollupEntry, Run, StreamEntry
 from shedder.archive.tasks.interruptible_call import aside
-from shedder.cql.binding.rollup_definition import Rollup, State
+from shedder.cql.binding.rollup_definition import PartialState, Rollup
 from shedder.cql.expressions.column_types import ColumnType
 from shedder.cql.expressions.expression import Column
 from shedder.cql.sql.rollup_sql import ROWS, state_name
@@ -120,7 +120,7 @@ def _without_nan(values: Any) -> Any:
 
 
 def _states(
-    column: Column, kept: State, values: pa.Array[Any], ids: NDArray[np.int32], groups: int
+    column: Column, kept: PartialState, values: pa.Array[Any], ids: NDArray[np.int32], groups: int
 ) -> dict[str, pa.Array[Any]]:
     """The states of one column. NULL and NaN are no values; a state of no values is NULL."""
     there = ids
@@ -136,25 +136,25 @@ def _states(
 
 
 def _moments(
-    column: Column, kept: State, values: pa.Array[Any], ids: NDArray[np.int32], groups: int
+    column: Column, kept: PartialState, values: pa.Array[Any], ids: NDArray[np.int32], groups: int
 ) -> dict[str, pa.Array[Any]]:
     is_double = column.type is ColumnType.DOUBLE
     numbers = values.to_numpy() if is_double else _int64(values)
-    moments = GroupedMoments(groups, not is_double, State.SQUARES in kept)
+    moments = GroupedMoments(groups, not is_double, PartialState.SQUARES in kept)
     moments.update(ids, numbers)
     none = moments.counts() == 0
     found: dict[str, pa.Array[Any]] = {}
-    if State.SUM in kept:
+    if PartialState.SUM in kept:
         high, rest = moments.sums()
         if is_double:
             found["sum"], found["rest"] = pa.array(high, mask=none), pa.array(rest, mask=none)
         else:
             found["sum"] = _wide(high, rest, none)
-    if State.SQUARES in kept:
+    if PartialState.SQUARES in kept:
         found["squares"] = pa.array(moments.squares(), mask=none)
     for state, what, extreme in (
-        (State.LEAST, "least", moments.minimum()),
-        (State.MOST, "most", moments.maximum()),
+        (PartialState.LEAST, "least", moments.minimum()),
+        (PartialState.MOST, "most", moments.maximum()),
     ):
         if state in kept:
             assert column.type is not None

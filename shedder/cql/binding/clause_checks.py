@@ -30,7 +30,7 @@ from shedder.cql.statements.statement import (
     CreateStream,
     OrderKey,
     Output,
-    Reduction,
+    ReductionClause,
     Rewrite,
     Select,
     Target,
@@ -268,7 +268,7 @@ def _weight(raw: RawNumber | None, translator: Translator, source: Source) -> fl
 
 def _reduction(
     raw: tuple[str, tuple[exp.Expr, ...]] | None, translator: Translator, source: Source
-) -> Reduction | None:
+) -> ReductionClause | None:
     if raw is None:
         return None
     arguments: list[float | str] = []
@@ -277,7 +277,7 @@ def _reduction(
         if isinstance(value, bool) or not isinstance(value, (int, float, str)):
             raise source.wrong(node, f"REDUCE BY takes numbers and strings, not {value!r}")
         arguments.append(value if isinstance(value, str) else float(value))
-    return Reduction(raw[0], tuple(arguments))
+    return ReductionClause(raw[0], tuple(arguments))
 
 
 # --- what it may cost ---------------------------------------------------------------------------

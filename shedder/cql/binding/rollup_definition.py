@@ -25,7 +25,7 @@ from shedder.errors import BadQuery
 OWN_PREFIX = "__"  # A rollup's own columns begin with it.
 
 
-class State(Flag):
+class PartialState(Flag):
     """What is kept of a column, besides the count of its values."""
 
     NONE = 0
@@ -36,13 +36,13 @@ class State(Flag):
 
 
 _NEEDS = {
-    AggregateFunction.COUNT: State.NONE,
-    AggregateFunction.SUM: State.SUM,
-    AggregateFunction.AVG: State.SUM,
-    AggregateFunction.VAR: State.SUM | State.SQUARES,
-    AggregateFunction.STDDEV: State.SUM | State.SQUARES,
-    AggregateFunction.MIN: State.LEAST,
-    AggregateFunction.MAX: State.MOST,
+    AggregateFunction.COUNT: PartialState.NONE,
+    AggregateFunction.SUM: PartialState.SUM,
+    AggregateFunction.AVG: PartialState.SUM,
+    AggregateFunction.VAR: PartialState.SUM | PartialState.SQUARES,
+    AggregateFunction.STDDEV: PartialState.SUM | PartialState.SQUARES,
+    AggregateFunction.MIN: PartialState.LEAST,
+    AggregateFunction.MAX: PartialState.MOST,
 }
 _DERIVED = ", ".join(function.value for function in _NEEDS)
 
@@ -57,7 +57,7 @@ class Rollup:
     time_column: str
     width_us: int
     groups: tuple[Column, ...]
-    kept: dict[Column, State]
+    kept: dict[Column, PartialState]
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -86,11 +86,11 @@ def rollup_of(select: Select, schema: StreamSchema) -> Rollup:
     ):
         if said:
             raise BadQuery(f"a rollup has no {clause}: it is of every tuple, and exact")
-    kept: dict[Column, State] = {}
+    kept: dict[Column, PartialState] = {}
     for aggregate in query.aggregates:
         if aggregate != _ROWS:
             column, state = _kept_of(aggregate)
-            kept[column] = kept.get(column, State.NONE) | state
+            kept[column] = kept.get(column, PartialState.NONE) | state
     return Rollup(schema.time_column, _width_us(query), _groups_of(query, schema), kept)
 
 
@@ -118,7 +118,7 @@ def _groups_of(query: BoundQuery, schema: StreamSchema) -> tuple[Column, ...]:
     return tuple(groups)
 
 
-def _kept_of(aggregate: Aggregate) -> tuple[Column, State]:
+def _kept_of(aggregate: Aggregate) -> tuple[Column, PartialState]:
     column, needs = aggregate.argument, _NEEDS.get(aggregate.function)
     if needs is None:
         raise BadQuery(f"{text_of(aggregate)} cannot be kept in a rollup; {_DERIVED} can")

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from shedder.cql.binding.rollup_definition import Rollup, State
+from shedder.cql.binding.rollup_definition import PartialState, Rollup
 from shedder.cql.expressions.column_types import ColumnType
 from shedder.cql.expressions.expression import Aggregate, AggregateFunction, Column
 from shedder.cql.sql.aggregate_sql import NAN, added
@@ -82,10 +82,10 @@ def rollup_sql(
       edges: relation of tuples that count outside of the whole windows only; None: of none.
       rolled: relation of a rollup's files, which count in the whole windows; None: of none.
     """
-    return _Writer(query, rollup).sql(stretches, rows, edges, rolled)
+    return _RollupWriter(query, rollup).sql(stretches, rows, edges, rolled)
 
 
-class _Writer:
+class _RollupWriter:
     """The parts of one query's SQL. States of argument i are c (count), s, r, m, l, h."""
 
     def __init__(self, query: BoundQuery, rollup: Rollup) -> None:
@@ -113,7 +113,7 @@ class _Writer:
         means = [
             f"{self._mean(column, f's{i}', f'c{i}')} AS u{i}"
             for i, column in enumerate(self._arguments)
-            if State.SQUARES in self._rollup.kept[column]
+            if PartialState.SQUARES in self._rollup.kept[column]
         ]
         outputs = [
             f"{self._output(aggregate)} AS a{index}"
@@ -145,13 +145,13 @@ class _Writer:
         for i, column in enumerate(self._arguments):
             kept = self._rollup.kept[column]
             is_double = column.type is ColumnType.DOUBLE
-            columns = {"c": ("count", True), "s": ("sum", State.SUM in kept)}
-            columns["r"] = ("rest", State.SUM in kept and is_double)
+            columns = {"c": ("count", True), "s": ("sum", PartialState.SUM in kept)}
+            columns["r"] = ("rest", PartialState.SUM in kept and is_double)
             columns |= {
-                "m": ("squares", State.SQUARES in kept),
-                "l": ("least", State.LEAST in kept),
+                "m": ("squares", PartialState.SQUARES in kept),
+                "l": ("least", PartialState.LEAST in kept),
             }
-            columns["h"] = ("most", State.MOST in kept)
+            columns["h"] = ("most", PartialState.MOST in kept)
             for letter, (what, there) in columns.items():
                 name = self._engine.name(state_name(what, column.name)) if there else "NULL"
                 if letter == "s" and there and not is_double:
@@ -195,11 +195,11 @@ class _Writer:
             squares = f"({centred_moment(whole, whole)}) / count({x})"
         return [
             f"count({x}) AS c{i}",
-            f"{total if State.SUM in kept else 'NULL'} AS s{i}",
-            f"{left if State.SUM in kept else 'NULL'} AS r{i}",
-            f"{squares if State.SQUARES in kept else 'NULL'} AS m{i}",
-            f"{f'min({x})' if State.LEAST in kept else 'NULL'} AS l{i}",
-            f"{f'max({x})' if State.MOST in kept else 'NULL'} AS h{i}",
+            f"{total if PartialState.SUM in kept else 'NULL'} AS s{i}",
+            f"{left if PartialState.SUM in kept else 'NULL'} AS r{i}",
+            f"{squares if PartialState.SQUARES in kept else 'NULL'} AS m{i}",
+            f"{f'min({x})' if PartialState.LEAST in kept else 'NULL'} AS l{i}",
+            f"{f'max({x})' if PartialState.MOST in kept else 'NULL'} AS h{i}",
         ]
 
     def _output(self, node: Aggregate) -> str:

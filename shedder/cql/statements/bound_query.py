@@ -13,7 +13,7 @@ from shedder.cql.statements.statement import (
     Costing,
     OrderKey,
     Output,
-    Reduction,
+    ReductionClause,
     Target,
     Window,
 )
@@ -68,7 +68,7 @@ class BoundQuery:
     confidence: float
     contract: Contract
     weight: float
-    reduction: Reduction | None
+    reduction: ReductionClause | None
     columns: tuple[str, ...]
     thinning: int = 0
     costing: Costing | None = None

@@ -17,7 +17,7 @@ from shedder.cql.statements.statement import (
     CreateStream,
     LandmarkWindow,
     RangeWindow,
-    Reduction,
+    ReductionClause,
     Rewrite,
     Select,
     SnapshotWindow,
@@ -130,7 +130,7 @@ def _number(value: float) -> str:
     return repr(int(value)) if whole else repr(value)
 
 
-def _reduction_text(reduction: Reduction) -> str:
+def _reduction_text(reduction: ReductionClause) -> str:
     kinds = {True: ColumnType.VARCHAR, False: ColumnType.DOUBLE}
     arguments = (
         literal_text(Literal(value, kinds[isinstance(value, str)])) for value in reduction.arguments

@@ -104,7 +104,7 @@ class OrderKey:
 
 
 @dataclass(frozen=True, slots=True)
-class Reduction:
+class ReductionClause:
     """REDUCE BY name(args); parsed now, given a meaning by the archive issue."""
 
     name: str
@@ -150,7 +150,7 @@ class Select:
     confidence: float  # 0.95 when not said
     contract: Contract  # WIDEN when not said
     weight: float  # 1 when not said
-    reduction: Reduction | None
+    reduction: ReductionClause | None
     thinning: int = 0  # level: a standing query begins with reading the share 2^-level
     costing: Costing | None = None
 

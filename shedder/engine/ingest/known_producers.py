@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 
 from shedder.cql.statements.bound_query import DEFAULT_TENANT
 from shedder.engine.ingest.forgotten_producers import ForgottenProducers
-from shedder.engine.ingest.producer_sequences import OWN_PREFIX, Content, Progress
+from shedder.engine.ingest.producer_sequences import OWN_PREFIX, Content, PushProgress
 from shedder.errors import BadSetting, ProducerForgotten, QuotaExceeded
 
 _EVICTED: Final = np.dtype(
@@ -139,7 +139,7 @@ class ProducerState:
     slots of their bounds. epoch_max: the largest epoch that a client may use; 0: that of no count.
     """
 
-    active: Mapping[str, Progress] = field(default_factory=dict)
+    active: Mapping[str, PushProgress] = field(default_factory=dict)
     evicted: bytes = b""
     forgotten: bytes = b""
     epoch_max: int = 0
@@ -197,11 +197,11 @@ class KnownProducers:
         self._memory.leave(self._tenant)
 
     @property
-    def active(self) -> Mapping[str, Progress]:
+    def active(self) -> Mapping[str, PushProgress]:
         """The producers with full progress."""
         return self._active
 
-    def get(self, name: str) -> Progress | None:
+    def get(self, name: str) -> PushProgress | None:
         """Return a producer's progress; None: the producer is not active or evicted."""
         found = self._active.get(name)
         if found is None and self._size:
@@ -215,7 +215,7 @@ class KnownProducers:
         """
         return self._forgotten.epoch_min(_hash(name))
 
-    def check_epoch(self, name: str, known: Progress | None, epoch: int) -> None:
+    def check_epoch(self, name: str, known: PushProgress | None, epoch: int) -> None:
         """Check that a producer may push in an epoch. known: its progress.
 
         Raises:
@@ -227,7 +227,7 @@ class KnownProducers:
         if known is None and epoch < (epoch_min := self.epoch_min(name)):
             raise ProducerForgotten(name, epoch, epoch_min)
 
-    def check_room(self, name: str, known: Progress | None, now_us: int) -> None:
+    def check_room(self, name: str, known: PushProgress | None, now_us: int) -> None:
         """Check that a producer may push although its tenant has many. known: its progress.
 
         Names of one process that are past make room first.
@@ -246,7 +246,7 @@ class KnownProducers:
                 "more. Use the names that have pushed before, drop a stream, or raise producers_max"
             )
 
-    def note(self, name: str, progress: Progress, now_us: int) -> None:
+    def note(self, name: str, progress: PushProgress, now_us: int) -> None:
         """Set a producer's progress; evict the producers that were silent longest if needed.
 
         now_us: when its newest batch has come.
@@ -280,7 +280,7 @@ class KnownProducers:
             self._names, self._remembered = names, remembered
             self._memory.add(self._tenant, **changes)
 
-    def _evict(self, name: str, progress: Progress, now_us: int) -> None:
+    def _evict(self, name: str, progress: PushProgress, now_us: int) -> None:
         self._grow(-_bytes_of(name, progress))
         hashed = _hash(name)
         place = self._place_of(hashed)
@@ -384,17 +384,19 @@ class KnownProducers:
         [found] = np.nonzero(self._evicted["name"][: self._size] == np.uint64(hashed))
         return int(found[-1]) if found.size else None
 
-    def _evicted_progress(self, name: str) -> Progress | None:
+    def _evicted_progress(self, name: str) -> PushProgress | None:
         place = self._place_of(_hash(name))
         if place is None:
             return None
         _, epoch, sequence, position, rows, flags, _, fingerprint = self._evicted[place].tolist()
         is_whole = not flags & _OPEN
         contents = (Content(sequence, rows, fingerprint),) if flags & _FINGERPRINT else ()
-        return Progress(epoch, sequence, position, None if rows < 0 else rows, is_whole, contents)
+        return PushProgress(
+            epoch, sequence, position, None if rows < 0 else rows, is_whole, contents
+        )
 
 
-def _bytes_of(name: str, progress: Progress) -> int:
+def _bytes_of(name: str, progress: PushProgress) -> int:
     return _ACTIVE_BYTES + len(name) + _CONTENT_BYTES * len(progress.contents)
 
 
@@ -403,7 +405,7 @@ def _hash(name: str) -> int:
     return int.from_bytes(hashlib.blake2b(name.encode(), digest_size=8).digest(), "little")
 
 
-def _progress_to_json(progress: Progress) -> dict[str, Any]:
+def _progress_to_json(progress: PushProgress) -> dict[str, Any]:
     said: dict[str, Any] = {
         "epoch": progress.epoch,
         "sequence": progress.sequence,
@@ -417,6 +419,6 @@ def _progress_to_json(progress: Progress) -> dict[str, Any]:
     return said
 
 
-def _progress_from_json(said: Mapping[str, Any]) -> Progress:
+def _progress_from_json(said: Mapping[str, Any]) -> PushProgress:
     contents = tuple(Content(*each) for each in said.get("contents", ()))
-    return Progress(**{**said, "contents": contents})
+    return PushProgress(**{**said, "contents": contents})

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from shedder.archive.log.records import PushEnd
-from shedder.engine.ingest.producer_sequences import Progress
+from shedder.engine.ingest.producer_sequences import PushProgress
 from shedder.streams.content_fingerprint import joined
 from shedder.streams.push_parts import WHOLE, Part
 
@@ -27,7 +27,7 @@ class NumberedPart:
     part: Part
     rows: int
     fingerprint: int | None
-    progress: Progress | None
+    progress: PushProgress | None
     stored_before: int = 0
 
     @property

@@ -39,7 +39,7 @@ class Content(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Progress:
+class PushProgress:
     """The newest push of a producer, and the contents of a few pushes.
 
     position: one past the last stored tuple of the push.
@@ -86,17 +86,19 @@ class Progress:
         return None if found is None else found.fingerprint
 
 
-def progress_after(before: Progress | None, header: Batch | Built) -> Progress:
+def progress_after(before: PushProgress | None, header: Batch | Built) -> PushProgress:
     """A producer's progress once this record is stored."""
     push = header.push
     contents = () if before is None or before.epoch != header.epoch else before.contents
     if push is None:  # Written by a version without parts of pushes.
         is_rest = isinstance(header, Batch) and header.flags & DROPPED
         rows = None if is_rest else header.rows
-        return Progress(header.epoch, header.sequence, header.end_position, rows, True, contents)
+        return PushProgress(
+            header.epoch, header.sequence, header.end_position, rows, True, contents
+        )
     kept = tuple(each for each in contents if each.sequence != header.sequence)
     content = Content(header.sequence, push.end_row, push.fingerprint)
-    return Progress(
+    return PushProgress(
         header.epoch,
         header.sequence,
         header.end_position,
@@ -106,7 +108,7 @@ def progress_after(before: Progress | None, header: Batch | Built) -> Progress:
     )
 
 
-def is_newer(header: Batch | Built, known: Progress | None) -> bool:
+def is_newer(header: Batch | Built, known: PushProgress | None) -> bool:
     """Return whether a record is not part of a producer's progress yet."""
     if known is None or (header.epoch, header.sequence) > (known.epoch, known.sequence):
         return True
@@ -119,7 +121,7 @@ def is_newer(header: Batch | Built, known: Progress | None) -> bool:
 
 def judge(
     producer: str,
-    known: Progress | None,
+    known: PushProgress | None,
     *,
     epoch: int,
     sequence: int | None,
@@ -165,7 +167,9 @@ def judge(
     return Arrival.DUPLICATE, number
 
 
-def check_replay(producer: str, known: Progress, *, sequence: int, end_row: int, part: Part) -> int:
+def check_replay(
+    producer: str, known: PushProgress, *, sequence: int, end_row: int, part: Part
+) -> int:
     """Check the rows of a replay up to end_row against what is stored under its number.
 
     Returns:

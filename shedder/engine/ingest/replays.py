@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from shedder.engine.ingest.producer_sequences import Progress, check_replay
+from shedder.engine.ingest.producer_sequences import PushProgress, check_replay
 from shedder.errors import SequenceReused
 from shedder.streams.content_fingerprint import joined
 from shedder.streams.push_parts import Part
@@ -36,7 +36,7 @@ class Replays:
     def check(
         self,
         producer: str,
-        known: Progress,
+        known: PushProgress,
         *,
         sequence: int,
         part: Part,
@@ -72,7 +72,7 @@ class Replays:
 
 
 def _begun(
-    running: _Running | None, known: Progress, sequence: int, first_row: int
+    running: _Running | None, known: PushProgress, sequence: int, first_row: int
 ) -> _Running | None:
     """The replay that this part goes on from; None: there is none."""
     if running is None:

@@ -30,7 +30,7 @@ from shedder.engine.ingest.known_producers import (
     ProducerState,
 )
 from shedder.engine.ingest.numbered_part import ANONYMOUS, NumberedPart
-from shedder.engine.ingest.producer_sequences import Arrival, Progress, judge, progress_after
+from shedder.engine.ingest.producer_sequences import Arrival, PushProgress, judge, progress_after
 from shedder.engine.ingest.replays import Replays
 from shedder.engine.ingest.tenant_queues import QueueShares
 from shedder.engine.remote_summaries.validation import Checked
@@ -87,7 +87,7 @@ class Intake:
         self._next_position = 0
         self._memory = ProducerMemory(ProducerLimits()) if memory is None else memory
         self._producers = KnownProducers(self._memory, tenant=schema.tenant)  # Durable progress;
-        self._in_flight: dict[str, Progress] = {}  # ... and progress on its way to disk.
+        self._in_flight: dict[str, PushProgress] = {}  # ... and progress on its way to disk.
         self._replays = Replays()
         watermark = Watermark(schema.lateness_us, future_us_max)
         self._watermark = ArrivalWatermark(watermark, schema.time_column)
@@ -233,7 +233,7 @@ class Intake:
             )
         return arrival is Arrival.DUPLICATE
 
-    def progress(self, producer: str) -> Progress | None:
+    def progress(self, producer: str) -> PushProgress | None:
         """How far a producer is, durably."""
         with self._lock:
             return self._producers.get(producer)
@@ -306,7 +306,7 @@ class Intake:
             self._watermark.go_back()
             self._waiting.clear()
 
-    def _known(self, producer: str) -> Progress | None:
+    def _known(self, producer: str) -> PushProgress | None:
         """Return a producer's progress, including pushes on their way."""
         return self._in_flight.get(producer) or self._producers.get(producer)
 
@@ -342,7 +342,7 @@ class Intake:
             self._replays.check(
                 producer, known, sequence=number, part=part, rows=rows, fingerprint=hashed
             )
-            return self._acknowledge_again(content.num_rows, producer, known)
+            return self._reacknowledge(content.num_rows, producer, known)
         if not isinstance(content, pa.RecordBatch) or hashed is None:
             raise FailedPrecondition(
                 f"{known.open_rows:,} rows of sequence {number} of producer {producer!r} are "
@@ -352,7 +352,7 @@ class Intake:
         return self._admit_rest(content, numbered, known, flag)
 
     def _admit_rest(
-        self, batch: pa.RecordBatch, numbered: NumberedPart, known: Progress, flag: bool
+        self, batch: pa.RecordBatch, numbered: NumberedPart, known: PushProgress, flag: bool
     ) -> Future[Receipt]:
         """Compare the rows of a batch that are stored, and store the others."""
         producer, number, part = numbered.producer, numbered.number, numbered.part
@@ -458,7 +458,7 @@ class Intake:
             if self._waiting.get(producer) is done:
                 del self._waiting[producer]
 
-    def _acknowledge_again(self, rows: int, producer: str, progress: Progress) -> Future[Receipt]:
+    def _reacknowledge(self, rows: int, producer: str, progress: PushProgress) -> Future[Receipt]:
         """A replay's receipt, given only when the first copy is durable."""
         again = Receipt(self.schema.name, progress.position, rows, duplicate=True)
 

@@ -19,7 +19,7 @@ from shedder.engine.runtime.release_memory import give_back
 from shedder.engine.synopsis_plans.thinning_levels import by_load
 from shedder.overload.controller import AGE_MS, NORMAL, TICK_S, USE, State, step, waiting_bytes_max
 from shedder.overload.cpu_admission import StreamCost
-from shedder.overload.drop_share import ALL, Share, next_share
+from shedder.overload.drop_share import ALL, DropShare, next_share
 from shedder.overload.fair_shedding import Caps, FairSteps
 from shedder.overload.load import NS, Load
 from shedder.overload.memory_pressure import NONE, next_pressure
@@ -353,7 +353,7 @@ class Overload:
             core.cpu_door.open()
         self.set_levels(state.budget_ns)
 
-    def _next_share(self) -> Share:
+    def _next_share(self) -> DropShare:
         """What streams that drop at the door may let in."""
         load, streams = self.load, list(self._core.streams.values())
         dropping = [s.schema.name for s in streams if s.schema.on_overload.drops_at_the_door]
@@ -365,7 +365,7 @@ class Overload:
         full_ns = min(self.state.budget_ns, self._steps.ends.full_ns)
         return next_share(self.share, load, offered=offered, others=others, full_ns=full_ns)
 
-    def _let_in(self, share: Share) -> None:
+    def _let_in(self, share: DropShare) -> None:
         self.share = share
         for intake in list(self._core.intakes.values()):
             if intake.drops is not None:

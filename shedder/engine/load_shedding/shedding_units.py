@@ -104,7 +104,7 @@ def modelled(standing: Standing, *, thins: bool = True) -> list[Modelled]:
 
 
 @dataclass(frozen=True, slots=True)
-class _Watched:
+class _WatchedUnit:
     """What a unit's stopwatch said at a look. level: the unit's, then."""
 
     tuples: int = 0
@@ -123,7 +123,7 @@ class Costs:
 
     factors: dict[Key, Factors] = field(default_factory=dict)
     _runs: dict[Key, float] = field(default_factory=dict)  # Per tuple, when it is thinned.
-    _seen: dict[Key, _Watched] = field(default_factory=dict)
+    _seen: dict[Key, _WatchedUnit] = field(default_factory=dict)
 
     def learn(self, units: Iterable[Modelled], rates: Mapping[str, float]) -> None:
         """Read the stopwatches; of a new unit, read all since its start.
@@ -137,8 +137,8 @@ class Costs:
         for unit in units:
             watch = unit.standing.watch
             ns = sum(watch.ns[part] for part in unit.key[1])
-            now = _Watched(watch.tuples, watch.runs, ns, unit.level)
-            before = self._seen.get(unit.key, _Watched(level=unit.level))
+            now = _WatchedUnit(watch.tuples, watch.runs, ns, unit.level)
+            before = self._seen.get(unit.key, _WatchedUnit(level=unit.level))
             tuples = now.tuples - before.tuples
             if before.level == unit.level and tuples == 0:
                 seen[unit.key] = before

@@ -34,7 +34,7 @@ _OF_THRESHOLD: Final = 0.5
 
 
 @dataclass(frozen=True, slots=True)
-class Sizes:
+class SizedSummary:
     """What the engine makes of a summary that has a size.
 
     smallest, largest: of it; larger ones make panes too heavy. words: with {} for the size.
@@ -57,13 +57,15 @@ class Sizes:
 _THETA = "two theta sketches of 2^{} hashes, for all values of either set"
 
 SIZED: Final = {
-    Kind.DISTINCT: Sizes(GroupedDistinct.profile, 7, 18, "HLL of 2^{} registers", 14),
-    Kind.THETA: Sizes(GroupedTheta.profile, 7, 16, _THETA, 14),
-    Kind.KLL: Sizes(GroupedKll.profile, 8, 8_000, "KLL of k = {}"),
-    Kind.REQ_HIGH: Sizes(GroupedReq.profile, K_MIN, K_MAX, "REQ of k = {}, for high ranks"),
-    Kind.REQ_LOW: Sizes(GroupedReq.profile, K_MIN, K_MAX, "REQ of k = {}, for low ranks"),
-    Kind.FREQUENT: Sizes(GroupedFrequent.profile, 1_024, 16_384, "frequent items of {} entries"),
-    Kind.COUNTERS: Sizes(GroupedCountMin.profile, 6, 16, "Count-Min of 5 x 2^{} counters"),
+    Kind.DISTINCT: SizedSummary(GroupedDistinct.profile, 7, 18, "HLL of 2^{} registers", 14),
+    Kind.THETA: SizedSummary(GroupedTheta.profile, 7, 16, _THETA, 14),
+    Kind.KLL: SizedSummary(GroupedKll.profile, 8, 8_000, "KLL of k = {}"),
+    Kind.REQ_HIGH: SizedSummary(GroupedReq.profile, K_MIN, K_MAX, "REQ of k = {}, for high ranks"),
+    Kind.REQ_LOW: SizedSummary(GroupedReq.profile, K_MIN, K_MAX, "REQ of k = {}, for low ranks"),
+    Kind.FREQUENT: SizedSummary(
+        GroupedFrequent.profile, 1_024, 16_384, "frequent items of {} entries"
+    ),
+    Kind.COUNTERS: SizedSummary(GroupedCountMin.profile, 6, 16, "Count-Min of 5 x 2^{} counters"),
 }
 """The synopses that have a size, and the sizes that panes may have."""
 
@@ -88,7 +90,7 @@ class Curve:
     aim: float | None = None
 
     @property
-    def sizes(self) -> Sizes:
+    def sizes(self) -> SizedSummary:
         """What it may be."""
         return SIZED[self.kind]
 

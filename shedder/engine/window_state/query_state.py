@@ -34,7 +34,7 @@ from shedder.engine.window_state.pane_sharing import (
 from shedder.engine.window_state.pane_shrinking import Shrinking
 from shedder.engine.window_state.pane_store_writer import PanesToStore, Storing
 from shedder.engine.window_state.pane_versions import Versions
-from shedder.engine.window_state.resizing import Resizable
+from shedder.engine.window_state.resizing import ResizablePanes
 from shedder.engine.window_state.selectivity import Passing
 from shedder.engine.window_state.window_predicate import with_time_range
 from shedder.errors import InternalError
@@ -55,7 +55,7 @@ class Merged:
 _STAY = 7 / 8  # Of ids: with so many alive there is no room to be made for new groups.
 
 
-class Standing(Weighed, Versions, Resizable, Storing, PaneSharer):
+class Standing(Weighed, Versions, ResizablePanes, Storing, PaneSharer):
     """The panes of one standing query, and the counts of what went where.
 
     Used by one thread. Ledger, of each synopsis: tuples applied since registration = what it read

@@ -24,7 +24,7 @@ _ANY = 1 << 62  # A size that nothing is larger than.
 _TRIED_GROUPS = 32  # Enough to see which part of them is full.
 
 
-class Resizable(ABC):
+class ResizablePanes(ABC):
     """The part of a standing query that gives its panes other sizes."""
 
     query: BoundQuery

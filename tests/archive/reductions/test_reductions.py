@@ -35,7 +35,9 @@ BLOCK = BlockStatistics(
 
 
 def made(name: str, *arguments: float | str, load: float = 0.0) -> NamedReduction:
-    return reduction_of(statement.Reduction(name, arguments), Surroundings(SCHEMA, lambda: load))
+    return reduction_of(
+        statement.ReductionClause(name, arguments), Surroundings(SCHEMA, lambda: load)
+    )
 
 
 @given(st.floats(0.0, 0.999))
@@ -59,7 +61,7 @@ def test_by_load_follows_the_live_load(load, wanted):
 def test_by_load_looks_anew_before_every_run():
     loads = iter([0.0, 1.0])
     around = Surroundings(SCHEMA, lambda: next(loads))
-    reduction = reduction_of(statement.Reduction("by_load", (0.5,)), around)
+    reduction = reduction_of(statement.ReductionClause("by_load", (0.5,)), around)
     assert [reduction.wanted(BLOCK), reduction.wanted(BLOCK)] == [0.0, 0.5]
 
 
@@ -198,5 +200,7 @@ def test_one_that_cannot_be_made_fails_with_its_name():
 
     with pytest.raises(BadReduction, match=r"mine\(\) cannot be made: OSError: no such device"):
         reduction_of(
-            statement.Reduction("mine", ()), Surroundings(SCHEMA, lambda: 0.0), {"mine": broken}
+            statement.ReductionClause("mine", ()),
+            Surroundings(SCHEMA, lambda: 0.0),
+            {"mine": broken},
         )

@@ -15,7 +15,7 @@ from shedder.engine.ingest.known_producers import (
     ProducerMemory,
     ProducerState,
 )
-from shedder.engine.ingest.producer_sequences import Content, Progress
+from shedder.engine.ingest.producer_sequences import Content, PushProgress
 from shedder.errors import BadSetting, ProducerForgotten, QuotaExceeded
 from tests.seeds import seed
 
@@ -30,7 +30,7 @@ def known(limits=LIMITS, streams=1):
 
 
 def progress(number, epoch=0):
-    return Progress(epoch, number, 10 * number, 10, True, (Content(number, 10, 7),))
+    return PushProgress(epoch, number, 10 * number, 10, True, (Content(number, 10, 7),))
 
 
 def evicted(producers):
@@ -57,7 +57,7 @@ def test_evicted_producers_keep_their_numbers_and_the_content_of_their_newest_pu
 
 def test_an_open_push_stays_open_when_its_producer_is_evicted():
     [producers] = known()
-    producers.note("p", Progress(3, 4, 50, 20, is_whole=False), NOW_US)
+    producers.note("p", PushProgress(3, 4, 50, 20, is_whole=False), NOW_US)
     for number in range(99):
         producers.note(f"p{number}", progress(number), NOW_US)
     assert "p" not in producers.active
@@ -184,7 +184,7 @@ def test_a_checkpoint_has_all_of_it():
     [producers] = known()
     for number in range(200):
         producers.note(f"p{number}", progress(number), NOW_US)
-    producers.note("open", Progress(2, 3, 40, 11, False, (Content(3, 11, None),)), NOW_US)
+    producers.note("open", PushProgress(2, 3, 40, 11, False, (Content(3, 11, None),)), NOW_US)
     state = producers.state()
     again = KnownProducers(
         ProducerMemory(LIMITS),
@@ -204,7 +204,7 @@ def test_a_checkpoint_has_all_of_it():
 def test_a_checkpoint_of_an_earlier_version_is_read():
     said = {"producers": {"p": {"epoch": 1, "sequence": 2, "position": 30, "rows": None}}}
     state = ProducerState.from_json(said, b"", b"")
-    assert state.active == {"p": Progress(1, 2, 30, None)}
+    assert state.active == {"p": PushProgress(1, 2, 30, None)}
     assert state.to_json() == said
 
 
@@ -261,7 +261,7 @@ def test_streams_that_are_filled_one_after_the_other_exceed_the_limit_as_documen
         for name in (f"{stream}/{number}" for number in range(1_001)):
             with suppress(QuotaExceeded):
                 producers.check_room(name, None, 0)
-                producers.note(name, Progress(0, 0, 0, 1), 0)
+                producers.note(name, PushProgress(0, 0, 0, 1), 0)
     assert memory.names_of("a") == 2_927
 
 

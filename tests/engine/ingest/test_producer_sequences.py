@@ -7,7 +7,7 @@ from shedder.engine.ingest.producer_sequences import (
     CONTENTS_MAX,
     Arrival,
     Content,
-    Progress,
+    PushProgress,
     is_newer,
     judge,
     progress_after,
@@ -15,8 +15,8 @@ from shedder.engine.ingest.producer_sequences import (
 from shedder.errors import SequenceGap, StaleEpoch
 from shedder.streams.push_parts import WHOLE, Part
 
-WHOLE_4 = Progress(1, 4, 100, 10)
-OPEN_4 = Progress(1, 4, 100, 10, is_whole=False)
+WHOLE_4 = PushProgress(1, 4, 100, 10)
+OPEN_4 = PushProgress(1, 4, 100, 10, is_whole=False)
 NEXT, DUPLICATE, OVERLAP = Arrival.NEXT, Arrival.DUPLICATE, Arrival.OVERLAP
 
 
@@ -86,7 +86,7 @@ def test_progress_keeps_the_contents_of_the_newest_pushes():
 
 def test_records_of_earlier_versions_are_whole_pushes():
     progress = progress_after(None, record(4))
-    assert progress == Progress(1, 4, 110, 10)
+    assert progress == PushProgress(1, 4, 110, 10)
     assert progress.content(4) == Content(4, 10, None)
     assert progress_after(progress, record(5, flags=DROPPED)).rows is None
 
@@ -98,4 +98,4 @@ def test_a_replay_of_the_log_takes_only_what_is_new():
     assert is_newer(record(4, PushEnd(10, 7, True)), open_here)
     assert is_newer(record(4, PushEnd(15, 7, False)), open_here)
     assert is_newer(record(0, PushEnd(1, 7, True), epoch=2), open_here)
-    assert not is_newer(record(4, PushEnd(15, 7, True)), Progress(1, 4, 110, 15))
+    assert not is_newer(record(4, PushEnd(15, 7, True)), PushProgress(1, 4, 110, 15))

@@ -9,7 +9,7 @@ import pyarrow.compute as pc
 import pytest
 
 from shedder.archive.operations.verify import check
-from shedder.client.thinning import Thinning
+from shedder.client.thinning import SourceThinning
 from shedder.engine.standing_queries.dropped_tuples import SECONDS_MAX, Drops
 from shedder.errors import BadBatch, SequenceReused
 from shedder.streams.batches import encode
@@ -25,7 +25,7 @@ class Source:
 
     def __init__(self, world, share="1/8"):
         self.world = world
-        self.thinning = Thinning(share)
+        self.thinning = SourceThinning(share)
         self.whole, self.gone = [], 0
 
     def batch(self):
@@ -99,7 +99,7 @@ def test_what_was_left_out_is_still_known_after_a_stop_with_and_without_a_checkp
 
 @pytest.mark.slow
 def test_thinned_batches_that_wait_are_read_together_as_they_are_one_by_one(tmp_path):
-    told, thinning = [], Thinning("1/8")
+    told, thinning = [], SourceThinning("1/8")
     batches = [batch_of(number, START + number * 1_000) for number in range(BATCHES)]
     divided = [
         (batch, None) if number % 2 else thinning.divide(batch, "ts")

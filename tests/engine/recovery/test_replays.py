@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from shedder.engine.engine import Engine
-from shedder.engine.ingest.producer_sequences import Progress, check_replay
+from shedder.engine.ingest.producer_sequences import PushProgress, check_replay
 from shedder.errors import SequenceReused
 from shedder.streams.push_parts import WHOLE
 
@@ -23,10 +23,10 @@ def rows(count: int) -> pa.RecordBatch:
 
 
 def test_a_record_without_contents_is_compared_by_its_number_of_rows_alone() -> None:
-    last = Progress(epoch=0, sequence=4, position=100, rows=10)
+    last = PushProgress(epoch=0, sequence=4, position=100, rows=10)
     check_replay("p", last, sequence=4, end_row=10, part=WHOLE)
     check_replay("p", last, sequence=3, end_row=99, part=WHOLE)
-    check_replay("p", Progress(0, 4, 100, None), sequence=4, end_row=11, part=WHOLE)
+    check_replay("p", PushProgress(0, 4, 100, None), sequence=4, end_row=11, part=WHOLE)
     with pytest.raises(
         SequenceReused, match=r"sequence 4 of producer 'p' has 10 rows, .* with 11;"
     ):
