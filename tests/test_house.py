@@ -239,6 +239,46 @@ def test_no_folder_has_more_than_32_modules():
     assert not full
 
 
+# Names that two modules define. A rename removes one; none may be added.
+SHARED_NAMES = frozenset(
+    {
+        "Block",
+        "BudgetExceeded",
+        "ColumnBasics",
+        "Compared",
+        "Engine",
+        "Kind",
+        "Look",
+        "Part",
+        "Plan",
+        "Producer",
+        "Reading",
+        "Rows",
+        "Run",
+        "Selection",
+        "Sizes",
+        "Source",
+        "Stretch",
+        "Target",
+    }
+)
+
+
+def class_names(text: str) -> set[str]:
+    """Names of the classes that a module defines, those inside of functions included."""
+    return set(re.findall(r"^ *class (\w+)[(:]", text, re.MULTILINE))
+
+
+def test_no_class_name_is_defined_in_two_modules():
+    names = Counter(
+        name
+        for path in tracked("*.py")
+        if not {"tests", "v1"} & set(path.relative_to(ROOT).parts)  # v1: named by the protocol.
+        for name in class_names(path.read_text())
+    )
+    assert {name for name, modules in names.items() if modules > 1} <= SHARED_NAMES
+
+
 def test_nothing_is_left_for_later_in_the_code():
     words = re.compile(r"\b(TODO|FIXME|XXX|HACK)\b")
     found = [
