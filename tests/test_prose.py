@@ -11,20 +11,20 @@ import pytest
 
 from tests.repository import ROOT, tracked
 
-# Pronouns without a noun that are left in the code. A commit may lower this number only.
-HEADLESS_MAX = 82
+# Pronouns without a noun that are left in the code, by place. A number may only get smaller.
+LEFT = {"shedder/engine": 65, "shedder/queries": 7, "synopses/intervals": 9, "": 1}
 
 # A relative clause may say "who" of a person: "the operator who runs the server".
-_PERSONS = r"persons?|people|users?|operators?|engineers?|authors?"
-_HEADLESS = re.compile(
-    rf"\b(?:(?:{_PERSONS})\s+who|(who|whoever|nobody|somebody))\b", re.IGNORECASE
-)
+_PERSON = r"(?:[Pp]ersons?|[Pp]eople|[Uu]sers?|[Oo]perators?|[Ee]ngineers?|[Aa]uthors?)"
+_PRONOUN = r"(?:[Ww]ho|[Ww]hoever|[Nn]obody|[Ss]omebody)\b"
+_HEADLESS = re.compile(rf"\b(?:{_PERSON}\s+who\b|({_PRONOUN}))")
+_ANYWHERE = re.compile(_PRONOUN)
 
 
 def headless(text: str) -> list[str]:
     """Find pronouns without a noun in the comments, docstrings and strings of a module's text."""
-    if not any(match[1] for match in _HEADLESS.finditer(text)):
-        return []  # Most modules: reading their text is faster than parsing it.
+    if not _ANYWHERE.search(text):
+        return []  # Most modules: searching their text is faster than parsing it.
     return [
         f"{line}: {match[1]}"
         for line, prose in sorted([*_comments(text), *_strings(text)])
@@ -46,10 +46,16 @@ def _strings(text: str) -> list[tuple[int, str]]:
     ]
 
 
+@pytest.mark.slow
 def test_who_acts_is_a_component():
-    paths = [path for path in tracked("*.py") if path != ROOT / "tests/test_prose.py"]
-    found = [f"{p.relative_to(ROOT)}:{at}" for p in paths for at in headless(p.read_text())]
-    assert len(found) <= HEADLESS_MAX, "\n".join(found)
+    found: dict[str, list[str]] = {place: [] for place in LEFT}
+    for path in tracked("*.py"):
+        name = str(path.relative_to(ROOT))
+        if name != "tests/test_prose.py":
+            place = next(place for place in LEFT if name.startswith(place))
+            found[place] += [f"{name}:{at}" for at in headless(path.read_text())]
+    more = {place: its for place, its in found.items() if len(its) > LEFT[place]}
+    assert not more
 
 
 @pytest.mark.parametrize(
