@@ -1,4 +1,4 @@
-"""The options that can be anybody's best near some prices: at most a tenth of all of them."""
+"""Candidates: the options that can be a synopsis' best near some prices; at most a tenth of all."""
 
 from __future__ import annotations
 

@@ -363,7 +363,7 @@ class Demands:
         return self._loss(unit.above, unit.missed) if all_kept else self._loss(unit.missed, 0.0)
 
     def penalty(self) -> Penalty:
-        """What missed targets count: the lightest more than the most that anybody loses else."""
+        """Return the penalty of missed targets; each exceeds all that readers can lose else."""
         readers = self.readers
         lost = self.options.worst_error[readers.synopsis] * readers.scale + readers.forfeit
         weight, asks = readers.weight, np.isfinite(readers.target)

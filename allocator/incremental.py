@@ -111,7 +111,7 @@ class _Ways:
         self.option[rows], self.loss[rows] = option, loss
 
     def moved(self, rows: Integers) -> None:
-        """These have something else now; they are asked again before anybody yields."""
+        """Note rows whose option changed; their losses are computed again before any row yields."""
         self._again.append(rows)
 
     def to_free(self, resource: int, column: Column, over: float, price: float) -> Integers:

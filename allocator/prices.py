@@ -1,4 +1,4 @@
-"""Prices of bytes and CPU at which everybody's own best choice together spends the budget.
+"""Prices of bytes and CPU at which the synopses' own best choices together spend the budget.
 
 At prices p of a byte and q of a nanosecond, each synopsis takes the option with the least
 objective + p * bytes + q * ns, on its own: that is all that a synopsis has to know of the others.
@@ -76,7 +76,7 @@ def largest(objective: Floats) -> Floats:
 def least(objective: Floats, options: Options, rows: Integers | None = None) -> Floats:
     """The least bytes and the least ns that each synopsis can do with, each taken alone, [2, n].
 
-    rows: whose objective it is, ascending; None: everybody's.
+    rows: rows of the objective, ascending; None: all.
     """
     found = np.empty((2, len(objective)))
     for part in blocks(objective):
@@ -306,7 +306,7 @@ class _Dual:
         return int(size_bytes.sum()) <= self._budget_bytes
 
     def take_least(self) -> None:
-        """Everybody's least bytes, if that fits: no price tells sizes apart that doubles do not."""
+        """Take the least bytes of all rows, if they fit: prices cannot separate equal doubles."""
         possible = np.isfinite(self._objective)
         choice = np.where(possible, self._options.size_bytes, BYTES_END - 1).argmin(1)
         rows = np.arange(len(choice))

@@ -142,7 +142,7 @@ def run() -> Report:
                 "Running: what a window that takes the new pane in and the old one off again would "
                 "cost, of linear summaries. Its state is not that of merging all: log buckets keep "
                 "the range of what they had, Count-Min its tables; and the window must be copied "
-                "before anybody reads it while it slides."
+                "before a query reads it while it slides."
             ),
             (
                 "7 merges a slide on average, 12 at most, however many panes there are. The two "

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 __all__ = ["__version__", "connect", "open"]
 
 
-def open(  # noqa: A001 - the word that everybody expects of an embedded database
+def open(  # noqa: A001 - the word that users expect of an embedded database
     directory: str | Path, settings: Settings | None = None, **overrides: Any
 ) -> Engine:
     """Open a data directory in this process; made when missing.

@@ -5,7 +5,7 @@ row for each kind of question (groups and values of it), with a bit for each con
 meets; the bits of a value's rows are counted, and the counts of a group become its facts.
 """
 
-# Nothing here is SQL that someone sent: names are quoted, constants are typed, the rest is ours.
+# No SQL text comes from a caller: names are quoted, constants are typed, the rest is ours.
 # ruff: noqa: S608
 
 from __future__ import annotations

@@ -93,7 +93,7 @@ def server(
 
     Args:
       bare: the floor (benchmarks/workloads/bare.py) in place of Shedder.
-      identities: whom it knows; None: everybody may do everything, in plain text.
+      identities: callers that it knows; None: every caller may do everything, in plain text.
       settings: of Shedder.
     """
     settings |= {} if identities is None else identities.settings

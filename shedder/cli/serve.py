@@ -89,6 +89,6 @@ def serve(
     check_free(address)
     with closing(Engine.open(data, settings)) as engine, keeping_what_is_loaded():
         if settings.insecure:
-            say("no TLS, no tokens: everybody on this machine may read, write and drop", "yellow")
+            say("no TLS, no tokens: every user of this machine may read, write and drop", "yellow")
         left_s = serve_engine(engine, settings, lambda address: print(address, flush=True))
         engine.close(within_s=left_s)

@@ -9,7 +9,7 @@ from shedder.errors import PermissionDenied, Unauthenticated
 from shedder.server.authentication import LOCAL, Identity, Scope, Tokens, bearer_token
 from shedder.settings import Settings
 
-ANYBODY = frozenset[Scope]()  # ... without being known: health probes have no token.
+ANONYMOUS = frozenset[Scope]()  # Callers without an identity: health probes have no token.
 INGEST = frozenset({Scope.INGEST})
 QUERY = frozenset({Scope.QUERY})
 EITHER = INGEST | QUERY
@@ -18,9 +18,9 @@ ADMIN = frozenset({Scope.ADMIN})
 # A method that is not here needs ADMIN. One of several scopes is enough; ADMIN always is.
 SCOPES: Mapping[str, frozenset[Scope]] = MappingProxyType(
     {
-        "/grpc.health.v1.Health/Check": ANYBODY,
-        "/grpc.health.v1.Health/Watch": ANYBODY,
-        "/grpc.health.v1.Health/List": ANYBODY,
+        "/grpc.health.v1.Health/Check": ANONYMOUS,
+        "/grpc.health.v1.Health/Watch": ANONYMOUS,
+        "/grpc.health.v1.Health/List": ANONYMOUS,
         "/shedder.v1.Ingest/Append": INGEST,
         "/shedder.v1.Ingest/AppendStream": INGEST,
         "/shedder.v1.Ingest/Heartbeat": INGEST,

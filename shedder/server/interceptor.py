@@ -34,7 +34,7 @@ from shedder.server.arrival import (
     parser,
 )
 from shedder.server.authentication import caller
-from shedder.server.authorization import ANYBODY, SCOPES, Gate
+from shedder.server.authorization import ANONYMOUS, SCOPES, Gate
 from shedder.server.call_context import CALL_LIMITS, CallLimits
 from shedder.server.call_slots import Places, StreamPlaces
 from shedder.server.connections import Connections
@@ -153,7 +153,7 @@ class Boundary(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]  # not gen
 
     def _called(self, behaviour: Crossing, method: str, *, reads_itself: bool) -> Behaviour:
         """Put the boundary around a behaviour that takes one request, or all as an iterator."""
-        is_anonymous = SCOPES.get(method) == ANYBODY
+        is_anonymous = SCOPES.get(method) == ANONYMOUS
         stays_open = reads_itself and method in STAYS_OPEN
         late, limit_s = late_request, self._limits.request_s_max
         if stays_open:

@@ -76,7 +76,7 @@ def encoded(batch: pa.RecordBatch) -> pa.Buffer:
 def decode(
     payload: bytes | memoryview, schema: StreamSchema, limits: BatchLimits = DEFAULT_LIMITS
 ) -> pa.RecordBatch:
-    """The batch in a payload that anyone may have sent; columns are views of the payload.
+    """Decode the batch of an untrusted payload; columns are views of the payload.
 
     Args:
       payload: an Arrow IPC stream, as `encode` makes it. Must not change afterwards.
@@ -121,7 +121,7 @@ def decode_columns(
 
 
 def check_texts(payload: bytes, schema: pa.Schema) -> None:
-    """Check a table with these columns, in an Arrow IPC stream that anyone may have sent.
+    """Check a table with these columns, in an untrusted Arrow IPC stream.
 
     Raises:
       BadBatch: it is something else, or damaged.

@@ -37,7 +37,7 @@ def left_out_to_wire(dropped: Dropped) -> LeftOut:
 
 
 def left_out_from_wire(message: LeftOut, schema: StreamSchema) -> Dropped:
-    """What a message says, from anyone.
+    """Decode an untrusted message.
 
     Raises:
       BadBatch: it contradicts itself, or the stream's columns.

@@ -158,7 +158,7 @@ def test_fine_sizes_come_close_to_what_slsqp_finds_for_continuous_ones(n, seed):
 
 @pytest.mark.slow
 def test_what_both_resources_hardly_allow_is_found():
-    # Everybody's least of bytes fits, and everybody's least of CPU, but hardly both at once.
+    # All least sizes fit in bytes, and all in CPU, but hardly both at once.
     demands = power_law_problem(3_000, seed=1, with_targets=0.3)
     options = demands.options
     size_bytes, cost_ns = whole_need(demands)

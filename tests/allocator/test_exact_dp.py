@@ -170,7 +170,7 @@ def test_an_option_that_leaves_others_too_little_is_none():
 
 
 def test_what_does_not_fit_yet_is_still_what_bytes_are_worth():
-    """Beside what fits, the price would be none: everybody has the best that fits."""
+    """Beside what fits, the price would be none: every synopsis has the best that fits."""
     options = [(1, 0, 8.0), (2, 0, 7.75), (20, 0, 0.0)]
     allocation = allocate(demands_of([options], [(0, 1, NO_TARGET, 0)]), Budget(10))
     assert allocation.choice.tolist() == [1]

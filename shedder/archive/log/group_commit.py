@@ -151,7 +151,7 @@ class GroupCommit:
         while group := self._next_group():
             try:
                 self.commit(group)
-            except Exception as error:  # a bug in a handler: stop, loudly, with everyone told
+            except Exception as error:  # A bug in a handler: stop, and fail all futures.
                 self._stop(group, error)
                 raise
 
@@ -163,7 +163,7 @@ class GroupCommit:
             return self.gather()
 
     def commit(self, group: list[Entry]) -> None:
-        """Write a group that was gathered, fsync, and tell everyone what came of it."""
+        """Write a gathered group, fsync, and resolve the futures of its entries."""
         sequences: list[int] = []
         failure: ShedderError | None = None
         try:

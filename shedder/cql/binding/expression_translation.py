@@ -101,7 +101,7 @@ class Translator:
             self._depth -= 1
 
     def _check_size(self, found: Expression) -> None:
-        """Refuse what is short for too much, before anybody walks through it."""
+        """Refuse an expression that expands to too much, before any pass walks through it."""
         size = self._size + size_of(found)
         if size > self._limits.expanded_max:
             raise BadQuery(

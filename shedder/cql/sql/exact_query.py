@@ -3,7 +3,7 @@
 Spark must run with its session time zone UTC.
 """
 
-# Nothing here is SQL that someone sent: names are quoted, constants are typed, the rest is ours.
+# No SQL text comes from a caller: names are quoted, constants are typed, the rest is ours.
 # ruff: noqa: S608
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ rounding left), and squared distances from the mean by Chan, Golub, LeVeque's ru
 37(3)), so that the answer differs from the one over all rows by rounding at most.
 """
 
-# Nothing here is SQL that someone sent: names are quoted, constants are typed, the rest is ours.
+# No SQL text comes from a caller: names are quoted, constants are typed, the rest is ours.
 # ruff: noqa: S608
 
 from __future__ import annotations

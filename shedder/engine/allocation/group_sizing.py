@@ -1,11 +1,11 @@
 """Sizes of sketches with GROUP BY, in a full solution: coarser ones leave room for more groups.
 
-How many bytes groups need depends on the size of their sketches, and the answers' error on both.
-The allocator's options are each of one demand, so the sizes of a query's groups are settled first:
-at the price that bytes have, each query alone finds the sizes at which it would lose least with
-what they cost (as anybody does, allocator/prices.py); then everything is shared out with these,
-which gives another price, and so on a few times. The best of all is taken, and never anything that
-is worse than what stands.
+The bytes that groups need depend on the size of their sketches, and the error of answers on both.
+Each of the allocator's options is of one demand, so the sizes of a query's groups are set first. At
+the price of a byte, each query alone finds the sizes with the least loss and cost, as each synopsis
+does (allocator/prices.py). Then the whole budget is allocated with these sizes, which gives another
+price, and so on a few times. The best allocation is taken, and never one that is worse than the
+present one.
 """
 
 from __future__ import annotations

@@ -51,7 +51,7 @@ def solved(
     Args:
       found: the problem. budget: what there is for its options.
       changed: rows that choose anew (or for the first time) while the others stay; none: all stay
-        if they can; None: everybody chooses anew.
+        if they can; None: all rows choose anew.
       last: the newest solution, whose prices hold still; None: there is none. New prices are
         looked for around them.
       quotas: bytes of all synopses by tenant, with what their queries take beside; others have no

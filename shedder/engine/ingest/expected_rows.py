@@ -9,7 +9,7 @@ from shedder.engine.ingest.producer_sequences import ROWS_SUFFIX
 from shedder.errors import BadBatch
 
 PRODUCERS_MAX = 65_536  # Of one stream, with rows that follow; others must send tuples.
-_NOBODY = ""  # Owed since before it was noted by whom; anybody may bring these.
+_NOBODY = ""  # Rows announced before producers were recorded; any producer may send them.
 
 
 def rows_name(producer: str) -> str:

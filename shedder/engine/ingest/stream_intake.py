@@ -137,7 +137,7 @@ class Intake:
         """Check a batch and hand it to the log; the receipt comes when it is durable.
 
         Args:
-          payload: an Arrow IPC stream, from anyone.
+          payload: an Arrow IPC stream from an untrusted sender.
           producer: whose batch it is; "" is anonymous and has no numbers.
           epoch: the producer's incarnation.
           sequence: the number of its push; None goes on from the last one.

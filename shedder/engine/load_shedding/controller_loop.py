@@ -35,7 +35,7 @@ _log = structlog.get_logger("shedder.overload")
 
 
 class Overload:
-    """Sheds work by load. `tick` may be called by anyone, from one thread at a time.
+    """Sheds work by load. Any thread may call `tick`, one at a time.
 
     load, state: of the newest tick; read by anybody.
     """

@@ -25,7 +25,7 @@ _log = structlog.get_logger("shedder.relayout")
 
 
 class Relayouts:
-    """One thread that lets everybody pass, and rewrites run by run. Safe from any thread.
+    """One thread of low priority that rewrites run by run. Safe from any thread.
 
     What there is to do stands in the catalog: a restart goes on where it ended. It ends early when
     it is cancelled or the disk is full, and goes on when it is woken. A run that cannot be read or

@@ -27,7 +27,7 @@ _log = structlog.get_logger("shedder.housekeeping")
 
 
 class Housekeeping:
-    """Looks every second whether something is due, and lets everybody pass.
+    """Checks every second whether work is due; its thread has a low priority.
 
     A run is scrubbed when it was last read, or first seen, `scrub_days` ago: one per look, the
     oldest first, as long as ingest leaves time for it. scrubbed: what was found since the start.

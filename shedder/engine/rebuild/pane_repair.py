@@ -57,7 +57,7 @@ class _Unit:
 
 
 class Repair:
-    """One worker that lets everybody pass. Safe from any thread.
+    """One worker of low priority. Safe from any thread.
 
     A thinned pane is replaced only by one of the same tuples: none came too late for it, and both
     must have had as many rows to read. A pane that may count deleted rows is replaced by one of

@@ -41,7 +41,7 @@ class Listeners:
         return remove
 
     def tell(self, news: News) -> None:
-        """Call everybody, on this thread. One that raises is told no more; the others are."""
+        """Call all listeners on this thread. A listener that raises is removed; the others stay."""
         with self._lock:
             listeners = list(self._listeners.items())
         for number, listener in listeners:

@@ -48,7 +48,7 @@ def test_what_is_still_wanted_is_waited_for():
 
 
 class DoneAsTheWaitEnds(Future[int]):
-    """The work ends after the wait has and before anyone looks: threads seldom meet there."""
+    """The work ends after the wait has and before the next check: threads seldom meet there."""
 
     def result(self, timeout: float | None = None) -> int:
         if timeout is not None and not self.done():

@@ -40,7 +40,7 @@ def original(tmp_path_factory):
 
 @pytest.fixture(params=["flipped", "gone"])
 def engine(original, tmp_path, request):
-    """The second run is damaged before anybody has read it."""
+    """The second run is damaged before any query has read it."""
     directory, whole, file, times = original
     shutil.copytree(directory, tmp_path / "data")
     path = tmp_path / "data" / "runs" / file

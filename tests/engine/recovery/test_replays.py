@@ -1,4 +1,4 @@
-"""A number that comes again must have the rows that it had, as far as anybody knows which."""
+"""A repeated number must have the rows that it had, as far as they are known."""
 
 from __future__ import annotations
 

@@ -91,7 +91,7 @@ def test_counts_stay_right_at_a_trillion_tuples():
 
 @pytest.mark.timeout(300, method="thread")
 def test_counts_that_are_no_doubles_any_more_end_outside_of_the_truth():
-    """Above 2^53 halves never come one apart, and a tail had more terms than anybody has time."""
+    """Above 2^53 halves never come one apart, and a tail had more terms than can be summed."""
     found = matching_count(
         population=[2.0**54, 2.0**60, 2.0**62, 2.0**62], read=[10, 10, 2.0**61, 2.0**62 - 4096],
         matched=[3, 3, 2.0**60, 2.0**60], confidence=0.95,
