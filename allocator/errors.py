@@ -1,4 +1,4 @@
-"""What the allocator refuses."""
+"""Errors that the allocator raises."""
 
 from __future__ import annotations
 

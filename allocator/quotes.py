@@ -1,4 +1,4 @@
-"""What a reader is told of its price: what its target needs, and what one more KiB would buy."""
+"""Price quotes for readers: the bytes that a target needs, and the worth of one more KiB."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How the numbers of correct and of produced tuples vary together, from window to window."""
+"""Covariance of the numbers of correct and produced tuples, from window to window."""
 
 from __future__ import annotations
 

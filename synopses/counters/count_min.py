@@ -1,4 +1,4 @@
-"""How often keys occur, never too few: Count-Min per group."""
+"""Count-Min per group: occurrences of keys, never too low."""
 
 from __future__ import annotations
 

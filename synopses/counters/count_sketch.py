@@ -1,4 +1,4 @@
-"""How often keys occur, and second moments, without bias: CountSketch per group."""
+"""CountSketch per group: occurrences of keys, and second moments, without bias."""
 
 from __future__ import annotations
 

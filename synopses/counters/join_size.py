@@ -1,4 +1,4 @@
-"""How many pairs of tuples are alike: sizes of joins from Count-Min, read both ways.
+"""Sizes of joins from Count-Min: numbers of pairs of equal tuples, read both ways.
 
 Count-Min is sharp where few keys make up most tuples, CountSketch where many do; a Count-Min holds
 the CountSketch of half its width, so both intervals come from one table and are intersected.

@@ -1,4 +1,4 @@
-"""Which values are the most frequent in each group, and how often they occur, for certain."""
+"""Frequent items per group: the most frequent values, with certain bounds on their counts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which values make up a share of all: without false positives or without false negatives."""
+"""Values above a share of all: without false positives or without false negatives."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which counters of a group stand side by side in the order of their cells (span_kernels.py)."""
+"""Contiguous spans: groups whose counters lie side by side in cell order (span_kernels.py)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How many different values each group has: HyperLogLog, byte-compatible with DataSketches."""
+"""HyperLogLog registers for many groups, byte-compatible with DataSketches."""
 
 from __future__ import annotations
 

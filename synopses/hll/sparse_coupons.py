@@ -1,4 +1,4 @@
-"""How many different values a group of few has: counted by 26 bits of their hashes.
+"""Coupons of small HyperLogLog groups: distinct values by 26 bits of their hashes.
 
 A coupon is what DataSketches keeps of a value while a sketch is small: a slot of 26 bits, of which
 a register's are the lowest, and the register's content. Slots collide rarely: n values leave fewer

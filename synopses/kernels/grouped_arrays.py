@@ -1,4 +1,4 @@
-"""What all grouped summaries do alike with their group axis: rows of arrays that grow and move."""
+"""Arrays with a group axis, whose rows grow and move, for all grouped summaries."""
 
 from __future__ import annotations
 

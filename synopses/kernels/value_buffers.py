@@ -1,4 +1,4 @@
-"""The newest values of each group, as they came: what waits for the group's sketch."""
+"""Buffers of each group's newest values, which wait for the group's sketch."""
 
 from __future__ import annotations
 

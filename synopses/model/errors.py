@@ -1,4 +1,4 @@
-"""What can go wrong with a synopsis, named for what happened."""
+"""Errors of synopses, named for what happened."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What one kind of summary promises: sizes, precision curve, behaviour under thinning."""
+"""Profile of one kind of summary: sizes, precision curve, behaviour under thinning."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How many tuples each group has, exactly."""
+"""Exact counts of tuples per group."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How many rows of each stratum to keep: Neyman's allocation, with a floor and with ceilings."""
+"""Neyman allocation of sample rows to strata, with a floor and with ceilings."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How many different values each group has, thinnable and comparable: theta sketches."""
+"""Theta sketches: distinct values per group, thinnable and comparable."""
 
 from __future__ import annotations
 
