@@ -1,4 +1,4 @@
-"""What the catalog lists of backfills: their stretches of positions, and what is done of them."""
+"""Catalog table of backfills: their ranges of positions, and the parts that are done."""
 
 from __future__ import annotations
 

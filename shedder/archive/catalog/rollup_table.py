@@ -1,4 +1,4 @@
-"""What the catalog lists of rollups: their texts, and which runs have their partial aggregates."""
+"""Catalog table of rollups: their texts, and the runs that have their partial aggregates."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the catalog notes beside runs: damage, deletions, copies and how they were scanned."""
+"""Catalog annotations of runs: damage, deletions, copies and how they were scanned."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How a run's columns are encoded in Parquet, and what is known of them beforehand.
+"""Parquet encodings of a run's columns, and the basics of the columns.
 
 Measured on 1 M rows (raw MB/s written, ratio): times DELTA_BINARY_PACKED 1,022, 6.3 (PLAIN 336,
 3.9); doubles BYTE_STREAM_SPLIT 733, 1.12 (dictionary 268, 1.01), but prices in cents as a

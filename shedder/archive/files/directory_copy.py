@@ -1,4 +1,4 @@
-"""A second data directory in the making: hard links where that works, and whole or not at all."""
+"""Copy of a data directory: hard links where possible, and complete or not at all."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What every layout does: a closed stretch becomes files of a run, and their rows come back.
+"""Protocol of layouts: write a closed range of positions as a run's files, and read it back.
 
 How much of a run a scan may leave unread is the business of readable_part.py: what it needs to
 know, the files themselves say.

@@ -1,4 +1,4 @@
-"""What a layout gives of a run for a reduction: the next finer one that lies there to be read."""
+"""Part of a run that a layout can read for a reduction: the next finer one that exists."""
 
 from __future__ import annotations
 

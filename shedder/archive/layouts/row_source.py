@@ -1,4 +1,4 @@
-"""What is written as a run: rows of a closed stretch of positions, all of them or what is left."""
+"""Source of a run's rows: a closed range of positions, all of them or those not deleted."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a run is called, and what its file and the catalog say of it, whatever its layout."""
+"""Footer of a run: its file name, its file metadata and its catalog entry, for every layout."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the records of the log hold: the small header of each kind. Bodies are Arrow IPC bytes."""
+"""Log records: the small header of each kind. Bodies are Arrow IPC bytes."""
 
 from __future__ import annotations
 

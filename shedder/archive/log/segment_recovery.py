@@ -1,4 +1,4 @@
-"""What opening a log does before the first append: verify, cut a torn tail, report damage."""
+"""Recovery of log segments before the first append: verify, cut a torn tail, report damage."""
 
 from __future__ import annotations
 

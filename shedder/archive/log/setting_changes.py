@@ -1,4 +1,4 @@
-"""What an operator alters while queries stand, as records of the log: the body of ALTERED."""
+"""Changed settings of streams and queries as log records: the body of ALTERED."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the catalog lists: streams, queries, runs, the checkpoint; and their JSON forms."""
+"""Catalog entries: streams, queries, runs, the checkpoint; and their JSON forms."""
 
 from __future__ import annotations
 

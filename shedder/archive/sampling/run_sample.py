@@ -1,4 +1,4 @@
-"""What of one run is read for a sample: which of its blocks, and which rows of the last of them."""
+"""Sample of one run: the blocks to read, and the rows of the last one."""
 
 from __future__ import annotations
 

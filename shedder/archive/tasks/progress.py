@@ -1,4 +1,4 @@
-"""How far a long piece of work is, and a way to call it off."""
+"""Progress of a long piece of work, and its cancellation."""
 
 from __future__ import annotations
 
