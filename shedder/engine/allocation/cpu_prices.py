@@ -1,4 +1,4 @@
-"""What a nanosecond of CPU per tuple is worth to each reader of a synopsis."""
+"""CPU prices: the worth of a nanosecond per tuple to each reader of a synopsis."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What was drawn of each query the last time, so that only what has changed is drawn again."""
+"""Cache of the demands built for each query; an entry is rebuilt when its inputs change."""
 
 from __future__ import annotations
 

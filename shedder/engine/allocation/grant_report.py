@@ -1,4 +1,4 @@
-"""What a query is granted, in words: synopses, predicted errors, needs, prices."""
+"""Grant report of a query: synopses, predicted errors, needs and prices, in words."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What errors of queries count beside each other, now that some of them are not active."""
+"""Weights of queries' errors against each other, with inactive queries near zero."""
 
 from __future__ import annotations
 

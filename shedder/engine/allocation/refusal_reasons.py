@@ -1,4 +1,4 @@
-"""Why a new query is refused: whose need is in the way, what it needs, would get, and would pay."""
+"""Reasons of a refused query: the missing resource, its needs, its possible grant and the price."""
 
 from __future__ import annotations
 

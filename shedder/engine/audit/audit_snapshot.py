@@ -1,4 +1,4 @@
-"""What an audit looks at: a query's newest answer, and the same asked for at the strict confidence.
+"""Audit snapshot: a query's newest answer, and the same answer at the strict confidence.
 
 The service's own audit and auditors elsewhere take answers here, and note what came of them.
 """

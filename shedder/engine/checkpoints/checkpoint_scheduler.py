@@ -1,4 +1,4 @@
-"""When checkpoints are made, and how: at once, or little by little while tuples are applied."""
+"""Checkpoint scheduler: writes at once, or little by little while tuples are applied."""
 
 from __future__ import annotations
 

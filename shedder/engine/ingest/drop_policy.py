@@ -1,4 +1,4 @@
-"""Which tuples of a batch are dropped at the door, where a stream's policy is to drop."""
+"""Drop policies: the choice of a batch's tuples to drop on admission."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is owed to the archive: rows of which summaries came first, by whose they are."""
+"""Rows announced by summaries but not received yet, per producer."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The overload controller's edge: every tick it reads the load, and does what follows from it."""
+"""Loop of the overload controller: every tick reads the load and applies the decision."""
 
 from __future__ import annotations
 

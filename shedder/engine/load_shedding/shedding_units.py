@@ -1,4 +1,4 @@
-"""What the overload controller may thin: units of synopses of all standing queries."""
+"""Shedding units: the synopses of all standing queries that load may thin."""
 
 from __future__ import annotations
 

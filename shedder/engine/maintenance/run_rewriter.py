@@ -1,4 +1,4 @@
-"""What is done to runs in the background: another layout, purges, the vacuum's copies, rollups."""
+"""Background rewriter of runs: layout changes, purges, the vacuum's copies and rollups."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is known of the values that a part is to read, before any of them is skipped."""
+"""Basics (count, nulls, min, max) of a synopsis's argument, taken before thinning."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A segment: what one synopsis read of a pane at one level, with the basics of what there was."""
+"""Level segment: the tuples that a pane's synopsis read at one level, with the basics of all."""
 
 from __future__ import annotations
 

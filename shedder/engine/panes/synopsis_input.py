@@ -1,4 +1,4 @@
-"""What one synopsis reads of a view: arrays without nulls, and the groups of their rows."""
+"""Input of one synopsis from a view: arrays without nulls, and the groups of their rows."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whether a stream can take in a past: its event times beside those that the stream has."""
+"""Checks of a backfill's event times against those of its stream."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a backfill comes to in the panes of standing queries: folded in, or as if never touched."""
+"""Panes of a backfill in standing queries: all are merged, or none."""
 
 from __future__ import annotations
 

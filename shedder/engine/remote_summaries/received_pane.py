@@ -1,4 +1,4 @@
-"""A pane that was built elsewhere: checked, and given the group ids of this query."""
+"""Received panes: checked, and mapped to the group ids of this query."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What was built of tuples elsewhere, between the door and the panes."""
+"""Validation of received summaries, after admission and before they reach the panes."""
 
 from __future__ import annotations
 

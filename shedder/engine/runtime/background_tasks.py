@@ -1,4 +1,4 @@
-"""Work that takes long: what runs, how far it is, and how it is called off."""
+"""Background tasks: long work with a number, progress and cancellation."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A stopwatch: what each synopsis of a standing query takes, measured while it reads."""
+"""Stopwatch: CPU time of each synopsis of a standing query, measured while it reads."""
 
 from __future__ import annotations
 

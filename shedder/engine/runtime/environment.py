@@ -1,4 +1,4 @@
-"""What an engine gets from the machine it runs on: clocks, randomness, files and threads.
+"""Environment of an engine: the machine's clocks, randomness, files and threads.
 
 Everything else that the engine does follows from its inputs, so another machine, whose clock is
 virtual and whose threads are turns, replays a world from a seed (shedder.simulation).

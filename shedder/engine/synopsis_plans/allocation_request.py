@@ -1,4 +1,4 @@
-"""A standing query as the allocator sees it, and what it is given."""
+"""A query's request to the allocator, and the synopsis sizes that it was granted."""
 
 from __future__ import annotations
 

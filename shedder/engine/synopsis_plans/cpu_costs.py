@@ -1,4 +1,4 @@
-"""What the synopses of a plan cost in CPU at every level: what an overload controller weighs."""
+"""CPU costs of a plan's synopses at every level, for the overload controller."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the synopses of a standing query take in memory: how many stand at once, how large each."""
+"""Memory footprint of a standing query's synopses: how many exist at once, and their bytes."""
 
 from __future__ import annotations
 

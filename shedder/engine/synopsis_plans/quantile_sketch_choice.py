@@ -1,4 +1,4 @@
-"""Which sketch answers a quantile whose target is a rank error, and why."""
+"""Choice of the sketch that answers a quantile whose target is a rank error."""
 
 from __future__ import annotations
 

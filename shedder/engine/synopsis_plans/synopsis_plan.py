@@ -1,4 +1,4 @@
-"""Which synopses a standing query keeps, and which of them answers which aggregate."""
+"""Synopsis plan of a standing query: its synopses, and the one that answers each aggregate."""
 
 from __future__ import annotations
 

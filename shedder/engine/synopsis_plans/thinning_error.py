@@ -1,4 +1,4 @@
-"""What skipping tuples is predicted to cost each synopsis: for decisions, never for intervals."""
+"""Predicted error of skipped tuples per synopsis: for decisions, never for intervals."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the panes of a standing query weigh, and the cap that their groups are held to."""
+"""Memory accounting of a query's panes, and enforcement of its group memory cap."""
 
 from __future__ import annotations
 
