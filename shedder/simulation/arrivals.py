@@ -1,4 +1,4 @@
-"""How many tuples come: rates over time, and seeded counts per interval."""
+"""Arrival processes: rates over time, and seeded counts per interval."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a scenario's queries cost on this machine, measured: the tables of a scenario file."""
+"""Calibration: costs of a scenario's queries, measured on this machine, as scenario tables."""
 
 from __future__ import annotations
 

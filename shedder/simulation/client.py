@@ -1,4 +1,4 @@
-"""A client: sends what comes to it, and behaves as its group does."""
+"""Simulated client: sends generated batches, and behaves as its group does."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What applying costs in virtual time: the profiles' costs, corrected by what was measured."""
+"""Cost model of applying in virtual time: the profiles' costs, corrected by measurements."""
 
 from __future__ import annotations
 

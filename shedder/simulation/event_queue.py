@@ -1,4 +1,4 @@
-"""What will happen when, in virtual time."""
+"""Event queue in virtual time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A world as one page that needs nothing else: no script, no font, no network."""
+"""HTML report of a world: one page without scripts, fonts or network."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What came out of a world: totals, claims, series; as JSON."""
+"""Result of a world: totals, claims and series, as JSON."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is wrong in a scenario's file, in words: the place, the value, and what would be right."""
+"""Errors of scenario files in words: the place, the value, and what would be right."""
 
 from __future__ import annotations
 

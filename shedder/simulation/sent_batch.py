@@ -1,4 +1,4 @@
-"""What clients send, and what became of it as they saw it."""
+"""Sent batches, and counts of their outcomes as clients saw them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A client that helps: it sends summaries while the server asks for them, and the rows later."""
+"""Simulated client that sends summaries while the server asks for help, and the rows later."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is written down while a world lives: series over time, and totals of answers."""
+"""Time series of a world, and totals of its answers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A worker that takes turns with the world: only one of the two ever runs."""
+"""Worker that takes turns with the world: only one of the two ever runs."""
 
 from __future__ import annotations
 

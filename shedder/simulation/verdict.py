@@ -1,4 +1,4 @@
-"""What became of an answer's intervals against the truth."""
+"""Verdict on an answer's intervals against the truth."""
 
 from __future__ import annotations
 

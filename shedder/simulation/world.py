@@ -1,4 +1,4 @@
-"""A world: clients, a server, the truth, and what they come to in virtual time."""
+"""World: clients, a server and the truth in virtual time."""
 
 from __future__ import annotations
 
