@@ -1,4 +1,4 @@
-"""How a micro-batch was begun: noted before anything of it is sent, so that all tries agree."""
+"""Journal of micro-batches: notes how one began before sending, so that all attempts agree."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whether a service still has what executors have pushed to it."""
+"""Delivery check: a service still has what executors have pushed to it."""
 
 from __future__ import annotations
 

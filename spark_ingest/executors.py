@@ -1,4 +1,4 @@
-"""What runs on Spark's executors, a partition at a time: Arrow batches in, a few bytes out."""
+"""Tasks on Spark's executors, a partition at a time: Arrow batches in, a few bytes out."""
 
 from __future__ import annotations
 

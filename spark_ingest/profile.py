@@ -1,4 +1,4 @@
-"""What a stream's data look like: enough to ask questions that hit something."""
+"""Profile of a stream's data, from which questions with non-empty answers are drawn."""
 
 from __future__ import annotations
 

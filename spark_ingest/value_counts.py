@@ -1,4 +1,4 @@
-"""What needs each value counted by itself: distinct values, sets, joins, lists of values.
+"""Exact counts of single values: distinct values, sets, joins, lists of values.
 
 Questions share a pass as long as their groups and values have the same types. A tuple becomes a
 row for each kind of question (groups and values of it), with a bit for each condition that it

@@ -1,4 +1,4 @@
-"""The same flights both ways through Spark, under the same standing queries."""
+"""Comparison of forwarded and summarised flights through Spark, under the same standing queries."""
 
 from __future__ import annotations
 

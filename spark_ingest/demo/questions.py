@@ -1,4 +1,4 @@
-"""What the tour asks."""
+"""Questions of the tour."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the tour shows: the replay as it runs, and approximate beside exact."""
+"""Screen of the tour: the running replay, and approximate answers beside exact ones."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A server process that can be killed."""
+"""Server process of the tour, which can be killed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What our code raised on an executor, out of what Spark makes of it."""
+"""Errors that Shedder's code raised on an executor, unwrapped from Spark's exceptions."""
 
 from __future__ import annotations
 
