@@ -1,4 +1,4 @@
-"""What a library says by itself."""
+"""Default log configuration of the library."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What Tab offers in the shell: words of the language, names of streams, queries and columns."""
+"""Tab completion in the shell: words of the language, names of streams, queries and columns."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where the data is: a directory that this process opens, or a server."""
+"""Location of the data: a directory that this process opens, or a server."""
 
 from __future__ import annotations
 

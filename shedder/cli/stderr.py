@@ -1,4 +1,4 @@
-"""What the command line says to people: always on stderr, so that stdout is data only."""
+"""Messages of the command line: always on stderr, so that stdout is data only."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sending what waits at a producer, at the server's pace: batches, what they come to, or rows."""
+"""Sender thread of a producer: sends its backlog at the server's pace, as batches or summaries."""
 
 from __future__ import annotations
 

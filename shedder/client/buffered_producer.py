@@ -1,4 +1,4 @@
-"""A producer that does not wait for the server: what finds no room there is spilled to disk."""
+"""Buffered producer: never waits for the server, and spills batches without room to disk."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Batches on a producer's own disk: what the server has not taken yet, in order, until it has.
+"""Disk buffer: batches that the server has not acknowledged, in order, on the producer's disk.
 
 One directory per stream and producer. Each batch is an Arrow IPC file that any Arrow library reads,
 written under another name, synced and renamed, so that it is there whole or not at all. Its name

@@ -1,4 +1,4 @@
-"""What a client connects to, and how: address, TLS, identity."""
+"""Target of a client: address, TLS and identity."""
 
 from __future__ import annotations
 

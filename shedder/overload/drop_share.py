@@ -1,4 +1,4 @@
-"""Which share of the tuples is let in, where streams drop at the door. Pure, as the controller."""
+"""Share of the tuples to admit on streams that drop. Pure, as the controller."""
 
 from __future__ import annotations
 

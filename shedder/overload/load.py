@@ -1,4 +1,4 @@
-"""Load: what one tick of the overload controller looks at, as frozen numbers."""
+"""Load: the measurements of one tick, as frozen numbers."""
 
 from __future__ import annotations
 

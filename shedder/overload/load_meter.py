@@ -1,4 +1,4 @@
-"""The meter: counts what comes, what waits and what applying takes, and makes a Load of it."""
+"""Load meter: measures arrivals, queue and costs, and makes a Load of them."""
 
 from __future__ import annotations
 

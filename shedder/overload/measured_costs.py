@@ -1,4 +1,4 @@
-"""What a synopsis really costs: the model of its kind, corrected by what was measured here."""
+"""Measured costs of a synopsis: the model of its kind, corrected by measurements."""
 
 from __future__ import annotations
 

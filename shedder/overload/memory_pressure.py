@@ -1,4 +1,4 @@
-"""Memory: what is given back when the process comes near to its limit. Pure, as the controller."""
+"""Memory pressure: what to release when the process comes near to its limit. Pure functions."""
 
 from __future__ import annotations
 

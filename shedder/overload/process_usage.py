@@ -1,4 +1,4 @@
-"""What the machine says of this process: CPU, writes, and memory against its limit."""
+"""Usage of this process: CPU, writes, and memory against its limit."""
 
 from __future__ import annotations
 

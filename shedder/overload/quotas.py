@@ -1,4 +1,4 @@
-"""Quotas: what a tenant may take, and the buckets that hold it to its rates."""
+"""Quotas of tenants, and the token buckets that enforce their rates."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What calls share: threads for what blocks, the end of the server, deadlines."""
+"""Context of all calls: threads for blocking work, the end of the server, deadlines."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where the server listens and behind which credentials; what is not safe is refused."""
+"""Listener of the server: address and credentials; unsafe combinations are refused."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Basics: what is known of every column for certain, because it is taken from every tuple."""
+"""Basics of every column, taken from every tuple."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Some rows of a batch, and what its columns have in them."""
+"""Selected rows of a batch, and the contents of their columns."""
 
 from __future__ import annotations
 

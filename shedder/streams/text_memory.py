@@ -1,4 +1,4 @@
-"""How many bytes the texts of a summary hold: as many as there are, at the mean of those it met."""
+"""Memory of a summary's texts, estimated from their number and the mean size seen."""
 
 from __future__ import annotations
 

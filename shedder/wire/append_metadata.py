@@ -1,4 +1,4 @@
-"""What a call of Append says of its batch before it is received, in the call's metadata."""
+"""Metadata of an Append call: the declaration of its batch, readable before the batch."""
 
 from __future__ import annotations
 

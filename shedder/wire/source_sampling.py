@@ -1,4 +1,4 @@
-"""What a producer has left out of a batch, on the wire."""
+"""Wire format of rows that a producer left out of a batch."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Summaries in several messages: what is larger than one may be."""
+"""Summaries in several messages, for those that exceed one message."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What INSERT and DELETE say: a query of rows, or rows of constants."""
+"""Binding of INSERT and DELETE: a query of rows, or rows of constants."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the names of functions mean: scalars and aggregates."""
+"""Functions of CQL by name: scalars and aggregates."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a WHERE says of single columns: stretches of values outside of which no row is kept."""
+"""Ranges of single columns outside of which a WHERE keeps no row."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which types operators and aggregates take and give, and where a cast is put in.
+"""Types of the operands and results of operators and aggregates, with the casts they need.
 
 INTEGER widens to BIGINT, both to DOUBLE, DATE to TIMESTAMP; a string literal becomes what it is
 compared with. Nothing else happens unasked. Integer arithmetic is done in BIGINT.

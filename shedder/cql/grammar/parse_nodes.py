@@ -1,4 +1,4 @@
-"""What the grammar hands over: clauses of CQL around syntax trees of sqlglot, nothing checked."""
+"""Parse nodes: clauses of CQL around syntax trees of sqlglot, not checked yet."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an engine that evaluates our expressions as SQL must be able to say."""
+"""Protocol of SQL dialects that evaluate CQL expressions."""
 
 from __future__ import annotations
 

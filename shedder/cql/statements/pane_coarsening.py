@@ -1,4 +1,4 @@
-"""How the panes of a window grow coarser with age: COLLAPSE BY rate AFTER depth."""
+"""Coarsening of a window's older panes: COLLAPSE BY rate AFTER depth."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How long, deep and large a text may be, checked on its tokens before any parser sees it.
+"""Limits on the length, depth and size of a text, checked on its tokens before parsing.
 
 The parser below us recurses: compiled, it overflows the C stack on 10,000 nested brackets, and in
 pure Python it fails at about 100 levels. So nesting is counted on the flat list of tokens first.

@@ -1,4 +1,4 @@
-"""What is read and refused: the language has it, this version does not."""
+"""Clauses that the language has and this version refuses."""
 
 from __future__ import annotations
 
