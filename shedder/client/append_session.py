@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from shedder.client.failures import Patience
 from shedder.client.outbox import Outbox, check_whole, hello
-from shedder.client.steps import Call, Open, OpenCall, Read, Steps, Write, retried
+from shedder.client.steps import Open, OpenCall, Read, Steps, UnaryCall, Write, retried
 from shedder.client.thinning import SourceThinning
 from shedder.cql.statements.bound_query import StreamSchema
 from shedder.errors import InternalError, ShedderError
@@ -78,7 +78,7 @@ class AppendSession:
     def describe(self) -> Steps[ingest_pb2.DescribeStreamResponse]:
         """Ask for the present state of the stream and of the producer, once."""
         request = ingest_pb2.DescribeStreamRequest(stream=self.stream, producer=self.name)
-        described: ingest_pb2.DescribeStreamResponse = yield Call(
+        described: ingest_pb2.DescribeStreamResponse = yield UnaryCall(
             lambda stubs: stubs.ingest.DescribeStream, request
         )
         return described

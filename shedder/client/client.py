@@ -217,7 +217,7 @@ class Client:
     # --- summaries instead of rows --------------------------------------------------------------
 
     def plans(self, stream: str) -> str:
-        """What somebody elsewhere must know to build the stream's summaries."""
+        """Return the description from which a client builds the stream's summaries."""
         return self._perform(self._operations.summaries.plans(stream))
 
     def merge(

@@ -6,7 +6,7 @@ from typing import Any
 
 from shedder.client.aio_connection import AsyncConnection
 from shedder.client.connection import Connection
-from shedder.client.steps import Call, Open, Read, Result, Step, Steps, Wait, Write
+from shedder.client.steps import Delay, Open, Read, Result, Step, Steps, UnaryCall, Write
 
 
 def perform(connection: Connection, steps: Steps[Result]) -> Result:
@@ -53,7 +53,7 @@ async def perform_async(connection: AsyncConnection, steps: Steps[Result]) -> Re
 def _outcome(connection: Connection | AsyncConnection, step: Step) -> Any:
     """Return the outcome of a step, or what an event loop awaits for it."""
     match step:
-        case Call(method, request, timeout_s):
+        case UnaryCall(method, request, timeout_s):
             return connection.call(method(connection.stubs), request, timeout_s)
         case Open(method, request, timeout_s, awaits_start):
             bound = method(connection.stubs)
@@ -62,5 +62,5 @@ def _outcome(connection: Connection | AsyncConnection, step: Step) -> Any:
             return connection.read(call)  # type: ignore[arg-type]  # opened by this connection
         case Write(call, request):
             return connection.write(call, request)  # type: ignore[arg-type]  # as above
-        case Wait(time_s):
+        case Delay(time_s):
             return connection.wait(time_s)

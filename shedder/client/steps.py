@@ -27,7 +27,7 @@ class OpenCall(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class UnaryCall:
     """One request and its response, which is the outcome.
 
     Raises in the generator:
@@ -77,19 +77,19 @@ class Write:
 
 
 @dataclass(frozen=True, slots=True)
-class Wait:
+class Delay:
     """Let a time pass, in seconds."""
 
     time_s: float
 
 
-Step: TypeAlias = Call | Open | Read | Write | Wait
+Step: TypeAlias = UnaryCall | Open | Read | Write | Delay
 Steps: TypeAlias = Generator[Step, Any, Result]
 
 
 def call(method: Method, request: Any, timeout_s: float | None = None) -> Steps[Any]:
     """Send one request and return its response."""
-    return (yield Call(method, request, timeout_s))
+    return (yield UnaryCall(method, request, timeout_s))
 
 
 def retried(work: Callable[[], Steps[Result]], patience: Patience) -> Steps[Result]:
@@ -103,7 +103,7 @@ def retried(work: Callable[[], Steps[Result]], patience: Patience) -> Steps[Resu
             return (yield from work())
         except ShedderError as error:
             wait_s = patience.wait_s(error)
-        yield Wait(wait_s)
+        yield Delay(wait_s)
 
 
 def retried_call(method: Method, request: Any, patience_s: float) -> Steps[Any]:

@@ -194,7 +194,7 @@ class Door:
             bucket.tokens = min(bucket.tokens + rate * elapsed, burst)
             bucket.at_s = now_s
             if bucket.tokens > 0:  # A large batch may go into debt, else it would never come in.
-                if bucket.tokens == burst:  # Whoever had a slot has not come.
+                if bucket.tokens == burst:  # The caller with a slot has not come.
                     bucket.slots.free(now_s)
                 bucket.tokens -= size_bytes
                 return 0

@@ -210,7 +210,7 @@ class Rates:
                     longest_s=LONGEST_S,
                 )
             if all(bucket.tokens >= rate * BURST_S for bucket, rate, _ in held):
-                slots.free(now_s)  # Whoever had a slot has not come.
+                slots.free(now_s)  # The caller with a slot has not come.
             for bucket, _, amount in held:
                 bucket.tokens -= amount
         return 0

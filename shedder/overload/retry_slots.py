@@ -16,7 +16,7 @@ class Slots:
     until_s: float = 0.0
 
     def free(self, now_s: float) -> None:
-        """Give all slots again: who had one has not come."""
+        """Give all slots again: callers that had one have not come."""
         self.until_s = now_s
 
     def next_ms(

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from shedder.client.append_session import AppendSession
-from shedder.client.steps import Call, Open, Read, Wait, Write
+from shedder.client.steps import Delay, Open, Read, UnaryCall, Write
 from shedder.errors import SchemaMismatch, Unreachable
 from shedder.v1 import ingest_pb2
 from shedder.wire.ingest import schema_to_wire
@@ -55,7 +55,7 @@ class Model:
             return end.value
 
     def _outcome(self, step):
-        if isinstance(step, Wait):
+        if isinstance(step, Delay):
             return None
         is_lost = self.rng.random() < self.loss
         if is_lost and self.rng.random() < 0.5:
@@ -72,7 +72,7 @@ class Model:
 
     def _done(self, step):
         match step:
-            case Call():
+            case UnaryCall():
                 response = schema_to_wire(TRADES)
                 response.batch_rows_max, response.batch_bytes_max = LIMIT_ROWS, 1 << 20
                 response.takes_parts = True

@@ -42,7 +42,7 @@ class GroupCommit:
 
     Records are written from `start` on.
     bytes_max: what may be on its way at once.
-    own_thread: there is a disk thread; else whoever made this gathers groups and commits them.
+    own_thread: there is a disk thread; else the caller gathers groups and commits them.
     """
 
     def __init__(self, log: Log, *, bytes_max: int = BYTES_MAX, own_thread: bool = True) -> None:

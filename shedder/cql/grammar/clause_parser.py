@@ -1,4 +1,4 @@
-"""What the reader of one clause uses of the parser."""
+"""The parts of the parser that the reader of one clause uses."""
 
 from __future__ import annotations
 

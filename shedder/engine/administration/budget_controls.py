@@ -1,4 +1,4 @@
-"""What an operator changes of the allocation while queries stand: weights, activity, the budget."""
+"""An operator's changes of the allocation while queries stand: weights, activity, the budget."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class Budgets(Controls):
                 ),
             )
             is_active = published.active
-            try:  # Who counts no more keeps what it has, until somebody needs it.
+            try:  # A query that counts no more keeps its bytes until another needs them.
                 self.sharing.settle([name] if is_active else [])
             except (BudgetExceeded, Unavailable):  # The query is altered all the same.
                 self.sharing.soon()

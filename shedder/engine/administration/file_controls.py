@@ -1,4 +1,4 @@
-"""What an operator does with the files of an engine that runs: back them up, lay them out anew."""
+"""An operator's work on the files of a running engine: backups, new layouts."""
 
 from __future__ import annotations
 
@@ -163,7 +163,7 @@ class Upkeep(Controls):
         """Index a column's values in every run there is, and from now on in every new one.
 
         Equalities and ranges of the column in WHERE then read the row groups that hold them: once
-        those runs are done. While somebody writes, it takes a tenth of a core.
+        those runs are done. While tuples arrive, it takes a tenth of a core.
 
         Returns:
           False when it is indexed already.

@@ -1,4 +1,4 @@
-"""What an operator changes of tenants' quotas while the engine runs, and what each tenant takes."""
+"""An operator's changes of tenants' quotas while the engine runs, and each tenant's use."""
 
 from __future__ import annotations
 

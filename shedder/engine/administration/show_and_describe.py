@@ -61,7 +61,7 @@ def with_elapsed(answer: Answer, began: float) -> Answer:
 
 
 def show(core: EngineState, what: str, asker: Asker = OPERATOR) -> pa.Table:
-    """SHOW STREAMS, QUERIES or TABLES, as far as somebody may see them. On the apply thread."""
+    """SHOW STREAMS, QUERIES or TABLES, as far as the caller may see them. On the apply thread."""
     streams = own_streams(core, asker)
     match what.upper():
         case "STREAMS":

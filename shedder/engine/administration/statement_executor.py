@@ -160,7 +160,7 @@ def execute(
 
 
 def _own_rows(core: EngineState, shares: pa.Table, asker: Asker) -> pa.Table:
-    """The rows of an allocation that are of somebody's queries, and of nobody's."""
+    """The rows of an allocation of a caller's queries, and those of no query."""
     own = {query for stream in own_streams(core, asker) for query in stream.queries}
     return shares.filter([row is None or row in own for row in shares["query"].to_pylist()])
 

@@ -26,7 +26,7 @@ from shedder.streams.push_parts import WHOLE, Part
 
 
 def plans_of(core: EngineState, name: str) -> Plans:
-    """What somebody elsewhere must know to build a stream's summaries. From any thread.
+    """The description from which a client builds a stream's summaries. From any thread.
 
     Raises:
       UnknownStream.
@@ -193,7 +193,7 @@ class Merging(ABC):
     def _check_open(self) -> None: ...
 
     def plans(self, stream: str) -> str:
-        """What somebody elsewhere must know to build the stream's summaries: JSON of Plans."""
+        """The description from which a client builds the stream's summaries: JSON of Plans."""
         return plans_of(self.core, stream).to_json()
 
     def merge(

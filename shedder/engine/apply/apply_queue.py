@@ -1,4 +1,4 @@
-"""What the log has made durable, and the apply thread has not read yet."""
+"""The records that the log has made durable, and that the apply thread has not read yet."""
 
 from __future__ import annotations
 

@@ -37,7 +37,7 @@ _log = structlog.get_logger("shedder.overload")
 class Overload:
     """Sheds work by load. Any thread may call `tick`, one at a time.
 
-    load, state: of the newest tick; read by anybody.
+    load, state: of the newest tick; any thread may read them.
     """
 
     def __init__(

@@ -6,7 +6,7 @@ from __future__ import annotations
 class SpareCapacity:
     """Written by the controller at each tick, read by background work. Safe from any thread.
 
-    idle: whether there is time for what nobody waits for. share: of a core, that such work may
+    idle: whether there is time for background work. share: of a core, that such work may
     take; 1 without load.
     """
 

@@ -1,4 +1,4 @@
-"""Whether an engine is open: every call of its interface checks this first."""
+"""The state of an engine, open or closed, which every call of its interface checks first."""
 
 from __future__ import annotations
 

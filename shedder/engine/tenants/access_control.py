@@ -53,33 +53,33 @@ if TYPE_CHECKING:
 
 
 def own_streams(core: EngineState, asker: Asker) -> list[Stream]:
-    """The streams that somebody may use. From any thread."""
+    """The streams that a caller may use. From any thread."""
     return [stream for stream in list(core.streams.values()) if asker.owns(stream)]
 
 
 def check_stream(core: EngineState, asker: Asker, name: str) -> None:
-    """Raise UnknownStream unless somebody may use a stream of this name."""
+    """Raise UnknownStream unless a caller may use a stream of this name."""
     stream = core.streams.get(name)
     if stream is None or not asker.owns(stream):
         raise UnknownStream(name, [each.schema.name for each in own_streams(core, asker)])
 
 
 def check_query(core: EngineState, asker: Asker, name: str) -> None:
-    """Raise UnknownQuery unless somebody may use a standing query of this name."""
+    """Raise UnknownQuery unless a caller may use a standing query of this name."""
     own = own_streams(core, asker)
     if not any(name in stream.queries for stream in own):
         raise UnknownQuery(name, sorted(query for stream in own for query in stream.queries))
 
 
 def check_new_query(core: EngineState, asker: Asker, name: str) -> None:
-    """Raise QueryExists where somebody else has a standing query of this name."""
+    """Raise QueryExists where another tenant has a standing query of this name."""
     for stream in list(core.streams.values()):
         if name in stream.queries and not asker.owns(stream):
             raise QueryExists(f"the name {name!r} is taken; give the query another one")
 
 
 def check_statement(core: EngineState, asker: Asker, statement: Statement) -> None:
-    """Whether somebody may use all names of a statement.
+    """Whether a caller may use all names of a statement.
 
     Raises:
       UnknownStream, UnknownQuery, UnknownRollup: the name is another tenant's or does not exist;
@@ -134,7 +134,7 @@ def check_statement(core: EngineState, asker: Asker, statement: Statement) -> No
 
 
 def absent(core: EngineState, asker: Asker, statement: Statement) -> str | None:
-    """What a statement is to drop, IF EXISTS, that is not there for somebody; None: it goes on."""
+    """Say what of DROP IF EXISTS does not exist for the caller; None: the statement goes on."""
     match statement:
         case DropStream(name, True):
             what = f"stream {name}"
