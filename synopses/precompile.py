@@ -23,6 +23,7 @@ from synopses.hll.hyperloglog import GroupedDistinct
 from synopses.intervals.distinct import distinct_by_hash, distinct_by_rows
 from synopses.intervals.from_moments import chernoff
 from synopses.intervals.hypergeometric import matching_count
+from synopses.intervals.joint_counts import joint_count
 from synopses.intervals.means import sampled_mean
 from synopses.intervals.quantiles import sampled_quantile
 from synopses.intervals.sample_values import SampledValues
@@ -213,6 +214,8 @@ def compile_question_kernels() -> None:
         sampled_quantile(sample, rank_share=0.5, confidence=0.95)
     chernoff(np.linspace(0.0, 1.0, 5), np.full(5, 9.0), tail=0.05)
     matching_count(population=size, read=read, matched=_ROWS, confidence=0.95)
+    sizes, reads = np.full(2, float(size)), np.full(2, float(read))
+    joint_count(sizes, reads, np.full((2, 1), float(_ROWS)), confidence=0.95)
     distinct_by_hash(kept=_ROWS, share=0.5, confidence=0.95)
     distinct_by_rows(seen=9, once=3, matched=_ROWS, population=size, read=read, confidence=0.95)
 

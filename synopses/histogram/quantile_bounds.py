@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 
 from synopses.histogram.bucket_index import middle_of
 from synopses.intervals.confidence_split import split_confidence
-from synopses.intervals.hypergeometric import matching_count
 from synopses.intervals.interval import Intervals
+from synopses.intervals.joint_counts import total_count
 from synopses.intervals.quantiles import rank_bounds
 from synopses.model.ranks import discrete_rank
 
@@ -81,14 +81,14 @@ def bucket_quantile(
     each = split_confidence(confidence, max(1, sum(s.skipped > 0 for s in strata)))
     value = _estimate(strata, ends_of, rank_share)
     if whole:
-        low, high = _by_edges(strata, ends_of, rank_share, each)
+        low, high = _by_edges(strata, ends_of, rank_share, confidence)
     else:
         low, high = _hull(strata, ends_of, rank_share, each)
     return Intervals.of(value, low, high)
 
 
 def _by_edges(
-    strata: Sequence[BucketStratum], ends_of: CellEnds, rank_share: float, each: float
+    strata: Sequence[BucketStratum], ends_of: CellEnds, rank_share: float, confidence: float
 ) -> tuple[Floats, Floats]:
     """All strata at once: bounds of the rank at each edge, over the cells that any has touched."""
     cells = np.unique(np.concatenate([s.cells for s in strata]))
@@ -104,35 +104,23 @@ def _by_edges(
     if not len(cells):
         return np.array([low]), np.array([high])
     lows, highs = ends_of(cells)
-
-    def rank(at: int, side: int) -> float:
-        """The lower (0) or upper (1) bound of the rank at a cell's edge; -1: before all cells."""
-        found = matching_count(
-            population=population, read=read, matched=below[:, at], confidence=each
-        )
-        return float((found.low, found.high)[side].sum())
-
-    first = _first(len(cells), lambda at: rank(at, 1) >= target)
-    last = _first(len(cells), lambda at: rank(at, 0) >= target)
-    if first < len(cells) and rank(first - 1, 1) < target:
+    ranks = total_count(
+        population.astype(np.float64),
+        read.astype(np.float64),
+        below.astype(np.float64),
+        confidence=confidence,
+    )
+    # Ranks rise with the edge, so bounds may be made to rise, too. Before all cells comes first.
+    most = np.maximum.accumulate(np.roll(ranks[1], 1))
+    least = np.minimum.accumulate(np.roll(ranks[0], 1)[::-1])[::-1]
+    first, last = (int(np.searchsorted(ends[1:], target)) for ends in (most, least))
+    if first < len(cells) and most[first] < target:
         low = max(low, float(lows[first]))
     elif first == len(cells):
         low = max(low, float(highs[-1]))
     if last < len(cells):
         high = min(high, float(highs[last]))
     return np.array([min(low, high)]), np.array([high])
-
-
-def _first(count: int, holds: Callable[[int], bool]) -> int:
-    """The smallest index from which on a predicate holds, else count."""
-    least, most = 0, count
-    while least < most:
-        middle = (least + most) // 2
-        if holds(middle):
-            most = middle
-        else:
-            least = middle + 1
-    return least
 
 
 def _hull(

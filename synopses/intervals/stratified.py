@@ -15,8 +15,9 @@ from numpy.typing import NDArray
 
 from synopses.intervals.confidence_split import split_confidence
 from synopses.intervals.from_moments import Ends, Floats, mean_bounds
-from synopses.intervals.hypergeometric import matching_count, matching_count_max
+from synopses.intervals.hypergeometric import matching_count_max
 from synopses.intervals.interval import Intervals
+from synopses.intervals.joint_counts import total_count
 from synopses.intervals.normal import rho_max, two_sided
 from synopses.intervals.stratum import Stratum
 from synopses.model.overflow import in_range
@@ -26,18 +27,18 @@ Error = tuple[Floats, Floats]
 
 
 def stratified_count(strata: Sequence[Stratum], *, confidence: float) -> Intervals:
-    """How many values each group has: the hypergeometric of each stratum, by the union bound.
+    """How many values each group has: one test of the sum over strata, see `total_count`.
 
     Returns: counts, [groups]; exact where no stratum skipped any.
     """
-    each = _each(strata, confidence)
-    found = [
-        matching_count(population=s.population, read=s.read, matched=s.counts, confidence=each)
-        for s in strata
-    ]
-    value = sum(np.nan_to_num(part.value, nan=0.0) for part in found)
-    low, high = sum(part.low for part in found), sum(part.high for part in found)
-    return Intervals.of(_floats(value), _floats(low), _floats(high), exact=_nothing_skipped(strata))
+    low, high = total_count(
+        np.array([s.population for s in strata], np.float64),
+        np.array([s.read for s in strata], np.float64),
+        np.array([s.counts for s in strata], np.float64),
+        confidence=confidence,
+    )
+    value = _floats(sum(s.factor * s.counts for s in strata))
+    return Intervals.of(value, low, high, exact=_nothing_skipped(strata))
 
 
 @np.errstate(over="ignore", invalid="ignore")
