@@ -25,8 +25,10 @@ from synopses.intervals.from_moments import chernoff
 from synopses.intervals.hypergeometric import matching_count
 from synopses.intervals.joint_counts import joint_count
 from synopses.intervals.means import sampled_mean
+from synopses.intervals.moment_bets import ratio_ends
 from synopses.intervals.quantiles import sampled_quantile
 from synopses.intervals.sample_values import SampledValues
+from synopses.intervals.stratum import Stratum
 from synopses.intervals.sums import sampled_sum
 from synopses.intervals.variance import sampled_deviation, sampled_variance
 from synopses.kernels.array_inputs import as_input
@@ -216,6 +218,8 @@ def compile_question_kernels() -> None:
     matching_count(population=size, read=read, matched=_ROWS, confidence=0.95)
     sizes, reads = np.full(2, float(size)), np.full(2, float(read))
     joint_count(sizes, reads, np.full((2, 1), float(_ROWS)), confidence=0.95)
+    moments = Stratum(size, read, np.array([_ROWS]), sizes[:1], reads[:1], 0.0, 1e9, whole=False)
+    ratio_ends([moments], delta=0.05)
     distinct_by_hash(kept=_ROWS, share=0.5, confidence=0.95)
     distinct_by_rows(seen=9, once=3, matched=_ROWS, population=size, read=read, confidence=0.95)
 

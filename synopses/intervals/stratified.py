@@ -2,7 +2,7 @@
 
 A stratum is all that was to be read at one level; what was read of it is a simple random sample
 without replacement. One that was read in full is a stratum, too: it adds no error. Where the
-total is certified normal, variances add; elsewhere the union bound puts them together.
+total is certified normal, variances add; elsewhere one test has all strata.
 Source: Cochran 1977, Sampling Techniques, 5 (strata) and 6 (ratios).
 """
 
@@ -13,11 +13,10 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from synopses.intervals.confidence_split import split_confidence
-from synopses.intervals.from_moments import Ends, Floats, mean_bounds
-from synopses.intervals.hypergeometric import matching_count_max
+from synopses.intervals.from_moments import Ends, Floats
 from synopses.intervals.interval import Intervals
 from synopses.intervals.joint_counts import total_count
+from synopses.intervals.moment_bets import ratio_ends, total_ends
 from synopses.intervals.normal import rho_max, two_sided
 from synopses.intervals.stratum import Stratum
 from synopses.model.overflow import in_range
@@ -46,25 +45,17 @@ def stratified_sum(strata: Sequence[Stratum], *, confidence: float) -> Intervals
     """The sum of each group's values.
 
     Normal with the finite-population factor where the total is certified (`normal_half`, with the
-    largest deviation from the known range). Elsewhere, per stratum, the best of the bounds that
-    hold together: Chernoff's and Bernstein-Serfling's for the mean of what values add, and the
-    largest believable number of the group's values at an end of the range.
+    largest deviation from the known range). Elsewhere bets on all strata at once, of which only
+    moments are known (moment_bets.py).
 
     Returns: sums, [groups]; exact where nothing was skipped, NONE where the range is infinite on
     both sides and something was.
     """
-    each = _each(strata, confidence)
     errors = [_sum_error(s) for s in strata]
     half = normal_half(strata, errors, confidence)
     certified = ~np.isnan(half)
     value = _floats(sum(s.factor * s.seen for s in strata))
-    low, high = np.zeros(len(value)), np.zeros(len(value))
-    for stratum, error in zip(strata, errors, strict=True):
-        alone = normal_half([stratum], [error], each)
-        first, last = _free_sum(stratum, 1.0 - each)
-        middle, ok = stratum.factor * stratum.seen, ~np.isnan(alone)
-        low += np.where(ok, middle - alone, first)
-        high += np.where(ok, middle + alone, last)
+    low, high = total_ends(strata, delta=error_share(confidence))
     certain = [stratum.certain_sum() for stratum in strata]
     return Intervals.of(
         value,
@@ -81,8 +72,7 @@ def stratified_mean(strata: Sequence[Stratum], *, confidence: float) -> Interval
 
     Without groups the number of values is known, and the sum is divided by it. With groups it is
     a ratio of two estimates: linearised where the total of e = y - mean is certified. Elsewhere
-    the best of two, at delta/2 each: no average is outside of those of all its strata, and bounds
-    of the sum and of the number of values divided crosswise.
+    bets on that total, over all strata at once (moment_bets.py).
 
     Returns: means, [groups]; NaN for a group of which no value was read.
     """
@@ -113,49 +103,9 @@ def free_mean(strata: Sequence[Stratum], delta: float) -> Ends:
     """Bounds for the average of each group's values, whatever their distribution."""
     if all(s.whole for s in strata):
         members = max(1, sum(s.population for s in strata))
-        parts = [_free_sum(s, delta / _thinned(strata)) for s in strata]
-        first, last = (_floats(sum(part[end] for part in parts)) / members for end in (0, 1))
-        return first, last
-    low, high = _hull(strata, delta / 2.0)
-    if len([s for s in strata if s.population]) > 1:
-        first, last = _crosswise(strata, delta / 2.0)
-        # Without a common point one of the two has missed, as it may.
-        meet = np.maximum(low, first) <= np.minimum(high, last)
-        low = np.where(meet, np.maximum(low, first), low)
-        high = np.where(meet, np.minimum(high, last), high)
-    return low, high
-
-
-def _hull(strata: Sequence[Stratum], delta: float) -> Ends:
-    """No average is below the least or above the greatest of the averages of its strata."""
-    groups = len(strata[0].counts)
-    low, high = np.full(groups, np.inf), np.full(groups, -np.inf)
-    for stratum in strata:
-        first, last = stratum.means, stratum.means
-        there = stratum.counts > 0
-        if stratum.skipped:
-            there = np.ones(groups, np.bool_)
-            first, last = mean_bounds(
-                stratum.counts.astype(np.float64),
-                stratum.means,
-                stratum.squares,
-                low=np.full(groups, stratum.low),
-                high=np.full(groups, stratum.high),
-                population=None,
-                delta=delta / _thinned(strata),
-            )
-        low = np.where(there, np.minimum(low, first), low)
-        high = np.where(there, np.maximum(high, last), high)
-    none = low > high
-    return np.where(none, -np.inf, low), np.where(none, np.inf, high)
-
-
-def _crosswise(strata: Sequence[Stratum], delta: float) -> Ends:
-    parts = [_free_sum(s, delta / 2.0 / _thinned(strata)) for s in strata]
-    low, high = (_floats(sum(part[end] for part in parts)) for end in (0, 1))
-    count = stratified_count(strata, confidence=1.0 - delta / 2.0)
-    fewest, most = np.maximum(count.low, 1.0), np.maximum(count.high, 1.0)
-    return low / np.where(low >= 0, most, fewest), high / np.where(high >= 0, fewest, most)
+        low, high = total_ends(strata, delta=delta)
+        return low / members, high / members
+    return ratio_ends(strata, delta=delta)
 
 
 def _sum_error(stratum: Stratum) -> Error:
@@ -241,38 +191,6 @@ def _freedom(stratum: Stratum) -> Floats:
     return np.asarray(np.maximum(read - 1.0, 1.0), np.float64)
 
 
-def _free_sum(stratum: Stratum, delta: float) -> Ends:
-    """Bounds for the sum over a stratum, whatever the distribution."""
-    seen = stratum.seen
-    if not stratum.skipped:
-        return seen, seen
-    groups, (low, high) = len(seen), stratum.ends()
-    share = delta if stratum.whole else 2.0 * delta / 3.0
-    n = max(stratum.read, 1)
-    spread = stratum.squares + seen * stratum.means * (1.0 - stratum.counts / n)
-    first, last = mean_bounds(
-        np.full(groups, float(stratum.read)),
-        seen / n,
-        np.maximum(spread, 0.0),
-        low=np.full(groups, low),
-        high=np.full(groups, high),
-        population=np.full(groups, float(stratum.population)),
-        delta=share,
-    )
-    first, last = stratum.population * first, stratum.population * last
-    if not stratum.whole:
-        most = matching_count_max(
-            population=stratum.population,
-            read=stratum.read,
-            matched=stratum.counts,
-            confidence=1.0 - delta / 3.0,
-        )
-        rest = most - stratum.counts
-        first = np.maximum(first, seen + _times(rest, low))
-        last = np.minimum(last, seen + _times(rest, high))
-    return np.minimum(first, last), last
-
-
 def _certain_mean(strata: Sequence[Stratum]) -> Ends:
     """All skipped values are the group's and lie at one end of the range."""
     counts, seen = _floats(sum(s.counts for s in strata)), _floats(sum(s.seen for s in strata))
@@ -304,25 +222,9 @@ def _unseen(strata: Sequence[Stratum]) -> Intervals:
     return Intervals.of(np.full(1, np.nan), np.full(1, low), np.full(1, high))
 
 
-def _thinned(strata: Sequence[Stratum]) -> int:
-    return max(1, sum(s.skipped > 0 for s in strata))
-
-
-def _each(strata: Sequence[Stratum], confidence: float) -> float:
-    error_share(confidence)
-    return split_confidence(confidence, _thinned(strata))
-
-
 def _nothing_skipped(strata: Sequence[Stratum]) -> NDArray[np.bool_]:
     nothing: NDArray[np.bool_] = np.full(len(strata[0].counts), not any(s.skipped for s in strata))
     return nothing
-
-
-def _times(counts: Floats, end: float) -> Floats:
-    """Counts times an end (0 times infinity is 0)."""
-    with np.errstate(invalid="ignore"):
-        product = counts * end
-    return np.where((counts == 0.0) | (end == 0.0), 0.0, product)
 
 
 def _floats(column: object) -> Floats:
