@@ -24,6 +24,7 @@ from synopses.intervals.distinct import distinct_by_hash, distinct_by_rows
 from synopses.intervals.from_moments import chernoff
 from synopses.intervals.hypergeometric import matching_count
 from synopses.intervals.joint_counts import joint_count
+from synopses.intervals.joint_ranks import joint_ranks
 from synopses.intervals.means import sampled_mean
 from synopses.intervals.moment_bets import ratio_ends
 from synopses.intervals.quantiles import sampled_quantile
@@ -218,6 +219,10 @@ def compile_question_kernels() -> None:
     matching_count(population=size, read=read, matched=_ROWS, confidence=0.95)
     sizes, reads = np.full(2, float(size)), np.full(2, float(read))
     joint_count(sizes, reads, np.full((2, 1), float(_ROWS)), confidence=0.95)
+    joint_ranks(
+        sizes, reads, starts=np.array([0, 1]), below=np.full((2, 1), float(_ROWS)),
+        rank_share=0.5, confidence=0.95,
+    )  # fmt: skip
     moments = Stratum(size, read, np.array([_ROWS]), sizes[:1], reads[:1], 0.0, 1e9, whole=False)
     ratio_ends([moments], delta=0.05)
     distinct_by_hash(kept=_ROWS, share=0.5, confidence=0.95)

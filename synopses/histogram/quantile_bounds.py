@@ -18,6 +18,7 @@ from synopses.histogram.bucket_index import middle_of
 from synopses.intervals.confidence_split import split_confidence
 from synopses.intervals.interval import Intervals
 from synopses.intervals.joint_counts import total_count
+from synopses.intervals.joint_ranks import joint_ranks
 from synopses.intervals.quantiles import rank_bounds
 from synopses.model.ranks import discrete_rank
 
@@ -65,7 +66,8 @@ def bucket_quantile(
     """The discrete quantile of each group's values, read or not.
 
     Without groups (whole) the number of values is known, and the ranks of all strata at an edge
-    add up. With groups each stratum has an interval of its own, by order statistics, and the
+    add up. With groups the shares of all strata at an edge are one test (`joint_ranks`). Where it
+    is not certified, each stratum has an interval of its own, by order statistics, and the
     quantile lies between the least and the greatest of them: below the least no stratum has the
     asked share, at the greatest all have.
 
@@ -84,6 +86,8 @@ def bucket_quantile(
         low, high = _by_edges(strata, ends_of, rank_share, confidence)
     else:
         low, high = _hull(strata, ends_of, rank_share, each)
+        if len(strata) > 1:
+            low, high = _jointly(strata, ends_of, rank_share, confidence, (low, high))
     return Intervals.of(value, low, high)
 
 
@@ -121,6 +125,43 @@ def _by_edges(
     if last < len(cells):
         high = min(high, float(highs[last]))
     return np.array([min(low, high)]), np.array([high])
+
+
+def _jointly(
+    strata: Sequence[BucketStratum],
+    ends_of: CellEnds,
+    rank_share: float,
+    confidence: float,
+    otherwise: tuple[Floats, Floats],
+) -> tuple[Floats, Floats]:
+    """Cells that hold the quantile of each group, by one test over strata; or the other ends."""
+    groups, size = np.concatenate([s.groups for s in strata]), len(strata[0].totals)
+    cells, codes = np.unique(np.concatenate([s.cells for s in strata]), return_inverse=True)
+    keys, at = np.unique(groups * max(1, len(cells)) + codes, return_inverse=True)
+    owners = keys // max(1, len(cells))
+    starts = np.searchsorted(owners, np.arange(size + 1))
+    below, begin = np.zeros((len(strata), len(keys))), 0
+    for row, stratum in zip(below, strata, strict=True):
+        end = begin + len(stratum.cells)
+        row[at[begin:end]] = stratum.counts
+        ends = np.concatenate(([0.0], np.cumsum(row)))
+        row[:] = ends[1:] - ends[starts[owners]]
+        begin = end
+    first, last = joint_ranks(
+        np.array([s.population for s in strata], np.float64),
+        np.array([s.read for s in strata], np.float64),
+        starts=starts,
+        below=below,
+        rank_share=rank_share,
+        confidence=confidence,
+    )
+    low, high = min(s.low for s in strata), max(s.high for s in strata)
+    lows, highs = ends_of(cells[keys % max(1, len(cells))])
+    lows = np.concatenate(([low], np.maximum(lows, low)))
+    highs = np.concatenate((np.minimum(highs, high), [high]))
+    least = lows[np.where(first > 0, starts[:-1] + first, 0)]
+    most = highs[np.where(last <= np.diff(starts), starts[:-1] + last - 1, len(highs) - 1)]
+    return np.where(first < 0, otherwise[0], least), np.where(first < 0, otherwise[1], most)
 
 
 def _hull(
