@@ -29,6 +29,7 @@ from synopses.intervals.means import sampled_mean
 from synopses.intervals.moment_bets import ratio_ends
 from synopses.intervals.quantiles import sampled_quantile
 from synopses.intervals.sample_values import SampledValues
+from synopses.intervals.stratified_bets import learned_total
 from synopses.intervals.stratum import Stratum
 from synopses.intervals.sums import sampled_sum
 from synopses.intervals.variance import sampled_deviation, sampled_variance
@@ -225,6 +226,8 @@ def compile_question_kernels() -> None:
     )  # fmt: skip
     moments = Stratum(size, read, np.array([_ROWS]), sizes[:1], reads[:1], 0.0, 1e9, whole=False)
     ratio_ends([moments], delta=0.05)
+    wanted = np.ones(sample.groups, np.bool_)
+    learned_total([moments, moments], [sample, sample], wanted=wanted, delta=0.05)
     distinct_by_hash(kept=_ROWS, share=0.5, confidence=0.95)
     distinct_by_rows(seen=9, once=3, matched=_ROWS, population=size, read=read, confidence=0.95)
 

@@ -47,7 +47,7 @@ from scipy.special import ndtri_exp
 from synopses.kernels.hashing import GOLDEN, splitmix
 
 # Where blocks end, as parts of the sample: on the first nothing is bet.
-_ENDS: Final[NDArray[np.float64]] = np.array(
+BLOCK_ENDS: Final[NDArray[np.float64]] = np.array(
     [1 / 32] + [part / 16 for part in range(1, 16)] + [1 - 1 / 32, 1 - 1 / 64, 1 - 1 / 128, 1.0]
 )
 _ROWS_MIN: Final = 64  # Of a smaller sample the first block is empty: its rows would be missed.
@@ -101,13 +101,13 @@ def make_plan(shares: NDArray[np.float64], rest: tuple[int, int, bool, float, np
     """
     absent, population, others_count, zero, seed = rest
     read = len(shares) + absent
-    blocks = len(_ENDS)
+    blocks = len(BLOCK_ENDS)
     ends = np.zeros(blocks + 1, np.int64)
     for block in range(blocks):
         if block > 0 or read >= _ROWS_MIN:
-            ends[block + 1] = math.ceil(_ENDS[block] * read)
-    labels, room = _deal(len(shares), ends, _seed(shares, read, seed))
-    ordered, starts = _in_order(shares, labels, blocks)
+            ends[block + 1] = math.ceil(BLOCK_ENDS[block] * read)
+    labels, room = deal(len(shares), ends, seed_of(shares, read, seed))
+    ordered, starts = in_order(shares, labels, blocks)
     counts, sums, squares = np.zeros(blocks), np.zeros(blocks), np.zeros(blocks)
     total = square = 0.0
     count = 0
@@ -244,7 +244,7 @@ def bet_against(
         unseen = share * (1.0 - mean) * min(1.0, mean * rows / max(before, 1.0))
         variance = (max(spread, 0.0) + unseen) / (before + 0.5)
         variance = min(variance, share * mean * (1.0 - mean))
-        slope = _slope(rich - wealth) * plan.weights[block]
+        slope = slope_of(rich - wealth) * plan.weights[block]
         cap = _CAP / max(1.0 - expected, _ROOM_MIN)
         bets[block] = cap if slope >= cap * math.sqrt(variance) else slope / math.sqrt(variance)
         wealth += _gain(plan, zero, mean, block, bets[block])
@@ -284,7 +284,7 @@ def _gain(plan: Plan, zero: float, mean: float, block: int, bet: float) -> float
 
 
 @njit(nogil=True, cache=True)
-def _slope(lack: float) -> float:
+def slope_of(lack: float) -> float:
     """phi(x)/p where Phi(x) = p = exp(-lack), lack > 0, between the nodes of a table."""
     place = lack / _STEP
     node = min(int(place), len(_SLOPES) - 1)
@@ -330,7 +330,7 @@ def log_product(
 
 
 @njit(nogil=True, cache=True)
-def _seed(shares: NDArray[np.float64], read: int, seed: np.uint64) -> np.uint64:
+def seed_of(shares: NDArray[np.float64], read: int, seed: np.uint64) -> np.uint64:
     """Combine the seed of the shuffle with the sample: a replay shuffles alike.
 
     One shuffle for all samples is not valid: how many matches fall into a block must be random.
@@ -343,7 +343,7 @@ def _seed(shares: NDArray[np.float64], read: int, seed: np.uint64) -> np.uint64:
 
 
 @njit(nogil=True, cache=True)
-def _deal(
+def deal(
     count: int, ends: NDArray[np.int64], state: np.uint64
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """A block for each of `count` rows, as if all rows had been shuffled; the room left over."""
@@ -364,7 +364,7 @@ def _deal(
 
 
 @njit(nogil=True, cache=True)
-def _in_order(
+def in_order(
     shares: NDArray[np.float64], labels: NDArray[np.int64], blocks: int
 ) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
     """The values block by block, and where each block begins."""

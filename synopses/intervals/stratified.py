@@ -18,6 +18,8 @@ from synopses.intervals.interval import Intervals
 from synopses.intervals.joint_counts import total_count
 from synopses.intervals.moment_bets import ratio_ends, total_ends
 from synopses.intervals.normal import rho_max, two_sided
+from synopses.intervals.sample_values import SampledValues
+from synopses.intervals.stratified_bets import learned_ratio, learned_total
 from synopses.intervals.stratum import Stratum
 from synopses.model.overflow import in_range
 from synopses.model.parameters import error_share
@@ -41,12 +43,20 @@ def stratified_count(strata: Sequence[Stratum], *, confidence: float) -> Interva
 
 
 @np.errstate(over="ignore", invalid="ignore")
-def stratified_sum(strata: Sequence[Stratum], *, confidence: float) -> Intervals:
+def stratified_sum(
+    strata: Sequence[Stratum],
+    *,
+    confidence: float,
+    samples: Sequence[SampledValues] = (),
+) -> Intervals:
     """The sum of each group's values.
 
     Normal with the finite-population factor where the total is certified (`normal_half`, with the
     largest deviation from the known range). Elsewhere bets on all strata at once, of which only
-    moments are known (moment_bets.py).
+    moments are known (moment_bets.py), or all rows (stratified_bets.py).
+
+    Args:
+      samples: the rows of the strata that skipped any, in this order; empty: not known.
 
     Returns: sums, [groups]; exact where nothing was skipped, NONE where the range is infinite on
     both sides and something was.
@@ -55,7 +65,8 @@ def stratified_sum(strata: Sequence[Stratum], *, confidence: float) -> Intervals
     half = normal_half(strata, errors, confidence)
     certified = ~np.isnan(half)
     value = _floats(sum(s.factor * s.seen for s in strata))
-    low, high = total_ends(strata, delta=error_share(confidence))
+    delta = error_share(confidence)
+    low, high = learned_total(strata, samples, wanted=~certified, delta=delta)
     certain = [stratum.certain_sum() for stratum in strata]
     return Intervals.of(
         value,
@@ -67,12 +78,17 @@ def stratified_sum(strata: Sequence[Stratum], *, confidence: float) -> Intervals
 
 
 @np.errstate(over="ignore", invalid="ignore")
-def stratified_mean(strata: Sequence[Stratum], *, confidence: float) -> Intervals:
+def stratified_mean(
+    strata: Sequence[Stratum],
+    *,
+    confidence: float,
+    samples: Sequence[SampledValues] = (),
+) -> Intervals:
     """The average of each group's values.
 
     Without groups the number of values is known, and the sum is divided by it. With groups it is
     a ratio of two estimates: linearised where the total of e = y - mean is certified. Elsewhere
-    bets on that total, over all strata at once (moment_bets.py).
+    bets on that total, over all strata at once. Arguments: as of `stratified_sum`.
 
     Returns: means, [groups]; NaN for a group of which no value was read.
     """
@@ -80,7 +96,8 @@ def stratified_mean(strata: Sequence[Stratum], *, confidence: float) -> Interval
     if all(s.whole for s in strata):
         if not members or not sum(s.read for s in strata):
             return _unseen(strata)
-        return stratified_sum(strata, confidence=confidence).scaled(1.0 / members)
+        total = stratified_sum(strata, confidence=confidence, samples=samples)
+        return total.scaled(1.0 / members)
     size = _floats(sum(s.factor * s.counts for s in strata))
     known = size > 0
     value = _floats(sum(s.factor * s.seen for s in strata)) / np.where(known, size, 1.0)
@@ -88,7 +105,8 @@ def stratified_mean(strata: Sequence[Stratum], *, confidence: float) -> Interval
     half = normal_half(strata, errors, confidence)
     certified = ~np.isnan(half) & known
     half = half / np.where(known, size, 1.0)
-    low, high = free_mean(strata, 1.0 - confidence)
+    delta = error_share(confidence)
+    low, high = learned_ratio(strata, samples, wanted=~certified, delta=delta)
     found = Intervals.of(
         np.where(known, value, np.nan),
         np.where(certified, value - half, low),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from functools import cached_property
 from typing import Final
 
 import numpy as np
@@ -25,12 +25,12 @@ from shedder.queries.sampling.anchored_values import (
     raised,
     range_of_distances,
 )
-from shedder.queries.sampling.from_sample import Estimator, as_estimates, both, evidence_from_sample
+from shedder.queries.sampling.from_sample import Estimator, as_estimates, evidence_from_sample
 from shedder.queries.sampling.sampled_query import Sampled
 from shedder.queries.sampling.sampled_rows import Selection
 from shedder.streams.live_sample import SampleView
-from synopses.intervals.confidence_split import split_confidence as split_confidence_in
 from synopses.intervals.interval import Intervals
+from synopses.intervals.sample_values import SampledValues
 from synopses.intervals.stratified import stratified_count, stratified_mean, stratified_sum
 from synopses.intervals.stratified_variance import stratified_deviation, stratified_variance
 from synopses.intervals.stratum import Stratum
@@ -65,9 +65,7 @@ def evidence_from_strata(
 
     Counts, sums, averages and variances are estimated part by part (synopses.intervals.stratified)
     and minima and maxima from all that was seen; other aggregates need one simple random sample,
-    so all parts are thinned to the smallest share that any was read at. So do sums and averages
-    whose distribution no normal interval can be argued for: what holds of any is far narrower for
-    one sample than for the sum of many.
+    so all parts are thinned to the smallest share that any was read at.
 
     Args:
       query: any query over the stream.
@@ -181,17 +179,10 @@ class _Strata:
                 confidence=confidence, source=SOURCE
             )
         assert node is not None, aggregate
-        asked = partial(self._asked, node, aggregate.function, bounds)
-        intervals = asked(confidence)
+        intervals = self._asked(node, aggregate.function, bounds, confidence)
         empty = union.per_group(union.present_ids(node)) == 0
         everything = union.view.is_everything
         found = as_estimates(intervals, confidence, empty=empty, known=everything)
-        free = ~intervals.certified & (found.bound != Bound.EXACT)
-        if aggregate.function in _ADDED and free.any():
-            half = split_confidence_in(confidence, 2)
-            apart = as_estimates(asked(half), half, empty=empty)
-            joined = both(apart, self.thinned.estimate(aggregate, half), confidence)
-            found = _where(free, joined, found)
         spoiled = union.infinite(node)
         if spoiled.any():
             none = np.where(spoiled, np.uint8(Bound.NONE), found.bound)
@@ -210,7 +201,10 @@ class _Strata:
     ) -> Intervals:
         """Bounds; of whole numbers that doubles do not hold, by distances from one of them."""
         if function is AggregateFunction.SUM or not is_beyond_doubles(self.union, node):
-            return bounds(self._moments(node, None), confidence=confidence)
+            strata = self._moments(node, None)
+            if function not in _ADDED:
+                return bounds(strata, confidence=confidence)
+            return bounds(strata, confidence=confidence, samples=self._rows(node, strata))
         values, ids = self.union.present(node)
         anchor = anchors_of(values, np.zeros_like(ids), 1)
         found = bounds(self._moments(node, anchor), confidence=confidence)
@@ -253,6 +247,28 @@ class _Strata:
             for mine in [(part == at) & finite]
         ]
 
+    def _rows(self, node: Expression, strata: Sequence[Stratum]) -> list[SampledValues]:
+        """The values of each stratum that skipped any."""
+        values, _ = self.union.present(node)
+        floats = np.asarray(values, np.float64)
+        ids, part = self._ids(node)
+        finite = np.isfinite(floats)
+        return [
+            SampledValues.by_group(
+                floats[mine],
+                ids=ids[mine].astype(np.int32),
+                groups=self.union.groups.count,
+                population=stratum.population,
+                read=stratum.read,
+                low=stratum.low,
+                high=stratum.high,
+                shuffle_seed=view.shuffle_seed,
+            )
+            for at, (view, stratum) in enumerate(zip(self.views, strata, strict=True))
+            if stratum.skipped
+            for mine in [(part == at) & finite]
+        ]
+
     def _stratum(
         self,
         node: Expression,
@@ -280,21 +296,6 @@ class _Strata:
             # Values are a simple random sample of all values, which are counted.
             population, read = view.basics[node.name].rows, len(values)
         return Stratum(population, read, counts, means, squares, low, high, whole)
-
-
-def _where(chosen: NDArray[np.bool_], one: Estimates, other: Estimates) -> Estimates:
-    """The values of one for the groups that are chosen, those of the other for the rest."""
-    value, low, high, bound, null = (
-        np.where(chosen, mine, theirs)
-        for mine, theirs in (
-            (one.value, other.value),
-            (one.low, other.low),
-            (one.high, other.high),
-            (one.bound, other.bound),
-            (one.null, other.null),
-        )
-    )
-    return replace(other, value=value, low=low, high=high, bound=bound, null=null)
 
 
 def together(views: Sequence[SampleView]) -> SampleView:
