@@ -10,6 +10,7 @@ from numba import njit
 from numpy.typing import NDArray
 from scipy.special import ndtri
 
+from synopses.intervals.interval import Intervals
 from synopses.intervals.normal import rho_max
 from synopses.model.parameters import error_share
 
@@ -65,6 +66,58 @@ def joint_ranks(
     return _enclosing(population, read, starts, np.ascontiguousarray(below), how)
 
 
+def joint_quantile(
+    values: Floats,
+    ids: Ints,
+    part: Ints,
+    *,
+    population: Floats,
+    read: Floats,
+    low: Floats,
+    high: Floats,
+    rank_share: float,
+    confidence: float,
+) -> tuple[Intervals, NDArray[np.bool_]]:
+    """The discrete q-quantile of each group's values over strata, from the rows that were read.
+
+    Args:
+      values: float64 [matches]. ids, part: int64 [matches], the group and the stratum of each.
+      population: float64 [strata], N of each. read: float64 [strata], n, at most N.
+      low, high: float64 [groups], a range that holds all values; may be infinite.
+      rank_share: q in [0, 1]. confidence: of each interval, in (0, 1).
+
+    Returns:
+      (quantiles, certified): [groups]; the value has the estimated rank. Of groups that are not
+      certified nothing is said.
+    """
+    order = np.lexsort((values, ids))
+    owners, ordered = ids[order], values[order]
+    starts = np.searchsorted(owners, np.arange(len(low) + 1))
+    below = np.zeros((len(read), len(order)))
+    below[part[order], np.arange(len(order))] = 1.0
+    running = np.concatenate((np.zeros((len(read), 1)), np.cumsum(below, axis=1)), axis=1)
+    below = running[:, 1:] - running[:, starts[owners]]
+    first, last = joint_ranks(
+        population, read, starts=starts, below=below, rank_share=rank_share, confidence=confidence
+    )
+    certified = first >= 0
+    # Weighted ranks: the first value at which enough of the estimated number lies at or below.
+    factors = population / np.maximum(read, 1.0)
+    weights = np.concatenate(([0.0], np.cumsum(factors[part[order]])))
+    wanted = weights[starts[:-1]] + rank_share * np.diff(weights[starts])
+    middle = np.searchsorted(weights[1:], wanted * (1 - 1e-12))
+    middle = np.clip(middle, starts[:-1], np.maximum(starts[1:] - 1, starts[:-1]))
+    padded = np.concatenate((ordered, [np.nan]))
+    count = np.diff(starts)
+    least = np.where(first > 0, padded[np.where(first > 0, starts[:-1] + first - 1, -1)], low)
+    ends = np.where((last >= 1) & (last <= count), starts[:-1] + last - 1, -1)
+    most = np.where(ends >= 0, padded[ends], high)
+    value = padded[np.where(count > 0, middle, -1)]
+    return Intervals.of(
+        value, np.where(certified, least, low), np.where(certified, most, high)
+    ), certified
+
+
 @njit(nogil=True, cache=True, error_model="numpy")
 def _enclosing(
     population: Floats, read: Floats, starts: Ints, below: Floats, how: tuple[float, float, float]
@@ -80,17 +133,18 @@ def _enclosing(
         members = below[:, end - 1].copy()
         if not _is_certified(factors, unread, members, how):
             continue
+        beyond = _largest_off(factors, unread, members, how)
         at = 0
         while at <= end - begin:
             found = below[:, begin + at - 1].copy() if at > 0 else nothing
-            if not _is_refuted(factors, unread, found, members, how, 1.0):
+            if not _is_refuted(factors, unread, found, members, how, (1.0, beyond)):
                 break
             at += 1
         first[group] = at
         at = end - begin + 1
         while at > 1:
             found = below[:, begin + at - 2].copy()
-            if not _is_refuted(factors, unread, found, members, how, -1.0):
+            if not _is_refuted(factors, unread, found, members, how, (-1.0, beyond)):
                 break
             at -= 1
         last[group] = at
@@ -113,16 +167,36 @@ def _is_certified(
 
 
 @njit(nogil=True, cache=True, error_model="numpy")
+def _largest_off(
+    factors: Floats, unread: Floats, members: Floats, how: tuple[float, float, float]
+) -> float:
+    """How far off the sum may be at most to be believed, whatever the shares: it is not tested."""
+    share, z, _ = how
+    reach = max(share, 1.0 - share)
+    heaviest = variance = 0.0
+    for stratum in range(len(factors)):
+        if unread[stratum] > 0.0:
+            heaviest = max(heaviest, factors[stratum])
+            variance += (factors[stratum] * reach) ** 2 * unread[stratum] * members[stratum]
+    skew = abs(z * z - 1.0) / 6.0 * heaviest * reach
+    return float(heaviest / 2.0 + max(z, 0.0) * math.sqrt(variance) + skew)
+
+
+@njit(nogil=True, cache=True, error_model="numpy")
 def _is_refuted(
     factors: Floats,
     unread: Floats,
     below: Floats,
     members: Floats,
     how: tuple[float, float, float],
-    side: float,
+    ends: tuple[float, float],
 ) -> bool:
-    """Return whether the total is not 0 but less (side 1), or not 0 but more (side -1)."""
+    """Return whether the total is not 0 but less (side 1), or not 0 but more (side -1).
+
+    ends: the side, and how far off nothing is believed.
+    """
     share, z, _ = how
+    side, beyond = ends
     heaviest = off = 0.0
     for stratum in range(len(factors)):
         if unread[stratum] > 0.0:
@@ -130,6 +204,8 @@ def _is_refuted(
         off += side * factors[stratum] * (share * members[stratum] - below[stratum])
     if off <= heaviest / 2.0:
         return False
+    if off > beyond:
+        return True
     believed, tilted = 0.0, side / heaviest
     for _ in range(_BISECTIONS):
         if side * _moments(factors, unread, below, members, share, tilted)[0] >= 0.0:

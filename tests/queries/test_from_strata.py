@@ -16,7 +16,7 @@ from shedder.streams.basics import ColumnBasics
 from shedder.streams.live_sample import SampleView
 from tests.queries.all_outputs import OUTPUTS, SELECTIVITIES, Truth, population, query_of
 from tests.queries.asking import SCHEMA, ask, rows
-from tests.truth import gate
+from tests.truth import exact_quantile, gate
 
 SIZES, SHARES = (2_000, 2_500, 1_500), (0.08, 0.25, 1.0)
 TRIALS = 12
@@ -190,3 +190,28 @@ def test_counts_of_values_are_numbers_even_where_samples_are_too_small_to_be_thi
     for name in ("s", "j", "d"):
         assert row[name] is not None, name
         assert row[name + "_bound"] == "none" or row[name + "_low"] is not None
+
+
+@pytest.mark.slow
+@pytest.mark.coverage_gate
+@pytest.mark.parametrize("where", ["", " WHERE ok"])
+@pytest.mark.parametrize("column", ["bytes", "client"])
+def test_medians_use_the_rows_of_all_parts(column, where):
+    """Thinned to the smallest share, parts that were read at 1/4 and 1/2 tell as little as 1/16."""
+    data = rows(6_000)
+    values = data.column(column).to_numpy(zero_copy_only=False)
+    counts = data.column("ok").to_numpy(zero_copy_only=False) | (not where)
+    truth = exact_quantile(values[counts & ~np.isnan(values.astype(float))], 0.5)
+    query = ask(f"MEDIAN({column}) AS m FROM requests{where}")
+    held, ratios = 0, []
+    for seed in range(40):
+        views = views_of(data, seed, shares=(1 / 16, 1 / 4, 1 / 2))
+        answer = finish(query, evidence(query, views, seed))
+        rng = np.random.default_rng(seed)
+        thinnest = finish(query, evidence_from_sample(query, thinned_together(views, rng)))
+        found, alone = answer.estimate(0, "m"), thinnest.estimate(0, "m")
+        assert found.low <= found.value <= found.high
+        held += found.low <= truth <= found.high
+        ratios.append((found.high - found.low) / (alone.high - alone.low))
+    assert held >= gate(40, 0.95)
+    assert np.median(ratios) < 0.8

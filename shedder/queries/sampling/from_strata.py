@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from shedder.cql.expressions.column_types import ColumnType
 from shedder.cql.expressions.expression import Aggregate, AggregateFunction, Column, Expression
 from shedder.cql.statements.bound_query import BoundQuery
+from shedder.cql.statements.statement import TargetKind
 from shedder.queries.answers.answer import MissingGroups
 from shedder.queries.evidence.confidence_budget import CERTAIN_ENDS, at_share, split_confidence
 from shedder.queries.evidence.evidence import Evidence
@@ -30,6 +31,7 @@ from shedder.queries.sampling.sampled_query import Sampled
 from shedder.queries.sampling.sampled_rows import Selection
 from shedder.streams.live_sample import SampleView
 from synopses.intervals.interval import Intervals
+from synopses.intervals.joint_ranks import joint_quantile
 from synopses.intervals.sample_values import SampledValues
 from synopses.intervals.stratified import stratified_count, stratified_mean, stratified_sum
 from synopses.intervals.stratified_variance import stratified_deviation, stratified_variance
@@ -64,8 +66,9 @@ def evidence_from_strata(
     """What samples of disjoint parts of a stream know together about a query's aggregates.
 
     Counts, sums, averages and variances are estimated part by part (synopses.intervals.stratified)
-    and minima and maxima from all that was seen; other aggregates need one simple random sample,
-    so all parts are thinned to the smallest share that any was read at.
+    and minima and maxima from all that was seen, and quantiles by one test over all parts. Other
+    aggregates need one simple random sample, so all parts are thinned to the smallest share that
+    any was read at; so do quantiles where the test is not certified.
 
     Args:
       query: any query over the stream.
@@ -150,7 +153,45 @@ class _Strata:
             return self._stratified(aggregate, bounds, confidence)
         if aggregate.function in _FROM_ALL:
             return Estimator(self.union).estimate(aggregate, confidence)
-        return self.thinned.estimate(aggregate, confidence)
+        thinned = self.thinned.estimate(aggregate, confidence)
+        if aggregate.function is AggregateFunction.QUANTILE and not self.union.is_everything:
+            return self._quantile(aggregate, thinned, confidence)
+        return thinned
+
+    def _quantile(self, aggregate: Aggregate, thinned: Estimates, confidence: float) -> Estimates:
+        """The quantile over all strata at once, where it is certified.
+
+        A target in ranks is judged by the rank error of the value that the thinned sample has.
+        """
+        node, share = aggregate.argument, aggregate.parameter
+        assert node is not None, aggregate
+        assert share is not None, aggregate
+        target = self.union.selection.query.target
+        if is_beyond_doubles(self.union, node) or (target and target.kind is TargetKind.RANK):
+            return thinned
+        values, _ = self.union.present(node)
+        ids, part = self._ids(node)
+        sizes = np.array([self._read_of(node, at, part) for at in range(len(self.views))])
+        groups = (self.union.groups.count,)
+        low, high = (np.broadcast_to(end, groups) for end in self.union.ranges(node))
+        intervals, certified = joint_quantile(
+            np.asarray(values, np.float64), ids.astype(np.int64), part,
+            population=sizes[:, 0], read=sizes[:, 1], low=low, high=high,
+            rank_share=share, confidence=confidence,
+        )  # fmt: skip
+        found = intervals.estimates(confidence=confidence, source=SOURCE)
+        return _where(certified & (thinned.bound != Bound.EXACT), found, thinned)
+
+    def _read_of(self, node: Expression, at: int, part: NDArray[np.int64]) -> tuple[float, float]:
+        """How many rows a stratum has, and how many of them were read.
+
+        Of a column without a filter these are the values: a simple random sample of all of them,
+        which are counted.
+        """
+        view = self.views[at]
+        if self.union.is_whole and isinstance(node, Column):
+            return view.basics[node.name].rows, int((part == at).sum())
+        return view.population, view.rows.num_rows
 
     @cached_property
     def thinned(self) -> Estimator:
@@ -296,6 +337,21 @@ class _Strata:
             # Values are a simple random sample of all values, which are counted.
             population, read = view.basics[node.name].rows, len(values)
         return Stratum(population, read, counts, means, squares, low, high, whole)
+
+
+def _where(chosen: NDArray[np.bool_], one: Estimates, other: Estimates) -> Estimates:
+    """The values of one for the groups that are chosen, those of the other for the rest."""
+    value, low, high, bound, null = (
+        np.where(chosen, mine, theirs)
+        for mine, theirs in (
+            (one.value, other.value),
+            (one.low, other.low),
+            (one.high, other.high),
+            (one.bound, other.bound),
+            (one.null, other.null),
+        )
+    )
+    return replace(other, value=value, low=low, high=high, bound=bound, null=null)
 
 
 def together(views: Sequence[SampleView]) -> SampleView:
