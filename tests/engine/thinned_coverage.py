@@ -242,11 +242,9 @@ def _ideal_variance(world: World) -> tuple[float, bool]:
 
 
 def _ideal_count(world: World) -> tuple[float, bool]:
-    """Promised for one stratum that sees enough: of several, bounds are added."""
+    """Promised where every stratum that was thinned sees enough."""
     thinned = [s for s in world.strata if s.read < len(s.rows)]
-    enough = len(thinned) == 1 and len(thinned[0].members) * thinned[0].read >= 30 * len(
-        thinned[0].rows
-    )
+    enough = bool(thinned) and all(len(s.members) * s.read >= 30 * len(s.rows) for s in thinned)
     width, _ = _normal(world, np.ones(world.size))
     return width, enough and world.cell.selectivity < 1.0
 
@@ -504,9 +502,10 @@ def pairwise() -> list[Cell]:
 
 
 def near_ideal() -> list[Cell]:
-    """Cells whose intervals are certified normal, so that they are held to the ideal width."""
+    """Cells whose intervals are certified, so that they are held to the ideal width."""
     some = product(("sum", "avg", "variance"), CONFIDENCES)
-    return [Cell(method, "uniform", "of all", "1/2", 1.0, c) for method, c in some]
+    counts = [Cell("count", "uniform", "of a group", "1, 1/8, 1/2", 0.1, c) for c in CONFIDENCES]
+    return [Cell(method, "uniform", "of all", "1/2", 1.0, c) for method, c in some] + counts
 
 
 Meeting = frozenset[tuple[int, object]]
