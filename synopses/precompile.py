@@ -20,6 +20,7 @@ from synopses.frequent.frequent_items import GroupedFrequent
 from synopses.histogram.dense_range import ROWS_MIN
 from synopses.histogram.log_histogram import GroupedLogBuckets
 from synopses.hll.hyperloglog import GroupedDistinct
+from synopses.intervals.covariance import sampled_correlation
 from synopses.intervals.distinct import distinct_by_hash, distinct_by_rows
 from synopses.intervals.from_moments import chernoff
 from synopses.intervals.hypergeometric import matching_count
@@ -31,6 +32,7 @@ from synopses.intervals.quantiles import sampled_quantile
 from synopses.intervals.sample_values import SampledValues
 from synopses.intervals.stratified_bets import learned_total
 from synopses.intervals.stratum import Stratum
+from synopses.intervals.sampled_pairs import SampledPairs
 from synopses.intervals.sums import sampled_sum
 from synopses.intervals.variance import sampled_deviation, sampled_variance
 from synopses.kernels.array_inputs import as_input
@@ -216,6 +218,7 @@ def compile_question_kernels() -> None:
         for question in (sampled_sum, sampled_mean, sampled_variance, sampled_deviation):
             question(sample, confidence=0.95)
         sampled_quantile(sample, rank_share=0.5, confidence=0.95)
+        sampled_correlation(SampledPairs(sample, sample), confidence=0.95)
     chernoff(np.linspace(0.0, 1.0, 5), np.full(5, 9.0), tail=0.05)
     matching_count(population=size, read=read, matched=_ROWS, confidence=0.95)
     sizes, reads = np.full(2, float(size)), np.full(2, float(read))

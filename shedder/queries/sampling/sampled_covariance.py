@@ -1,43 +1,46 @@
-"""Covariance, correlation and regression from a sample: crosswise, from bounds of variances."""
+"""Covariance, correlation and regression from a sample."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any, Final, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from shedder.cql.expressions.expression import Aggregate, AggregateFunction, as_whole_numbers
 from shedder.queries.evidence.covariance_bounds import (
-    BOUNDS,
+    Ends,
     always_bounded,
     cross_answer,
-    from_scaled,
     intercept,
 )
 from shedder.queries.sampling.anchored_values import anchors_of, distances
 from shedder.queries.sampling.sampled_query import Sampled
-from synopses.intervals.confidence_split import split_confidence
+from synopses.intervals.covariance import (
+    population_covariance,
+    sampled_correlation,
+    sampled_covariance,
+    sampled_slope,
+)
 from synopses.intervals.interval import Intervals
 from synopses.intervals.means import sampled_mean
-from synopses.intervals.sample_values import SampledValues
-from synopses.intervals.variance import sampled_variance
+from synopses.intervals.sampled_pairs import SampledPairs
 from synopses.model.estimate import Bound, Estimates
+from synopses.model.parameters import error_share
 from synopses.moments.covariance import GroupedCrossMoments
 
 _SOURCE = "sample"
 _UNSEEN = "too few sampled rows match, or the range of a column has no end"
+_SLOPE: Final = 0.6  # Part of delta for the slope of an intercept; the rest is for both means.
 
 
 def sampled_cross(sampled: Sampled, aggregate: Aggregate, confidence: float) -> Estimates:
     """A function of pairs for each group.
 
-    With u and v, x and y shifted and scaled to the middle and width of their known ranges:
-    4 cov(u, v) = var(u + v) - var(u - v). Each variance has its interval (sampled_variance) at an
-    equal part of delta, so by the union bound all hold at once, and with them what is made of
-    their ends. Without a finite range, or where a variance that is divided by may be 0: none, but
-    of a correlation [-1, 1].
+    The columns are shifted and scaled to the middle and width of their known ranges, and bounded
+    as pairs (`synopses.intervals.covariance`). Without a finite range, or where a variance that is
+    divided by may be 0: none, but of a correlation [-1, 1].
     """
     first, second = aggregate.argument, aggregate.second
     assert first is not None, aggregate
@@ -58,52 +61,73 @@ def sampled_cross(sampled: Sampled, aggregate: Aggregate, confidence: float) -> 
     low = high = np.full(groups, np.nan)
     finite = bool(np.isfinite([column.ends for column in columns]).all())
     if finite:
-        u, v = (column.scaled for column in columns)
-        each = split_confidence(confidence, BOUNDS[aggregate.function])
-
-        def sample(values: NDArray[np.float64], ends: tuple[float, float]) -> SampledValues:
-            return SampledValues.by_group(
-                values,
-                ids=small,
-                groups=groups,
-                population=sampled.population,
-                read=sampled.read,
-                low=ends[0],
-                high=ends[1],
-                shuffle_seed=sampled.view.shuffle_seed,
-            )
-
-        def variance(values: NDArray[np.float64], end: float) -> Intervals:
-            return sampled_variance(sample(values, (-end, end)), confidence=each)
-
-        plus, minus = variance(u + v, 1.0), variance(u - v, 1.0)
-        ends = (plus.low - minus.high) / 4.0, (plus.high - minus.low) / 4.0
-        below = [variance(part, 0.5) for part in (u, v)]
-        low, high = from_scaled(
-            aggregate.function,
-            ends,
-            [(part.low, part.high) for part in below],
-            widths=(columns[0].width, columns[1].width),
-            pairs=moments.sums().pairs,
+        x, y = columns
+        scaled = SampledPairs.by_group(
+            x.scaled,
+            y.scaled,
+            ids=small,
+            groups=groups,
+            population=sampled.population,
+            read=sampled.read,
+            ranges=(x.scaled_ends, y.scaled_ends),
+            shuffle_seed=sampled.view.shuffle_seed,
         )
-        if aggregate.function is AggregateFunction.REGR_INTERCEPT:
-            means = (
-                column.raised(sampled_mean(sample(column.values, column.ends), confidence=each))
-                for column in columns
-            )
-            low, high = intercept((low, high), *means)
-    unknown = np.isnan(low) | np.isnan(high)
+        with np.errstate(over="ignore", invalid="ignore"):
+            low, high = _ends(aggregate.function, scaled, (x, y), confidence)
+    complete = np.broadcast_to(sampled.is_complete, (groups,))
+    low, high = (np.where(complete, found.value, end) for end in (low, high))
+    unknown = np.isnan(low) | np.isnan(high) | (np.isinf(low) & np.isinf(high) & (low < high))
+    bound = np.where(unknown, np.uint8(Bound.NONE), np.uint8(Bound.INTERVAL))
     answered = Estimates(
         found.value,
         np.where(unknown, -np.inf, np.where(found.null, low, np.minimum(low, found.value))),
         np.where(unknown, np.inf, np.where(found.null, high, np.maximum(high, found.value))),
-        np.where(unknown, np.uint8(Bound.NONE), np.uint8(Bound.INTERVAL)),
+        np.where(complete, found.bound, bound),
         found.null,
         confidence,
         _SOURCE,
         _UNSEEN if unknown.any() else "",
     )
     return always_bounded(aggregate.function, answered, finite=finite)
+
+
+def _ends(
+    function: AggregateFunction,
+    pairs: SampledPairs,
+    columns: tuple[_Column, _Column],
+    confidence: float,
+) -> Ends:
+    """Of scaled pairs, in the unit of the columns."""
+    x, y = columns
+    match function:
+        case AggregateFunction.CORR:
+            found = sampled_correlation(pairs, confidence=confidence)
+            return found.low, found.high
+        case AggregateFunction.COVAR_SAMP:
+            found = sampled_covariance(pairs, confidence=confidence)
+            return found.low * x.width * y.width, found.high * x.width * y.width
+        case AggregateFunction.COVAR_POP:
+            found = population_covariance(pairs, confidence=confidence)
+            return found.low * x.width * y.width, found.high * x.width * y.width
+        case AggregateFunction.REGR_SLOPE:
+            return _slope(pairs, columns, confidence)
+        case _:
+            assert function is AggregateFunction.REGR_INTERCEPT, function
+            delta = error_share(confidence)
+            slope = _slope(pairs, columns, 1.0 - _SLOPE * delta)
+            each = 1.0 - (1.0 - _SLOPE) / 2.0 * delta
+            means = [
+                column.raised(sampled_mean(values, confidence=each))
+                for column, values in zip(columns, (pairs.first, pairs.second), strict=True)
+            ]
+            return intercept(slope, *means)
+
+
+def _slope(pairs: SampledPairs, columns: tuple[_Column, _Column], confidence: float) -> Ends:
+    found = sampled_slope(pairs, confidence=confidence)
+    with np.errstate(over="ignore"):
+        scale = np.divide(columns[0].width, columns[1].width)
+    return found.low * scale, found.high * scale
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -131,9 +155,14 @@ class _Column:
     def scaled(self) -> NDArray[np.float64]:
         return (self.values - (self.ends[0] / 2 + self.ends[1] / 2)) / self.width
 
-    def raised(self, means: Intervals) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Ends of the mean of the column itself, rounded outward."""
-        if self.base == 0.0:
-            return means.low, means.high
-        low, high = self.base + means.low, self.base + means.high
+    @property
+    def scaled_ends(self) -> tuple[float, float]:
+        """The range of the scaled values, rounded outward."""
+        half = (self.ends[1] / 2 - self.ends[0] / 2) / self.width
+        return -float(np.nextafter(half, 1.0)), float(np.nextafter(half, 1.0))
+
+    def raised(self, means: Intervals) -> Ends:
+        """Ends of the mean of the column itself, from those of scaled values, rounded outward."""
+        middle = self.base + (self.ends[0] / 2 + self.ends[1] / 2)
+        low, high = middle + self.width * means.low, middle + self.width * means.high
         return np.nextafter(low, -np.inf), np.nextafter(high, np.inf)
