@@ -66,7 +66,7 @@ def certified_covariance(pairs: SampledPairs, *, confidence: float) -> Certified
         (1.0, 0.0, 0.0, 0.0, 0.0), np.maximum(most - correlation, correlation - least)
     )
     at = everywhere.select(chosen)
-    shift_x, shift_y = _nodes(at.half(_ONLY_X), at.half(_ONLY_Y))
+    shift_x, shift_y = nodes(_STEPS, at.half(_ONLY_X), at.half(_ONLY_Y))
     half = at.half((1.0, 0.0, 0.0, -shift_y, -shift_x))
     center = at.correlation + shift_x * shift_y
     ends = (center - half).min(axis=0), (center + half).max(axis=0)
@@ -85,7 +85,7 @@ def certified_slope(pairs: SampledPairs, *, confidence: float) -> Certified:
         influence, np.maximum(*reach_of_slope(everywhere.x, everywhere.y, slope))
     )
     at = everywhere.select(chosen)
-    shift_x, shift_y = _nodes(at.half(_ONLY_X), at.half(_ONLY_Y))
+    shift_x, shift_y = nodes(_STEPS, at.half(_ONLY_X), at.half(_ONLY_Y))
     ends = at.roots(
         at.correlation + shift_x * shift_y,
         1.0 + shift_y**2,
@@ -110,7 +110,7 @@ def certified_correlation(pairs: SampledPairs, *, confidence: float) -> Certifie
     both, apart = at.half((0.0, 0.0, 0.0, 1.0, 1.0)), at.half((0.0, 0.0, 0.0, 1.0, -1.0))
     # The spreads are about means that err, too: squares of these are added.
     ratio = at.half((0.0, 0.5, -0.5, 0.0, 0.0)) + ((both + apart) / 2.0) ** 2
-    sums, differences, ratios = _nodes(both, apart, ratio)
+    sums, differences, ratios = nodes(_STEPS, both, apart, ratio)
     shift_x, shift_y = (sums + differences) / 2.0, (sums - differences) / 2.0
     grown, shrunk = np.exp(ratios), np.exp(-ratios)
     low, high = at.roots(
@@ -257,9 +257,9 @@ def _inside(values: Floats, ends: Ends) -> Floats:
     return np.clip(np.where(np.isnan(values), ends[0], values), *ends)
 
 
-def _nodes(*halves: Floats) -> list[Floats]:
-    """All combinations of steps within half widths: [nodes, groups] each."""
-    steps = np.meshgrid(*([_STEPS] * len(halves)), indexing="ij")
+def nodes(steps_of_each: Floats, *halves: Floats) -> list[Floats]:
+    """All combinations of steps, in half widths, of several intervals: [nodes, groups] each."""
+    steps = np.meshgrid(*([steps_of_each] * len(halves)), indexing="ij")
     return [step.reshape(-1, 1) * half for step, half in zip(steps, halves, strict=True)]
 
 

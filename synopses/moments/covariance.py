@@ -60,7 +60,7 @@ class GroupedCrossMoments:
         default=0,
         linear=False,
         thinning=Thinning.ROWS,
-        thinned="crosswise from the intervals of var(x + y), var(x - y), var(x), var(y)",
+        thinned="normal if the influence function is certified, else crosswise from variances",
         share=Share.VALUE,
         error_of=exactly,
         bytes_of=lambda _size, _statistics: 8 * kernels.CELLS + 8,

@@ -1,4 +1,4 @@
-"""Covariance, correlation and regression of parts that were read thinned: from four variances."""
+"""Covariance, correlation and regression of parts that were read thinned."""
 
 from __future__ import annotations
 
@@ -11,14 +11,22 @@ from shedder.cql.expressions.expression import AggregateFunction
 from shedder.engine.panes.level_segment import Segment
 from shedder.queries.evidence.covariance_bounds import (
     BOUNDS,
+    Ends,
     always_bounded,
     cross_answer,
     from_scaled,
     intercept,
+    intercept_confidences,
 )
 from synopses.intervals.confidence_split import split_confidence
 from synopses.intervals.interval import Intervals
 from synopses.intervals.stratified import stratified_mean
+from synopses.intervals.stratified_pairs import (
+    PairStratum,
+    certified_correlation,
+    certified_covariance,
+    certified_slope,
+)
 from synopses.intervals.stratified_variance import stratified_variance
 from synopses.intervals.stratum import Stratum, unit_of
 from synopses.model.estimate import Bound, Estimates
@@ -44,11 +52,12 @@ def thinned_cross(
 ) -> Estimates:
     """A function of pairs for each group.
 
-    With u and v, x and y shifted and scaled to the middle and width of the ranges that the basics
-    know: 4 cov(u, v) = var(u + v) - var(u - v). Each variance has its interval over all strata at
-    an equal part of delta (`stratified_variance`); by the union bound all hold at once, and with
-    them what is made of their ends. Without a finite range, or where a variance that is divided by
-    may be 0: none. Where nothing was skipped it is exact, from all pairs.
+    u and v are x and y, shifted and scaled to the middle and width of the ranges that the basics
+    know. Normal where the influence function is certified (`stratified_pairs`). Elsewhere from
+    4 cov(u, v) = var(u + v) - var(u - v): each variance has its interval over all strata at an
+    equal part of delta (`stratified_variance`); by the union bound all hold at once, and with them
+    what is made of their ends. Without a finite range, or where a variance that is divided by may
+    be 0: none. Where nothing was skipped it is exact, from all pairs.
     """
     if not any(segment.skipped for segment in segments):
         moments = whole.select(np.arange(whole.groups))
@@ -63,7 +72,10 @@ def thinned_cross(
     infinite = np.logical_or.reduce([part.sums.infinite for part in parts])
     scale = [(low / 2 + high / 2, high / 2 - low / 2 or 0.5) for low, high in ranges]
     usable = finite and _squares_fit(parts, scale)
-    each = split_confidence(confidence, BOUNDS[function])
+    of_second, of_mean = confidence, confidence
+    if function is AggregateFunction.REGR_INTERCEPT:
+        of_second, of_mean = intercept_confidences(confidence)
+    each = split_confidence(of_second, BOUNDS[function])
 
     def variance(weight_u: float, weight_v: float) -> Intervals:
         strata = [part.stratum((weight_u, weight_v), scale, ungrouped=ungrouped) for part in parts]
@@ -74,7 +86,7 @@ def thinned_cross(
         weights = weight_x, weight_y
         strata = [part.stratum(weights, as_is, ungrouped=ungrouped) for part in parts]
         unit = unit_of(strata)
-        return stratified_mean([s.in_unit(unit) for s in strata], confidence=each).scaled(unit)
+        return stratified_mean([s.in_unit(unit) for s in strata], confidence=of_mean).scaled(unit)
 
     if not usable:
         nothing = np.full(groups, np.nan)
@@ -90,6 +102,12 @@ def thinned_cross(
         widths=widths,
         pairs=pairs,
     )
+    strata = [part.pair_stratum(scale, ungrouped=ungrouped) for part in parts]
+    normal = _certified(function, strata, of_second, widths)
+    low, high = np.where(np.isnan(normal), (low, high), normal)
+    if function in (AggregateFunction.COVAR_POP, AggregateFunction.COVAR_SAMP):
+        most = _largest_covariance(_joined([part.ranges for part in parts]), pairs)
+        low, high = np.clip(low, -most, most), np.clip(high, -most, most)
     middle = (plus.value - minus.value) / 4.0
     value = from_scaled(
         function,
@@ -103,6 +121,43 @@ def thinned_cross(
         low, high = intercept((low, high), *((part.low, part.high) for part in means))
         value = means[0].value - value * means[1].value
     return always_bounded(function, _column(value, low, high, infinite, confidence), finite=True)
+
+
+def _certified(
+    function: AggregateFunction,
+    strata: Sequence[PairStratum],
+    confidence: float,
+    widths: Range,
+) -> Ends:
+    """Normal intervals in the unit of the columns, from scaled pairs; NaN where not certified."""
+    match function:
+        case AggregateFunction.CORR:
+            found = certified_correlation(strata, confidence=confidence)
+            return found.low, found.high
+        case AggregateFunction.REGR_SLOPE | AggregateFunction.REGR_INTERCEPT:  # Its slope.
+            found = certified_slope(strata, confidence=confidence)
+            scale = np.divide(widths[0], widths[1])
+            return found.low * scale, found.high * scale
+        case _:
+            found = certified_covariance(strata, confidence=confidence)
+            scale = np.multiply(widths[0], widths[1])
+            low, high = found.low * scale, found.high * scale
+            if function is AggregateFunction.COVAR_POP:
+                return low, high
+            size = sum(s.factor * s.counts for s in strata)
+            stretch = np.where(size > 1.0, size / np.maximum(size - 1.0, 1e-300), 1.0)
+            return low * stretch, high * stretch
+
+
+def _largest_covariance(ranges: tuple[Range, Range], pairs: NDArray[np.int64]) -> Floats:
+    """The largest covariance that the ranges of all pairs allow, by Cauchy and Schwarz.
+
+    A standard deviation is at most half the width of the range. pairs: those read, of K at least.
+    """
+    (low_x, high_x), (low_y, high_y) = ranges
+    stretch = np.where(pairs >= 2, pairs / np.maximum(pairs - 1.0, 1.0), 2.0)
+    most: Floats = (high_x / 2 - low_x / 2) * (high_y / 2 - low_y / 2) * stretch
+    return np.nextafter(most, np.where(most > 0.0, np.inf, 0.0))
 
 
 class _Pairs:
@@ -160,6 +215,27 @@ class _Pairs:
             np.maximum(squares, 0.0),
             ends[0][0] + ends[1][0],
             ends[0][1] + ends[1][1],
+            ungrouped,
+        )
+
+    def pair_stratum(self, scale: Sequence[Range], *, ungrouped: bool) -> PairStratum:
+        """Of the pairs (u, v)."""
+        sums, (x, y) = self.sums, scale
+        there = sums.pairs > 0
+        means = (sums.mean_x - x[0]) / x[1], (sums.mean_y - y[0]) / y[1]
+        first, second = (
+            ((low - shift) / width, (high - shift) / width)
+            for (low, high), (shift, width) in zip(self.ranges, scale, strict=True)
+        )
+        return PairStratum(
+            self.population,
+            self.read,
+            sums.pairs,
+            (np.where(there, means[0], 0.0), np.where(there, means[1], 0.0)),
+            (sums.squares_x / x[1] / x[1], sums.squares_y / y[1] / y[1]),
+            sums.cross / x[1] / y[1],
+            first,
+            second,
             ungrouped,
         )
 

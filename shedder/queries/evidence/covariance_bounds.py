@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from shedder.cql.expressions.expression import AggregateFunction
 from synopses.model.estimate import Bound, Estimates
+from synopses.model.parameters import error_share
 from synopses.moments.covariance import CrossSums, GroupedCrossMoments
 
 Ends = tuple[NDArray[np.float64], NDArray[np.float64]]
@@ -18,10 +20,18 @@ BOUNDS = {
     AggregateFunction.COVAR_POP: 2,
     AggregateFunction.COVAR_SAMP: 2,
     AggregateFunction.REGR_SLOPE: 3,
-    AggregateFunction.REGR_INTERCEPT: 5,
+    AggregateFunction.REGR_INTERCEPT: 3,
     AggregateFunction.CORR: 4,
 }
-"""What must hold at once: variances of x + y and x - y, those that are divided by, and means."""
+"""Variances that must hold at once: of x + y and x - y, and those that are divided by."""
+
+_SLOPE: Final = 0.6  # Part of delta for the slope of an intercept; the rest is for both means.
+
+
+def intercept_confidences(confidence: float) -> tuple[float, float]:
+    """Confidence of the slope, and of each mean, with which an intercept has this confidence."""
+    delta = error_share(confidence)
+    return 1.0 - _SLOPE * delta, 1.0 - (1.0 - _SLOPE) / 2.0 * delta
 
 
 def cross_answer(function: AggregateFunction, moments: GroupedCrossMoments) -> Estimates:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Final, Self
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,6 +14,7 @@ from shedder.queries.evidence.covariance_bounds import (
     always_bounded,
     cross_answer,
     intercept,
+    intercept_confidences,
 )
 from shedder.queries.sampling.anchored_values import anchors_of, distances
 from shedder.queries.sampling.sampled_query import Sampled
@@ -27,12 +28,10 @@ from synopses.intervals.interval import Intervals
 from synopses.intervals.means import sampled_mean
 from synopses.intervals.sampled_pairs import SampledPairs
 from synopses.model.estimate import Bound, Estimates
-from synopses.model.parameters import error_share
 from synopses.moments.covariance import GroupedCrossMoments
 
 _SOURCE = "sample"
 _UNSEEN = "too few sampled rows match, or the range of a column has no end"
-_SLOPE: Final = 0.6  # Part of delta for the slope of an intercept; the rest is for both means.
 
 
 def sampled_cross(sampled: Sampled, aggregate: Aggregate, confidence: float) -> Estimates:
@@ -113,11 +112,10 @@ def _ends(
             return _slope(pairs, columns, confidence)
         case _:
             assert function is AggregateFunction.REGR_INTERCEPT, function
-            delta = error_share(confidence)
-            slope = _slope(pairs, columns, 1.0 - _SLOPE * delta)
-            each = 1.0 - (1.0 - _SLOPE) / 2.0 * delta
+            of_slope, of_mean = intercept_confidences(confidence)
+            slope = _slope(pairs, columns, of_slope)
             means = [
-                column.raised(sampled_mean(values, confidence=each))
+                column.raised(sampled_mean(values, confidence=of_mean))
                 for column, values in zip(columns, (pairs.first, pairs.second), strict=True)
             ]
             return intercept(slope, *means)

@@ -36,3 +36,25 @@ def test_where_nothing_was_skipped_the_answer_is_exact(seed: int) -> None:
     assert found.bound.tolist() == [Bound.EXACT]
     assert found.value[0] == pytest.approx(float(true), rel=1e-13)
     assert whole.sums().pairs.tolist() == [30]  # It is as it was.
+
+
+def test_a_correlation_of_a_thinned_pane_is_certified_by_the_ranges() -> None:
+    """From four variances, each at delta/4, its half width was 0.39."""
+    rng = np.random.default_rng(3)
+    x, y = rng.random((2, 8_000))
+    read = rng.choice(8_000, 1_000, replace=False)
+    segment = Segment(moments_of(x[read], y[read]), 8_000, 1_000, 0.0, 1.0, 0.0, 1.0)
+    empty = GroupedCrossMoments(1)
+    for function in (AggregateFunction.CORR, AggregateFunction.REGR_SLOPE):
+        found = thinned_cross(function, empty, [segment], 0.95, ungrouped=True)
+        assert found.low[0] < 0.02 < found.high[0]
+        assert found.high[0] - found.low[0] < 2 * 0.15
+
+
+def test_a_column_that_is_constant_by_its_range_has_no_covariance() -> None:
+    """It was +-0.05 beside the true 0."""
+    x = np.random.default_rng(4).normal(size=500)
+    segment = Segment(moments_of(x, np.full(500, 3.0)), 4_000, 500, -4.0, 4.0, 3.0, 3.0)
+    for function in (AggregateFunction.COVAR_POP, AggregateFunction.COVAR_SAMP):
+        found = thinned_cross(function, GroupedCrossMoments(1), [segment], 0.95, ungrouped=True)
+        assert (found.low[0], found.high[0]) == (0.0, 0.0)
