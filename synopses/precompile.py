@@ -30,9 +30,9 @@ from synopses.intervals.means import sampled_mean
 from synopses.intervals.moment_bets import ratio_ends
 from synopses.intervals.quantiles import sampled_quantile
 from synopses.intervals.sample_values import SampledValues
+from synopses.intervals.sampled_pairs import SampledPairs
 from synopses.intervals.stratified_bets import learned_total
 from synopses.intervals.stratum import Stratum
-from synopses.intervals.sampled_pairs import SampledPairs
 from synopses.intervals.sums import sampled_sum
 from synopses.intervals.variance import sampled_deviation, sampled_variance
 from synopses.kernels.array_inputs import as_input
