@@ -23,7 +23,7 @@ from synopses.hll.hyperloglog import GroupedDistinct
 from synopses.intervals.covariance import sampled_correlation
 from synopses.intervals.distinct import distinct_by_hash, distinct_by_rows
 from synopses.intervals.from_moments import chernoff
-from synopses.intervals.hypergeometric import matching_count
+from synopses.intervals.hypergeometric import matching_count, seen_count
 from synopses.intervals.joint_counts import joint_count
 from synopses.intervals.joint_ranks import joint_ranks
 from synopses.intervals.means import sampled_mean
@@ -231,6 +231,7 @@ def compile_question_kernels() -> None:
     ratio_ends([moments], delta=0.05)
     wanted = np.ones(sample.groups, np.bool_)
     learned_total([moments, moments], [sample, sample], wanted=wanted, delta=0.05)
+    seen_count(population=size, read=read, matched=_ROWS, confidence=0.95)
     distinct_by_hash(kept=_ROWS, share=0.5, confidence=0.95)
     distinct_by_rows(seen=9, once=3, matched=_ROWS, population=size, read=read, confidence=0.95)
 

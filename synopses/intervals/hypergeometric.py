@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+import math
+from dataclasses import replace
+
 import numpy as np
 from numba import njit
 from numpy.typing import ArrayLike, NDArray
 
 from synopses.intervals.interval import Intervals
-from synopses.intervals.tail_probabilities import hypergeometric_at_most, two_deviations
+from synopses.intervals.tail_probabilities import (
+    hypergeometric_at_least,
+    hypergeometric_at_most,
+    log_hypergeometric,
+    two_deviations,
+)
 from synopses.kernels.array_inputs import as_input
 from synopses.model.errors import BadParameter
 from synopses.model.parameters import error_share
@@ -40,6 +48,34 @@ def matching_count(
     with np.errstate(invalid="ignore", divide="ignore"):
         value = matches * (sizes / reads)
     return Intervals.of(value, low, high, exact=reads == sizes)
+
+
+def seen_count(
+    *,
+    population: ArrayLike,
+    read: ArrayLike,
+    matched: ArrayLike,
+    confidence: float,
+    unread: ArrayLike = 1.0,
+) -> Intervals:
+    """The same of groups that are shown because at least one of their tuples was read.
+
+    Each interval holds with the confidence if its group is shown. The law of m is then the
+    hypergeometric without 0: low is the smallest count under which m or more, given that the group
+    is shown, are not too rare. One tuple read says nothing about more: low is 1. That a group is
+    shown makes m larger, so the high end is that of `matching_count`.
+    Source: Weinstein, Fithian & Benjamini 2013, JASA 108(501) (intervals given selection).
+
+    Args:
+      population, read, matched, confidence: as in `matching_count`.
+      unread: [groups], at most the probability that nothing else shows the group, in [0, 1]: of
+        tuples that are counted elsewhere none was read. The bound is wider for a larger one.
+    """
+    found = matching_count(population=population, read=read, matched=matched, confidence=confidence)
+    sizes, reads, matches = _columns(population, read, matched)
+    missed = as_input(np.broadcast_to(np.asarray(unread, np.float64), sizes.shape), np.float64)
+    low = _least_of_shown(sizes, reads, matches, found.low, missed, error_share(confidence) / 2.0)
+    return replace(found, low=low)
 
 
 def matching_count_max(
@@ -123,3 +159,48 @@ def _largest(population: float, read: float, matched: float, tail: float) -> flo
         else:
             refuted = middle
     return believed
+
+
+@njit(nogil=True, cache=True)
+def _least_of_shown(
+    population: NDArray[np.float64],
+    read: NDArray[np.float64],
+    matched: NDArray[np.float64],
+    low: NDArray[np.float64],
+    unread: NDArray[np.float64],
+    tail: float,
+) -> NDArray[np.float64]:
+    """The smallest count K with P(X >= matched | K) > tail P(shown | K), at most `low`.
+
+    Their ratio grows with K: that of P(X >= m) and P(X >= 1) by the monotone likelihood ratio of
+    the hypergeometric, that of P(X >= 1) and P(shown) because P(X = 0) falls.
+    """
+    least = low.copy()
+    for group in range(len(low)):
+        n, m, size = read[group], matched[group], population[group]
+        if (
+            group > 0
+            and size == population[group - 1]
+            and n == read[group - 1]
+            and m == matched[group - 1]
+            and unread[group] == unread[group - 1]
+        ):
+            least[group] = least[group - 1]
+            continue
+        believed, refuted = low[group], m - 1.0
+        while believed - refuted > 1.0:
+            # The first guess is one less: groups with many tuples read move no further.
+            middle = believed - 1.0
+            if believed < low[group]:
+                middle = np.floor(refuted + (believed - refuted) / 2.0)
+            if not refuted < middle < believed:
+                break
+            missed = unread[group] * math.exp(log_hypergeometric(0.0, size, middle, n))
+            if hypergeometric_at_least(m, size, middle, n) > tail * (1.0 - missed):
+                believed = middle
+            elif believed == low[group]:
+                break
+            else:
+                refuted = middle
+        least[group] = believed
+    return least

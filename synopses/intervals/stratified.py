@@ -14,11 +14,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from synopses.intervals.from_moments import Ends, Floats
+from synopses.intervals.hypergeometric import seen_count
 from synopses.intervals.interval import Intervals
 from synopses.intervals.joint_counts import total_count
 from synopses.intervals.moment_bets import ratio_ends, total_ends
 from synopses.intervals.normal import rho_max, two_sided
 from synopses.intervals.sample_values import SampledValues
+from synopses.intervals.seen_groups import shown_delta
 from synopses.intervals.stratified_bets import learned_ratio, learned_total
 from synopses.intervals.stratum import Stratum
 from synopses.model.overflow import in_range
@@ -27,19 +29,50 @@ from synopses.model.parameters import error_share
 Error = tuple[Floats, Floats]
 
 
-def stratified_count(strata: Sequence[Stratum], *, confidence: float) -> Intervals:
+def stratified_count(
+    strata: Sequence[Stratum], *, confidence: float, shown_if_read: bool = False
+) -> Intervals:
     """How many values each group has: one test of the sum over strata, see `total_count`.
+
+    Args:
+      strata: with the values of each group that were read.
+      confidence: of each interval.
+      shown_if_read: a group is shown only if a value of it was read, and then its interval holds:
+        by `seen_count` of the one stratum that skipped any, or at `shown_delta` over several.
 
     Returns: counts, [groups]; exact where no stratum skipped any.
     """
-    low, high = total_count(
-        np.array([s.population for s in strata], np.float64),
-        np.array([s.read for s in strata], np.float64),
-        np.array([s.counts for s in strata], np.float64),
-        confidence=confidence,
-    )
+    population = np.array([s.population for s in strata], np.float64)
+    read = np.array([s.read for s in strata], np.float64)
+    matched = np.array([s.counts for s in strata], np.float64)
+    low, high = total_count(population, read, matched, confidence=confidence)
+    thinned = np.flatnonzero(read < population)
+    if shown_if_read and len(thinned) == 1:
+        low = _low_if_shown(population, read, matched, int(thinned[0]), confidence)
+    elif shown_if_read and len(thinned):
+        # That a group is shown makes its counts larger, so the high end holds as it is.
+        parts = shown_delta(matched, (read / population)[:, None], confidence=confidence)
+        for part in np.unique(parts):
+            at = parts == part
+            asked = 1.0 - error_share(confidence) * float(part)
+            low[at], _ = total_count(population, read, matched[:, at], confidence=asked)
     value = _floats(sum(s.factor * s.counts for s in strata))
     return Intervals.of(value, low, high, exact=_nothing_skipped(strata))
+
+
+def _low_if_shown(
+    population: Floats, read: Floats, matched: Floats, thinned: int, confidence: float
+) -> Floats:
+    """The low ends where one stratum skipped values; a value elsewhere shows its group for sure."""
+    elsewhere = matched.sum(axis=0) - matched[thinned]
+    found = seen_count(
+        population=population[thinned],
+        read=read[thinned],
+        matched=matched[thinned],
+        confidence=confidence,
+        unread=np.where(elsewhere > 0, 0.0, 1.0),
+    )
+    return _floats(elsewhere + found.low)
 
 
 @np.errstate(over="ignore", invalid="ignore")

@@ -18,10 +18,9 @@ from shedder.queries.answers.answer import Answer, MissingGroups
 from shedder.queries.evidence.answer_builder import finish
 from shedder.queries.evidence.evidence import Evidence
 from shedder.queries.sampling.from_sample import evidence_from_sample
-from shedder.queries.sampling.from_strata import evidence_from_strata
 from synopses.model.estimate import Estimates
-from tests.queries.asking import ARROW, ask, between, evidence
-from tests.queries.sampled import view_of
+from tests.queries.asking import ask, between, evidence
+from tests.queries.sampled import evidence_from_parts, stream_of, view_of
 from tests.truth import gate
 
 GROUPED = "client, COUNT(*) AS n FROM requests GROUP BY client "
@@ -33,34 +32,12 @@ READ = 2_500
 Source = Callable[[BoundQuery, pa.RecordBatch, int], Evidence]
 
 
-def stream_of(counts: Sequence[int], seed: int = 5) -> pa.RecordBatch:
-    """As many tuples of each client as are given, in random order."""
-    clients = np.repeat(np.arange(len(counts)), counts)
-    np.random.default_rng(seed).shuffle(clients)
-    rows = len(clients)
-    columns = [
-        pa.array(np.arange(rows), pa.timestamp("us")),
-        pa.nulls(rows, pa.string()),
-        pa.array(clients),
-        pa.array(clients % 7 + np.arange(rows) % 5, pa.float64()),
-        pa.nulls(rows, pa.bool_()),
-        pa.nulls(rows, pa.date32()),
-    ]
-    return pa.RecordBatch.from_arrays(columns, schema=ARROW)
-
-
 def live(query: BoundQuery, data: pa.RecordBatch, seed: int) -> Evidence:
     return evidence_from_sample(query, view_of(data, READ, seed))
 
 
 def in_parts(query: BoundQuery, data: pa.RecordBatch, seed: int) -> Evidence:
-    """Two parts of a stream, of which the second is read at three times the share of the first."""
-    half = data.num_rows // 2
-    parts = [data.slice(0, half), data.slice(half)]
-    views = [
-        view_of(part, READ * each // 4, seed) for part, each in zip(parts, (1, 3), strict=True)
-    ]
-    return evidence_from_strata(query, views, np.random.default_rng(seed))
+    return evidence_from_parts(query, data, READ, seed)
 
 
 def answers(

@@ -21,8 +21,8 @@ from shedder.queries.one_time.source_choice import (
     choose,
     explain_once,
 )
-from shedder.queries.sampling.from_sample import SOURCE as SAMPLE
 from shedder.queries.sampling.from_sample import evidence_from_sample
+from shedder.queries.sampling.interval_columns import SOURCE as SAMPLE
 from shedder.streams.basics import ColumnBasics
 from shedder.streams.live_sample import SampleView
 from synopses.intervals.sequential_looks import MET_OVER

@@ -65,11 +65,11 @@ def thinned_cross(
             moments.merge(segment.synopsis)
         return cross_answer(function, moments)
     parts = [_Pairs.of(whole, None), *(_Pairs.of(s.synopsis, s) for s in segments)]
+    infinite = np.logical_or.reduce([part.sums.infinite for part in parts])
     parts = [part for part in parts if part.population] or parts[:1]
     groups = whole.groups
     ranges = _joined([part.ranges for part in parts if part.thinned])
     finite = np.isfinite(np.array(ranges)).all()
-    infinite = np.logical_or.reduce([part.sums.infinite for part in parts])
     scale = [(low / 2 + high / 2, high / 2 - low / 2 or 0.5) for low, high in ranges]
     usable = finite and _squares_fit(parts, scale)
     of_second, of_mean = confidence, confidence

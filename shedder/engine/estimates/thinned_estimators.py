@@ -21,13 +21,20 @@ from shedder.engine.estimates.thinned_join_size import (
     thinned_self_join,
 )
 from shedder.engine.estimates.thinned_rank_quantiles import RankStrata
-from shedder.engine.estimates.thinned_sketches import SOURCE, thinned_distinct, thinned_quantile
-from shedder.engine.panes.level_segment import Segment
+from shedder.engine.estimates.thinned_sketches import (
+    SOURCE,
+    read_values,
+    thinned_distinct,
+    thinned_quantile,
+)
+from shedder.engine.panes.level_segment import Segment, selected
 from shedder.engine.synopsis_plans.synopsis_plan import RANKED, Kind
 from shedder.queries.evidence.confidence_budget import CERTAIN_ENDS, EXACT_IN_PANES
 from shedder.queries.evidence.int64_sums import within_int64
-from shedder.queries.sampling.from_sample import as_estimates
+from shedder.queries.sampling.delta_by_group import at_parts
+from shedder.queries.sampling.interval_columns import as_estimates
 from synopses.intervals.interval import Intervals
+from synopses.intervals.seen_groups import shown_delta
 from synopses.intervals.stratified import stratified_count, stratified_mean, stratified_sum
 from synopses.intervals.stratified_variance import stratified_deviation, stratified_variance
 from synopses.intervals.stratum import SquareMoments, Stratum, unit_of
@@ -37,6 +44,8 @@ from synopses.model.overflow import OUT_OF_RANGE, SUM_OUT_OF_RANGE, unless_out_o
 _INFINITE = "the column has infinite values, and tuples were skipped"
 _TEXT = "the least and the greatest text may be among the tuples that were skipped"
 _UNSEEN = "no value of the group was read, and tuples were skipped"
+# Counts ask for groups that are shown; the others hold given how many values of a group were read.
+_HOLD_IF_SHOWN = frozenset({AggregateFunction.COUNT, AggregateFunction.QUANTILE, *CERTAIN_ENDS})
 _ROUNDING = 2.0**-50  # Of sums of so many values in doubles, relative to the largest of them.
 
 
@@ -89,6 +98,13 @@ class ThinnedPart:
 
     def frequent(self, aggregate: Aggregate, confidence: float, late: int = 0) -> Estimates:
         """The values of a share; `late` more tuples are allowed for."""
+
+        def ask(part: ThinnedPart, at: float) -> Estimates:
+            return part._frequent(aggregate, at, late)
+
+        return self._if_shown(aggregate, confidence, ask)
+
+    def _frequent(self, aggregate: Aggregate, confidence: float, late: int) -> Estimates:
         assert aggregate.parameter is not None, aggregate
         assert aggregate.promise is not None, aggregate
         return thinned_frequent(
@@ -127,10 +143,66 @@ class ThinnedPart:
     def ask(self, aggregate: Aggregate, confidence: float) -> Estimates:
         """One estimate per group, in the aggregate's type or as float64.
 
-        What doubles cannot hold on the way has no bound.
+        Each interval holds if its group is shown (synopses.intervals.seen_groups). What doubles
+        cannot hold on the way has no bound.
         """
         with np.errstate(over="ignore", invalid="ignore"):
-            return self._ask(aggregate, confidence)
+            return self._if_shown(aggregate, confidence, lambda p, at: p._ask(aggregate, at))
+
+    def _if_shown(
+        self,
+        aggregate: Aggregate,
+        confidence: float,
+        ask: Callable[[ThinnedPart, float], Estimates],
+    ) -> Estimates:
+        """Ask the groups at parts of delta such that each interval holds if its group is shown."""
+        if self.whole or not self.skipped or self._holds_if_shown(aggregate):
+            return ask(self, confidence)
+        # Either side alone shows the group: the smaller part holds by that side.
+        sides = [self] if self.partner is None else [self, self.partner]
+        each = [shown_delta(*side._rows_read(), confidence=confidence) for side in sides]
+        parts = np.min(each, axis=0)
+        return at_parts(parts, confidence, lambda groups, at: ask(self._only(groups), at))
+
+    def _holds_if_shown(self, aggregate: Aggregate) -> bool:
+        """Whether the interval holds given how many values were read, or allows for it itself."""
+        function = aggregate.function
+        if function in _HOLD_IF_SHOWN:
+            return True
+        of_one = len(self.leveled) == 1 and self.kind in (Kind.MOMENTS, Kind.CROSS)
+        return (
+            of_one and function is not AggregateFunction.SUM and not self._read(self.synopsis).any()
+        )
+
+    def _rows_read(self) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+        """What was read of each group, and at which share, by strata: [strata, groups]."""
+        if self.kind is Kind.DISTINCT:
+            return read_values(self.synopsis, self.leveled)
+        shares = [[1.0], *([1.0 - segment.unread_share] for segment in self.segments)]
+        return np.stack(list(map(self._read, self._synopses))), np.array(shares)
+
+    def _read(self, synopsis: Any) -> NDArray[np.int64]:
+        """How many values of each group a synopsis has read."""
+        match self.kind:
+            case Kind.COUNTERS:
+                return np.asarray(synopsis.totals(), np.int64)
+            case Kind.FREQUENT:
+                return np.asarray(synopsis.totals, np.int64)
+            case Kind.CROSS:
+                return np.asarray(synopsis.sums().pairs, np.int64)
+            case _:
+                return _counts(synopsis)
+
+    def _only(self, groups: NDArray[np.int64] | None) -> ThinnedPart:
+        """Of some groups, in this order; None: of all."""
+        if groups is None:
+            return self
+        return replace(
+            self,
+            synopsis=selected(self.synopsis, groups),
+            leveled=[(level, segment.select(groups)) for level, segment in self.leveled],
+            partner=None if self.partner is None else self.partner._only(groups),
+        )
 
     def _ask(self, aggregate: Aggregate, confidence: float) -> Estimates:
         match aggregate.function:
@@ -164,7 +236,7 @@ class ThinnedPart:
                     self.synopsis, self.leveled, int(aggregate.parameter), confidence
                 )
             case AggregateFunction.FREQUENT:
-                return self.frequent(aggregate, confidence)
+                return self._frequent(aggregate, confidence, 0)
             case AggregateFunction.FIRST | AggregateFunction.LAST:
                 is_first = aggregate.function is AggregateFunction.FIRST
                 return thinned_end(self.synopsis, self.segments, is_first=is_first)
@@ -197,7 +269,7 @@ class ThinnedPart:
             return Estimates.exact(np.array([known], np.int64), "basics")
         if not self.skipped:
             return Estimates.exact(self.read_counts, SOURCE)
-        found = stratified_count(self._strata(_counting), confidence=confidence)
+        found = stratified_count(self._strata(_counting), confidence=confidence, shown_if_read=True)
         return found.estimates(confidence=confidence, source=SOURCE)
 
     def _extreme(self, is_min: bool) -> Estimates:

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
+from numpy.typing import NDArray
 
 from shedder.engine.panes.level_segment import Segment
 from shedder.engine.panes.synopsis_resizing import merged
-from shedder.queries.sampling.from_sample import unseen
+from shedder.queries.sampling.interval_columns import unseen
 from synopses.histogram.log_histogram import GroupedLogBuckets
 from synopses.histogram.quantile_bounds import BucketStratum, bucket_quantile
 from synopses.hll.hyperloglog import GroupedDistinct
@@ -17,6 +18,7 @@ from synopses.model.estimate import Bound, Estimates
 from synopses.theta.theta_sketch import GroupedTheta
 
 SOURCE = "thinned panes"
+_ANY_CONFIDENCE = 0.95  # Whether there are any values does not depend on it.
 Segments = Sequence[tuple[int, Segment]]
 
 
@@ -27,13 +29,7 @@ def thinned_distinct(whole: GroupedDistinct, segments: Segments, confidence: flo
     back to a share: then there are at least as many values as in either part, and at most as many
     as in both together, delta/2 for each.
     """
-    groups = whole.groups
-    together: GroupedTheta | None = None
-    for level, segment in segments:
-        theta = segment.synopsis.select(np.arange(groups))
-        theta.thin(level)
-        together = theta if together is None else merged(together, theta)
-    assert together is not None
+    groups, together = whole.groups, _at_one_share(whole, segments)
     if not whole.distinct(confidence).value.any():
         return together.distinct(confidence)
     each = split_confidence(confidence, 2)
@@ -44,6 +40,29 @@ def thinned_distinct(whole: GroupedDistinct, segments: Segments, confidence: flo
     none = np.zeros(groups, np.bool_)
     bound = np.full(groups, Bound.INTERVAL, np.uint8)
     return Estimates(value, low, high, bound, none, confidence, SOURCE)
+
+
+def read_values(
+    whole: GroupedDistinct, segments: Segments
+) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+    """What was read of each group's values, and at which share: in full, and at the smallest.
+
+    Returns: (values, shares): [2, groups]; of values that were read in full, whether there are any.
+    """
+    there = (np.asarray(whole.distinct(_ANY_CONFIDENCE).value) > 0).astype(np.int64)
+    kept = _at_one_share(whole, segments)
+    return np.stack([there, kept.held]), np.stack([np.ones(whole.groups), kept.shares])
+
+
+def _at_one_share(whole: GroupedDistinct, segments: Segments) -> GroupedTheta:
+    """The values that were kept by their hash at the smallest share of all segments."""
+    together: GroupedTheta | None = None
+    for level, segment in segments:
+        theta = segment.synopsis.select(np.arange(whole.groups))
+        theta.thin(level)
+        together = theta if together is None else merged(together, theta)
+    assert together is not None
+    return together
 
 
 def thinned_quantile(

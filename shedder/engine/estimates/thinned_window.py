@@ -7,19 +7,24 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from shedder.cql.expressions.expression import Aggregate
 from shedder.cql.text.sampling_fractions import share_text
+from shedder.engine.estimates.aggregate_estimators import ask
 from shedder.engine.estimates.thinned_estimators import ThinnedPart
 from shedder.engine.panes.level_segment import Segment
 from shedder.engine.panes.synopsis_resizing import merged as together
 from shedder.engine.synopsis_plans.synopsis_plan import Kind
 from shedder.engine.window_state.query_state import Merged, Standing
 from shedder.queries.answers.answer import MissingGroups
+from shedder.queries.sampling.delta_by_group import at_parts
 from synopses.counters.count_min import GroupedCountMin
 from synopses.histogram.log_histogram import GroupedLogBuckets
 from synopses.hll.hyperloglog import GroupedDistinct
+from synopses.intervals.seen_groups import shown_delta
 from synopses.intervals.unseen_groups import missing_group_rows
+from synopses.model.estimate import Estimates
 from synopses.moments.counts import GroupedCount
 from synopses.moments.moments import GroupedMoments
 from synopses.quantiles.rank_sketches import RankSketches
@@ -62,6 +67,24 @@ def synopsis_of(standing: Standing, merged: Merged, part: int) -> Any:
         thinned.thin(level)
         whole = together(whole, thinned)
     return whole
+
+
+def ask_sets(
+    left: GroupedTheta, aggregate: Aggregate, confidence: float, right: GroupedTheta | None
+) -> Estimates:
+    """Ask two theta sketches of thinned values, so that an interval holds if its group is shown.
+
+    Either sketch alone shows a group: the smaller part of delta holds by that one.
+    """
+    assert right is not None, aggregate
+    each = [shown_delta(side.held, side.shares, confidence=confidence) for side in (left, right)]
+
+    def asked(groups: NDArray[np.int64] | None, at: float) -> Estimates:
+        if groups is None:
+            return ask(left, aggregate, at, right)
+        return ask(left.select(groups), aggregate, at, right.select(groups))
+
+    return at_parts(np.min(each, axis=0), confidence, asked)
 
 
 def _of(merged: Merged, part: int) -> Iterator[tuple[int, Segment]]:

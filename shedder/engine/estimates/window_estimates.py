@@ -22,6 +22,7 @@ from shedder.engine.estimates.aggregate_estimators import (
 )
 from shedder.engine.estimates.thinned_estimators import ThinnedPart
 from shedder.engine.estimates.thinned_window import (
+    ask_sets,
     levels_of,
     missing_groups,
     note_of,
@@ -41,6 +42,7 @@ from shedder.queries.evidence.evidence import Evidence
 from shedder.streams.group_keys import OTHERS
 from shedder.streams.windows import Span
 from synopses.model.estimate import Bound, Estimates
+from synopses.theta.theta_sketch import GroupedTheta
 
 _NO_WINDOW = "no window has closed yet; the watermark has to pass the end of the first one"
 _CAPPED = "the byte cap of an aggregate was reached"
@@ -105,6 +107,8 @@ def _asked(
     parts = thinned_parts(standing, merged) if merged.pane.segments else {}
     thinned = {a: part for a, part in parts.items() if a in synopses}
     share = smallest_share(merged)
+    is_chance = share < 1.0 and bool(query.groups)
+    sets = {a for a, each in synopses.items() if is_chance and isinstance(each, GroupedTheta)}
     if share < 1.0:
         certain = {
             a
@@ -114,7 +118,9 @@ def _asked(
         confidences = split_confidence(query, certain=certain)
     asked = {a: confidences.get(a, query.confidence) for a in synopses}
     estimates = {
-        a: thinned[a].ask(a, asked[a]) if a in thinned else ask(synopsis, a, asked[a], partners[a])
+        a: thinned[a].ask(a, asked[a])
+        if a in thinned
+        else (ask_sets if a in sets else ask)(synopsis, a, asked[a], partners[a])
         for a, synopsis in synopses.items()
     }
     ranks = {

@@ -58,6 +58,11 @@ class Segment:
         return self.population - self.read
 
     @property
+    def unread_share(self) -> float:
+        """The part of the values that the synopsis did not read."""
+        return self.skipped / self.population if self.population else 0.0
+
+    @property
     def basics(self) -> tuple[int | float | None, ...]:
         """Everything but the synopsis, as it is stored; what comes last may be left out."""
         beside = () if self.low_beside is None else (self.low_beside, self.high_beside)

@@ -12,7 +12,13 @@ from numpy.typing import NDArray
 from scipy.special import betaincinv
 
 from shedder.cql.expressions.column_types import ColumnType
-from shedder.cql.expressions.expression import Aggregate, AggregateFunction, Column, Expression
+from shedder.cql.expressions.expression import (
+    OF_PAIRS,
+    Aggregate,
+    AggregateFunction,
+    Column,
+    Expression,
+)
 from shedder.cql.statements.bound_query import BoundQuery
 from shedder.queries.answers.answer import MissingGroups
 from shedder.queries.evidence.confidence_budget import CERTAIN_ENDS, at_share, split_confidence
@@ -24,6 +30,8 @@ from shedder.queries.sampling.anchored_values import (
     RankedValues,
     is_beyond_doubles,
 )
+from shedder.queries.sampling.delta_by_group import at_parts
+from shedder.queries.sampling.interval_columns import SOURCE, UNSEEN, as_estimates, both
 from shedder.queries.sampling.sampled_covariance import sampled_cross
 from shedder.queries.sampling.sampled_extremes import sampled_extreme
 from shedder.queries.sampling.sampled_first_last import sampled_by_time
@@ -36,7 +44,7 @@ from shedder.queries.sampling.stratified import missing_from_strata, missing_gro
 from shedder.streams.live_sample import SampleView
 from synopses.intervals.confidence_split import split_confidence as split_confidence_in
 from synopses.intervals.distinct import distinct_by_hash, distinct_by_rows
-from synopses.intervals.hypergeometric import matching_count
+from synopses.intervals.hypergeometric import matching_count, seen_count
 from synopses.intervals.interval import Intervals
 from synopses.intervals.means import sampled_mean
 from synopses.intervals.quantiles import sampled_quantile
@@ -49,10 +57,21 @@ from synopses.model.estimate import Bound, Estimates
 from synopses.model.overflow import SUM_OUT_OF_RANGE, unless_out_of_range, without
 from synopses.moments.moments import GroupedMoments
 
-SOURCE = "sample"
 STRATIFIED = "stratified sample"
-_UNSEEN = "no sampled row matches"
 _INFINITE = "the column has infinite values"
+# Counts ask for groups that are shown. The upper ends of distinct values, which alone can miss, are
+# too low only if few rows were read. All others hold given how many rows of a group were read.
+_HOLD_IF_SHOWN = frozenset(
+    {
+        AggregateFunction.COUNT,
+        AggregateFunction.COUNT_DISTINCT,
+        AggregateFunction.VAR,
+        AggregateFunction.STDDEV,
+        AggregateFunction.QUANTILE,
+        *CERTAIN_ENDS,
+        *OF_PAIRS,
+    }
+)
 
 
 def evidence_from_sample(
@@ -141,9 +160,32 @@ class Estimator:
         return self.sampled.known(aggregate) is not None
 
     def estimate(self, aggregate: Aggregate, confidence: float) -> Estimates:
-        """One estimate per group; what doubles cannot hold on the way has no bound."""
+        """One estimate per group, whose interval holds if the group is shown (seen_groups.py).
+
+        What doubles cannot hold on the way has no bound.
+        """
+        parts = None if self._holds_if_shown(aggregate) else self.sampled.shown_delta(confidence)
+        if parts is None:
+            return self.before_shown(aggregate, confidence)
+        return at_parts(
+            parts, confidence, lambda groups, at: self.only(groups).before_shown(aggregate, at)
+        )
+
+    def before_shown(self, aggregate: Aggregate, confidence: float) -> Estimates:
+        """The same, but only counts allow for groups that are shown because they were read."""
         with np.errstate(over="ignore", invalid="ignore"):
             return self._estimate(aggregate, confidence)
+
+    def only(self, groups: NDArray[np.int64] | None) -> Estimator:
+        """Of some groups, in this order; None: of all."""
+        return self if groups is None else Estimator(self.sampled.only(groups))
+
+    def _holds_if_shown(self, aggregate: Aggregate) -> bool:
+        """Whether the interval holds given how many rows were read, or allows for it itself."""
+        if aggregate.function is AggregateFunction.AVG:
+            node = aggregate.argument
+            return not (isinstance(node, Column) and node.name in self.view.weighted)
+        return self.sampled.known(aggregate) is not None or aggregate.function in _HOLD_IF_SHOWN
 
     def _estimate(self, aggregate: Aggregate, confidence: float) -> Estimates:
         node = aggregate.argument
@@ -230,7 +272,8 @@ class Estimator:
             return Estimates.exact(np.array([sampled.population]), "basics")
         if sampled.is_whole and isinstance(node, Column):
             return Estimates.exact(np.array([self.view.basics[node.name].rows]), "basics")
-        intervals = matching_count(
+        is_chance = bool(sampled.groups.groups) and not sampled.are_strata
+        intervals = (seen_count if is_chance else matching_count)(
             population=sampled.population,
             read=sampled.read,
             matched=matched,
@@ -423,58 +466,8 @@ class Estimator:
         )
         if not np.any(sampled.read):  # As of counts; and nothing is known of how many there are.
             none = np.full(len(seen), np.uint8(Bound.NONE))
-            return replace(Estimates.exact(seen, SOURCE), bound=none, reason=_UNSEEN)
+            return replace(Estimates.exact(seen, SOURCE), bound=none, reason=UNSEEN)
         return intervals.estimates(confidence=confidence, source=SOURCE)
-
-
-def both(own: Estimates, other: Estimates, confidence: float) -> Estimates:
-    """What two estimates say together, half of delta for each; an exact one stays as it is."""
-    low, high = np.maximum(own.low, other.low), np.minimum(own.high, other.high)
-    # Without a common point one of the two has missed, as it may.
-    usable = (own.bound == Bound.INTERVAL) & (other.bound == Bound.INTERVAL) & (low <= high)
-    usable &= ~own.null & ~other.null
-    low, high = np.where(usable, low, own.low), np.where(usable, high, own.high)
-    nearer = usable & (other.high - other.low < own.high - own.low)
-    value = np.where(nearer, other.value, own.value)
-    value = np.where(own.null, own.value, np.clip(value, low, high))
-    return replace(own, value=value, low=low, high=high, confidence=confidence)
-
-
-def as_estimates(
-    intervals: Intervals,
-    confidence: float,
-    *,
-    empty: NDArray[np.bool_] | None = None,
-    known: bool = True,
-    source: str = SOURCE,
-) -> Estimates:
-    """As an answer's column; NULL where no row was seen, for certain only if all were read.
-
-    Where rows were skipped, a value that no row was seen of has the ends that its intervals have
-    without having seen it: the true value lies between them, if there is one.
-
-    known: whether an exact interval over no seen row says that there is none.
-    """
-    null = np.isnan(intervals.value) | (False if empty is None else empty)
-    exact = (intervals.bound == Bound.EXACT) & (known | ~null)
-    bound = np.where(null & ~exact, unseen(intervals.low, intervals.high), intervals.bound)
-    reason = _UNSEEN if bool((null & ~exact).any()) else ""
-    return Estimates(
-        np.where(null, 0.0, intervals.value),
-        intervals.low,
-        intervals.high,
-        bound,
-        null,
-        confidence,
-        source,
-        reason,
-    )
-
-
-def unseen(low: NDArray[np.float64], high: NDArray[np.float64]) -> NDArray[np.uint8]:
-    """The bound of values of which no row was seen: an interval wherever either end is known."""
-    unknown = np.isnan(low) | np.isnan(high) | (np.isinf(low) & np.isinf(high))
-    return np.where(unknown, Bound.NONE, Bound.INTERVAL).astype(np.uint8)
 
 
 def _values_max(node: Expression, sampled: Sampled) -> float:

@@ -26,13 +26,16 @@ from shedder.queries.sampling.anchored_values import (
     raised,
     range_of_distances,
 )
-from shedder.queries.sampling.from_sample import Estimator, as_estimates, evidence_from_sample
+from shedder.queries.sampling.delta_by_group import at_parts
+from shedder.queries.sampling.from_sample import Estimator, evidence_from_sample
+from shedder.queries.sampling.interval_columns import SOURCE, as_estimates
 from shedder.queries.sampling.sampled_query import Sampled
 from shedder.queries.sampling.sampled_rows import Selection
 from shedder.streams.live_sample import SampleView
 from synopses.intervals.interval import Intervals
 from synopses.intervals.joint_ranks import joint_quantile
 from synopses.intervals.sample_values import SampledValues
+from synopses.intervals.seen_groups import shown_delta
 from synopses.intervals.stratified import stratified_count, stratified_mean, stratified_sum
 from synopses.intervals.stratified_variance import stratified_deviation, stratified_variance
 from synopses.intervals.stratum import Stratum
@@ -40,7 +43,6 @@ from synopses.intervals.unseen_groups import missing_group_rows
 from synopses.model.estimate import Bound, Estimates
 from synopses.model.overflow import OUT_OF_RANGE, SUM_OUT_OF_RANGE, unless_out_of_range
 
-SOURCE: Final = "sample"
 _INFINITE: Final = "the column has infinite values"
 _STRATIFIED: Final[Mapping[AggregateFunction, Callable[..., Intervals]]] = {
     AggregateFunction.COUNT: stratified_count,
@@ -117,13 +119,15 @@ def _asked(
 class _Strata:
     """One query over several samples; union: all their rows, as if of one.
 
-    part: int64 [matches], the sample that each matching row is of.
+    part: int64 [matches], the sample that each matching row is of. draw: draws a simple random
+    sample of all parts.
+
     """
 
     union: Sampled
     views: Sequence[SampleView]
     part: NDArray[np.int64]
-    rng: np.random.Generator
+    draw: Callable[[], Estimator]
 
     @classmethod
     def of(
@@ -133,7 +137,28 @@ class _Strata:
         union = Sampled.of(selection, merged)
         _, where = selection.frame_and_rows(merged.rows)
         ends = np.cumsum([view.rows.num_rows for view in views])
-        return cls(union, views, np.searchsorted(ends, where, side="right"), rng)
+        part = np.searchsorted(ends, where, side="right")
+        return cls(union, views, part, lambda: _thinned(union, views, rng))
+
+    def only(self, groups: NDArray[np.int64] | None) -> _Strata:
+        """Of some groups, in this order; None: of all."""
+        if groups is None:
+            return self
+        _, kept = self.union.groups.only(groups)
+        return _Strata(
+            self.union.only(groups),
+            self.views,
+            self.part[kept],
+            lambda: self.thinned.only(groups),
+        )
+
+    def shown_delta(self, confidence: float) -> NDArray[np.float64] | None:
+        """As of one sample, whose rows were read at several shares."""
+        if not self.union.groups.groups or self.union.is_everything:
+            return None
+        counts = [self.union.per_group(self.union.groups.ids[mine]) for mine in self._parts()]
+        shares = [[view.rows.num_rows / view.population] for view in self.views]
+        return shown_delta(counts, shares, confidence=confidence)
 
     def is_certain(self, aggregate: Aggregate) -> bool:
         """Return whether the estimate spends no confidence: its ends are certain."""
@@ -142,18 +167,28 @@ class _Strata:
         return self.union.view.is_everything or aggregate.function in CERTAIN_ENDS
 
     def estimate(self, aggregate: Aggregate, confidence: float) -> Estimates:
-        with np.errstate(over="ignore", invalid="ignore"):
+        """One estimate per group, whose interval holds if the group is shown (seen_groups.py)."""
+        alone = aggregate.function is AggregateFunction.COUNT or aggregate.function in CERTAIN_ENDS
+        parts = None if alone else self.shown_delta(confidence)
+        if parts is None:
             return self._estimate(aggregate, confidence)
+        return at_parts(
+            parts, confidence, lambda groups, at: self.only(groups)._estimate(aggregate, at)
+        )
 
     def _estimate(self, aggregate: Aggregate, confidence: float) -> Estimates:
+        with np.errstate(over="ignore", invalid="ignore"):
+            return self._estimate_of(aggregate, confidence)
+
+    def _estimate_of(self, aggregate: Aggregate, confidence: float) -> Estimates:
         bounds = _STRATIFIED.get(aggregate.function)
         if bounds is not None and aggregate.argument is not None and self.union.is_everything:
-            return Estimator(self.union).estimate(aggregate, confidence)
+            return Estimator(self.union).before_shown(aggregate, confidence)
         if bounds is not None:
             return self._stratified(aggregate, bounds, confidence)
         if aggregate.function in _FROM_ALL:
-            return Estimator(self.union).estimate(aggregate, confidence)
-        thinned = self.thinned.estimate(aggregate, confidence)
+            return Estimator(self.union).before_shown(aggregate, confidence)
+        thinned = self.thinned.before_shown(aggregate, confidence)
         if aggregate.function is AggregateFunction.QUANTILE and not self.union.is_everything:
             return self._quantile(aggregate, thinned, confidence)
         return thinned
@@ -196,14 +231,11 @@ class _Strata:
     @cached_property
     def thinned(self) -> Estimator:
         """A simple random sample of all parts, with the groups of all that was seen."""
-        view = thinned_together(self.views, self.rng)
-        rows = self.union.selection.rows(view.rows)
-        ids = self.union.groups.of_rows(rows)
-        groups = replace(self.union.groups, ids=ids)
-        sampled = Sampled(
-            self.union.selection, view, rows, groups, view.population, view.rows.num_rows
-        )
-        return Estimator(sampled)
+        return self.draw()
+
+    def _parts(self) -> list[NDArray[np.bool_]]:
+        """bool [matches] for each sample: the matching rows that are of it."""
+        return [self.part == at for at in range(len(self.views))]
 
     def _stratified(
         self, aggregate: Aggregate, bounds: Callable[..., Intervals], confidence: float
@@ -216,9 +248,10 @@ class _Strata:
                 known = union.population if basics is None else basics.rows
                 return Estimates.exact(np.array([known]), "basics")
             strata = self._counting(node)
-            return bounds(strata, confidence=confidence).estimates(
-                confidence=confidence, source=SOURCE
+            counts = stratified_count(
+                strata, confidence=confidence, shown_if_read=bool(union.groups.groups)
             )
+            return counts.estimates(confidence=confidence, source=SOURCE)
         assert node is not None, aggregate
         intervals = self._asked(node, aggregate.function, bounds, confidence)
         empty = union.per_group(union.present_ids(node)) == 0
@@ -364,6 +397,16 @@ def together(views: Sequence[SampleView]) -> SampleView:
         basics = {name: found.merged(view.basics[name]) for name, found in basics.items()}
     population = sum(view.population for view in views)
     return replace(first, first=0, position=population, rows=batch, basics=basics)
+
+
+def _thinned(union: Sampled, views: Sequence[SampleView], rng: np.random.Generator) -> Estimator:
+    """A simple random sample of all parts, with the groups of all that was seen."""
+    view = thinned_together(views, rng)
+    rows = union.selection.rows(view.rows)
+    groups = replace(union.groups, ids=union.groups.of_rows(rows))
+    return Estimator(
+        Sampled(union.selection, view, rows, groups, view.population, view.rows.num_rows)
+    )
 
 
 def thinned_together(views: Sequence[SampleView], rng: np.random.Generator) -> SampleView:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -18,6 +18,7 @@ from shedder.streams.frame import Frame
 from shedder.streams.live_sample import HashedView, SampleView, WeightedView
 from shedder.streams.stratified_sample import StratifiedView
 from synopses.intervals.sample_values import SampledValues
+from synopses.intervals.seen_groups import shown_delta
 from synopses.intervals.weighted import WeightedMatches
 from synopses.model.estimate import Estimates
 from synopses.moments.moments import GroupedMoments
@@ -61,6 +62,19 @@ class Sampled:
         owners[groups.ids] = stratified.strata[where]
         population, read = stratified.population[owners], stratified.read[owners]
         return cls(selection, view, rows, groups, population, read, stratified, owners)
+
+    def only(self, groups: NDArray[np.int64]) -> Sampled:
+        """The same of some groups, in this order."""
+        some, kept = self.groups.only(groups)
+        population, read, owners = self.population, self.read, self.owners
+        return replace(
+            self,
+            rows=self.rows.rows_where(kept),
+            groups=some,
+            population=population if isinstance(population, int) else population[groups],
+            read=read if isinstance(read, int) else read[groups],
+            owners=None if owners is None else owners[groups],
+        )
 
     @property
     def is_everything(self) -> bool:
@@ -124,6 +138,16 @@ class Sampled:
         """The group of each non-null value."""
         rows = self.rows.present(node).rows
         return self.groups.ids if rows is None else self.groups.ids[rows]
+
+    def shown_delta(self, confidence: float) -> NDArray[np.float64] | None:
+        """The part of delta at which each group is asked, so that it holds if the group is shown.
+
+        None: whether a group is shown does not depend on the tuples that were read.
+        """
+        if not self.groups.groups or self.is_everything or self.are_strata:
+            return None
+        shares = np.divide(self.read, np.maximum(self.population, 1))
+        return shown_delta(self.per_group(self.groups.ids), shares, confidence=confidence)
 
     def per_group(self, ids: NDArray[np.int64]) -> NDArray[np.int64]:
         """How many of these rows each group has: int64 [groups]."""

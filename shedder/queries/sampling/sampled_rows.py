@@ -92,6 +92,18 @@ class SampledGroups:
         keys = tuple(rows.evaluate(group).take(indices) for group in groups)
         return cls(groups, keys, ids.astype(np.int64) - 1, len(first), hashes[by_hash], by_hash)
 
+    def only(self, groups: NDArray[np.int64]) -> tuple[SampledGroups, NDArray[np.bool_]]:
+        """Some groups, in this order; bool [matches], the rows that are of them."""
+        place = np.full(self.count + 1, -1)  # The last one is that of rows of no group.
+        place[groups] = np.arange(len(groups))
+        ids = place[self.ids]
+        kept: NDArray[np.bool_] = ids >= 0
+        keys = tuple(key.take(pa.array(groups, pa.int64())) for key in self.keys)
+        some = SampledGroups(
+            self.groups, keys, ids[kept], len(groups), self.hashes, place[self.ids_by_hash]
+        )
+        return some, kept
+
     def of_rows(self, rows: Frame) -> NDArray[np.int64]:
         """The ids of other rows; -1 for groups that are not among these."""
         if not self.groups:

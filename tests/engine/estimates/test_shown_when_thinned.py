@@ -47,3 +47,41 @@ def test_published_intervals_of_the_largest_of_equal_groups_hold(tmp_path: Path,
     for found in hits.values():
         assert sum(found) >= gate(len(found), 0.95)
     assert not any(certain)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("levels", [["1/64"], ["1/64", "1/8"]])
+def test_intervals_of_groups_of_one_tuple_hold_if_the_tuple_was_read(
+    tmp_path: Path, levels: list[str]
+):
+    texts = {
+        "rows": "SELECT g, COUNT(*) AS n, SUM(v) AS total FROM s GROUP BY g",
+        "different": "SELECT g, COUNT(DISTINCT v) AS n FROM s GROUP BY g",
+        "sets": "SELECT g, DISTINCT_BOTH(v, v > 0, v > 0) AS n FROM s GROUP BY g",
+        "joined": "SELECT g, SELF_JOIN_SIZE(v) AS n FROM s GROUP BY g",
+    }
+    count = 4_000
+    batch = pa.table(
+        {
+            "ts": pa.array(np.arange(count), pa.timestamp("us")),
+            "g": np.arange(count),
+            "v": np.arange(count) % 97 + 1,
+        }
+    )
+    with shedder.open(tmp_path, clock_us=lambda: 10**10) as engine:
+        engine.execute(CREATE.replace("g BIGINT", "g BIGINT, v BIGINT"))
+        for name, text in texts.items():
+            engine.register(name, text)
+        part = len(batch) // len(levels)
+        for at, level in enumerate(levels):
+            for name in texts:
+                engine.execute(f"ALTER QUERY {name} SET THINNING {level}")
+            engine.push("s", batch.slice(at * part, part))
+        for name in texts:
+            rows = engine.query(name).answer().rows()
+            assert len(rows) >= 20
+            held = [row["n_low"] <= 1 <= row["n_high"] for row in rows]
+            assert sum(held) >= gate(len(held), 0.95), name
+            if name == "rows":
+                sums = [row["total_low"] <= row["g"] % 97 + 1 <= row["total_high"] for row in rows]
+                assert sum(sums) >= gate(len(sums), 0.95)
