@@ -96,3 +96,19 @@ def test_a_group_that_is_a_stratum_of_its_own_is_shown_anyway_and_known_exactly(
         finish(query, evidence_from_sample(query, view)).table["n_bound"].to_pylist()
         == ["exact"] * 10
     )
+
+
+@pytest.mark.parametrize("source", [live, weighted, in_parts])
+def test_groups_that_are_asked_again_alone_are_as_among_all(source: Source):
+    query = ask(QUERY)
+    again = source(query, stream_of(MIXED), 500, 1).again
+    assert again is not None
+    whole = again(0.1, query.aggregates)
+    rows = np.random.default_rng(2).permutation(whole.groups)[:50]
+    some, taken = again(0.1, query.aggregates, rows), whole.take(rows)
+    assert some.keys[0].equals(taken.keys[0])
+    for aggregate, found in some.estimates.items():
+        expected = taken.estimates[aggregate]
+        np.testing.assert_array_equal(found.low, expected.low)
+        np.testing.assert_array_equal(found.high, expected.high)
+        np.testing.assert_array_equal(found.bound, expected.bound)

@@ -7,6 +7,7 @@ from dataclasses import replace
 from functools import partial
 
 import numpy as np
+from numpy.typing import NDArray
 
 from shedder.cql.expressions.expression import Aggregate, AggregateFunction
 from shedder.cql.statements.bound_query import BoundQuery
@@ -76,9 +77,12 @@ def window_evidence(
         evidence = _asked(standing, span, merged, at, confidences, of)
         return replace(evidence, watermark_us=watermark_us, position=position)
 
-    def again(share: float, of: Collection[Aggregate]) -> Evidence:
+    def again(
+        share: float, of: Collection[Aggregate], rows: NDArray[np.int64] | None = None
+    ) -> Evidence:
         smaller = {each: 1.0 - (1.0 - held) * share for each, held in confidences.items()}
-        return asked(at_share(query, share), smaller, of)
+        found = asked(at_share(query, share), smaller, of)
+        return found if rows is None else found.take(rows)
 
     found = asked(query, confidences, query.aggregates)
     complete = _is_complete(span, watermark_us)
@@ -165,7 +169,6 @@ def _asked(
             levels=partial(levels_of, standing, merged),
             missing=missing_groups(merged, query.confidence) if query.groups else None,
             notes=(*evidence.notes, note_of(merged)),
-            unread=skipped_rows(merged) if query.groups else 0,
         )
     if standing.widths.note is not None:
         evidence = replace(evidence, notes=(*evidence.notes, standing.widths.note))

@@ -15,12 +15,16 @@ from shedder.queries.answers.answer import ArchiveRead, MissingGroups
 from synopses.model.estimate import Estimates
 from synopses.moments.covariance import CrossSums
 
+Rows = NDArray[np.int64]
+
 
 class Again(Protocol):
     """Asks evidence at a part of its delta."""
 
-    def __call__(self, share: float, of: Collection[Aggregate], /) -> Evidence:
-        """Of these aggregates."""
+    def __call__(
+        self, share: float, of: Collection[Aggregate], rows: Rows | None = None, /
+    ) -> Evidence:
+        """Of these aggregates, and of these groups in this order; None: of all."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -47,8 +51,7 @@ class Evidence:
     late_span: event times, half open, that all late tuples lie in. These are for `widen_late`
       alone, which is narrower with them.
     allowed: so many tuples, beside those that it has, its intervals allow for already.
-    unread: tuples that chance left unread; each may be of a group of its own that is missing.
-    again: (share, some aggregates) -> the same of these aggregates, asked at that part, in (0, 1],
+    again: (share, aggregates, groups) -> the same of some of them, asked at that part, in (0, 1],
       of the delta of every interval. None: it cannot be asked again. What changes estimates changes
       these, too (`changed`).
     levels: finds, where tuples were skipped, at which level (1 and up) all of the values of an
@@ -80,7 +83,6 @@ class Evidence:
     late_span: tuple[int, int] | None = None
     allowed: int = 0
     levels: Callable[[], Mapping[Aggregate, int]] = dict
-    unread: int = 0
     again: Again | None = None
 
     def __post_init__(self) -> None:
@@ -88,11 +90,34 @@ class Evidence:
         assert len(lengths) <= 1, lengths
 
     def changed(self, change: Callable[[Evidence], Evidence]) -> Evidence:
-        """This evidence changed, and what it says when it is asked again."""
+        """This evidence changed, and what it says when it is asked again.
+
+        change: of each group by itself.
+        """
         again = self.again
         if again is None:
             return change(self)
-        return replace(change(self), again=lambda share, of: change(again(share, of)))
+        return replace(
+            change(self), again=lambda share, of, rows=None: change(again(share, of, rows))
+        )
+
+    def take(self, rows: Rows) -> Evidence:
+        """Some groups, in this order, without what late tuples are allowed for with."""
+        places = [] if self.others is None else np.flatnonzero(rows == self.others).tolist()
+        return replace(
+            self,
+            keys=tuple(key.take(pa.array(rows, pa.int64())) for key in self.keys),
+            estimates={each: column.take(rows) for each, column in self.estimates.items()},
+            others=places[0] if places else None,
+            rank_errors={each: errors[rows] for each, errors in self.rank_errors.items()},
+            share_errors={each: errors[rows] for each, errors in self.share_errors.items()},
+            counts={},
+            quantiles={},
+            frequents={},
+            crosses={},
+            times={},
+            again=None,
+        )
 
     @property
     def groups(self) -> int:

@@ -80,9 +80,12 @@ def widen_late(
     if again is None:
         return found
 
-    def once_more(share: float, of: Collection[Aggregate]) -> Evidence:
+    def once_more(
+        share: float, of: Collection[Aggregate], rows: NDArray[np.int64] | None = None
+    ) -> Evidence:
         lacking = replace(again(share, of), late=late, late_span=span)
-        return _allowing(query, lacking, basics, why, among)
+        allowing = _allowing(query, lacking, basics, why, among)
+        return allowing if rows is None else allowing.take(rows)
 
     return replace(found, again=once_more)
 

@@ -4,12 +4,11 @@ A group that is shown because its estimate is large is shown partly by chance (t
 So its interval is asked at a smaller delta, such that of the groups shown a share of at most delta
 is expected to miss: the false coverage rate.
 
-Of m groups that could have been shown k are: each is asked at 1 - delta k/m (Benjamini and
-Yekutieli 2005, JASA 100(469), Thm 1 for independent groups; for a fixed k the proof needs no
-independence). Groups whose estimates are far from the decision count less: one is shown, and
-counts, only if it deviates as far as the decision, and the probability of that is known from its
-own interval at a smaller delta (the zoom correction: Zrnic and Fithian 2024, arXiv 2411.18569,
-for k winners and for thresholds). The widths of intervals are taken as known there.
+Of m groups that were seen k are shown: each is asked at 1 - delta k/m (Benjamini and Yekutieli
+2005, JASA 100(469), Thm 1 for independent groups). Intervals hold given that a group was seen
+(synopses.intervals.seen_groups), so the m are those that were: a group of which no tuple was read
+is not shown, whatever it could have been. Groups whose estimates are far from the decision count
+less (decision_share.py).
 """
 
 from __future__ import annotations
@@ -23,9 +22,11 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from shedder.cql.expressions.expression import AggregateFunction, Expression, walk
+from shedder.queries.evidence.asked_again import asked_again, with_rows
 from shedder.queries.evidence.confidence_budget import aggregates_of
+from shedder.queries.evidence.decision_share import share_of_shown
 from shedder.queries.evidence.evidence import Evidence
-from shedder.queries.evidence.having_order_limit import Keys, first_key, having_outcomes
+from shedder.queries.evidence.having_order_limit import first_key, having_outcomes
 from shedder.queries.evidence.output_columns import Groups
 from shedder.queries.evidence.value_ranges import Mask
 from synopses.model.estimate import Bound, Estimates
@@ -33,20 +34,7 @@ from synopses.model.estimate import Bound, Estimates
 Rows = NDArray[np.int64]
 Floats = NDArray[np.float64]
 
-LEVELS: Final = 10  # Confidences at which all groups are asked; more resolve distances finer.
-_SPENT: Final = 0.95  # Of delta; the rest is for a group above the decision that falls far below.
-_DELTA_MIN: Final = 1e-12  # 1 less a part of it must be below 1.
 _BOUNDED: Final = frozenset({AggregateFunction.COUNT, AggregateFunction.COUNT_DISTINCT})
-_GIVEN_ROWS: Final = frozenset(  # Their intervals hold given how many rows of a group were read.
-    {
-        AggregateFunction.AVG,
-        AggregateFunction.MIN,
-        AggregateFunction.MAX,
-        AggregateFunction.VAR,
-        AggregateFunction.STDDEV,
-        AggregateFunction.QUANTILE,
-    }
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,16 +52,15 @@ class Shown:
 def all_at_once(groups: Groups) -> Evidence:
     """The evidence with intervals that hold for all groups at once, by the union bound.
 
-    Groups of which no tuple was read count, too. Intervals that cannot be asked again have no
-    bound.
+    Intervals that cannot be asked again have no bound.
     """
     evidence = groups.evidence
     decisions = _decisions(groups, limited=False)
     if not _is_inexact(evidence, decisions, by_chance=True):
         return evidence
-    share = 1.0 / (evidence.groups + evidence.unread + 1)  # One more is for `missing`.
+    share = 1.0 / (evidence.groups + 1)  # One more is for `missing`.
     share /= _intervals_each(groups)
-    found = _asked(groups, share, decisions)
+    found = asked_again(groups.query, evidence, share, decisions)
     estimates = {
         aggregate: _held(column, evidence.estimates[aggregate].confidence)
         for aggregate, column in found.estimates.items()
@@ -95,25 +82,30 @@ def for_shown(groups: Groups, rows: Rows) -> Shown:
     intervals = [int(each[rows].sum()) for each in _with_interval(evidence, outputs)]
     if not chosen or not any(intervals):
         return Shown(evidence, 1.0)
-    fewest, weights = min(each for each in intervals if each), _weights(groups, outputs)
-    least = fewest / weights.sum()
+    fewest, weights = min(each for each in intervals if each), _weights(evidence, outputs)
     if evidence.again is None:
-        return Shown(_asked(groups, least, outputs), 1.0)
-    share = _share(groups, fewest, least, weights)
-    return Shown(_asked(groups, share, outputs), share)
+        least = fewest / weights.sum()
+        return Shown(asked_again(groups.query, evidence, least, outputs), 1.0)
+    share = share_of_shown(groups, _decisions(groups), shown=fewest, weights=weights)
+    some = asked_again(groups.query, evidence, share, outputs, rows)
+    return Shown(with_rows(evidence, rows, some), share)
 
 
 def missing_first(together: Groups) -> float:
     """The first place by the first key that a group can have of which no tuple was read.
 
-    It is in the units of `first_key`; inf where no group can be missing.
+    It is in the units of `first_key`; inf where no group can be missing, or no place is limited.
     """
-    if together.evidence.missing is None:
+    order, limit = together.query.order, together.query.limit
+    if together.evidence.missing is None or not order or limit is None:
         return np.inf
     if not together.evidence.groups or _reads_keys(together):
         return -np.inf
-    having, keys = _places(_with_missing(together, 1.0))
-    return float(keys.low[-1]) if having.possible[-1] else np.inf
+    longer = _with_missing(together)
+    if not having_outcomes(longer).true[-1]:
+        return np.inf
+    last = np.array([longer.evidence.groups - 1])
+    return float(first_key(longer, order[0], last).low[0])
 
 
 def _decisions(groups: Groups, *, limited: bool = True) -> list[Expression]:
@@ -154,17 +146,15 @@ def _with_interval(evidence: Evidence, nodes: list[Expression]) -> Iterator[Mask
             yield np.maximum.reduce([each.bound for each in parts]) == Bound.INTERVAL
 
 
-def _weights(groups: Groups, nodes: list[Expression]) -> Floats:
-    """How many groups each row stands for that may be shown and miss; last, those not read."""
-    evidence = groups.evidence
-    weights = np.zeros(evidence.groups + 1)
+def _weights(evidence: Evidence, nodes: list[Expression]) -> Floats:
+    """1.0 for each group that can be shown and miss, else 0.0."""
+    weights = np.zeros(evidence.groups)
     for node in nodes:
         for each in (evidence.estimates[part] for part in aggregates_of(node)):
             if each.confidence < 1.0:
-                weights[:-1] = np.maximum(weights[:-1], each.bound != Bound.EXACT)
+                weights = np.maximum(weights, each.bound != Bound.EXACT)
     if evidence.others is not None:
         weights[evidence.others] = 0.0
-    weights[-1] = _unseen(groups)
     return weights
 
 
@@ -186,138 +176,6 @@ def _held(column: Estimates, confidence: float) -> Estimates:
     return replace(column, bound=bound)
 
 
-def _unseen(groups: Groups) -> int:
-    """How many groups may be missing that could have been read, and shown."""
-    functions = {aggregate.function for aggregate in groups.query.aggregates}
-    return 0 if functions <= _GIVEN_ROWS else groups.evidence.unread
-
-
-# --- asking again -----------------------------------------------------------------------------
-
-
-def _asked(groups: Groups, share: float, nodes: list[Expression]) -> Evidence:
-    """The evidence with the aggregates of some expressions at a part of delta; values stay.
-
-    Intervals claim all of delta. What cannot be asked again claims less: by the part that it
-    should have been asked at.
-    """
-    evidence, delta = groups.evidence, 1.0 - groups.query.confidence
-    found, of = evidence, {part for node in nodes for part in aggregates_of(node)}
-    if evidence.again is not None and share < 1.0:
-        found = evidence.again(min(1.0, max(share, _DELTA_MIN / delta)), of)
-    estimates = dict(evidence.estimates)
-    for aggregate in of:
-        before = evidence.estimates[aggregate]
-        estimates[aggregate] = _claimed(before, found.estimates[aggregate], share)
-    return replace(
-        evidence, estimates=estimates, rank_errors=found.rank_errors, missing=found.missing
-    )
-
-
-def _claimed(before: Estimates, found: Estimates, share: float) -> Estimates:
-    """An estimate that was asked at a part of delta, around the value of before."""
-    delta = 1.0 - before.confidence
-    confidence = before.confidence
-    if 1.0 - found.confidence > delta * share * (1 + 1e-3):
-        confidence = max(0.0, 1.0 - (1.0 - found.confidence) / share)
-    bound = found.bound
-    if confidence <= 0.0:
-        bound = np.where(bound == Bound.INTERVAL, np.uint8(Bound.NONE), bound)
-    if found.value.dtype == np.dtype(object):
-        return replace(found, bound=bound, confidence=confidence)
-    with np.errstate(invalid="ignore"):
-        low, high = np.minimum(found.low, before.value), np.maximum(found.high, before.value)
-    low, high = (
-        np.where(before.null, end, inside) for end, inside in ((found.low, low), (found.high, high))
-    )
-    return replace(before, low=low, high=high, bound=bound, confidence=confidence)
-
-
-# --- the share of delta -----------------------------------------------------------------------
-
-
-def _share(groups: Groups, shown: int, least: float, weights: Floats) -> float:
-    """The largest part of delta at which the false coverage rate of those shown is kept.
-
-    Of k intervals shown, each group adds its weight's part. Exact values have no weight and are not
-    among the k: beside many of them, the intervals alone would all be allowed to miss.
-
-    Each group adds the probability that it is shown and misses; all may add up to k delta. At a
-    part a of delta, a group near the decision adds a. Its estimate is at most a half-width away
-    from the truth, unless it misses. So every sample has the decision no farther out than the
-    k-th best place that a group surely has with its half-width doubled: once from estimate to
-    truth, once from truth to another estimate. A group that is g beyond that decision is shown
-    only after a deviation of g/2: either this estimate is g/2 too far out, or another one
-    deviates by g/2. Its interval at b tells: where the doubled interval at b ends before the
-    decision, the group adds b at most.
-    """
-    shares = np.geomspace(1.0, least / 10.0, LEVELS)
-    views = [_doubled(groups, share) for share in shares]
-    places = [_places(view) for view in views]
-    unseen, budget = _unseen(groups), _SPENT * shown
-    hidden = _reads_keys(groups)
-    for share, (having, keys) in zip(shares, places, strict=True):
-        decision = _decision(groups, having.sure, keys)
-        counts = np.full(len(keys.low), np.inf)
-        for other, (also, ends) in zip(shares, places, strict=True):
-            counts[~(also.possible & (ends.low <= decision))] = other
-        if hidden:
-            counts[-1] = np.inf
-        elif unseen:  # `missing` holds for all groups at once.
-            counts[-1] /= unseen
-        found = _filled(counts, weights, budget)
-        if found >= share * _SPENT:
-            return max(least * _SPENT, found)
-    return least * _SPENT
-
-
-def _filled(counts: Floats, weights: Floats, budget: float) -> float:
-    """The largest a <= _SPENT with sum of weights * min(a, counts) <= budget."""
-    order = np.argsort(counts)
-    ends, weight = counts[order], weights[order]
-    below = np.cumsum(np.where(np.isfinite(ends), ends, 0.0) * weight)
-    above = weight.sum() - np.cumsum(weight)
-    with np.errstate(invalid="ignore"):
-        totals = np.where(np.isfinite(ends), below + ends * above, np.inf)
-    at = int(np.searchsorted(totals, budget, side="right"))
-    if at == len(ends):
-        return _SPENT
-    left = budget - (below[at - 1] if at else 0.0)
-    near = weight[at:].sum()
-    return min(_SPENT, left / near) if near else _SPENT
-
-
-def _decision(groups: Groups, sure: Mask, keys: Keys) -> float:
-    """The place of the first key that the k-th of the shown groups has at worst."""
-    limit = groups.query.limit
-    if limit is None or not groups.query.order:
-        return np.inf
-    known = sure.copy()
-    known[-1] = False
-    if groups.evidence.others is not None:
-        known[groups.evidence.others] = False
-    high = keys.high[known]
-    return float(np.partition(high, limit - 1)[limit - 1]) if len(high) >= limit > 0 else np.inf
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class _Having:
-    """bool [groups]: certainly kept by HAVING; possibly kept."""
-
-    sure: Mask
-    possible: Mask
-
-
-def _places(groups: Groups) -> tuple[_Having, Keys]:
-    """What HAVING and the first key can be in each group."""
-    count, query = groups.evidence.groups, groups.query
-    truth = having_outcomes(groups)
-    having = _Having(truth.true & ~(truth.false | truth.null), truth.true)
-    if not query.order:
-        return having, Keys(np.zeros(count), np.zeros(count))
-    return having, first_key(groups, query.order[0], np.arange(count))
-
-
 def _reads_keys(groups: Groups) -> bool:
     """Whether a decision depends on group keys, which are not known of missing groups."""
     keys = set(groups.query.groups)
@@ -332,22 +190,13 @@ def _outside(node: Expression) -> Iterator[Expression]:
     return (part for part in walk(node) if part not in inside)
 
 
-def _doubled(groups: Groups, share: float) -> Groups:
-    asked = _asked(groups, share, _decisions(groups))
-    return _with_missing(Groups(groups.query, asked), 2.0)
-
-
-def _with_missing(groups: Groups, factor: float) -> Groups:
-    """Half-widths times a factor, and one more row: a group of which no tuple was read."""
+def _with_missing(groups: Groups) -> Groups:
+    """One more row: a group of which no tuple was read."""
     evidence = groups.evidence
     missing = evidence.missing
-    most = None if missing is None else missing.weight_max
+    most = None if missing is None or missing.weight_max is None else missing.weight_max - 1.0
     estimates = {
-        aggregate: _longer(
-            column,
-            factor,
-            None if most is None or aggregate.function not in _BOUNDED else factor * (most - 1.0),
-        )
+        aggregate: _longer(column, most if aggregate.function in _BOUNDED else None)
         for aggregate, column in evidence.estimates.items()
     }
     keys = tuple(_with_null(key) for key in evidence.keys)
@@ -359,15 +208,11 @@ def _with_null(key: pa.Array[Any]) -> pa.Array[Any]:
     return longer
 
 
-def _longer(column: Estimates, factor: float, most: float | None) -> Estimates:
+def _longer(column: Estimates, most: float | None) -> Estimates:
     """One row more: from 0 to `most`, or unknown."""
     value, low, high = column.value, column.low, column.high
     if value.dtype != np.dtype(object):
         value, low, high = (np.asarray(each, np.float64) for each in (value, low, high))
-        is_interval = (column.bound == Bound.INTERVAL) & ~column.null
-        with np.errstate(invalid="ignore"):
-            low = np.where(is_interval, value - factor * (value - low), low)
-            high = np.where(is_interval, value + factor * (high - value), high)
     numeric = most is not None and value.dtype != np.dtype(object)
     last = (0.0, 0.0, most) if numeric else (value[0], low[0], high[0])
     bound = np.uint8(Bound.INTERVAL if numeric else Bound.NONE)

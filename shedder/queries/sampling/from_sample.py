@@ -40,7 +40,7 @@ from shedder.queries.sampling.sampled_query import Sampled
 from shedder.queries.sampling.sampled_rows import Selection
 from shedder.queries.sampling.sampled_sets import sampled_sets
 from shedder.queries.sampling.sampled_top import sampled_list
-from shedder.queries.sampling.stratified import missing_from_strata, missing_groups_max
+from shedder.queries.sampling.stratified import missing_from_strata
 from shedder.streams.live_sample import SampleView
 from synopses.intervals.confidence_split import split_confidence as split_confidence_in
 from synopses.intervals.distinct import distinct_by_hash, distinct_by_rows
@@ -109,19 +109,16 @@ def _asked(
     sampled, view = estimator.sampled, estimator.view
     certain = {each for each in query.aggregates if estimator.is_certain(each)}
     confidences = split_confidence(query, certain=certain)
-    missing, unread = None, 0
+    missing = None
     if sampled.stratified is not None:
         missing = missing_from_strata(
             sampled.selection, sampled.stratified, confidence=query.confidence
         )
-        if missing is not None:
-            unread = missing_groups_max(query, sampled.stratified)
     elif query.groups and not view.is_everything:
         largest = missing_group_rows(
             population=view.population, read=view.rows.num_rows, confidence=query.confidence
         )
         missing = MissingGroups(float(largest + 1), query.confidence)
-        unread = view.population - view.rows.num_rows
     return Evidence(
         sampled.groups.keys,
         {each: estimator.estimate(each, confidences[each]) for each in aggregates},
@@ -135,8 +132,9 @@ def _asked(
             for each in aggregates
             if each.function is AggregateFunction.QUANTILE
         },
-        unread=unread,
-        again=lambda share, of: _asked(at_share(query, share), estimator, start_us, end_us, of),
+        again=lambda share, of, rows=None: _asked(
+            at_share(query, share), estimator.only(rows), start_us, end_us, of
+        ),
     )
 
 

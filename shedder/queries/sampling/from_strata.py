@@ -110,8 +110,9 @@ def _asked(
             for each in aggregates
             if each.function is AggregateFunction.QUANTILE
         },
-        unread=sum(view.population - view.rows.num_rows for view in strata.views),
-        again=lambda share, of: _asked(at_share(query, share), strata, start_us, end_us, of),
+        again=lambda share, of, rows=None: _asked(
+            at_share(query, share), strata.only(rows), start_us, end_us, of
+        ),
     )
 
 

@@ -45,14 +45,6 @@ def stratified_for(query: BoundQuery, view: SampleView) -> StratifiedView | None
     return max(fitting, key=lambda each: len(each.columns), default=None)
 
 
-def missing_groups_max(query: BoundQuery, view: StratifiedView) -> int:
-    """How many groups may have no row that was read: each has a tuple that was skipped."""
-    skipped = view.population - view.read
-    if len(query.groups) == len(view.columns):  # A stratum is one group, but for the others'.
-        skipped[OTHERS + 1 :] = np.minimum(skipped[OTHERS + 1 :], 1)
-    return int(skipped.sum())
-
-
 def missing_from_strata(
     selection: Selection, view: StratifiedView, *, confidence: float
 ) -> MissingGroups | None:
