@@ -15,7 +15,7 @@ from scipy import stats
 from shedder.cql.expressions.expression import Aggregate
 from shedder.cql.statements.bound_query import BoundQuery
 from shedder.queries.answers.answer import Answer, MissingGroups
-from shedder.queries.evidence.answer_builder import finish
+from shedder.queries.evidence.answer_builder import finish, shown_evidence
 from shedder.queries.evidence.evidence import Evidence
 from shedder.queries.sampling.from_sample import evidence_from_sample
 from synopses.model.estimate import Estimates
@@ -238,3 +238,14 @@ def test_the_row_of_others_is_not_among_the_groups_that_could_have_been_chosen()
     assert answer.others == 1
     [note] = [note for note in answer.notes if note.startswith("chosen by estimates")]
     assert "out of 3 groups" in note
+
+
+@pytest.mark.parametrize("chosen", ["ORDER BY n DESC LIMIT 5", "HAVING COUNT(*) > 70", ""])
+def test_the_evidence_of_shown_rows_has_the_intervals_that_the_answer_shows(chosen: str):
+    query = ask(GROUPED + chosen)
+    found = live(query, stream_of(EQUAL), 1)
+    answer, shown = finish(query, found), shown_evidence(query, found)
+    [counts] = shown.estimates.values()
+    assert shown.keys[0].to_pylist() == answer.table["client"].to_pylist()
+    assert np.rint(counts.low).tolist() == answer.table["n_low"].to_pylist()
+    assert np.rint(counts.high).tolist() == answer.table["n_high"].to_pylist()

@@ -61,7 +61,10 @@ class Measured:
         self._levels = [None] * self.parts
 
     def look(self, query: BoundQuery, plan: Plan, evidence: Evidence) -> None:
-        """Measure an answer's intervals: of each part the widest aggregate that it answers."""
+        """Measure an answer's intervals: of each part the widest aggregate that it answers.
+
+        evidence: of the rows that the answer shows, with the intervals that it shows.
+        """
         self.errors = [np.nan] * self.parts
         self._levels = self._levels_of(query, plan, evidence)
         for aggregate, part in zip(query.aggregates, plan.answers, strict=True):

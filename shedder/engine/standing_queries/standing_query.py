@@ -24,7 +24,7 @@ from shedder.engine.window_state.query_state import Standing
 from shedder.errors import InternalError, ShedderError
 from shedder.queries.answers.answer import Answer
 from shedder.queries.certification.certification import Certification, facts_of, marked
-from shedder.queries.evidence.answer_builder import finish, needs_exact
+from shedder.queries.evidence.answer_builder import finish, needs_exact, shown_evidence
 from shedder.queries.evidence.confidence_budget import EXACT_IN_PANES, split_confidence
 from shedder.queries.evidence.evidence import Evidence
 from shedder.streams.frame import Frame
@@ -312,7 +312,8 @@ class Published:
             self.standing.fold(span.end_us)
         evidence = self.evidence(stream, span)
         if self.measured.wanted:
-            self.measured.look(self.standing.query, self.standing.plan, evidence)
+            shown = shown_evidence(self.standing.query, evidence)
+            self.measured.look(self.standing.query, self.standing.plan, shown)
         try:
             answer: News = self._marked(finish(self.standing.query, evidence))
         except ShedderError as error:  # contract FAIL: the slide errs, the query goes on

@@ -19,7 +19,7 @@ from shedder.queries.evidence.having_order_limit import Decided, decide
 from shedder.queries.evidence.output_column import OutputColumn
 from shedder.queries.evidence.output_columns import Groups
 from shedder.queries.evidence.precision_targets import meets, omitted, refuse
-from shedder.queries.evidence.shown_groups import all_at_once, for_shown, missing_first
+from shedder.queries.evidence.shown_groups import Shown, all_at_once, for_shown, missing_first
 from shedder.queries.evidence.value_ranges import Mask
 from synopses.model.estimate import Bound
 
@@ -42,11 +42,7 @@ def finish(query: BoundQuery, evidence: Evidence) -> Answer:
     Raises:
       PrecisionUnavailable: the contract is FAIL and a value misses its target.
     """
-    groups = Groups(query, evidence)
-    together = Groups(query, all_at_once(groups))
-    decided = decide(groups, together, missing_first(together))
-    rows = decided.rows
-    shown = for_shown(groups, rows if evidence.others is None else rows[rows != evidence.others])
+    decided, shown = _chosen(query, evidence)
     told = Groups(query, shown.evidence)
     columns = [told.output(output) for output in query.outputs]
     fields: list[pa.Field[Any]] = []
@@ -79,6 +75,24 @@ def finish(query: BoundQuery, evidence: Evidence) -> Answer:
     )
     refuse(query, answer)
     return answer
+
+
+def shown_evidence(query: BoundQuery, evidence: Evidence) -> Evidence:
+    """The evidence of the rows that `finish` shows, with the intervals that it shows."""
+    if query.having is None and query.limit is None:
+        return evidence
+    decided, shown = _chosen(query, evidence)
+    return shown.evidence.take(decided.rows)
+
+
+def _chosen(query: BoundQuery, evidence: Evidence) -> tuple[Decided, Shown]:
+    """The groups that are shown, and the evidence whose intervals hold for them."""
+    groups = Groups(query, evidence)
+    together = Groups(query, all_at_once(groups))
+    decided = decide(groups, together, missing_first(together))
+    rows = decided.rows
+    rows = rows if evidence.others is None else rows[rows != evidence.others]
+    return decided, for_shown(groups, rows)
 
 
 def needs_exact(answer: Answer) -> bool:

@@ -191,6 +191,27 @@ def test_a_window_without_values_says_nothing_of_sizes(tmp_path: Path, asked: st
             assert measured.wanted
 
 
+def test_of_chosen_groups_the_intervals_that_are_shown_are_measured(tmp_path: Path) -> None:
+    """They are asked at more than the query's confidence: a sketch was taken for narrower."""
+    with opened(tmp_path) as db:
+        db.execute(CREATE)
+        text = f"SELECT k % 20 AS g, COUNT(DISTINCT v) AS d FROM s {WINDOW} GROUP BY k % 20"
+        for name, chosen in (("every", ""), ("chosen", "ORDER BY d DESC LIMIT 2")):
+            db.register(name, f"{text} {chosen} THINNING 1/4")
+        for number in range(12):
+            receipt = db.push("s", second(number))
+        db.query("chosen").answer(after=receipt)
+        db.share_out()  # The next answer is measured.
+        receipt = db.push("s", second(12))
+        errors = {}
+        for name in ("every", "chosen"):
+            rows = db.query(name).answer(after=receipt).rows()
+            halves = [max(r["d_high"] - r["d"], r["d"] - r["d_low"]) / r["d"] for r in rows]
+            errors[name] = np.nanmax(db.core.published(name)[1].measured.errors)
+            assert errors[name] == pytest.approx(np.median(halves), rel=1e-6)
+        assert errors["chosen"] > errors["every"]
+
+
 def test_lists_of_items_are_measured_by_the_share_that_a_count_may_lack() -> None:
     asked = standing("q", "SELECT TOP(k, 3) AS t FROM s [RANGE INTERVAL '8' SECOND]")
     measured = Measured(len(asked.plan.parts))
