@@ -16,11 +16,15 @@ from synopses.intervals.normal import rho, rho_max, two_sided
 from synopses.intervals.proportions import binomial_share
 from synopses.intervals.sample_values import SampledValues
 from synopses.intervals.unknown_mean import over_means
+from synopses.intervals.variance_bets import variances_by_bets
 from synopses.model.overflow import in_range
 from synopses.model.parameters import error_share
 
 Integers = NDArray[np.int64]
 
+# Parts of delta, for what hardly moves the ends: the interval of the mean, the number of matches.
+_MEAN_SHARE: Final = 0.04
+_COUNT_SHARE: Final = 0.02
 _FINITE_FACTOR: Final = 0.5  # Unread share below which the factor 1 - n/N narrows by more.
 
 
@@ -30,9 +34,9 @@ def sampled_variance(sample: SampledValues, *, confidence: float) -> Intervals:
 
     Certified: the average of e = (y - mean)^2, normal where e's own rho is small enough, united
     over the means that may be (`over_means`). The least e is 0, so rho counts a value at the mean.
-    Elsewhere three bounds at delta/3 each, none of them approximate: betting gives an interval
-    [a, b] for the mean; whatever the mean in it is, e lies between its smallest and its largest
-    over [a, b]; betting bounds the averages of these two. Both read nothing but the range.
+    Elsewhere betting on squared distances from the mean of earlier rows (`variances_by_bets`), with
+    no approximation: it reads nothing but the range. Small parts of delta pay for an interval of
+    the mean, which the lower end needs, and for the least number of matches.
     Of two whole numbers in a row: from exact bounds of the share of the larger (`_of_two_values`).
 
     Returns:
@@ -68,7 +72,7 @@ def sampled_variance(sample: SampledValues, *, confidence: float) -> Intervals:
         for step in (-away, away)
     )
     normal = over_means(average, away, factor * error, (below, above))
-    low, high = _free(sample, wanted=~certified & ~sample.complete, confidence=confidence)
+    low, high = _by_betting(sample, wanted=~certified & ~sample.complete, confidence=confidence)
     low, high = np.nan_to_num(low, posinf=np.inf), np.where(np.isnan(high), np.inf, high)
     # From the average of squares to the sample variance: K/(K - 1) for K = N/n times m matches.
     matches = matched * sample.populations / np.maximum(sample.reads, 1)
@@ -142,45 +146,48 @@ def _of_two_values(sample: SampledValues, *, confidence: float) -> tuple[Floats,
     return low * least, nearest * (1.0 - nearest) * stretch
 
 
-def _free(
+def _by_betting(
     sample: SampledValues, *, wanted: NDArray[np.bool_], confidence: float
 ) -> tuple[Floats, Floats]:
+    """Bounds for the variance, whatever the distribution in the known range."""
     delta = error_share(confidence)
+    wide = np.where(wanted, sample.high, sample.low)
     first, last = mean_of_matches(
         sample,
         low=sample.low,
         high=sample.high,
         wanted=wanted,
-        confidence=1.0 - delta / 3.0,
-        learning=True,
-    )
-    least, most = _squares(sample.starts, sample.values, first, last)
-    reach = np.maximum(last - sample.low, sample.high - first) ** 2
-    nothing = np.zeros(sample.groups)
-    # One end of each is used: an interval at 1 - 2 delta/3 has delta/3 at that end.
-    one_end = 1.0 - 2.0 * delta / 3.0
-    low, _ = mean_of_matches(
-        sample.with_values(least, nothing, reach),
-        low=nothing,
-        high=reach,
-        wanted=wanted,
-        confidence=one_end,
+        confidence=1.0 - _MEAN_SHARE * delta,
         learning=False,
     )
-    _, high = mean_of_matches(
-        sample.with_values(most, nothing, reach),
-        low=nothing,
-        high=reach,
-        wanted=wanted,
-        confidence=one_end,
-        learning=False,
+    found = variances_by_bets(
+        sample.starts,
+        sample.values,
+        sample.reads - sample.matched,
+        np.stack([sample.low, wide], axis=1),
+        np.stack([first, last], axis=1),
+        sample.populations.copy(),
+        ((1.0 - _MEAN_SHARE - _COUNT_SHARE) * delta, np.uint64(sample.shuffle_seed)),
     )
-    # From the average of squares to the sample variance: K/(K - 1), K >= m matches, at least 1.
-    matched = sample.matched
-    stretch = np.where(matched >= 2, matched / np.maximum(matched - 1.0, 1.0), 2.0)
-    # No variance is above half (two values) the squared width of the range, times its stretch.
-    limit = (sample.high - sample.low) ** 2 / 4.0
-    return low, np.minimum(high, limit) * stretch
+    low, high = found[:, 0], found[:, 1]
+    # Bhatia & Davis 2000: no variance is above (high - m)(m - low), for every mean m that may be.
+    mean = np.clip((sample.low + sample.high) / 2.0, first, last)
+    high = np.minimum(high, (sample.high - mean) * (mean - sample.low))
+    # From the average of squares to the sample variance: K/(K - 1) for K matches of all tuples.
+    fewest = _fewest(sample, 2.0 * _COUNT_SHARE * delta)
+    return low, high * np.where(fewest >= 2.0, fewest / np.maximum(fewest - 1.0, 1.0), 2.0)
+
+
+def _fewest(sample: SampledValues, delta: float) -> Floats:
+    """The least number of matches that is believable, with probability 1 - delta/2."""
+    if sample.everything:
+        return sample.populations.astype(np.float64)
+    return matching_count(
+        population=sample.populations,
+        read=sample.reads,
+        matched=sample.matched,
+        confidence=1.0 - delta,
+    ).low
 
 
 @njit(nogil=True, cache=True)
@@ -197,21 +204,3 @@ def _spread(
             spread[group] += e * e
             cross[group] += e * away
     return spread, cross
-
-
-@njit(nogil=True, cache=True)
-def _squares(
-    starts: Integers, values: Floats, first: Floats, last: Floats
-) -> tuple[Floats, Floats]:
-    """The smallest and the largest (y - u)^2 for u in the group's [first, last]."""
-    least = np.empty(len(values))
-    most = np.empty(len(values))
-    for group in range(len(starts) - 1):
-        for row in range(starts[group], starts[group + 1]):
-            below = first[group] - values[row]
-            above = values[row] - last[group]
-            nearest = max(0.0, below, above)
-            farthest = max(last[group] - values[row], values[row] - first[group])
-            least[row] = nearest * nearest
-            most[row] = farthest * farthest
-    return least, most
