@@ -35,6 +35,7 @@ from synopses.intervals.stratified_bets import learned_total
 from synopses.intervals.stratum import Stratum
 from synopses.intervals.sums import sampled_sum
 from synopses.intervals.variance import sampled_deviation, sampled_variance
+from synopses.intervals.variance_moment_bets import WeightedMoments, largest_mean, least_mean
 from synopses.kernels.array_inputs import as_input
 from synopses.kernels.group_table import GroupTable
 from synopses.kernels.grouped_arrays import place_new, united
@@ -220,6 +221,10 @@ def compile_question_kernels() -> None:
         sampled_quantile(sample, rank_share=0.5, confidence=0.95)
         sampled_correlation(SampledPairs(sample, sample), confidence=0.95)
     chernoff(np.linspace(0.0, 1.0, 5), np.full(5, 9.0), tail=0.05)
+    one = np.ones((1, _ROWS))
+    moments = WeightedMoments(one, one, np.ones((3, 1, _ROWS)), 2.0)
+    largest_mean(moments, 9.0 * one[0], 9.0 * one[0], bets_alike=1, tail=0.05)
+    least_mean(moments, 0.0 * one[0], 0.05)
     matching_count(population=size, read=read, matched=_ROWS, confidence=0.95)
     sizes, reads = np.full(2, float(size)), np.full(2, float(read))
     joint_count(sizes, reads, np.full((2, 1), float(_ROWS)), confidence=0.95)

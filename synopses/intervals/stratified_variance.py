@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Final
 
 import numpy as np
 
-from synopses.intervals.from_moments import Ends, Floats, mean_bounds
+from synopses.intervals.from_moments import Ends, Floats, chernoff
 from synopses.intervals.interval import Intervals
 from synopses.intervals.stratified import (
     Error,
     error_of_total,
-    free_mean,
     mean_error,
     normal_half,
     range_of,
@@ -20,7 +20,15 @@ from synopses.intervals.stratified import (
 from synopses.intervals.stratum import Stratum
 from synopses.intervals.unknown_mean import over_means
 from synopses.intervals.variance import deviation
+from synopses.intervals.variance_moment_bets import WeightedMoments, largest_mean, least_mean
 from synopses.model.parameters import error_share
+
+# Parts of delta. The upper end is the wide one: a sample may have missed the far end of the range.
+_MEAN_SHARE: Final = 0.44
+_UPPER_SHARE: Final = 0.14
+_LOWER_SHARE: Final = 0.06
+_ANCHOR_SHARES: Final = (0.06, 0.06)  # Of the upper and the lower end, of each of three numbers.
+_PLACES: Final = 5  # Means at which the lower end is asked.
 
 
 def stratified_variance(strata: Sequence[Stratum], *, confidence: float) -> Intervals:
@@ -29,16 +37,14 @@ def stratified_variance(strata: Sequence[Stratum], *, confidence: float) -> Inte
     Certified: the ratio of the totals of (y - mean)^2 and of 1, linearised: normal where the total
     of e = (y - mean)^2 - variance is (`normal_half`), and united over the means that may be
     (`over_means`); the spread of e follows from how y and y^2 vary together (`SquareMoments`).
-    Elsewhere, for a number c that does not depend on the sample, the
-    variance is the mean of (y - c)^2 less (mean - c)^2: the sample's mean of (y - c)^2 follows from
-    its moments, and Chernoff bounds it by its range alone, Bernstein and Serfling by its spread,
-    too. c is the lower end, the middle and the upper end of the range of what was read thinned, at
-    delta/6 each; delta/2 goes to the mean. The best of all is the interval.
+    Elsewhere bets on squared distances, from moments (`largest_mean`, `least_mean`): from every
+    mean m in an interval of the mean, and from three numbers c that the sample does not decide, the
+    ends and the middle of the range; the variance is the mean of (y - c)^2 less (m - c)^2. Of one
+    stratum the latter have Chernoff's bounds. The best of all is the interval.
 
     Returns: variances, [groups], >= 0; exact where nothing was skipped; NaN for a group with fewer
     than two values read, its ends 0 and what the range allows.
     """
-    delta = error_share(confidence)
     size = sum(s.factor * s.counts for s in strata)
     seen = np.asarray(sum(s.counts for s in strata), np.float64)
     mean = sum(s.factor * s.seen for s in strata) / np.maximum(size, 1.0)
@@ -46,23 +52,17 @@ def stratified_variance(strata: Sequence[Stratum], *, confidence: float) -> Inte
     value = np.where(seen >= 2, total / np.maximum(size - 1.0, 1e-300), np.nan)
     if not any(s.skipped for s in strata):
         return Intervals.of(value, value, value, exact=True)
-    skipped = range_of(strata)
-    low, high = skipped
+    low, high = range_of(strata)
     for stratum in strata:  # What was read in full is known to lie where it lies.
         low, high = min(low, stratum.low), max(high, stratum.high)
-    nothing, limit = np.zeros(len(seen)), np.full(len(seen), (high - low) ** 2 / 4.0)
     if np.isinf(low) or np.isinf(high):
-        return Intervals.of(value, nothing, np.full(len(seen), np.inf))
-    first, last = free_mean(strata, delta / 2.0)
-    first, last = np.clip(first, low, high), np.clip(last, low, high)
-    ends = nothing, limit
-    for anchor in (skipped[0], sum(skipped) / 2.0, skipped[1]):
-        ends = _tighter(ends, _about(strata, anchor, (first, last), delta / 6.0))
+        return Intervals.of(value, np.zeros(len(seen)), np.full(len(seen), np.inf))
+    limit = np.full(len(seen), (high - low) ** 2 / 4.0)
+    ends = _by_betting(strata, (low, high), error_share(confidence))
     stretch = np.where(seen >= 2, seen / np.maximum(seen - 1.0, 1.0), 2.0)
-    lowest = np.minimum(np.maximum(ends[0], 0.0), ends[1])
     # Numbers far from zero lose their last digits in the squares.
     slack = 1e-9 * max(abs(low), abs(high)) ** 2
-    low_end, high_end = np.maximum(lowest - slack, 0.0), np.maximum(ends[1], 0.0) * stretch + slack
+    low_end, high_end = np.maximum(ends[0] - slack, 0.0), ends[1] * stretch + slack
     average = total / np.maximum(size, 1.0)
     normal, half = _certified(strata, mean, average, confidence=confidence)
     certified = ~np.isnan(half) & (seen >= 2)
@@ -128,65 +128,118 @@ def _squares_about(stratum: Stratum, center: Floats | float) -> Floats:
     return np.where(stratum.counts > 0, stratum.squares + stratum.counts * away**2, 0.0)
 
 
-def _about(strata: Sequence[Stratum], anchor: float, mean: Ends, delta: float) -> Ends:
-    """Bounds for the variance (n below the line) by the mean square about an anchor."""
-    low, high = _mean_square(strata, anchor, delta)
-    near = np.maximum(0.0, np.maximum(mean[0] - anchor, anchor - mean[1])) ** 2
-    far = np.maximum(np.abs(mean[0] - anchor), np.abs(mean[1] - anchor)) ** 2
-    return low - far, high - near
+def _by_betting(strata: Sequence[Stratum], ends: tuple[float, float], delta: float) -> Ends:
+    """Bounds for the variance (n below the line), whatever the distribution."""
+    low, high = ends
+    groups, width = len(strata[0].counts), high - low
+    if not width > 0.0:
+        return np.zeros(groups), np.zeros(groups)
+    if any(s.skipped and not s.read for s in strata):  # Its values may be anything.
+        return np.zeros(groups), np.full(groups, width**2 / 4.0)
+    most = np.full(groups, width)
+    first, last = _means(strata, ends, _MEAN_SHARE * delta)
+    reach = np.maximum(last - low, high - first) ** 2
+    # The wealth of bets on small squares is concave in the mean: its least is at an end.
+    about = _squared(strata, np.stack([first, last]), ends)
+    most = np.full(groups, width**2 / 4.0)
+    above = largest_mean(about, reach, most, bets_alike=3, tail=_UPPER_SHARE * delta)
+    places = first + (last - first) * np.linspace(0.0, 1.0, _PLACES)[:, None]
+    step = (last - first) / (_PLACES - 1)
+    about = _squared(strata, places, ends)
+    below = least_mean(about, step**2 / 4.0, _LOWER_SHARE * delta)
+    for anchor in (low, (low + high) / 2.0, high):
+        near = np.maximum(0.0, np.maximum(first - anchor, anchor - last)) ** 2
+        far = np.maximum(np.abs(first - anchor), np.abs(last - anchor)) ** 2
+        least, greatest = _mean_square(strata, anchor, ends, delta)
+        below, above = np.maximum(below, least - far), np.minimum(above, greatest - near)
+    # Bhatia & Davis 2000: no variance is above (high - m)(m - low), for every mean m that may be.
+    middle = np.clip((low + high) / 2.0, first, last)
+    return below, np.minimum(above, (high - middle) * (middle - low))
 
 
-def _mean_square(strata: Sequence[Stratum], anchor: float, delta: float) -> Ends:
-    """Bounds for the mean of (y - anchor)^2: of each stratum by its own range."""
-    groups = len(strata[0].counts)
-    each = delta / max(1, sum(s.skipped > 0 for s in strata))
-    parts = []
+def _mean_square(
+    strata: Sequence[Stratum], anchor: float, ends: tuple[float, float], delta: float
+) -> Ends:
+    """Bounds for the mean of (y - anchor)^2, whatever the mean: of one stratum Chernoff's."""
+    upper, lower = (share * delta for share in _ANCHOR_SHARES)
+    reach = np.full(len(strata[0].counts), max(anchor - ends[0], ends[1] - anchor) ** 2)
+    alone = [s for s in strata if s.population]
+    if len(alone) > 1:
+        about = _squared(strata, np.full((1, len(reach)), anchor), ends)
+        above = largest_mean(about, reach, reach, bets_alike=1, tail=upper)
+        return least_mean(about, np.zeros(len(reach)), lower), above
+    [stratum] = alone
+    n = np.maximum(stratum.counts, 1).astype(np.float64)
+    share = np.minimum(_squares_about(stratum, anchor) / n / reach, 1.0)
+    known = stratum.counts > 0
+    least, greatest = (chernoff(share, n, tail=tail)[end] for end, tail in ((0, lower), (1, upper)))
+    return np.where(known, reach * least, 0.0), np.where(known, reach * greatest, reach)
+
+
+def _means(strata: Sequence[Stratum], ends: tuple[float, float], delta: float) -> Ends:
+    """An interval of the mean; of one stratum half of delta is for Chernoff's bounds."""
+    low, high = ends
+    width = np.full(len(strata[0].counts), high - low)
+    alone = [s for s in strata if s.population]
+    tail = delta / 2.0 if len(alone) > 1 else delta / 4.0
+    above, below = (
+        largest_mean(_distances(strata, end), width, width, bets_alike=1, tail=tail) for end in ends
+    )
+    if len(alone) == 1:
+        [stratum] = alone
+        n, known = np.maximum(stratum.counts, 1).astype(np.float64), stratum.counts > 0
+        share = np.clip((stratum.means - low) / width, 0.0, 1.0)
+        first, last = chernoff(share, n, tail=tail)
+        above = np.where(known, np.minimum(above, width * last), above)
+        below = np.where(known, np.minimum(below, width * (1.0 - first)), below)
+    last = np.clip(low + above, low, high)
+    return np.clip(high - below, low, last), last
+
+
+def _distances(strata: Sequence[Stratum], end: float) -> WeightedMoments:
+    """Of distances from an end of the range."""
+
+    def sums(stratum: Stratum) -> tuple[Floats, Floats]:
+        total = np.asarray(stratum.counts * np.abs(stratum.means - end), np.float64)
+        return total, _squares_about(stratum, end)
+
+    return _moments(strata, sums)
+
+
+def _squared(
+    strata: Sequence[Stratum], places: Floats, ends: tuple[float, float]
+) -> WeightedMoments:
+    """Of squared distances from places: float64 [places, groups]."""
+    reach = np.maximum(places - ends[0], ends[1] - places) ** 2
+
+    def sums(stratum: Stratum) -> tuple[Floats, Floats]:
+        total = _squares_about(stratum, places)
+        most = reach * total  # Of the sum of squares: no value is above the reach.
+        if stratum.shape is None:
+            return total, most
+        spread = stratum.shape.spread_about(places, stratum.squares)
+        known = spread + total**2 / np.maximum(stratum.counts, 1)
+        return total, np.where(np.isnan(known), most, np.minimum(known, most))
+
+    return _moments(strata, sums)
+
+
+def _moments(
+    strata: Sequence[Stratum], sums: Callable[[Stratum], tuple[Floats, Floats]]
+) -> WeightedMoments:
+    """Put the strata together; `sums` gives of a stratum those of values and of their squares."""
+    counts = totals = np.zeros(1)
+    squares = np.zeros((3, 1, 1))
+    weight = 0.0
     for stratum in strata:
-        square = _squares_about(stratum, anchor) / np.maximum(stratum.counts, 1)
-        if not stratum.skipped:
-            parts.append((square, square))
-            continue
-        parts.append(
-            mean_bounds(
-                stratum.counts.astype(np.float64),
-                square,
-                _spread(stratum, anchor),
-                low=np.zeros(groups),
-                high=np.full(groups, max(anchor - stratum.low, stratum.high - anchor) ** 2),
-                population=None,
-                delta=each,
-            )
-        )
-    return _joined(strata, parts)
-
-
-def _spread(stratum: Stratum, anchor: float) -> Floats | None:
-    """The sum of squared distances of (y - anchor)^2 from its mean, where all groups know it."""
-    if stratum.shape is None:
-        return None
-    spread = stratum.shape.spread_about(anchor, stratum.squares)
-    known = np.isfinite(spread) | (stratum.counts == 0)
-    return np.where(stratum.counts > 0, spread, 0.0) if known.all() else None
-
-
-def _joined(strata: Sequence[Stratum], parts: Sequence[Ends]) -> Ends:
-    """Means of strata as one: weighted where sizes are known, else no wider than they are."""
-    if all(s.whole for s in strata):
-        sizes = np.array([s.population for s in strata], np.float64)
-        weights = sizes / max(sizes.sum(), 1.0)
-        low, high = (
-            np.asarray(sum(w * part[end] for w, part in zip(weights, parts, strict=True)))
-            for end in (0, 1)
-        )
-        return low, high
-    there = [(s.counts > 0) | (s.skipped > 0) for s in strata]
-    low = np.min([np.where(t, p[0], np.inf) for t, p in zip(there, parts, strict=True)], axis=0)
-    high = np.max([np.where(t, p[1], -np.inf) for t, p in zip(there, parts, strict=True)], axis=0)
-    return low, high
-
-
-def _tighter(left: Ends, right: Ends) -> Ends:
-    """Both hold; where they have no common point one of them has missed, as it may."""
-    low, high = np.maximum(left[0], right[0]), np.minimum(left[1], right[1])
-    meet = low <= high
-    return np.where(meet, low, left[0]), np.where(meet, high, left[1])
+        total, square = (np.atleast_2d(part) for part in sums(stratum))
+        factor = stratum.factor if stratum.skipped else 1.0
+        each = np.broadcast_to(stratum.counts.astype(np.float64), total.shape)
+        counts, totals = counts + factor * each, totals + factor * total
+        if stratum.skipped:
+            weight = max(weight, factor)
+            squares = squares + factor**2 * np.stack([each, total, square])
+    shape = 3, *counts.shape
+    return WeightedMoments(
+        counts, totals, np.ascontiguousarray(np.broadcast_to(squares, shape)), weight
+    )
