@@ -1,4 +1,4 @@
-"""Widths of sums and averages beside the ideal: `python -m tests.synopses.width_table`.
+"""Widths of sums, averages and variances beside the ideal: `python -m tests.synopses.width_table`.
 
 Writes the section of docs/coverage.md again, which `coverage_grid` writes with the rest.
 """
@@ -18,6 +18,7 @@ from synopses.intervals.interval import Intervals
 from synopses.intervals.means import sampled_mean
 from synopses.intervals.sample_values import SampledValues
 from synopses.intervals.sums import sampled_sum
+from tests.synopses.variance_widths import table as variances
 
 PAGE: Final = Path(__file__).parents[2] / "docs" / "coverage.md"
 TITLE: Final = "## Widths beside the ideal"
@@ -137,7 +138,7 @@ def section(trials: int = _TRIALS) -> str:
         rows.append((before[0], whole, floor, before[1], sums, before[2], means, group_floor))
         lines.append(_row(name, rows[-1]))
     lines.append(_row("median over columns", [median(each) for each in zip(*rows, strict=True)]))
-    return "\n".join(lines) + "\n"
+    return "\n".join([*lines, *variances(COLUMNS, trials)]) + "\n"
 
 
 def _row(name: str, widths: tuple[float, ...] | list[float]) -> str:
