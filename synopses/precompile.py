@@ -59,7 +59,7 @@ from synopses.moments.dense_moments import ROWS_MIN as PLAIN_MIN
 from synopses.moments.first_last import GroupedFirstLast
 from synopses.moments.moments import GroupedMoments
 from synopses.quantiles.kll import GroupedKll
-from synopses.samples.admission_kernels import below, few_at_least
+from synopses.samples.admission_kernels import below, few_at_least, few_outside
 from synopses.samples.bottom_k import BottomK, WeightedBottomK
 from synopses.samples.random_partition import (
     block_sizes,
@@ -166,6 +166,8 @@ def _look_up_keys(
     held = as_input(salted(keys, np.uint64(0)), np.uint64)
     chosen_keys(position_start(0, 0), below(held, np.uint64(0)))
     few_at_least(as_input(values, np.float64), 1.0, held, 1.0)
+    few_outside(as_input(values, np.float64), 0.0, 1.0)
+    few_outside(as_input(np.arange(_ROWS), np.int64), 0.0, 1.0)
     BottomK(1).update(keys)
     WeightedBottomK(1).update(values, uniforms(keys))
     small = SmallKeys()

@@ -18,6 +18,7 @@ from shedder.cql.statements.bound_query import StreamSchema
 from shedder.errors import CorruptData
 from shedder.streams.basics import ColumnBasics
 from shedder.streams.batches import arrow_schema
+from shedder.streams.extreme_rows import ExtremeRows, ExtremesView
 from shedder.streams.frame import Frame
 from shedder.streams.row_sizes import CUT_SHARE, RowSizes, row_bytes
 from shedder.streams.sample_payload import KeptRows
@@ -33,6 +34,7 @@ _FORMAT: Final = 2
 _POSITIVE, _NEGATIVE = "+", "-"
 NO_LIMIT: Final = 1 << 62  # Bytes.
 _UNIFORM_SHARES: Final = 4  # Of the bytes, where each of the other samples has one.
+_EXTREMES_SHARE: Final = 1.0 / 16.0  # Of the bytes, for the rows with extreme values.
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -64,6 +66,7 @@ class SampleView:
     weighted: per column, the samples of its positive and of its negative part.
     stratified: per columns that a query groups by, a sample of each group.
     shuffle_seed: 64 random bits that no value depends on; the same in a replay.
+    extremes: the rows of all tuples with extreme values; None: nobody kept them.
     """
 
     schema: StreamSchema
@@ -75,6 +78,7 @@ class SampleView:
     hashed: Mapping[str, HashedView]
     stratified: Sequence[StratifiedView] = ()
     shuffle_seed: int = 0
+    extremes: ExtremesView | None = None
 
     @property
     def population(self) -> int:
@@ -163,6 +167,7 @@ class StreamSample:
             Strata(schema, columns, rows=rows, measures=measures)
             for columns, measures in (strata or {}).items()
         ]
+        self._extremes = ExtremeRows(schema, rows)
         self._basics = {column.name: ColumnBasics() for column in schema.columns} | dict(
             basics or {}
         )
@@ -198,16 +203,17 @@ class StreamSample:
         """Bytes held by keys and rows."""
         by_group = sum(strata.size_bytes for strata in self._strata)
         by_value = sum(s.size_bytes + rows.size_bytes for s, rows in self._by_value())
-        return self._uniform.size_bytes + by_group + by_value
+        return self._uniform.size_bytes + by_group + by_value + self._extremes.size_bytes
 
     @property
     def wanted_bytes(self) -> float:
         """Bytes within which no sample has fewer rows because rows are wide."""
         rows = min(2 * self.rows_max, self.population)
         most = float(rows * self._sizes.greatest_bytes)
-        if most * self.shares > self.size_bytes_max:
+        drawn_bytes_max = self._share_bytes(self.shares)
+        if most * self.shares > drawn_bytes_max:
             most = min(most, self._sizes.bytes_of(rows))
-        return most * self.shares
+        return most * self.shares * self.size_bytes_max / max(drawn_bytes_max, 1.0)
 
     def limit(self, size_bytes: int) -> None:
         """Hold at most this many bytes of rows, now and later.
@@ -222,6 +228,7 @@ class StreamSample:
         self._uniform.fit(self._sizes, self._share_bytes(_UNIFORM_SHARES))
         for sample, rows in self._by_value():
             _fit(sample, rows, self._share_bytes(1))
+        self._extremes.fit(self.size_bytes_max * _EXTREMES_SHARE)
         greatest_bytes = self._sizes.greatest_bytes
         self._strata = [s for s in self._strata if s.fit(self._share_bytes(1), greatest_bytes)]
 
@@ -232,7 +239,8 @@ class StreamSample:
         return _UNIFORM_SHARES + others if others else 1
 
     def _share_bytes(self, shares: int) -> float:
-        return self.size_bytes_max * min(shares / self.shares, 1.0)
+        drawn = 1.0 - _EXTREMES_SHARE if self._extremes.columns else 1.0
+        return drawn * self.size_bytes_max * min(shares / self.shares, 1.0)
 
     def update(self, first_position: int, frame: Frame) -> None:
         """Offer the next tuples.
@@ -250,6 +258,7 @@ class StreamSample:
         self._uniform.update(keys, frame, self.population)
         self._update_weighted(frame, basics, keys)
         self._update_hashed(frame)
+        self._extremes.update(frame, basics)
         for strata in self._strata:
             strata.update(first_position, frame, sizes)
         self._basics = {name: self._basics[name].merged(found) for name, found in basics.items()}
@@ -279,6 +288,7 @@ class StreamSample:
                 hashed,
                 [strata.view() for strata in self._strata],
                 self._uniform.shuffle_seed,
+                self._extremes.view(),
             )
         return self._view
 
@@ -289,6 +299,7 @@ class StreamSample:
     def image(self) -> SampleImage:
         """Return the state as of now; another thread may make bytes of it."""
         self._settle()
+        extremes, extreme_rows = self._extremes.state()
         head = {
             "format": _FORMAT,
             "first": self.first,
@@ -301,6 +312,7 @@ class StreamSample:
             "sizes": self._sizes.to_json(),
             "cut": self._uniform.cut,
             "strata_bytes": [strata.seen_bytes.tolist() for strata in self._strata],
+            "extremes": extremes,
         }
         sections: list[bytes | pa.RecordBatch] = [json.dumps(head).encode()]
         sections += self._uniform.state()
@@ -308,6 +320,7 @@ class StreamSample:
             sections += [sample.to_bytes(), rows.together()]
         for strata in self._strata:
             sections += [strata.rows.together(), *strata.to_parts()]
+        sections.append(extreme_rows)  # The last one: earlier versions do not read it.
         return SampleImage(tuple(sections))
 
     @classmethod
@@ -350,6 +363,10 @@ class StreamSample:
         for strata, seen_bytes in zip(sample._strata, strata_bytes, strict=True):
             rows = _restored(next(sections), sample._arrow)
             strata.restore(sections, rows, seen_bytes)
+        if "extremes" in head:
+            sample._extremes.restore(head["extremes"], _restored(next(sections), sample._arrow))
+        else:  # Written by a version that did not keep them.
+            sample._extremes.begin_within(sample._basics, sample.population)
         return sample
 
     def _update_weighted(

@@ -133,6 +133,25 @@ class SampledValues:
         """Each group's mean (NaN when empty) and sum of squared deviations from it."""
         return _moments(self.starts, self.values)
 
+    def of_groups(self, chosen: NDArray[np.bool_]) -> Self:
+        """The same rows of some groups. chosen: bool [groups]."""
+        if chosen.all():
+            return self
+        starts = np.append(0, np.cumsum(self.matched[chosen]))
+        population, read = (
+            part[chosen] if isinstance(part, np.ndarray) else part
+            for part in (self.population, self.read)
+        )
+        return replace(
+            self,
+            population=population,
+            read=read,
+            starts=starts,
+            values=self.values[np.repeat(chosen, self.matched)],
+            low=self.low[chosen],
+            high=self.high[chosen],
+        )
+
     def with_values(
         self, values: NDArray[np.float64], low: NDArray[np.float64], high: NDArray[np.float64]
     ) -> Self:

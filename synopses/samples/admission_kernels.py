@@ -99,3 +99,16 @@ def few_at_least(
             bits |= np.uint64(sign * part[row] >= bar * uniform) << row
         size = _write(found, size, first, bits)
     return found[:size].copy()
+
+
+@njit(nogil=True, cache=True)
+def few_outside(values: NDArray[np.float64] | NDArray[np.int64], low: float, high: float) -> Rows:
+    """Indices of the few values that are, as doubles, below `low` or above `high`."""
+    found, size = np.empty(values.size, np.int64), np.uint64(0)
+    for first in range(0, values.size, _BLOCK):
+        part, bits = values[first : first + _BLOCK], np.uint64(0)
+        for row in range(np.uint64(part.size)):
+            value = np.float64(part[row])
+            bits |= np.uint64((value < low) | (value > high)) << row
+        size = _write(found, size, first, bits)
+    return found[:size].copy()

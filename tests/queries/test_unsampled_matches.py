@@ -64,7 +64,7 @@ def is_between(low, truth, high) -> bool:
     ("where", "unseen"),
     [
         ("WHERE client > 200", ("v", "sd", "corr", "cov")),
-        ("WHERE client = 123456", tuple(OUTPUTS)),
+        ("WHERE domain = ''", tuple(OUTPUTS)),
     ],
 )
 @pytest.mark.parametrize("source", [sampled, from_strata])

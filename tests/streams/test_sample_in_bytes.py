@@ -74,7 +74,7 @@ def test_rows_take_no_more_bytes_than_allowed(length, kinds) -> None:
         view = sample.view()
         held = [view.rows, *(each.rows for each in view.hashed.values())]
         held += [each.rows for two in view.weighted.values() for each in two]
-        held += [each.rows for each in view.stratified]
+        held += [view.extremes.rows, *(each.rows for each in view.stratified)]
         assert sum(each.nbytes for each in held) <= limit
         assert sample.size_bytes <= limit + 64 * 1_024 * (1 + len(kinds)) + 16 * 2 * 4 * ROWS
     assert view.rows.num_rows >= min(count, 0.2 * limit / (length + 60) / (8 if kinds else 1), ROWS)

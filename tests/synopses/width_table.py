@@ -14,10 +14,18 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from synopses.intervals.certain_stratum import (
+    NARROWED_MAX,
+    CertainValues,
+    mean_with_certain,
+    sum_with_certain,
+    variance_with_certain,
+)
 from synopses.intervals.interval import Intervals
 from synopses.intervals.means import sampled_mean
 from synopses.intervals.sample_values import SampledValues
 from synopses.intervals.sums import sampled_sum
+from synopses.intervals.variance import sampled_variance
 from tests.synopses.variance_widths import table as variances
 
 PAGE: Final = Path(__file__).parents[2] / "docs" / "coverage.md"
@@ -82,6 +90,17 @@ Written by `python -m tests.synopses.width_table`, at 95 %: half of an interval'
   distribution on the range is narrower: so many values may lie at its far end that a sample misses
   them all with probability 2·delta."""
 
+_PER_END: Final = 32  # Rows of the sample for a row of an end: as of a stream with one number.
+_PER_END_MAX: Final = 512
+_EXTREMES_HEAD: Final = (
+    "| column | AVG, whole: without | with | SUM by group: without | with "
+    "| AVG by group: without | with | VAR by group: without | with |"
+)
+_EXTREMES_PREFACE: Final = f"""\
+The same beside the extreme rows of a stream with one numeric column. *Whole* has
+{_WHOLE[1] // _PER_END} rows at each end, *by group* has {_GROUPED[1] // _PER_END}.
+A width may be below 1, because the ideal is that of a sample alone."""
+
 
 def measured(name: str, trials: int) -> tuple[float, float, float, float, float]:
     """Whole, its range's part; SUM by group, AVG by group, its range's part."""
@@ -138,7 +157,82 @@ def section(trials: int = _TRIALS) -> str:
         rows.append((before[0], whole, floor, before[1], sums, before[2], means, group_floor))
         lines.append(_row(name, rows[-1]))
     lines.append(_row("median over columns", [median(each) for each in zip(*rows, strict=True)]))
-    return "\n".join([*lines, *variances(COLUMNS, trials)]) + "\n"
+    lines += variances(COLUMNS, trials)
+    return "\n".join(lines) + "\n" + _extremes_section(trials)
+
+
+def _extremes_section(trials: int) -> str:
+    lines = ["", *_EXTREMES_PREFACE.split("\n"), "", _EXTREMES_HEAD, "|---" * 9 + "|"]
+    rows = []
+    for name in COLUMNS:
+        rows.append(with_extremes(name, trials))
+        lines.append(_row(name, rows[-1]))
+    lines.append(_row("median over columns", [median(each) for each in zip(*rows, strict=True)]))
+    return "\n".join(lines) + "\n"
+
+
+def with_extremes(name: str, trials: int) -> list[float]:
+    """Widths without and with extreme rows: AVG whole, then SUM, AVG and VAR by group."""
+    found: list[list[float]] = [[] for _ in range(8)]
+    for trial in range(trials):
+        rng = np.random.default_rng([trial, len(name)])
+        size, read = _WHOLE
+        whole = _Split(COLUMNS[name](rng, size), np.zeros(size, np.int32), read, rng)
+        size, read, groups = _GROUPED
+        ids = rng.integers(0, groups, size).astype(np.int32)
+        grouped = _Split(COLUMNS[name](rng, size), ids, read, rng)
+        answers = (
+            (whole, sampled_mean, mean_with_certain, whole.ideal_mean),
+            (grouped, sampled_sum, sum_with_certain, grouped.ideal_sum),
+            (grouped, sampled_mean, mean_with_certain, grouped.ideal_mean),
+            (grouped, sampled_variance, variance_with_certain, grouped.ideal_variance),
+        )
+        for at, (split, without, beside, ideal) in enumerate(answers):
+            found[2 * at] += _halves(without(split.sample, confidence=1 - _DELTA), ideal)
+            if split.is_narrowed:
+                apart = beside(split.others, split.certain, confidence=1 - _DELTA)
+            else:
+                apart = without(split.sample, confidence=1 - _DELTA)
+            found[2 * at + 1] += _halves(apart, ideal)
+    return [median(each) for each in found]
+
+
+class _Split:
+    """A column in groups, a sample of it, and the same sample beside the extreme rows."""
+
+    def __init__(
+        self, column: Values, ids: NDArray[np.int32], read: int, rng: np.random.Generator
+    ) -> None:
+        size, groups, k = len(column), int(ids.max()) + 1, min(_PER_END_MAX, read // _PER_END)
+        rows = rng.choice(size, read, replace=False)
+        ends = np.sort(column)[[k, -k - 1]]
+        extreme = (column < ends[0]) | (column > ends[1])
+        apart = rows[~extreme[rows]]
+        own = None if groups == 1 else ids
+        self.sample = _sample(
+            column[rows], None if own is None else own[rows], groups, column, read
+        )
+        others = _sample(
+            column[apart], None if own is None else own[apart], groups, column[~extreme], len(apart)
+        )
+        self.others = others
+        self.certain = CertainValues.of(
+            column[extreme], ids=ids[extreme].astype(np.int64), groups=groups
+        )
+        self.is_narrowed = ends[1] - ends[0] < NARROWED_MAX * (column.max() - column.min())
+        each = np.maximum(np.bincount(ids, minlength=groups), 1)
+        found = np.maximum(np.bincount(ids[rows], minlength=groups), 1)
+        total = np.bincount(ids, column, minlength=groups)
+        away = (column - (total / each)[ids]) ** 2
+        variance = np.bincount(ids, away, minlength=groups) / each
+        kurtosis = np.bincount(ids, away**2, minlength=groups) / each - variance**2
+        spread = np.bincount(ids, column**2, minlength=groups) / size - (total / size) ** 2
+        if groups == 1:
+            spread = variance
+        shares = np.sqrt(read / found)
+        self.ideal_sum = size * _ideal(np.sqrt(np.maximum(spread, 0.0)), size, read)
+        self.ideal_mean = _ideal(np.sqrt(variance), size, read) * shares
+        self.ideal_variance = _ideal(np.sqrt(np.maximum(kurtosis, 0.0)), size, read) * shares
 
 
 def _row(name: str, widths: tuple[float, ...] | list[float]) -> str:

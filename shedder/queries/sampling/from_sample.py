@@ -31,11 +31,13 @@ from shedder.queries.sampling.anchored_values import (
     is_beyond_doubles,
 )
 from shedder.queries.sampling.delta_by_group import at_parts
+from shedder.queries.sampling.extreme_stratum import view_of_matches
 from shedder.queries.sampling.interval_columns import SOURCE, UNSEEN, as_estimates, both
 from shedder.queries.sampling.sampled_covariance import sampled_cross
 from shedder.queries.sampling.sampled_extremes import sampled_extreme
 from shedder.queries.sampling.sampled_first_last import sampled_by_time
 from shedder.queries.sampling.sampled_joins import sampled_join
+from shedder.queries.sampling.sampled_moments import count_of, mean_of, sum_of, variance_of
 from shedder.queries.sampling.sampled_query import Sampled
 from shedder.queries.sampling.sampled_rows import Selection
 from shedder.queries.sampling.sampled_sets import sampled_sets
@@ -44,14 +46,10 @@ from shedder.queries.sampling.stratified import missing_from_strata
 from shedder.streams.live_sample import SampleView
 from synopses.intervals.confidence_split import split_confidence as split_confidence_in
 from synopses.intervals.distinct import distinct_by_hash, distinct_by_rows
-from synopses.intervals.hypergeometric import matching_count, seen_count
 from synopses.intervals.interval import Intervals
 from synopses.intervals.means import sampled_mean
 from synopses.intervals.quantiles import sampled_quantile
-from synopses.intervals.sample_values import SampledValues
-from synopses.intervals.sums import sampled_sum
 from synopses.intervals.unseen_groups import missing_group_rows
-from synopses.intervals.variance import sampled_deviation, sampled_variance
 from synopses.intervals.weighted import signed_sum, weighted_sum
 from synopses.model.estimate import Bound, Estimates
 from synopses.model.overflow import SUM_OUT_OF_RANGE, unless_out_of_range, without
@@ -73,6 +71,10 @@ _HOLD_IF_SHOWN = frozenset(
     }
 )
 
+_BESIDE_EXTREMES = frozenset(
+    {AggregateFunction.AVG, AggregateFunction.VAR, AggregateFunction.STDDEV}
+)
+
 
 def evidence_from_sample(
     query: BoundQuery,
@@ -85,8 +87,8 @@ def evidence_from_sample(
     """What the sample knows about a query's aggregates.
 
     Each aggregate is asked at the confidence that its outputs need (`split_confidence`). What is
-    exact is so marked: everything, when the sample holds all tuples; and without filter counts,
-    minima and maxima.
+    exact is so marked: everything, when the sample holds all tuples, or the extreme rows all that
+    can match; and without filter counts, minima and maxima.
 
     Args:
       query: any query over the sample's stream.
@@ -94,7 +96,8 @@ def evidence_from_sample(
       start_us, end_us: the stretch of event time that the query is over; None is open.
       marked: whether the sample's rows say which of them are deleted, see `Selection`.
     """
-    sampled = Sampled.of(Selection(query, start_us, end_us, marked), view)
+    selection = Selection(query, start_us, end_us, marked)
+    sampled = Sampled.of(selection, view_of_matches(selection, view) or view)
     return _asked(query, Estimator(sampled), start_us, end_us, query.aggregates)
 
 
@@ -179,7 +182,12 @@ class Estimator:
         return self if groups is None else Estimator(self.sampled.only(groups))
 
     def _holds_if_shown(self, aggregate: Aggregate) -> bool:
-        """Whether the interval holds given how many rows were read, or allows for it itself."""
+        """Whether the interval holds given how many rows were read, or allows for it itself.
+
+        Beside extreme rows, averages and variances take the number of a group's other rows.
+        """
+        if aggregate.function in _BESIDE_EXTREMES and self.sampled.extremes is not None:
+            return False
         if aggregate.function is AggregateFunction.AVG:
             node = aggregate.argument
             return not (isinstance(node, Column) and node.name in self.view.weighted)
@@ -204,10 +212,10 @@ class Estimator:
             case AggregateFunction.FIRST | AggregateFunction.LAST:
                 return sampled_by_time(self.sampled, aggregate)
             case AggregateFunction.VAR:
-                intervals = sampled_variance(self._centred(node), confidence=confidence)
+                intervals = variance_of(self.sampled, node, confidence, is_root=False)
                 return unless_out_of_range(self._moments(node, intervals, confidence))
             case AggregateFunction.STDDEV:
-                intervals = sampled_deviation(self._centred(node), confidence=confidence)
+                intervals = variance_of(self.sampled, node, confidence, is_root=True)
                 return unless_out_of_range(self._moments(node, intervals, confidence))
             case (
                 AggregateFunction.COVAR_POP
@@ -270,13 +278,7 @@ class Estimator:
             return Estimates.exact(np.array([sampled.population]), "basics")
         if sampled.is_whole and isinstance(node, Column):
             return Estimates.exact(np.array([self.view.basics[node.name].rows]), "basics")
-        is_chance = bool(sampled.groups.groups) and not sampled.are_strata
-        intervals = (seen_count if is_chance else matching_count)(
-            population=sampled.population,
-            read=sampled.read,
-            matched=matched,
-            confidence=confidence,
-        )
+        intervals = count_of(sampled, node, matched, confidence)
         seen = np.nan_to_num(intervals.value, nan=0.0)  # Of nothing read: as many as were counted.
         return replace(intervals, value=seen).estimates(confidence=confidence, source=SOURCE)
 
@@ -325,9 +327,8 @@ class Estimator:
         return both(self._uniform_sum(node, half), weighted, confidence)
 
     def _uniform_sum(self, node: Expression, confidence: float) -> Estimates:
-        sample = self.sampled.values(node)
-        intervals = sampled_sum(sample, confidence=confidence)
-        return self._moments(node, intervals, confidence, empty=sample.matched == 0)
+        intervals, unseen = sum_of(self.sampled, node, confidence)
+        return self._moments(node, intervals, confidence, empty=unseen)
 
     def _whole_sum(self, node: Expression) -> Estimates:
         """The exact sum of whole numbers, added in 128 bits."""
@@ -377,7 +378,7 @@ class Estimator:
                 value, low, high = (np.where(exact, mean, end) for end in ends)
                 intervals = replace(intervals, value=value, low=low, high=high)
             return self._moments(node, intervals, confidence)
-        intervals = sampled_mean(self.sampled.values(node), confidence=confidence)
+        intervals = mean_of(self.sampled, node, confidence)
         found = self._moments(node, intervals, confidence)
         if intervals.certified.all() or self.sampled.is_everything:
             return found
@@ -393,7 +394,7 @@ class Estimator:
         if total is None:
             return found
         count = self._count(node, quarter)
-        mean = sampled_mean(self.sampled.values(node), confidence=half)
+        mean = mean_of(self.sampled, node, half)
         lows, highs = np.maximum(count.low, 1.0), np.maximum(count.high, 1.0)
         low = np.maximum(mean.low, total.low / np.where(total.low >= 0, highs, lows))
         high = np.minimum(mean.high, total.high / np.where(total.high >= 0, lows, highs))
@@ -407,12 +408,6 @@ class Estimator:
             high=np.where(usable, high, found.high),
             bound=np.where(usable, np.uint8(Bound.INTERVAL), found.bound),
         )
-
-    def _centred(self, node: Expression) -> SampledValues:
-        """The values, or their distances from one of them, which have the same variance."""
-        if is_beyond_doubles(self.sampled, node):
-            return AnchoredValues.of(self.sampled, node).sample
-        return self.sampled.values(node)
 
     def _quantile(self, node: Expression, share: float, confidence: float) -> Estimates:
         if not is_beyond_doubles(self.sampled, node):

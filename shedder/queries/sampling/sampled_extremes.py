@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from shedder.cql.expressions.column_types import ColumnType
 from shedder.cql.expressions.expression import Column, Expression
 from shedder.queries.evidence.late_tuple_bounds import outward_int
+from shedder.queries.sampling.anchored_values import is_beyond_doubles
 from shedder.queries.sampling.sampled_query import Sampled
 from synopses.model.estimate import Bound, Estimates
 
@@ -25,7 +26,8 @@ def sampled_extreme(sampled: Sampled, node: Expression, *, is_min: bool) -> Esti
 
     Without filter and groups the basics know it. Else the sample's is an end for certain, and so
     is the end of the column's range: no confidence is spent. Where no row of a group is sampled,
-    the group has no such value or one in the range. Text has no known range.
+    the group has no such value or one in the range. Text has no known range. With extreme rows, the
+    range is that of the others, and a value beyond it is the least or the greatest for certain.
     """
     if node.type is ColumnType.VARCHAR:
         return _text(sampled, node, is_min=is_min)
@@ -39,6 +41,11 @@ def sampled_extreme(sampled: Sampled, node: Expression, *, is_min: bool) -> Esti
         return Estimates.exact(found, _SOURCE, null)
     ends = sampled.range(node)
     far = np.full(len(found), ends[0 if is_min else 1])
+    if sampled.extremes is not None and not is_beyond_doubles(sampled, node):
+        held = _of_each(*sampled.extremes.present(node), sampled.groups.count, is_min=is_min)
+        found, null = _nearest((found, null), held, is_min=is_min)
+        far = np.full(len(found), sampled.extremes.range(node)[0 if is_min else 1])
+        far = np.where(null, far, np.minimum(far, found) if is_min else np.maximum(far, found))
     complete = np.broadcast_to(sampled.is_complete, far.shape)
     far = np.where(complete & ~null, found, far)
     # Between whole numbers beyond 2^53 there may be others that are one double with them.
@@ -61,18 +68,30 @@ def _of_type(end: float, kind: np.dtype[Any], *, is_min: bool) -> Any:
     return end
 
 
-def _seen(
-    sampled: Sampled, node: Expression, *, is_min: bool
-) -> tuple[NDArray[Any], NDArray[np.bool_]]:
-    """The least or greatest sampled value of each group; which groups have none."""
-    values, ids = sampled.present(node)
+Values = tuple[NDArray[Any], NDArray[np.bool_]]  # By group, and which groups have none.
+
+
+def _seen(sampled: Sampled, node: Expression, *, is_min: bool) -> Values:
+    """The least or greatest sampled value of each group."""
+    return _of_each(*sampled.present(node), sampled.groups.count, is_min=is_min)
+
+
+def _of_each(values: NDArray[Any], ids: NDArray[np.int64], count: int, *, is_min: bool) -> Values:
+    """The least or greatest of the values of each group."""
     order = np.lexsort((values, ids))
     groups, first, rows = np.unique(ids[order], return_index=True, return_counts=True)
-    found = np.zeros(sampled.groups.count, values.dtype)
+    found = np.zeros(count, values.dtype)
     found[groups] = values[order][first if is_min else first + rows - 1]
-    null = np.ones(sampled.groups.count, np.bool_)
+    null = np.ones(count, np.bool_)
     null[groups] = False
     return found, null
+
+
+def _nearest(first: Values, second: Values, *, is_min: bool) -> Values:
+    """The lesser or the greater of two values of each group, where there are two."""
+    both = np.minimum(first[0], second[0]) if is_min else np.maximum(first[0], second[0])
+    found = np.where(first[1], second[0], np.where(second[1], first[0], both))
+    return found, first[1] & second[1]
 
 
 def _text(sampled: Sampled, node: Expression, *, is_min: bool) -> Estimates:

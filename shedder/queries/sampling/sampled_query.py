@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from shedder.cql.expressions.column_types import ColumnType
 from shedder.cql.expressions.expression import Aggregate, AggregateFunction, Column, Expression
 from shedder.queries.evidence.known_range import known_range
+from shedder.queries.sampling.extreme_stratum import ExtremeStratum
 from shedder.queries.sampling.sampled_rows import SampledGroups, Selection, ValueCounts
 from shedder.queries.sampling.stratified import stratified_for
 from shedder.streams.frame import Frame
@@ -149,6 +150,15 @@ class Sampled:
         shares = np.divide(self.read, np.maximum(self.population, 1))
         return shown_delta(self.per_group(self.groups.ids), shares, confidence=confidence)
 
+    def other_ids(self, node: Expression | None) -> NDArray[np.int64]:
+        """The group of each sampled row, or of each with a value, that is no extreme row."""
+        assert self.extremes is not None
+        others = self.extremes.are_others
+        if node is None:
+            return self.groups.ids[others]
+        rows = self.rows.present(node).rows
+        return self.present_ids(node)[others if rows is None else others[rows]]
+
     def per_group(self, ids: NDArray[np.int64]) -> NDArray[np.int64]:
         """How many of these rows each group has: int64 [groups]."""
         return np.bincount(ids, minlength=self.groups.count)
@@ -172,6 +182,15 @@ class Sampled:
             return low, high
         least, most = moments.minimum(), moments.maximum()
         return np.where(least.null, low, least.value), np.where(most.null, high, most.value)
+
+    @cached_property
+    def extremes(self) -> ExtremeStratum | None:
+        """The extreme rows beside a uniform sample of the others; None: nothing is to be gained."""
+        extremes = self.view.extremes
+        if extremes is None or self.stratified is not None or self.is_everything:
+            return None
+        found = ExtremeStratum.of(self.selection, self.view, extremes, self.rows, self.groups)
+        return found if 0 < found.read < found.population and found.rows_held else None
 
     def values(self, node: Expression, *, finite: bool = True) -> SampledValues:
         """The values with what is known of the rest; infinite ones only if not `finite`."""
@@ -210,11 +229,14 @@ class Sampled:
         )
 
     def infinite(self, node: Expression) -> NDArray[np.bool_]:
-        """Groups with an infinite value in the sample."""
-        values, ids = self.present(node)
+        """Groups with an infinite value in the sample, or among the extreme rows."""
         found = np.zeros(self.groups.count, np.bool_)
-        if values.dtype.kind == "f":
-            found[ids[np.isinf(values)]] = True
+        seen = [self.present(node)]
+        if self.extremes is not None:
+            seen.append(self.extremes.present(node))
+        for values, ids in seen:
+            if values.dtype.kind == "f":
+                found[ids[np.isinf(values)]] = True
         return found
 
     def value_counts(self, node: Expression) -> ValueCounts:

@@ -44,7 +44,7 @@ def test_panes_of_a_failed_checkpoint_are_in_the_next_one(db: Engine, tmp_path: 
 
 def test_a_sample_is_stored_again_only_when_tuples_have_come(db: Engine, tmp_path: Path) -> None:
     stream = db.core.stream("requests")
-    table = requests(5_000, seed=1)
+    table = requests(15_000, seed=1)  # The last part exceeds the pages that the others free.
 
     def stored() -> bytes:
         return db.core.store.catalog.checkpoint_parts()[f"sample/{stream.id}"]
