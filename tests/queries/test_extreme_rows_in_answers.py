@@ -9,6 +9,13 @@ import pyarrow as pa
 import pytest
 
 from shedder.queries.evidence.answer_builder import finish
+from shedder.queries.one_time.source_choice import (
+    PLANNED_BY_MIN,
+    Partly,
+    Source,
+    choose,
+    explain_once,
+)
 from shedder.queries.sampling.from_sample import evidence_from_sample
 from shedder.streams.frame import Frame
 from shedder.streams.live_sample import SampleView, StreamSample
@@ -182,6 +189,13 @@ def test_a_filter_that_no_other_row_passes_is_answered_exactly(ok) -> None:
     assert found.position == SIZE
 
 
+def test_a_filter_that_no_row_at_all_passes_is_answered_exactly() -> None:
+    query = ask(f"{ALL} FROM requests WHERE bytes > 1e9")
+    [row] = finish(query, evidence_from_sample(query, view_of(stream_of(6)))).rows()
+    assert (row["n"], row["c"], row["s"], row["m"], row["most"]) == (0, 0, None, None, None)
+    assert {row[f"{name}_bound"] for name in ("n", "c", "s", "m", "most")} == {"exact"}
+
+
 def test_a_filter_that_other_rows_may_pass_is_not() -> None:
     view = view_of(stream_of(6))
     _, high = view.extremes.ends["bytes"]
@@ -223,3 +237,33 @@ def test_counts_hold_as_often_as_they_say_where_extreme_rows_match() -> None:
             held[name] += row[f"{name}_low"] <= truth <= row[f"{name}_high"]
     for name, count in held.items():
         assert count >= gate(trials, 0.95), (name, count)
+
+
+def test_explain_names_the_extreme_rows_and_a_target_is_met_by_them() -> None:
+    view = view_of(stream_of(9))
+    query = ask("SUM(bytes) AS s FROM requests WITHIN 2 PERCENT")
+    lines = dict(line.split(":", 1) for line in explain_once(query, view).splitlines()[:6])
+    rows = view.extremes.rows
+    expected = f"{rows.num_rows:,} rows beyond an end of a column, {rows.nbytes:,} bytes"
+    assert lines["extremes"].strip() == expected
+    assert choose(query, view).source is Source.SAMPLE
+    assert choose(query, replace(view, extremes=None)).source is Source.EXACT
+
+
+def test_the_archive_is_planned_by_the_sample_alone_which_it_is_read_like() -> None:
+    view = view_of(stream_of(9))
+    query = ask("AVG(bytes) AS s FROM requests WHERE ok WITHIN 0.001 PERCENT")
+    partly = Partly(lambda _: None, asked_for=False, reads_on=True)
+    looks = [
+        choose(query, replace(each, schema=SCHEMA), partly=partly).look
+        for each in (whole(view), replace(whole(view), extremes=None))
+    ]
+    assert looks[0] is not None
+    assert looks[0].error == looks[1].error
+
+
+def whole(view: SampleView) -> SampleView:
+    """A view with enough rows to plan by."""
+    times = -(-PLANNED_BY_MIN // ROWS)
+    rows = pa.Table.from_batches([view.rows] * times).combine_chunks().to_batches()[0]
+    return replace(view, rows=rows, position=SIZE * times)

@@ -187,6 +187,9 @@ def choose(
     if look.error <= 1.0:
         why = "every value of the sample that has a bound meets the target"
         return Choice(Source.SAMPLE, why, answer, look)
+    if partly is not None and view.extremes is not None:  # A part of the archive has none.
+        alone = _sampled(query, replace(view, extremes=None), stretch)
+        look = replace(look, error=error_of(query, alone))
     if answer.met is None:
         return Choice(rest, "the sample has no row to estimate from", answer, look)
     return Choice(rest, f"the sample misses: {_worst(answer)}", answer, look)
@@ -222,6 +225,9 @@ def explain_once(
     if view is not None:
         rows = f"{view.rows.num_rows:,} of {view.population:,} rows"
         lines.append(("sample", f"{rows}, {view.rows.nbytes:,} bytes"))
+        if view.extremes is not None:
+            rows = f"{view.extremes.rows.num_rows:,} rows beyond an end of a column"
+            lines.append(("extremes", f"{rows}, {view.extremes.rows.nbytes:,} bytes"))
     stratified = None if view is None else stratified_for(query, view)
     if stratified is not None:
         rows = f"{stratified.rows.num_rows:,} rows by {', '.join(stratified.columns)}"
