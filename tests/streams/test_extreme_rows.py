@@ -50,16 +50,16 @@ def beyond(values: np.ndarray, k: int = K) -> tuple[np.ndarray, float, float]:
     return (values < low) | (values > high), low, high
 
 
-@pytest.mark.parametrize("batch_rows", [1, 97, 3_000])
+@pytest.mark.parametrize("batch_rows", [1, 97, 1_200])
 @pytest.mark.parametrize("name", ["lognormal-2", "zipf", "constant", "adversarial"])
 def test_held_rows_are_those_beyond_the_ends_however_they_were_batched(name, batch_rows):
     rng = np.random.default_rng(5)
-    size = DISTRIBUTIONS[name](rng, 3_000)
-    size[rng.random(3_000) < 0.1] = np.nan
-    size[[17, 1_900]] = np.inf, -np.inf
-    client = np.minimum(rng.zipf(1.3, 3_000), 10**9)
+    size = DISTRIBUTIONS[name](rng, 1_200)
+    size[rng.random(1_200) < 0.1] = np.nan
+    size[[17, 900]] = np.inf, -np.inf
+    client = np.minimum(rng.zipf(1.3, 1_200), 10**9)
     found = held_of(batch_of(client, size), batch_rows).view()
-    extreme = np.zeros(3_000, np.bool_)
+    extreme = np.zeros(1_200, np.bool_)
     for column, values in (("client", client.astype(float)), ("bytes", size)):
         chosen, low, high = beyond(values)
         assert found.ends[column] == (low, high)
