@@ -26,8 +26,9 @@ from synopses.kernels.array_inputs import as_input
 from synopses.samples.admission_kernels import Rows, few_outside
 from synopses.samples.bottom_k import Kept
 
-ROWS_PER_END_MAX: Final = 512  # Twice this for each column: the smallest and the largest values.
+ROWS_PER_END_MAX: Final = 256  # Twice this for each column: the smallest and the largest values.
 _ROWS_SHARE: Final = 16  # All held rows are at most 1/16 of those of the sample.
+_HELD_MAX: Final = 3  # Rows are cut when this many times those of all ends have gathered.
 _PARTS: Final = 4  # Parts of a batch per row of an end, see `_ranks_of_parts`.
 _FIRST_LOOK: Final = 1 << 15  # Rows; ends are given up from the second look on.
 _LATE_ROWS_MIN: Final = 16  # Fewer rows at an end cost little and tell nothing.
@@ -75,8 +76,8 @@ class ExtremeRows:
 
     An end is the (k+1)-th smallest or largest value so far; rows strictly beyond it are held, so a
     value that many rows share is held of all of them or of none. Ends only move outward: a row that
-    is not held lies between them for ever. Rows are cut to those beyond the ends when twice as many
-    have gathered, and before they are read; then they are a function of k and the rows that came.
+    is not held lies between them for ever. Rows are cut to those beyond the ends when three times
+    as many have gathered, and before they are read: then they are a function of k and of all rows.
 
     Of values in random order about k (1 + log(N/k)) of N are ever held at one end, half of the k
     from the later half of the stream. Where nearly all are from there, values rise or fall with
@@ -146,7 +147,7 @@ class ExtremeRows:
         self._rows.move(Kept(None, entered), frame)
         self._held += len(entered)
         self._is_cut = False
-        if self._held > 2 * 2 * self.k * len(self._columns):
+        if self._held > _HELD_MAX * 2 * self.k * len(self._columns):
             self._cut()
 
     def _look(self) -> None:
