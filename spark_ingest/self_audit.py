@@ -25,7 +25,12 @@ from shedder.engine.audit.external_audit import LentAnswer, Reported
 from shedder.engine.synopsis_plans.stored_query_text import read_stored
 from shedder.errors import BadSetting, FailedPrecondition, OutOfRange, ShedderError
 from shedder.logging_defaults import be_quiet
-from shedder.queries.certification.audit import look_at, measured_closely, without_decisions
+from shedder.queries.certification.audit import (
+    chooses,
+    look_at,
+    measured_closely,
+    without_decisions,
+)
 from shedder.queries.certification.claims import Case
 from spark_ingest.baseline import SealedStream, reading, relation, sealed_stream, stretch_of
 from spark_ingest.cases import quoted
@@ -153,7 +158,8 @@ def _found(published: Case, strict: Case, truths: Truths, *, archived: bool) -> 
         ]
         for case in (published, strict)
     )
-    look = look_at(values, wide, published.query.confidence)
+    query = published.query
+    look = look_at(values, wide, query.confidence, chosen=chooses(query))
     if look is None:
         return _NOTHING
     return Reported(look.values, look.missed, look.fresh, look.fresh_missed, look.refuted)

@@ -40,6 +40,11 @@ class Moment:
     span: Span
 
     @property
+    def shown(self) -> int:
+        """Return the number of groups that the answer shows."""
+        return len(self.answer.table) - (self.answer.others is not None)
+
+    @property
     def disjoint(self) -> bool:
         """Whether no look that was noted has bet on its tuples; on the apply thread."""
         before_us = self.published.bet_to_us
@@ -121,7 +126,7 @@ def note(checkpoints: Checkpoints, moment: Moment, look: Look) -> None:
     """On the apply thread: what a look came to, in certification, answers and checkpoint."""
     published, was = moment.published, moment.published.certification
     disjoint = moment.disjoint
-    published.certify(after(was, look if disjoint else replace(look, fresh=0, fresh_missed=0)))
+    published.certify(after(was, look if disjoint else look.overlapping))
     if disjoint:
         published.bet_to(moment.span.end_us or moment.answer.position)
     now = published.certification

@@ -8,6 +8,7 @@ from functools import partial
 import pyarrow as pa
 import structlog
 
+from shedder.cql.statements.bound_query import BoundQuery
 from shedder.engine.audit.audit_snapshot import Moment, note, taken, unseen, without_rows
 from shedder.engine.checkpoints.checkpoint_scheduler import Checkpoints
 from shedder.engine.engine_state import EngineState
@@ -16,6 +17,7 @@ from shedder.engine.standing_queries.standing_query import Published
 from shedder.engine.standing_queries.stream_state import Stream
 from shedder.errors import BadSetting, FailedPrecondition, ShedderError
 from shedder.queries.answers.answer import Answer
+from shedder.queries.certification.audit import chooses
 from shedder.queries.certification.certification import Certification, Look, may_miss
 
 LENT_S = 1_800.0
@@ -66,10 +68,17 @@ class Reported:
                 f"{self.fresh} fresh ones: no part may be larger than the whole"
             )
 
-    def look(self, delta: float) -> Look:
-        """For the certification; delta: that a published interval may miss with."""
-        refuted = self.refuted[:_REFUTED_MAX]
-        return Look(self.values, self.missed, self.fresh, self.fresh_missed, delta, refuted)
+    def look(self, query: BoundQuery) -> Look:
+        """For the certification of this query."""
+        return Look(
+            self.values,
+            self.missed,
+            self.fresh,
+            self.fresh_missed,
+            may_miss(query.confidence),
+            self.refuted[:_REFUTED_MAX],
+            chooses(query),
+        )
 
 
 class Lent:
@@ -183,12 +192,12 @@ class Lent:
                 f"no answer is lent as {name[:40]!r}: it was reported, or is {LENT_S / 60:.0f} "
                 "minutes old, or the query was dropped, or the service started anew; lend again"
             )
-        published = loan.moment.published
+        published, query = loan.moment.published, loan.moment.published.standing.query
         published.release_from_audit()
-        if found.values:
+        shows_nothing = chooses(query) and not loan.moment.shown
+        if found.values or found.refuted or shows_nothing:
             loan.check_tuples(self._core)
-            delta = may_miss(published.standing.query.confidence)
-            note(self._checkpoints, loan.moment, found.look(delta))
+            note(self._checkpoints, loan.moment, found.look(query))
             self.reported += 1
         return published.certification
 

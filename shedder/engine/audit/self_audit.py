@@ -20,7 +20,13 @@ from shedder.engine.one_time_queries.executor import OneTime
 from shedder.engine.standing_queries.standing_query import Published
 from shedder.engine.standing_queries.stream_state import Stream
 from shedder.errors import ShedderError
-from shedder.queries.certification.audit import compared, exact_query, look_at, without_decisions
+from shedder.queries.certification.audit import (
+    chooses,
+    compared,
+    exact_query,
+    look_at,
+    without_decisions,
+)
 from shedder.queries.evidence.answer_builder import finish
 
 TICK_S = 1.0
@@ -153,7 +159,7 @@ class Audit:
         exactly = finish(asked, evidence)
         values = compared(query, moment.answer, exactly)
         strict = compared(without_decisions(query), moment.strict, exactly)
-        look = look_at(values, strict, query.confidence)
+        look = look_at(values, strict, query.confidence, chosen=chooses(query))
         if look is not None:
             self._core.actor.call(partial(note, self._checkpoints, moment, look)).result()
 

@@ -133,16 +133,24 @@ def compared(query: BoundQuery, answer: Answer, exactly: Answer) -> list[Compare
     return found
 
 
-def look_at(published: list[Compared], strict: list[Compared], confidence: float) -> Look | None:
+def chooses(query: BoundQuery) -> bool:
+    """Return whether an answer shows rows because of their values, and so may show none."""
+    return query.having is not None or query.limit is not None
+
+
+def look_at(
+    published: list[Compared], strict: list[Compared], confidence: float, *, chosen: bool = False
+) -> Look | None:
     """What comparing one answer says; None: it had no value to compare.
 
     Args:
-      published: the values as the query's users were told them.
-      strict: the same, with intervals that were asked for at the strict confidence.
+      published: the values that the query's users were told, as they were told them.
+      strict: those of all groups, with intervals that were asked for at the strict confidence.
       confidence: of the published intervals.
+      chosen: the query `chooses` its rows; an answer without any is a look as well.
     """
     promised = [one for one in published if one.verdict.claim.bound != "none"]
-    if not promised:
+    if not promised and not chosen:
         return None
     wrong = [one for one in promised if one.certain and not one.verdict.held]
     wrong += [one for one in strict if not one.verdict.held and one.verdict.claim.bound != "none"]
@@ -154,6 +162,7 @@ def look_at(published: list[Compared], strict: list[Compared], confidence: float
         sum(not one.verdict.held for one in fresh),
         may_miss(confidence),
         _refuted(wrong[0]) if wrong else "",
+        chosen,
     )
 
 

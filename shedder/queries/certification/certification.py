@@ -56,6 +56,7 @@ class Look:
     values: how many values were compared. missed: of these, those whose truth was outside.
     fresh, fresh_missed: the same of intervals that may be bet on. delta: the probability that
     such an interval may miss with, in [0, 1). refuted: what cannot be chance, in words; or "".
+    chosen: the rows were chosen by their values, so that none may be shown.
     """
 
     values: int
@@ -64,6 +65,12 @@ class Look:
     fresh_missed: int
     delta: float
     refuted: str = ""
+    chosen: bool = False
+
+    @property
+    def overlapping(self) -> Look:
+        """Return the same look, of tuples that an earlier look has bet on."""
+        return replace(self, fresh=0, fresh_missed=0, chosen=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,8 +156,8 @@ def facts_of(certification: Certification) -> dict[str, str]:
 
 
 def after(before: Certification, look: Look) -> Certification:
-    """The certification when one more answer was compared; look.values >= 1."""
-    assert look.values, look
+    """The certification when one more answer was compared."""
+    assert 0 <= look.missed <= look.values, look
     assert 0 <= look.fresh_missed <= look.fresh, look
     counted = replace(
         before,
@@ -164,9 +171,9 @@ def after(before: Certification, look: Look) -> Certification:
 def _trusted(now: Certification, look: Look) -> Certification:
     if look.refuted:
         return replace(now, lost=look.refuted, log_trust=0.0, losses=now.losses + 1)
-    if not look.fresh or not look.delta:
+    if not look.delta or not (look.fresh or look.chosen):
         return now
-    surprise = (look.fresh_missed / look.fresh - look.delta) / look.delta
+    surprise = (look.fresh_missed / max(1, look.fresh) - look.delta) / look.delta
     wealth = np.array(now.log_wealth) + np.log1p(_BETS * surprise)
     now = replace(now, log_wealth=tuple(wealth.tolist()))
     if now.evidence < 2.0 / ALARM:
@@ -181,6 +188,8 @@ def _trusted(now: Certification, look: Look) -> Certification:
 def _doubted(now: Certification, look: Look) -> Certification:
     if look.refuted:
         return replace(now, lost=look.refuted, log_trust=0.0)
+    if not look.values:
+        return now  # Of intervals that are not shown, it tells nothing.
     broken = broken_share(look.delta)
     bet = _BOLDNESS / (1.0 - broken)
     trust = now.log_trust + math.log1p(bet * (broken - look.missed / look.values))

@@ -22,6 +22,7 @@ HOPPING = "SELECT AVG(x) AS mean FROM r [RANGE 10 SECONDS SLIDE 10 SECONDS] THIN
 OVERLAPPING = "SELECT AVG(x) AS mean FROM r [RANGE 20 SECONDS SLIDE 10 SECONDS] THINNING 1/8"
 HELD = Reported(1, 0, 1, 0)
 MISSED = Reported(1, 1, 1, 1)
+NOTHING = Reported(0, 0, 0, 0)
 
 
 @pytest.fixture
@@ -93,6 +94,20 @@ def test_a_refutation_takes_the_certification_and_says_so_in_answers_and_metrics
     facts = {(r["name"], r["key"]): r["value"] for r in db.control().to_pylist()}
     assert facts["q", "audited_coverage"] == "0.000000"
     assert facts["service", "reported"] == "1"
+
+
+def test_an_answer_that_shows_no_row_is_bet_on_and_may_be_refuted(db: Engine) -> None:
+    db.register("q", HOPPING.replace("THINNING", "HAVING AVG(x) > 9 THINNING"))
+    close_a_window(db, 0)
+    lent = lend(db)
+    assert lent.published.rows() == []
+    assert len(lent.strict.rows()) == 1
+    now = db.audit.lent.report(lent.id, NOTHING)
+    assert (now.certified, now.looks, now.values) == (True, 1, 0)
+    assert now.evidence < 1.0
+    close_a_window(db, 1)
+    wrong = Reported(0, 0, 0, 0, "mean was said to be 1, and is 2")
+    assert db.audit.lent.report(lend(db).id, wrong).lost == "mean was said to be 1, and is 2"
 
 
 @pytest.mark.parametrize("archived", [True, False])

@@ -118,6 +118,43 @@ def test_a_thinned_query_that_is_wrong_is_refuted_at_the_first_look(db):
     assert any("not certified: mean of" in note for note in query.answer().notes)
 
 
+@pytest.mark.slow
+def test_rows_that_limit_and_having_show_are_counted_as_they_are_shown(db):
+    rng = np.random.default_rng(10)
+    grouped = f"SELECT g, COUNT(*) AS n FROM r {WINDOW} GROUP BY g"
+    db.register("q", f"{grouped} ORDER BY n DESC LIMIT 5 THINNING 1/16")
+    shown = missed = 0
+    for number in range(3):
+        rows = window(number, rng)
+        groups = rng.integers(0, 100, ROWS)
+        db.push("r", rows.set_column(3, "g", pa.array([f"{each}" for each in groups])))
+        db.heartbeat("r", (number + 1) * 10 * SECOND)
+        told = db.query("q").answer().rows()
+        truth = np.bincount(groups, minlength=100)
+        held = [row["n_low"] <= truth[int(row["g"])] <= row["n_high"] for row in told]
+        shown, missed = shown + len(held), missed + held.count(False)
+        assert look(db) is True
+    assert facts(db, "query", "q")["audited_values"] == str(shown) == "15"
+    assert facts(db, "query", "q")["audited_missed"] == str(missed)
+
+
+@pytest.mark.slow
+def test_an_answer_that_shows_no_group_is_audited_by_those_that_it_leaves_out(db):
+    rng = np.random.default_rng(12)
+    text = f"SELECT g, AVG(x) AS mean FROM r {WINDOW} GROUP BY g HAVING mean > 3 THINNING 1/2"
+    query = db.register("q", text)
+    step(db, 0, rng)
+    assert query.answer().rows() == []
+    assert look(db) is True
+    found = facts(db, "query", "q")
+    assert (found["audited_answers"], found["audited_values"]) == ("1", "0")
+    assert float(found["audited_evidence"]) < 1.0
+    step(db, 1, rng)
+    damaged(db, by=5.0)
+    assert look(db) is False
+    assert any("not certified: mean of" in note for note in query.answer().notes)
+
+
 def damaged(db: Engine, by: float = 0.001) -> tuple[bytes, object]:
     """Alter what the archive says, behind the service's back; the old bytes and the file."""
     db.seal("r")
