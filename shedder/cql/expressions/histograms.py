@@ -8,6 +8,7 @@ add up to COUNT(x).
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from fractions import Fraction
 from itertools import pairwise
@@ -25,6 +26,7 @@ from shedder.cql.expressions.expression import (
 from shedder.errors import BadQuery
 
 BUCKETS_MAX = 100  # Between the edges.
+DISTINCT_MAX: Final = 2**53  # DOUBLEs tell apart all whole numbers up to here.
 _KINDS: Final = {
     ColumnType.INTEGER: "numbers",
     ColumnType.BIGINT: "numbers",
@@ -75,8 +77,10 @@ def equal_edges(said: Sequence[Expression]) -> list[Expression]:
         raise BadQuery(f"HISTOGRAM has 1 to {BUCKETS_MAX} buckets, not {buckets:,}")
     start, width = Fraction(first), Fraction(last) - Fraction(first)
     exact = [start + width * at / buckets for at in range(buckets + 1)]
-    if all(edge.denominator == 1 for edge in exact) and isinstance(first, int):
-        return [Literal(int(edge), ColumnType.BIGINT) for edge in exact]
+    beyond = isinstance(last, int) and max(abs(first), abs(last)) >= DISTINCT_MAX
+    if isinstance(first, int) and (beyond or all(edge.denominator == 1 for edge in exact)):
+        # A whole number reaches an edge if it reaches the next whole number.
+        return [Literal(math.ceil(edge), ColumnType.BIGINT) for edge in exact]
     return [Literal(float(edge), ColumnType.DOUBLE) for edge in exact]
 
 
