@@ -7,6 +7,7 @@ from typing import Any
 
 from shedder.cql.expressions.expression import Aggregate, Column, inputs, walk
 from shedder.cql.sql.exact_query import POSITION, SqlDialect, render
+from shedder.queries.certification.audit import chooses
 from shedder.queries.certification.claims import Case
 from spark_ingest.scores import Made
 
@@ -21,7 +22,13 @@ def made_of(case: Case, aggregate: Aggregate, shapes: Mapping[str, str]) -> Made
     """What a value was made of; shapes: of the stream's columns, in words."""
     read = [n.name for part in inputs(aggregate) for n in walk(part) if isinstance(n, Column)]
     column = read[-1] if aggregate.conditions else (read or [""])[0]
-    return Made(column, shapes.get(column, ""), case.answer.thinning, case.size_bytes)
+    return Made(
+        column,
+        shapes.get(column, ""),
+        case.answer.thinning,
+        case.size_bytes,
+        chooses(case.query),
+    )
 
 
 def condition_of(case: Case, time_column: str) -> str:

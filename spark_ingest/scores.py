@@ -14,6 +14,8 @@ from shedder.queries.certification.value_verdict import Verdict
 
 MISSING = "(missing groups)"
 """The aggregate's name under which the bound on groups that an answer lacks is judged."""
+CHOSEN = "(rows of LIMIT)"
+"""The source's name under which rows that were chosen by their values are pooled."""
 
 ALARM = 1e-6
 """Probability that a gate rejects intervals that cover exactly as often as they say."""
@@ -31,12 +33,14 @@ class Made:
     thinning: smallest share of the tuples that was read.
     size_bytes: bytes of a standing query's synopses, or bytes read from the archive; None if
       unknown.
+      chosen: whether HAVING or LIMIT chose the row by its values.
     """
 
     column: str = ""
     shape: str = ""
     thinning: float = 1.0
     size_bytes: int | None = None
+    chosen: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,10 +182,12 @@ def certain(judged: Iterable[Judged]) -> list[Score]:
 
 
 def pooled(judged: Sequence[Judged]) -> list[Score]:
-    """Coverage per source, all aggregates together, then of everything."""
+    """Coverage per source, all aggregates together; of the rows that were chosen; of everything."""
     inexact = [j for j in judged if j.confidence < 1.0 and _of_interval(j)]
     sources = sorted({j.source for j in inexact})
     found = [_score("all", s, [j for j in inexact if j.source == s]) for s in sources]
+    chosen = [j for j in inexact if j.made.chosen]
+    found += [_score("all", CHOSEN, chosen)] if chosen else []
     return [*found, _score("all", "all", inexact)] if inexact else []
 
 

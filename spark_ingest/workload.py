@@ -18,6 +18,8 @@ _QUANTILES = (0.01, 0.1, 0.25, 0.5, 0.75, 0.9, 0.99)
 _PERCENTS = (2, 5, 10, 20, 50)
 _CONFIDENCES = (90, 95, 95, 99)
 _TOP = 5
+_ROWS_SHOWN = 3  # Of groups that LIMIT chooses by their values.
+_CHOSEN_SHARE = 0.4  # Of the questions by groups whose values have an order.
 _SHARES = (0.02, 0.05, 0.2)
 
 ANYTHING = 1e15
@@ -76,6 +78,9 @@ _OF_ANY = frozenset(
 )
 """What can be asked of columns that are no numbers."""
 
+_NOT_ESTIMATED = frozenset({"MIN", "MAX", "FIRST", "LAST", "TOP", "FREQUENT", "HISTOGRAM"})
+"""Aggregates by which no rows are chosen: lists, and values that are no estimates."""
+
 WINDOWS = {
     "RangeWindow": (0.15, 0.7),
     "LandmarkWindow": (0.1, 0.15),
@@ -113,13 +118,16 @@ def questions(
     """
     asked = round(count * standing_share)
     rng = np.random.default_rng(seed)
+    choosing = np.random.default_rng([seed, 1])  # So that other draws do not depend on it.
     functions = _fitting(profile, FUNCTIONS)
-    found = [_draw(profile, rng, functions[at % len(functions)]) for at in range(count - asked)]
+    found = [
+        _draw(profile, rng, choosing, functions[at % len(functions)]) for at in range(count - asked)
+    ]
     for at in range(asked):
         thinned = at % 2 == 1
         names = _fitting(profile, _THINNED if thinned else _STANDING)
         name = names[at // 2 % len(names)]
-        found.append(_draw(profile, rng, name, standing=True, thinned=thinned))
+        found.append(_draw(profile, rng, choosing, name, standing=True, thinned=thinned))
     return found
 
 
@@ -133,6 +141,7 @@ def _fitting(profile: StreamProfile, names: Sequence[str]) -> Sequence[str]:
 def _draw(
     profile: StreamProfile,
     rng: np.random.Generator,
+    choosing: np.random.Generator,
     function: str,
     *,
     standing: bool = False,
@@ -149,6 +158,7 @@ def _draw(
             f"FROM {quoted(profile.stream)}{window}",
             f"WHERE {condition}" if condition else "",
             f"GROUP BY {group}" if group else "",
+            _chosen(choosing, function) if group else "",
             _target(rng),
             f"THINNING 1/{_pick(rng, _LEVELS)}" if thinned else "",
         )
@@ -197,6 +207,13 @@ def _aggregate(profile: StreamProfile, rng: np.random.Generator, function: str) 
 def _group(profile: StreamProfile, rng: np.random.Generator) -> str | None:
     keys = profile.keys
     return _name(rng, keys) if keys and rng.random() < 0.35 else None
+
+
+def _chosen(choosing: np.random.Generator, function: str) -> str:
+    """The clauses that show only the greatest values, of some questions."""
+    if function in _NOT_ESTIMATED or choosing.random() >= _CHOSEN_SHARE:
+        return ""
+    return f"ORDER BY answer DESC LIMIT {_ROWS_SHOWN}"
 
 
 def _condition(profile: StreamProfile, rng: np.random.Generator) -> str | None:

@@ -1,12 +1,14 @@
 """Gates let honest intervals pass and catch dishonest ones."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from scipy.stats import binom
 
 from shedder.cql.expressions.expression import AggregateFunction
 from shedder.queries.certification.value_verdict import Claim, judge_value
-from spark_ingest.scores import Judged, attainments, certain, gate, pooled, scores
+from spark_ingest.scores import CHOSEN, Judged, Made, attainments, certain, gate, pooled, scores
 
 
 def judged(question: int, held: bool, *, bound="interval", confidence=0.95, source="sample"):
@@ -67,6 +69,15 @@ def test_pooling_goes_by_source_then_over_all():
         ("hll", 2, 1),
         ("sample", 1, 1),
         ("all", 3, 2),
+    ]
+
+
+def test_rows_that_limit_chose_are_pooled_apart_and_counted_with_all():
+    chosen = replace(judged(1, False), made=Made(chosen=True))
+    assert [(s.source, s.trials, s.hits) for s in pooled([judged(0, True), chosen])] == [
+        ("sample", 2, 1),
+        (CHOSEN, 1, 0),
+        ("all", 2, 1),
     ]
 
 

@@ -49,6 +49,18 @@ def test_standing_questions_slide_tumble_collapse_and_are_thinned(flights, looks
     assert sum(q.thinning > 0 for q in drawn) == 60
 
 
+@pytest.mark.slow
+def test_some_questions_by_groups_show_the_greatest_values_only(flights, looks):
+    schema = stream_schema("flights", flights.schema)
+    drawn = [bound(q.sql, schema) for q in questions(looks, seed=1, count=200, standing_share=0.3)]
+    grouped = [query for query in drawn if query.groups]
+    chosen = [query for query in grouped if query.limit is not None]
+    assert len(grouped) / 5 < len(chosen) < len(grouped) / 2
+    assert any(query.thinning for query in chosen)
+    assert all(query.order[0].descending for query in chosen)
+    assert not [query for query in drawn if query.limit is not None and not query.groups]
+
+
 def test_columns_are_described_by_how_their_values_are_spread(looks):
     assert looks.shapes["origin"] == "few values"
     assert looks.shapes["dep_delay"] == "heavy tail"
