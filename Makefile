@@ -90,6 +90,7 @@ coverage: venv  ## the full grids of interval coverage; writes docs/coverage*.md
 	@$(BIN)/python -m tests.synopses.coverage_grid
 	@$(BIN)/python -m tests.engine.progressive_coverage > docs/coverage_progressive.md
 	@$(BIN)/python -m tests.engine.thinned_coverage_grid
+	@$(BIN)/python -m tests.engine.shown_rows_grid
 
 characterize: venv $(VENV)/.stamp-bench  ## errors of all summaries; writes docs/characterization.md
 	@$(BIN)/python -m benchmarks.studies.characterize

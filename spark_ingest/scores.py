@@ -33,7 +33,7 @@ class Made:
     thinning: smallest share of the tuples that was read.
     size_bytes: bytes of a standing query's synopses, or bytes read from the archive; None if
       unknown.
-      chosen: whether HAVING or LIMIT chose the row by its values.
+    chosen: whether HAVING or LIMIT chose the row by its values.
     """
 
     column: str = ""

@@ -234,10 +234,10 @@ def compile_question_kernels() -> None:
         sizes, reads, starts=np.array([0, 1]), below=np.full((2, 1), float(_ROWS)),
         rank_share=0.5, confidence=0.95,
     )  # fmt: skip
-    moments = Stratum(size, read, np.array([_ROWS]), sizes[:1], reads[:1], 0.0, 1e9, whole=False)
-    ratio_ends([moments], delta=0.05)
+    stratum = Stratum(size, read, np.array([_ROWS]), sizes[:1], reads[:1], 0.0, 1e9, whole=False)
+    ratio_ends([stratum], delta=0.05)
     wanted = np.ones(sample.groups, np.bool_)
-    learned_total([moments, moments], [sample, sample], wanted=wanted, delta=0.05)
+    learned_total([stratum, stratum], [sample, sample], wanted=wanted, delta=0.05)
     seen_count(population=size, read=read, matched=_ROWS, confidence=0.95)
     distinct_by_hash(kept=_ROWS, share=0.5, confidence=0.95)
     distinct_by_rows(seen=9, once=3, matched=_ROWS, population=size, read=read, confidence=0.95)
