@@ -24,18 +24,12 @@ from synopses.intervals.covariance import sampled_correlation
 from synopses.intervals.distinct import distinct_by_hash, distinct_by_rows
 from synopses.intervals.from_moments import chernoff
 from synopses.intervals.hypergeometric import matching_count, seen_count
-from synopses.intervals.joint_counts import joint_count
-from synopses.intervals.joint_ranks import joint_ranks
 from synopses.intervals.means import sampled_mean
-from synopses.intervals.moment_bets import ratio_ends
 from synopses.intervals.quantiles import sampled_quantile
 from synopses.intervals.sample_values import SampledValues
 from synopses.intervals.sampled_pairs import SampledPairs
-from synopses.intervals.stratified_bets import learned_total
-from synopses.intervals.stratum import Stratum
 from synopses.intervals.sums import sampled_sum
 from synopses.intervals.variance import sampled_deviation, sampled_variance
-from synopses.intervals.variance_moment_bets import WeightedMoments, largest_mean, least_mean
 from synopses.kernels.array_inputs import as_input
 from synopses.kernels.group_table import GroupTable
 from synopses.kernels.grouped_arrays import place_new, united
@@ -72,6 +66,12 @@ from synopses.samples.random_partition import (
     undealt,
 )
 from synopses.samples.stratified_sample import StratifiedBottomK
+from synopses.strata.joint_counts import joint_count
+from synopses.strata.joint_ranks import joint_ranks
+from synopses.strata.moment_bets import ratio_ends
+from synopses.strata.stratified_bets import learned_total
+from synopses.strata.stratum import Stratum
+from synopses.strata.variance_moment_bets import WeightedMoments, largest_mean, least_mean
 from synopses.theta.theta_sketch import GroupedTheta
 
 _ROWS = 100

@@ -66,7 +66,7 @@ class SampleView:
     weighted: per column, the samples of its positive and of its negative part.
     stratified: per columns that a query groups by, a sample of each group.
     shuffle_seed: 64 random bits that no value depends on; the same in a replay.
-    extremes: the rows of all tuples with extreme values; None: nobody kept them.
+    extremes: the rows of all tuples with extreme values; None: they were not kept.
     """
 
     schema: StreamSchema

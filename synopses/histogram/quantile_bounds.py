@@ -17,10 +17,10 @@ from numpy.typing import NDArray
 from synopses.histogram.bucket_index import middle_of
 from synopses.intervals.confidence_split import split_confidence
 from synopses.intervals.interval import Intervals
-from synopses.intervals.joint_counts import total_count
-from synopses.intervals.joint_ranks import joint_ranks
 from synopses.intervals.quantiles import rank_bounds
 from synopses.model.ranks import discrete_rank
+from synopses.strata.joint_counts import total_count
+from synopses.strata.joint_ranks import joint_ranks
 
 Floats = NDArray[np.float64]
 CellEnds = Callable[[NDArray[np.int64]], tuple[Floats, Floats]]

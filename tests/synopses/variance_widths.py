@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 
 from synopses.intervals.interval import Intervals
 from synopses.intervals.sample_values import SampledValues
-from synopses.intervals.stratified_variance import stratified_variance
-from synopses.intervals.stratum import SquareMoments, Stratum
 from synopses.intervals.variance import sampled_variance
+from synopses.strata.stratified_variance import stratified_variance
+from synopses.strata.stratum import SquareMoments, Stratum
 
 Values = NDArray[np.float64]
 Ids = NDArray[np.int64]

@@ -20,17 +20,17 @@ from shedder.queries.evidence.covariance_bounds import (
 )
 from synopses.intervals.confidence_split import split_confidence
 from synopses.intervals.interval import Intervals
-from synopses.intervals.stratified import stratified_mean
-from synopses.intervals.stratified_pairs import (
+from synopses.model.estimate import Bound, Estimates
+from synopses.moments.covariance import CrossSums, GroupedCrossMoments
+from synopses.strata.stratified import stratified_mean
+from synopses.strata.stratified_pairs import (
     PairStratum,
     certified_correlation,
     certified_covariance,
     certified_slope,
 )
-from synopses.intervals.stratified_variance import stratified_variance
-from synopses.intervals.stratum import Stratum, unit_of
-from synopses.model.estimate import Bound, Estimates
-from synopses.moments.covariance import CrossSums, GroupedCrossMoments
+from synopses.strata.stratified_variance import stratified_variance
+from synopses.strata.stratum import Stratum, unit_of
 
 SOURCE = "thinned panes"
 _UNKNOWN = "too few pairs were read, or the range of a column has no end or is too narrow"

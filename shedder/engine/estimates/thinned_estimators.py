@@ -35,11 +35,11 @@ from shedder.queries.sampling.delta_by_group import at_parts
 from shedder.queries.sampling.interval_columns import as_estimates
 from synopses.intervals.interval import Intervals
 from synopses.intervals.seen_groups import shown_delta
-from synopses.intervals.stratified import stratified_count, stratified_mean, stratified_sum
-from synopses.intervals.stratified_variance import stratified_deviation, stratified_variance
-from synopses.intervals.stratum import SquareMoments, Stratum, unit_of
 from synopses.model.estimate import Bound, Estimates
 from synopses.model.overflow import OUT_OF_RANGE, SUM_OUT_OF_RANGE, unless_out_of_range, without
+from synopses.strata.stratified import stratified_count, stratified_mean, stratified_sum
+from synopses.strata.stratified_variance import stratified_deviation, stratified_variance
+from synopses.strata.stratum import SquareMoments, Stratum, unit_of
 
 _INFINITE = "the column has infinite values, and tuples were skipped"
 _TEXT = "the least and the greatest text may be among the tuples that were skipped"

@@ -33,15 +33,15 @@ from shedder.queries.sampling.sampled_query import Sampled
 from shedder.queries.sampling.sampled_rows import Selection
 from shedder.streams.live_sample import SampleView
 from synopses.intervals.interval import Intervals
-from synopses.intervals.joint_ranks import joint_quantile
 from synopses.intervals.sample_values import SampledValues
 from synopses.intervals.seen_groups import shown_delta
-from synopses.intervals.stratified import stratified_count, stratified_mean, stratified_sum
-from synopses.intervals.stratified_variance import stratified_deviation, stratified_variance
-from synopses.intervals.stratum import Stratum
 from synopses.intervals.unseen_groups import missing_group_rows
 from synopses.model.estimate import Bound, Estimates
 from synopses.model.overflow import OUT_OF_RANGE, SUM_OUT_OF_RANGE, unless_out_of_range
+from synopses.strata.joint_ranks import joint_quantile
+from synopses.strata.stratified import stratified_count, stratified_mean, stratified_sum
+from synopses.strata.stratified_variance import stratified_deviation, stratified_variance
+from synopses.strata.stratum import Stratum
 
 _INFINITE: Final = "the column has infinite values"
 _STRATIFIED: Final[Mapping[AggregateFunction, Callable[..., Intervals]]] = {
@@ -67,7 +67,7 @@ def evidence_from_strata(
 ) -> Evidence:
     """What samples of disjoint parts of a stream know together about a query's aggregates.
 
-    Counts, sums, averages and variances are estimated part by part (synopses.intervals.stratified)
+    Counts, sums, averages and variances are estimated part by part (synopses.strata.stratified)
     and minima and maxima from all that was seen, and quantiles by one test over all parts. Other
     aggregates need one simple random sample, so all parts are thinned to the smallest share that
     any was read at; so do quantiles where the test is not certified.

@@ -8,10 +8,10 @@ from numpy.typing import NDArray
 
 from synopses.intervals.interval import Intervals
 from synopses.intervals.sample_values import SampledValues
-from synopses.intervals.stratified_variance import stratified_variance
-from synopses.intervals.stratum import SquareMoments, Stratum
 from synopses.intervals.unknown_mean import over_means
 from synopses.intervals.variance import sampled_variance
+from synopses.strata.stratified_variance import stratified_variance
+from synopses.strata.stratum import SquareMoments, Stratum
 from tests.truth import gate
 
 Column = NDArray[np.float64]

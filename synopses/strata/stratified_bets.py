@@ -40,11 +40,11 @@ from synopses.intervals.learned_bets import (
     seed_of,
     slope_of,
 )
-from synopses.intervals.moment_bets import ratio_ends, total_ends
 from synopses.intervals.sample_values import SampledValues
-from synopses.intervals.stratum import Stratum
 from synopses.kernels.hashing import GOLDEN
 from synopses.model.overflow import SQUARES_MIN
+from synopses.strata.moment_bets import ratio_ends, total_ends
+from synopses.strata.stratum import Stratum
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]

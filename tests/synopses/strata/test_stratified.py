@@ -14,13 +14,13 @@ from synopses.intervals.from_moments import chernoff, mean_bounds
 from synopses.intervals.interval import Intervals
 from synopses.intervals.means import sampled_mean
 from synopses.intervals.sample_values import SampledValues
-from synopses.intervals.stratified import stratified_count, stratified_mean, stratified_sum
-from synopses.intervals.stratified_variance import stratified_deviation, stratified_variance
-from synopses.intervals.stratum import SquareMoments, Stratum
 from synopses.intervals.sums import sampled_sum
 from synopses.kernels.hashing import position_keys
 from synopses.moments.covariance import GroupedCrossMoments
 from synopses.moments.moments import GroupedMoments
+from synopses.strata.stratified import stratified_count, stratified_mean, stratified_sum
+from synopses.strata.stratified_variance import stratified_deviation, stratified_variance
+from synopses.strata.stratum import SquareMoments, Stratum
 from tests.truth import draw, gate
 
 # Levels within one window: the share of the rows, and the level at which they are read.

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy.stats import hypergeom
 
-from synopses.intervals.joint_counts import joint_count, total_count
+from synopses.strata.joint_counts import joint_count, total_count
 
 # N and n of two strata: few and many rows, shares from 1/100 to 19/20, a stratum read in full.
 DESIGNS = (

@@ -71,7 +71,7 @@ def joint_count(
 
     An end is certified where Hajek's rho under it, the largest N/n over the standard error, is
     at most twice `rho_max`. Every sample of many pairs and triples of strata was enumerated: no
-    population is missed with a probability above delta (tests/synopses/intervals,
+    population is missed with a probability above delta (tests/synopses/strata,
     test_joint_counts.py).
     Source: Gart & Nam 1988, Biometrics 44(2) (score intervals with skewness, over strata);
     Wendell & Schmee 1996, JASA 91(434) (a total over strata); Hajek 1960.

@@ -42,8 +42,8 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from synopses.intervals.stratum import Stratum
 from synopses.model.overflow import SQUARES_MIN
+from synopses.strata.stratum import Stratum
 
 Floats = NDArray[np.float64]
 Ends = tuple[Floats, Floats]
@@ -57,7 +57,7 @@ _PRECISE: Final = 1e-3  # The ends are found to this part of the width, on the s
 _WIDTH_MIN: Final = math.sqrt(SQUARES_MIN)  # Squares in a narrower range may all underflow.
 
 
-class _Group(NamedTuple):
+class _GroupMoments(NamedTuple):
     """What was read of one group.
 
     sizes, reads: float64 [strata], N_h and n_h. moments: float64 [strata, 3], the number of values,
@@ -189,7 +189,7 @@ def _uppers(
             found[group] = found[group - 1]
             continue
         found[group] = _upper(
-            _Group(
+            _GroupMoments(
                 sizes,
                 reads[:, group].copy(),
                 mine,
@@ -204,7 +204,7 @@ def _uppers(
 
 
 @njit(nogil=True, cache=True, error_model="numpy")
-def _upper(group: _Group) -> float:
+def _upper(group: _GroupMoments) -> float:
     """The largest mean that is not ruled out, rounded up."""
     low, high = group.ends
     mean = min(max(_estimate(group), low), high)
@@ -221,7 +221,7 @@ def _upper(group: _Group) -> float:
 
 
 @njit(nogil=True, cache=True, error_model="numpy")
-def _estimate(group: _Group) -> float:
+def _estimate(group: _GroupMoments) -> float:
     """The mean, or the ratio, that the sample has: nothing is won against it."""
     count, total = group.known
     for stratum in range(len(group.sizes)):
@@ -234,7 +234,7 @@ def _estimate(group: _Group) -> float:
 
 
 @njit(nogil=True, cache=True, error_model="numpy")
-def _wealth(group: _Group, mean: float) -> float:
+def _wealth(group: _GroupMoments, mean: float) -> float:
     """Log of the least wealth against a mean inside of the range."""
     low, high = group.ends
     size, read = group.sizes.sum(), group.reads.sum()

@@ -7,7 +7,7 @@ import pytest
 from numpy.typing import NDArray
 from scipy.special import gammaln
 
-from synopses.intervals.joint_ranks import joint_ranks
+from synopses.strata.joint_ranks import joint_ranks
 
 DESIGNS = (
     ((200, 40), (14, 20)),

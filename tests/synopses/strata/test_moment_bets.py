@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from scipy.stats import hypergeom
 
-from synopses.intervals.moment_bets import ratio_ends, total_ends
-from synopses.intervals.stratum import Stratum
+from synopses.strata.moment_bets import ratio_ends, total_ends
+from synopses.strata.stratum import Stratum
 from tests.truth import gate
 
 DELTA = 0.05

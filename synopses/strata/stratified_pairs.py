@@ -70,7 +70,7 @@ class PairStratum:
 @np.errstate(over="ignore", invalid="ignore", divide="ignore")
 def certified_covariance(strata: Sequence[PairStratum], *, confidence: float) -> Certified:
     """The covariance with the number of pairs below the line."""
-    at = _Pairs.of(strata, confidence)
+    at = _StratumPairs.of(strata, confidence)
     average = at.correlation
     error, influence = at.error_of_product(0.0, 0.0, average)
     shift_x, shift_y = nodes(_STEPS, at.half(at.mean_error(1, 0)), at.half(at.mean_error(0, 1)))
@@ -83,7 +83,7 @@ def certified_covariance(strata: Sequence[PairStratum], *, confidence: float) ->
 @np.errstate(over="ignore", invalid="ignore", divide="ignore")
 def certified_slope(strata: Sequence[PairStratum], *, confidence: float) -> Certified:
     """The slope of the least-squares line of x over y."""
-    at = _Pairs.of(strata, confidence)
+    at = _StratumPairs.of(strata, confidence)
     slope = at.correlation
     shift_x, shift_y = nodes(_STEPS, at.half(at.mean_error(1, 0)), at.half(at.mean_error(0, 1)))
     above, below = slope + shift_x * shift_y, 1.0 + shift_y**2
@@ -95,7 +95,7 @@ def certified_slope(strata: Sequence[PairStratum], *, confidence: float) -> Cert
 @np.errstate(over="ignore", invalid="ignore", divide="ignore")
 def certified_correlation(strata: Sequence[PairStratum], *, confidence: float) -> Certified:
     """Pearson's correlation, in [-1, 1]."""
-    at = _Pairs.of(strata, confidence)
+    at = _StratumPairs.of(strata, confidence)
     r = at.correlation
     both, apart = at.half(at.mean_error(1, 1)), at.half(at.mean_error(1, -1))
     ratio = at.half(at.error_of_ratio()) + ((both + apart) / 2.0) ** 2
@@ -113,7 +113,7 @@ def certified_correlation(strata: Sequence[PairStratum], *, confidence: float) -
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Part:
+class _StratumPart:
     """A stratum in units of the standardised columns: x and y less their means, over spreads."""
 
     stratum: PairStratum
@@ -141,13 +141,13 @@ class _Part:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Pairs:
+class _StratumPairs:
     """All strata in one unit: the estimated means are 0, the estimated spreads 1.
 
     correlation: float64 [groups]. spreads: of x and y. size: pairs that each group has, estimated.
     """
 
-    parts: Sequence[_Part]
+    parts: Sequence[_StratumPart]
     correlation: Floats
     spreads: Ends
     size: Floats
@@ -155,14 +155,14 @@ class _Pairs:
     limit: float
 
     @classmethod
-    def of(cls, strata: Sequence[PairStratum], confidence: float) -> _Pairs:
+    def of(cls, strata: Sequence[PairStratum], confidence: float) -> _StratumPairs:
         size = np.maximum(_total(s.factor * s.counts for s in strata), 1e-300)
         means = [
             _total(s.factor * s.counts * s.means[column] for s in strata) / size
             for column in (0, 1)
         ]
         unscaled = [
-            _Part(
+            _StratumPart(
                 s,
                 (s.means[0] - means[0], s.means[1] - means[1]),
                 s.squares,
@@ -180,7 +180,7 @@ class _Pairs:
         )
         x, y = np.sqrt(square_x), np.sqrt(square_y)
         parts = [
-            _Part(
+            _StratumPart(
                 part.stratum,
                 (part.means[0] / x, part.means[1] / y),
                 (part.squares[0] / square_x, part.squares[1] / square_y),
@@ -216,7 +216,7 @@ class _Pairs:
     ) -> Ends:
         """Of the total of X Y - center; and the largest influence of one pair."""
 
-        def squares(part: _Part) -> tuple[Floats, Floats, Ends]:
+        def squares(part: _StratumPart) -> tuple[Floats, Floats, Ends]:
             cross, square_x, square_y = part.sums(shift_x, shift_y)
             x, y = part.ranges(shift_x, shift_y)
             product = np.minimum(_largest(x) ** 2 * square_y, _largest(y) ** 2 * square_x)
@@ -232,7 +232,7 @@ class _Pairs:
     ) -> Ends:
         """Of the total of (X - slope Y) Y; and the largest influence of one pair."""
 
-        def squares(part: _Part) -> tuple[Floats, Floats, Ends]:
+        def squares(part: _StratumPart) -> tuple[Floats, Floats, Ends]:
             cross, square_x, square_y = part.sums(shift_x, shift_y)
             x, y = part.ranges(shift_x, shift_y)
             rest = square_x - 2.0 * slope * cross + slope**2 * square_y
@@ -256,7 +256,7 @@ class _Pairs:
         the sum of those of both terms.
         """
 
-        def squares(part: _Part) -> tuple[Floats, Floats, Ends]:
+        def squares(part: _StratumPart) -> tuple[Floats, Floats, Ends]:
             cross, square_a, square_b = part.sums(shift_x, shift_y)
             square_a, square_b = square_a * scale**2, square_b / scale**2
             x, y = part.ranges(shift_x, shift_y)
@@ -279,7 +279,7 @@ class _Pairs:
     def error_of_ratio(self) -> Floats:
         """Of the total of (x^2 - y^2)/2 = (x + y)(x - y)/2."""
 
-        def squares(part: _Part) -> tuple[Floats, Floats, Ends]:
+        def squares(part: _StratumPart) -> tuple[Floats, Floats, Ends]:
             cross, square_x, square_y = part.sums(0.0, 0.0)
             both, apart = square_x + square_y + 2.0 * cross, square_x + square_y - 2.0 * cross
             far = _largest(plus(part.x, part.y)), _largest(minus(part.x, part.y))
@@ -289,7 +289,7 @@ class _Pairs:
 
         return self._error(squares)[0]
 
-    def _error(self, squares: Callable[[_Part], tuple[Floats, Floats, Ends]]) -> Ends:
+    def _error(self, squares: Callable[[_StratumPart], tuple[Floats, Floats, Ends]]) -> Ends:
         """The standard error of a total, and the most that one pair can do to it.
 
         squares: of a stratum the total of what was read, at least the sum of its squares, and the

@@ -9,7 +9,7 @@ import pytest
 from numpy.typing import NDArray
 
 from synopses.intervals.linearised_pairs import Certified
-from synopses.intervals.stratified_pairs import (
+from synopses.strata.stratified_pairs import (
     PairStratum,
     certified_correlation,
     certified_covariance,

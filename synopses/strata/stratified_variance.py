@@ -9,7 +9,10 @@ import numpy as np
 
 from synopses.intervals.from_moments import Ends, Floats, chernoff
 from synopses.intervals.interval import Intervals
-from synopses.intervals.stratified import (
+from synopses.intervals.unknown_mean import over_means
+from synopses.intervals.variance import deviation
+from synopses.model.parameters import error_share
+from synopses.strata.stratified import (
     Error,
     error_of_total,
     mean_error,
@@ -17,11 +20,8 @@ from synopses.intervals.stratified import (
     range_of,
     student_half,
 )
-from synopses.intervals.stratum import Stratum
-from synopses.intervals.unknown_mean import over_means
-from synopses.intervals.variance import deviation
-from synopses.intervals.variance_moment_bets import WeightedMoments, largest_mean, least_mean
-from synopses.model.parameters import error_share
+from synopses.strata.stratum import Stratum
+from synopses.strata.variance_moment_bets import WeightedMoments, largest_mean, least_mean
 
 # Parts of delta. The upper end is the wide one: a sample may have missed the far end of the range.
 _MEAN_SHARE: Final = 0.44

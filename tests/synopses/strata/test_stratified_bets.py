@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from synopses.intervals.moment_bets import ratio_ends, total_ends
 from synopses.intervals.sample_values import SampledValues
-from synopses.intervals.stratified_bets import READ_MIN, learned_ratio, learned_total
-from synopses.intervals.stratum import Stratum
+from synopses.strata.moment_bets import ratio_ends, total_ends
+from synopses.strata.stratified_bets import READ_MIN, learned_ratio, learned_total
+from synopses.strata.stratum import Stratum
 from tests.truth import gate
 
 Floats = NDArray[np.float64]

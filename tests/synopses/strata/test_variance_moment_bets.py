@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from synopses.intervals.stratified_variance import stratified_variance
-from synopses.intervals.stratum import SquareMoments, Stratum
-from synopses.intervals.variance_moment_bets import WeightedMoments, largest_mean, least_mean
+from synopses.strata.stratified_variance import stratified_variance
+from synopses.strata.stratum import SquareMoments, Stratum
+from synopses.strata.variance_moment_bets import WeightedMoments, largest_mean, least_mean
 from tests.truth import gate
 
 Column = NDArray[np.float64]

@@ -16,15 +16,15 @@ from numpy.typing import NDArray
 from synopses.intervals.from_moments import Ends, Floats
 from synopses.intervals.hypergeometric import seen_count
 from synopses.intervals.interval import Intervals
-from synopses.intervals.joint_counts import total_count
-from synopses.intervals.moment_bets import ratio_ends, total_ends
 from synopses.intervals.normal import rho_max, two_sided
 from synopses.intervals.sample_values import SampledValues
 from synopses.intervals.seen_groups import shown_delta
-from synopses.intervals.stratified_bets import learned_ratio, learned_total
-from synopses.intervals.stratum import Stratum
 from synopses.model.overflow import in_range
 from synopses.model.parameters import error_share
+from synopses.strata.joint_counts import total_count
+from synopses.strata.moment_bets import ratio_ends, total_ends
+from synopses.strata.stratified_bets import learned_ratio, learned_total
+from synopses.strata.stratum import Stratum
 
 Error = tuple[Floats, Floats]
 
