@@ -26,7 +26,7 @@ from synopses.kernels.array_inputs import as_input
 from synopses.samples.admission_kernels import Rows, few_outside
 from synopses.samples.bottom_k import Kept
 
-ROWS_PER_END_MAX: Final = 256  # Twice this for each column: the smallest and the largest values.
+ROWS_PER_END_MAX: Final = 128  # Twice this for each column: the smallest and the largest values.
 _ROWS_SHARE: Final = 16  # All held rows are at most 1/16 of those of the sample.
 _HELD_MAX: Final = 3  # Rows are cut when this many times those of all ends have gathered.
 _PARTS: Final = 4  # Parts of a batch per row of an end, see `_ranks_of_parts`.

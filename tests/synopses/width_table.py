@@ -91,7 +91,7 @@ Written by `python -m tests.synopses.width_table`, at 95 %: half of an interval'
   them all with probability 2·delta."""
 
 _PER_END: Final = 32  # Rows of the sample for a row of an end: as of a stream with one number.
-_PER_END_MAX: Final = 256
+_PER_END_MAX: Final = 128
 _EXTREMES_HEAD: Final = (
     "| column | AVG, whole: without | with | SUM by group: without | with "
     "| AVG by group: without | with | VAR by group: without | with |"
