@@ -13,11 +13,11 @@ from scipy.special import ndtri
 from synopses.intervals.interval import Intervals
 from synopses.intervals.normal import rho_max
 from synopses.model.parameters import error_share
+from synopses.strata.joint_counts import CONTINUITY, RHO_TIMES
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
-_RHO_TIMES: Final = 2.0  # Of `rho_max`: the skewness is corrected here.
 _BISECTIONS: Final = 40
 
 
@@ -36,7 +36,7 @@ def joint_ranks(
     Let a value at or below an edge add 1 - q, another one of the group -q, and other rows 0. The
     total over all strata is then at least 0 at the quantile, below 0 before it. An edge is left out
     if the sum of N/n times what was read is too rare for a total of 0. As in `joint_count`, its
-    quantiles follow from variance and skewness (Cornish and Fisher) and half of the largest N/n,
+    quantiles follow from variance and skewness (Cornish and Fisher) and a part of the largest N/n,
     and each stratum's share is the most probable one. The test of one fixed edge, the quantile's,
     may fail, with delta/2 at either end. Edges are left out from the outermost inwards.
 
@@ -62,7 +62,7 @@ def joint_ranks(
     if not (read > 0).all():
         none = np.full(len(starts) - 1, -1)
         return none, none
-    how = (rank_share, z, _RHO_TIMES * rho_max(confidence))
+    how = (rank_share, z, RHO_TIMES * rho_max(confidence))
     return _enclosing(population, read, starts, np.ascontiguousarray(below), how)
 
 
@@ -124,7 +124,9 @@ def _enclosing(
 ) -> tuple[Ints, Ints]:
     groups = len(starts) - 1
     first, last = np.full(groups, -1), np.full(groups, -1)
-    factors, unread = population / read, 1.0 - read / population
+    factors = population / read
+    # Of the variance of a sample without replacement, (N - n)/(N - 1): twice 1 - n/N for N = 2.
+    unread = (population - read) / np.maximum(population - 1.0, 1.0)
     nothing = np.zeros(len(read))
     for group in range(groups):
         begin, end = starts[group], starts[group + 1]
@@ -179,7 +181,7 @@ def _largest_off(
             heaviest = max(heaviest, factors[stratum])
             variance += (factors[stratum] * reach) ** 2 * unread[stratum] * members[stratum]
     skew = abs(z * z - 1.0) / 6.0 * heaviest * reach
-    return float(heaviest / 2.0 + max(z, 0.0) * math.sqrt(variance) + skew)
+    return float(CONTINUITY * heaviest + max(z, 0.0) * math.sqrt(variance) + skew)
 
 
 @njit(nogil=True, cache=True, error_model="numpy")
@@ -202,7 +204,7 @@ def _is_refuted(
         if unread[stratum] > 0.0:
             heaviest = max(heaviest, factors[stratum])
         off += side * factors[stratum] * (share * members[stratum] - below[stratum])
-    if off <= heaviest / 2.0:
+    if off <= CONTINUITY * heaviest:
         return False
     if off > beyond:
         return True
@@ -221,7 +223,7 @@ def _is_refuted(
             break
     _, variance, third = _moments(factors, unread, below, members, share, tilted)
     skew = side * third / variance if variance > 0.0 else 0.0
-    return bool(off > heaviest / 2.0 + z * math.sqrt(variance) - (z * z - 1.0) / 6.0 * skew)
+    return bool(off > CONTINUITY * heaviest + z * math.sqrt(variance) - (z * z - 1.0) / 6.0 * skew)
 
 
 @njit(nogil=True, cache=True, error_model="numpy")

@@ -8,8 +8,8 @@ from scipy.stats import hypergeom
 
 from synopses.strata.joint_counts import joint_count, total_count
 
-# N and n of two strata: few and many rows, shares from 1/100 to 19/20, a stratum read in full.
-DESIGNS = (
+# N and n of each stratum: few and many rows, shares from 1/100 to 19/20, one read in full, tiny.
+DESIGNS: tuple[tuple[tuple[int, ...], tuple[int, ...]], ...] = (
     ((40, 40), (1, 20)),
     ((30, 50), (2, 3)),
     ((320, 320), (20, 40)),
@@ -19,27 +19,31 @@ DESIGNS = (
     ((160, 160), (150, 80)),
     ((87, 113), (8, 10)),
     ((200, 60), (20, 60)),
+    ((52, 48, 2), (26, 24, 1)),
+    ((126, 31, 126, 47, 47), (8, 2, 8, 3, 3)),
+    ((96, 32, 128, 112, 32), (6, 2, 8, 7, 2)),
 )
 CONFIDENCES = (0.5, 0.68, 0.95, 0.99, 1 - 1e-6)
 
 
-def _splits(sizes: tuple[int, int], some: int) -> np.ndarray:
-    """How many match in each stratum: even and rare ones, and all or none of a stratum."""
+def _splits(sizes: tuple[int, ...], some: int) -> np.ndarray:
+    """How many match in each stratum: any, equal shares, rare ones, all or none of the last."""
     rng = np.random.default_rng(sum(sizes))
     even = [rng.integers(0, size + 1, some) for size in sizes]
+    alike = [np.rint(np.linspace(0.0, 1.0, some) * size).astype(np.int64) for size in sizes]
     rare = [np.minimum(rng.geometric(0.05, some) - 1, size) for size in sizes]
-    one = [even[0], np.where(rng.random(some) < 0.5, 0, sizes[1])]
-    return np.concatenate([np.stack(each, axis=1) for each in (even, rare, one)])
+    one = [*even[:-1], np.where(rng.random(some) < 0.5, 0, sizes[-1])]
+    return np.concatenate([np.stack(each, axis=1) for each in (even, alike, rare, one)])
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("sizes", "reads"), DESIGNS)
 def test_no_population_is_missed_more_often_than_the_confidence_allows(
-    sizes: tuple[int, int], reads: tuple[int, int]
+    sizes: tuple[int, ...], reads: tuple[int, ...]
 ) -> None:
-    """Exact probabilities: every sample of the two strata has its interval."""
+    """Exact probabilities: every sample of the strata has its interval."""
     found = np.array(np.meshgrid(*(np.arange(n + 1) for n in reads), indexing="ij"))
-    matched = found.reshape(2, -1).astype(np.float64)
+    matched = found.reshape(len(sizes), -1).astype(np.float64)
     splits = _splits(sizes, 120)
     chances = [
         hypergeom.pmf(np.arange(n + 1)[None, :], size, splits[:, [at]], n)
@@ -50,9 +54,11 @@ def test_no_population_is_missed_more_often_than_the_confidence_allows(
             np.array(sizes, np.float64), np.array(reads, np.float64), matched, confidence=confidence
         )
         low, high = low.reshape(found.shape[1:]), high.reshape(found.shape[1:])
-        for split, first, second in zip(splits, *chances, strict=True):
-            missed = (split.sum() < low) | (split.sum() > high)
-            assert first @ missed @ second <= (1 - confidence) * 1.0001, (confidence, split)
+        for at, split in enumerate(splits):
+            missed = ((split.sum() < low) | (split.sum() > high)).astype(np.float64)
+            for stratum in chances:
+                missed = np.tensordot(stratum[at], missed, axes=(0, 0))
+            assert missed <= (1 - confidence) * 1.0001, (confidence, split)
 
 
 @pytest.mark.parametrize("shares", [(1 / 16, 1 / 2), (1 / 16, 1 / 2, 1 / 8), (1 / 4, 1, 1 / 8)])
