@@ -50,11 +50,14 @@ def stratified_count(
     if shown_if_read and len(thinned) == 1:
         low = _low_if_shown(population, read, matched, int(thinned[0]), confidence)
     elif shown_if_read and len(thinned):
-        # That a group is shown makes its counts larger, so the high end holds as it is.
-        parts = shown_delta(matched, (read / population)[:, None], confidence=confidence)
+        # That a group is shown makes its counts larger, so the high end holds as it is. The low end
+        # is an interval of its own, at delta/2: it pays for the bound of how often it is shown.
+        delta = error_share(confidence)
+        shares = (read / population)[:, None]
+        parts = shown_delta(matched, shares, confidence=1.0 - delta / 2.0)
         for part in np.unique(parts):
             at = parts == part
-            asked = 1.0 - error_share(confidence) * float(part)
+            asked = 1.0 - delta * float(part)
             low[at], _ = total_count(population, read, matched[:, at], confidence=asked)
     value = _floats(sum(s.factor * s.counts for s in strata))
     return Intervals.of(value, low, high, exact=_nothing_skipped(strata))

@@ -9,6 +9,7 @@ from itertools import product
 import numpy as np
 import pytest
 from numpy.typing import NDArray
+from scipy.stats import hypergeom
 
 from synopses.intervals.from_moments import chernoff, mean_bounds
 from synopses.intervals.interval import Intervals
@@ -104,6 +105,48 @@ def test_intervals_over_mixed_levels_hold_the_truth(name: str, profile: str) -> 
                     held += bool(found.low[group] - slack <= truth <= found.high[group] + slack)
         assert held >= gate(trials, confidence), (name, profile, grouped, held, trials)
         assert held / trials >= confidence - 0.01
+
+
+@pytest.mark.parametrize("confidence", [0.6, 0.95, 0.999])
+@pytest.mark.parametrize(
+    ("sizes", "reads"),
+    [
+        ((5_000, 100), (50, 50)),
+        ((1_000, 1_000), (62, 500)),
+        ((1_024, 1_024), (512, 2)),
+        ((400, 40), (50, 40)),
+        ((40_000, 1_000, 20), (2_500, 500, 2)),
+    ],
+)
+def test_counts_of_groups_hold_if_the_group_is_shown(
+    sizes: tuple[int, ...], reads: tuple[int, ...], confidence: float
+) -> None:
+    """Exact probabilities: of up to twelve values of a group in each stratum, all samples."""
+    seen = [np.arange(min(n, 12) + 1) for n in reads]
+    counts = np.array(np.meshgrid(*seen, indexing="ij"))
+    groups = counts[0].size
+    found = stratified_count(
+        [
+            Stratum(size, n, own.ravel(), np.zeros(groups), np.zeros(groups), 0.0, 1.0, False)
+            for size, n, own in zip(sizes, reads, counts, strict=True)
+        ],
+        confidence=confidence,
+        shown_if_read=True,
+    )
+    low, high = found.low.reshape(counts[0].shape), found.high.reshape(counts[0].shape)
+    is_shown = (counts.sum(axis=0) > 0).astype(np.float64)
+    there_are = np.array([0, 1, 2, 3, 5, 12])
+    chances = [
+        hypergeom.pmf(rows, size, there_are[:, None], n)
+        for size, n, rows in zip(sizes, reads, seen, strict=True)
+    ]
+    for at in product(range(len(there_are)), repeat=len(sizes)):
+        there = there_are[list(at)]
+        missed = is_shown * ((there.sum() < low) | (there.sum() > high))
+        shown = is_shown
+        for own, law in zip(at, chances, strict=True):
+            missed, shown = (np.tensordot(law[own], part, axes=(0, 0)) for part in (missed, shown))
+        assert missed <= (1 - confidence) * shown * (1 + 1e-9), there
 
 
 @pytest.mark.parametrize("distribution", ["uniform", "normal"])
