@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
+from typing import Generic, Protocol, Self, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,6 +12,49 @@ from numpy.typing import NDArray
 from synopses.model.estimate import Estimates
 
 Rows = NDArray[np.int64]
+
+
+class ShownGroups(Protocol):
+    """Groups that are shown because a row of them was read."""
+
+    def shown_delta(self, confidence: float) -> NDArray[np.float64] | None:
+        """The part of delta of each group; None: all groups have all of it."""
+
+    def only(self, groups: Rows) -> Self:
+        """The same of some groups, in this order."""
+
+
+Source = TypeVar("Source", bound=ShownGroups)
+
+
+@dataclass(slots=True, eq=False)
+class GroupsByPart(Generic[Source]):
+    """The groups of a source by their part of delta; kept, so that its aggregates share them.
+
+    deltas: the part of each group, by confidence. sources: of the groups of one part, by these.
+    """
+
+    deltas: dict[float, NDArray[np.float64] | None] = field(default_factory=dict)
+    sources: dict[bytes, Source] = field(default_factory=dict)
+
+    def ask(
+        self, source: Source, confidence: float, ask: Callable[[Source, float], Estimates]
+    ) -> Estimates:
+        """Ask each group at its part of delta. source: always the same one."""
+        if confidence not in self.deltas:
+            self.deltas[confidence] = source.shown_delta(confidence)
+        parts = self.deltas[confidence]
+        if parts is None:
+            return ask(source, confidence)
+        return at_parts(parts, confidence, lambda groups, at: ask(self._of(source, groups), at))
+
+    def _of(self, source: Source, groups: Rows | None) -> Source:
+        if groups is None:
+            return source
+        key = groups.tobytes()
+        if key not in self.sources:
+            self.sources[key] = source.only(groups)
+        return self.sources[key]
 
 
 def at_parts(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cached_property, partial
 from typing import assert_never
 
 import numpy as np
@@ -30,7 +30,7 @@ from shedder.queries.sampling.anchored_values import (
     RankedValues,
     is_beyond_doubles,
 )
-from shedder.queries.sampling.delta_by_group import at_parts
+from shedder.queries.sampling.delta_by_group import GroupsByPart
 from shedder.queries.sampling.extreme_stratum import view_of_matches
 from shedder.queries.sampling.interval_columns import SOURCE, UNSEEN, as_estimates, both
 from shedder.queries.sampling.sampled_covariance import sampled_cross
@@ -165,12 +165,17 @@ class Estimator:
 
         What doubles cannot hold on the way has no bound.
         """
-        parts = None if self._holds_if_shown(aggregate) else self.sampled.shown_delta(confidence)
-        if parts is None:
+        if self._holds_if_shown(aggregate):
             return self.before_shown(aggregate, confidence)
-        return at_parts(
-            parts, confidence, lambda groups, at: self.only(groups).before_shown(aggregate, at)
+        return self._by_part.ask(
+            self.sampled,
+            confidence,
+            lambda sampled, at: Estimator(sampled).before_shown(aggregate, at),
         )
+
+    @cached_property
+    def _by_part(self) -> GroupsByPart[Sampled]:
+        return GroupsByPart()
 
     def before_shown(self, aggregate: Aggregate, confidence: float) -> Estimates:
         """The same, but only counts allow for groups that are shown because they were read."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cache, cached_property
 from typing import Final
 
 import numpy as np
@@ -26,7 +26,7 @@ from shedder.queries.sampling.anchored_values import (
     raised,
     range_of_distances,
 )
-from shedder.queries.sampling.delta_by_group import at_parts
+from shedder.queries.sampling.delta_by_group import GroupsByPart
 from shedder.queries.sampling.from_sample import Estimator, evidence_from_sample
 from shedder.queries.sampling.interval_columns import SOURCE, as_estimates
 from shedder.queries.sampling.sampled_query import Sampled
@@ -121,8 +121,7 @@ class _Strata:
     """One query over several samples; union: all their rows, as if of one.
 
     part: int64 [matches], the sample that each matching row is of. draw: draws a simple random
-    sample of all parts.
-
+    sample of all parts, once.
     """
 
     union: Sampled
@@ -139,18 +138,19 @@ class _Strata:
         _, where = selection.frame_and_rows(merged.rows)
         ends = np.cumsum([view.rows.num_rows for view in views])
         part = np.searchsorted(ends, where, side="right")
-        return cls(union, views, part, lambda: _thinned(union, views, rng))
+        return cls(union, views, part, cache(lambda: _thinned(union, views, rng)))
 
     def only(self, groups: NDArray[np.int64] | None) -> _Strata:
         """Of some groups, in this order; None: of all."""
         if groups is None:
             return self
         _, kept = self.union.groups.only(groups)
+        draw = self.draw
         return _Strata(
             self.union.only(groups),
             self.views,
             self.part[kept],
-            lambda: self.thinned.only(groups),
+            lambda: draw().only(groups),
         )
 
     def shown_delta(self, confidence: float) -> NDArray[np.float64] | None:
@@ -170,12 +170,15 @@ class _Strata:
     def estimate(self, aggregate: Aggregate, confidence: float) -> Estimates:
         """One estimate per group, whose interval holds if the group is shown (seen_groups.py)."""
         alone = aggregate.function is AggregateFunction.COUNT or aggregate.function in CERTAIN_ENDS
-        parts = None if alone else self.shown_delta(confidence)
-        if parts is None:
+        if alone:
             return self._estimate(aggregate, confidence)
-        return at_parts(
-            parts, confidence, lambda groups, at: self.only(groups)._estimate(aggregate, at)
+        return self._by_part.ask(
+            self, confidence, lambda strata, at: strata._estimate(aggregate, at)
         )
+
+    @cached_property
+    def _by_part(self) -> GroupsByPart[_Strata]:
+        return GroupsByPart()
 
     def _estimate(self, aggregate: Aggregate, confidence: float) -> Estimates:
         with np.errstate(over="ignore", invalid="ignore"):
