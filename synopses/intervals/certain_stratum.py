@@ -150,7 +150,8 @@ def variance_with_certain(
     With Q the certain sum of squares around the mean m of these, and the others' mean u and
     variance V: (Q + (K - 1) V + k K/(k + K) (m - u)^2)/(k + K - 1). u has a fifth of delta, K a
     twentieth if it is not known, V the rest. Each of the three terms is bounded by itself: in K the
-    first falls, the second rises, and the third has one maximum, at sqrt(k^2 - k).
+    first falls, the second rises, and the third has one maximum, at sqrt(k^2 - k); for k = 1 at 1,
+    as K is whole and the third is 0 at K = 0.
 
     Arguments as of `sum_with_certain`.
 
@@ -171,7 +172,8 @@ def variance_with_certain(
     first, last = _counts(some, count_share * delta)
     apart_low = np.maximum(np.maximum(mean.low - known.means, known.means - mean.high), 0.0)
     apart_high = np.maximum(mean.high - known.means, known.means - mean.low)
-    peak = np.clip(np.sqrt(known.counts * (known.counts - 1.0)), first, last)
+    peak = np.sqrt(known.counts * (known.counts - 1.0))
+    peak = np.clip(np.maximum(peak, 1.0), first, last)
     low = _terms(known, (last, first), spread.low) + apart_low**2 * np.minimum(
         _between(known.counts, first), _between(known.counts, last)
     )

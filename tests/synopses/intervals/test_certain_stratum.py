@@ -135,6 +135,20 @@ def test_a_group_with_certain_values_only_holds_theirs(name):
     assert found.bound[1] == Bound.INTERVAL
 
 
+@pytest.mark.parametrize("certain", [1, 2, 3])
+@pytest.mark.parametrize("others", [1, 2, 25])
+def test_a_variance_allows_for_others_far_from_the_certain_values(others, certain):
+    """None of them was seen; with one certain value their distance from it is all there is."""
+    known = CertainValues.of(np.full(certain, 1e6), ids=np.zeros(certain, np.int64), groups=1)
+    nothing = SampledValues.by_group(
+        np.zeros(0), ids=np.zeros(0, np.int32), groups=1, population=500, read=50,
+        low=0.0, high=1.0,
+    )  # fmt: skip
+    found = variance_with_certain(nothing, known, confidence=0.95)
+    truth = np.concatenate([np.full(certain, 1e6), np.zeros(others)]).var(ddof=1)
+    assert found.low[0] <= truth <= found.high[0] * (1 + 1e-9)
+
+
 def test_neither_a_certain_nor_a_sampled_value_is_no_mean():
     certain = CertainValues.of(np.array([5.0]), ids=np.array([0]), groups=2)
     others = SampledValues.by_group(
