@@ -126,16 +126,18 @@ def test_every_aggregate_makes_a_claim_in_every_population(output, scores):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("size", [0, 1, 90])
-@pytest.mark.parametrize("name", DRAWN)
+@pytest.mark.parametrize(
+    ("name", "size"), [(DRAWN[0], 0), *((name, size) for name in DRAWN for size in (1, 90))]
+)
 def test_no_tuple_one_tuple_and_samples_of_everything_are_answered_exactly(name, size):
     data = population(name, size)
+    view = view_of(data, 90, seed=size)
     for selectivity in SELECTIVITIES:
         for grouped in GROUPED:
             query = query_of(selectivity, grouped)
             known = Truth.of(query, data)
             for kind in KINDS:
-                found = evidence_from_sample(query, of_kind(view_of(data, 90, seed=size), kind))
+                found = evidence_from_sample(query, of_kind(view, kind))
                 answer = finish(query, found)
                 assert {row.get("domain") for row in answer.rows()} == set(known.outputs)
                 assert found.missing is None
