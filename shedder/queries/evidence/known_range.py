@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import lru_cache
 
 import numpy as np
 import pyarrow as pa
@@ -22,10 +23,15 @@ def known_range(expression: Expression, basics: Mapping[str, ColumnBasics]) -> t
     """
     if isinstance(expression, Column):
         return basics[expression.name].ends
-    inexact: dict[Expression, Range | None] = {}
-    for node in walk(expression):
-        if isinstance(node, Column):
-            inexact[node] = _range(node, basics[node.name])
+    columns = {node: basics[node.name] for node in walk(expression) if isinstance(node, Column)}
+    return _range_over(expression, tuple(columns.items()))
+
+
+@lru_cache(maxsize=64)  # Every aggregate of a query asks, and once for each class of its groups.
+def _range_over(
+    expression: Expression, columns: tuple[tuple[Column, ColumnBasics], ...]
+) -> tuple[float, float]:
+    inexact: dict[Expression, Range | None] = {node: _range(node, of) for node, of in columns}
     one_row = pa.RecordBatch.from_arrays([pa.nulls(1)], ["none"])
     certain = {node: np.zeros(1, np.bool_) for node in inexact}
     reading = Reading(1, inexact, certain, lambda node: evaluate(node, one_row))
