@@ -142,6 +142,16 @@ def same_without(view: SampleView, text: str) -> bool:
     )
 
 
+def test_a_column_without_extreme_values_is_averaged_by_group_as_without_extreme_rows() -> None:
+    """Twenty groups of which few rows were read; `bytes` has extreme rows, `client` has none."""
+    groups = np.full(SIZE, "most", object)
+    groups[-400:] = [f"d{at % 20}" for at in range(400)]
+    view = view_of(stream_of(10).set_column(1, "domain", pa.array(groups)))
+    asked = "domain, AVG(client) AS a, STDDEV(client) AS d FROM requests GROUP BY domain"
+    assert same_without(view, asked)
+    assert not same_without(view, asked.replace("client", "bytes"))
+
+
 def test_whole_numbers_that_doubles_do_not_hold_are_asked_without_extreme_rows() -> None:
     data = stream_of(3)
     client = np.arange(SIZE) % 7 + 2**60

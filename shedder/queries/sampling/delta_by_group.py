@@ -38,14 +38,23 @@ class GroupsByPart(Generic[Source]):
     sources: dict[bytes, Source] = field(default_factory=dict)
 
     def ask(
-        self, source: Source, confidence: float, ask: Callable[[Source, float], Estimates]
+        self,
+        source: Source,
+        confidence: float,
+        ask: Callable[[Source, float], Estimates],
+        allowing: NDArray[np.bool_] | None = None,
     ) -> Estimates:
-        """Ask each group at its part of delta. source: always the same one."""
+        """Ask each group at its part of delta.
+
+        source: always the same one. allowing: [groups], all others have all of delta; None: none.
+        """
         if confidence not in self.deltas:
             self.deltas[confidence] = source.shown_delta(confidence)
         parts = self.deltas[confidence]
         if parts is None:
             return ask(source, confidence)
+        if allowing is not None:
+            parts = np.where(allowing, parts, 1.0)
         return at_parts(parts, confidence, lambda groups, at: ask(self._of(source, groups), at))
 
     def _of(self, source: Source, groups: Rows | None) -> Source:

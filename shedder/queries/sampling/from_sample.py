@@ -42,6 +42,7 @@ from shedder.queries.sampling.sampled_query import Sampled
 from shedder.queries.sampling.sampled_rows import Selection
 from shedder.queries.sampling.sampled_sets import sampled_sets
 from shedder.queries.sampling.sampled_top import sampled_list
+from shedder.queries.sampling.split_values import gains_by_split
 from shedder.queries.sampling.stratified import missing_from_strata
 from shedder.streams.live_sample import SampleView
 from synopses.intervals.confidence_split import split_confidence as split_confidence_in
@@ -61,6 +62,7 @@ _INFINITE = "the column has infinite values"
 # too low only if few rows were read. All others hold given how many rows of a group were read.
 _HOLD_IF_SHOWN = frozenset(
     {
+        AggregateFunction.AVG,
         AggregateFunction.COUNT,
         AggregateFunction.COUNT_DISTINCT,
         AggregateFunction.VAR,
@@ -171,6 +173,7 @@ class Estimator:
             self.sampled,
             confidence,
             lambda sampled, at: Estimator(sampled).before_shown(aggregate, at),
+            self._allowing(aggregate),
         )
 
     @cached_property
@@ -187,16 +190,29 @@ class Estimator:
         return self if groups is None else Estimator(self.sampled.only(groups))
 
     def _holds_if_shown(self, aggregate: Aggregate) -> bool:
-        """Whether the interval holds given how many rows were read, or allows for it itself.
-
-        Beside extreme rows, averages and variances take the number of a group's other rows.
-        """
-        if aggregate.function in _BESIDE_EXTREMES and self.sampled.extremes is not None:
+        """Whether the interval holds given how many rows were read, or allows for it itself."""
+        if self._is_split(aggregate) or self._is_weighted_mean(aggregate):
             return False
-        if aggregate.function is AggregateFunction.AVG:
-            node = aggregate.argument
-            return not (isinstance(node, Column) and node.name in self.view.weighted)
         return self.sampled.known(aggregate) is not None or aggregate.function in _HOLD_IF_SHOWN
+
+    def _is_weighted_mean(self, aggregate: Aggregate) -> bool:
+        node = aggregate.argument
+        is_mean = aggregate.function is AggregateFunction.AVG
+        return is_mean and isinstance(node, Column) and node.name in self.view.weighted
+
+    def _is_split(self, aggregate: Aggregate) -> bool:
+        """Whether an average or variance takes the number of a group's other rows."""
+        node = aggregate.argument
+        if aggregate.function not in _BESIDE_EXTREMES or node is None:
+            return False
+        return gains_by_split(self.sampled, node)
+
+    def _allowing(self, aggregate: Aggregate) -> NDArray[np.bool_] | None:
+        """Which groups are asked at a part of delta; None: all. Others have no extreme row."""
+        extremes = self.sampled.extremes
+        if extremes is None or not self._is_split(aggregate) or self._is_weighted_mean(aggregate):
+            return None
+        return self.sampled.per_group(extremes.ids) > 0
 
     def _estimate(self, aggregate: Aggregate, confidence: float) -> Estimates:
         node = aggregate.argument

@@ -32,20 +32,13 @@ class SplitValues:
     def of(cls, sampled: Sampled, node: Expression) -> SplitValues | None:
         """Split the finite values of an expression.
 
-        Whether to split depends on ranges alone, which no random key decides.
-
         Returns:
-          None where there are no extreme rows, where the range of the others is not much narrower
-          than that of all, and where doubles do not hold the values or their squares.
+          None where `gains_by_split` is false, and where doubles do not hold squares.
         """
         extremes = sampled.extremes
-        if extremes is None or is_beyond_doubles(sampled, node):
+        if extremes is None or not gains_by_split(sampled, node):
             return None
         low, high = extremes.range(node)
-        whole = sampled.range(node)
-        with np.errstate(invalid="ignore"):
-            if not high - low < NARROWED_MAX * (whole[1] - whole[0]):
-                return None
         present = sampled.rows.present(node)
         values, ids = np.asarray(present.values, np.float64), sampled.present_ids(node)
         are_others = extremes.are_others
@@ -82,3 +75,17 @@ class SplitValues:
             shuffle_seed=sampled.view.shuffle_seed,
         )
         return cls(others, certain)
+
+
+def gains_by_split(sampled: Sampled, node: Expression) -> bool:
+    """Return whether the range of the others is much narrower than that of all values.
+
+    It depends on ranges alone, which no random key decides. False where there are no extreme rows,
+    and where doubles do not hold the values.
+    """
+    if sampled.extremes is None or is_beyond_doubles(sampled, node):
+        return False
+    low, high = sampled.extremes.range(node)
+    whole = sampled.range(node)
+    with np.errstate(invalid="ignore"):
+        return bool(high - low < NARROWED_MAX * (whole[1] - whole[0]))
