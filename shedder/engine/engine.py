@@ -93,10 +93,10 @@ class Engine(
         )
         try:
             services = build(store, settings, machine, producer_limits)
-            start(services)
         except BaseException:
             store.close()
             raise
+        start(services)
         return cls(services)
 
     # --- statements ----------------------------------------------------------------------------

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import threading
+from contextlib import ExitStack
+
+import structlog
 
 from shedder.archive.archive_store import Store
 from shedder.archive.exact.client import ExactWorker
@@ -34,6 +37,8 @@ from shedder.engine.runtime.environment import Machine
 from shedder.engine.runtime.lifetime import Lifetime
 from shedder.engine.services import Services
 from shedder.settings import Settings
+
+_log = structlog.get_logger("shedder.engine")
 
 
 def build(
@@ -96,9 +101,22 @@ def build(
 def start(services: Services) -> None:
     """Recover what the directory holds, and start every service.
 
+    If one cannot start, the services that run are ended, and the directory is released.
+
     Raises:
       CorruptData, DiskFull, StorageFailed: the directory cannot be recovered.
     """
+    try:
+        _start(services)
+    except BaseException:
+        try:
+            drain(services, 0.0)
+        except Exception as error:  # The cause of the failed start is what the caller needs.
+            _log.error("drain_failed", exc_info=error)
+        raise
+
+
+def _start(services: Services) -> None:
     core = services.core
     recover(core, services.checkpoints, services.records, services.one_time.answer_window)
     services.apply_loop.start()
@@ -116,23 +134,24 @@ def start(services: Services) -> None:
 def drain(services: Services, within_s: float) -> None:
     """End what runs beside ingest, apply what is durable, checkpoint, and release the directory.
 
+    A service that fails to end keeps none of the others from ending.
+
     within_s: what is not applied by then stays in the log, and the next start applies it.
     """
-    services.queries.close()
-    services.overload.close()
-    services.audit.close()
-    services.one_time.close()
-    services.exact.close()
-    services.tasks.close()
-    services.repair.close()
-    services.housekeeping.close()
-    services.relayouts.close()
-    services.sharing.close()
-    try:
-        services.apply_loop.close(within_s)
-        services.indexer.close()
-    finally:
-        services.core.store.close()
+    with ExitStack() as stack:  # The last callback is called first.
+        stack.callback(services.core.store.close)
+        stack.callback(services.indexer.close)
+        stack.callback(services.apply_loop.close, within_s)
+        stack.callback(services.sharing.close)
+        stack.callback(services.relayouts.close)
+        stack.callback(services.housekeeping.close)
+        stack.callback(services.repair.close)
+        stack.callback(services.tasks.close)
+        stack.callback(services.exact.close)
+        stack.callback(services.one_time.close)
+        stack.callback(services.audit.close)
+        stack.callback(services.overload.close)
+        stack.callback(services.queries.close)
 
 
 def _limits(settings: Settings) -> Limits:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import ExitStack
 from functools import partial
 from math import inf
 
@@ -55,12 +56,13 @@ class ApplyLoop:
         core = self._core
         ends_s = core.machine.monotonic_s() + within_s
         self._queue.leave_after(ends_s)
-        core.commit.close()
-        if core.actor.is_alive():
-            core.actor.call(partial(self._checkpoints.tidy, ends_s)).result()
-        core.actor.close()
-        self._checkpoints.close()
-        self._cutter.close(cancel=within_s < inf)
+        with ExitStack() as stack:  # The last callback is called first.
+            stack.callback(self._cutter.close, cancel=within_s < inf)
+            stack.callback(self._checkpoints.close)
+            stack.callback(core.actor.close)
+            core.commit.close()
+            if core.actor.is_alive():
+                core.actor.call(partial(self._checkpoints.tidy, ends_s)).result()
 
     def _after_group(self, size_bytes: int) -> None:
         """So much of the log has been applied; do what is due between."""

@@ -1,11 +1,17 @@
-"""Closing an engine within a time: what is not applied by then is applied at the next start."""
+"""Closing an engine: within a time, and although a service fails to end."""
 
 from __future__ import annotations
+
+import threading
+from collections.abc import Callable
 
 import pytest
 
 from shedder.archive.catalog.catalog import Catalog
+from shedder.engine.engine import Engine
+from shedder.engine.runtime.environment import Machine
 from tests.engine.flooded import ROWS, Flooded
+from tests.engine.query_worlds import CREATE, second
 
 
 @pytest.mark.slow
@@ -50,3 +56,32 @@ def test_a_last_checkpoint_that_takes_too_long_is_left_out(tmp_path):
 def checkpoint_of(world: Flooded) -> int:
     catalog: Catalog = world.engine.core.store.catalog
     return catalog.checkpoint_sequence()
+
+
+class Unstoppable(Machine):
+    """A machine whose tickers end, and then fail to say so."""
+
+    def ticker(
+        self, name: str, period_s: float, tick: Callable[[], None], *, niceness: int = 0
+    ) -> Callable[[], None]:
+        """Return what ends the ticker and raises."""
+        end = super().ticker(name, period_s, tick, niceness=niceness)
+
+        def stop() -> None:
+            end()
+            raise ZeroDivisionError(name)
+
+        return stop
+
+
+@pytest.mark.slow
+def test_a_service_that_fails_to_end_keeps_no_other_from_ending(tmp_path):
+    before = set(threading.enumerate())
+    db = Engine.open(tmp_path, machine=Unstoppable(), overload="on", audit="on")
+    db.execute(CREATE)
+    db.push("s", second(0, 10))
+    with pytest.raises(ZeroDivisionError):
+        db.close()
+    assert set(threading.enumerate()) == before
+    with Engine.open(tmp_path, overload="off", audit="off") as again:
+        assert again.ledger("s").applied == 10
