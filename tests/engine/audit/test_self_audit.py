@@ -1,7 +1,5 @@
 """Self-audit: answers are computed again from the archive, and wrong queries lose certification."""
 
-import shutil
-
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -12,6 +10,7 @@ from shedder.engine.audit.self_audit import GROUPS_MAX
 from shedder.engine.engine import Engine
 from shedder.queries.certification.certification import REGAIN, Certification, broken_share
 from synopses.kernels.hashing import position_keys
+from tests.engine.killed import copy_killed
 from tests.scale import scaled
 
 SECOND = 1_000_000
@@ -213,7 +212,7 @@ def test_what_audits_came_to_outlives_the_service(tmp_path):
         damaged(db)
         assert look(db) is False
         reason = facts(db, "query", "q")["certification_lost"]
-        killed = shutil.copytree(tmp_path / "data", tmp_path / "killed")
+        killed = copy_killed(db, tmp_path / "killed")
     with shedder.open(killed) as db:
         assert facts(db, "query", "q")["certification_lost"] == reason
         assert "NOT CERTIFIED" in str(db.query("q").answer())

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,6 +10,7 @@ import pytest
 from shedder.engine.engine import Engine
 from shedder.errors import DiskFull, ShedderError, UnknownQuery
 from tests.engine.catalogs import connection_of, full_catalog, reachable
+from tests.engine.killed import copy_killed
 from tests.engine.world import CREATE, requests
 
 SLIDING = "[RANGE INTERVAL '60' SECOND SLIDE INTERVAL '20' SECOND]"
@@ -37,7 +37,7 @@ def test_panes_of_a_failed_checkpoint_are_in_the_next_one(db: Engine, tmp_path: 
     answer = query.answer(after=db.push("requests", table.slice(0, 0)))
     assert answer.rows()[0]["n"] > 0
     checkpoint(db)
-    shutil.copytree(tmp_path / "data", tmp_path / "copy")
+    copy_killed(db, tmp_path / "copy")
     with Engine.open(tmp_path / "copy") as again:
         assert again.query("n").answer().rows() == answer.rows()
 
@@ -74,7 +74,7 @@ def test_a_sample_is_stored_again_only_when_tuples_have_come(db: Engine, tmp_pat
     assert stored() == stream.sample.to_bytes()
     db.query("n").drop()
     db.register("n", SELECT)
-    shutil.copytree(tmp_path / "data", tmp_path / "copy")
+    copy_killed(db, tmp_path / "copy")
     with Engine.open(tmp_path / "copy") as again:
         assert again.core.stream("requests").sample.to_bytes() == stream.sample.to_bytes()
 

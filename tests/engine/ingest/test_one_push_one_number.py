@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from pathlib import Path
 
 import numpy as np
@@ -21,6 +20,7 @@ from shedder.errors import (
     SequenceReused,
 )
 from tests.engine.ingest.push_worlds import CREATE, Truth, push_in_part, rows_of
+from tests.engine.killed import copy_killed
 from tests.scale import scaled
 from tests.seeds import seed
 
@@ -83,7 +83,7 @@ def test_splits_retries_crashes_and_evictions_lose_and_double_nothing(
 
 def _crashed(engine: Engine, path: Path, life: int, rng: np.random.Generator) -> tuple[Engine, int]:
     """Go on with what was on disk at this moment, and with another limit of a batch."""
-    shutil.copytree(path / str(life), path / str(life + 1))
+    copy_killed(engine, path / str(life + 1))
     engine.close()
     return opened(path / str(life + 1), int(rng.integers(1, 30))), life + 1
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +13,7 @@ from shedder.errors import BadBatch
 from shedder.queries.answers.database_api import Receipt
 from shedder.streams.batch_conversion import conform
 from shedder.streams.batches import encode
+from tests.engine.killed import copy_killed
 from tests.engine.summary_world import (
     SECOND,
     answers,
@@ -103,7 +103,7 @@ def test_they_are_there_after_a_stop_and_still_counted_once(
         followed(db, rows(1_000, 0), 0)
         before = answers(db)
         if not is_closed:
-            shutil.copytree(tmp_path / "data", tmp_path / "copy")
+            copy_killed(db, tmp_path / "copy")
     with opened(tmp_path / ("data" if is_closed else "copy")) as db:
         assert answers(db) == before
         assert counts(db) == (3_000, 2_000, 2_000, 0)
@@ -143,7 +143,7 @@ def test_nobody_brings_more_than_it_owes_nor_what_another_one_owes(
         followed(db, rows(20, 1).slice(0, 5), 0)
         refused_beyond(db, owed=15)
         if not is_closed:
-            shutil.copytree(tmp_path / "data", tmp_path / "copy")
+            copy_killed(db, tmp_path / "copy")
     with opened(tmp_path / ("data" if is_closed else "copy")) as db:
         refused_beyond(db, owed=15)
         followed(db, rows(20, 1).slice(5), 0, sequence=1)

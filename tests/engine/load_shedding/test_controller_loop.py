@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import shutil
 import threading
 
 import pyarrow as pa
@@ -18,6 +17,7 @@ from shedder.overload.controller import TICK_S
 from shedder.overload.memory_pressure import Pressure
 from shedder.simulation.virtual_environment import VirtualMachine
 from tests.engine.flooded import QUERIES, ROWS, SECOND, START, Flooded
+from tests.engine.killed import copy_killed
 from tests.engine.supervised import Recording
 
 
@@ -150,7 +150,7 @@ def test_a_replay_reads_every_batch_at_the_level_that_it_was_read_at(flooded, tm
     flooded.flood()
     flooded.machine.settle()
     before = {name: flooded.rows(name) for name in QUERIES}
-    shutil.copytree(tmp_path / "db", tmp_path / "killed")  # as kill -9 leaves it
+    copy_killed(flooded.engine, tmp_path / "killed")
     with Engine.open(tmp_path / "killed", machine=VirtualMachine(2, START)) as again:
         for name, rows in before.items():
             assert again.query(name).answer().rows() == rows
@@ -190,7 +190,7 @@ def test_forced_levels_are_forced_after_a_restart(tmp_path):
     Flooded(tmp_path / "db").engine.close()
     with Engine.open(tmp_path / "db", clock_us=lambda: START) as engine:
         engine.execute("ALTER QUERY groups SET THINNING 1/4")
-        shutil.copytree(tmp_path / "db", tmp_path / "killed")
+        copy_killed(engine, tmp_path / "killed")
     for place in ("db", "killed"):  # From the checkpoint, and by replay.
         with Engine.open(tmp_path / place, machine=VirtualMachine(2, START)) as again:
             standing = again.core.published("groups")[1].standing

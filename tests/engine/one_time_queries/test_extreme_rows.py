@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +10,7 @@ import pytest
 
 import shedder
 from shedder.engine.engine import Engine
+from tests.engine.killed import copy_killed
 
 CREATE = "CREATE STREAM s (ts TIMESTAMP, g VARCHAR, x DOUBLE) TIMESTAMP BY ts"
 ONCE = (  # Streams have seeds of their own: no run may see a miss.
@@ -21,8 +21,8 @@ TAIL = "SELECT COUNT(*) AS n, SUM(x) AS s FROM s WHERE x > 1000 WITHIN 1 PERCENT
 COUNT, GROUPS = 30_000, 6
 
 
-def opened(path: Path) -> Engine:
-    engine = shedder.open(path, sample_rows=4_096, run_rows=8_000)
+def opened(path: Path, run_rows: int = 8_000) -> Engine:
+    engine = shedder.open(path, sample_rows=4_096, run_rows=run_rows)
     assert isinstance(engine, Engine)
     return engine
 
@@ -74,11 +74,11 @@ def test_extreme_rows_survive_a_restart_and_a_crash(tmp_path: Path) -> None:
         db.execute(CREATE)
         push(db, first)
         before = check(db, [first])
-    with opened(tmp_path / "data") as db:  # From the checkpoint of the shutdown.
+    with opened(tmp_path / "data", COUNT + 1) as db:  # From the checkpoint of the shutdown.
         assert check(db, [first]) == before
         push(db, second)
         after = check(db, [first, second])
-        shutil.copytree(tmp_path / "data", tmp_path / "copy")  # As a crash leaves it.
+        copy_killed(db, tmp_path / "copy")
     with opened(tmp_path / "copy") as db:  # From the checkpoint, and the log after it.
         assert check(db, [first, second]) == after
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -23,6 +22,7 @@ from shedder.engine.synopsis_plans.synopsis_plan import with_sizes
 from shedder.simulation.virtual_environment import VirtualMachine
 from shedder.streams.batches import encode
 from tests.engine.allocation_world import standing
+from tests.engine.killed import copy_killed
 from tests.engine.query_worlds import CREATE, SECOND, START, WINDOW, inside, opened, second
 from tests.engine.resized import changed, resize
 from tests.truth import gate
@@ -138,7 +138,7 @@ def test_a_restart_brings_the_same_panes(tmp_path: Path, checkpointed: bool) -> 
             db.push("s", second(number))
         db.heartbeat("s", (START + 11) * SECOND)
         before = facts(db, "q")
-        shutil.copytree(tmp_path / "data", tmp_path / "killed")
+        copy_killed(db, tmp_path / "killed")
     with opened(tmp_path / "killed") as db:
         assert facts(db, "q") == before
         db.push("s", second(12))

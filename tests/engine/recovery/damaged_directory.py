@@ -7,7 +7,6 @@ interval holds it, and a group that is missing is one of an answer that is not c
 from __future__ import annotations
 
 import math
-import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,6 +19,7 @@ from shedder.engine.engine import Engine
 from shedder.errors import CorruptData, NewerFormat, ShedderError
 from shedder.queries.answers.answer import Answer
 from synopses.model.estimate import Bound
+from tests.engine.killed import copy_killed
 from tests.engine.world import CREATE, requests
 
 ROWS = 4_500
@@ -85,8 +85,7 @@ def fill(directory: Path, target: Path) -> None:
         store = engine.core.store
         assert store.trim_log() > 0  # Tuples are in runs that are in no log any more.
         (directory / "quarantine" / "kept").write_bytes(b"of an earlier damage")
-        with store.kept(), store.catalog.turn():
-            shutil.copytree(directory, target)
+        copy_killed(engine, target)
 
 
 def draw(directory: Path, rng: np.random.Generator, trials: int) -> Iterator[Damage]:

@@ -24,6 +24,7 @@ from shedder.errors import CorruptData
 from shedder.streams.batch_conversion import conform
 from synopses.model.estimate import Bound
 from tests.engine.checkpointed import checkpoint
+from tests.engine.killed import copy_killed
 from tests.engine.world import CREATE, SECOND, START_US, between, requests
 
 ROWS = 3_000
@@ -64,7 +65,7 @@ def damaged(tmp_path: Path) -> Path:
         engine.execute(CREATE)
         for first in range(0, ROWS, 1_000):
             engine.push("requests", requests(ROWS, 1).slice(first, 1_000))
-        shutil.copytree(tmp_path / "whole", tmp_path / "data")  # As a kill leaves it.
+        copy_killed(engine, tmp_path / "data")
         whole = engine.execute(QUESTION).rows()[0]
         (tmp_path / "whole.json").write_text(json.dumps(whole, default=str))
     (log,) = (tmp_path / "data" / "log").glob("*.log")
@@ -198,7 +199,7 @@ def test_standing_answers_allow_for_what_was_lost_before_they_could_read_it(tmp_
         push_all(engine)
         truth = truths(engine)
         assert engine.query("busy").answer().rows()[0]["n"] == truth["n"]
-        shutil.copytree(tmp_path / "whole", tmp_path / "data")  # As a kill leaves it.
+        copy_killed(engine, tmp_path / "data")
     flip(tmp_path / "data", 0.5)
     held = pa.concat_tables([PUSHED.slice(0, 1_000), PUSHED.slice(2_000)])
     with opened(tmp_path / "data") as engine:
@@ -209,7 +210,7 @@ def test_standing_answers_allow_for_what_was_lost_before_they_could_read_it(tmp_
         engine.register("later", BUSY)
         engine.register("later domains", BY_DOMAIN)
         look(engine, "later", truth, held)
-        shutil.copytree(tmp_path / "data", tmp_path / "killed")
+        copy_killed(engine, tmp_path / "killed")
     for directory in (tmp_path / "data", tmp_path / "killed"):
         with opened(directory) as engine:
             for name in ("busy", "later"):
@@ -242,7 +243,7 @@ def test_what_a_checkpoint_knew_is_known_though_the_log_has_lost_it(tmp_path):
         push_all(engine)
         truth = truths(engine)
         engine.core.actor.call(engine.checkpoints.now).result()
-        shutil.copytree(tmp_path / "whole", tmp_path / "data")
+        copy_killed(engine, tmp_path / "data")
     flip(tmp_path / "data", 0.9)  # The last batch: nothing is behind it.
     for again in range(2):
         with opened(tmp_path / "data") as engine:
@@ -271,7 +272,7 @@ def test_a_stream_of_which_nothing_is_behind_the_damage_may_have_lost_anything(t
         engine.push("idle", PUSHED.slice(0, 10))
         push_all(engine)
         engine.push("last", PUSHED.slice(0, 10))
-        shutil.copytree(tmp_path / "whole", tmp_path / "data")
+        copy_killed(engine, tmp_path / "data")
     flip_record(tmp_path / "data", Kind.BATCH, 2, offset=0 if head else 5_000)
     doubted = {"idle": head, "requests": False, "last": False}
     for _ in range(2):
@@ -293,7 +294,7 @@ def test_a_lost_batch_behind_which_nothing_of_its_stream_is_leaves_nothing_certa
         engine.register("domains", BY_DOMAIN)
         push_all(engine)
         engine.push("last", PUSHED.slice(0, 10))
-        shutil.copytree(tmp_path / "whole", tmp_path / "data")
+        copy_killed(engine, tmp_path / "data")
     flip(tmp_path / "data", 0.9)
     for _ in range(2):
         with opened(tmp_path / "data") as engine:
@@ -334,7 +335,7 @@ def test_what_has_no_positions_leaves_no_hole_and_is_looked_for(tmp_path, lost, 
         engine.heartbeat("requests", START_US)
         engine.push("requests", PUSHED.slice(2_000))
         assert engine.ledger("requests").applied == ROWS
-        shutil.copytree(tmp_path / "whole", tmp_path / "data")
+        copy_killed(engine, tmp_path / "data")
     number = 1 if lost is Kind.BATCH else 0
     flip_record(tmp_path / "data", lost, number, offset=RECORD_HEAD_BYTES + 16)
     for _ in range(2):
@@ -354,7 +355,7 @@ def test_a_stream_of_which_nothing_is_left_is_answered_for(tmp_path):
         engine.execute(CREATE)
         push_all(engine)
         checkpoint(engine)
-        shutil.copytree(tmp_path / "whole", tmp_path / "data")  # As a kill leaves it.
+        copy_killed(engine, tmp_path / "data")
     for path in (tmp_path / "data" / "log").glob("*.log"):
         path.unlink()
     with opened(tmp_path / "data") as engine:

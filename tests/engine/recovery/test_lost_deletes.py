@@ -18,6 +18,7 @@ from shedder.engine.engine import Engine
 from shedder.errors import CorruptData
 from tests.archive.recovery.worlds import flip_frame, frames
 from tests.engine.checkpointed import checkpoint
+from tests.engine.killed import copy_killed
 from tests.engine.world import CREATE, SECOND, START_US, requests
 
 ROWS, LEFT = 1_000, 700
@@ -53,7 +54,7 @@ def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
         kept = frames(directory / "served" / "catalog.sqlite-wal")
         engine.execute("DELETE FROM requests WHERE hits < 3")
         assert engine.execute(ASKED).rows()[0]["n"] == LEFT
-        shutil.copytree(directory / "served", directory / "data")
+        copy_killed(engine, directory / "data")
     flip_frame(directory / "data" / "catalog.sqlite-wal", kept)
     return directory / "data"
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +12,7 @@ from shedder.engine.engine import Engine
 from shedder.engine.ingest.producer_sequences import PushProgress, check_replay
 from shedder.errors import SequenceReused
 from shedder.streams.push_parts import WHOLE
+from tests.engine.killed import copy_killed
 
 STREAM = "CREATE STREAM s (ts TIMESTAMP NOT NULL, k BIGINT) TIMESTAMP BY ts"
 
@@ -41,7 +41,7 @@ def test_other_rows_under_the_last_number_are_refused_and_counted_after_a_restar
         engine.execute(STREAM)
         engine.push("s", rows(7), producer="p", sequence=0)
         engine.push("s", rows(10), producer="p", sequence=1)
-        shutil.copytree(tmp_path / "db", tmp_path / "crashed")
+        copy_killed(engine, tmp_path / "crashed")
         for _ in range(2):
             assert engine.push("s", rows(10), producer="p", sequence=1).duplicate
             assert engine.push("s", rows(7), producer="p", sequence=0).duplicate

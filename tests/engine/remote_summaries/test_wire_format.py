@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 import struct
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -24,6 +23,7 @@ from shedder.streams.batches import BatchLimits
 from synopses.model.binary_header import Kind, seal
 from synopses.moments.moments import GroupedMoments
 from synopses.theta.theta_sketch import GroupedTheta
+from tests.engine.killed import copy_killed
 from tests.engine.summary_world import (
     QUERIES,
     SECOND,
@@ -92,7 +92,7 @@ def test_what_was_merged_is_there_after_a_stop(tmp_path: Path, *, is_closed: boo
         engine.merge("s", data, producer="p", sequence=0)
         before = answers(engine)
         if not is_closed:  # As a power cut would leave it.
-            shutil.copytree(tmp_path / "data", tmp_path / "copy")
+            copy_killed(engine, tmp_path / "copy")
     with opened(tmp_path / ("data" if is_closed else "copy")) as again:
         assert answers(again) == before
         assert again.merge("s", data, producer="p", sequence=0).duplicate
@@ -260,7 +260,7 @@ def test_what_an_older_version_let_into_the_log_stops_nobody(
         assert unchecked.result().rows == 300
         engine.core.actor.call(lambda: None).result()  # It is applied, too.
         before = answers(engine)
-        shutil.copytree(tmp_path / "data", tmp_path / "copy")  # As a power cut would leave it.
+        copy_killed(engine, tmp_path / "copy")  # As a power cut would leave it.
     with opened(tmp_path / "copy") as again:
         assert answers(again) == before
         pushed(again, rows(300, 2, begin_s=2))

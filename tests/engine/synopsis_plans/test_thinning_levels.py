@@ -18,6 +18,7 @@ from shedder.engine.engine import Engine
 from shedder.errors import BadQuery, BadSetting, UnknownQuery
 from shedder.queries.answers.answer import Answer
 from synopses.intervals.unseen_groups import missing_group_rows
+from tests.engine.killed import copy_killed
 from tests.engine.thinned_streams import CREATE, SECOND, rows
 from tests.truth import gate
 
@@ -246,7 +247,7 @@ def test_a_restart_makes_the_same_panes(tmp_path: Path, clean: bool, checkpoint:
         engine.close()
         shutil.copytree(first, second)
     else:
-        shutil.copytree(first, second)
+        copy_killed(engine, second)
         engine.close()
     with opened(second) as again:
         assert {name: told(again, name) for name in QUERIES} == before

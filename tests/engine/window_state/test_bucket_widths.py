@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +13,7 @@ from shedder.engine.engine import Engine
 from shedder.queries.answers.answer import Answer
 from shedder.streams.group_keys import GroupKeys
 from tests import truth
+from tests.engine.killed import copy_killed
 
 SECOND = 1_000_000
 NOW_US = 1_700_000_000 * SECOND
@@ -97,7 +97,7 @@ def test_a_recovered_query_has_the_same_widths_and_answers(tmp_path: Path) -> No
             db.core.actor.call(db.checkpoints.now)
     bits = db.core.published("q")[1].standing.widths.bits
     assert max(bits.values()) < 7
-    killed = shutil.copytree(tmp_path / "data", tmp_path / "killed")
+    killed = copy_killed(db, tmp_path / "killed")
     with opened(killed) as again:
         assert again.core.published("q")[1].standing.widths.bits == bits
         assert again.query("q").answer().table.equals(db.query("q").answer().table)
@@ -183,7 +183,7 @@ def test_a_histogram_without_groups_keeps_to_its_bytes_unless_a_target_needs_the
         if not window:
             for name, q in (("m", 0.5), ("p", 0.9)):
                 assert row[f"{name}_low"] <= truth.exact_quantile(values, q) <= row[f"{name}_high"]
-        killed = shutil.copytree(tmp_path / "data", tmp_path / "killed")
+        killed = copy_killed(db, tmp_path / "killed")
         with opened(killed) as again:
             assert bits_of(again) == bits
             assert again.query("q").answer().table.equals(db.query("q").answer().table)
