@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, Final
 
 import pyarrow as pa
@@ -101,24 +101,29 @@ class AppendSession:
 
     def push(self, data: Any, sequence: int | None) -> Steps[int]:
         """Send rows, and return the number of the next push. Raises: as `Producer.push`."""
-        parts = self.parts(data, ends_at_error=sequence is None)
-        yield from self._send_parts(parts, sequence)
+        yield from self.open()
+        for part, batch in self.parts(data, ends_at_error=sequence is None):
+            yield from self._send_part(part, batch, sequence)
         return self.outbox.next_sequence
 
     def push_parts(
-        self, parts: Iterable[tuple[Part, pa.RecordBatch]], sequence: int | None
+        self, parts: Iterator[tuple[Part, pa.RecordBatch]], sequence: int | None
     ) -> Steps[Receipt]:
         """Send a push that is divided already, and return the receipt of all of it.
 
         Raises:
           ShedderError: also what `parts` raises, once the batches before are durable.
         """
-        try:
-            yield from self._send_parts(parts, sequence)
-        except Exception:
-            yield from self.flush()
-            raise
-        return (yield from self.flush())
+        yield from self.open()
+        while True:
+            try:
+                given = next(parts, None)
+            except Exception:
+                yield from self.flush()
+                raise
+            if given is None:
+                return (yield from self.flush())
+            yield from self._send_part(*given, sequence)
 
     def open(self) -> Steps[None]:
         """Connect, unless batches are to be sent again: then the next receipt connects."""
@@ -172,15 +177,11 @@ class AppendSession:
         """Note that another call's response said whether the server wants help."""
         self.help_wanted = wanted
 
-    def _send_parts(
-        self, parts: Iterable[tuple[Part, pa.RecordBatch]], sequence: int | None
-    ) -> Steps[None]:
-        yield from self.open()
-        for part, batch in parts:
-            place = self.outbox.check(part, is_numbered=sequence is not None)
-            while self.outbox.is_full:
-                yield from self.await_receipt()
-            yield from self.send(batch, sequence, place)
+    def _send_part(self, part: Part, batch: pa.RecordBatch, sequence: int | None) -> Steps[None]:
+        place = self.outbox.check(part, is_numbered=sequence is not None)
+        while self.outbox.is_full:
+            yield from self.await_receipt()
+        yield from self.send(batch, sequence, place)
 
     def _receive(self) -> Steps[ingest_pb2.AppendStreamResponse]:
         try:

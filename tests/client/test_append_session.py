@@ -1,6 +1,6 @@
 """A producer's session against a model of the server whose connections fail at any step."""
 
-from collections import deque
+from collections import Counter, deque
 from itertools import pairwise
 
 import numpy as np
@@ -40,6 +40,7 @@ class Model:
         self.loss = loss
         self.stored = {}  # (sequence, first row): rows, in order of arrival
         self.calls = []
+        self.tries = Counter()  # By type of step.
 
     def perform(self, steps):
         try:
@@ -55,6 +56,7 @@ class Model:
             return end.value
 
     def _outcome(self, step):
+        self.tries[type(step)] += 1
         if isinstance(step, Delay):
             return None
         is_lost = self.rng.random() < self.loss
@@ -138,6 +140,22 @@ def test_rows_before_bad_rows_are_durable_when_the_push_fails():
     with pytest.raises(SchemaMismatch):
         model.perform(session.push_parts(parts(), 0))
     assert sum(model.stored.values()) == 10
+
+
+def test_a_push_that_lost_the_server_does_not_try_again_after_its_patience():
+    model = Model(np.random.default_rng(1), 0.0)
+    session = AppendSession("trades", "p", patience_s=0.0)
+    model.perform(session.begin(None))
+
+    def parts():
+        for each in session.parts(trades(6 * LIMIT_ROWS), ends_at_error=False):
+            yield each
+            session.disconnect()
+            model.loss = 1.0
+
+    with pytest.raises(Unreachable):
+        model.perform(session.push_parts(parts(), 0))
+    assert model.tries[Open] == 2  # At the beginning, and after the loss.
 
 
 def test_a_cancelled_wait_ends_the_call_and_the_batch_is_sent_again():
