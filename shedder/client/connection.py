@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+import weakref
 from queue import SimpleQueue
 from typing import Any
 
@@ -18,12 +18,16 @@ from shedder.wire.malloc_tuning import keep_big_blocks
 
 
 class StreamedCall:
-    """A call whose responses stream; its requests lie in a queue that a thread of gRPC reads."""
+    """A call whose responses stream; its requests lie in a queue that a thread of gRPC reads.
+
+    The call ends when this object is dropped: the thread of gRPC keeps the queue, not the object.
+    """
 
     def __init__(self, method: Any, request: Any, timeout_s: float | None, metadata: Any) -> None:
         """request: the only request; None: `write` sends requests."""
         self._requests: SimpleQueue[Any] = SimpleQueue()
-        requests = self._written() if request is None else request
+        weakref.finalize(self, self._requests.put, None)
+        requests = iter(self._requests.get, None) if request is None else request
         self._call = method(requests, timeout=timeout_s, metadata=metadata)
 
     def wait_for_start(self) -> None:
@@ -42,10 +46,6 @@ class StreamedCall:
         """End the call at once."""
         self._requests.put(None)
         self._call.cancel()
-
-    def _written(self) -> Iterator[Any]:
-        while (request := self._requests.get()) is not None:
-            yield request
 
 
 class Connection:
@@ -92,7 +92,11 @@ class Connection:
         """Begin a call whose responses stream: see `steps.Open`."""
         opened = StreamedCall(method, request, timeout_s, self._metadata)
         if awaits_start:
-            opened.wait_for_start()
+            try:
+                opened.wait_for_start()
+            except BaseException:  # The caller does not get the call, so nothing else ends it.
+                opened.cancel()
+                raise
         return opened
 
     def read(self, call: StreamedCall) -> Any:

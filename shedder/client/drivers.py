@@ -12,7 +12,8 @@ from shedder.client.steps import Delay, Open, Read, Result, Step, Steps, UnaryCa
 def perform(connection: Connection, steps: Steps[Result]) -> Result:
     """Perform the steps of an operation, and return its result.
 
-    An error of a step, KeyboardInterrupt included, is raised in the operation.
+    An error of a step, KeyboardInterrupt included, is raised in the operation. After Ctrl-C between
+    two steps the operation is closed, so it ends its calls.
 
     Raises:
       ShedderError: as the server raised it, or Unreachable; what else the operation raises.
@@ -29,6 +30,8 @@ def perform(connection: Connection, steps: Steps[Result]) -> Result:
     except StopIteration as end:
         result: Result = end.value
         return result
+    finally:
+        steps.close()
 
 
 async def perform_async(connection: AsyncConnection, steps: Steps[Result]) -> Result:
