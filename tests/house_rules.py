@@ -9,6 +9,8 @@ import ast
 import re
 import sys
 from collections.abc import Callable, Iterator, Mapping
+from functools import lru_cache
+from typing import TypeGuard
 
 Rule = Callable[[ast.Module], "list[str]"]
 
@@ -17,11 +19,17 @@ PUBLIC = frozenset({"_asdict", "_exit", "_fields", "_make", "_replace"})
 REPLACING = frozenset({"setattr", "delattr", "setitem", "delitem"})
 
 
+@lru_cache(maxsize=1)
+def nodes(tree: ast.Module) -> list[ast.AST]:
+    """List the nodes of a tree; all rules for a file read one list."""
+    return list(ast.walk(tree))
+
+
 def private_names(tree: ast.Module) -> list[str]:
     """Find private names that are imported, or read from an object and not defined in this file."""
     own = set(_defined(tree))
     found = []
-    for node in ast.walk(tree):
+    for node in nodes(tree):
         if isinstance(node, ast.ImportFrom):
             found += [_line(node, alias.name) for alias in node.names if _is_private(alias.name)]
         elif isinstance(node, ast.Attribute) and _is_private(node.attr) and node.attr not in own:
@@ -46,8 +54,8 @@ def replacements(tree: ast.Module) -> list[str]:
     """
     sources = _sources(tree)
     found = []
-    called = {id(node.func) for node in ast.walk(tree) if isinstance(node, ast.Call)}
-    for node in ast.walk(tree):
+    called = {id(node.func) for node in nodes(tree) if isinstance(node, ast.Call)}
+    for node in nodes(tree):
         if isinstance(node, ast.Call) and _called(node) in REPLACING:
             if not node.args or not _is_of_library(node.args[0], sources):
                 found.append(_line(node, ast.unparse(node)))
@@ -72,7 +80,7 @@ def replacements(tree: ast.Module) -> list[str]:
 def imported_tests(tree: ast.Module) -> list[str]:
     """Find imports of test modules."""
     found = []
-    for node in ast.walk(tree):
+    for node in nodes(tree):
         if isinstance(node, ast.Import):
             names = [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
@@ -91,7 +99,7 @@ def sleeps(tree: ast.Module) -> list[str]:
         return []
     return [
         _line(node, ast.unparse(node))
-        for node in ast.walk(tree)
+        for node in nodes(tree)
         if isinstance(node, ast.Attribute | ast.Name) and _dotted(node, sources) == "time.sleep"
     ]
 
@@ -101,7 +109,7 @@ def uncounted_gates(tree: ast.Module) -> list[str]:
     sources, found = _sources(tree), list[str]()
     if not any(source.startswith("tests.seeds") for source in sources.values()):
         return found
-    for function in ast.walk(tree):
+    for function in nodes(tree):
         if not isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef):
             continue
         calls = [node for node in ast.walk(function) if isinstance(node, ast.Call)]
@@ -122,12 +130,12 @@ def foreign_assignments(tree: ast.Module) -> list[str]:
     a class of the same module declares.
     """
     found = set[str]()
-    declared = {name for node in ast.walk(tree) for name in _declared(node)}
-    functions = [n for n in ast.walk(tree) if isinstance(n, ast.FunctionDef | ast.AsyncFunctionDef)]
+    declared = {name for node in nodes(tree) for name in _declared(node)}
+    functions = [n for n in nodes(tree) if isinstance(n, ast.FunctionDef | ast.AsyncFunctionDef)]
     for function in functions:
-        nodes = list(ast.walk(function))
-        own = {"self", "cls", *(name for node in nodes for name in _made(node))}
-        for node in nodes:
+        inner = list(ast.walk(function))
+        own = {"self", "cls", *(name for node in inner for name in _made(node))}
+        for node in inner:
             if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store):
                 is_own = isinstance(node.value, ast.Name) and node.value.id in own
                 if not is_own and node.attr not in declared:
@@ -154,8 +162,8 @@ def _declared(node: ast.AST) -> Iterator[str]:
         for each in ast.walk(node):
             if isinstance(each, ast.AnnAssign) and isinstance(each.target, ast.Name):
                 yield each.target.id
-            elif isinstance(each, ast.Attribute) and ast.unparse(each.value) == "self":
-                yield from [each.attr] if isinstance(each.ctx, ast.Store) else []
+            elif _is_set_on_self(each):
+                yield each.attr
 
 
 def _made(node: ast.AST) -> Iterator[str]:
@@ -172,24 +180,28 @@ def _is_private(name: str) -> bool:
 
 def _defined(tree: ast.Module) -> Iterator[str]:
     """Yield the functions, classes, variables and attributes of `self` that a file defines."""
-    for node in ast.walk(tree):
+    for node in nodes(tree):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
             yield node.name
         elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
             yield node.id
-        elif (
-            isinstance(node, ast.Attribute)
-            and isinstance(node.ctx, ast.Store)
-            and isinstance(node.value, ast.Name)
-            and node.value.id == "self"
-        ):
+        elif _is_set_on_self(node):
             yield node.attr
+
+
+def _is_set_on_self(node: ast.AST) -> TypeGuard[ast.Attribute]:
+    return (
+        isinstance(node, ast.Attribute)
+        and isinstance(node.ctx, ast.Store)
+        and isinstance(node.value, ast.Name)
+        and node.value.id == "self"
+    )
 
 
 def _sources(tree: ast.Module) -> dict[str, str]:
     """Return the full name of each imported name: `{"sleep": "time.sleep", "np": "numpy"}`."""
     found = {}
-    for node in ast.walk(tree):
+    for node in nodes(tree):
         if isinstance(node, ast.Import):
             for alias in node.names:
                 top = alias.name.partition(".")[0]

@@ -9,6 +9,7 @@ import sys
 import tomllib
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
 from functools import cache
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
@@ -19,6 +20,7 @@ from tests.house_rules import (
     RULES,
     foreign_assignments,
     imported_tests,
+    nodes,
     private_names,
     replacements,
     sleeps,
@@ -50,17 +52,30 @@ def divided_packages() -> dict[str, dict]:
 
 def imported_names(tree: ast.Module) -> Iterator[str]:
     """Full names of what a module imports, those for type checks included."""
-    for node in ast.walk(tree):
+    for node in nodes(tree):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
             yield from (f"{node.module}.{alias.name}" for alias in node.names)
 
 
+@dataclass(frozen=True, slots=True)
+class Findings:
+    """Findings in one module.
+
+    imports: full names of what it imports.
+    assignments: as `foreign_assignments`.
+    """
+
+    imports: frozenset[str]
+    assignments: tuple[str, ...]
+
+
 @cache
-def imported_by(path: Path) -> frozenset[str]:
-    """Full names of what a file imports."""
-    return frozenset(imported_names(ast.parse(path.read_text())))
+def findings(path: Path) -> Findings:
+    """Return the findings in a module; all tests of this file parse it once."""
+    tree = ast.parse(path.read_text())
+    return Findings(frozenset(imported_names(tree)), tuple(foreign_assignments(tree)))
 
 
 def circle(imports: Mapping[str, Collection[str]]) -> list[str]:
@@ -84,7 +99,7 @@ def test_no_modules_import_each_other_in_a_circle():
     paths = [path for part in PARTS for path in tracked(f"{part}/*.py")]
     names = [".".join(path.relative_to(ROOT).with_suffix("").parts) for path in paths]
     imports = {
-        name.removesuffix(".__init__"): imported_by(path)
+        name.removesuffix(".__init__"): findings(path).imports
         for name, path in zip(names, paths, strict=True)
     }
     assert len(imports) > 500
@@ -116,7 +131,7 @@ def sibling_imports(package: str) -> dict[str, set[str]]:
     for path in tracked(f"{package.replace('.', '/')}/*/*.py"):
         folder = path.relative_to(top).parts[0]
         siblings = found.setdefault(folder, set())
-        for name in imported_by(path):
+        for name in findings(path).imports:
             sibling = name.removeprefix(f"{package}.").partition(".")[0]
             if name.startswith(f"{package}.") and sibling != folder:
                 siblings.add(sibling)
@@ -158,7 +173,7 @@ def test_no_module_assigns_attributes_of_objects_of_other_modules():
         f"{path.relative_to(ROOT)}:{line}"
         for package in ("cql", "queries", "overload", "engine", "wire", "cli")
         for path in tracked(f"shedder/{package}/*.py")
-        for line in foreign_assignments(ast.parse(path.read_text()))
+        for line in findings(path).assignments
     ]
     assert not found, "\n".join(found)
 
@@ -323,16 +338,20 @@ def test_the_changelog_has_the_present_version():
 
 
 @pytest.fixture(scope="module")
-def trees():
-    """The syntax trees of all files of tests."""
-    return {path.relative_to(ROOT): ast.parse(path.read_text()) for path in tracked("tests/*.py")}
+def broken():
+    """Lines of all files of tests that break a rule, by rule. One tree at a time is in memory."""
+    found = {rule: [] for rule in RULES}
+    for path in tracked("tests/*.py"):
+        tree = ast.parse(path.read_text())
+        for rule, check in RULES.items():
+            found[rule] += [f"{path.relative_to(ROOT)}:{line}" for line in check(tree)]
+    return found
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("rule", RULES)
-def test_no_test_has(rule, trees):
-    found = [f"{name}:{line}" for name, tree in trees.items() for line in RULES[rule](tree)]
-    assert not found, "\n".join(found)
+def test_no_test_has(rule, broken):
+    assert not broken[rule], "\n".join(broken[rule])
 
 
 @pytest.mark.parametrize(
