@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from functools import partial
 from types import TracebackType
-from typing import Any, Final, Self
+from typing import Any, Self
 
 from shedder.client.aio_connection import AsyncConnection
-from shedder.client.append_session import AppendSession
+from shedder.client.append_session import AppendSession, SessionView
 from shedder.client.drivers import perform_async
-from shedder.cql.statements.bound_query import StreamSchema
 from shedder.queries.answers.database_api import Receipt
 
 
-class AsyncProducer:
+class AsyncProducer(SessionView):
     """As `Producer`, with `await`. For one task. Made by `AsyncClient.producer`."""
 
     def __init__(
@@ -25,8 +24,8 @@ class AsyncProducer:
         patience_s: float,
         thinning: str = "1",
     ) -> None:
+        super().__init__(AppendSession(stream, name, patience_s=patience_s, thinning=thinning))
         self._perform = partial(perform_async, connection)
-        self._session: Final = AppendSession(stream, name, patience_s=patience_s, thinning=thinning)
 
     async def begin(self, epoch: int | None) -> Self:
         """Look up the stream, and where this producer has stopped.
@@ -36,41 +35,6 @@ class AsyncProducer:
         """
         await self._perform(self._session.begin(epoch))
         return self
-
-    @property
-    def stream(self) -> str:
-        """The stream's name."""
-        return self._session.stream
-
-    @property
-    def name(self) -> str:
-        """The producer's name."""
-        return self._session.name
-
-    @property
-    def epoch(self) -> int:
-        """The producer's incarnation."""
-        return self._session.epoch
-
-    @property
-    def schema(self) -> StreamSchema:
-        """The stream's schema."""
-        return self._session.schema
-
-    @property
-    def next_sequence(self) -> int:
-        """The number that the next push gets."""
-        return self._session.outbox.next_sequence
-
-    @property
-    def help_wanted(self) -> bool:
-        """As of `Producer`."""
-        return self._session.help_wanted
-
-    @property
-    def left_out(self) -> int:
-        """As of `Producer`."""
-        return self._session.left_out
 
     async def push(self, data: Any, *, sequence: int | None = None) -> int:
         """Send rows; returns when all are on their way, not when they are durable.

@@ -3,43 +3,26 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator
 from functools import partial
 
 from shedder.client.aio_connection import AsyncConnection
 from shedder.client.drivers import perform_async
-from shedder.client.query_operations import QueryOperations, next_slide
+from shedder.client.query_operations import QueryOperations, RegisteredQuery, next_slide
 from shedder.client.steps import OpenCall
 from shedder.queries.answers.answer import Answer
 from shedder.queries.answers.database_api import Receipt
 from shedder.v1 import query_pb2
 
 
-class AsyncQuery:
+class AsyncQuery(RegisteredQuery):
     """As `RemoteQuery`, with `await`."""
 
     def __init__(self, connection: AsyncConnection, described: query_pb2.StandingQuery) -> None:
+        super().__init__(described)
         self._connection = connection
         self._perform = partial(perform_async, connection)
-        self._operations = QueryOperations(described)
-
-    def __repr__(self) -> str:
-        return repr(self._operations)
-
-    @property
-    def name(self) -> str:
-        """The name it was registered under."""
-        return self._operations.name
-
-    @property
-    def text(self) -> str:
-        """Its text, parameters bound."""
-        return self._operations.text
-
-    @property
-    def granted(self) -> Mapping[str, str]:
-        """The grant of its registration, for people to read."""
-        return self._operations.granted
+        self._operations = QueryOperations(described.name)
 
     async def answer(self, after: Receipt | None = None, timeout_s: float | None = None) -> Answer:
         """Return the present answer. Args, Raises: as `RemoteQuery.answer`."""

@@ -210,6 +210,51 @@ class AppendSession:
         return (yield from retried(work, Patience(self._patience_s)))
 
 
+class SessionView:
+    """The state of a session that a producer shows."""
+
+    def __init__(self, session: AppendSession) -> None:
+        self._session: Final = session
+
+    @property
+    def stream(self) -> str:
+        """The stream's name."""
+        return self._session.stream
+
+    @property
+    def name(self) -> str:
+        """The producer's name."""
+        return self._session.name
+
+    @property
+    def epoch(self) -> int:
+        """The producer's incarnation."""
+        return self._session.epoch
+
+    @property
+    def schema(self) -> StreamSchema:
+        """The stream's schema."""
+        return self._session.schema
+
+    @property
+    def next_sequence(self) -> int:
+        """The number that the next push gets."""
+        return self._session.outbox.next_sequence
+
+    @property
+    def help_wanted(self) -> bool:
+        """Whether the server, by its last receipt, has more work than it can do.
+
+        `Client.summarise` instead of tuples would help it, or fewer tuples.
+        """
+        return self._session.help_wanted
+
+    @property
+    def left_out(self) -> int:
+        """Rows that were thinned away and are never sent."""
+        return self._session.left_out
+
+
 def _next_response(call: OpenCall) -> Steps[ingest_pb2.AppendStreamResponse]:
     response: ingest_pb2.AppendStreamResponse | None = yield Read(call)
     if response is None:

@@ -5,22 +5,21 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import partial
 from types import TracebackType
-from typing import Any, Final, Self
+from typing import Any, Self
 
 import pyarrow as pa
 
-from shedder.client.append_session import AppendSession
+from shedder.client.append_session import AppendSession, SessionView
 from shedder.client.connection import Connection
 from shedder.client.drivers import perform
 from shedder.client.outbox import Outbox
-from shedder.cql.statements.bound_query import StreamSchema
 from shedder.queries.answers.database_api import Receipt
 from shedder.streams.batches import BatchLimits
 from shedder.streams.push_parts import WHOLE, Part
 from shedder.v1 import ingest_pb2
 
 
-class Producer:
+class Producer(SessionView):
     """Appends to one stream under a name, idempotently. For one thread.
 
     Numbers begin at 0 with each epoch and have no gaps; each push takes one. After a crash of the
@@ -55,29 +54,9 @@ class Producer:
           StaleEpoch: a newer incarnation has written.
           BadSetting: there is no such share.
         """
+        super().__init__(AppendSession(stream, name, patience_s=patience_s, thinning=thinning))
         self._perform = partial(perform, connection)
-        self._session: Final = AppendSession(stream, name, patience_s=patience_s, thinning=thinning)
         self._perform(self._session.begin(epoch, patience_s=begin_patience_s))
-
-    @property
-    def stream(self) -> str:
-        """The stream's name."""
-        return self._session.stream
-
-    @property
-    def name(self) -> str:
-        """The producer's name."""
-        return self._session.name
-
-    @property
-    def epoch(self) -> int:
-        """The producer's incarnation."""
-        return self._session.epoch
-
-    @property
-    def schema(self) -> StreamSchema:
-        """The stream's schema."""
-        return self._session.schema
 
     @property
     def limits(self) -> BatchLimits:
@@ -88,24 +67,6 @@ class Producer:
     def described(self) -> ingest_pb2.DescribeStreamResponse:
         """The server's description of the stream when this producer began."""
         return self._session.described
-
-    @property
-    def next_sequence(self) -> int:
-        """The number that the next push gets."""
-        return self._session.outbox.next_sequence
-
-    @property
-    def help_wanted(self) -> bool:
-        """Whether the server, by its last receipt, has more work than it can do.
-
-        `Client.summarise` instead of tuples would help it, or fewer tuples.
-        """
-        return self._session.help_wanted
-
-    @property
-    def left_out(self) -> int:
-        """Rows that were thinned away and are never sent."""
-        return self._session.left_out
 
     def push(self, data: Any, *, sequence: int | None = None) -> int:
         """Send rows; returns when all are on their way, not when they are durable.

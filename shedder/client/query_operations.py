@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Final
 
 from shedder.client.failures import deadline_s
 from shedder.client.statement_operations import describe_query
@@ -16,13 +17,11 @@ from shedder.wire.cached_answer import LastAnswer
 from shedder.wire.status import named_error
 
 
-class QueryOperations:
-    """The operations on one registered query, by name, as steps. Safe from any thread."""
+class RegisteredQuery:
+    """Name, text and grant of a registered query, as they were when the query was looked up."""
 
     def __init__(self, described: query_pb2.StandingQuery) -> None:
-        """described: name, text and grant, as they were when the query was looked up."""
         self._described = described
-        self._last = LastAnswer()
 
     def __repr__(self) -> str:
         return f"<Query {self.name}: {self.text}>"
@@ -42,27 +41,35 @@ class QueryOperations:
         """The grant of its registration, for people to read."""
         return dict(self._described.granted)
 
+
+class QueryOperations:
+    """The operations on one registered query, by name, as steps. Safe from any thread."""
+
+    def __init__(self, name: str) -> None:
+        self._name: Final = name
+        self._last = LastAnswer()
+
     def answer(self, after: Receipt | None, timeout_s: float | None) -> Steps[Answer]:
         """Return the present answer: see `RemoteQuery.answer`."""
         request = query_pb2.InvokeRequest(
-            name=self.name,
+            name=self._name,
             after_position=None if after is None else after.position,
             timeout_s=timeout_s,
         )
         response = yield from call(lambda stubs: stubs.invoke, request, deadline_s(timeout_s))
         answer = self._last.read(response)
         if answer is None:
-            raise CorruptData(f"the server sent no answer of {self.name!r}")
+            raise CorruptData(f"the server sent no answer of {self._name!r}")
         return answer
 
     def latest(self) -> Steps[Answer | None]:
         """Return the last answer that was computed; None before the first."""
-        request = query_pb2.InvokeRequest(name=self.name, latest=True)
+        request = query_pb2.InvokeRequest(name=self._name, latest=True)
         return self._last.read((yield from call(lambda stubs: stubs.invoke, request)))
 
     def subscribe(self) -> Steps[OpenCall]:
         """Begin a subscription; the call is open once the server sends slides."""
-        request = query_pb2.SubscribeRequest(name=self.name)
+        request = query_pb2.SubscribeRequest(name=self._name)
         opened: OpenCall = yield Open(
             lambda stubs: stubs.query.Subscribe, request, awaits_start=True
         )
@@ -70,11 +77,11 @@ class QueryOperations:
 
     def explain(self) -> Steps[str]:
         """Return source, bytes, thinning and predicted error of every aggregate."""
-        return str((yield from describe_query(self.name)).explanation)
+        return str((yield from describe_query(self._name)).explanation)
 
     def drop(self) -> Steps[None]:
         """Unregister the query."""
-        request = query_pb2.UnregisterRequest(name=self.name)
+        request = query_pb2.UnregisterRequest(name=self._name)
         yield from call(lambda stubs: stubs.query.Unregister, request)
 
 

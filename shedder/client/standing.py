@@ -2,42 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from functools import partial
 
 from shedder.client.connection import Connection
 from shedder.client.drivers import perform
-from shedder.client.query_operations import QueryOperations, next_slide
+from shedder.client.query_operations import QueryOperations, RegisteredQuery, next_slide
 from shedder.client.steps import OpenCall
 from shedder.queries.answers.answer import Answer
 from shedder.queries.answers.database_api import Receipt
 from shedder.v1 import query_pb2
 
 
-class RemoteQuery:
+class RemoteQuery(RegisteredQuery):
     """A registered query, by name. Safe from any thread."""
 
     def __init__(self, connection: Connection, described: query_pb2.StandingQuery) -> None:
+        super().__init__(described)
         self._perform = partial(perform, connection)
-        self._operations = QueryOperations(described)
-
-    def __repr__(self) -> str:
-        return repr(self._operations)
-
-    @property
-    def name(self) -> str:
-        """The name it was registered under."""
-        return self._operations.name
-
-    @property
-    def text(self) -> str:
-        """Its text, parameters bound."""
-        return self._operations.text
-
-    @property
-    def granted(self) -> Mapping[str, str]:
-        """The grant of its registration, for people to read."""
-        return self._operations.granted
+        self._operations = QueryOperations(described.name)
 
     def answer(self, after: Receipt | None = None, timeout_s: float | None = None) -> Answer:
         """Return the present answer.
