@@ -165,7 +165,7 @@ def _plain(value: Any) -> str:
 
 
 def show(answer: Answer, form: Format, *, quiet: bool = False) -> None:
-    """Data to stdout, where it came from to stderr; a status is talk, too."""
+    """Write an answer to stdout, and its sources to stderr; a status goes to stderr only."""
     if is_status(answer):
         say(answer.table["status"][0].as_py())
         return

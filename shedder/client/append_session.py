@@ -1,4 +1,4 @@
-"""A producer's session: numbered batches over one call, several in flight, again after a loss."""
+"""A producer's session: numbered batches over one call, sent again after a loss."""
 
 from __future__ import annotations
 

@@ -60,12 +60,13 @@ class Client:
           sql: the statement.
           params: values for its parameters.
           timeout_s: how long it may take.
-          watch: is told of each long piece of work at the server when it begins, and may cancel
-            it; how far it is comes ten times a second.
+          watch: called with the `Progress` of each long piece of work at the server when the work
+            begins; it may cancel the work. The progress advances ten times a second.
 
         Raises:
           BadQuery: the text is wrong; the message shows where.
-          DeadlineExceeded: not done within `timeout_s`. Cancelled.
+          DeadlineExceeded: not done within `timeout_s`.
+          Cancelled: `watch` has cancelled the work.
         """
         return self._perform(statement_operations.execute(sql, params, timeout_s, watch))
 
@@ -136,17 +137,17 @@ class Client:
           stream: to append to.
           name: the producer's; stable over restarts.
           epoch: its incarnation; None goes on in the newest one.
-          spill: a directory of this machine; what the server cannot take now waits there, and
-            pushes do not wait. None: they wait, as long as the client's patience lasts.
-          helps: while the server asks for help, send what batches come to, built here, and their
-            rows later, from the spill; it needs one.
-          thinning: while the server asks for help, the share of the rows, "1/8", that is read of
-            what is summarised, where the server does not read less itself; the others follow with
-            them. Of a producer that does not help: that is sent. The others are lost then: how
-            many there were is counted as dropped, and answers allow for whatever they were.
+          spill: a directory of this machine; batches that the server cannot take now wait there,
+            and pushes do not wait. None: pushes wait, as long as the client's patience lasts.
+          helps: while the server asks for help, send summaries that are built here, and their
+            rows later, from the spill.
+          thinning: a share of the rows, "1/8", while the server asks for help. If the producer
+            helps, its summaries read this share, or the server's if that is smaller; all rows
+            follow. Otherwise the producer sends this share. The other rows are lost: the server
+            counts them as dropped, and intervals allow for all values that they can have had.
 
         Raises:
-          BadSetting: it is to help, and has no spill; or there is no such share.
+          BadSetting: `helps` without `spill`; or there is no such share.
           StaleEpoch: a newer incarnation has written.
           DirectoryLocked, CorruptData, FailedPrecondition, StorageFailed: of the spill.
         """
@@ -207,11 +208,11 @@ class Client:
         self._perform(self._operations.streams.seal(stream))
 
     def control(self, entity: str = "", name: str = "") -> pa.Table:
-        """The control table: entity, name, key, value; all rows where a word is empty."""
+        """The control table: entity, name, key, value; an empty argument matches all rows."""
         return self._perform(statement_operations.control(entity, name))
 
     def set_control(self, entity: str, name: str, key: str, value: str) -> None:
-        """Turn one knob of one entity."""
+        """Set one value of the control table."""
         self._perform(statement_operations.set_control(entity, name, key, value))
 
     # --- summaries instead of rows --------------------------------------------------------------
@@ -233,18 +234,19 @@ class Client:
     ) -> Receipt:
         """Merge summaries into the stream's standing queries; returns when answers know them.
 
-        Lost connections are tried again. What is too large for one message goes in several, and
-        counts when all of them have come.
+        Lost connections are tried again. Summaries too large for one message are sent in several,
+        and count when all of them have come.
 
         Args:
-          stream: the stream's name. summaries: as engine.summarise.Summariser builds them.
+          stream: the stream's name.
+          summaries: as `Summariser` of engine.remote_summaries.summary_builder builds them.
           producer, epoch, sequence: as for `push`, which shares the numbers.
           tuples_follow: `follow` will bring the tuples for the archive.
           after: epoch and last number of other producers, by name, that this follows.
 
         Raises:
-          PlansChanged, BadBatch, BatchTooLarge, BadTimestamp: nothing of them is kept.
-          FailedPrecondition: the same; the service lacks some of `after`.
+          PlansChanged, BadBatch, BatchTooLarge, BadTimestamp: no summary is kept.
+          FailedPrecondition: no summary is kept, because the service lacks some of `after`.
           Overloaded, Unreachable: also after having tried again for a while.
         """
         return self._perform(
@@ -270,22 +272,22 @@ class Client:
         tuples_follow: bool = False,
         thinning: str = "1",
     ) -> Receipt:
-        """Send what rows come to instead of the rows: standing queries know all of them at once.
+        """Send summaries of rows instead of the rows: standing queries know all rows at once.
 
-        The work is done here, and the server only merges. One-time queries and the archive know
-        the rows once they have followed; without `tuples_follow` they never do. What was thinned
-        here is read in full once they have, when the server repairs its panes.
+        The summaries are built here, and the server only merges them. One-time queries and the
+        archive know the rows once the rows have followed; without `tuples_follow` they never do.
+        If the summaries were thinned, the server then repairs its panes with all rows.
 
         Args:
           stream, producer, epoch, sequence: as for `push`; all rows are one number.
           data: as for `push`. tuples_follow: `follow` will bring these rows.
-          thinning: the share of the rows that is read, "1/8", where the server does not read less
-            itself; how many there were travels along.
+          thinning: the share of the rows that summaries read, "1/8", or the server's share if
+            that is smaller. The number of all rows is sent, too.
 
         Raises:
           BadSetting: there is no such share.
-          SchemaMismatch, BadTimestamp, BatchTooLarge: nothing of them is kept.
-          PlansChanged: queries came and went all the while.
+          SchemaMismatch, BadTimestamp, BatchTooLarge: no row is kept.
+          PlansChanged: queries were registered or dropped during both tries.
           Overloaded, Unreachable: also after having tried again for a while.
         """
         return self._perform(
@@ -310,7 +312,7 @@ class Client:
             made of it, with numbers of their own. epoch, sequence: as for `push`, of that name.
 
         Raises:
-          BadBatch: no summaries of this producer's have come of so many rows that were to follow.
+          BadBatch: more rows than this producer has sent summaries of with `tuples_follow`.
           SchemaMismatch, BadTimestamp, Overloaded, Unreachable: as for `push`.
         """
         return self._perform(
@@ -319,18 +321,18 @@ class Client:
             )
         )
 
-    # --- a past brought in ----------------------------------------------------------------------
+    # --- backfills ------------------------------------------------------------------------------
 
     def begin_backfill(
         self, stream: str, name: str, plan: str = "", parts: int = 0
     ) -> BackfillState:
-        """Begin a backfill, or (without parts) see how far it is."""
+        """Begin a backfill, or (without parts) return its state."""
         return self._perform(self._operations.backfill.begin_backfill(stream, name, plan, parts))
 
     def write_backfill(
         self, stream: str, name: str, part: int, attempt: str, file: int, offset: int, data: bytes
     ) -> None:
-        """Append bytes to a file of a part; those that are there already are left as they are."""
+        """Append bytes to a file of a part; bytes that are there already stay as they are."""
         self._perform(
             self._operations.backfill.write_backfill(
                 stream, name, part, attempt, file, offset, data
@@ -350,7 +352,7 @@ class Client:
         queries: Mapping[str, Summarised],
         summaries: bytes,
     ) -> None:
-        """Let the service read all that was written of a part, and note that it is done."""
+        """Let the service read all bytes of a part, and note that the part is done."""
         self._perform(
             self._operations.backfill.finish_backfill_part(
                 stream,
@@ -374,7 +376,7 @@ class Client:
         )
 
     def abandon_backfill(self, stream: str, name: str) -> None:
-        """Forget what is done of a backfill that was not adopted."""
+        """Forget a backfill that was not adopted."""
         self._perform(self._operations.backfill.abandon_backfill(stream, name))
 
     # --- audits of answers, from outside of the server -------------------------------------------
@@ -382,16 +384,20 @@ class Client:
     def lend_answers(
         self, stream: str, *, answers: int, without_archive: bool = False
     ) -> list[LentAnswer]:
-        """Newest answers of a stream's standing queries, to be computed again, exactly."""
+        """Return the newest answers of a stream's standing queries, to be computed exactly."""
         return self._perform(
             self._operations.audit.lend_answers(stream, answers, without_archive=without_archive)
         )
 
     def report_audit(self, id: str, found: Reported) -> str:  # noqa: A002  (as on the wire)
-        """Say what came of a lent answer; why its query is not certified now, or "".
+        """Report the verdict on a lent answer.
+
+        Returns:
+          Why the query is not certified now; "" if it is.
 
         Raises:
-          FailedPrecondition: as the engine; also when it was said before, but the answer was lost.
+          FailedPrecondition: the answer is not lent now, or some of its tuples are deleted; also
+            when the report was stored, but its response was lost.
         """
         return self._perform(self._operations.audit.report_audit(id, found))
 

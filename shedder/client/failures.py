@@ -1,4 +1,4 @@
-"""Failed calls: as our errors, and tried again where that is harmless."""
+"""Translation of failed calls to our errors, and waits before repeatable work is tried again."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Result = TypeVar("Result")
 
 
 def translated(error: grpc.RpcError, address: str) -> ShedderError:
-    """What a failed call says, as the server raised it."""
+    """Return the error of a failed call, as the server raised it."""
     call: Any = error  # Both kinds of calls have these three; the common base has none.
     return from_call(call.code(), call.details(), call.trailing_metadata(), address)
 
@@ -36,8 +36,8 @@ def deadline_s(timeout_s: float | None) -> float | None:
     return None if timeout_s is None else timeout_s + 1.0
 
 
-LONGEST_S = 5.0  # A wait that is a guess is made no longer than this.
-LATER = 0.05  # Of a wait, at random, after the first refusal; up to eight times that, then.
+LONGEST_S = 5.0  # Longest wait, in seconds, if the server gave no time.
+LATER = 0.05  # Largest random part of a wait after the first refusal; later up to eight times that.
 
 
 class Backoff:
@@ -91,7 +91,7 @@ class Patience:
 
 
 def patiently(work: Callable[[], Result], patience: Patience) -> Result:
-    """The result of harmless work, tried until it is there or the patience ends."""
+    """Repeat work until it succeeds or the patience ends; only for work that may be repeated."""
     while True:
         try:
             return work()

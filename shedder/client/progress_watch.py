@@ -1,4 +1,4 @@
-"""Long work at the server, as it is seen here: how far it is, and a way to call it off."""
+"""Progress of long work at the server, and its cancellation."""
 
 from __future__ import annotations
 

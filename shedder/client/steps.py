@@ -44,7 +44,8 @@ class Open:
     """Begin a call whose responses stream; the outcome is its `OpenCall`.
 
     request: the only request; None: `Write` sends requests.
-    awaits_start: the step ends when the server has accepted the call.
+    awaits_start: the step ends when the server has accepted or refused the call; the next `Read`
+      raises a refusal.
     """
 
     method: Method

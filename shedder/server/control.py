@@ -39,7 +39,7 @@ class ControlService(ControlServicer):
     async def Set(
         self, request: control_pb2.SetRequest, context: Context
     ) -> control_pb2.SetResponse:
-        """Turn one knob."""
+        """Set one value of the control table."""
         await self._workers.run(
             lambda: self._engine.set_control(
                 request.entity, request.name, request.key, request.value

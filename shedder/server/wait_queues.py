@@ -14,7 +14,7 @@ RECENT_S = 2.0  # At least so long a line is held to be as long as it was: it em
 class Line:
     """Queue of the calls that wait for room in one stream; asyncio's locks are fair.
 
-    Without a queue the call that retries at the right moment gets the room, and some never do.
+    Without a queue the call that retries at the right moment gets the room, and other calls starve.
     """
 
     def __init__(self, clock_s: Callable[[], float] = time.monotonic) -> None:

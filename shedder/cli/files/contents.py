@@ -189,7 +189,7 @@ def ended(text: IO[bytes], end: bytes) -> IO[bytes]:
 
 
 def skip_blank_lines(text: IO[bytes]) -> None:
-    """Skip empty lines at the begin of a text that `opened_text`, `before` or `after` gave."""
+    """Skip empty lines at the beginning of a text that `opened_text`, `before` or `after` gave."""
     while cast(BufferedReader, text).peek(1)[:1] in (b"\r", b"\n"):
         text.read(1)
 

@@ -19,7 +19,8 @@ from shedder.cli.files.rows import Rows
 from shedder.errors import BadBatch, ShedderError
 
 _BLOCK_BYTES = 8 << 20  # A row must fit into a block.
-_END = "end of the rows, c5e1b0ae"  # Text of a row that is added; if it is not read, it is quoted.
+# Text of a row added behind the last one. If Arrow does not find that row, a quote is open.
+_END = "end of the rows, c5e1b0ae"
 
 
 def csv_names(text: IO[bytes], dialect: Dialect, delimiter: str) -> list[str]:
@@ -61,7 +62,7 @@ class _OddRows:
     is_ended: bool = False
 
     def handle(self, row: pa_csv.InvalidRow) -> Literal["skip", "error"]:
-        """Keep a row aside, or end the reading: Arrow has no way for an error of a handler."""
+        """Keep a row aside, or stop reading; Arrow does not pass on what a handler raises."""
         if row.text == self.end:
             self.is_ended = True
             return "skip"
