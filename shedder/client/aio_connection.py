@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import grpc
 from grpc_health.v1 import health_pb2
 
-from shedder.client.failures import translated, without_greeting
+from shedder.client.failures import closed, translated, without_greeting
 from shedder.client.stubs import Stubs
 from shedder.client.target import Target
 from shedder.errors import Unreachable
@@ -27,6 +29,7 @@ class AsyncConnection:
         self._metadata = target.metadata
         self._encrypted = target.credentials is not None
         self._channel = target.aio_channel()
+        self._is_closed = False
         self.stubs = Stubs(self._channel)
 
     async def check(self, timeout_s: float) -> None:
@@ -46,10 +49,8 @@ class AsyncConnection:
         Raises:
           ShedderError: as the server raised it, or Unreachable.
         """
-        try:
+        with self._translating():
             return await method(request, timeout=timeout_s, metadata=self._metadata)
-        except grpc.RpcError as error:
-            raise translated(error, self.address) from None
 
     async def open(
         self,
@@ -63,17 +64,17 @@ class AsyncConnection:
 
         Raises:
           ShedderError: the server does not accept the call whose start is awaited.
+          FailedPrecondition: the client is closed.
         """
         requests = () if request is None else (request,)
-        opened = method(*requests, timeout=timeout_s, metadata=self._metadata)
-        if awaits_start:
-            try:
-                await opened.initial_metadata()
-            except grpc.RpcError as error:
-                raise translated(error, self.address) from None
-            except BaseException:  # The caller does not get the call, so nothing else ends it.
-                opened.cancel()
-                raise
+        with self._translating():
+            opened = method(*requests, timeout=timeout_s, metadata=self._metadata)
+            if awaits_start:
+                try:
+                    await opened.initial_metadata()
+                except BaseException:  # The caller does not get the call, so nothing else ends it.
+                    opened.cancel()
+                    raise
         return opened
 
     async def read(self, call: Any) -> Any:
@@ -82,10 +83,8 @@ class AsyncConnection:
         Raises:
           ShedderError: as the server raised it, or Unreachable.
         """
-        try:
+        with self._translating():
             response = await call.read()
-        except grpc.RpcError as error:
-            raise translated(error, self.address) from None
         return None if response is _EOF else response
 
     async def write(self, call: Any, request: Any) -> None:
@@ -95,9 +94,8 @@ class AsyncConnection:
           ShedderError: why the call has ended.
         """
         try:
-            await call.write(request)
-        except grpc.RpcError as error:
-            raise translated(error, self.address) from None
+            with self._translating():
+                await call.write(request)
         except asyncio.InvalidStateError:  # The call had ended before.
             ended = await call.code(), await call.details(), await call.trailing_metadata()
             raise from_call(*ended, self.address) from None
@@ -108,4 +106,27 @@ class AsyncConnection:
 
     async def close(self) -> None:
         """End all calls."""
+        self._is_closed = True
         await self._channel.close(None)
+
+    @contextmanager
+    def _translating(self) -> Iterator[None]:
+        """Raise errors of gRPC as ours.
+
+        gRPC raises CancelledError also in a task that was not cancelled, if its call was.
+        """
+        try:
+            yield
+        except Exception as error:
+            if self._is_closed:  # A closed channel cancels calls and raises UsageError.
+                raise closed(self.address) from None
+            if isinstance(error, grpc.RpcError):
+                raise translated(error, self.address) from None
+            raise
+        except asyncio.CancelledError:
+            task = asyncio.current_task()
+            if task is None or task.cancelling():
+                raise
+            if self._is_closed:
+                raise closed(self.address) from None
+            raise from_call(grpc.StatusCode.CANCELLED, None, None, self.address) from None

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import time
 import weakref
+from collections.abc import Iterator
+from contextlib import contextmanager
 from queue import SimpleQueue
 from typing import Any
 
 import grpc
 from grpc_health.v1 import health_pb2
 
-from shedder.client.failures import translated, without_greeting
+from shedder.client.failures import closed, translated, without_greeting
 from shedder.client.stubs import Stubs
 from shedder.client.target import Target
 from shedder.errors import Unreachable
@@ -57,6 +59,7 @@ class Connection:
         self._metadata = target.metadata
         self._encrypted = target.credentials is not None
         self._channel = target.channel()
+        self._is_closed = False
         self.stubs = Stubs(self._channel)
 
     def check(self, timeout_s: float) -> None:
@@ -76,10 +79,8 @@ class Connection:
         Raises:
           ShedderError: as the server raised it, or Unreachable.
         """
-        try:
+        with self._translating():
             return method(request, timeout=timeout_s, metadata=self._metadata)
-        except grpc.RpcError as error:
-            raise translated(error, self.address) from None
 
     def open(
         self,
@@ -89,8 +90,13 @@ class Connection:
         *,
         awaits_start: bool = False,
     ) -> StreamedCall:
-        """Begin a call whose responses stream: see `steps.Open`."""
-        opened = StreamedCall(method, request, timeout_s, self._metadata)
+        """Begin a call whose responses stream: see `steps.Open`.
+
+        Raises:
+          FailedPrecondition: the client is closed.
+        """
+        with self._translating():
+            opened = StreamedCall(method, request, timeout_s, self._metadata)
         if awaits_start:
             try:
                 opened.wait_for_start()
@@ -105,10 +111,8 @@ class Connection:
         Raises:
           ShedderError: as the server raised it, or Unreachable.
         """
-        try:
+        with self._translating():
             return call.read()
-        except grpc.RpcError as error:
-            raise translated(error, self.address) from None
 
     def write(self, call: StreamedCall, request: Any) -> None:
         """Send one request of a call; why the call has ended, the next `read` says."""
@@ -120,4 +124,17 @@ class Connection:
 
     def close(self) -> None:
         """End all calls."""
+        self._is_closed = True
         self._channel.close()
+
+    @contextmanager
+    def _translating(self) -> Iterator[None]:
+        """Raise errors of gRPC as ours; a closed channel cancels calls and raises ValueError."""
+        try:
+            yield
+        except (grpc.RpcError, ValueError) as error:
+            if self._is_closed:
+                raise closed(self.address) from None
+            if isinstance(error, grpc.RpcError):
+                raise translated(error, self.address) from None
+            raise

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 import grpc
 
-from shedder.errors import Overloaded, ShedderError, Unreachable
+from shedder.errors import FailedPrecondition, Overloaded, ShedderError, Unreachable
 from shedder.wire.status import from_call, retry_after_ms
 
 Result = TypeVar("Result")
@@ -19,6 +19,11 @@ def translated(error: grpc.RpcError, address: str) -> ShedderError:
     """Return the error of a failed call, as the server raised it."""
     call: Any = error  # Both kinds of calls have these three; the common base has none.
     return from_call(call.code(), call.details(), call.trailing_metadata(), address)
+
+
+def closed(address: str) -> FailedPrecondition:
+    """Return the error of a call after its client was closed."""
+    return FailedPrecondition(f"the client of {address} is closed; connect again")
 
 
 def without_greeting(error: Unreachable, *, encrypted: bool) -> Unreachable:

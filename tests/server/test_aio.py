@@ -140,6 +140,49 @@ async def subscribe_and_leave(address, front):
         assert len(listeners) == 0
 
 
+async def test_a_closed_client_ends_its_calls_and_refuses_others(address):
+    """The reader got CancelledError, as if its task had been cancelled; calls got gRPC's errors."""
+    client = await connect_async(address)
+    await client.execute(CREATE_TRADES)
+    query = await client.register("counts", COUNTS)
+    slides = await query.subscribe()
+    producer = await client.producer("trades", "p")
+    await producer.push(trades(10))
+    reading = asyncio.create_task(anext(slides))
+    await asyncio.sleep(0)
+    await client.close()
+    with pytest.raises(errors.FailedPrecondition, match="is closed; connect again"):
+        await reading
+    calls = (query.subscribe, query.latest, producer.flush, lambda: client.execute(TOTAL))
+    for call in (*calls, lambda: client.push("trades", trades(3))):
+        with pytest.raises(errors.FailedPrecondition, match="is closed; connect again"):
+            await call()
+
+
+async def test_a_reader_whose_subscription_is_closed_elsewhere_is_not_cancelled(address):
+    async with await connect_async(address) as client:
+        await client.execute(CREATE_TRADES)
+        slides = await (await client.register("counts", COUNTS)).subscribe()
+        reading = asyncio.create_task(anext(slides))
+        await asyncio.sleep(0)
+        await slides.aclose()
+        with pytest.raises(errors.Unreachable, match="was cancelled"):
+            await reading
+
+
+async def test_a_cancelled_reader_is_cancelled(address):
+    async with await connect_async(address) as client:
+        await client.execute(CREATE_TRADES)
+        slides = await (await client.register("counts", COUNTS)).subscribe()
+        reading = asyncio.create_task(anext(slides))
+        await asyncio.sleep(0)
+        reading.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await reading
+        with pytest.raises(StopAsyncIteration):
+            await anext(slides)
+
+
 async def test_nobody_there_is_said_to_be_unreachable():
     with pytest.raises(errors.Unreachable):
         await connect_async("127.0.0.1:1", timeout_s=5.0)

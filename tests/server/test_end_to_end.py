@@ -131,6 +131,23 @@ def test_a_message_above_the_limit_is_refused(client, connection):
         connection.call(connection.stubs.ingest.Append, request)
 
 
+def test_a_closed_client_ends_its_calls_and_refuses_others(address):
+    """Calls raised ValueError of gRPC."""
+    client = connect(address)
+    client.execute(CREATE_TRADES)
+    query = client.register("counts", COUNTS)
+    slides = query.subscribe()
+    producer = client.producer("trades", "p")
+    producer.push(trades(10))
+    client.close()
+    with pytest.raises(errors.FailedPrecondition, match="is closed; connect again"):
+        next(slides)
+    calls = (query.subscribe, query.latest, producer.flush, lambda: client.execute("SHOW STREAMS"))
+    for call in (*calls, lambda: client.push("trades", trades(3))):
+        with pytest.raises(errors.FailedPrecondition, match="is closed; connect again"):
+            call()
+
+
 def test_nobody_there_is_said_to_be_unreachable():
     with pytest.raises(errors.Unreachable, match="no server at"):
         shedder.connect("127.0.0.1:1")
