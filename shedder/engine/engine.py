@@ -1,4 +1,4 @@
-"""The engine in this process: every word of the database, over one data directory."""
+"""The engine in this process: the whole public interface, over one data directory."""
 
 from __future__ import annotations
 

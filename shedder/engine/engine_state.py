@@ -31,7 +31,7 @@ from shedder.settings import Settings
 from shedder.streams.batches import BatchLimits
 from shedder.streams.live_sample import StreamSample
 
-LOOK_S = 0.25  # Who looks at a flood waits so long to see his own writes.
+LOOK_S = 0.25  # Under overload, a look waits at most this long for durable writes to be applied.
 PRODUCERS_SHARE = 32  # Active producers take at most 1/32 of the memory budget.
 SYNOPSIS_SHARE = 4  # A quarter of the memory budget is for the synopses of standing queries.
 
@@ -119,10 +119,10 @@ class EngineState:
         self.pressure = pressure
 
     def look(self, work: Callable[[], Result]) -> Result:
-        """What is to be seen on the apply thread, of all that was durable when it was asked.
+        """Run work on the apply thread, after the records that are durable now.
 
-        While work is shed by load, of what is applied, if the other cannot be had within LOOK_S:
-        whoever looks at a flood must not wait for its end.
+        While load is shed and the backlog exceeds LOOK_S, work runs ahead of the backlog: a look
+        must not wait for the end of an overload.
         """
         ahead = self.coalesces and self.meter.drain_ms(0) > 1e3 * LOOK_S
         seen = self.actor.call(work, ahead=ahead)
@@ -232,7 +232,7 @@ class EngineState:
         return stream
 
     def published(self, name: str, asker: Asker = OPERATOR) -> tuple[Stream, Published]:
-        """A standing query by name, and its stream, if somebody may use it."""
+        """Look up a standing query and its stream by name, if the asker may use it."""
         for stream in list(self.streams.values()):
             published = stream.queries.get(name)
             if published is not None and asker.owns(stream):

@@ -1,4 +1,4 @@
-"""The services of an engine: what statements and controls are given instead of the engine."""
+"""Services of an engine: the objects that statements and controls use."""
 
 from __future__ import annotations
 

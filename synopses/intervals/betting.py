@@ -1,8 +1,8 @@
 """Betting: distribution-free bounds for the mean of bounded values, at any sample size.
 
-Whoever bets against a true mean does not grow rich. For values z in [0, 1] with mean u, a wealth
+Bets against a true mean do not make rich. For values z in [0, 1] with mean u, a wealth
 W(u) made of factors 1 + b (u - z) has expectation at most 1 at the true u, so by Markov
-W(u) >= 1/tail has probability at most tail; all u that made nobody rich form the interval.
+W(u) >= 1/tail has probability at most tail; all u with W(u) < 1/tail form the interval.
 There are two players:
 
 The mixed player bets fixed amounts, W = sum_j w_j prod_i (1 + b_j (u - z_i)). Sampling without
@@ -159,7 +159,7 @@ def _upper(shares: NDArray[np.float64], zeros: tuple[int, float], tail: float) -
     rich = -math.log(tail)
     step = math.sqrt(rich * mean * (1.0 - mean) / count) + rich / count
     step = min(step, 0.5 * (1.0 - mean)) if mean < 1.0 else step
-    poor, lacking = mean, -rich  # At the mean itself nobody is rich; how poor hardly matters.
+    poor, lacking = mean, -rich  # At the mean the wealth is below 1/tail; its value hardly matters.
     ruled_out, beyond = min(mean + step, 1.0), rich
     while ruled_out < 1.0:
         wealth = _mixed_wealth(shares, zeros, ruled_out, rich)

@@ -1,8 +1,8 @@
 """Counts of all keys at once, from samples of rows: how far their vector can be from the truth.
 
-The sizes of joins are products of vectors of counts, one entry per key. Entry by entry nothing can
-be said of keys that nobody saw, but of the whole vector it can: scaled up from n of N rows it lies
-near the true one in Euclidean distance, however many keys there are.
+The sizes of joins are products of vectors of counts, one entry per key. Single entries
+of unseen keys have no bound, but the whole vector has one. Scaled up from n of N rows, the vector
+lies near the true one in Euclidean distance, however many keys there are.
 """
 
 from __future__ import annotations

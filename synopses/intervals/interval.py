@@ -17,8 +17,8 @@ _INT64_MAX = np.iinfo(np.int64).max
 class Intervals:
     """One interval per group, struct of arrays; the truth is inside with the asked confidence.
 
-    value, low, high: float64 [groups]; low <= value <= high. A value that nobody saw is NaN, its
-      ends are then what is known of it without having seen it.
+    value, low, high: float64 [groups]; low <= value <= high. A value without a read row is
+      NaN; its ends then come from the known range.
     bound: uint8 [groups], values of Bound: EXACT only where nothing was skipped; NONE where low
       and high are infinite because nothing can be promised.
     variance: float64 [groups]; of the estimate, where its interval is a certified normal one
@@ -79,7 +79,7 @@ class Intervals:
         )
 
     def estimates(self, *, confidence: float, source: str, reason: str = "") -> Estimates:
-        """As a column of an answer; a value that nobody saw is null."""
+        """Return a column of an answer; a value without a read row is null."""
         null = np.isnan(self.value)
         return Estimates(
             self.value, self.low, self.high, self.bound, null, confidence, source, reason

@@ -1,7 +1,7 @@
-"""Looks: how a reader who stops when its intervals are narrow enough keeps their confidence.
+"""Looks: repeated evaluations of an interval that stop at a target and keep the confidence.
 
-An interval of 95 % holds at a sample size fixed beforehand. Who looks, reads on while it is too
-wide and looks again stops, sooner or later, at one that is narrow by luck. So each look is asked
+An interval of 95 % holds at a sample size fixed beforehand. A reader that looks again while the
+interval is too wide stops, sooner or later, at one that is narrow by luck. So each look is asked
 at its own part of delta, and the parts add up to delta: by the union bound the interval at which
 the reader stops holds with the confidence that was asked for, whatever made it stop.
 

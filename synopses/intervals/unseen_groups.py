@@ -15,7 +15,7 @@ def missing_group_rows(*, population: int, read: int, confidence: float) -> int:
     At most N/g groups hold g tuples or more, and one of g tuples is missed with probability at
     most min((1 - g/N)^n, (1 - n/N)^g); so with the asked confidence no group of the returned size
     + 1 or more is missing, all groups at once. (Naming a group beforehand would allow 3 N/n at
-    95 %; a group that nobody named needs about 10 N/n.)
+    95 %; a group that is not named needs about 10 N/n.)
 
     Returns: rows in [0, N]; 0 when everything was read.
     """

@@ -1,4 +1,4 @@
-"""What was read of all that was to be read at one level: a stratum, group by group."""
+"""Stratum: the tuples that were read at one level, and the number of all of them, per group."""
 
 from __future__ import annotations
 

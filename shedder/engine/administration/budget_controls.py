@@ -1,4 +1,4 @@
-"""An operator's changes of the allocation while queries stand: weights, activity, the budget."""
+"""Budget controls: weights and activity of standing queries, and the synopsis budget."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Budgets(Controls):
         self._alter(name, weight=weight)
 
     def set_active(self, name: str, *, active: bool) -> None:
-        """Whether a query counts: one that does not keeps what nobody else needs, and goes on.
+        """Set whether the allocator counts a query. An inactive query keeps only spare memory.
 
         Raises:
           UnknownQuery. DiskFull, StorageFailed: nothing has changed.
@@ -85,17 +85,17 @@ class Budgets(Controls):
                 raise
 
     def share_out(self) -> bool:
-        """Share out memory among the standing queries now; whether anybody changed.
+        """Allocate memory to the standing queries now; return whether any grant changed.
 
         Raises:
-          BudgetExceeded: not even the smallest synopses fit; nobody has changed.
+          BudgetExceeded: not even the smallest synopses fit; no grant has changed.
         """
         self._check_open()
         with self._ddl:
             return self.sharing.settle()
 
     def allocation(self) -> pa.Table:
-        """Who has which bytes, what that gives, what more would buy: EXPLAIN ALLOCATION."""
+        """Tabulate bytes, errors and prices of each query: EXPLAIN ALLOCATION."""
         self._check_open()
         return allocation_table(
             self.sharing.problem(self.sharing.asked()),

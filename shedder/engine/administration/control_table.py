@@ -1,4 +1,4 @@
-"""The control table: what every entity is and does, a property in each row."""
+"""Control table: properties of every stream, query and other entity, one property per row."""
 
 from __future__ import annotations
 

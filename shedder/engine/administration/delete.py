@@ -1,4 +1,4 @@
-"""DELETE: rows of the past are found and marked, once, and read no more."""
+"""DELETE: rows of the archive are found once and marked; readers skip marked rows."""
 
 from __future__ import annotations
 

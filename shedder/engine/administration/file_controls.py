@@ -1,4 +1,4 @@
-"""An operator's work on the files of a running engine: backups, new layouts."""
+"""File controls: backups and layout changes of a running engine."""
 
 from __future__ import annotations
 

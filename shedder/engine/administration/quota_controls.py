@@ -1,4 +1,4 @@
-"""An operator's changes of tenants' quotas while the engine runs, and each tenant's use."""
+"""Quota controls: changes of tenants' quotas at run time, and the use of each tenant."""
 
 from __future__ import annotations
 

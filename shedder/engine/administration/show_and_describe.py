@@ -1,4 +1,4 @@
-"""Tables and texts that tell what is there: SHOW, DESCRIBE, EXPLAIN."""
+"""SHOW, DESCRIBE and EXPLAIN: tables and texts about streams, queries and plans."""
 
 from __future__ import annotations
 

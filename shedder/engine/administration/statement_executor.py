@@ -1,4 +1,4 @@
-"""Statements other than questions: what each of them does."""
+"""Statement executor: the effect of each statement that is not a query."""
 
 from __future__ import annotations
 

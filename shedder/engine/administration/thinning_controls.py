@@ -1,4 +1,4 @@
-"""Levels as they are told: which share a standing query's synopses read, whatever the load."""
+"""Thinning controls: levels that an operator sets for a query, whatever the load."""
 
 from __future__ import annotations
 

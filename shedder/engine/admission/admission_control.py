@@ -1,4 +1,4 @@
-"""Admission: whether a batch may come in, by what it declares, before anybody decodes it."""
+"""Admission control: accepts or refuses a batch by its declared size, before it is decoded."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from shedder.errors import (
 )
 from shedder.overload.retry_slots import Slots
 
-RUN_S = 1.0  # Writing a run takes about so long, and nobody knows how much of it is done.
+RUN_S = 1.0  # Seconds to write a run; the progress of a write is not known.
 
 
 class Admission:
@@ -29,7 +29,7 @@ class Admission:
     def __init__(self, core: EngineState) -> None:
         self._core = core
         self._lock = threading.Lock()
-        self._slots: dict[str, Slots] = {}  # Of whoever found no room, by what was full.
+        self._slots: dict[str, Slots] = {}  # Retry times of refused calls, by the full resource.
 
     def admit(self, name: str, rows: int, size_bytes: int, *, waits: bool = False) -> Intake:
         """Let a batch in: by its tenant's quotas, the load, room in the queue. Nothing is counted.
@@ -97,7 +97,7 @@ class Admission:
         """
         limits = self._core.limits
         if rows > limits.rows_max or size_bytes > limits.bytes_max:
-            self._refuse(name, 0)  # Nobody believes that it has so many.
+            self._refuse(name, 0)  # The declared number is not trusted.
             raise BatchTooLarge(
                 f"a batch of {rows} rows and {size_bytes} bytes; the limits are {limits.rows_max} "
                 f"and {limits.bytes_max}"
@@ -152,7 +152,7 @@ class Admission:
     def turned_away(
         self, name: str, rows: int, size_bytes: int, error: Overloaded, *, for_good: bool
     ) -> None:
-        """A batch was not taken; for good, it counts in the ledger. Load uses up nobody's quota."""
+        """Note a refused batch; the ledger counts it if for_good. Refusals by load use no quota."""
         core = self._core
         intake = core.intakes.get(name)
         if intake is None:
@@ -166,7 +166,7 @@ class Admission:
                 core.tenants.refuse(tenant, rows)
 
     def check_room(self, size_bytes: int = 0, *, waits: bool = False) -> None:
-        """Whether there is room for so many bytes, whoever sends them.
+        """Check that there is room for size_bytes more, from any producer.
 
         Raises:
           Overloaded: there is none; it says when there will be some, as things go now.
@@ -232,7 +232,7 @@ class Admission:
     def _full(
         self, message: str, what: str, *, free_s: float, takes_s: float, books: bool
     ) -> Overloaded:
-        """There is no room; what: is full. Whoever is told so next is told another time."""
+        """Build the refusal for a full resource; each refused call gets a retry time of its own."""
         error = Overloaded(message)
         with self._lock:
             slots = self._slots.setdefault(what, Slots())

@@ -1,4 +1,4 @@
-"""Pushing into the engine of this process: split, encode, append, wait."""
+"""Push into the engine of this process: split, encode, append and await receipts."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ class Pipeline:
           batch: of exactly the stream's columns.
           sequence: the number of its push; None goes on from the last one.
           part: its place in its push.
-          is_fresh: nobody can have stored this number yet, so a replay is a mistake.
+          is_fresh: no earlier push used this number, so a replay is a mistake.
 
         Raises:
           ShedderError: this batch was refused, or an earlier one was lost.
@@ -116,7 +116,7 @@ class Pipeline:
         if sent.is_fresh and receipt.duplicate:
             raise FailedPrecondition(
                 f"numbers of producer {self._producer!r} in stream {self._stream!r} were used by "
-                "somebody else; give each producer its own name"
+                "another producer; give each producer its own name"
             )
 
     def _append_patiently(

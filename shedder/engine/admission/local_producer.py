@@ -1,4 +1,4 @@
-"""A producer in this process: the words of the one that `shedder.connect` gives."""
+"""Producer in this process, with the interface of a producer that `shedder.connect` gives."""
 
 from __future__ import annotations
 

@@ -53,7 +53,7 @@ class Ingest(ProducersProgress):
           stream: its name. payload, producer, epoch, sequence, part: as of `Intake.append`.
           rows: that it declares, and must have; they count as refused if it is refused undecoded.
             None: it does not say, and does not count.
-          waits: whoever sends it tries again, so it is not refused for good.
+          waits: the caller tries again, so a refusal is not final.
           summarised: summaries of it came before; it is for the archive.
           left_out: what its producer has left out of it, by chance, and will not send.
           is_let_in: with just these rows and bytes, by `Admission.let_in`.
@@ -88,6 +88,6 @@ class Ingest(ProducersProgress):
                 )
 
     def blocks(self, stream: str) -> bool:
-        """Whether whoever appends waits for room, however long (ON OVERLOAD BLOCK)."""
+        """Return whether appends wait for room without a limit (ON OVERLOAD BLOCK)."""
         known = self.core.streams.get(stream)
         return known is not None and known.schema.on_overload.policy is Policy.BLOCK

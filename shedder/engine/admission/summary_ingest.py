@@ -1,4 +1,4 @@
-"""The door for summaries: what their builders must know, and the way into the log."""
+"""Admission of summaries: the plans that builders need, checks, and the way into the log."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def append_summaries(
 
     Args:
       core: with the stream. admission: to it. name: of it.
-      data: engine.summaries' bytes, from anyone.
+      data: bytes of summaries, not trusted.
       producer, epoch, sequence: as for a batch. Batches and summaries of one producer share the
         numbers.
       tuples_follow: they will be appended later, as `summarised`.

@@ -1,4 +1,4 @@
-"""The records that the log has made durable, and that the apply thread has not read yet."""
+"""Apply queue: records that are durable in the log, and not applied yet."""
 
 from __future__ import annotations
 

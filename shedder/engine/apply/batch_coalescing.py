@@ -1,4 +1,4 @@
-"""Batches that wait one behind the other, read as if they had come as one."""
+"""Coalescing of batches: consecutive queued batches of a stream are read as one frame."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ BYTES_MAX = 32 << 20  # Of a run, which is copied together.
 class Run:
     """Consecutive batches of one stream.
 
-    Whoever sent them could have sent them as one batch. They are read so only where that makes no
-    difference to what is late: none of them has tuples of a pane that those before it in the run
-    have closed, and all are believed as of the arrival of the first one.
+    Batches are coalesced only if the set of late tuples stays the same. So no batch has tuples of
+    a pane that earlier batches of the run have closed. The arrival time of the run is the arrival
+    time of its first batch.
 
-    ends_us: of the event times of several; None: nobody has looked yet. size_bytes: of several.
+    ends_us: of the event times of several; None: not computed yet. size_bytes: of several.
     overtaken: how many tuples the watermark had passed, but not yet when the run began.
     """
 

@@ -1,4 +1,4 @@
-"""Levels that load sets: in force at once, and in the log behind the batches that wait."""
+"""Levels set by load: in force at once, and logged behind the batches that wait."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class LevelsByLoad:
         """Have levels set before the next batch is applied. From any thread.
 
         Args:
-          levels: of whoever is to read otherwise; forced ones stay as they are.
+          levels: by query; queries that are not named and forced levels stay as they are.
         """
         with self._lock:
             self._wanted = {**self._wanted, **levels}
@@ -63,7 +63,7 @@ class LevelsByLoad:
             stream = self._core.streams.get(name)
             published = None if stream is None else stream.queries.get(query)
             if stream is None or published is None or published.standing.feed is not None:
-                continue  # Who is fed goes with its feeder.
+                continue  # A fed query has the levels of its feeder.
             for each in (published.standing, *published.standing.takers):
                 if self._set(stream, each, levels, sequence):
                     changed[name] = stream

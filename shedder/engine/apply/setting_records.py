@@ -23,7 +23,7 @@ from shedder.engine.engine_state import EngineState
 def alter(core: EngineState, alteration: Alteration) -> None:
     """Make a setting durable and put it in force; returns then.
 
-    One at a time, and nobody makes or drops queries and streams meanwhile.
+    The caller holds the lock of DDL, so no query or stream is made or dropped meanwhile.
 
     Raises:
       DiskFull, StorageFailed, Draining: nothing has changed.

@@ -1,4 +1,4 @@
-"""Size records: sizes of synopses, in force in the order of the log, carried out in slices."""
+"""Size records: sizes of synopses, in force in the order of the log, applied in slices."""
 
 from __future__ import annotations
 
@@ -46,8 +46,8 @@ class PaneShrinker:
     def apply_sizes(self, headers: Iterable[Sizes]) -> None:
         """From now on, new panes of queries have these sizes; larger ones shrink, bit by bit.
 
-        All of them, and then it is seen who shares panes with whom: were that done after each,
-        those that go on together would part and meet again.
+        Pane sharing is decided once, after all sizes are set. A decision after each size would
+        separate queries that share panes again a moment later.
         """
         changed: dict[str, Stream] = {}
         for header in headers:
@@ -66,7 +66,7 @@ class PaneShrinker:
         """Have panes shrink that are to, when what has been posted by now is done."""
         if not shrinks(self._core):
             return
-        if not self._core.actor.is_alive():  # Recovering: nobody waits.
+        if not self._core.actor.is_alive():  # Recovery runs on this thread alone.
             self._shrink()
         elif not self._is_posted:
             with suppress(Draining, InternalError):  # Closed meanwhile.

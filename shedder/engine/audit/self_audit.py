@@ -1,4 +1,4 @@
-"""The self-audit: answers of standing queries are computed again, exactly, from the archive."""
+"""Self-audit: answers of standing queries, compared with exact answers from the archive."""
 
 from __future__ import annotations
 

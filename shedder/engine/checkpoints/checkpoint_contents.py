@@ -1,4 +1,4 @@
-"""Checkpoints: what a restart begins with, so that it need not replay the whole log.
+"""Checkpoint contents: the state that a restart begins with instead of the whole log.
 
 A checkpoint is the closed panes, the open ones, levels in force, samples, watermarks, producers'
 sequences, what audits have come to, and the log's sequence up to which all of these are complete.

@@ -1,4 +1,4 @@
-"""A new query on its way into the catalog, while tuples go on being read."""
+"""Commit of a new query to the catalog, while the apply thread goes on."""
 
 from __future__ import annotations
 

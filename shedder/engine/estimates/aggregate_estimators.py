@@ -1,4 +1,4 @@
-"""From a pane's synopsis to an aggregate's estimates: which question answers which function."""
+"""Estimators of aggregates from one synopsis that has read all tuples."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Questions to a part of which segments were read thinned: one estimate per group."""
+"""Estimators of aggregates from level segments: parts that were read thinned."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""FIRST and LAST of groups of which some values were skipped: what the skipped ones could be."""
+"""FIRST and LAST from thinned parts: bounds that allow for the skipped values."""
 
 from __future__ import annotations
 

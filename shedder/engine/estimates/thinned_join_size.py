@@ -1,4 +1,4 @@
-"""Sizes of joins of parts that were read thinned: sketches of what was read, then the step to all.
+"""Join sizes from thinned parts: the bound of the sketch, then the bound of sampling.
 
 Vectors of counts scaled up from the strata are near the true ones (`vector_error`), and the size
 of a join is a product of two such vectors, so by Cauchy and Schwarz it is near their product.

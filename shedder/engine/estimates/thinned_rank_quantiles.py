@@ -1,4 +1,4 @@
-"""Quantiles by rank of parts that were read thinned: the sketch's rank error and sampling's."""
+"""Quantiles by rank from thinned parts: the sketch's rank error plus the sampling error."""
 
 from __future__ import annotations
 

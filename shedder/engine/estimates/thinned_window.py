@@ -1,4 +1,4 @@
-"""A window in which tuples were skipped: its thinned parts, shares, groups that may be missing."""
+"""Thinned window: the thinned parts of a window, their read shares and missing groups."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the panes of a window say about a query's aggregates."""
+"""Estimates of a query's aggregates from the merged panes of a window."""
 
 from __future__ import annotations
 

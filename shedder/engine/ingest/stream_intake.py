@@ -1,4 +1,4 @@
-"""The door of one stream: bytes are checked, numbered and handed to the log, in one order."""
+"""Intake of one stream: batches are checked, numbered and handed to the log, in order."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The CPU time that load leaves for work in the background, as the controller last found it."""
+"""Spare capacity: CPU time for background work, as of the controller's last tick."""
 
 from __future__ import annotations
 

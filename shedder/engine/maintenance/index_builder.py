@@ -42,8 +42,8 @@ class Indexer:
         self._builders = 0
         self._claims: dict[tuple[str, str], threading.Event] = {}  # By file of a run, and column.
         self._writers = 0  # Which do not use the log.
-        self._sequence = -1  # The log's, when somebody last looked.
-        self._written_s = float("-inf")  # When somebody last wrote, as far as was seen.
+        self._sequence = -1  # The log's sequence at the last look.
+        self._written_s = float("-inf")  # Time of the last write that a look has seen.
 
     def catch_up(self) -> None:
         """Soon, build what is missing and remove what is of no use."""

@@ -1,4 +1,4 @@
-"""Tails of streams become runs: when it is time, in the background."""
+"""Run cutter: writes the tail of a stream as a Parquet run in the background."""
 
 from __future__ import annotations
 

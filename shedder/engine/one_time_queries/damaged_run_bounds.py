@@ -1,4 +1,4 @@
-"""Answers from an archive some of whose runs are damaged: what these could have changed."""
+"""Bounds for damaged runs: intervals widened by the rows that a scan could not read."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One-time questions: from the live sample when that is good enough, else exactly."""
+"""Executor of one-time queries: the live sample if it meets the target, else the archive."""
 
 from __future__ import annotations
 
@@ -251,7 +251,7 @@ class OneTime:
             )
             return _Moment(sample, snapshot, stretch)
 
-        # When ingest is behind, somebody may call it off meanwhile.
+        # When ingest is behind, the caller may cancel the query meanwhile.
         return awaited(self._core.actor.call(look), deadline.check)
 
     def _exactly(self, query: BoundQuery, moment: _Moment, deadline: Deadline) -> Evidence:

@@ -1,4 +1,4 @@
-"""One-time questions by value index: few row groups instead of all files."""
+"""Value indexes as a source of one-time queries: few row groups instead of all files."""
 
 from __future__ import annotations
 
@@ -35,10 +35,11 @@ _ENDS = (-(1 << 63), (1 << 63) - 1)
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LookedUp:
-    """What indexes have answered.
+    """Rows that value indexes have found, and the runs that need no other scan.
 
-    rows: that WHERE keeps, of `columns` and POSITION. done: by first position, the runs that they
-    are of, so that nobody needs to read these. read: tuples that were read for them.
+    rows: rows that WHERE keeps, of `columns` and POSITION.
+    done: runs whose rows are complete, by first position; no scan reads them.
+    read: tuples that were read to find the rows.
     """
 
     rows: tuple[pa.RecordBatch, ...] = ()
@@ -140,7 +141,7 @@ def look_up(
 ) -> LookedUp:
     """Read what WHERE keeps of those runs whose index says that little of them is needed.
 
-    A run whose row groups are damaged is left to who reads files as a whole, and finds it damaged.
+    A run with damaged row groups is left to the full scan, which reports the damage.
 
     Args:
       query: of which the lookup is.

@@ -1,4 +1,4 @@
-"""Reading the archive in part: as much as a reduction wants, look by look."""
+"""Progressive scan: a random part of the archive, read until a target is met."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from synopses.intervals.sequential_looks import MET_OVER
 
 SOURCE: Final = "archive sample"
 TAIL: Final = "tail"
-WORTH_A_PART: Final = 0.4  # Of all tuples; who needs more gets all of them sooner, and exactly.
+WORTH_A_PART: Final = 0.4  # Share of all tuples; above it a full scan is faster, and exact.
 LOOKS_MAX: Final = 24  # The parts of delta that are left for later ones are next to nothing.
 BYTES_MAX: Final = 256 << 20  # Of tuples held by a scan in part.
 PART_RUNS: Final = 8  # So that threads have enough to share.
@@ -113,7 +113,7 @@ class Scan:
                 each.run.low_us,
                 each.run.high_us,
                 newest_us,
-                MappingProxyType(each.run.basics),  # It is whoever wrote the r-UDF that gets it.
+                MappingProxyType(each.run.basics),  # The code of an r-UDF gets it.
                 scan,
             )
             for each in runs[begin:end]

@@ -1,4 +1,4 @@
-"""Which reduction a one-time question is read by, and what of the stream it is read from."""
+"""Choice of the reduction of a one-time query, and of the tuples that it reads."""
 
 from __future__ import annotations
 

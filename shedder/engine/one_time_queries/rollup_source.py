@@ -1,4 +1,4 @@
-"""One-time questions from rollups: whole windows from partial aggregates, the rest from tuples.
+"""Rollups as a source of one-time queries: whole windows, and tuples for the rest.
 
 Partial aggregates are of one run each, so past and present meet at positions: a tuple is in the
 partial aggregates of its run, or among the tuples that are read of runs and tail, never in both.

@@ -1,4 +1,4 @@
-"""Tuples that came too late for their panes: how many, and for which windows."""
+"""Late tuples of a standing query: counts per window of tuples whose panes had closed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Groups of a pane that find no room in a query: their tuples are among its others."""
+"""Overflow group (`OTHERS`): the tuples of groups beyond a query's group limit."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A pane: the synopses of one slice of event time, merged into windows and stored when closed."""
+"""Pane: the synopses of one slice of event time, merged into windows and stored when closed."""
 
 from __future__ import annotations
 

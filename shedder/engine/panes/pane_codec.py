@@ -1,4 +1,4 @@
-"""A pane as bytes: its synopses, its segments and its group keys, readable by itself."""
+"""Pane codec: synopses, segments and group keys as bytes that can be read by themselves."""
 
 from __future__ import annotations
 

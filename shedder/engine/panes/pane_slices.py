@@ -1,4 +1,4 @@
-"""A view of tuples, cut where it goes from one pane to the next."""
+"""Pane slices: a view of tuples in time order, cut at the borders of panes."""
 
 from __future__ import annotations
 

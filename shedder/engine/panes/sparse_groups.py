@@ -1,4 +1,4 @@
-"""The groups that a pane has rows for, where these are few of all that its query has met."""
+"""Sparse groups: the ids of a pane's own groups, where these are few of the query's."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Synopses of several sizes: how large one is, its smaller version, the merge of two."""
+"""Resizing of synopses: their present size, a smaller version, and merges of two sizes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reading a stream's past while the stream goes on."""
+"""Archive replay: reads a stream's past into panes while the stream goes on."""
 
 from __future__ import annotations
 

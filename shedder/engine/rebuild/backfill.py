@@ -1,4 +1,4 @@
-"""Backfill: runs and panes of a stream's past that were built elsewhere, adopted in one moment."""
+"""Backfill: runs and panes of a stream's past, built elsewhere and adopted atomically."""
 
 from __future__ import annotations
 

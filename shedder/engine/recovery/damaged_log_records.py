@@ -1,4 +1,4 @@
-"""Records that went with damaged bytes of the log: whose tuples they may have held."""
+"""Damaged log records: the streams whose tuples the damaged bytes may have held."""
 
 from __future__ import annotations
 

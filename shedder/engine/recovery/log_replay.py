@@ -314,7 +314,7 @@ def _restored(
     parts: Mapping[str, bytes],
     go_exact: Callable[[Published, Span], None],
 ) -> tuple[Published, tuple[str, int, int] | None]:
-    """A standing query as the checkpoint has it, and who reads for it, as restore_query says.
+    """Restore a standing query from its checkpoint; also return its feeder, as restore_query does.
 
     One whose summaries are in a layout that is not read any more fails, and it alone: the archive
     has its past.

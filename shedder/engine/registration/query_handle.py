@@ -1,4 +1,4 @@
-"""A standing query as a user holds it."""
+"""Handle of a standing query: its answers, subscriptions and DROP, for a user of the engine."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ class Query:
         try:
             return _answer(future.result(timeout_s))
         except FutureTimeout:
-            future.cancel()  # Nobody waits for it any more.
+            future.cancel()  # The caller has stopped waiting.
             raise DeadlineExceeded(f"no answer of {self.name!r} within {timeout_s} s") from None
 
     def latest(self) -> Answer | None:

@@ -1,4 +1,4 @@
-"""The standing queries of an engine: register, find, follow and drop them."""
+"""Registry of standing queries: register, find, follow and drop."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Static approximation: what is changed of a standing query so that it keeps its limits.
+"""Static approximation: changes of a new standing query that keep it within its limits.
 
 Motwani et al., CIDR 2003, section 5.1: windows are reduced, samples are added and pushed down,
 before the query begins; the user is told, and may refuse. A plan of panes leaves four changes:

@@ -1,4 +1,4 @@
-"""Registration: bind, negotiate, read the history, and stand from then on."""
+"""Registrar: binds, negotiates and starts a new standing query, with its history."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A rewritten query, and what its owner is told of it: what changes, what that costs and saves."""
+"""Rewrite report: the changes of a rewritten query, and their costs and savings."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def described(asked: BoundQuery, it: Rewritten) -> dict[str, str]:
         parts = [at for at, own in enumerate(it.levels) if own == level]
         named = ", ".join(outputs_of(it.query, it.plan, parts))
         if not named:
-            continue  # Rows that nobody asked to count.
+            continue  # A row count that no output needs.
         ways = sorted({sampled_by(it.plan.parts[at]) for at in parts if at} or {"rows"})
         told.append(f"{named} read {share_text(level)} of the {' and '.join(ways)}")
         worst = max(it.skipping[at] for at in parts)

@@ -1,4 +1,4 @@
-"""Smaller windows that may stand for a query's: fewer panes, and never where that would mislead."""
+"""Smaller windows for a query that exceeds its limits: candidates, and the cases without any."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def range_is_fixed(query: BoundQuery) -> str | None:
     """Why the window of a query must not get shorter; None where it may.
 
     The two cases of CIDR 2003, section 5.1.1. Duplicate elimination: distinct values per unit of
-    time grow as windows shrink (D(a + b) <= D(a) + D(b)), by a factor that nobody knows, so an
+    time grow as windows shrink (D(a + b) <= D(a) + D(b)), by an unknown factor, so an
     answer over less time says nothing of the longer one's. Negation: what stands on the right of
     one, in DISTINCT_ONLY and JACCARD or below a HAVING (COUNT(*) FILTER (WHERE failed) = 0 is NOT
     EXISTS), lets more pass when it shrinks: results would be wrong, not only fewer.

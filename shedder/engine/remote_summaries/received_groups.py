@@ -1,4 +1,4 @@
-"""The groups of panes that were built elsewhere, read once for all panes that share them."""
+"""Received groups: group keys of summaries, read once for all panes that share them."""
 
 from __future__ import annotations
 

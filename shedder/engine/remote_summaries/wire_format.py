@@ -1,4 +1,4 @@
-"""Summaries that were built elsewhere: what a micro-batch of tuples comes to, pane by pane.
+"""Summaries on the wire: panes of a micro-batch that were built in another process.
 
 The bytes are the same on the wire and in the log: the length of a JSON header (uint32,
 little-endian), the header, and the blobs that it gives the lengths of, one after another. Each

@@ -1,4 +1,4 @@
-"""Memory that is free in this process, given back to the system."""
+"""Return of free heap memory to the operating system."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One thread that owns live state; others hand it work and wait for the result."""
+"""Serial executor: one thread that owns live state and runs the work that others post."""
 
 from __future__ import annotations
 

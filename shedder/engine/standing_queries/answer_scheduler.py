@@ -1,4 +1,4 @@
-"""Answering anew: windows that have closed and answers that are stale, at once or bit by bit."""
+"""Schedule of answers: closed windows and stale answers, at once or in slices."""
 
 from __future__ import annotations
 
@@ -9,17 +9,16 @@ from functools import partial
 from shedder.engine.standing_queries.standing_query import Published
 from shedder.engine.standing_queries.stream_state import Stream
 
-SHARE = 0.25  # Of the time that all else takes, what answers may take while work is shed.
-SAVED_S_MAX = 0.05  # So much of it may be saved up.
+SHARE = 0.25  # CPU time of answers per time of all other work, while load is shed.
+SAVED_S_MAX = 0.05  # Most unused time of answers that is kept for later, in seconds.
 
 
 class Answering:
-    """Says who is answered, and when. On the apply thread.
+    """Schedules answers of standing queries. Runs on the apply thread.
 
-    Queries of one slide are due together, and tuples that come late make answers of many stale.
-    Answering all of them in one go keeps what has come waiting for as long as that takes, a second
-    where there are many; then the age of the queue says that there is too much work, where there is
-    only much at a time. So while work is shed, a few are answered after each batch.
+    Queries with one slide are due together, and late tuples make many answers stale. Answering all
+    of them at once holds the apply queue for up to a second. The age of the queue then reports an
+    overload that is only a burst. So while load is shed, a few queries are answered per batch.
     """
 
     def __init__(self, clock_s: Callable[[], float]) -> None:
@@ -31,12 +30,12 @@ class Answering:
         self._at_s = clock_s()
 
     def after(self, stream: Stream, stretch: int, *, spreads: bool) -> None:
-        """The watermark may have passed windows of a stream: answer who is due.
+        """Answer the queries whose windows the watermark has passed.
 
         Args:
           stream: whose panes are closed. stretch: refresh periods are so many times as long.
-          spreads: answers take no more than their share of the time; who has waited longest is
-            answered first, and whoever is not waits.
+          spreads: answers take no more than their share of the time. The queries that have
+            waited longest come first; the rest wait.
         """
         if not spreads:
             self._waiting.pop(stream.id, None)
@@ -55,8 +54,8 @@ class Answering:
     def refresh(self, streams: Iterable[Stream], *, spreads: bool, idle: bool) -> bool:
         """Answer stale ones again; when idle, also one of those whose windows were put off.
 
-        One, and then whoever has something to apply goes first: all of them at once take as long as
-        the overload did that put them off, and would begin the next one.
+        Only one such window per call, so that new records are applied first. All of them at once
+        would take as long as the overload that put them off, and begin the next overload.
 
         Args:
           streams: all. spreads: as of `after`. idle: nothing waits to be applied.
@@ -83,7 +82,7 @@ class Answering:
         return not published.failed
 
     def go_on(self, streams: Iterable[Stream], stretch: int) -> bool:
-        """Nothing waits to be applied: answer one who waits; whether there may be more."""
+        """Answer one waiting query while the apply queue is empty; return whether more may wait."""
         live = {stream.id: stream for stream in streams}
         self._waiting = {key: who for key, who in self._waiting.items() if who and key in live}
         self._stale = {key: who for key, who in self._stale.items() if key in self._waiting}
@@ -93,7 +92,7 @@ class Answering:
         return False
 
     def _line(self, stream: Stream, names: Iterable[str]) -> deque[str]:
-        """Who waits of a stream; these do, too."""
+        """Add names to the waiting queries of a stream, and return them."""
         waiting = self._waiting.setdefault(stream.id, deque())
         there = set(waiting)
         waiting.extend(name for name in names if name not in there)

@@ -1,4 +1,4 @@
-"""All that was dropped at a stream's door, or left out: what its answers must allow for."""
+"""Dropped tuples of a stream: counts by time, and the bounds that they widen."""
 
 from __future__ import annotations
 

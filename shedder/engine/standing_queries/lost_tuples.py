@@ -1,4 +1,4 @@
-"""Tuples that are gone before a query could read them: what its answers must allow for."""
+"""Lost tuples: tuples that were gone before a query read them, and the bounds that they widen."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from shedder.queries.evidence.evidence import Evidence
 from shedder.queries.evidence.missing_tuple_bounds import allow_for, of_the_others, without_bounds
 from shedder.streams.basics import ColumnBasics
 
-UNCOUNTED = "tuples may have been lost with damaged bytes of the log, nobody knows how many"
+UNCOUNTED = "tuples may have been lost with damaged bytes of the log; their number is unknown"
 _RETURNED = (
     "a repair lost commits of the catalog: tuples that they had removed may be counted again"
 )
@@ -54,7 +54,7 @@ class Lost:
         self.removed_before_us = before_us
 
     def doubt(self, limit_us: int) -> None:
-        """Nobody knows how many are lost."""
+        """Note that an unknown number of tuples with times before limit_us may be lost."""
         self.uncounted_until_us = max(limit_us, self.uncounted_until_us or limit_us)
 
     def repaired(self, limit_us: int) -> None:
@@ -88,7 +88,7 @@ class Lost:
     def doubted(self, start_us: int | None) -> str:
         """Why no bound of a window that begins there holds; empty: its bounds hold.
 
-        It may lack tuples, or have some that were removed, whose number nobody knows.
+        The window may lack an unknown number of tuples, or have tuples that were removed.
         """
         if _reaches(self.uncounted_until_us, start_us):
             return UNCOUNTED

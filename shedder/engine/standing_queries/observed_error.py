@@ -1,4 +1,4 @@
-"""Prediction against measurement: the width that answers really have, by synopsis."""
+"""Observed error: the widths of answers by synopsis, beside the predicted ones."""
 
 from __future__ import annotations
 

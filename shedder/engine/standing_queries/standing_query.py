@@ -1,4 +1,4 @@
-"""A standing query's answers: made when its windows close, kept, and told to who listens."""
+"""A standing query and its answers: made when windows close, kept, and sent to subscribers."""
 
 from __future__ import annotations
 
@@ -59,12 +59,12 @@ class StreamFacts(Protocol):
 class Published:
     """One standing query with its newest answer. Used by the apply thread.
 
-    latest: the newest answer, or the error that stands for it (contract FAIL); read by anybody.
+    latest: the newest answer, or the error that stands for it (contract FAIL); any thread reads it.
     granted: in words; news: what they are of, (): it is not known.
     weight, active: for the allocator, as they were altered. measured: how wide answers really are.
     certification: what audits of its answers have come to; audited: which answer was the last one;
     audited_s: when; bet_to_us: later tuples than these no audit has bet on; taken_to_s: until then
-    somebody is at it, and nobody else looks.
+    one audit has the query, and no other audit takes it.
     limits: what a query that has limits of its own may be given at most; None: what there is.
     lost: what was gone from the log when it was registered, and the stream had read before.
     deleted: the DELETEs that its panes reflect.
@@ -242,7 +242,7 @@ class Published:
             self.emitted_to = end - grid.slide_us
         if end <= self.emitted_to:
             if not self.put_off and (self._span is None or self._span.end_us != end):
-                self.refresh(stream)  # Nobody is told of the empty windows before the first one.
+                self.refresh(stream)  # Empty windows before the first one are not published.
             return
         ends = self._ends_to_answer(watermark)
         if stretch > 1:
@@ -253,8 +253,8 @@ class Published:
             self.put_off_ever += len(ends) - due
             ends = ends[len(ends) - due :]
         for each in ends:
-            if self._whole_from is None or each >= self._whole_from:  # Who listens since is told
-                self.publish(stream, grid.window(each))  # of whole windows only.
+            if self._whole_from is None or each >= self._whole_from:  # Subscribers receive
+                self.publish(stream, grid.window(each))  # whole windows only.
         self.emitted_to = end
         self._drop_unneeded(watermark)
 

@@ -1,4 +1,4 @@
-"""A stream inside the engine: what was applied, its watermark, its sample, its queries."""
+"""Live state of one stream: applied position, watermark, sample and standing queries."""
 
 from __future__ import annotations
 
@@ -188,7 +188,7 @@ class Stream:
         """Fold what was built of tuples elsewhere into panes, then move the watermark."""
         before, made = self.watermark_us, checked.summaries
         if not made.rows:
-            return  # Somebody counts his turns, and had nothing in this one.
+            return  # An empty summary only advances its producer's sequence number.
         limit = self.watermark.limit_us(header.arrival_us)
         for published in self.queries.values():
             if published.standing.feed is not None:
@@ -210,9 +210,9 @@ class Stream:
         self.built -= self.owed.settle(header.producer, header.rows)
 
     def share_panes(self, new: Standing | None = None) -> None:
-        """Let as few queries read tuples as can, from now on.
+        """Share panes among queries, so that as few queries as possible read tuples.
 
-        new: who has come; those that read other things are as they were. None: all may differ.
+        new: a query that was added; only queries that read the same are compared. None: all are.
         """
         standings = (each.standing for each in self.queries.values() if not each.failed)
         feed_each_other([it for it in standings if new is None or it.reads == new.reads])

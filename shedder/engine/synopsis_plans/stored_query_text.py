@@ -1,4 +1,4 @@
-"""The text of a standing query, as the catalog keeps it and as it is read again."""
+"""Stored query text: a standing query as the catalog keeps it, and its parser."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The synopsis of a part of a plan: its class, and an empty one, read in full or thinned."""
+"""Synopsis factory: the class and an empty synopsis for each part of a plan."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Levels: which synopsis of a query reads which share of the tuples, and how that is said."""
+"""Thinning levels: the share of tuples that each synopsis reads, and its text."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The panes that the watermark has passed, and the windows that are merged from them."""
+"""Closed panes of one query, and the windows that are merged from them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Byte caps: on a query's groups, where buckets grow wider before it refuses, and on histograms."""
+"""Byte caps of a query: on the memory of its groups, and on its histograms."""
 
 from __future__ import annotations
 

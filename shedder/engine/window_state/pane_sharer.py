@@ -1,4 +1,4 @@
-"""A query that reads panes for others or takes theirs, as far as sharing panes concerns it."""
+"""Pane sharer: a query as pane sharing sees it, a feeder or a taker of panes."""
 
 from __future__ import annotations
 

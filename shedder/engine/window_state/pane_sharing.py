@@ -1,4 +1,4 @@
-"""One query reads the tuples, others of the same aggregates take the panes that it closes.
+"""Pane sharing: one query reads the tuples, and queries of the same aggregates take its panes.
 
 Golab's sharing rules SS1 and CS2 (2006, ch. 8): panes of one width serve every window and every
 wider pane that is made of them. A query that is fed has the panes that it would have made, tuple
@@ -27,7 +27,7 @@ Sharer = TypeVar("Sharer", bound=PaneSharer)
 FEEDER_PANES_MAX = 10_000  # A batch may span a window: so many panes its feeder may make at once.
 
 
-# --- who feeds whom -----------------------------------------------------------------------------
+# --- choice of feeders --------------------------------------------------------------------------
 
 
 def can_feed(feeder: PaneSharer, taker: PaneSharer) -> bool:
@@ -101,7 +101,7 @@ def reads_hash(query: BoundQuery, plan: Plan) -> int:
 
 
 def _goes_before(feeder: PaneSharer, taker: PaneSharer) -> bool:
-    """Of two that could feed each other, who has fed others goes on to do so."""
+    """Order two queries that could feed each other: a present feeder goes first."""
     if feeder.grid.width_us != taker.grid.width_us:
         return True
     mine, theirs = bool(feeder.takers), bool(taker.takers)
@@ -143,7 +143,7 @@ def leave(taker: PaneSharer) -> None:
 
 
 def part(standing: PaneSharer) -> None:
-    """Share with nobody: the query is going to be dropped."""
+    """End all sharing of a query that is going to be dropped."""
     for each in list(standing.takers):
         leave(each)
     if standing.feed is not None:
@@ -205,7 +205,7 @@ def readers_of(standing: Sharer, pane: int) -> list[Sharer]:
 
 
 def first_untaken(standing: PaneSharer) -> int | None:
-    """The first pane that some taker has not taken yet; None: nobody takes any."""
+    """Return the first pane that some taker has not taken yet; None: there is no taker."""
     feeds = [(each.feed, _ratio(standing, each)) for each in standing.takers]
     return min((feed.next_pane * ratio for feed, ratio in feeds if feed is not None), default=None)
 

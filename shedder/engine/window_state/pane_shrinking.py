@@ -1,4 +1,4 @@
-"""A smaller version of a pane, made of some groups at a time while the pane itself goes on."""
+"""Pane shrinking: a smaller copy of a pane, made in slices while the pane goes on."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The closed panes of one query on their way into the pane store."""
+"""Pane store writer: hands the closed panes of one query to the catalog."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Other versions of the panes of a standing query: put in place, and taken back."""
+"""Pane versions: other versions of a query's panes, put in place and taken back."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A standing query at work: frames in, panes kept, evidence for a window out."""
+"""State of one standing query: frames in, panes kept, evidence for a window out."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The sizes of a standing query's synopses, which change while the stream runs."""
+"""Resizing: changes of the synopsis sizes of a standing query while the stream runs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The share of tuples that pass a query's WHERE, as of late."""
+"""Selectivity of a query's WHERE over its most recent tuples."""
 
 from __future__ import annotations
 

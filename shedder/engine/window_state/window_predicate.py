@@ -1,4 +1,4 @@
-"""The tuples that a standing query is over: its WHERE, and the range of a window that stands."""
+"""Window predicate: the WHERE of a standing query, and the range of a window that stands."""
 
 from __future__ import annotations
 

@@ -233,7 +233,7 @@ class Database(Protocol):
         """Where every tuple of the stream went."""
 
     def plans(self, stream: str) -> str:
-        """What somebody elsewhere must know to build summaries: JSON, engine.summarise.Plans."""
+        """Return the plans that a producer needs to build summaries, as JSON."""
 
     def merge(
         self,

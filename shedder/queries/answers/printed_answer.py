@@ -1,4 +1,4 @@
-"""What the text of an answer is made of, as far as it is printed or explained."""
+"""Protocols of a printed answer: the parts of an answer that its text shows."""
 
 from __future__ import annotations
 

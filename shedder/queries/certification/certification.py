@@ -8,8 +8,8 @@ was asked for at `strict_confidence`: the k-th look gives away 6/(pi k)^2 of ALA
 its n intervals an n-th of that. That is a union bound, so values may share their randomness, and
 looks: an answer's groups have the same tuples, windows overlap, and hashes of values stay.
 
-A *bet*: whoever bets against intervals that miss with probability delta, with even odds, does not
-grow rich. Wealth W = mean_j prod (1 + b_j (x - delta) / delta), where x is the share of a look's
+A *bet*: at even odds, bets against intervals that miss with probability delta do not make rich.
+Wealth W = mean_j prod (1 + b_j (x - delta) / delta), where x is the share of a look's
 intervals that missed, has expectation at most 1 if each look's misses are expected to be at most
 delta given the looks before; so W ever reaches r with probability at most 1/r (Ville 1939; Shafer
 2021, JRSS A 184(2); Waudby-Smith & Ramdas 2024, JRSS B 86(1)). So only looks at tuples that no
@@ -77,8 +77,8 @@ class Look:
 class Certification:
     """What all looks so far come to.
 
-    looks, values, missed: since the beginning. log_wealth: of each who bets against the intervals.
-    lost: why the certification is lost, or "". log_trust: while it is, the wealth of who bets that
+    looks, values, missed: since the beginning. log_wealth: of each bettor against the intervals.
+    lost: why the certification is lost, or "". log_trust: while it is, the wealth of a bettor that
     few values are outside again. losses: how often it was lost.
     """
 
@@ -102,7 +102,7 @@ class Certification:
 
     @property
     def evidence(self) -> float:
-        """The wealth of who bets against the intervals; 2 / ALARM takes the certification."""
+        """The mean wealth of bets against the intervals; 2 / ALARM takes the certification."""
         return float(np.exp(np.array(self.log_wealth)).mean())
 
     def strict_confidence(self, intervals: int) -> float | None:

@@ -1,4 +1,4 @@
-"""How the confidence of an answer is shared among the estimates that it is made of."""
+"""Confidence budget: the delta of an answer, divided among the estimates that it is made of."""
 
 from __future__ import annotations
 

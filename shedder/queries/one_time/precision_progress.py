@@ -1,4 +1,4 @@
-"""How far an answer is from its target, and what a look at it may claim."""
+"""Precision progress: the distance of an answer to its target, and the delta of a look."""
 
 from __future__ import annotations
 

@@ -94,7 +94,7 @@ class Partly:
 
 EVERYTHING = Stretch()
 _BUILT = "{:,} tuples came as summaries, which standing queries alone know"
-_DROPPED = "{:,} tuples were dropped under overload, or before they came, and nobody kept them"
+_DROPPED = "{:,} tuples were dropped under overload, or before they came, and were not archived"
 PLANNED_BY_MIN: Final = 10_000  # A look at a smaller sample costs delta and plans badly.
 COUNTED_BY_MIN: Final = 1_000  # Of counts the interval is exact, and so as narrow as it can be.
 

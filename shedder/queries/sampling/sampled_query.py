@@ -168,7 +168,7 @@ class Sampled:
         return known_range(node, self.view.basics)
 
     def moments(self, node: Expression) -> GroupedMoments | None:
-        """Of each group's stratum, those of all its tuples' values; None: nobody measured them."""
+        """Return moments of all values of each group's stratum; None: they were not measured."""
         if self.stratified is None or self.owners is None or not isinstance(node, Column):
             return None
         moments = self.stratified.moments.get(node.name)

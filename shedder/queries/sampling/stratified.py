@@ -1,4 +1,4 @@
-"""Which queries a stratified sample answers, and which groups it may have missed."""
+"""Stratified samples as a source: the queries that they answer, and their missing groups."""
 
 from __future__ import annotations
 

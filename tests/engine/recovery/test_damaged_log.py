@@ -303,7 +303,7 @@ def test_a_lost_batch_behind_which_nothing_of_its_stream_is_leaves_nothing_certa
             for answer in (standing, asked):
                 assert answer.rows()[0]["n_bound"] == "none"
                 assert not answer.complete
-                assert "nobody knows how many" in " ".join(answer.notes)
+                assert "their number is unknown" in " ".join(answer.notes)
             assert standing.missing.weight_max is None
             assert engine.execute("SELECT COUNT(*) AS n FROM last").complete
 
