@@ -158,11 +158,7 @@ def _missing(case: Case, truths: Truths, count: GroupCount) -> Iterator[Judged]:
     bound, source = case.answer.missing, "+".join(case.answer.sources) or "unknown"
     least = 0.0 if bound is None else bound.weight_max
     declared = sum(least is None or rows < least for rows in absent)
-    count.answers += 1
-    count.there += len(truths.groups(case))
-    count.answered += len(truths.groups(case)) - len(absent)
-    count.declared += declared
-    count.undeclared += len(absent) - declared
+    count.add(there=len(truths.groups(case)), absent=len(absent), declared=declared)
     if bound is not None and bound.weight_max is None:
         return
     # "None of weight_max tuples or more": the largest missing one must be smaller.

@@ -143,6 +143,14 @@ class GroupCount:
     declared: int = 0
     undeclared: int = 0
 
+    def add(self, *, there: int, absent: int, declared: int) -> None:
+        """Count one answer. absent: groups that it lacks, of which it says that of `declared`."""
+        self.answers += 1
+        self.there += there
+        self.answered += there - absent
+        self.declared += declared
+        self.undeclared += absent - declared
+
 
 def gate(confidences: Sequence[float], alarm: float = ALARM) -> int:
     """The smallest number of hits that is believable of intervals with these confidences.

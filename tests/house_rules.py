@@ -16,6 +16,9 @@ Rule = Callable[[ast.Module], "list[str]"]
 
 # Public names of named tuples and of `os` that begin with an underscore.
 PUBLIC = frozenset({"_asdict", "_exit", "_fields", "_make", "_replace"})
+# Attributes of objects of other libraries, which have no method that would set them:
+# `weakref.finalize` has `atexit`, `pyspark.SparkContext` has `_gateway` and `_jvm`.
+LIBRARY_ATTRIBUTES = frozenset({"atexit", "_gateway", "_jvm"})
 REPLACING = frozenset({"setattr", "delattr", "setitem", "delitem"})
 
 
@@ -126,18 +129,21 @@ def uncounted_gates(tree: ast.Module) -> list[str]:
 def foreign_assignments(tree: ast.Module) -> list[str]:
     """Find assignments to attributes of objects that the function was given or has looked up.
 
-    A function may set attributes of `self`, of `cls`, of what it has made by a call, and those that
-    a class of the same module declares.
+    A function may set attributes of `self`, of `cls`, of what it has made by a call, those that a
+    class of the same module declares, and those of protobuf messages and of other libraries.
     """
     found = set[str]()
-    declared = {name for node in nodes(tree) for name in _declared(node)}
+    declared = {name for node in nodes(tree) for name in _declared(node)} | LIBRARY_ATTRIBUTES
     functions = [n for n in nodes(tree) if isinstance(n, ast.FunctionDef | ast.AsyncFunctionDef)]
     for function in functions:
         inner = list(ast.walk(function))
         own = {"self", "cls", *(name for node in inner for name in _made(node))}
+        messages = {name for node in inner for name in _messages(node)}
         for node in inner:
             if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store):
                 is_own = isinstance(node.value, ast.Name) and node.value.id in own
+                base = _base(node)
+                is_own |= isinstance(base, ast.Name) and base.id in messages
                 if not is_own and node.attr not in declared:
                     found.add(_line(node, ast.unparse(node)))
     return sorted(found)
@@ -172,6 +178,28 @@ def _made(node: ast.AST) -> Iterator[str]:
         value = node.value.orelse if isinstance(node.value, ast.IfExp) else node.value
         if isinstance(value, ast.Call):
             yield from (target.id for target in node.targets if isinstance(target, ast.Name))
+
+
+def _messages(node: ast.AST) -> Iterator[str]:
+    """Names of protobuf messages: annotated as a class of a `_pb2` module, or made from one."""
+    if isinstance(node, ast.arg) and node.annotation and _is_message(node.annotation):
+        yield node.arg
+    elif isinstance(node, ast.AnnAssign) and _is_message(node.annotation):
+        yield ast.unparse(node.target)
+    elif _called_message(node):
+        yield from (target.id for target in node.targets if isinstance(target, ast.Name))
+
+
+def _called_message(node: ast.AST) -> TypeGuard[ast.Assign]:
+    return (
+        isinstance(node, ast.Assign)
+        and isinstance(node.value, ast.Call)
+        and _is_message(node.value.func)
+    )
+
+
+def _is_message(kind: ast.expr) -> bool:
+    return re.match(r"\w+_pb2\.\w+$", ast.unparse(kind)) is not None
 
 
 def _is_private(name: str) -> bool:

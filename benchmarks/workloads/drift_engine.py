@@ -212,7 +212,7 @@ class DriftWorld:
         """What comes, comes; what there is time for is applied; the controller looks."""
         machine, (minute, period) = self.machine, divmod(pane, PERIODS)
         begins_us = round((pane * TICKS + tick) * TICK_S * SECOND_US)
-        machine.time_us = START_US + begins_us
+        machine.set_time(START_US + begins_us)
         ends_ns = PHASE_NS + begins_us * 1_000 + round(TICK_S * 1e9)
         for which, stream in enumerate(STREAMS):
             came[stream].append(drawn(minute, period * TICKS + tick, which))

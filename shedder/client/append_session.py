@@ -197,7 +197,7 @@ class AppendSession:
         try:
             yield Write(opened, hello(self.stream, self.name, self.epoch))
             welcome = yield from _next_response(opened)
-            self.outbox.credits = max(1, welcome.credits)
+            self.outbox.grant(welcome.credits)
             for request in self.outbox.resend():
                 yield Write(opened, request)
         except BaseException:

@@ -58,7 +58,7 @@ class Sender:
             try:
                 self._step()
                 backoff = Backoff()
-                backlog.trouble = None
+                backlog.note_trouble(None)
             except ShedderError as error:
                 if not self._goes_on(error, backoff):
                     return
@@ -89,8 +89,7 @@ class Sender:
             except ShedderError:
                 backlog.fail(error)
                 return False
-            backlog.trouble = error
-            backlog.changed.notify_all()
+            backlog.note_trouble(error)
             backlog.changed.wait_for(lambda: backlog.stopping, wait_s)
             return True
 

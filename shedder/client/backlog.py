@@ -130,6 +130,13 @@ class Backlog:
             self.receipts += 1
             self.changed.notify_all()
 
+    def note_trouble(self, error: ShedderError | None) -> None:
+        """Set why the last try has failed, which wakes waiting threads; None: it has not failed."""
+        with self.changed:
+            self.trouble = error
+            if error is not None:
+                self.changed.notify_all()
+
     def stop(self) -> None:
         """Nothing is to be sent any more."""
         with self.changed:

@@ -88,6 +88,10 @@ class Outbox:
         """Whether a receipt must be awaited before another batch is sent."""
         return len(self._waiting) >= self.credits
 
+    def grant(self, credits_left: int) -> None:
+        """Set how many batches the server takes ahead of their receipts; at least one may go."""
+        self.credits = max(1, credits_left)
+
     def check(self, part: Part, *, is_numbered: bool) -> Part:
         """The place that a batch of a push has for the server.
 
@@ -133,7 +137,7 @@ class Outbox:
           FailedPrecondition: another producer used the number, so the batch was not stored.
         """
         sent = self._waiting.popleft()
-        self.credits = max(1, credits_left)
+        self.grant(credits_left)
         self.receipt = self.receipt.and_rest(receipt) if sent.part.first_row else receipt
         may_be_stored = sent.again or sent.sequence == self._begun
         if receipt.duplicate and sent.is_own_number and not may_be_stored:

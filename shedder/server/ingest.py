@@ -192,7 +192,7 @@ class IngestService(IngestServicer):
 
     def _described(self, stream: str, producer: str) -> ingest_pb2.DescribeStreamResponse:
         self._check(stream)
-        response = schema_to_wire(self._engine.schema(stream))
+        response: ingest_pb2.DescribeStreamResponse = schema_to_wire(self._engine.schema(stream))
         response.batch_rows_max = self._settings.batch_rows_max
         response.batch_bytes_max = self._settings.batch_bytes_max
         response.takes_parts = True

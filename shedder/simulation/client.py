@@ -7,7 +7,6 @@ from concurrent.futures import Future
 from functools import partial
 
 import numpy as np
-import pyarrow as pa
 
 from shedder.cql.text.sampling_fractions import level_of
 from shedder.errors import Overloaded, SequenceGap, Unavailable
@@ -20,7 +19,6 @@ from shedder.simulation.server import SimulatedServer
 from shedder.simulation.summarising_client import Helping
 from shedder.simulation.tuple_generator import Payload, stream_of
 from shedder.streams.batches import encode
-from shedder.streams.dropped_counts import Dropped
 
 IN_FLIGHT = 16  # As the library's own producer.
 _GREEDY_US = 10_000
@@ -106,7 +104,7 @@ class SimulatedClient:
         batch = self._payload.draw(
             self._rng, rows, start_us=start_us, end_us=zero_us + now_us, zero_us=zero_us
         )
-        self._tally.offered += rows
+        self._tally.note_offered(rows)
         return Parcel(batch, encode(batch), rows, now_us)
 
     def _put(self, parcel: Parcel) -> None:
@@ -135,7 +133,7 @@ class SimulatedClient:
         receipt = self._deliver(parcel, number, is_new=is_new)
         self._outbox.popleft()
         self._tries = 0
-        parcel.sequence = number
+        parcel.accept(number)
         self._next = max(self._next, number + 1)
         self._in_flight[number] = parcel
         receipt.add_done_callback(partial(self._acknowledged, parcel))
@@ -144,7 +142,7 @@ class SimulatedClient:
         """As rows, all or some, or as a summary; once it has a number, always in the same way."""
         if is_new:
             asked = self._server.asks_help
-            parcel.summarised = asked and self._group.helps
+            parcel.choose_form(summarised=asked and self._group.helps)
             if asked and not parcel.summarised:
                 self._thin(parcel)
         if parcel.summarised:
@@ -170,8 +168,7 @@ class SimulatedClient:
             return
         kept = self._rng.random(parcel.rows) < 2.0**-level
         if not kept.all():
-            parcel.left_out = Dropped.of(parcel.batch.filter(pa.array(~kept)), "ts")
-            parcel.sent = encode(parcel.batch.filter(pa.array(kept)))
+            parcel.thin(kept)
 
     def _send_ahead(self, parcel: Parcel, number: int) -> None:
         """Out of order: the one after the next first, which must be refused."""
@@ -182,11 +179,11 @@ class SimulatedClient:
         self._server.problems.append(f"{self.name} left a gap before {number + 1}, unnoticed")
 
     def _refused(self, parcel: Parcel, hint_us: int | None) -> None:
-        self._tally.refusals += 1
+        self._tally.note_refused()
         waited_us = self._agenda.now_us - parcel.born_us
         if parcel.sequence < 0 and waited_us > 1e6 * self._group.patience_s:
             self._outbox.popleft()  # It never had a number, so nothing will be missed.
-            self._tally.given_up += parcel.rows
+            self._tally.note_given_up(parcel.rows)
         self._pauses = True
         self._tries += 1
         self._agenda.after(self._pause(hint_us), self._go_on)
@@ -204,8 +201,7 @@ class SimulatedClient:
         if self._in_flight.pop(parcel.sequence, None) is None:
             return
         done.result()  # Nothing in this world makes the log fail.
-        self._tally.acknowledged += parcel.rows
-        self._tally.ack_us.append(self._agenda.now_us - parcel.born_us)
+        self._tally.note_acknowledged(parcel.rows, self._agenda.now_us - parcel.born_us)
         if parcel.summarised:
             self._helping.owe(parcel)
         if self._group.duplicates and self._rng.random() < self._group.duplicates:
@@ -216,9 +212,9 @@ class SimulatedClient:
         """Once more, as one does whose acknowledgement got lost."""
         try:
             self._deliver(parcel, parcel.sequence, is_new=False)
-            self._tally.repeated += parcel.rows
+            self._tally.note_repeated(parcel.rows)
         except (Overloaded, Unavailable):
-            self._tally.refusals += 1
+            self._tally.note_refused()
 
     def _take_back(self) -> None:
         """The server is down: what it has not acknowledged is sent again, in order."""

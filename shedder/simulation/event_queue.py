@@ -37,6 +37,6 @@ class Agenda:
         """Let everything happen up to a moment, and be there."""
         while self._waiting and self._waiting[0][0] <= until_us:
             time_us, _, action = heapq.heappop(self._waiting)
-            self._machine.time_us = self.zero_us + time_us
+            self._machine.set_time(self.zero_us + time_us)
             action()
-        self._machine.time_us = self.zero_us + until_us
+        self._machine.set_time(self.zero_us + until_us)

@@ -81,12 +81,11 @@ class Process:
         self._machine = machine
         self._durable = durable
         self._died = died
-        self._applier = machine.applying = Worker()
-        self._background = machine.beside = Worker()
+        self._applier, self._background = Worker(), Worker()
         self._applying: Callable[[], None] | None = None
         self._in_background = False
         self._wakes_at_us = -1
-        machine.owed_ns = 0.0  # Recovery has been waited for.
+        machine.use_workers(self._applier, self._background)  # Recovery has been waited for.
         for period_s, tick in machine.ticks:
             self._tick(round(1e6 * period_s), tick)
 
@@ -119,7 +118,7 @@ class Process:
         self.is_alive = False
         for worker in (self._applier, self._background):
             worker.end()
-        self._machine.applying = self._machine.beside = None
+        self._machine.forget_workers()
 
     def _tick(self, period_us: int, tick: Action) -> None:
         def again() -> None:

@@ -5,8 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
+import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
+from shedder.streams.batches import encode
 from shedder.streams.dropped_counts import Dropped
 
 
@@ -28,6 +31,19 @@ class Parcel:
     left_out: Dropped | None = None
     sent: bytes | None = None
 
+    def accept(self, sequence: int) -> None:
+        """Note the number under which the server has taken the batch."""
+        self.sequence = sequence
+
+    def choose_form(self, *, summarised: bool) -> None:
+        """Choose whether the batch goes as a summary or as rows."""
+        self.summarised = summarised
+
+    def thin(self, kept: NDArray[np.bool_]) -> None:
+        """Leave out all rows but these. kept: shape [rows]."""
+        self.left_out = Dropped.of(self.batch.filter(pa.array(~kept)), "ts")
+        self.sent = encode(self.batch.filter(pa.array(kept)))
+
 
 @dataclass(slots=True)
 class ClientTally:
@@ -43,6 +59,31 @@ class ClientTally:
     repeated: int = 0
     followed: int = 0
     ack_us: list[int] = field(default_factory=list)
+
+    def note_offered(self, rows: int) -> None:
+        """Count the rows of a new batch."""
+        self.offered += rows
+
+    def note_refused(self) -> None:
+        """Count one refused call."""
+        self.refusals += 1
+
+    def note_given_up(self, rows: int) -> None:
+        """Count the rows of a batch that its client never sends again."""
+        self.given_up += rows
+
+    def note_acknowledged(self, rows: int, age_us: int) -> None:
+        """Count the rows of an acknowledged batch of this age."""
+        self.acknowledged += rows
+        self.ack_us.append(age_us)
+
+    def note_repeated(self, rows: int) -> None:
+        """Count the rows of an acknowledged batch that was sent once more."""
+        self.repeated += rows
+
+    def note_followed(self, rows: int) -> None:
+        """Count rows that came after their summary."""
+        self.followed += rows
 
     @classmethod
     def of(cls, tallies: Iterable[ClientTally]) -> ClientTally:

@@ -120,7 +120,7 @@ class Helping:
             done.result()
             self._in_flight = False
             self._owed.popleft()
-            self._tally.followed += parcel.rows
+            self._tally.note_followed(parcel.rows)
             self._next += 1
 
     def _take_back(self) -> None:

@@ -39,6 +39,11 @@ class Answers:
     untold: dict[str, int] = field(default_factory=dict)
     draws: dict[tuple[object, ...], tuple[int, int]] = field(default_factory=dict)
 
+    def count(self, *, is_refusal: bool) -> None:
+        """Count one answer, or one refusal to answer."""
+        self.answers += 1
+        self.refused += is_refusal
+
     def add(self, verdict: AnswerVerdict, *, confidence: float, thinned: bool) -> None:
         """One more answer."""
         self.confidence = min(self.confidence, confidence)

@@ -58,6 +58,19 @@ class VirtualMachine(Machine):
         self.ticks: list[tuple[float, Callable[[], None]]] = []
         self._random = random.Random(seed)  # noqa: S311 (replayed, not secret)
 
+    def set_time(self, time_us: int) -> None:
+        """Set the time of day."""
+        self.time_us = time_us
+
+    def use_workers(self, applying: Worker, beside: Worker) -> None:
+        """Run the applier and the background work in these workers; no time is owed any more."""
+        self.applying, self.beside = applying, beside
+        self.owed_ns = 0.0
+
+    def forget_workers(self) -> None:
+        """Run all work in the calling thread again."""
+        self.applying = self.beside = None
+
     def monotonic_s(self) -> float:
         """Virtual seconds."""
         return self.time_us / 1e6

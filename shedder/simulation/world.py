@@ -169,9 +169,8 @@ class World:
 
     def _answered(self, name: str, news: News) -> None:
         of_query = self.answers[name]
-        of_query.answers += 1
+        of_query.count(is_refusal=isinstance(news, ShedderError))
         if isinstance(news, ShedderError):
-            of_query.refused += 1
             return
         if news.start_us is None or (of_query.answers - 1) % self.scenario.truth_every:
             return

@@ -113,7 +113,7 @@ class GroupKeys:
 
     def freeze(self) -> None:
         """Take no new groups: the byte cap of an aggregate is reached."""
-        self._table.groups_max = self.size - 1  # The table does not count `others`.
+        self._table.limit(self.size - 1)  # The table does not count `others`.
 
     def make_room(self, groups_max: int, *, others: bool) -> None:
         """From now on there is room for so many groups, although there was none for a while.
@@ -125,7 +125,7 @@ class GroupKeys:
         if self.frozen and others and self.partial_from is None:
             self.partial_from = self.size
         self._groups_max = groups_max
-        self._table.groups_max = groups_max
+        self._table.limit(groups_max)
 
     @property
     def frozen(self) -> bool:
@@ -162,7 +162,7 @@ class GroupKeys:
         self._small = SmallKeys()
         keys = self.keys(np.concatenate([np.zeros(1, np.int64), ids]))
         self._table.keep(ids)
-        self._table.groups_max = self._groups_max
+        self._table.limit(self._groups_max)
         self._columns = [[column] for column in keys]
         self._column_bytes = sum(column.nbytes for column in keys)
 

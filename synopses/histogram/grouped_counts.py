@@ -171,9 +171,8 @@ class BucketCounts:
                     self._make_room(counts.size)
                 return values.size
         slots, used, used_max = self.map.slots, self.map.used, self.map.used_max
-        row, self.map.used = _add(
-            slots, used, used_max, ids, values, bits, self.shift, counts, extremes
-        )
+        row, used = _add(slots, used, used_max, ids, values, bits, self.shift, counts, extremes)
+        self.map.note_used(used)
         return int(row)
 
     def _are_many(self, rows: int, groups: int) -> bool:
@@ -282,7 +281,7 @@ class BucketCounts:
     def merge(self, other: Self, groups: int, sign: int = 1) -> None:
         """Add sign * the other's counts; groups: of both."""
         if sign < 0 and self.pages is not None:
-            self.pages.spans = None  # They lie between the extremes of what was there.
+            self.pages.forget_spans()  # They lie between the extremes of what was there.
         if self.shift != other.shift:
             shift = max(self.shift, other.shift)
             self.collapse(shift, groups)

@@ -97,6 +97,10 @@ class CellPages(PageTables):
         if self.spans is not None:
             self.spans.fit(ids, extremes, self.shift)
 
+    def forget_spans(self) -> None:
+        """Count without spans from now on."""
+        self.spans = None
+
     @property
     def _are_near(self) -> bool:
         return self.stretches.size <= _NEAR and not self._whole

@@ -115,6 +115,10 @@ class CellCounts:
                 return
             self.widen()
 
+    def note_used(self, used: int) -> None:
+        """Note how many slots are used, after a kernel has counted into `slots`."""
+        self.used = used
+
     def take(self, entries: Slots) -> bool:
         """Add entries, keys and counts as in `slots`; whether the map has grown for them."""
         room = len(self.slots)

@@ -107,7 +107,7 @@ class GroupTable:
         Raises:
           BadParameter: a parameter is outside of its range.
         """
-        self.groups_max = as_whole("groups_max", groups_max, 0, _GROUPS_MAX)
+        self.limit(groups_max)
         self._size = 1
         self._known = np.zeros(_SMALLEST, np.uint64)
         self._slots = _free_slots(_SMALLEST)
@@ -126,6 +126,14 @@ class GroupTable:
     def size_bytes(self) -> int:
         """Bytes really held."""
         return self._known.nbytes + self._slots.nbytes
+
+    def limit(self, groups_max: int) -> None:
+        """Set how many groups find room from now on; those that are there stay.
+
+        Raises:
+          BadParameter: the number is outside of its range.
+        """
+        self.groups_max = as_whole("groups_max", groups_max, 0, _GROUPS_MAX)
 
     def assign(self, hashes: NDArray[np.uint64]) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
         """Give each tuple its group's id; new groups get new ids while there is room.

@@ -44,7 +44,7 @@ def test_what_is_sent_says_its_rows_and_holds_them():
 
 def test_it_is_full_at_its_credits_and_a_receipt_makes_room():
     outbox = Outbox("trades", "p")
-    outbox.credits = 2
+    outbox.grant(2)
     outbox.add(trades(1), None)
     assert not outbox.is_full
     outbox.add(trades(1), None)
