@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shedder.overload.retry_slots import Slots
+from shedder.overload.token_bucket import TokenBucket
 
 BURST_S = 0.1  # Seconds of its rate that a stream may send at once while admission is limited.
 TICK_S = 0.1  # Assumed time to drain a batch while no drain rate is known.
@@ -50,10 +51,10 @@ def _all_of(demand: Sequence[float], weight: Sequence[float], budget: float) -> 
 
 
 @dataclass(slots=True)
-class _Bucket:
-    """Token bucket of one stream.
+class _LimitedStream:
+    """Admission of one stream.
 
-    tokens: bytes that the stream may send now; below 0 after a large batch.
+    bucket: bytes that the stream may send now.
     rate: bytes/s.
     asked: bytes asked for since the last tick.
     slots: times at which callers retry that found no tokens.
@@ -62,9 +63,8 @@ class _Bucket:
 
     weight: float = 1.0
     owner: tuple[str, float] = ("", 1.0)
-    tokens: float = 0.0
+    bucket: TokenBucket = field(default_factory=TokenBucket)
     rate: float = float("inf")
-    at_s: float = 0.0
     asked: float = 0.0
     demand: float = 0.0
     unheld: bool = False
@@ -77,7 +77,7 @@ class Door:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._buckets: dict[str, _Bucket] = {}
+        self._streams: dict[str, _LimitedStream] = {}
         self._held = False
         self._waiting_bytes_max = float("inf")
 
@@ -85,7 +85,7 @@ class Door:
     def demand(self) -> float:
         """What all streams have asked for, per second."""
         with self._lock:
-            return sum(bucket.demand for bucket in self._buckets.values())
+            return sum(stream.demand for stream in self._streams.values())
 
     @property
     def held(self) -> bool:
@@ -119,40 +119,40 @@ class Door:
         """
         with self._lock:
             self._waiting_bytes_max = waiting_bytes_max
-            self._buckets = {name: self._buckets.get(name, _Bucket()) for name in weights}
+            self._streams = {name: self._streams.get(name, _LimitedStream()) for name in weights}
             began = not self._held
             self._held = admit_bytes_per_s != float("inf")
-            for name, bucket in self._buckets.items():
-                bucket.weight = weights[name]
-                bucket.owner = owners.get(name, ("", 1.0))
-                bucket.unheld = name in unheld
-                bucket.demand += ALPHA * (bucket.asked / tick_s - bucket.demand)
-                bucket.asked = 0.0
+            for name, stream in self._streams.items():
+                stream.weight = weights[name]
+                stream.owner = owners.get(name, ("", 1.0))
+                stream.unheld = name in unheld
+                stream.demand += ALPHA * (stream.asked / tick_s - stream.demand)
+                stream.asked = 0.0
                 if began:
-                    bucket.at_s, bucket.tokens = now_s, 0.0
+                    stream.bucket = TokenBucket(at_s=now_s)
             if self._held:
                 self._share_out(admit_bytes_per_s)
 
     def _share_out(self, admit_bytes_per_s: float) -> None:
-        owned: dict[tuple[str, float], list[_Bucket]] = {}
-        for bucket in self._buckets.values():
-            if not bucket.unheld:
-                owned.setdefault(bucket.owner, []).append(bucket)
+        owned: dict[tuple[str, float], list[_LimitedStream]] = {}
+        for stream in self._streams.values():
+            if not stream.unheld:
+                owned.setdefault(stream.owner, []).append(stream)
         if not owned:
             return
-        demand = [sum(bucket.demand for bucket in buckets) for buckets in owned.values()]
+        demand = [sum(stream.demand for stream in streams) for streams in owned.values()]
         shares = _all_of(demand, [weight for _, weight in owned], admit_bytes_per_s)
-        for buckets, share in zip(owned.values(), shares, strict=True):
-            asked, weights = [b.demand for b in buckets], [b.weight for b in buckets]
-            for bucket, rate in zip(buckets, _all_of(asked, weights, share), strict=True):
-                bucket.rate = rate
+        for streams, share in zip(owned.values(), shares, strict=True):
+            asked, weights = [each.demand for each in streams], [each.weight for each in streams]
+            for stream, rate in zip(streams, _all_of(asked, weights, share), strict=True):
+                stream.rate = rate
 
     def ask(self, stream: str, size_bytes: float) -> None:
         """A batch comes in whatever there is; it counts in what its stream asks for."""
         with self._lock:
-            bucket = self._buckets.get(stream)
-            if bucket is not None:
-                bucket.asked += size_bytes
+            limited = self._streams.get(stream)
+            if limited is not None:
+                limited.asked += size_bytes
 
     def wait_ms(
         self,
@@ -176,34 +176,34 @@ class Door:
           0: it is let in. Else when to come back, and nothing was taken.
         """
         with self._lock:
-            bucket = self._buckets.get(stream)
-            if bucket is None:
+            limited = self._streams.get(stream)
+            if limited is None:
                 return 0
-            bucket.asked += size_bytes
+            limited.asked += size_bytes
             if queue_bytes > self._waiting_bytes_max:
                 free_s, takes_s = (
                     drain_s(queue_bytes - self._waiting_bytes_max),
                     drain_s(size_bytes),
                 )
-                return bucket.full.next_ms(now_s, free_s=free_s, takes_s=takes_s, books=books)
-            if not self._held or bucket.unheld:
+                return limited.full.next_ms(now_s, free_s=free_s, takes_s=takes_s, books=books)
+            if not self._held or limited.unheld:
                 return 0
-            rate = max(bucket.rate, 1.0)
+            rate, bucket = max(limited.rate, 1.0), limited.bucket
             burst = max(rate * BURST_S, 1.0)
-            elapsed = max(now_s - bucket.at_s, 0.0)
-            bucket.tokens = min(bucket.tokens + rate * elapsed, burst)
-            bucket.at_s = now_s
-            if bucket.tokens > 0:  # A large batch may go into debt, else it would never come in.
+            bucket.refill(now_s, rate=rate, burst=burst)
+            free_s = bucket.wait_s(rate=rate, wanted=1.0)
+            if not free_s:
                 if bucket.tokens == burst:  # The caller with a slot has not come.
-                    bucket.slots.free(now_s)
-                bucket.tokens -= size_bytes
+                    limited.slots.free(now_s)
+                bucket.take(size_bytes)
                 return 0
-            free_s, takes_s = (1.0 - bucket.tokens) / rate, size_bytes / rate
-            return bucket.slots.next_ms(now_s, free_s=free_s, takes_s=takes_s, books=books)
+            return limited.slots.next_ms(
+                now_s, free_s=free_s, takes_s=size_bytes / rate, books=books
+            )
 
     def give_back(self, stream: str, size_bytes: float) -> None:
         """A batch that was let in has not come after all."""
         with self._lock:
-            bucket = self._buckets.get(stream)
-            if bucket is not None and self._held:
-                bucket.tokens += size_bytes
+            limited = self._streams.get(stream)
+            if limited is not None and self._held:
+                limited.bucket.give_back(size_bytes)

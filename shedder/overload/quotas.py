@@ -1,4 +1,4 @@
-"""Quotas of tenants, and the token buckets that enforce their rates."""
+"""Quotas of tenants, and token buckets that enforce their rates."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from typing import Any
 
 from shedder.errors import BadSetting
 from shedder.overload.retry_slots import Slots
+from shedder.overload.token_bucket import TokenBucket
 from shedder.settings import parse_bytes
 
 # A tenant that has sent nothing for so long may send so much at once: no more than others' batches
@@ -137,22 +138,6 @@ def checked_tenant(name: object) -> str:
     return name
 
 
-@dataclass(slots=True)
-class _QuotaBucket:
-    """tokens: what may come now; below 0 it is in debt."""
-
-    tokens: float
-    at_s: float
-
-    def fill(self, rate: float, now_s: float) -> None:
-        grown = self.tokens + rate * max(now_s - self.at_s, 0.0)
-        self.tokens, self.at_s = min(grown, rate * BURST_S), now_s
-
-    def wait_s(self, rate: float) -> float:
-        """0: there is room. A large batch may go into debt, else it would never come in."""
-        return 0.0 if self.tokens > 0 else (1e-3 * rate - self.tokens) / rate
-
-
 class Rates:
     """Buckets of rows, bytes and CPU for each tenant that has quotas of them. Thread-safe.
 
@@ -163,7 +148,7 @@ class Rates:
     def __init__(self, quota_of: Callable[[str], Quota]) -> None:
         self._quota_of = quota_of
         self._lock = threading.Lock()
-        self._buckets: dict[tuple[str, str], _QuotaBucket] = {}
+        self._buckets: dict[tuple[str, str], TokenBucket] = {}
         self._slots: dict[str, Slots] = {}
 
     def wait_ms(
@@ -199,7 +184,10 @@ class Rates:
                 )
                 if rate is not None
             ]
-            wait_s = max((bucket.wait_s(rate) for bucket, rate, _ in held), default=0.0)
+            wait_s = max(
+                (bucket.wait_s(rate=rate, wanted=1e-3 * rate) for bucket, rate, _ in held),
+                default=0.0,
+            )
             slots = self._slots.setdefault(tenant, Slots())
             if wait_s:
                 return slots.next_ms(
@@ -212,7 +200,7 @@ class Rates:
             if all(bucket.tokens >= rate * BURST_S for bucket, rate, _ in held):
                 slots.free(now_s)  # The caller with a slot has not come.
             for bucket, _, amount in held:
-                bucket.tokens -= amount
+                bucket.take(amount)
         return 0
 
     def give_back(self, tenant: str, rows: int, size_bytes: int, cpu_ns: float = 0.0) -> None:
@@ -221,11 +209,11 @@ class Rates:
             for key, amount in (("rows", rows), ("bytes", size_bytes), ("cpu", cpu_ns)):
                 bucket = self._buckets.get((tenant, key))
                 if bucket is not None:
-                    bucket.tokens += amount
+                    bucket.give_back(amount)
 
-    def _filled(self, tenant: str, key: str, rate: float, now_s: float) -> _QuotaBucket:
+    def _filled(self, tenant: str, key: str, rate: float, now_s: float) -> TokenBucket:
         bucket = self._buckets.get((tenant, key))
         if bucket is None:
-            bucket = self._buckets[tenant, key] = _QuotaBucket(rate * BURST_S, now_s)
-        bucket.fill(rate, now_s)
+            bucket = self._buckets[tenant, key] = TokenBucket(rate * BURST_S, now_s)
+        bucket.refill(now_s, rate=rate, burst=rate * BURST_S)
         return bucket
