@@ -22,12 +22,13 @@ class TokenBucket:
         """Add the tokens of the time since the last refill.
 
         Args:
-          now_s: time of a clock that never goes back.
+          now_s: time of a clock that never goes back. A time before the last refill, of a thread
+            that came late to its turn, adds nothing.
           rate: tokens per second; over 0.
           burst: the most tokens that may wait.
         """
         grown = self.tokens + rate * max(now_s - self.at_s, 0.0)
-        self.tokens, self.at_s = min(grown, burst), now_s
+        self.tokens, self.at_s = min(grown, burst), max(self.at_s, now_s)
 
     def wait_s(self, *, rate: float, wanted: float) -> float:
         """Return 0 if a batch may come, else the time until there are so many tokens."""

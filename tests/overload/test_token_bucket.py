@@ -46,6 +46,13 @@ def test_many_refills_equal_one(rate, burst, tokens, pauses_s):
     assert once.tokens <= burst
 
 
+def test_times_out_of_order_add_no_tokens_twice():
+    bucket = TokenBucket()
+    for now_s in (1.0, 0.5, 1.0, 0.0, 1.0):  # Threads read the clock before they are in turn.
+        bucket.refill(now_s, rate=10.0, burst=100.0)
+    assert bucket.tokens == 10
+
+
 def test_smaller_burst_holds_from_the_next_refill():
     bucket = TokenBucket(10.0)
     bucket.refill(1.0, rate=10.0, burst=20.0)
