@@ -53,7 +53,7 @@ from shedder.server.call_context import (
     Workers,
     time_left_s,
 )
-from shedder.server.mailbox import Mailbox
+from shedder.server.mailbox import AsyncMailbox
 from shedder.server.statement_queue import STATEMENT_LIMITS, StatementLimits, StatementQueue
 from shedder.v1 import query_pb2
 from shedder.v1.query_pb2_grpc import QueryServicer
@@ -192,7 +192,7 @@ class QueryService(QueryServicer):
         """Every slide's answer from now on."""
         name = request.name
         text = self._query(name).text
-        mailbox = Mailbox(asyncio.get_running_loop())
+        mailbox = AsyncMailbox(asyncio.get_running_loop())
         stop = self._engine.listen(name, mailbox.put)
         try:
             await context.send_initial_metadata(())  # Now it listens; the client waits for this.

@@ -9,7 +9,8 @@ from dataclasses import replace
 from typing import Protocol
 
 from shedder.engine.engine_state import EngineState
-from shedder.engine.runtime.subscribers import Latest, News
+from shedder.engine.runtime.mailbox import Mailbox
+from shedder.engine.runtime.subscribers import News
 from shedder.engine.standing_queries.standing_query import Published
 from shedder.engine.standing_queries.stream_state import Stream
 from shedder.errors import BadSetting, DeadlineExceeded, ShedderError, UnknownQuery
@@ -24,7 +25,7 @@ class Registry(Protocol):
     def core(self) -> EngineState:
         """The live state that the queries are part of."""
 
-    def subscribe(self, published: Published, mailbox: Latest) -> Callable[[], None]:
+    def subscribe(self, published: Published, mailbox: Mailbox) -> Callable[[], None]:
         """Put new answers into a mailbox; return what ends that."""
 
     def explain_standing(self, stream: Stream, published: Published) -> str:
@@ -96,7 +97,7 @@ class Query:
 
         Ends when the engine closes. A slide that fails its contract raises; iterate anew to go on.
         """
-        mailbox = Latest()
+        mailbox = Mailbox()
         remove = self._registry.subscribe(self._published, mailbox)
         return _Slides(mailbox, remove)
 
@@ -135,7 +136,7 @@ def _answer(news: News | None) -> Answer:
 class _Slides(Iterator[Answer]):
     """A subscription; it ends with its reader, also when nothing was ever read."""
 
-    def __init__(self, mailbox: Latest, remove: Callable[[], None]) -> None:
+    def __init__(self, mailbox: Mailbox, remove: Callable[[], None]) -> None:
         self._news: Iterator[tuple[News, int]] = iter(mailbox)
         self._end = weakref.finalize(self, remove)
 

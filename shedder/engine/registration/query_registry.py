@@ -17,7 +17,7 @@ from shedder.engine.registration.query_handle import Query
 from shedder.engine.registration.registrar import Registrar
 from shedder.engine.runtime.caller import OPERATOR, Asker
 from shedder.engine.runtime.lifetime import Lifetime
-from shedder.engine.runtime.subscribers import Latest
+from shedder.engine.runtime.mailbox import Mailbox
 from shedder.engine.standing_queries.standing_query import Published
 from shedder.engine.standing_queries.stream_state import Stream
 from shedder.engine.tenants.access_control import check_new_query, check_stream
@@ -51,7 +51,7 @@ class Registered:
         self._overload = overload
         self._checkpoints = checkpoints
         self._registrar = Registrar(core, sharing, checkpoints, go_exact)
-        self._mailboxes: set[Latest] = set()
+        self._mailboxes: set[Mailbox] = set()
 
     def register(
         self, name: str, sql: str, params: Params | None = None, *, asker: Asker = OPERATOR
@@ -119,7 +119,7 @@ class Registered:
         """Be told of every new answer, on the apply thread; returns how to stop that."""
         return self.core.published(name)[1].listeners.add(listener)
 
-    def subscribe(self, published: Published, mailbox: Latest) -> Callable[[], None]:
+    def subscribe(self, published: Published, mailbox: Mailbox) -> Callable[[], None]:
         """Put a query's new answers into a mailbox until it is removed or the engine closes."""
         stop = published.listeners.add(mailbox.put)
         self._mailboxes.add(mailbox)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import structlog
 
@@ -51,37 +51,3 @@ class Listeners:
                 _log.error("listener_removed", exc_info=error)
                 with self._lock:
                     self._listeners.pop(number, None)
-
-
-class Latest:
-    """A reader's mailbox of one: a slow reader gets the newest answer and how many it missed."""
-
-    def __init__(self) -> None:
-        self._wake = threading.Condition()
-        self._news: News | None = None
-        self._missed = 0
-        self._closed = False
-
-    def put(self, news: News) -> None:
-        """A new answer is there."""
-        with self._wake:
-            self._missed += self._news is not None
-            self._news = news
-            self._wake.notify()
-
-    def close(self) -> None:
-        """No more will come."""
-        with self._wake:
-            self._closed = True
-            self._wake.notify()
-
-    def __iter__(self) -> Iterator[tuple[News, int]]:
-        """Each answer with the number of those missed since the one before."""
-        while True:
-            with self._wake:
-                self._wake.wait_for(lambda: self._news is not None or self._closed)
-                news, missed = self._news, self._missed
-                self._news, self._missed = None, 0
-            if news is None:
-                return
-            yield news, missed

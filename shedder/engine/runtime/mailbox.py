@@ -1,0 +1,63 @@
+"""Mailbox of a subscriber: it holds the newest answer only, and counts the answers missed."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+
+from shedder.engine.runtime.subscribers import News
+
+
+class NewestAnswer:
+    """The newest answer that was not taken, and how many were missed. Not thread-safe."""
+
+    def __init__(self) -> None:
+        self._news: News | None = None
+        self._missed = 0
+
+    @property
+    def is_there(self) -> bool:
+        """Whether an answer has come since the last one was taken."""
+        return self._news is not None
+
+    def put(self, news: News) -> None:
+        """Replace the answer; one that was not taken is missed."""
+        self._missed += self.is_there
+        self._news = news
+
+    def take(self) -> tuple[News, int] | None:
+        """Take the answer, and how many were missed since the one before; None: there is none."""
+        news, missed = self._news, self._missed
+        self._news, self._missed = None, 0
+        return None if news is None else (news, missed)
+
+
+class Mailbox:
+    """Filled from any thread, read in one thread."""
+
+    def __init__(self) -> None:
+        self._wake = threading.Condition()
+        self._newest = NewestAnswer()
+        self._closed = False
+
+    def put(self, news: News) -> None:
+        """Replace the answer, and wake the reader."""
+        with self._wake:
+            self._newest.put(news)
+            self._wake.notify()
+
+    def close(self) -> None:
+        """End reading, once the last answer is read."""
+        with self._wake:
+            self._closed = True
+            self._wake.notify()
+
+    def __iter__(self) -> Iterator[tuple[News, int]]:
+        """Each answer with the number of those missed since the one before."""
+        while True:
+            with self._wake:
+                self._wake.wait_for(lambda: self._newest.is_there or self._closed)
+                taken = self._newest.take()
+            if taken is None:
+                return
+            yield taken

@@ -1,0 +1,45 @@
+"""A mailbox on an event loop holds the newest answer, and counts the ones missed."""
+
+import asyncio
+import threading
+
+from shedder.errors import UnknownQuery
+from shedder.server.mailbox import AsyncMailbox
+
+NEWS = [UnknownQuery(name, []) for name in "abc"]
+
+
+def test_reader_gets_the_newest_answer_of_other_threads_and_how_many_it_missed():
+    async def read() -> list:
+        mailbox = AsyncMailbox(asyncio.get_running_loop())
+        writer = threading.Thread(target=lambda: [mailbox.put(news) for news in NEWS[:2]])
+        writer.start()
+        writer.join()  # The loop has had no turn yet.
+        found = [await mailbox.get()]
+        waiting = asyncio.ensure_future(mailbox.get())
+        await asyncio.sleep(0)
+        assert not waiting.done()
+        mailbox.put(NEWS[2])
+        return [*found, await waiting]
+
+    assert asyncio.run(read()) == [(NEWS[1], 1), (NEWS[2], 0)]
+
+
+def test_reader_that_gives_up_takes_no_answer():
+    async def read() -> tuple:
+        mailbox = AsyncMailbox(asyncio.get_running_loop())
+        waiting = asyncio.ensure_future(mailbox.get())
+        await asyncio.sleep(0)
+        waiting.cancel()
+        await asyncio.wait([waiting])
+        mailbox.put(NEWS[0])
+        return await mailbox.get()
+
+    assert asyncio.run(read()) == (NEWS[0], 0)
+
+
+def test_answer_for_a_closed_loop_is_dropped():
+    async def made() -> AsyncMailbox:
+        return AsyncMailbox(asyncio.get_running_loop())
+
+    asyncio.run(made()).put(NEWS[0])
