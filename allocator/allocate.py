@@ -9,7 +9,7 @@ import numpy as np
 from allocator.branch_and_bound import decided
 from allocator.candidates import blocks
 from allocator.demands import Booleans, Budget, Demands, Floats, Integers, Options
-from allocator.errors import BudgetExceeded
+from allocator.errors import NothingFits
 from allocator.exact_dp import OPTIONS_MAX, optimum
 from allocator.prices import Prices, find_prices, is_over, largest, least, that_fit
 from allocator.rounding import fill
@@ -91,7 +91,7 @@ def allocate(demands: Demands, budget: Budget, last: Allocation | None = None) -
           searches elsewhere, so the bound is as good.
 
     Raises:
-      BudgetExceeded: no choice of options is within the budget.
+      NothingFits: no choice of options is within the budget.
     """
     loss = demands.loss()
     few = len(loss) <= OPTIONS_MAX and np.isfinite(loss).sum() <= OPTIONS_MAX
@@ -271,12 +271,12 @@ def _of(objective: Floats, choice: Integers) -> float:
     return float(objective[np.arange(len(choice)), choice].sum())
 
 
-def exceeded(demands: Demands, budget: Budget) -> BudgetExceeded:
+def exceeded(demands: Demands, budget: Budget) -> NothingFits:
     """Why nothing fits."""
     possible = np.isfinite(demands.options.error)
     size = np.where(possible, demands.options.size_bytes, np.iinfo(np.int64).max)
     cost = np.where(possible, demands.options.cost_ns, np.inf)
-    return BudgetExceeded(
+    return NothingFits(
         least_bytes=sum(size.min(1).tolist()),
         budget_bytes=budget.size_bytes,
         least_ns=float(cost.min(1).sum()),

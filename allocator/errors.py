@@ -9,7 +9,7 @@ class AllocatorError(ValueError):
     """The root of the allocator's errors."""
 
 
-class BudgetExceeded(AllocatorError):
+class NothingFits(AllocatorError):
     """No choice of options fits: not even the least of each, or not both resources at once."""
 
     def __init__(

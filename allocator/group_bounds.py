@@ -9,7 +9,7 @@ import numpy as np
 
 from allocator.allocate import Allocation, describe, exceeded
 from allocator.demands import Booleans, Budget, Demands, Integers
-from allocator.errors import BudgetExceeded
+from allocator.errors import NothingFits
 from allocator.prices import Prices
 
 _MORE = 1 + 1e-9  # times: sums are rounded
@@ -50,7 +50,7 @@ def bounded(
       Its `bound` is that of the problem without bounds of groups, so it holds.
 
     Raises:
-      BudgetExceeded: not even the least of all fits.
+      NothingFits: not even the least of all fits.
     """
     choice = demands.present.copy()
     held = np.zeros(len(bound_bytes), bool)
@@ -90,7 +90,7 @@ def _alone(
     """
     try:
         choice = solve(rows, budget).choice
-    except BudgetExceeded:
+    except NothingFits:
         options = demands.options
         size = np.where(np.isfinite(options.error), options.size_bytes, np.iinfo(np.int64).max)
         cost = np.where(size == size.min(1)[:, None], options.cost_ns, np.inf)

@@ -42,7 +42,7 @@ def change(demands: Demands, changed: Integers, last: Allocation, budget: Budget
         problem is solved anew.
 
     Raises:
-      BudgetExceeded: no choice of options is within the budget.
+      NothingFits: no choice of options is within the budget.
     """
     choice = demands.present.copy()
     options, penalty = demands.options, demands.penalty()

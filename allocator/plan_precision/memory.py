@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from allocator.demands import Budget, Floats, Integers, Options
-from allocator.errors import BadPrecision, BudgetExceeded
+from allocator.errors import BadPrecision, NothingFits
 from allocator.plan_precision.precision import Precision
 from allocator.plan_precision.query_plan import Step, precision_of
 from allocator.prices import find_prices
@@ -20,7 +20,7 @@ Loss = Callable[[Precision], Floats]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Sizes:
+class OperatorSizes:
     """What an operator may be given: size_bytes int64 [k], and its own precision then, [k]."""
 
     name: str
@@ -34,7 +34,7 @@ def rates(it: Precision) -> Floats:
 
 
 def best_sizes(
-    plan: Step, sizes: Sequence[Sizes], budget_bytes: int, loss: Loss = rates
+    plan: Step, sizes: Sequence[OperatorSizes], budget_bytes: int, loss: Loss = rates
 ) -> Integers:
     """Sizes of a plan's operators, int64 [operators], each an index into its own.
 
@@ -50,7 +50,7 @@ def best_sizes(
       loss: of a result's precision; smaller is better.
 
     Raises:
-      BudgetExceeded: not even the smallest sizes fit.
+      NothingFits: not even the smallest sizes fit.
       BadPrecision: sizes of what is no operator of the plan.
     """
     operators = {step.name for step in plan.walk() if step.operator is not None}
@@ -71,12 +71,14 @@ def best_sizes(
     return choice
 
 
-def losses(plan: Step, sizes: Sequence[Sizes], choices: Integers, loss: Loss = rates) -> Floats:
+def losses(
+    plan: Step, sizes: Sequence[OperatorSizes], choices: Integers, loss: Loss = rates
+) -> Floats:
     """The losses of many choices at once, [choices], of int64 [choices, operators]."""
     return _loss_of(plan, sizes, choices, loss)
 
 
-def _loss_of(plan: Step, sizes: Sequence[Sizes], choices: Integers, loss: Loss) -> Floats:
+def _loss_of(plan: Step, sizes: Sequence[OperatorSizes], choices: Integers, loss: Loss) -> Floats:
     own = {
         it.name: Precision.one_by_one(
             it.own.recall[choices[:, at]], it.own.spurious[choices[:, at]]
@@ -86,17 +88,19 @@ def _loss_of(plan: Step, sizes: Sequence[Sizes], choices: Integers, loss: Loss) 
     return np.broadcast_to(loss(precision_of(plan, own)), (len(choices),))
 
 
-def _smallest(sizes: Sequence[Sizes], budget_bytes: int) -> Integers:
+def _smallest(sizes: Sequence[OperatorSizes], budget_bytes: int) -> Integers:
     choice = np.array([int(it.size_bytes.argmin()) for it in sizes], np.int64)
     least = sum(int(it.size_bytes.min()) for it in sizes)
     if least > budget_bytes:
-        raise BudgetExceeded(
+        raise NothingFits(
             least_bytes=least, budget_bytes=budget_bytes, least_ns=0.0, budget_ns=np.inf
         )
     return choice
 
 
-def _alone(plan: Step, sizes: Sequence[Sizes], choice: Integers, loss: Loss) -> list[Floats]:
+def _alone(
+    plan: Step, sizes: Sequence[OperatorSizes], choice: Integers, loss: Loss
+) -> list[Floats]:
     """Per operator, [k]: the plan's loss when it alone changes."""
     found = []
     for at, it in enumerate(sizes):
@@ -107,7 +111,7 @@ def _alone(plan: Step, sizes: Sequence[Sizes], choice: Integers, loss: Loss) -> 
 
 
 def _together(
-    plan: Step, sizes: Sequence[Sizes], choice: Integers, budget_bytes: int, loss: Loss
+    plan: Step, sizes: Sequence[OperatorSizes], choice: Integers, budget_bytes: int, loss: Loss
 ) -> Integers:
     """The minimum of the sum of changes, or the present choice where that is no better."""
     alone = _alone(plan, sizes, choice, loss)
@@ -128,7 +132,7 @@ def _together(
 
 
 def _best_pair(
-    plan: Step, sizes: Sequence[Sizes], choice: Integers, budget_bytes: int, loss: Loss
+    plan: Step, sizes: Sequence[OperatorSizes], choice: Integers, budget_bytes: int, loss: Loss
 ) -> Integers:
     """The best choice that differs in one or two operators, by a few sizes up or down."""
     near = [

@@ -15,8 +15,8 @@ from scipy.interpolate import PchipInterpolator
 from scipy.optimize import minimize
 
 from allocator.demands import Floats, Integers
-from allocator.errors import BudgetExceeded
-from allocator.plan_precision.memory import Loss, Sizes, rates
+from allocator.errors import NothingFits
+from allocator.plan_precision.memory import Loss, OperatorSizes, rates
 from allocator.plan_precision.precision import Precision
 from allocator.plan_precision.query_plan import Step, precision_of
 
@@ -25,7 +25,7 @@ _STEP = 1e-5  # in log2 of bytes, for slopes
 
 
 def solved_sizes(
-    plan: Step, sizes: Sequence[Sizes], budget_bytes: int, loss: Loss = rates
+    plan: Step, sizes: Sequence[OperatorSizes], budget_bytes: int, loss: Loss = rates
 ) -> tuple[Floats, float]:
     """Continuous bytes of a plan's operators, float64 [operators], and the loss at them.
 
@@ -34,13 +34,13 @@ def solved_sizes(
         there are two of each operator, or more.
 
     Raises:
-      BudgetExceeded: not even the smallest sizes fit.
+      NothingFits: not even the smallest sizes fit.
     """
     low = np.log2([float(it.size_bytes.min()) for it in sizes])
     high = np.log2([float(it.size_bytes.max()) for it in sizes])
     least = sum(int(it.size_bytes.min()) for it in sizes)
     if least > budget_bytes:
-        raise BudgetExceeded(
+        raise NothingFits(
             least_bytes=least, budget_bytes=budget_bytes, least_ns=0.0, budget_ns=np.inf
         )
     value = _smooth(plan, sizes, loss)
@@ -74,7 +74,7 @@ def solved_sizes(
     return best
 
 
-def whole_sizes(sizes: Sequence[Sizes], size_bytes: Floats) -> Integers:
+def whole_sizes(sizes: Sequence[OperatorSizes], size_bytes: Floats) -> Integers:
     """The largest sizes within continuous ones, int64 [operators], as indices."""
     within = [
         np.searchsorted(it.size_bytes, given * (1 + 1e-9), "right") - 1
@@ -83,7 +83,7 @@ def whole_sizes(sizes: Sequence[Sizes], size_bytes: Floats) -> Integers:
     return np.maximum(np.array(within, np.int64), 0)
 
 
-def _smooth(plan: Step, sizes: Sequence[Sizes], loss: Loss) -> Callable[[Floats], Floats]:
+def _smooth(plan: Step, sizes: Sequence[OperatorSizes], loss: Loss) -> Callable[[Floats], Floats]:
     """The loss of a plan, [choices], as a function of log2 of bytes, [choices, operators]."""
     curves = [
         [

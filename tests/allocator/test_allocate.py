@@ -10,7 +10,7 @@ from scipy.optimize import minimize
 
 from allocator.allocate import allocate
 from allocator.demands import Budget, Demands, Options, Readers
-from allocator.errors import BudgetExceeded
+from allocator.errors import NothingFits
 from allocator.exact_dp import OPTIONS_MAX, optimum
 from allocator.prices import find_prices
 from tests.allocator.problems import (
@@ -35,7 +35,7 @@ def test_a_small_problem_gets_the_best_of_all_choices(problem):
     demands, budget = problem
     best = best_of_all(demands, budget)
     if best is None:
-        with pytest.raises(BudgetExceeded, match="nothing fits"):
+        with pytest.raises(NothingFits, match="nothing fits"):
             allocate(demands, budget)
         return
     allocation = allocate(demands, budget)
@@ -50,7 +50,7 @@ def test_what_an_allocation_says_of_itself_is_so(problem):
     demands, budget = problem
     try:
         allocation = allocate(demands, budget)
-    except BudgetExceeded:
+    except NothingFits:
         return
     readers = demands.readers
     assert allocation.size_bytes.sum() + allocation.free_bytes == budget.size_bytes

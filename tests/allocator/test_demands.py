@@ -10,7 +10,7 @@ import pytest
 from allocator.allocate import allocate
 from allocator.curves import CurveRepaired, bound_by_panes, falling, table, thinned
 from allocator.demands import Budget, Demands
-from allocator.errors import BadBudget, BadCurve, BadDemand, BudgetExceeded
+from allocator.errors import BadBudget, BadCurve, BadDemand, NothingFits
 from allocator.quotes import quote
 from tests.allocator.problems import NO_TARGET, demands_of, options_of, readers_of
 
@@ -139,11 +139,11 @@ def test_a_table_refuses_what_is_no_size_and_what_rises():
 
 def test_a_budget_below_the_minima_says_what_they_need():
     demands = demands_of([[(5, 2, 1.0)], [(6, 3, 1.0)]], [])
-    with pytest.raises(BudgetExceeded, match=r"least of bytes is 11 of 10, .* CPU 5 of 9 ns"):
+    with pytest.raises(NothingFits, match=r"least of bytes is 11 of 10, .* CPU 5 of 9 ns"):
         allocate(demands, Budget(10, 9.0))
-    with pytest.raises(BudgetExceeded, match=r"least of bytes is 11 of 10$"):  # CPU has no limit.
+    with pytest.raises(NothingFits, match=r"least of bytes is 11 of 10$"):  # CPU has no limit.
         allocate(demands, Budget(10))
-    with pytest.raises(BudgetExceeded, match="CPU 5 of 4 ns"):
+    with pytest.raises(NothingFits, match="CPU 5 of 4 ns"):
         allocate(demands, Budget(100, 4.0))
 
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from allocator.allocate import allocate
 from allocator.curves import table
 from allocator.demands import Budget, Demands, Options, Readers
-from allocator.errors import BudgetExceeded
+from allocator.errors import NothingFits
 from allocator.group_bounds import Bounded, bounded
 
 FREE = 1 << 40
@@ -75,7 +75,7 @@ def test_who_cannot_be_as_small_as_his_bound_is_as_small_as_he_can():
 
 
 def test_what_does_not_fit_at_all_is_refused():
-    with pytest.raises(BudgetExceeded):
+    with pytest.raises(NothingFits):
         shared([1.0] * 5, [0] * 5, 4, [FREE])
 
 
@@ -103,5 +103,5 @@ def test_within_a_budget_of_cpu_all_together_take_no_more_of_it():
     assert found.cost_ns[0] == 5.0
     assert sorted(found.cost_ns[1:].tolist()) == [5.0, 20.0]
     assert found.free_ns == 0.0
-    with pytest.raises(BudgetExceeded):
+    with pytest.raises(NothingFits):
         within(2.5)

@@ -9,7 +9,7 @@ import pytest
 
 from allocator.allocate import allocate
 from allocator.demands import Budget
-from allocator.errors import BudgetExceeded
+from allocator.errors import NothingFits
 from allocator.incremental import change
 from allocator.kernels import cheapest_ways
 from allocator.quotes import quote
@@ -126,7 +126,7 @@ def test_where_nobody_can_yield_it_says_so():
     demands = demands_of([[(5, 0, 1.0)], [(6, 0, 1.0)]], [(1, 1, NO_TARGET, 0)])
     last = allocate(demands.only(np.array([0])), Budget(10))
     grown = replace(demands, present=np.array([0, -1]))
-    with pytest.raises(BudgetExceeded, match="11 of 10"):
+    with pytest.raises(NothingFits, match="11 of 10"):
         change(grown, np.array([1]), last, Budget(10))
 
 
@@ -159,7 +159,7 @@ def test_where_many_little_steps_would_follow_each_other_all_choose_anew():
     assert before.size_bytes.tolist() == [100]
     after = change(standing_with(demands, before), np.array([1]), before, budget)
     assert after.size_bytes.tolist() == [1, 99]
-    with pytest.raises(BudgetExceeded):
+    with pytest.raises(NothingFits):
         change(standing_with(demands, before), np.array([1]), before, Budget(99))
 
 

@@ -7,8 +7,8 @@ from itertools import product
 import numpy as np
 import pytest
 
-from allocator.errors import BadPrecision, BudgetExceeded
-from allocator.plan_precision.memory import Sizes, best_sizes, losses
+from allocator.errors import BadPrecision, NothingFits
+from allocator.plan_precision.memory import OperatorSizes, best_sizes, losses
 from allocator.plan_precision.operators import (
     Difference,
     DuplicateElimination,
@@ -267,7 +267,7 @@ def drawn_sizes(plan, rng, size=SIZES):
         if step.operator is not None:
             lost = rng.uniform(0.05, 0.6) * (size / 100) ** -rng.uniform(0.3, 1.5)
             invented = rng.uniform(0, 0.5) * (size / 100) ** -rng.uniform(0.3, 1.5)
-            found.append(Sizes(step.name, size, Precision.of(1 - lost, invented)))
+            found.append(OperatorSizes(step.name, size, Precision.of(1 - lost, invented)))
     return found
 
 
@@ -344,10 +344,12 @@ def test_a_plan_without_a_choice_is_as_it_is():
 
 def test_a_plan_whose_operators_do_not_fit_says_so():
     step = Step("select", Selection(), (Step("base"),))
-    sizes = [Sizes("select", np.array([100, 200]), Precision.of(np.array([0.9, 1]), np.zeros(2)))]
-    with pytest.raises(BudgetExceeded, match="100 of 99"):
+    sizes = [
+        OperatorSizes("select", np.array([100, 200]), Precision.of(np.array([0.9, 1]), np.zeros(2)))
+    ]
+    with pytest.raises(NothingFits, match="100 of 99"):
         best_sizes(step, sizes, 99)
-    with pytest.raises(BudgetExceeded, match="100 of 99"):
+    with pytest.raises(NothingFits, match="100 of 99"):
         solved_sizes(step, sizes, 99)
 
 

@@ -17,7 +17,7 @@ from dataclasses import replace
 import numpy as np
 
 from allocator.demands import Penalty
-from allocator.errors import BudgetExceeded as NothingFits
+from allocator.errors import NothingFits
 from allocator.prices import best_response
 from shedder.engine.allocation.problem import Problem, problem
 from shedder.engine.allocation.query_demands import offered_sizes, readers_of, tied
@@ -51,7 +51,7 @@ def solved_with_sizes(
       the problem that is best, whose queries have their sketches' sizes, and its solution.
 
     Raises:
-      allocator.errors.BudgetExceeded: nothing fits, however coarse sketches are.
+      allocator.errors.NothingFits: nothing fits, however coarse sketches are.
     """
     able = [number for number, one in enumerate(asked) if one.stands and _coarser(one)]
     now = list(asked)

@@ -8,7 +8,7 @@ from types import MappingProxyType
 
 from allocator.allocate import Allocation
 from allocator.demands import Budget
-from allocator.errors import BudgetExceeded as NothingFits
+from allocator.errors import NothingFits
 from shedder.cql.expressions.expression import Aggregate
 from shedder.cql.statements.bound_query import BoundQuery
 from shedder.cql.statements.statement import Contract

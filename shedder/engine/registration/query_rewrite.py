@@ -27,7 +27,7 @@ import numpy as np
 
 from allocator.allocate import allocate
 from allocator.demands import Budget
-from allocator.errors import BudgetExceeded as NothingFits
+from allocator.errors import NothingFits
 from shedder.cql.statements.bound_query import BoundQuery
 from shedder.cql.statements.statement import Contract, Costing, RangeWindow, Rewrite
 from shedder.cql.text.sampling_fractions import LEVEL_MAX
