@@ -16,7 +16,7 @@ from shedder.cli.files.event_order import (
     in_order,
     together,
 )
-from shedder.cli.files.row_file import Reading, RowFile
+from shedder.cli.files.row_file import FileColumns, RowFile
 from shedder.cli.load_history import LoadHistory, open_producer
 from shedder.cli.load_identity import FileIdentity, producer_of
 from shedder.cli.load_sources import LoadOptions, LoadSource
@@ -63,7 +63,7 @@ class Spooled:
 
 def spooled(
     sources: Sequence[LoadSource],
-    reading: Reading,
+    reading: FileColumns,
     schema: StreamSchema,
     options: LoadOptions,
     directory: Path,
@@ -89,7 +89,7 @@ def spooled(
 def _fill(
     spool: Spool,
     file: RowFile,
-    reading: Reading,
+    reading: FileColumns,
     schema: StreamSchema,
     options: LoadOptions,
     shows: Shows,
@@ -107,7 +107,7 @@ def _fill(
 
 
 def _say_changes(
-    file: RowFile, reading: Reading, untimed: Untimed, bad: BadRows, changes: Changes
+    file: RowFile, reading: FileColumns, untimed: Untimed, bad: BadRows, changes: Changes
 ) -> None:
     name = file.part_name
     if lacking := file.lacking(reading):

@@ -27,7 +27,7 @@ from shedder.cli.connection import (
 from shedder.cli.epoch_times import TimeUnit
 from shedder.cli.files.bad_rows import opened_sink
 from shedder.cli.files.formats import Dialect, FileFormat, format_of
-from shedder.cli.files.row_file import Reading, RowFile
+from shedder.cli.files.row_file import FileColumns, RowFile
 from shedder.cli.files.temporary_files import written_in
 from shedder.cli.load_identity import option_hashes
 from shedder.cli.load_sources import LoadOptions, sources
@@ -310,12 +310,12 @@ def _known(
     return schema
 
 
-def _reading(stream: StreamSchema, options: StreamOptions, *, skip_untimed: bool) -> Reading:
+def _reading(stream: StreamSchema, options: StreamOptions, *, skip_untimed: bool) -> FileColumns:
     """The columns of `--columns`; without it, those of the stream that a file has."""
     known = {column.name: column for column in stream.columns}
     named = listed(options.columns, list(known), f"stream {stream.name}")
     nullable = [name for name in named if options.columns is None and known[name].nullable]
-    return Reading(
+    return FileColumns(
         columns={name: known[name].type for name in named},
         optional=frozenset(nullable),
         moment=stream.time_column if skip_untimed else None,
@@ -324,7 +324,7 @@ def _reading(stream: StreamSchema, options: StreamOptions, *, skip_untimed: bool
 
 
 def _choices(
-    file: RowFile, columns: str | None, reading: Reading, stream: StreamSchema
+    file: RowFile, columns: str | None, reading: FileColumns, stream: StreamSchema
 ) -> list[str | None]:
     """Values of `--columns` that read the same rows of a file; the first names new loads."""
     known = {column.name for column in stream.columns} & set(file.names())

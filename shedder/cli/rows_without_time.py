@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from shedder.cli.files.rows import Rows
+from shedder.cli.files.rows import NumberedRows
 from shedder.errors import BadTimestamp
 from shedder.streams.batches import TIME_MAX_US, TIME_MIN_US
 
@@ -39,8 +39,8 @@ class Untimed:
 
 
 def timed(
-    name: str, blocks: Iterable[Rows], moment: str, left_out: Untimed | None
-) -> Iterator[Rows]:
+    name: str, blocks: Iterable[NumberedRows], moment: str, left_out: Untimed | None
+) -> Iterator[NumberedRows]:
     """The rows that have an event time, in blocks with at least one.
 
     Args:
@@ -60,7 +60,7 @@ def timed(
                 if left_out is None:
                     raise _refused(name, found, moment, rows.numbers)
                 left_out.note(found)
-                kept = Rows(rows.numbers[~bad], rows.batch.filter(pa.array(~bad)))
+                kept = NumberedRows(rows.numbers[~bad], rows.batch.filter(pa.array(~bad)))
         if kept.batch.num_rows:
             yield kept
 

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 from shedder.cli.files.bad_rows import BadRows
 from shedder.cli.files.column_types import notes
-from shedder.cli.files.row_file import Nowhere, Reading, RowFile
-from shedder.cli.files.rows import Rows
+from shedder.cli.files.row_file import FileColumns, Nowhere, RowFile
+from shedder.cli.files.rows import NumberedRows
 from shedder.cli.rows_without_time import Untimed
 from shedder.cql.expressions.column_types import ColumnType
 from shedder.cql.statements.archive_layout import DEFAULT_LAYOUT
@@ -103,7 +103,7 @@ def stream_of(
         for column, kind in columns.items()
     )
     new = CreateStream(name, defined, moment, options.lateness_us, None, DEFAULT_LAYOUT, False)
-    reading = Reading(columns, moment=moment if skip_untimed else None)
+    reading = FileColumns(columns, moment=moment if skip_untimed else None)
     _check_first_rows(file, reading, new, BadRows(file.path.name, Nowhere() if skip_bad else None))
     return NewStream(new, notes(found))
 
@@ -129,7 +129,7 @@ def listed(columns: str | None, known: list[str], owner: str) -> list[str]:
 
 
 @contextmanager
-def naming(file: RowFile, rows: Rows) -> Iterator[None]:
+def naming(file: RowFile, rows: NumberedRows) -> Iterator[None]:
     """Name the file and the numbers of the rows in the error of a block that is refused."""
     try:
         yield
@@ -175,7 +175,7 @@ def _no_rows(file: RowFile) -> BadSetting:
     )
 
 
-def _check_first_rows(file: RowFile, reading: Reading, new: CreateStream, bad: BadRows) -> None:
+def _check_first_rows(file: RowFile, reading: FileColumns, new: CreateStream, bad: BadRows) -> None:
     skipped = None if reading.moment is None else Untimed()
     blocks = file.timed(reading, new.time_column, skipped, lambda _share: None, bad)
     first = next(blocks, None)

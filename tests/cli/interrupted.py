@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
-from shedder.cli.files.row_file import Reading, RowFile
+from shedder.cli.files.row_file import FileColumns, RowFile
 from shedder.cli.load_sources import LoadOptions, sources
 from shedder.cli.loads import FileLoad, spooled
 from shedder.cli.push import shown_progress
@@ -80,7 +80,7 @@ def load(
     hashes: of options that read the same rows of each file.
     """
     schema = database.schema(stream)
-    reading = Reading({column.name: column.type for column in schema.columns})
+    reading = FileColumns({column.name: column.type for column in schema.columns})
     found = sources(database, stream, files, options, [hashes] * len(files))
     parts = []
     for part, each in enumerate((found.interrupted, found.files)):

@@ -18,7 +18,7 @@ import shedder
 from shedder.cli.files.contents import Digest
 from shedder.cli.files.event_order import SortLimits
 from shedder.cli.files.formats import FileFormat, format_of
-from shedder.cli.files.row_file import Reading, RowFile
+from shedder.cli.files.row_file import FileColumns, RowFile
 from shedder.cli.load_history import Member
 from shedder.cli.load_identity import FileIdentity, producer_of
 from shedder.cli.load_sources import LoadOptions, sources
@@ -340,7 +340,7 @@ def test_rows_that_are_appended_during_a_load_are_stored_by_the_next_one(databas
     path = world.path("a", 3)
     options = LoadOptions("file", sorts, resumes=True)
     schema = database.schema(world.stream)
-    reading = Reading({column.name: column.type for column in schema.columns})
+    reading = FileColumns({column.name: column.type for column in schema.columns})
     found = sources(database, world.stream, [RowFile(path, FileFormat.CSV)], options, [[""]])
     world.grow("a", [7, 5])
     world.path("a", 5)
@@ -367,7 +367,7 @@ def test_rows_that_a_stream_refuses_are_named_by_their_numbers_in_the_file(tmp_p
     options = LoadOptions("file", bad_rows=io.StringIO())
     files = sources(None, "s", [RowFile(path, format_of(path))], options, [[""]]).files
     with pytest.raises(SchemaMismatch, match=rf"{name}, rows 4 to 5: "):
-        spooled(files, Reading(columns, moment="ts"), schema, options, tmp_path, shown_progress)
+        spooled(files, FileColumns(columns, moment="ts"), schema, options, tmp_path, shown_progress)
 
 
 @pytest.mark.parametrize("begin", ["[\n {", "\n[\n{"])
@@ -375,7 +375,7 @@ def test_json_arrays_that_begin_alike_are_separate_files(database, tmp_path, cap
     world = World(database, tmp_path, f"arrays{begin.index(chr(91))}", sorts=True)
     options = LoadOptions("file")
     schema = database.schema(world.stream)
-    reading = Reading({column.name: column.type for column in schema.columns})
+    reading = FileColumns({column.name: column.type for column in schema.columns})
     for count in (3, 1, 2):
         path, place = tmp_path / "a.json", tmp_path / str(count)
         rows = [f'"ts": "2024-01-01T00:00:0{at}Z", "x": "{at}"}}' for at in range(count)]

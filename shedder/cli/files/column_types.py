@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from shedder.cli.files.bad_rows import HINT, shown
 from shedder.cli.files.cell_values import text_values, without_null_words
 from shedder.cli.files.formats import Dialect
-from shedder.cli.files.rows import Rows
+from shedder.cli.files.rows import NumberedRows
 from shedder.cli.timestamps import is_text
 from shedder.cql.expressions.column_types import ColumnType
 from shedder.errors import TypeMismatch
@@ -82,7 +82,7 @@ def column_type(name: str, kind: pa.DataType) -> ColumnType:
 
 
 def inferred(
-    blocks: Iterable[Rows], names: Iterable[str], how: Dialect, texts: frozenset[str]
+    blocks: Iterable[NumberedRows], names: Iterable[str], how: Dialect, texts: frozenset[str]
 ) -> dict[str, Inferred]:
     """Infer the types of columns of text: a type is taken if every value has it.
 

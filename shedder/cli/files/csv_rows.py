@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from shedder.cli.files.bad_rows import BadRows, shown
 from shedder.cli.files.contents import ended, skip_blank_lines
 from shedder.cli.files.formats import Dialect
-from shedder.cli.files.rows import Rows
+from shedder.cli.files.rows import NumberedRows
 from shedder.errors import BadBatch, ShedderError
 
 _BLOCK_BYTES = 8 << 20  # A row must fit into a block.
@@ -96,7 +96,7 @@ def csv_rows(
     bad: BadRows,
     *,
     has_header: bool,
-) -> Iterator[Rows]:
+) -> Iterator[NumberedRows]:
     """All rows that have as many cells as the header.
 
     Args:
@@ -139,7 +139,7 @@ def csv_rows(
                 first = int(numbers[-1]) + 1 if len(numbers) else first
                 if waiting is not None:
                     yield waiting
-                waiting = Rows(numbers, batch)
+                waiting = NumberedRows(numbers, batch)
     except pa.ArrowInvalid:
         if odd.refusal is not None:
             raise odd.refusal from None

@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from shedder.cli.files.bad_rows import BadRows, shown
-from shedder.cli.files.rows import Rows, numbered
+from shedder.cli.files.rows import NumberedRows, numbered
 from shedder.errors import BadBatch
 
 if TYPE_CHECKING:
@@ -72,7 +72,7 @@ def json_rows(
     pointers: Mapping[str, str],
     wanted: Sequence[str],
     bad: BadRows,
-) -> Iterator[Rows]:
+) -> Iterator[NumberedRows]:
     """All rows, with the values of the wanted names as text; JSON null and no key are NULL.
 
     A value that is an array or an object is its JSON text.
@@ -94,7 +94,9 @@ def json_rows(
             rounded = np.flatnonzero(np.asarray(columns.pop().fill_null(False)))
             if rounded.size:
                 columns = _as_written(columns, objects, pointed, rounded)
-            yield Rows(rows.numbers, pa.RecordBatch.from_arrays(columns, names=list(wanted)))
+            yield NumberedRows(
+                rows.numbers, pa.RecordBatch.from_arrays(columns, names=list(wanted))
+            )
 
 
 def _value(pointer: str | None, at: int) -> str:
@@ -179,7 +181,7 @@ def _objects(
     name: str,
     bad: BadRows,
     inner: Sequence[str] = (),
-) -> Iterator[Rows]:
+) -> Iterator[NumberedRows]:
     """The rows that are objects, as a column of JSON text.
 
     inner: pointers of the objects within them; each object has each of its keys once.
@@ -200,7 +202,7 @@ def _objects(
             problem = " is not a JSON object" if not fine[at] else " has a key twice"
             bad.keep(int(rows.numbers[at]), f"{problem}: {shown(line)}", line)
         kept = pa.array(fine & once)
-        yield Rows(rows.numbers[fine & once], rows.batch.filter(kept))
+        yield NumberedRows(rows.numbers[fine & once], rows.batch.filter(kept))
 
 
 def _has_keys_once(pointer: str) -> str:
@@ -220,7 +222,7 @@ def _inner(pointers: Iterable[str]) -> list[str]:
     return sorted(found)
 
 
-def _lines(text: IO[bytes], name: str) -> Iterator[Rows]:
+def _lines(text: IO[bytes], name: str) -> Iterator[NumberedRows]:
     """The lines that are not blank, or the elements of an array."""
     number, rest = 1, b""
     while block := text.read(_BLOCK_BYTES):
@@ -250,12 +252,12 @@ def _split(lines: bytes) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays([text], names=["j"])
 
 
-def _not_blank(rows: Rows) -> Rows:
+def _not_blank(rows: NumberedRows) -> NumberedRows:
     kept = pc.match_substring_regex(rows.batch.column(0), r"\S")
-    return Rows(rows.numbers[np.asarray(kept)], rows.batch.filter(kept))
+    return NumberedRows(rows.numbers[np.asarray(kept)], rows.batch.filter(kept))
 
 
-def _elements(text: bytes, name: str) -> Rows:
+def _elements(text: bytes, name: str) -> NumberedRows:
     """The elements of an array, as they are written: DuckDB would write numbers in another form."""
     if len(text) > _ARRAY_BYTES_MAX:
         raise BadBatch(

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from shedder.cli.files.rows import Rows, numbered
+from shedder.cli.files.rows import NumberedRows, numbered
 
 _ROWS = 65_536
 # INT96 counts days and nanoseconds: microseconds reach the years 1 to 9999, nanoseconds do not.
@@ -26,7 +26,7 @@ def parquet_schema(path: Path) -> pa.Schema:
 
 def parquet_rows(
     path: Path, wanted: Sequence[str], progress: Callable[[float], None]
-) -> Iterator[Rows]:
+) -> Iterator[NumberedRows]:
     """All rows of the wanted columns; `progress` is called with the share that was read."""
     import pyarrow.parquet as pq
 

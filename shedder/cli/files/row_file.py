@@ -29,7 +29,7 @@ from shedder.cli.files.csv_rows import csv_names, csv_rows
 from shedder.cli.files.formats import DEFAULT_DIALECT, Dialect, FileFormat
 from shedder.cli.files.json_rows import JsonLayout, json_layout, json_rows
 from shedder.cli.files.parquet_rows import parquet_rows, parquet_schema
-from shedder.cli.files.rows import Rows
+from shedder.cli.files.rows import NumberedRows
 from shedder.cli.rows_without_time import Untimed, timed
 from shedder.cli.timestamps import is_readable, is_text, unreadable
 from shedder.cql.expressions.column_types import ColumnType
@@ -37,7 +37,7 @@ from shedder.errors import BadBatch, BadTimestamp, TypeMismatch
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class FileColumns:
     """Columns to read from a file, and their types.
 
     columns: name to type, all that is read.
@@ -145,11 +145,11 @@ class RowFile:
 
     def rows(
         self,
-        reading: Reading,
+        reading: FileColumns,
         progress: Callable[[float], None],
         bad: BadRows | None = None,
         changes: Changes | None = None,
-    ) -> Iterator[Rows]:
+    ) -> Iterator[NumberedRows]:
         """All rows, in the file's order, in blocks as they are read.
 
         Args:
@@ -184,13 +184,13 @@ class RowFile:
 
     def timed(
         self,
-        reading: Reading,
+        reading: FileColumns,
         moment: str,
         left_out: Untimed | None,
         progress: Callable[[float], None],
         bad: BadRows | None = None,
         changes: Changes | None = None,
-    ) -> Iterator[Rows]:
+    ) -> Iterator[NumberedRows]:
         """The rows of `rows` that have an event time, in blocks with at least one.
 
         Args:
@@ -203,7 +203,7 @@ class RowFile:
         blocks = self.rows(reading, progress, bad, changes)
         return timed(self.part_name, blocks, moment, left_out)
 
-    def lacking(self, reading: Reading, names: list[str] | None = None) -> list[str]:
+    def lacking(self, reading: FileColumns, names: list[str] | None = None) -> list[str]:
         """Return the wanted columns that the file lacks."""
         has = set(self.names() if names is None else names)
         return [name for name in reading.columns if name not in has]
@@ -250,7 +250,7 @@ class RowFile:
 
     def _rows(
         self, wanted: list[str], progress: Callable[[float], None], bad: BadRows
-    ) -> Iterator[Rows]:
+    ) -> Iterator[NumberedRows]:
         if self.format is FileFormat.PARQUET:
             yield from parquet_rows(self.path, wanted, progress)
             return
@@ -270,7 +270,7 @@ class RowFile:
 
     def _text_rows(
         self, text: IO[bytes], names: list[str], wanted: list[str], bad: BadRows
-    ) -> Iterator[Rows]:
+    ) -> Iterator[NumberedRows]:
         if self.format is FileFormat.NDJSON:
             return json_rows(text, self.part_name, self._layout().pointers, wanted, bad)
         has_header = self._has_header and not self.after_bytes
@@ -278,7 +278,9 @@ class RowFile:
             text, names, wanted, self.dialect, self._delimiter, bad, has_header=has_header
         )
 
-    def _converted(self, rows: Rows, reading: Reading, bad: BadRows, changes: Changes) -> Rows:
+    def _converted(
+        self, rows: NumberedRows, reading: FileColumns, bad: BadRows, changes: Changes
+    ) -> NumberedRows:
         columns, unread = [], np.zeros(len(rows.numbers), np.bool_)
         for name, column in zip(rows.batch.schema.names, rows.batch.columns, strict=True):
             wanted = reading.columns[name]
@@ -290,10 +292,12 @@ class RowFile:
             columns.append(values)
         batch = pa.RecordBatch.from_arrays(columns, names=rows.batch.schema.names)
         if not unread.any():
-            return Rows(rows.numbers, batch)
-        return Rows(rows.numbers[~unread], batch.filter(pa.array(~unread)))
+            return NumberedRows(rows.numbers, batch)
+        return NumberedRows(rows.numbers[~unread], batch.filter(pa.array(~unread)))
 
-    def _refuse(self, rows: Rows, at: int, name: str, wanted: ColumnType, bad: BadRows) -> None:
+    def _refuse(
+        self, rows: NumberedRows, at: int, name: str, wanted: ColumnType, bad: BadRows
+    ) -> None:
         column = rows.batch.column(name)
         value = column[at : at + 1]
         if pa.types.is_dictionary(value.type):

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 
 @dataclass(frozen=True, slots=True)
-class Rows:
+class NumberedRows:
     """Some rows of a file.
 
     numbers: int64 [rows], ascending; the row after a header is 1.
@@ -21,6 +21,6 @@ class Rows:
     batch: pa.RecordBatch
 
 
-def numbered(start: int, batch: pa.RecordBatch) -> Rows:
+def numbered(start: int, batch: pa.RecordBatch) -> NumberedRows:
     """Number rows without gaps, from `start` on."""
-    return Rows(np.arange(start, start + batch.num_rows, dtype=np.int64), batch)
+    return NumberedRows(np.arange(start, start + batch.num_rows, dtype=np.int64), batch)

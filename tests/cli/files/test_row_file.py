@@ -13,7 +13,7 @@ import pytest
 from shedder.cli.epoch_times import TimeUnit
 from shedder.cli.files.column_types import column_type
 from shedder.cli.files.formats import Dialect, FileFormat, format_of
-from shedder.cli.files.row_file import Reading, RowFile
+from shedder.cli.files.row_file import FileColumns, RowFile
 from shedder.cli.rows_without_time import Untimed
 from shedder.cli.timestamps import readable
 from shedder.cql.expressions.column_types import ColumnType
@@ -22,7 +22,7 @@ from shedder.errors import BadBatch, BadSetting, BadTimestamp, TypeMismatch
 MORNING = dt.datetime(2013, 1, 1, 5, 15)
 
 
-def rows_of(file: RowFile, reading: Reading) -> list[dict]:
+def rows_of(file: RowFile, reading: FileColumns) -> list[dict]:
     return batches_of(file.rows(reading, lambda share: None)).to_pylist()
 
 
@@ -61,7 +61,7 @@ def test_a_suffix_that_tells_nothing_is_refused_with_the_name(tmp_path):
 def test_moments_in_text_become_utc(tmp_path, kind, moment):
     text = f"ts,n\n{moment},1\n" if kind == "csv" else f'{{"ts": "{moment}", "n": 1}}\n'
     file = RowFile(written(tmp_path, f"a.{kind}", text), FileFormat(kind))
-    reading = Reading({"ts": ColumnType.TIMESTAMP, "n": ColumnType.BIGINT})
+    reading = FileColumns({"ts": ColumnType.TIMESTAMP, "n": ColumnType.BIGINT})
     (row,) = rows_of(file, reading)
     assert (
         row["ts"].astimezone(dt.UTC).replace(tzinfo=None) == MORNING
@@ -83,7 +83,7 @@ def test_moments_in_text_become_utc(tmp_path, kind, moment):
 def test_moments_may_be_numbers_of_a_unit(tmp_path, number, unit):
     path = written(tmp_path, "a.csv", f"ts\n{number}\n")
     file = RowFile(path, FileFormat.CSV, Dialect(time_unit=unit))
-    reading = Reading({"ts": ColumnType.TIMESTAMP})
+    reading = FileColumns({"ts": ColumnType.TIMESTAMP})
     assert rows_of(file, reading) == [{"ts": MORNING}]
 
 
@@ -100,19 +100,19 @@ def test_numbers_of_a_unit_that_reach_beyond_time_are_refused_or_left_out():
 def test_numbers_without_a_unit_are_no_moments(tmp_path):
     file = RowFile(written(tmp_path, "a.csv", "ts\n1357017300\n"), FileFormat.CSV)
     with pytest.raises(BadTimestamp, match="--time-unit"):
-        rows_of(file, Reading({"ts": ColumnType.TIMESTAMP}))
+        rows_of(file, FileColumns({"ts": ColumnType.TIMESTAMP}))
 
 
 def test_truths_are_no_moments(tmp_path):
     file = RowFile(written(tmp_path, "a.csv", "ts\ntrue\n"), FileFormat.CSV)
     with pytest.raises(BadTimestamp, match="'true' is no moment in ISO 8601"):
-        rows_of(file, Reading({"ts": ColumnType.TIMESTAMP}))
+        rows_of(file, FileColumns({"ts": ColumnType.TIMESTAMP}))
 
 
 def test_moments_may_have_a_format_of_their_own(tmp_path):
     path = written(tmp_path, "a.csv", "ts\n01/01/2013 05:15\n")
     file = RowFile(path, FileFormat.CSV, Dialect(time_format="%d/%m/%Y %H:%M"))
-    reading = Reading({"ts": ColumnType.TIMESTAMP})
+    reading = FileColumns({"ts": ColumnType.TIMESTAMP})
     assert rows_of(file, reading) == [{"ts": MORNING}]
 
 
@@ -120,7 +120,7 @@ def test_a_moment_that_cannot_be_read_is_refused_with_its_value(tmp_path):
     file = RowFile(written(tmp_path, "a.csv", "ts\nyesterday\n"), FileFormat.CSV)
     expected = r"^a\.csv: row 1, column 'ts': 'yesterday' is no moment in ISO 8601\. Say [^\n]*$"
     with pytest.raises(BadTimestamp, match=expected):
-        rows_of(file, Reading({"ts": ColumnType.TIMESTAMP}))
+        rows_of(file, FileColumns({"ts": ColumnType.TIMESTAMP}))
 
 
 def test_the_first_of_several_bad_moments_is_shown(tmp_path):
@@ -128,40 +128,44 @@ def test_the_first_of_several_bad_moments_is_shown(tmp_path):
     lines[19], lines[23] = "first", "second"
     file = RowFile(written(tmp_path, "a.csv", "\n".join(["ts", *lines])), FileFormat.CSV)
     with pytest.raises(BadTimestamp, match="'first'"):
-        rows_of(file, Reading({"ts": ColumnType.TIMESTAMP}))
+        rows_of(file, FileColumns({"ts": ColumnType.TIMESTAMP}))
 
 
 def test_moments_with_and_without_a_zone_are_not_mixed(tmp_path):
     text = "ts\n2013-01-01 05:15:00\n2013-01-01 05:15:00Z\n"
     file = RowFile(written(tmp_path, "a.csv", text), FileFormat.CSV)
     with pytest.raises(BadTimestamp, match="all moments have a zone, or none has"):
-        rows_of(file, Reading({"ts": ColumnType.TIMESTAMP}))
+        rows_of(file, FileColumns({"ts": ColumnType.TIMESTAMP}))
 
 
 def test_csv_has_empty_cells_as_nulls_and_quoted_ones_as_text(tmp_path):
     file = RowFile(written(tmp_path, "a.csv", 'x,y\n,""\n1,b\n'), FileFormat.CSV)
-    reading = Reading({"x": ColumnType.DOUBLE, "y": ColumnType.VARCHAR})
+    reading = FileColumns({"x": ColumnType.DOUBLE, "y": ColumnType.VARCHAR})
     assert rows_of(file, reading) == [{"x": None, "y": ""}, {"x": 1.0, "y": "b"}]
 
 
 def test_only_the_wanted_columns_are_read(tmp_path):
     path = tmp_path / "a.parquet"
     pq.write_table(pa.table({"x": [1], "y": ["a"], "z": [2.0]}), path)
-    reading = Reading({"z": ColumnType.DOUBLE, "x": ColumnType.BIGINT})
+    reading = FileColumns({"z": ColumnType.DOUBLE, "x": ColumnType.BIGINT})
     assert rows_of(RowFile(path, FileFormat.PARQUET), reading) == [{"x": 1, "z": 2.0}]
 
 
 def test_packed_text_is_unpacked(tmp_path):
     path = tmp_path / "a.csv.gz"
     path.write_bytes(gzip.compress(b"x\n7\n"))
-    assert rows_of(RowFile(path, FileFormat.CSV), Reading({"x": ColumnType.BIGINT})) == [{"x": 7}]
+    assert rows_of(RowFile(path, FileFormat.CSV), FileColumns({"x": ColumnType.BIGINT})) == [
+        {"x": 7}
+    ]
 
 
 def test_progress_reaches_one(tmp_path):
     path = tmp_path / "a.parquet"
     pq.write_table(pa.table({"x": range(200_000)}), path)
     shares: list[float] = []
-    list(RowFile(path, FileFormat.PARQUET).rows(Reading({"x": ColumnType.BIGINT}), shares.append))
+    list(
+        RowFile(path, FileFormat.PARQUET).rows(FileColumns({"x": ColumnType.BIGINT}), shares.append)
+    )
     assert shares == sorted(shares)
     assert shares[-1] == 1.0
 
@@ -205,7 +209,7 @@ UNTIMED = {
 def test_rows_without_an_event_time_may_be_left_out_and_are_named(tmp_path, name):
     file = RowFile(written(tmp_path, name, UNTIMED[name]), format_of(tmp_path / name))
     columns, left_out = {"ts": ColumnType.TIMESTAMP, "n": ColumnType.BIGINT}, Untimed()
-    blocks = file.timed(Reading(columns, moment="ts"), "ts", left_out, lambda share: None)
+    blocks = file.timed(FileColumns(columns, moment="ts"), "ts", left_out, lambda share: None)
     assert batches_of(blocks).to_pylist() == [
         {"ts": MORNING, "n": 1},
         {"ts": MORNING, "n": 4},
@@ -216,7 +220,7 @@ def test_rows_without_an_event_time_may_be_left_out_and_are_named(tmp_path, name
 
 def test_a_row_without_an_event_time_refuses_its_file_by_its_number(tmp_path):
     file = RowFile(written(tmp_path, "a.csv", "ts,n\n2013-01-01,1\n,2\n"), FileFormat.CSV)
-    reading = Reading({"ts": ColumnType.TIMESTAMP, "n": ColumnType.BIGINT})
+    reading = FileColumns({"ts": ColumnType.TIMESTAMP, "n": ColumnType.BIGINT})
     with pytest.raises(BadTimestamp, match=r"a\.csv: .* 'ts' .* in row 2, of rows 1 to 2; --skip"):
         list(file.timed(reading, "ts", None, lambda share: None))
 
@@ -230,7 +234,7 @@ def test_times_that_no_calendar_has_are_left_out_too(tmp_path, kind, unit):
     pq.write_table(
         pa.table({"ts": pa.array([0, 1 << 62], pa.int64()).cast(kind, safe=False)}), path
     )
-    reading, left_out = Reading({"ts": ColumnType.TIMESTAMP}, moment="ts"), Untimed()
+    reading, left_out = FileColumns({"ts": ColumnType.TIMESTAMP}, moment="ts"), Untimed()
     file = RowFile(path, FileFormat.PARQUET, Dialect(time_unit=unit))
     (rows,) = file.timed(reading, "ts", left_out, lambda share: None)
     assert (rows.numbers.tolist(), left_out.first) == ([1], [2])
@@ -242,7 +246,7 @@ def test_times_that_no_calendar_has_are_left_out_too(tmp_path, kind, unit):
 )
 def test_moments_of_a_format_or_a_unit_may_be_unreadable_too(tmp_path, format_, unit, texts):
     path = written(tmp_path, "a.csv", "ts\n" + "\n".join(texts) + "\n")
-    reading = Reading({"ts": ColumnType.TIMESTAMP}, moment="ts")
+    reading = FileColumns({"ts": ColumnType.TIMESTAMP}, moment="ts")
     dialect = Dialect(time_format=format_, time_unit=unit)
     file, left_out = RowFile(path, FileFormat.CSV, dialect), Untimed()
     (rows,) = file.timed(reading, "ts", left_out, lambda share: None)
@@ -252,17 +256,17 @@ def test_moments_of_a_format_or_a_unit_may_be_unreadable_too(tmp_path, format_, 
 def test_a_column_that_is_optional_may_be_lacking(tmp_path):
     file = RowFile(written(tmp_path, "a.csv", "n\n1\n"), FileFormat.CSV)
     columns = {"n": ColumnType.BIGINT, "m": ColumnType.BIGINT}
-    assert rows_of(file, Reading(columns, optional=frozenset("m"))) == [{"n": 1}]
-    assert file.lacking(Reading(columns)) == ["m"]
+    assert rows_of(file, FileColumns(columns, optional=frozenset("m"))) == [{"n": 1}]
+    assert file.lacking(FileColumns(columns)) == ["m"]
     with pytest.raises(BadBatch, match="has no column 'm'"):
-        rows_of(file, Reading(columns))
+        rows_of(file, FileColumns(columns))
 
 
 def test_a_column_that_may_be_misnamed_is_not_taken_for_lacking(tmp_path):
     file = RowFile(written(tmp_path, "a.csv", "n,M\n1,2\n"), FileFormat.CSV)
     columns = {"n": ColumnType.BIGINT, "m": ColumnType.BIGINT}
     with pytest.raises(BadBatch, match="has no column 'm'; it has n, M"):
-        rows_of(file, Reading(columns, optional=frozenset("m")))
+        rows_of(file, FileColumns(columns, optional=frozenset("m")))
 
 
 @pytest.mark.parametrize(

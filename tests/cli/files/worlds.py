@@ -9,7 +9,7 @@ import pyarrow as pa
 from shedder.cli.files.bad_rows import BadRows
 from shedder.cli.files.cell_values import Changes
 from shedder.cli.files.formats import Dialect, format_of
-from shedder.cli.files.row_file import Reading, RowFile
+from shedder.cli.files.row_file import FileColumns, RowFile
 
 
 def read(
@@ -26,7 +26,7 @@ def read(
     said = types or {}
     found = file.types([name for name in names if name not in said], skips_bad=bad is not None)
     columns = {name: said.get(name) or found[name].type for name in names}
-    blocks = file.rows(Reading(columns), lambda share: None, bad, changes)
+    blocks = file.rows(FileColumns(columns), lambda share: None, bad, changes)
     batches = [rows.batch for rows in blocks]
     rows = pa.Table.from_batches(batches).to_pylist() if batches else []
     return {name: kind.value for name, kind in columns.items()}, rows
