@@ -39,7 +39,7 @@ from shedder.cql.statements.statement import (
 from shedder.cql.text.byte_sizes import SIZES
 from shedder.cql.text.durations import INT64_MAX
 from shedder.cql.text.size_limits import Limits
-from shedder.cql.text.source_text import Source, start_of
+from shedder.cql.text.source_text import SourceText, start_of
 from shedder.cql.text.unsupported import later
 from shedder.errors import BadQuery, Unimplemented
 
@@ -61,7 +61,7 @@ _CLAUSES = {
 }
 
 
-def selected(raw: RawSelect, source: Source, bindings: Bindings, limits: Limits) -> Select:
+def selected(raw: RawSelect, source: SourceText, bindings: Bindings, limits: Limits) -> Select:
     """The query that was said.
 
     Raises:
@@ -102,7 +102,7 @@ def selected(raw: RawSelect, source: Source, bindings: Bindings, limits: Limits)
 
 
 def _outputs(
-    nodes: Iterable[exp.Expr], translator: Translator, source: Source
+    nodes: Iterable[exp.Expr], translator: Translator, source: SourceText
 ) -> tuple[Output, ...]:
     outputs: list[Output] = []
     taken = {node.alias.lower() for node in nodes if isinstance(node, exp.Alias)}
@@ -132,7 +132,7 @@ def _free(name: str, taken: set[str]) -> str:
 
 
 def _groups(
-    group: exp.Group | None, outputs: tuple[Output, ...], translator: Translator, source: Source
+    group: exp.Group | None, outputs: tuple[Output, ...], translator: Translator, source: SourceText
 ) -> tuple[Expression, ...]:
     if group is None:
         return ()
@@ -146,7 +146,7 @@ def _groups(
 
 
 def _order(
-    order: exp.Order | None, outputs: tuple[Output, ...], translator: Translator, source: Source
+    order: exp.Order | None, outputs: tuple[Output, ...], translator: Translator, source: SourceText
 ) -> tuple[OrderKey, ...]:
     keys = []
     for node in order.expressions if order else ():
@@ -160,7 +160,7 @@ def _order(
 
 
 def _by_number(
-    node: exp.Expr, outputs: tuple[Output, ...], translator: Translator, source: Source
+    node: exp.Expr, outputs: tuple[Output, ...], translator: Translator, source: SourceText
 ) -> Expression:
     """GROUP BY 1 and ORDER BY 2 mean the outputs of these numbers."""
     if isinstance(node, exp.Literal) and not node.is_string:
@@ -172,7 +172,7 @@ def _by_number(
     return translator.expression(node)
 
 
-def _limit(limit: exp.Limit | None, translator: Translator, source: Source) -> int | None:
+def _limit(limit: exp.Limit | None, translator: Translator, source: SourceText) -> int | None:
     if limit is None:
         return None
     if limit.args.get("limit_options") or not isinstance(limit, exp.Limit):
@@ -186,7 +186,7 @@ def _limit(limit: exp.Limit | None, translator: Translator, source: Source) -> i
 # --- precision ----------------------------------------------------------------------------------
 
 
-def _number(raw: RawNumber, what: str, translator: Translator, source: Source) -> float:
+def _number(raw: RawNumber, what: str, translator: Translator, source: SourceText) -> float:
     value = translator.constant(raw.value).value
     if isinstance(value, bool) or not isinstance(value, (int, float)) or math.isinf(value):
         raise source.error(f"{what} takes a number, not {value!r}", raw.start)
@@ -194,7 +194,7 @@ def _number(raw: RawNumber, what: str, translator: Translator, source: Source) -
 
 
 def _target(
-    raw: tuple[RawNumber, str] | None, translator: Translator, source: Source
+    raw: tuple[RawNumber, str] | None, translator: Translator, source: SourceText
 ) -> Target | None:
     if raw is None:
         return None
@@ -228,7 +228,7 @@ def _target(
 
 
 def _confidence(
-    raw: tuple[RawNumber, bool] | None, translator: Translator, source: Source
+    raw: tuple[RawNumber, bool] | None, translator: Translator, source: SourceText
 ) -> float:
     if raw is None:
         return CONFIDENCE
@@ -255,7 +255,7 @@ def _hundredth(percent: float) -> float:
     return float(Decimal(repr(percent)) / 100)
 
 
-def _weight(raw: RawNumber | None, translator: Translator, source: Source) -> float:
+def _weight(raw: RawNumber | None, translator: Translator, source: SourceText) -> float:
     if raw is None:
         return 1.0
     weight = _number(raw, "WEIGHT", translator, source)
@@ -267,7 +267,7 @@ def _weight(raw: RawNumber | None, translator: Translator, source: Source) -> fl
 
 
 def _reduction(
-    raw: tuple[str, tuple[exp.Expr, ...]] | None, translator: Translator, source: Source
+    raw: tuple[str, tuple[exp.Expr, ...]] | None, translator: Translator, source: SourceText
 ) -> ReductionClause | None:
     if raw is None:
         return None
@@ -283,7 +283,7 @@ def _reduction(
 # --- what it may cost ---------------------------------------------------------------------------
 
 
-def _costing(raw: RawSelect, translator: Translator, source: Source) -> Costing | None:
+def _costing(raw: RawSelect, translator: Translator, source: SourceText) -> Costing | None:
     if not raw.costing:
         if raw.rewrites is not None:
             raise BadQuery("REWRITE says how limits may be kept; COSTING AT MOST says which")
@@ -320,7 +320,7 @@ def tumbling(raw: RawSelect) -> RawSelect:
 
 
 def created_stream(
-    raw: RawCreateStream, source: Source, bindings: Bindings, limits: Limits
+    raw: RawCreateStream, source: SourceText, bindings: Bindings, limits: Limits
 ) -> CreateStream:
     """The stream that was said.
 
@@ -375,7 +375,7 @@ def created_stream(
     )
 
 
-def said_layout(raw: RawLayout, translator: Translator, source: Source) -> Layout:
+def said_layout(raw: RawLayout, translator: Translator, source: SourceText) -> Layout:
     """The layout that was said.
 
     Raises:

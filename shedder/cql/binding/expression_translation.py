@@ -39,7 +39,7 @@ from shedder.cql.expressions.literals import NULL, Bindings, converted, integer,
 from shedder.cql.expressions.type_names import column_type
 from shedder.cql.text.durations import interval_us
 from shedder.cql.text.size_limits import Limits
-from shedder.cql.text.source_text import Source
+from shedder.cql.text.source_text import SourceText
 from shedder.cql.text.unsupported import rows_later
 from shedder.errors import BadQuery, Unimplemented
 
@@ -63,7 +63,7 @@ class Translator:
     """One statement's way from sqlglot's tree to ours."""
 
     def __init__(
-        self, source: Source, bindings: Bindings, limits: Limits, names: Sequence[str] = ()
+        self, source: SourceText, bindings: Bindings, limits: Limits, names: Sequence[str] = ()
     ) -> None:
         """`names`: what may stand before a column and a dot: the stream's names."""
         self._source = source

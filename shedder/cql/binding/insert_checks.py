@@ -27,7 +27,7 @@ from shedder.cql.statements.statement import (
     Window,
 )
 from shedder.cql.text.size_limits import Limits
-from shedder.cql.text.source_text import Source
+from shedder.cql.text.source_text import SourceText
 from shedder.errors import BadQuery, TypeMismatch, UnknownColumn
 
 
@@ -44,7 +44,7 @@ class RowsQuery:
     columns: tuple[str, ...]
 
 
-def inserted(raw: RawInsert, source: Source, bindings: Bindings, limits: Limits) -> Insert:
+def inserted(raw: RawInsert, source: SourceText, bindings: Bindings, limits: Limits) -> Insert:
     """The statement that was said.
 
     Raises:
@@ -62,7 +62,7 @@ def inserted(raw: RawInsert, source: Source, bindings: Bindings, limits: Limits)
     return Insert(raw.stream, raw.columns, None, rows, raw.producer)
 
 
-def deleted(raw: RawDelete, source: Source, bindings: Bindings, limits: Limits) -> Delete:
+def deleted(raw: RawDelete, source: SourceText, bindings: Bindings, limits: Limits) -> Delete:
     """The DELETE that was said.
 
     Raises:

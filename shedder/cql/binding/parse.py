@@ -52,7 +52,7 @@ from shedder.cql.statements.statement import (
     Statement,
 )
 from shedder.cql.text.size_limits import Limits, check_length, check_nesting
-from shedder.cql.text.source_text import Source
+from shedder.cql.text.source_text import SourceText
 from shedder.errors import BadQuery
 
 DEFAULT_LIMITS = Limits()
@@ -90,7 +90,7 @@ def parse_script(
       BadQuery, Unimplemented: as `parse`.
     """
     check_length(text, limits)
-    source = Source(text)
+    source = SourceText(text)
     bindings = Bindings(params)
     tokens = _marked(_tokens(source))
     statements = [_statement(part, source, bindings, limits) for part in _split(tokens) if part]
@@ -98,7 +98,7 @@ def parse_script(
     return statements
 
 
-def _tokens(source: Source) -> list[Token]:
+def _tokens(source: SourceText) -> list[Token]:
     try:
         tokens: list[Token] = _DIALECT.tokenize(source.text)
     except (TokenError, ValueError, RecursionError) as error:
@@ -158,7 +158,7 @@ def _split(tokens: Sequence[Token]) -> list[list[Token]]:
 
 
 def _statement(
-    tokens: list[Token], source: Source, bindings: Bindings, limits: Limits
+    tokens: list[Token], source: SourceText, bindings: Bindings, limits: Limits
 ) -> Statement:
     check_nesting(tokens, source, limits)
     try:
@@ -174,7 +174,7 @@ def _statement(
         raise source.error("nested too deeply", tokens[0].start) from error
 
 
-def _meaning(raw: object, source: Source, bindings: Bindings, limits: Limits) -> Statement:
+def _meaning(raw: object, source: SourceText, bindings: Bindings, limits: Limits) -> Statement:
     match raw:
         case RawSelect():
             return selected(raw, source, bindings, limits)
@@ -223,7 +223,7 @@ def _meaning(raw: object, source: Source, bindings: Bindings, limits: Limits) ->
     raise AssertionError(raw)
 
 
-def _located(error: ParseError, source: Source, limits: Limits) -> BadQuery:
+def _located(error: ParseError, source: SourceText, limits: Limits) -> BadQuery:
     """The parser's complaint in our words, with the place where the token begins."""
     [what, *_] = error.errors or [{}]
     description = str(what.get("description") or error)

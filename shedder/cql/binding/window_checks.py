@@ -21,13 +21,13 @@ from shedder.cql.statements.statement import (
 )
 from shedder.cql.text.durations import duration_text
 from shedder.cql.text.size_limits import Limits
-from shedder.cql.text.source_text import Source
+from shedder.cql.text.source_text import SourceText
 
 SLIDES_PER_RANGE = 60
 
 
 def window_of(
-    raw: RawWindow | None, translator: Translator, source: Source, limits: Limits
+    raw: RawWindow | None, translator: Translator, source: SourceText, limits: Limits
 ) -> Window:
     """The window that was said; none: everything.
 
@@ -60,7 +60,7 @@ def window_of(
 
 
 def _check_panes(
-    window: RangeWindow, panes: int, raw: RawWindow, source: Source, limits: Limits
+    window: RangeWindow, panes: int, raw: RawWindow, source: SourceText, limits: Limits
 ) -> None:
     coarsening = Coarsening.of(panes, window.collapse)
     if coarsening.longest > panes:
@@ -89,14 +89,16 @@ def _check_panes(
     )
 
 
-def _collapse(raw: RawCollapse, panes: int, translator: Translator, source: Source) -> Collapse:
+def _collapse(raw: RawCollapse, panes: int, translator: Translator, source: SourceText) -> Collapse:
     if raw.rate is None or raw.depth is None:
         return Collapse.of(panes)
     rate = _whole(raw.rate, "COLLAPSE BY", 2, translator, source)
     return Collapse(rate, _whole(raw.depth, "AFTER", 1, translator, source))
 
 
-def _whole(raw: RawNumber, what: str, least: int, translator: Translator, source: Source) -> int:
+def _whole(
+    raw: RawNumber, what: str, least: int, translator: Translator, source: SourceText
+) -> int:
     value = translator.constant(raw.value).value
     if isinstance(value, bool) or not isinstance(value, int) or value < least:
         raise source.error(
@@ -111,7 +113,7 @@ def _default_slide_us(range_us: int) -> int:
     return range_us // pieces
 
 
-def positive_us(raw: RawDuration, what: str, translator: Translator, source: Source) -> int:
+def positive_us(raw: RawDuration, what: str, translator: Translator, source: SourceText) -> int:
     """A duration that is longer than nothing, in microseconds; else a BadQuery names `what`."""
     us = duration_us(raw, translator, source)
     if us <= 0:
@@ -119,7 +121,7 @@ def positive_us(raw: RawDuration, what: str, translator: Translator, source: Sou
     return us
 
 
-def duration_us(raw: RawDuration, translator: Translator, source: Source) -> int:
+def duration_us(raw: RawDuration, translator: Translator, source: SourceText) -> int:
     """A duration in microseconds; a BadQuery where it has no fixed length."""
     try:
         value = translator.interval(raw.amount, raw.unit).value
@@ -129,7 +131,7 @@ def duration_us(raw: RawDuration, translator: Translator, source: Source) -> int
     return value
 
 
-def _moment(node: exp.Expr, translator: Translator, source: Source) -> int:
+def _moment(node: exp.Expr, translator: Translator, source: SourceText) -> int:
     literal = translator.constant(node)
     try:
         match literal:

@@ -15,29 +15,29 @@ _MIRRORED = {Op.GT: Op.LT, Op.LT: Op.GT, Op.GE: Op.LE, Op.LE: Op.GE, Op.EQ: Op.E
 
 
 @dataclass(frozen=True, slots=True)
-class Stretch:
+class ValueRange:
     """Values between two ends, both of them inside; None is open on that side."""
 
     low: int | float | str | None
     high: int | float | str | None
 
 
-def stretches_of(where: Expression | None) -> dict[str, list[Stretch]]:
-    """By column, stretches that hold every value of rows that a condition keeps.
+def value_ranges_of(where: Expression | None) -> dict[str, list[ValueRange]]:
+    """By column, value ranges that hold every value of rows that a condition keeps.
 
     Only what is joined by AND counts, and only columns beside constants of their own type; what is
     said several times of a column is not combined: the first equality, or else the first condition.
     """
-    found: dict[str, list[Stretch]] = {}
+    found: dict[str, list[ValueRange]] = {}
     for term in _terms(where):
         said = _said(term)
         if said is None:
             continue
-        name, stretches = said
-        if name not in found or (_is_narrow(stretches) and not _is_narrow(found[name])):
-            found[name] = stretches
-        elif not _is_narrow(found[name]) and len(stretches) == 1:
-            found[name] = [_both(found[name][0], stretches[0])]
+        name, ranges = said
+        if name not in found or (_is_narrow(ranges) and not _is_narrow(found[name])):
+            found[name] = ranges
+        elif not _is_narrow(found[name]) and len(ranges) == 1:
+            found[name] = [_both(found[name][0], ranges[0])]
     return found
 
 
@@ -51,7 +51,7 @@ def _terms(where: Expression | None) -> Iterator[Expression]:
             yield node
 
 
-def _said(term: Expression) -> tuple[str, list[Stretch]] | None:
+def _said(term: Expression) -> tuple[str, list[ValueRange]] | None:
     if not isinstance(term, Call) or len(term.args) < 2:
         return None
     first, *rest = term.args
@@ -68,11 +68,11 @@ def _said(term: Expression) -> tuple[str, list[Stretch]] | None:
     is_text = column.type is ColumnType.VARCHAR
     match op:
         case Op.EQ | Op.IN:
-            return column.name, [Stretch(each, each) for each in values]
+            return column.name, [ValueRange(each, each) for each in values]
         case Op.GT | Op.GE if not is_text:
-            return column.name, [Stretch(value, None)]
+            return column.name, [ValueRange(value, None)]
         case Op.LT | Op.LE if not is_text:
-            return column.name, [Stretch(None, value)]
+            return column.name, [ValueRange(None, value)]
         case _:
             return None
 
@@ -99,12 +99,12 @@ def _value(node: Expression, column: Column) -> int | float | str | None:
     return value if isinstance(value, int) else None
 
 
-def _is_narrow(stretches: list[Stretch]) -> bool:
-    return all(stretch.low == stretch.high for stretch in stretches)
+def _is_narrow(ranges: list[ValueRange]) -> bool:
+    return all(each.low == each.high for each in ranges)
 
 
-def _both(left: Stretch, right: Stretch) -> Stretch:
+def _both(left: ValueRange, right: ValueRange) -> ValueRange:
     """What is in both."""
     lows = [end for end in (left.low, right.low) if end is not None]
     highs = [end for end in (left.high, right.high) if end is not None]
-    return Stretch(max(lows, default=None), min(highs, default=None))
+    return ValueRange(max(lows, default=None), min(highs, default=None))

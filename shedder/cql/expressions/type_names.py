@@ -5,7 +5,7 @@ from __future__ import annotations
 from sqlglot import exp
 
 from shedder.cql.expressions.column_types import ColumnType
-from shedder.cql.text.source_text import Source
+from shedder.cql.text.source_text import SourceText
 from shedder.errors import Unimplemented
 
 _TYPES = {
@@ -26,7 +26,7 @@ _TYPES = {
 _KNOWN_TYPES = "BOOLEAN, INTEGER, BIGINT, DOUBLE, VARCHAR, TIMESTAMP, DATE"
 
 
-def column_type(node: exp.DataType, source: Source) -> ColumnType:
+def column_type(node: exp.DataType, source: SourceText) -> ColumnType:
     """The type that a type's name means.
 
     Raises:

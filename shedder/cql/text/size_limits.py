@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from sqlglot.tokenizer_core import Token, TokenType
 
-from shedder.cql.text.source_text import Source
+from shedder.cql.text.source_text import SourceText
 from shedder.errors import BadQuery
 
 # In all enough for 45 histograms of 100 buckets, which are the shortest words for the most.
@@ -67,7 +67,7 @@ def check_length(text: str, limits: Limits) -> None:
         )
 
 
-def check_nesting(tokens: Sequence[Token], source: Source, limits: Limits) -> None:
+def check_nesting(tokens: Sequence[Token], source: SourceText, limits: Limits) -> None:
     """Refuse tokens that nest too deep, do not match, or are too many.
 
     Raises:

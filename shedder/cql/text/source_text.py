@@ -12,7 +12,7 @@ _EXCERPT_CHARS = 60  # shown on each side of the place that is wrong
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class SourceText:
     """A text of CQL. Offsets are in characters from 0, lines and columns from 1."""
 
     text: str

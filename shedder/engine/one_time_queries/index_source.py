@@ -16,8 +16,7 @@ from shedder.archive.metadata.catalog_entries import Run
 from shedder.archive.store.snapshot import Snapshot
 from shedder.cql.expressions.column_types import ColumnType
 from shedder.cql.expressions.evaluate import evaluate, true_rows
-from shedder.cql.expressions.predicate_ranges import Stretch as Values
-from shedder.cql.expressions.predicate_ranges import stretches_of
+from shedder.cql.expressions.predicate_ranges import ValueRange, value_ranges_of
 from shedder.cql.sql.exact_query import POSITION
 from shedder.cql.statements.bound_query import BoundQuery
 from shedder.engine.one_time_queries.rollup_source import SMALL_SHARE
@@ -53,7 +52,7 @@ def usable(store: Store, stream: int, query: BoundQuery) -> tuple[str, Ranges] |
     indexed = store.indexes(stream)
     if not indexed:
         return None
-    said = {name: s for name, s in stretches_of(query.where).items() if name in indexed}
+    said = {name: s for name, s in value_ranges_of(query.where).items() if name in indexed}
     if not said:
         return None
     name = min(said, key=lambda name: (any(s.low != s.high for s in said[name]), name))
@@ -190,11 +189,8 @@ def _is_of(run: Run, batch: pa.RecordBatch) -> bool:
     return bool(run.first_position <= first < run.end_position)
 
 
-def _ranges(stretches: Sequence[Values], kind: ColumnType) -> Ranges:
-    return [
-        (_key(stretch.low, kind, _ENDS[0]), _key(stretch.high, kind, _ENDS[1]))
-        for stretch in stretches
-    ]
+def _ranges(ranges: Sequence[ValueRange], kind: ColumnType) -> Ranges:
+    return [(_key(each.low, kind, _ENDS[0]), _key(each.high, kind, _ENDS[1])) for each in ranges]
 
 
 def _key(value: float | str | None, kind: ColumnType, end: int) -> int:

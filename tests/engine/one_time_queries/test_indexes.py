@@ -14,7 +14,7 @@ import pytest
 from shedder.archive.tasks.progress import Progress
 from shedder.cql.binding.insert_checks import bind_rows
 from shedder.cql.binding.parse import parse
-from shedder.cql.expressions.predicate_ranges import Stretch, stretches_of
+from shedder.cql.expressions.predicate_ranges import ValueRange, value_ranges_of
 from shedder.engine.engine import Engine
 from shedder.errors import BadQuery, BadSetting, Cancelled, IndexExists, UnknownColumn, UnknownIndex
 from shedder.settings import Settings
@@ -280,11 +280,11 @@ def test_conditions_that_bound_a_column_are_found(engine):
 
     def said(where: str) -> dict:
         statement = parse(f"DELETE FROM requests WHERE {where}")
-        return stretches_of(bind_rows(statement.select, schema).where)
+        return value_ranges_of(bind_rows(statement.select, schema).where)
 
-    assert said("client = 5 AND client > 3") == {"client": [Stretch(5, 5)]}
-    assert said("hits > 3 AND hits <= 9") == {"hits": [Stretch(3, 9)]}
-    assert said("client IN (1, 2) AND ok") == {"client": [Stretch(1, 1), Stretch(2, 2)]}
+    assert said("client = 5 AND client > 3") == {"client": [ValueRange(5, 5)]}
+    assert said("hits > 3 AND hits <= 9") == {"hits": [ValueRange(3, 9)]}
+    assert said("client IN (1, 2) AND ok") == {"client": [ValueRange(1, 1), ValueRange(2, 2)]}
     assert said("client = 5 OR hits = 3") == {}
     assert said("client + 1 = 5") == {}
     assert said("domain > 'a'") == {}
