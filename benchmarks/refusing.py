@@ -15,7 +15,7 @@ from benchmarks.overload import on_core
 from benchmarks.workloads.flood import METHOD
 from benchmarks.workloads.served import ServedProcess, server
 from benchmarks.workloads.trades import CREATE, SCHEMA
-from shedder.client.target import Target
+from shedder.client.target import ServerTarget
 from shedder.cql.statements.bound_query import DEFAULT_TENANT
 from shedder.streams.batches import encode
 from shedder.v1.ingest_pb2 import AppendRequest, Batch
@@ -81,7 +81,7 @@ async def _refused(address: str, rows: int, calls: int, *, declares: bool) -> No
     data = request.SerializeToString()
     metadata = [declared_metadata("trades", rows, len(arrow))] if declares else []
     left = iter(range(calls))
-    target = Target.of(address, token=None, ca=None, cert=None, key=None, insecure=True)
+    target = ServerTarget.of(address, token=None, ca=None, cert=None, key=None, insecure=True)
     async with target.aio_channel() as channel:
         append = channel.unary_unary(METHOD, bytes, bytes)
 

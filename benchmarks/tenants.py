@@ -25,7 +25,7 @@ from benchmarks.measure import Report
 from benchmarks.overload import on_core
 from benchmarks.workloads.flood import Templates, flood
 from benchmarks.workloads.served import Identities, ServedProcess, server
-from shedder.client.target import Target
+from shedder.client.target import ServerTarget
 
 SECONDS = float(os.environ.get("TENANTS_SECONDS", "30"))
 QUOTA = 100_000  # Tuples/s of the greedy one,
@@ -156,7 +156,7 @@ def main() -> None:
     token = os.environ["TENANT_TOKEN"]
     if tenant == "greedy":
         os.nice(GIVES_WAY)
-    target = Target.of(address, token=token, ca=ca, cert=None, key=None, insecure=False)
+    target = ServerTarget.of(address, token=token, ca=ca, cert=None, key=None, insecure=False)
     invoke_ms: list[float] = []
     ended = threading.Event()
 

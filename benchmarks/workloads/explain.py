@@ -11,7 +11,7 @@ import time
 
 import grpc
 
-from shedder.client.target import Target
+from shedder.client.target import ServerTarget
 from shedder.v1.query_pb2 import ExecuteRequest, ExecuteResponse
 
 METHOD = "/shedder.v1.Query/Execute"
@@ -24,7 +24,7 @@ def text_of(number: int) -> str:
     return f"EXPLAIN SELECT COUNT(*) AS n FROM trades WHERE {terms}"
 
 
-async def explain(target: Target, clients: int, seconds: float) -> int:
+async def explain(target: ServerTarget, clients: int, seconds: float) -> int:
     """Ask one statement after the other, each client one at a time."""
     ends_s, answered = time.perf_counter() + seconds, 0
 
@@ -53,7 +53,7 @@ async def explain(target: Target, clients: int, seconds: float) -> int:
 
 def main() -> None:
     address, clients, seconds = sys.argv[1], int(sys.argv[2]), float(sys.argv[3])
-    target = Target.of(address, token=None, ca=None, cert=None, key=None, insecure=True)
+    target = ServerTarget.of(address, token=None, ca=None, cert=None, key=None, insecure=True)
     print(asyncio.run(explain(target, clients, seconds)))
 
 

@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 
 from benchmarks.workloads.trades import KEYS, SCHEMA
-from shedder.client.target import Target
+from shedder.client.target import ServerTarget
 from shedder.streams.batches import encode
 from shedder.v1.ingest_pb2 import AppendRequest, AppendResponse, Batch
 from shedder.wire.append_metadata import declared_metadata
@@ -67,7 +67,7 @@ class Templates:
         return b"".join((request[:offset], times.tobytes(), request[offset + 8 * self.rows :]))
 
 
-async def flood(target: Target, rate: float, seconds: float, templates: Templates) -> Sent:
+async def flood(target: ServerTarget, rate: float, seconds: float, templates: Templates) -> Sent:
     """Send at this rate, on time or as soon as can be; nothing is sent twice."""
     keep_big_blocks()
     rows = templates.rows
@@ -117,7 +117,7 @@ async def flood(target: Target, rate: float, seconds: float, templates: Template
 
 def main() -> None:
     address, rate, seconds = sys.argv[1], float(sys.argv[2]), float(sys.argv[3])
-    target = Target.of(address, token=None, ca=None, cert=None, key=None, insecure=True)
+    target = ServerTarget.of(address, token=None, ca=None, cert=None, key=None, insecure=True)
     print(json.dumps(asyncio.run(flood(target, rate, seconds, Templates()))))
 
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from shedder.client.aio import AsyncClient
 from shedder.client.client import Client
-from shedder.client.target import Pem, Target
+from shedder.client.target import Pem, ServerTarget
 
 __all__ = ["AsyncClient", "Client", "connect", "connect_async"]
 
@@ -47,7 +47,7 @@ def connect(
       Unreachable: no server answers, or its certificate is not one that `ca` has signed.
       BadSetting: the arguments do not go together.
     """
-    target = Target.of(address, token=token, ca=ca, cert=cert, key=key, insecure=insecure)
+    target = ServerTarget.of(address, token=token, ca=ca, cert=cert, key=key, insecure=insecure)
     return Client(target, timeout_s=timeout_s, patience_s=patience_s)
 
 
@@ -67,7 +67,7 @@ async def connect_async(
     Raises:
       Unreachable, BadSetting: as `connect`.
     """
-    target = Target.of(address, token=token, ca=ca, cert=cert, key=key, insecure=insecure)
+    target = ServerTarget.of(address, token=token, ca=ca, cert=cert, key=key, insecure=insecure)
     client = AsyncClient(target, patience_s=patience_s)
     try:
         await client.check(timeout_s)

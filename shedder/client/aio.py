@@ -15,7 +15,7 @@ from shedder.client.aio_producer import AsyncProducer
 from shedder.client.aio_standing import AsyncQuery
 from shedder.client.drivers import perform_async
 from shedder.client.operations import Operations
-from shedder.client.target import Target
+from shedder.client.target import ServerTarget
 from shedder.cql.statements.bound_query import StreamSchema
 from shedder.engine.remote_summaries.wire_format import NOBODY
 from shedder.queries.answers.answer import Answer
@@ -25,7 +25,7 @@ from shedder.queries.answers.database_api import Ledger, Params, Receipt
 class AsyncClient:
     """As `Client`, with `await`. Make it with `shedder.client.connect_async`."""
 
-    def __init__(self, target: Target, *, patience_s: float) -> None:
+    def __init__(self, target: ServerTarget, *, patience_s: float) -> None:
         self._connection = AsyncConnection(target)
         self._perform = partial(perform_async, self._connection)
         self._patience_s = patience_s

@@ -12,7 +12,7 @@ from grpc_health.v1 import health_pb2
 
 from shedder.client.failures import closed, translated, without_greeting
 from shedder.client.stubs import Stubs
-from shedder.client.target import Target
+from shedder.client.target import ServerTarget
 from shedder.errors import Unreachable
 from shedder.wire.malloc_tuning import keep_big_blocks
 from shedder.wire.status import from_call
@@ -23,7 +23,7 @@ _EOF: Any = grpc.aio.EOF  # type: ignore[attr-defined]  # the stubs lack it
 class AsyncConnection:
     """One channel and its stubs. For one event loop."""
 
-    def __init__(self, target: Target) -> None:
+    def __init__(self, target: ServerTarget) -> None:
         keep_big_blocks()
         self.address = str(target.address)
         self._metadata = target.metadata

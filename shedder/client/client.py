@@ -18,7 +18,7 @@ from shedder.client.drivers import perform
 from shedder.client.operations import Operations
 from shedder.client.producer import Producer
 from shedder.client.standing import RemoteQuery
-from shedder.client.target import Target
+from shedder.client.target import ServerTarget
 from shedder.cql.statements.bound_query import StreamSchema
 from shedder.engine.remote_summaries.wire_format import NOBODY
 from shedder.errors import BadSetting
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 class Client:
     """A database on a server. Make it with `shedder.connect`. Safe from any thread."""
 
-    def __init__(self, target: Target, *, timeout_s: float, patience_s: float) -> None:
+    def __init__(self, target: ServerTarget, *, timeout_s: float, patience_s: float) -> None:
         self._connection = Connection(target)
         self._perform = partial(perform, self._connection)
         self._patience_s = patience_s

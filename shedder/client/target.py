@@ -17,7 +17,7 @@ Pem = str | Path | bytes | None  # A file, or its contents as bytes.
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class ServerTarget:
     """A server and the identity that it is shown. The token is never part of a message.
 
     metadata: of each call, with the token; left out where this is printed.
@@ -37,7 +37,7 @@ class Target:
         cert: Pem,
         key: Pem,
         insecure: bool | None,
-    ) -> Target:
+    ) -> ServerTarget:
         """Decide how to connect.
 
         Without certificates or a token, a server on this machine is spoken to in plain text

@@ -6,7 +6,7 @@ import random
 import pytest
 
 from shedder.client.failures import Backoff, Patience
-from shedder.client.target import Target
+from shedder.client.target import ServerTarget
 from shedder.errors import BadSetting, Draining, Overloaded, SequenceGap, Unreachable
 from shedder.overload.admission_rate import Door
 
@@ -93,7 +93,7 @@ def test_what_does_not_get_better_is_not_tried_again():
 
 def target(address, **options):
     given = dict.fromkeys(("token", "ca", "cert", "key", "insecure")) | options
-    return Target.of(address, **given)
+    return ServerTarget.of(address, **given)
 
 
 def test_plain_text_is_for_this_machine_unless_asked_for():

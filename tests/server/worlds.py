@@ -17,7 +17,7 @@ from shedder import client, errors
 from shedder.archive.files.file_system import OsFiles
 from shedder.client.buffered_producer import SpillingProducer
 from shedder.client.connection import Connection
-from shedder.client.target import Target
+from shedder.client.target import ServerTarget
 from shedder.engine.runtime.environment import Machine
 from shedder.overload.controller import NORMAL, STRETCH_MAX
 from shedder.overload.load import Load
@@ -235,7 +235,7 @@ async def connect_async(address, **options):
 def target_of(address):
     """Return the target for a server on this machine, without TLS."""
     nothing = dict.fromkeys(("token", "ca", "cert", "key"))
-    return Target.of(str(address), insecure=True, **nothing)
+    return ServerTarget.of(str(address), insecure=True, **nothing)
 
 
 def connection_to(address):

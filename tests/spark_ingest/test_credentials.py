@@ -8,7 +8,7 @@ import pytest
 
 from shedder.cli.commands import run
 from shedder.cli.exit_codes import ExitCode
-from shedder.client.target import Target
+from shedder.client.target import ServerTarget
 from spark_ingest.executors import Service
 
 
@@ -17,7 +17,9 @@ def test_what_is_printed_of_a_service_has_no_secrets(tmp_path: Path) -> None:
     options = {"token": "open sesame", "key": tmp_path / "key.pem", "cert": b"CERTIFICATE"}
     service = Service("server:7077", options)
     assert service.options["key"] == b"PRIVATE KEY"
-    target = Target.of("server", token="open-sesame", ca=None, cert=None, key=None, insecure=None)
+    target = ServerTarget.of(
+        "server", token="open-sesame", ca=None, cert=None, key=None, insecure=None
+    )
     for shown in (repr(service), f"{[service]}", repr(target)):
         assert "server" in shown
         assert not any(secret in shown for secret in ("sesame", "PRIVATE", "CERTIFICATE"))
