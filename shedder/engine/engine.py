@@ -26,7 +26,7 @@ from shedder.engine.administration.statement_executor import execute
 from shedder.engine.administration.stream_definitions import StreamDefinitions
 from shedder.engine.administration.thinning_controls import ToldLevels
 from shedder.engine.admission.batch_push import push
-from shedder.engine.admission.local_producer import Producer
+from shedder.engine.admission.local_producer import LocalProducer
 from shedder.engine.admission.stream_ingest import Ingest
 from shedder.engine.admission.summary_ingest import Merging
 from shedder.engine.ingest.known_producers import ProducerLimits
@@ -178,7 +178,7 @@ class Engine(
         check_producer(producer or "", epoch)
         return push(self, stream, data, producer=producer or "", epoch=epoch, sequence=sequence)
 
-    def producer(self, stream: str, name: str, *, epoch: int | None = None) -> Producer:
+    def producer(self, stream: str, name: str, *, epoch: int | None = None) -> LocalProducer:
         """A producer that keeps batches in flight and goes on where it stopped.
 
         Args:
@@ -191,7 +191,7 @@ class Engine(
         """
         self._check_open()
         check_named_producer(name, epoch)
-        return Producer(self, stream, name, epoch=epoch)
+        return LocalProducer(self, stream, name, epoch=epoch)
 
     def heartbeat(self, stream: str, watermark_us: int) -> None:
         """Promise that no tuple with an event time below watermark_us will follow.

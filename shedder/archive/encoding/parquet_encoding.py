@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from shedder.archive.metadata.catalog_entries import ColumnBasics, Value
+from shedder.archive.metadata.catalog_entries import RunBasics, Value
 from shedder.cql.sql.exact_query import POSITION
 
 ROW_GROUP_ROWS_MAX = 1 << 20
@@ -124,7 +124,7 @@ def _sample(column: pa.ChunkedArray[Any]) -> pa.ChunkedArray[Any]:
     )
 
 
-def basics_of(table: pa.Table) -> dict[str, ColumnBasics]:
+def basics_of(table: pa.Table) -> dict[str, RunBasics]:
     """Nulls, smallest and largest value of each column; NaN counts as NULL.
 
     A dictionary must hold no value that does not occur.
@@ -146,14 +146,14 @@ def _plain_ends(column: pa.ChunkedArray[Any]) -> tuple[float, float] | None:
     return min(lows), max(float(chunk.max()) for chunk in chunks)
 
 
-def _column_basics(column: pa.ChunkedArray[Any]) -> ColumnBasics:
+def _column_basics(column: pa.ChunkedArray[Any]) -> RunBasics:
     nulls = column.null_count
     if pa.types.is_floating(column.type) and (ends := _plain_ends(column)) is not None:
-        return ColumnBasics(0, *ends)
+        return RunBasics(0, *ends)
     if pa.types.is_floating(column.type):
         nulls += int(pc.sum(pc.is_nan(column)).as_py() or 0)  # type: ignore[type-var]
         if nulls == len(column):
-            return ColumnBasics(nulls, None, None)
+            return RunBasics(nulls, None, None)
     if pa.types.is_temporal(column.type):
         column = column.cast(pa.int32() if pa.types.is_date(column.type) else pa.int64())
     if pa.types.is_dictionary(column.type):  # Each of its texts occurs.
@@ -165,4 +165,4 @@ def _column_basics(column: pa.ChunkedArray[Any]) -> ColumnBasics:
         low, exact = None, False
     if isinstance(high, str) and len(high) > TEXT_CHARACTERS_MAX:
         high, exact = None, False
-    return ColumnBasics(nulls, low, high, exact)
+    return RunBasics(nulls, low, high, exact)

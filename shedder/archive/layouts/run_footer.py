@@ -11,7 +11,7 @@ import pyarrow as pa
 from shedder.archive.encoding.parquet_encoding import basics_of
 from shedder.archive.encoding.run_writer import WrittenFile
 from shedder.archive.layouts.row_source import Rows
-from shedder.archive.metadata.catalog_entries import ColumnBasics, Run, StreamEntry
+from shedder.archive.metadata.catalog_entries import Run, RunBasics, StreamEntry
 from shedder.cql.statements.archive_layout import layout_text
 
 FORMAT = "2"
@@ -45,7 +45,7 @@ def file_metadata(stream: StreamEntry, stretch: tuple[int, int], *, blocks: int)
 
 
 @contextmanager
-def basics_beside(table: pa.Table) -> Iterator[Callable[[], dict[str, ColumnBasics]]]:
+def basics_beside(table: pa.Table) -> Iterator[Callable[[], dict[str, RunBasics]]]:
     """Compute the basics of a table on another core while the block writes it.
 
     The block calls the yielded function for the result. If the block fails, the result is dropped.
@@ -61,7 +61,7 @@ def described(
     stream: StreamEntry,
     rows: Rows,
     written: WrittenFile,
-    basics: dict[str, ColumnBasics],
+    basics: dict[str, RunBasics],
     *,
     blocks: int,
 ) -> Run:

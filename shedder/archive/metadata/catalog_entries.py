@@ -49,7 +49,7 @@ class QueryEntry:
 
 
 @dataclass(frozen=True, slots=True)
-class ColumnBasics:
+class RunBasics:
     """What is known of a column in a run. NaN counts as NULL; None where all are NULL.
 
     A text longer than 1,024 characters is not kept as low or high: None, with `exact` false.
@@ -141,7 +141,7 @@ class Run:
     low_us: int
     high_us: int
     layout: Layout
-    basics: dict[str, ColumnBasics]
+    basics: dict[str, RunBasics]
     blocks: int = 1
     footer: Footer | None = None
     copies: tuple[Copy, ...] = ()
@@ -295,7 +295,7 @@ def _overload_to_json(on_overload: OnOverload) -> dict[str, str]:
     return said if column is None else {**said, "least": column}
 
 
-def basics_to_json(basics: dict[str, ColumnBasics]) -> str:
+def basics_to_json(basics: dict[str, RunBasics]) -> str:
     """The basics of a run as the catalog keeps them. Infinities become {"inf": 1} or -1."""
     return json.dumps(
         {
@@ -306,10 +306,10 @@ def basics_to_json(basics: dict[str, ColumnBasics]) -> str:
     )
 
 
-def basics_from_json(text: str) -> dict[str, ColumnBasics]:
+def basics_from_json(text: str) -> dict[str, RunBasics]:
     """Read what `basics_to_json` wrote."""
     return {
-        name: ColumnBasics(nulls, _value_from_json(low), _value_from_json(high), exact)
+        name: RunBasics(nulls, _value_from_json(low), _value_from_json(high), exact)
         for name, (nulls, low, high, exact) in json.loads(text).items()
     }
 

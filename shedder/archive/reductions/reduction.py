@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
-from shedder.archive.metadata.catalog_entries import ColumnBasics
+from shedder.archive.metadata.catalog_entries import RunBasics
 from shedder.cql.statements.bound_query import StreamSchema
 
 
@@ -45,7 +45,7 @@ class BlockStatistics:
     start_us: int
     end_us: int
     newest_us: int
-    columns: Mapping[str, ColumnBasics]
+    columns: Mapping[str, RunBasics]
     scan: ScanStatistics
 
 

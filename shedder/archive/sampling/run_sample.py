@@ -20,7 +20,7 @@ from synopses.samples.random_partition import left_out
 _BLOCK_ROWS: Final = 2_000  # To read one block more takes as long as about as many rows.
 
 
-class Block(Protocol):
+class SampledBlock(Protocol):
     """One block as it was read."""
 
     @property
@@ -32,7 +32,7 @@ class Block(Protocol):
         """Bytes that were read from the file for it."""
 
 
-ReadBlocks = Callable[[Run, Sequence[int], Sequence[str]], Iterator[Block]]
+ReadBlocks = Callable[[Run, Sequence[int], Sequence[str]], Iterator[SampledBlock]]
 """Blocks of a run by number, one after the other, with these columns."""
 
 

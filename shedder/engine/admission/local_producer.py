@@ -11,7 +11,7 @@ from shedder.queries.answers.database_api import Receipt
 from shedder.streams.push_parts import parts_of
 
 
-class Engine(Appendable, Protocol):
+class ProducerEngine(Appendable, Protocol):
     """What a producer appends to."""
 
     def last_sequence(self, stream: str, producer: str) -> tuple[int, int] | None:
@@ -24,7 +24,7 @@ class Engine(Appendable, Protocol):
         """The smallest epoch in which an unknown producer may begin; 0: it was not forgotten."""
 
 
-class Producer:
+class LocalProducer:
     """Appends to one stream under a name, idempotently. For one thread.
 
     Numbers begin at 0 with each epoch and have no gaps; each push takes one. After a crash,
@@ -32,7 +32,9 @@ class Producer:
     that push are stored, pushing it again stores the others.
     """
 
-    def __init__(self, engine: Engine, stream: str, name: str, *, epoch: int | None) -> None:
+    def __init__(
+        self, engine: ProducerEngine, stream: str, name: str, *, epoch: int | None
+    ) -> None:
         self._engine = engine
         self.stream = stream
         self.name = name

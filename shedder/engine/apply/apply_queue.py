@@ -14,7 +14,7 @@ import structlog
 from shedder.archive.log.group_commit import Entry
 from shedder.archive.log.records import Batch, Heartbeat, Kind
 from shedder.cql.statements.overload_policy import Policy
-from shedder.engine.apply.batch_coalescing import Run, batch_of
+from shedder.engine.apply.batch_coalescing import BatchGroup, batch_of
 from shedder.engine.apply.load_levels import LevelsByLoad
 from shedder.engine.apply.record_handler import KINDS, RecordHandler, Timing
 from shedder.engine.engine_state import EngineState
@@ -151,7 +151,7 @@ class DurableQueue:
 
     def _apply_run(self, stream: Stream, arrived: Arrived, entries: list[Entry]) -> int:
         """Apply the first of these, a batch, and those that are read with it; how many it was."""
-        core, run, rows_max = self._core, Run((arrived,)), self._core.rows_at_once
+        core, run, rows_max = self._core, BatchGroup((arrived,)), self._core.rows_at_once
         for entry in entries[1:] if rows_max else ():
             longer = run.with_next(stream, entry.token, rows_max)
             if longer is None:

@@ -18,7 +18,7 @@ BYTES_MAX = 32 << 20  # Of a run, which is copied together.
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class BatchGroup:
     """Consecutive batches of one stream.
 
     Batches are coalesced only if the set of late tuples stays the same. So no batch has tuples of
@@ -61,7 +61,7 @@ class Run:
                 whole = each.dropped.and_more(whole)
         return whole
 
-    def with_next(self, stream: Stream, token: object, rows_max: float) -> Run | None:
+    def with_next(self, stream: Stream, token: object, rows_max: float) -> BatchGroup | None:
         """The run with one more batch; None: what comes next does not belong to it.
 
         stream: whose batches they are; none of them has been read. token: of the next record.
@@ -88,7 +88,7 @@ class Run:
             times = Frame(batch_of(token), stream.schema.time_column).times_us
             overtaken += int(np.count_nonzero((before <= times) & (times < after)))
         ends_us = min(known[0], more[0]), max(known[1], more[1])
-        return Run((*self.arrived, token), ends_us, size_bytes, overtaken)
+        return BatchGroup((*self.arrived, token), ends_us, size_bytes, overtaken)
 
 
 def _has_closed(width_us: int, before_us: int, after_us: int, oldest_us: int) -> bool:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from functools import reduce
 
-from shedder.archive.metadata.catalog_entries import ColumnBasics as RunBasics
+from shedder.archive.metadata.catalog_entries import RunBasics
 from shedder.archive.metadata.position_gaps import lost_text
 from shedder.archive.runs.run_format import missing_text
 from shedder.archive.store.snapshot import Snapshot

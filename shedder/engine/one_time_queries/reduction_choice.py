@@ -16,7 +16,7 @@ from shedder.archive.metadata.catalog_entries import Run
 from shedder.archive.reductions.reduction import Surroundings
 from shedder.archive.reductions.registry import UNTIL_ERROR, NamedReduction, reduction_of
 from shedder.archive.sampling.block_sample import BlockSample
-from shedder.archive.sampling.run_sample import Block, ReadBlocks
+from shedder.archive.sampling.run_sample import ReadBlocks, SampledBlock
 from shedder.archive.store.snapshot import Snapshot
 from shedder.archive.tasks.deadline import Deadline
 from shedder.cql.expressions.expression import BY_TIME, Column, Expression, walk
@@ -51,7 +51,7 @@ def reduction_for(
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class ReducedScan:
     """A way to read a stream in part, and the scan that does it."""
 
     partly: Partly
@@ -78,7 +78,7 @@ def partly(
     reduction: NamedReduction | None,
     deadline: Deadline,
     rng: np.random.Generator,
-) -> Reading | None:
+) -> ReducedScan | None:
     """A way to read a stream in part; None where none is asked for, or no run allows it.
 
     Where runs or the log were damaged everything is read: that says what is missing. Where tuples
@@ -110,7 +110,7 @@ def partly(
         except CorruptData:
             return None
 
-    return Reading(Partly(read, asked_for, reduction.reads_on), scan)
+    return ReducedScan(Partly(read, asked_for, reduction.reads_on), scan)
 
 
 def not_reduced(snapshot: Snapshot) -> str:
@@ -138,7 +138,7 @@ def _is_whole(run: Run) -> bool:
 
 
 def _reader(snapshot: Snapshot, schema: StreamSchema, deadline: Deadline) -> ReadBlocks:
-    def read(run: Run, numbers: Sequence[int], columns: Sequence[str]) -> Iterator[Block]:
+    def read(run: Run, numbers: Sequence[int], columns: Sequence[str]) -> Iterator[SampledBlock]:
         wanted = Wanted(schema.time_column, tuple(columns))
         try:
             if run.copies:

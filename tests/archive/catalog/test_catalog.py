@@ -11,7 +11,7 @@ from shedder.archive.catalog.backfill_table import BackfillPart
 from shedder.archive.catalog.catalog import Catalog
 from shedder.archive.catalog.migrations import statements_of
 from shedder.archive.catalog.sqlite_tables import SCHEMA_VERSION, TABLE_STATEMENTS, row_checksum
-from shedder.archive.metadata.catalog_entries import ColumnBasics, Footer, QueryEntry, Run
+from shedder.archive.metadata.catalog_entries import Footer, QueryEntry, Run, RunBasics
 from shedder.cql.statements.archive_layout import Hybrid
 from shedder.errors import CorruptData, NewerFormat, QueryExists, StorageFailed, StreamExists
 from tests.archive.schemas import SCHEMA
@@ -27,10 +27,10 @@ RUN = Run(
     high_us=5,
     layout=Hybrid(blocks=4),
     basics={
-        "value": ColumnBasics(3, -math.inf, math.inf),
-        "site": ColumnBasics(0, "a", None, False),
-        "ok": ColumnBasics(0, False, True),
-        "serial": ColumnBasics(10, None, None),
+        "value": RunBasics(3, -math.inf, math.inf),
+        "site": RunBasics(0, "a", None, False),
+        "ok": RunBasics(0, False, True),
+        "serial": RunBasics(10, None, None),
     },
 )
 QUERY = QueryEntry("busy", "SELECT COUNT(*) FROM readings", "{}", 1, 17, 1_000)

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shedder.archive.metadata.catalog_entries import ColumnBasics
+from shedder.archive.metadata.catalog_entries import RunBasics
 from shedder.archive.reductions.reduction import (
     BlockStatistics,
     Reduction,
@@ -29,7 +29,7 @@ BLOCK = BlockStatistics(
     start_us=0,
     end_us=10 * HOUR_US,
     newest_us=12 * HOUR_US,
-    columns={"bytes": ColumnBasics(0, 1.0, 50.0), "client": ColumnBasics(3, None, None)},
+    columns={"bytes": RunBasics(0, 1.0, 50.0), "client": RunBasics(3, None, None)},
     scan=ScanStatistics(rows=20_000_000),
 )
 
