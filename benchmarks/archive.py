@@ -24,7 +24,7 @@ from shedder.archive.encoding.parquet_encoding import ROW_GROUP_ROWS_MAX, open_w
 from shedder.archive.files.file_system import OsFiles
 from shedder.archive.log.group_commit import Entry, GroupCommit
 from shedder.archive.log.log import Log
-from shedder.archive.log.records import Batch, Kind
+from shedder.archive.log.records import Batch, RecordType
 from shedder.archive.metadata.catalog_entries import Run, StreamEntry
 from shedder.archive.runs.run_format import write_run
 from shedder.cql.expressions.column_types import ColumnType
@@ -115,7 +115,7 @@ def _log(folder: Path) -> list[tuple[str, str, str]]:
     def alone() -> None:
         log = Log.open(folder / "log")
         for number in range(BODIES):
-            log.append(Kind.BATCH, [header, body])
+            log.append(RecordType.BATCH, [header, body])
             if number % 8 == 7:
                 log.sync()
         log.close()
@@ -128,7 +128,7 @@ def _log(folder: Path) -> list[tuple[str, str, str]]:
 
         def send() -> None:
             for _ in range(BODIES // 4):
-                future: Future[int] = commit.submit(Kind.BATCH, [header, body])
+                future: Future[int] = commit.submit(RecordType.BATCH, [header, body])
                 future.result()
 
         threads = [threading.Thread(target=send) for _ in range(4)]

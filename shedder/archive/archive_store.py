@@ -28,7 +28,7 @@ from shedder.archive.files.file_system import Files, OsFiles, failure
 from shedder.archive.files.repair_record import RecordedRepair, read_repairs
 from shedder.archive.indexes.index_maintenance import IndexedRuns
 from shedder.archive.log.log import SEGMENT_BYTES
-from shedder.archive.log.records import Batch, Kind
+from shedder.archive.log.records import Batch, RecordType
 from shedder.archive.log.segment_recovery import LogRecovery
 from shedder.archive.metadata.catalog_entries import Run, StreamEntry
 from shedder.archive.metadata.position_gaps import Stretch, holes
@@ -490,7 +490,7 @@ class Store(
         """The stretches of positions that the log holds, by stream."""
         found: dict[int, list[Stretch]] = {}
         for record in self.log.read():
-            if record.kind == Kind.BATCH:
+            if record.kind == RecordType.BATCH:
                 header = Batch.from_bytes(record.header)
                 stretch = (header.first_position, header.end_position)
                 found.setdefault(header.stream, []).append(stretch)

@@ -18,7 +18,7 @@ from shedder.archive.catalog.catalog import Catalog
 from shedder.archive.layouts.readable_part import part_of
 from shedder.archive.log.group_commit import Entry, GroupCommit
 from shedder.archive.log.log import Log
-from shedder.archive.log.records import Batch, Kind
+from shedder.archive.log.records import Batch, RecordType
 from shedder.archive.operations.backup import restore
 from shedder.archive.tasks.progress import Progress
 from shedder.cql.statements.archive_layout import Eager, Hybrid, Lazy, Plain
@@ -73,7 +73,7 @@ def _write(store: Store, number: int) -> None:
     first = store.end_position(1)
     content = batch(first, 20)
     header = Batch(1, "p", 0, number, first, 20, 0)
-    sequence = store.log.append(Kind.BATCH, [header.to_bytes(), encode(content)])
+    sequence = store.log.append(RecordType.BATCH, [header.to_bytes(), encode(content)])
     store.log.sync()
     print(first + 20, flush=True)
     store.add(1, first, content, sequence=sequence)
@@ -163,7 +163,7 @@ def ingest_for_ever(directory: Path) -> None:
             content = batch(first, 20)
             header = Batch(1, "p", 0, first, first, 20, 0)
             parts = [header.to_bytes(), encode(content)]
-            waiting.append(commit.submit(Kind.BATCH, parts, (header, content)))
+            waiting.append(commit.submit(RecordType.BATCH, parts, (header, content)))
             first += 20
         for future in waiting:
             future.result()

@@ -12,7 +12,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from shedder.archive.archive_store import Store
-from shedder.archive.log.records import Batch, Kind
+from shedder.archive.log.records import Batch, RecordType
 from shedder.archive.metadata.catalog_entries import Run
 from shedder.archive.runs.run_format import read_run
 from shedder.archive.tasks.progress import Progress
@@ -25,7 +25,7 @@ def ingest(store: Store, first: int, rows: int) -> int:
     """Add a batch as the engine does: log, sync, tail. Return the record's sequence."""
     header = Batch(1, "p", 0, first, first, rows, 0)
     content = batch(first, rows)
-    sequence = store.log.append(Kind.BATCH, [header.to_bytes(), encode(content)])
+    sequence = store.log.append(RecordType.BATCH, [header.to_bytes(), encode(content)])
     store.log.sync()
     store.add(1, first, content, sequence=sequence)
     return sequence
@@ -35,7 +35,7 @@ def recover(directory: Path) -> Store:
     """Open a directory again and read its log as the engine does."""
     store = Store.open(directory)
     for record in store.log.read(store.log.first_sequence):
-        if record.kind == Kind.BATCH:
+        if record.kind == RecordType.BATCH:
             header = Batch.from_bytes(record.header)
             (content,) = pa.ipc.open_stream(record.body)
             store.add(header.stream, header.first_position, content, sequence=record.sequence)

@@ -36,7 +36,7 @@ PRODUCER_BYTES_MAX = HEADER_BYTES_MAX - _BATCH.size - _PUSH_END.size
 """The longest producer name, in bytes of UTF-8."""
 
 
-class Kind(IntEnum):
+class RecordType(IntEnum):
     """The kinds of records; a reader skips those that it does not know."""
 
     MARK = 0

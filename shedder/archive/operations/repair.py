@@ -31,7 +31,7 @@ from shedder.archive.files.file_system import Files, OsFiles, failure, unused
 from shedder.archive.files.repair_record import RecordedRepair, add_repair
 from shedder.archive.files.unknown_files import keep_unknown
 from shedder.archive.log.log_segment import Damage, scan
-from shedder.archive.log.records import Batch, Kind
+from shedder.archive.log.records import Batch, RecordType
 from shedder.archive.log.segment_recovery import assess
 from shedder.archive.metadata.catalog_entries import Run, StreamEntry
 from shedder.archive.metadata.deleted_positions import Deleted
@@ -190,7 +190,7 @@ def _unknown_in_log(
         file = files.open(segment.path)
         try:
             for record in scan(file, segment.path, segment.head, end=segment.size):
-                if isinstance(record, Damage) or record.kind != Kind.BATCH:
+                if isinstance(record, Damage) or record.kind != RecordType.BATCH:
                     continue
                 header = Batch.from_bytes(record.header)
                 if header.stream > last and header.stream not in streams:

@@ -19,7 +19,7 @@ from shedder.archive.files.repair_record import REPAIRED, read_repairs
 from shedder.archive.files.unknown_files import UNKNOWN
 from shedder.archive.indexes.value_index import index_name
 from shedder.archive.log.log_segment import Damage, scan
-from shedder.archive.log.records import Batch, Kind
+from shedder.archive.log.records import Batch, RecordType
 from shedder.archive.log.segment_recovery import Assessment, assess
 from shedder.archive.metadata.catalog_entries import Run, StreamEntry
 from shedder.archive.runs.run_format import missing_text, read_run, verify_run
@@ -277,7 +277,7 @@ def _check_log(
         try:
             for record in scan(file, segment.path, segment.head, end=segment.size):
                 progress.advance()
-                if isinstance(record, Damage) or record.kind != Kind.BATCH:
+                if isinstance(record, Damage) or record.kind != RecordType.BATCH:
                     continue
                 header = Batch.from_bytes(record.header)
                 if header.stream not in stretches:  # of a stream that was dropped

@@ -12,7 +12,7 @@ from math import inf
 import structlog
 
 from shedder.archive.log.group_commit import Entry
-from shedder.archive.log.records import Batch, Heartbeat, Kind
+from shedder.archive.log.records import Batch, Heartbeat, RecordType
 from shedder.cql.statements.overload_policy import Policy
 from shedder.engine.apply.batch_coalescing import BatchGroup, batch_of
 from shedder.engine.apply.load_levels import LevelsByLoad
@@ -135,7 +135,7 @@ class DurableQueue:
                 self._ends_s = -inf  # Later batches are left in the log, too.
                 return
             entry, taken = entries[at], 1
-            if entry.kind == Kind.BATCH:
+            if entry.kind == RecordType.BATCH:
                 arrived = entry.token
                 assert isinstance(arrived, Arrived)
                 name = core.stream_name(arrived.header.stream)

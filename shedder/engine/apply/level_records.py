@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from concurrent.futures import Future
 
 from shedder.archive.files.data_directory import FORMAT_LEVELS, FORMAT_LOAD
-from shedder.archive.log.records import Kind, Level, LevelFrom
+from shedder.archive.log.records import Level, LevelFrom, RecordType
 from shedder.engine.engine_state import EngineState
 from shedder.engine.standing_queries.stream_state import Stream
 from shedder.errors import BadSetting
@@ -49,4 +49,4 @@ def submit_levels(
     if not header.fits:
         raise BadSetting(f"the name of query {query[:40]!r}... is too long for a log record")
     core.store.allow(FORMAT_LOAD if header.forced else FORMAT_LEVELS)
-    return core.commit.submit(Kind.LEVEL, [header.to_bytes()], header)
+    return core.commit.submit(RecordType.LEVEL, [header.to_bytes()], header)

@@ -9,7 +9,7 @@ from contextlib import suppress
 import structlog
 
 from shedder.archive.files.data_directory import FORMAT_LOAD
-from shedder.archive.log.records import Kind, LevelFrom
+from shedder.archive.log.records import LevelFrom, RecordType
 from shedder.engine.engine_state import EngineState
 from shedder.engine.standing_queries.stream_state import Stream
 from shedder.engine.synopsis_plans.thinning_levels import by_load
@@ -87,7 +87,7 @@ class LevelsByLoad:
             return False
         try:
             core.store.allow(FORMAT_LOAD)
-            core.commit.submit(Kind.LEVEL_FROM, [header.to_bytes()], header, urgent=True)
+            core.commit.submit(RecordType.LEVEL_FROM, [header.to_bytes()], header, urgent=True)
         except ShedderError as error:
             _log.warning("levels_not_changed", query=query, error=str(error))
             return False

@@ -20,9 +20,9 @@ from shedder.archive.log.records import (
     Batch,
     Built,
     Heartbeat,
-    Kind,
     Level,
     LevelFrom,
+    RecordType,
     Sizes,
 )
 from shedder.archive.log.setting_changes import Alteration, alteration_from_body
@@ -180,33 +180,33 @@ class RecordKind:
 
 KINDS = MappingProxyType[int, RecordKind](
     {
-        Kind.BATCH: RecordKind(
+        RecordType.BATCH: RecordKind(
             lambda record: Batch.from_bytes(record.header),
             RecordHandler._batches,
             _rows,
             has_tuples=True,
         ),
-        Kind.BUILT: RecordKind(
+        RecordType.BUILT: RecordKind(
             lambda record: Built.from_bytes(record.header),
             RecordHandler._summaries,
             _built,
             has_tuples=True,
         ),
-        Kind.HEARTBEAT: RecordKind(
+        RecordType.HEARTBEAT: RecordKind(
             lambda record: Heartbeat.from_bytes(record.header), RecordHandler._heartbeats
         ),
-        Kind.LEVEL: RecordKind(
+        RecordType.LEVEL: RecordKind(
             lambda record: Level.from_bytes(record.header), RecordHandler._levels
         ),
-        Kind.LEVEL_FROM: RecordKind(
+        RecordType.LEVEL_FROM: RecordKind(
             lambda record: LevelFrom.from_bytes(record.header),
             RecordHandler._levels,
             timing=Timing.BEFOREHAND,
         ),
-        Kind.SIZES: RecordKind(
+        RecordType.SIZES: RecordKind(
             lambda record: Sizes.from_bytes(record.header), RecordHandler._sizes, together=True
         ),
-        Kind.ALTERED: RecordKind(
+        RecordType.ALTERED: RecordKind(
             lambda record: alteration_from_body(bytes(record.body)),
             RecordHandler._settings,
             timing=Timing.WHEN_DURABLE,

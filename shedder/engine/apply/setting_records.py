@@ -9,7 +9,7 @@ that has not what the record says.
 from __future__ import annotations
 
 from shedder.archive.files.data_directory import FORMAT_ALTERED
-from shedder.archive.log.records import Kind
+from shedder.archive.log.records import RecordType
 from shedder.archive.log.setting_changes import (
     Alteration,
     BudgetAltered,
@@ -30,7 +30,7 @@ def alter(core: EngineState, alteration: Alteration) -> None:
     """
     core.store.allow(FORMAT_ALTERED)
     parts = alteration_to_parts(alteration, core.clock_us())
-    core.commit.write(Kind.ALTERED, parts, alteration, urgent=True)
+    core.commit.write(RecordType.ALTERED, parts, alteration, urgent=True)
 
 
 def apply_alteration(core: EngineState, alteration: Alteration) -> None:

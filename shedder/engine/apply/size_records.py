@@ -8,7 +8,7 @@ from contextlib import suppress
 from functools import partial
 
 from shedder.archive.files.data_directory import FORMAT_SIZES
-from shedder.archive.log.records import Kind, Sizes
+from shedder.archive.log.records import RecordType, Sizes
 from shedder.engine.engine_state import EngineState
 from shedder.engine.standing_queries.stream_state import Stream
 from shedder.errors import BadSetting, Draining, InternalError
@@ -24,7 +24,7 @@ def submit_sizes(
     if not header.fits:
         raise BadSetting(f"the name of query {query[:40]!r}... is too long for a log record")
     core.store.allow(FORMAT_SIZES)
-    return core.commit.submit(Kind.SIZES, [header.to_bytes()], header)
+    return core.commit.submit(RecordType.SIZES, [header.to_bytes()], header)
 
 
 def shrinks(core: EngineState) -> bool:

@@ -16,7 +16,7 @@ from shedder.archive.log.records import (
     Batch,
     Built,
     Heartbeat,
-    Kind,
+    RecordType,
 )
 from shedder.cql.statements.bound_query import StreamSchema
 from shedder.engine.ingest.arrival_watermark import ArrivalWatermark
@@ -272,7 +272,7 @@ class Intake:
         """Log a promise that nothing earlier will come; its log sequence when it is durable."""
         header = Heartbeat(self.stream_id, watermark_us, self._clock_us())
         with self._lock:
-            durable = self._commit.submit(Kind.HEARTBEAT, [header.to_bytes()], header)
+            durable = self._commit.submit(RecordType.HEARTBEAT, [header.to_bytes()], header)
             self._watermark.promise(watermark_us, header.arrival_us)
         return durable
 
@@ -395,7 +395,7 @@ class Intake:
         header: Batch | Built
         dropped = left_out
         if isinstance(content, pa.RecordBatch):
-            kind, flags = Kind.BATCH, SUMMARISED * flag
+            kind, flags = RecordType.BATCH, SUMMARISED * flag
             if self.drops is not None and not flag:
                 content, at_the_door = self.drops.divide(content)
                 dropped = left_out if at_the_door is None else at_the_door.and_more(left_out)
@@ -404,7 +404,7 @@ class Intake:
             left = content.num_rows
             header = Batch(self.stream_id, producer, epoch, number, here, left, now_us, flags, push)
         else:
-            kind = Kind.BUILT
+            kind = RecordType.BUILT
             flags = FOLLOW * flag
             header = Built(self.stream_id, producer, epoch, number, here, rows, now_us, flags, push)
         tenant = self.schema.tenant

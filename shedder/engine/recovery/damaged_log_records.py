@@ -6,12 +6,19 @@ from collections.abc import Mapping
 
 from shedder.archive.archive_store import Store
 from shedder.archive.log.log_segment import Damage, header_of
-from shedder.archive.log.records import Batch, Kind
+from shedder.archive.log.records import Batch, RecordType
 from shedder.cql.statements.overload_policy import Policy
 from shedder.engine.standing_queries.stream_state import Stream
 
 _QUIET = frozenset(
-    {Kind.MARK, Kind.HEARTBEAT, Kind.LEVEL, Kind.SIZES, Kind.LEVEL_FROM, Kind.ALTERED}
+    {
+        RecordType.MARK,
+        RecordType.HEARTBEAT,
+        RecordType.LEVEL,
+        RecordType.SIZES,
+        RecordType.LEVEL_FROM,
+        RecordType.ALTERED,
+    }
 )
 _DROPS = frozenset({Policy.DROP, Policy.DROP_LEAST})
 
@@ -47,7 +54,7 @@ def uncounted(
 
 def _hides(damage: Damage, stream: Stream, *, is_behind: bool) -> bool:
     """Whether the damage may have taken tuples of a stream that no hole in its positions shows."""
-    if damage.kind == Kind.BUILT or not is_behind:
+    if damage.kind == RecordType.BUILT or not is_behind:
         return True
     if stream.schema.on_overload.policy in _DROPS:
         return True
@@ -56,7 +63,7 @@ def _hides(damage: Damage, stream: Stream, *, is_behind: bool) -> bool:
 
 def _owner(store: Store, streams: Mapping[str, Stream], damage: Damage) -> str | None:
     """Whose batch it was, where its header is still there and fits the hole; None: not known."""
-    if damage.kind != Kind.BATCH:
+    if damage.kind != RecordType.BATCH:
         return None
     data = header_of(store.files, damage)
     try:

@@ -6,7 +6,7 @@ import signal
 import pytest
 
 from shedder.archive.log.log import Log
-from shedder.archive.log.records import Kind
+from shedder.archive.log.records import RecordType
 from shedder.archive.operations.verify import check
 from tests.archive.children import fill_the_log, ingest_for_ever
 from tests.archive.worlds import positions, recover
@@ -46,6 +46,6 @@ def test_a_write_that_the_kernel_cuts_short_leaves_no_half_record(tmp_path):
     assert written == 9  # 64 + 9 * 1,032 bytes fit into 10,000; the tenth was cut short
     log = Log.open(tmp_path)
     assert log.recovery.torn_bytes == 0
-    bodies = [len(record.body) for record in log.read() if record.kind != Kind.MARK]
+    bodies = [len(record.body) for record in log.read() if record.kind != RecordType.MARK]
     assert bodies == [999] * 9 + [5]
     log.close()

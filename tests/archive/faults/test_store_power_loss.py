@@ -8,7 +8,7 @@ import pytest
 from shedder.archive.archive_store import Store
 from shedder.archive.indexes.value_index import index_name
 from shedder.archive.layouts.blocks import Wanted
-from shedder.archive.log.records import Batch, Kind
+from shedder.archive.log.records import Batch, RecordType
 from shedder.archive.operations.verify import check
 from shedder.cql.binding.parse import parse
 from shedder.cql.sql.exact_query import POSITION
@@ -42,7 +42,7 @@ class Ingest:
             header = Batch(1, "p", 0, number, first, ROWS, 0)
             content = batch(first, ROWS)
             self.sent = first + ROWS
-            sequence = store.log.append(Kind.BATCH, [header.to_bytes(), encode(content)])
+            sequence = store.log.append(RecordType.BATCH, [header.to_bytes(), encode(content)])
             store.log.sync()
             self.acknowledged = first + ROWS
             store.add(1, first, content, sequence=sequence)
@@ -59,7 +59,7 @@ class Ingest:
 def recover(directory, files: PowerFiles) -> Store:
     store = Store.open(directory, files=files, log_segment_bytes=3000)
     for record in store.log.read(store.log.first_sequence):
-        if record.kind == Kind.BATCH:
+        if record.kind == RecordType.BATCH:
             header = Batch.from_bytes(record.header)
             content = decode(record.body, SCHEMA)
             store.add(1, header.first_position, content, sequence=record.sequence)
@@ -237,7 +237,7 @@ def test_a_run_that_cannot_be_written_leaves_the_tail_as_it_was(tmp_path, kind):
     store.create_stream(SCHEMA)
     header = Batch(1, "p", 0, 0, 0, ROWS, 0)
     content = batch(0, ROWS)
-    sequence = store.log.append(Kind.BATCH, [header.to_bytes(), encode(content)])
+    sequence = store.log.append(RecordType.BATCH, [header.to_bytes(), encode(content)])
     store.log.sync()
     store.add(1, 0, content, sequence=sequence)
     (tmp_path / "runs" / "1").mkdir()

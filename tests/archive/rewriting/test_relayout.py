@@ -224,11 +224,11 @@ class Work:
 
 def reopened(directory, files: PowerFiles) -> Store:
     store = Store.open(directory, files=files)
-    from shedder.archive.log.records import Batch, Kind
+    from shedder.archive.log.records import Batch, RecordType
     from shedder.streams.batches import decode
 
     for record in store.log.read(store.log.first_sequence):
-        if record.kind == Kind.BATCH:
+        if record.kind == RecordType.BATCH:
             header = Batch.from_bytes(record.header)
             rows = decode(record.body, SCHEMA)
             store.add(1, header.first_position, rows, sequence=record.sequence)

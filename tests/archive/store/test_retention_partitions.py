@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shedder.archive.archive_store import Store
-from shedder.archive.log.records import Batch, Kind
+from shedder.archive.log.records import Batch, RecordType
 from shedder.archive.operations.verify import check
 from shedder.archive.store.retention_partitions import (
     COMPARTMENTS,
@@ -80,7 +80,7 @@ def test_a_bulk_load_becomes_a_run_for_each_compartment(tmp_path):
     rows = 70_000
     header = Batch(1, "p", 0, 0, 0, rows, 0)
     content = batch(0, rows)
-    sequence = store.log.append(Kind.BATCH, [header.to_bytes(), encode(content)])
+    sequence = store.log.append(RecordType.BATCH, [header.to_bytes(), encode(content)])
     store.log.sync()
     store.add(1, 0, content, sequence=sequence)
     assert store.is_wide(1)

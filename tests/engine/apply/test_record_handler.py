@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from shedder.archive.log.records import Batch, Built, Heartbeat, Kind, Level, LevelFrom, Sizes
+from shedder.archive.log.records import Batch, Built, Heartbeat, Level, LevelFrom, RecordType, Sizes
 from shedder.archive.log.setting_changes import QueryAltered
 from shedder.engine.apply.level_records import change_levels
 from shedder.engine.apply.record_handler import KINDS, Timing
@@ -18,7 +18,7 @@ from tests.engine.query_worlds import CREATE, SECOND, START, WINDOW, second
 
 
 def test_every_kind_of_record_but_marks_has_an_effect():
-    assert set(KINDS) == set(Kind) - {Kind.MARK}
+    assert set(KINDS) == set(RecordType) - {RecordType.MARK}
 
 
 @pytest.mark.slow
@@ -58,18 +58,21 @@ def test_every_kind_of_record_is_read_from_the_log_as_it_was_written(tmp_path: P
             Sizes,
             QueryAltered,
         }
-        tuples, built = found[Kind.BATCH][1], found[Kind.BUILT][1]
+        tuples, built = found[RecordType.BATCH][1], found[RecordType.BUILT][1]
         assert isinstance(tuples, Arrived)
         assert isinstance(built, Arrived)
         assert tuples.content.to_pydict() == second(2, 10).to_pydict()
-        assert (tuples.header, built.header) == (found[Kind.BATCH][0], found[Kind.BUILT][0])
+        assert (tuples.header, built.header) == (
+            found[RecordType.BATCH][0],
+            found[RecordType.BUILT][0],
+        )
         assert built.content.summaries.rows == 10
-        assert found[Kind.HEARTBEAT][1].watermark_us == START * SECOND
-        assert found[Kind.LEVEL][1].levels == (2, 2)
-        assert found[Kind.LEVEL][1].forced == {0}
-        assert found[Kind.SIZES][1].sizes == sizes
-        assert found[Kind.ALTERED][1] == QueryAltered(stream.id, "q", 7.0, active=True)
-        early = found[Kind.LEVEL_FROM][1]
+        assert found[RecordType.HEARTBEAT][1].watermark_us == START * SECOND
+        assert found[RecordType.LEVEL][1].levels == (2, 2)
+        assert found[RecordType.LEVEL][1].forced == {0}
+        assert found[RecordType.SIZES][1].sizes == sizes
+        assert found[RecordType.ALTERED][1] == QueryAltered(stream.id, "q", 7.0, active=True)
+        early = found[RecordType.LEVEL_FROM][1]
         assert early.levels == published.standing.levels
         assert early.levels[1] == 4
         assert early.from_sequence < record.sequence
@@ -78,6 +81,6 @@ def test_every_kind_of_record_is_read_from_the_log_as_it_was_written(tmp_path: P
 def test_what_takes_effect_out_of_order_is_what_sheds_work_or_changes_no_tuple():
     assert {kind: each.timing for kind, each in KINDS.items()} == {
         **dict.fromkeys(KINDS, Timing.IN_ORDER),
-        Kind.LEVEL_FROM: Timing.BEFOREHAND,
-        Kind.ALTERED: Timing.WHEN_DURABLE,
+        RecordType.LEVEL_FROM: Timing.BEFOREHAND,
+        RecordType.ALTERED: Timing.WHEN_DURABLE,
     }

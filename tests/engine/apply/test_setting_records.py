@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from shedder.archive.files.data_directory import FORMAT_ALTERED, format_of
-from shedder.archive.log.records import Kind
+from shedder.archive.log.records import RecordType
 from shedder.archive.log.setting_changes import QueryAltered
 from shedder.engine.apply import setting_records
 from shedder.engine.engine import Engine
@@ -190,8 +190,8 @@ def test_what_does_not_fit_is_refused_and_leaves_no_record(tmp_path: Path) -> No
             assert told(db) == FIRST
         log = db.core.store.log
         kinds = [record.kind for record in log.read(log.first_sequence)]
-        assert Kind.BATCH in kinds
-        assert Kind.ALTERED not in kinds
+        assert RecordType.BATCH in kinds
+        assert RecordType.ALTERED not in kinds
     with opened(tmp_path / "data") as db:
         assert told(db) == FIRST
 

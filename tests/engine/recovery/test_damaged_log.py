@@ -14,7 +14,7 @@ from shedder.archive.files.data_directory import FORMAT_LOAD
 from shedder.archive.files.durable_marks import FILE_NAME
 from shedder.archive.log.log import Log
 from shedder.archive.log.log_segment import RECORD_HEAD_BYTES
-from shedder.archive.log.records import Kind, LevelFrom
+from shedder.archive.log.records import LevelFrom, RecordType
 from shedder.archive.metadata.position_gaps import holes
 from shedder.cli.commands import run as command
 from shedder.cli.exit_codes import ExitCode
@@ -137,7 +137,7 @@ def flip(directory: Path, share: float) -> None:
     log.write_bytes(content)
 
 
-def flip_record(directory: Path, kind: Kind, number: int, *, offset: int) -> None:
+def flip_record(directory: Path, kind: RecordType, number: int, *, offset: int) -> None:
     """One bit of a record, so many bytes from its beginning; number: of those of its kind."""
     log = max((directory / "log").glob("*.log"), key=lambda path: path.name)
     content = bytearray(log.read_bytes())
@@ -273,7 +273,7 @@ def test_a_stream_of_which_nothing_is_behind_the_damage_may_have_lost_anything(t
         push_all(engine)
         engine.push("last", PUSHED.slice(0, 10))
         copy_killed(engine, tmp_path / "data")
-    flip_record(tmp_path / "data", Kind.BATCH, 2, offset=0 if head else 5_000)
+    flip_record(tmp_path / "data", RecordType.BATCH, 2, offset=0 if head else 5_000)
     doubted = {"idle": head, "requests": False, "last": False}
     for _ in range(2):
         with opened(tmp_path / "data") as engine:
@@ -312,10 +312,14 @@ def test_a_lost_batch_behind_which_nothing_of_its_stream_is_leaves_nothing_certa
 @pytest.mark.parametrize(
     ("lost", "policy", "bound"),
     [
-        (Kind.HEARTBEAT, "", "exact"),  # It has no tuples.
-        (Kind.BUILT, "", "none"),  # Tuples without positions.
-        (Kind.BATCH, "", "interval"),
-        (Kind.BATCH, " ON OVERLOAD DROP", "none"),  # It may have said that others were dropped.
+        (RecordType.HEARTBEAT, "", "exact"),  # It has no tuples.
+        (RecordType.BUILT, "", "none"),  # Tuples without positions.
+        (RecordType.BATCH, "", "interval"),
+        (
+            RecordType.BATCH,
+            " ON OVERLOAD DROP",
+            "none",
+        ),  # It may have said that others were dropped.
     ],
 )
 def test_what_has_no_positions_leaves_no_hole_and_is_looked_for(tmp_path, lost, policy, bound):
@@ -328,7 +332,7 @@ def test_what_has_no_positions_leaves_no_hole_and_is_looked_for(tmp_path, lost, 
         for batch in conform(PUSHED.slice(1_000, 1_000), plans.schema):
             builder.add(batch)
         made = built_of([builder.summaries()], plans)
-        if lost is Kind.BUILT:
+        if lost is RecordType.BUILT:
             engine.merge("requests", made.to_bytes())
         else:
             engine.push("requests", PUSHED.slice(1_000, 1_000))
@@ -336,7 +340,7 @@ def test_what_has_no_positions_leaves_no_hole_and_is_looked_for(tmp_path, lost, 
         engine.push("requests", PUSHED.slice(2_000))
         assert engine.ledger("requests").applied == ROWS
         copy_killed(engine, tmp_path / "data")
-    number = 1 if lost is Kind.BATCH else 0
+    number = 1 if lost is RecordType.BATCH else 0
     flip_record(tmp_path / "data", lost, number, offset=RECORD_HEAD_BYTES + 16)
     for _ in range(2):
         with opened(tmp_path / "data") as engine:
@@ -391,7 +395,7 @@ def test_records_that_a_lower_format_would_skip_are_not_skipped(tmp_path):
         engine.register("busy", BUSY)
         engine.core.store.allow(FORMAT_LOAD)
     log = Log.open(tmp_path / "data" / "log")
-    log.append(Kind.LEVEL_FROM, [LevelFrom(1, "busy", (1,), 0, 0).to_bytes()])
+    log.append(RecordType.LEVEL_FROM, [LevelFrom(1, "busy", (1,), 0, 0).to_bytes()])
     log.close()
     (tmp_path / "data" / FILE_NAME).unlink()
     (tmp_path / "data" / "FORMAT").write_text("shedder archive 4\n")
