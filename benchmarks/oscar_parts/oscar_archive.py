@@ -20,7 +20,7 @@ import pyarrow as pa
 
 from shedder.archive.archive_store import Store
 from shedder.archive.layouts.blocks import Wanted
-from shedder.archive.layouts.readable_part import Part, parts_of
+from shedder.archive.layouts.readable_part import ReadablePart, parts_of
 from shedder.archive.operations.backup import backup
 from shedder.cql.expressions.column_types import ColumnType
 from shedder.cql.statements.archive_layout import Layout
@@ -158,7 +158,7 @@ class Archive:
         began = time.perf_counter()
         random = np.random.default_rng()
         count, total, size = 0.0, 0.0, 0
-        done: list[tuple[Part, float]] = []
+        done: list[tuple[ReadablePart, float]] = []
         with self.store.snapshot(STREAM) as snapshot:
             for part in parts_of(snapshot.runs, lambda _: reduction):
                 if stop is not None and stop.is_set():

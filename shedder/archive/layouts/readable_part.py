@@ -12,7 +12,7 @@ from shedder.errors import BadQuery
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class ReadablePart:
     """A simple random sample of a run that can be read: blocks of its file, or a copy.
 
     copy: None: the run's own file is read.
@@ -30,7 +30,7 @@ class Part:
         return self.run if self.copy is None else self.run.of_copy(self.copy)
 
 
-def part_of(run: Run, reduction: float) -> Part:
+def part_of(run: Run, reduction: float) -> ReadablePart:
     """The smallest part of a run that leaves out no more than a reduction.
 
     A run in blocks gives the smallest of them: they were dealt at random, so these are as good as
@@ -46,14 +46,14 @@ def part_of(run: Run, reduction: float) -> Part:
         held = np.cumsum(run.block_sizes[order])
         count = int(np.searchsorted(held, (1.0 - reduction) * run.rows - 1e-6)) + 1
         blocks = sorted(order[:count].tolist())
-        return Part(run, None, tuple(blocks), 1.0 - float(held[count - 1]) / run.rows)
+        return ReadablePart(run, None, tuple(blocks), 1.0 - float(held[count - 1]) / run.rows)
     fine = [copy for copy in run.copies if copy.reduction <= reduction and copy.rows]
     if not fine:
-        return Part(run, None, (0,), 0.0)
-    return Part(run, fine[-1], (0,), fine[-1].reduction)
+        return ReadablePart(run, None, (0,), 0.0)
+    return ReadablePart(run, fine[-1], (0,), fine[-1].reduction)
 
 
-def parts_of(runs: Iterable[Run], feedback: Callable[[Run], float]) -> Iterator[Part]:
+def parts_of(runs: Iterable[Run], feedback: Callable[[Run], float]) -> Iterator[ReadablePart]:
     """The parts of runs as a scan proceeds: before each run, feedback says what is wanted of it.
 
     Raises:

@@ -19,7 +19,7 @@ from shedder.archive.files.file_system import Files
 from shedder.archive.layouts.blocks import Wanted
 from shedder.archive.layouts.copies import left, write_copy
 from shedder.archive.layouts.eager import write_copies
-from shedder.archive.layouts.readable_part import Part
+from shedder.archive.layouts.readable_part import ReadablePart
 from shedder.archive.layouts.row_source import POSITION_FIELD, Rows
 from shedder.archive.metadata.catalog_entries import Copy, Run, StreamEntry
 from shedder.archive.runs.run_file_cache import RunFiles
@@ -130,7 +130,7 @@ class Relaid(ABC):
 
     # --- lazy copies ---
 
-    def note_scans(self, parts: Iterable[tuple[Part, float]]) -> None:
+    def note_scans(self, parts: Iterable[tuple[ReadablePart, float]]) -> None:
         """Mark what a query has dropped of runs of lazy layout.
 
         Args:
@@ -278,7 +278,7 @@ def _is_unlike(run: Run, layout: Layout) -> bool:
     return run.layout != layout or (isinstance(layout, Eager) and copies != layout.reductions)
 
 
-def _noted(before: Scans, part: Part, reduction: float) -> Scans:
+def _noted(before: Scans, part: ReadablePart, reduction: float) -> Scans:
     """What is known of a run's scans after one more."""
     missed = part.copy is None and bool(part.run.copies)
     return before.after(missed=missed, dead=0.0 if missed else reduction)

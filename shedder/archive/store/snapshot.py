@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from shedder.archive.layouts.blocks import Block, Wanted
 from shedder.archive.layouts.nested_copies import read_shells
-from shedder.archive.layouts.readable_part import Part
+from shedder.archive.layouts.readable_part import ReadablePart
 from shedder.archive.metadata.catalog_entries import Run
 from shedder.archive.metadata.deleted_positions import Deleted
 from shedder.archive.metadata.position_gaps import Stretch
@@ -141,7 +141,7 @@ class Snapshot:
 
         return read_shells(read, run, numbers, wanted, seed)
 
-    def read_part(self, part: Part, wanted: Wanted) -> Iterator[Block]:
+    def read_part(self, part: ReadablePart, wanted: Wanted) -> Iterator[Block]:
         """What a layout gives of a run, see `part_of`; the run itself where a copy is damaged.
 
         Raises:

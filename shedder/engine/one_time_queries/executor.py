@@ -12,7 +12,7 @@ import pyarrow as pa
 import structlog
 
 from shedder.archive.exact.client import RELATION, ExactWorker, Without
-from shedder.archive.layouts.readable_part import Part
+from shedder.archive.layouts.readable_part import ReadablePart
 from shedder.archive.metadata.catalog_entries import Run
 from shedder.archive.store.snapshot import Snapshot
 from shedder.archive.tasks.deadline import Deadline
@@ -126,7 +126,7 @@ class OneTime:
         self._note(stream, [] if reading is None else reading.dropped())
         return answer
 
-    def _note(self, stream: Stream, dropped: list[tuple[Part, float]]) -> None:
+    def _note(self, stream: Stream, dropped: list[tuple[ReadablePart, float]]) -> None:
         """Mark what a question has left out of lazy runs; where that fails, the answer stands."""
         if not dropped:
             return

@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from shedder.archive.layouts.blocks import Wanted
-from shedder.archive.layouts.readable_part import Part, part_of
+from shedder.archive.layouts.readable_part import ReadablePart, part_of
 from shedder.archive.metadata.catalog_entries import Run
 from shedder.archive.reductions.reduction import Surroundings
 from shedder.archive.reductions.registry import UNTIL_ERROR, NamedReduction, reduction_of
@@ -62,7 +62,7 @@ class ReducedScan:
         """Whether a part was read: one that is small enough to be of use."""
         return self.scan.sample.rows_read > 0
 
-    def dropped(self) -> list[tuple[Part, float]]:
+    def dropped(self) -> list[tuple[ReadablePart, float]]:
         """Of each run of lazy layout that was asked about: what is read of it, what was wanted."""
         return [
             (part_of(each.run, asked), asked)
