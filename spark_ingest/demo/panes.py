@@ -11,7 +11,7 @@ from rich.table import Table
 
 from shedder.cql.expressions.column_types import ColumnType
 from shedder.engine.panes.pane import Pane
-from shedder.engine.synopsis_plans.synopsis_plan import RANKED, Kind, Part
+from shedder.engine.synopsis_plans.synopsis_plan import RANKED, SynopsisKind, SynopsisSpec
 from shedder.engine.window_state.query_state import Standing
 from shedder.queries.certification.claims import aggregate_name
 from shedder.streams.group_keys import GroupKeys
@@ -130,7 +130,7 @@ def _is_full(side: Standing) -> bool:
 
 
 def _verdict(
-    part: Part, at: int, left: _Ordered, right: _Ordered, *, is_full: bool
+    part: SynopsisSpec, at: int, left: _Ordered, right: _Ordered, *, is_full: bool
 ) -> tuple[bool, bool]:
     """Whether one synopsis of a pane has the same bytes on both sides, and whether it is wrong."""
     ours, theirs = left.pane.parts[at], right.pane.parts[at]
@@ -144,20 +144,20 @@ def _verdict(
     return False, segments[0] != segments[1] or not _may_differ(part, ours, theirs)
 
 
-def _tuples(part: Part, synopsis: Any) -> int:
+def _tuples(part: SynopsisSpec, synopsis: Any) -> int:
     """How many it has read, of all groups together; 0 where it does not know."""
     match part.kind:
-        case Kind.COUNT | Kind.MOMENTS:
+        case SynopsisKind.COUNT | SynopsisKind.MOMENTS:
             return int(synopsis.counts().sum())
-        case Kind.FREQUENT:
+        case SynopsisKind.FREQUENT:
             return int(synopsis.totals.sum())
         case _:
             return 0
 
 
-def _is_narrower(part: Part, at: int, left: Standing, right: Standing) -> bool:
+def _is_narrower(part: SynopsisSpec, at: int, left: Standing, right: Standing) -> bool:
     """Whether the buckets of one side are narrower in any pane."""
-    if part.kind is not Kind.BUCKETS:
+    if part.kind is not SynopsisKind.BUCKETS:
         return False
     return any(
         left.panes[number].parts[at].mantissa_bits != right.panes[number].parts[at].mantissa_bits
@@ -171,17 +171,17 @@ def _segments(pane: Pane, at: int) -> dict[int, bytes]:
     return {level: segment.synopsis.to_bytes() for (part, level), segment in found if part == at}
 
 
-def _why(part: Part) -> str:
+def _why(part: SynopsisSpec) -> str:
     match part.kind:
-        case Kind.MOMENTS if part.variance:
+        case SynopsisKind.MOMENTS if part.variance:
             return "variances are rounded in the order of tuples"
-        case Kind.MOMENTS if part.argument is not None and part.argument.type in _WHOLE:
+        case SynopsisKind.MOMENTS if part.argument is not None and part.argument.type in _WHOLE:
             return ""
-        case Kind.MOMENTS | Kind.CROSS:
+        case SynopsisKind.MOMENTS | SynopsisKind.CROSS:
             return "sums of doubles are rounded in the order of tuples"
-        case Kind.FREQUENT:
+        case SynopsisKind.FREQUENT:
             return "a full table forgets in the order of tuples"
-        case Kind.FIRST_LAST | Kind.TEXT_FIRST_LAST:
+        case SynopsisKind.FIRST_LAST | SynopsisKind.TEXT_FIRST_LAST:
             return "they hold tuples' numbers, which each way gives out"
         case kind if kind in RANKED:
             return "which values stay is drawn as they come"
@@ -189,29 +189,29 @@ def _why(part: Part) -> str:
             return ""
 
 
-def _may_differ(part: Part, ours: Any, theirs: Any) -> bool:
+def _may_differ(part: SynopsisSpec, ours: Any, theirs: Any) -> bool:
     """Whether two synopses that differ in bytes can be of the same tuples."""
     match part.kind:
-        case Kind.BUCKETS:
+        case SynopsisKind.BUCKETS:
             bits = min(ours.mantissa_bits, theirs.mantissa_bits)
             copies = [type(each).from_bytes(each.to_bytes()) for each in (ours, theirs)]
             wide, other = (each.resize(bits).to_bytes() for each in copies)
             return ours.mantissa_bits != theirs.mantissa_bits and bool(wide == other)
         case _ if not _why(part):
             return False
-        case Kind.MOMENTS:
+        case SynopsisKind.MOMENTS:
             same = _equal(ours.counts(), theirs.counts())
             ends = _close(ours.minimum(), theirs.minimum(), 0.0)
             ends &= _close(ours.maximum(), theirs.maximum(), 0.0)
             if part.variance:
                 ends &= _close(ours.variance(), theirs.variance(), _ROUNDING)
             return same and ends and _close(ours.mean(), theirs.mean(), _ROUNDING)
-        case Kind.CROSS:
+        case SynopsisKind.CROSS:
             return _close(ours.covariance(sample=False), theirs.covariance(sample=False), _ROUNDING)
-        case Kind.FREQUENT:
+        case SynopsisKind.FREQUENT:
             full = (ours.error > 0) | (theirs.error > 0)
             return bool(full.any()) and _equal(ours.totals, theirs.totals)
-        case Kind.FIRST_LAST | Kind.TEXT_FIRST_LAST:
+        case SynopsisKind.FIRST_LAST | SynopsisKind.TEXT_FIRST_LAST:
             times = _equal(ours.first_times(), theirs.first_times())
             return times and _equal(ours.last_times(), theirs.last_times())
         case kind if kind in RANKED:

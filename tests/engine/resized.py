@@ -5,7 +5,7 @@ from __future__ import annotations
 from shedder.engine.apply.size_records import shrinks, submit_sizes
 from shedder.engine.engine import Engine
 from shedder.engine.synopsis_plans.error_curves import SIZED
-from shedder.engine.synopsis_plans.synopsis_plan import Kind, Part
+from shedder.engine.synopsis_plans.synopsis_plan import SynopsisKind, SynopsisSpec
 from shedder.engine.window_state.query_state import Standing
 
 
@@ -24,10 +24,10 @@ def changed(standing: Standing, scale: int) -> tuple[int, ...]:
     return tuple(_changed(part, scale) for part in standing.plan.parts)
 
 
-def _changed(part: Part, scale: int) -> int:
-    if not part.size or part.kind is Kind.FREQUENT:
+def _changed(part: SynopsisSpec, scale: int) -> int:
+    if not part.size or part.kind is SynopsisKind.FREQUENT:
         return part.size
-    is_log = part.kind in (Kind.DISTINCT, Kind.THETA, Kind.COUNTERS)
+    is_log = part.kind in (SynopsisKind.DISTINCT, SynopsisKind.THETA, SynopsisKind.COUNTERS)
     sizes = SIZED[part.kind]
     wanted = part.size + scale if is_log else int(part.size * 2.0**scale)
     return min(max(wanted, sizes.smallest), sizes.largest)

@@ -24,7 +24,7 @@ from shedder.cql.expressions.expression import Aggregate, AggregateFunction, Col
 from shedder.engine.estimates.thinned_estimators import ThinnedPart
 from shedder.engine.panes.level_segment import Segment
 from shedder.engine.synopsis_plans.synopsis_factory import make
-from shedder.engine.synopsis_plans.synopsis_plan import Kind, Part
+from shedder.engine.synopsis_plans.synopsis_plan import SynopsisKind, SynopsisSpec
 from synopses.intervals.normal import rho_max
 from synopses.kernels.hashing import position_keys
 from synopses.model.estimate import Bound, Estimates
@@ -163,7 +163,7 @@ class Method:
     all values, and whether it is promised; None where there is none.
     """
 
-    part: Part
+    part: SynopsisSpec
     function: AggregateFunction
     truth: Callable[[World], float]
     feed: Feed
@@ -265,7 +265,7 @@ def _slope(world: World) -> float:
 
 def _moments(function: AggregateFunction, truth: Any, ideal: Any = None) -> Method:
     return Method(
-        Part(Kind.MOMENTS, X, variance=True),
+        SynopsisSpec(SynopsisKind.MOMENTS, X, variance=True),
         function,
         lambda world: float(truth(world.members)),
         _values,
@@ -274,12 +274,14 @@ def _moments(function: AggregateFunction, truth: Any, ideal: Any = None) -> Meth
 
 
 def _crossed(function: AggregateFunction, truth: Callable[[World], float]) -> Method:
-    return Method(Part(Kind.CROSS, X, second=Y), function, truth, _pairs, beside=partner)
+    return Method(
+        SynopsisSpec(SynopsisKind.CROSS, X, second=Y), function, truth, _pairs, beside=partner
+    )
 
 
 def _end(function: AggregateFunction, at: int) -> Method:
     return Method(
-        Part(Kind.FIRST_LAST, X),
+        SynopsisSpec(SynopsisKind.FIRST_LAST, X),
         function,
         lambda world: float(world.members[at]),
         _in_time,
@@ -289,7 +291,7 @@ def _end(function: AggregateFunction, at: int) -> Method:
 
 def _quantile(share: float) -> Method:
     return Method(
-        Part(Kind.BUCKETS, X),
+        SynopsisSpec(SynopsisKind.BUCKETS, X),
         AggregateFunction.QUANTILE,
         lambda world: float(exact_quantile(world.members, share)),
         _values,
@@ -305,20 +307,20 @@ def _keys(world: World, rows: Ints) -> tuple[Any, ...]:
 
 
 _JOIN = Method(
-    Part(Kind.COUNTERS, X, 9),
+    SynopsisSpec(SynopsisKind.COUNTERS, X, 9),
     AggregateFunction.SELF_JOIN_SIZE,
     lambda world: float((np.unique(np.floor(world.members), return_counts=True)[1] ** 2.0).sum()),
     _keys,
 )
 _DISTINCT = Method(
-    Part(Kind.DISTINCT, X, 12),
+    SynopsisSpec(SynopsisKind.DISTINCT, X, 12),
     AggregateFunction.COUNT_DISTINCT,
     lambda world: float(len(np.unique(np.floor(world.members)))),
     _keys,
 )
 METHODS: Mapping[str, Method] = {
     "count": Method(
-        Part(Kind.COUNT, None),
+        SynopsisSpec(SynopsisKind.COUNT, None),
         AggregateFunction.COUNT,
         lambda world: float(world.match.sum()),
         lambda _world, rows: (len(rows),),
@@ -329,7 +331,7 @@ METHODS: Mapping[str, Method] = {
     "variance": _moments(AggregateFunction.VAR, lambda v: np.var(v, ddof=1), _ideal_variance),
     "max": _moments(AggregateFunction.MAX, np.max),
     "first": Method(
-        Part(Kind.FIRST_LAST, X),
+        SynopsisSpec(SynopsisKind.FIRST_LAST, X),
         AggregateFunction.FIRST,
         lambda world: float(world.members[0]),
         lambda world, rows: (rows, rows, world.values[rows]),
@@ -379,7 +381,7 @@ def measure(cell: Cell, *, size: int, trials: int) -> Outcome | None:
 
 def _noise(world: World, method: Method) -> float:
     """What squares of numbers far from zero lose to rounding."""
-    squared = method.part.kind in (Kind.MOMENTS, Kind.CROSS)
+    squared = method.part.kind in (SynopsisKind.MOMENTS, SynopsisKind.CROSS)
     return float(np.abs(world.values).max()) * 1e-3 if squared else 0.0
 
 
@@ -388,7 +390,7 @@ def _asked(world: World, method: Method) -> Estimates:
         method.function, X, parameter=method.parameter, type=ColumnType.DOUBLE, second=None
     )
     confidence = world.cell.confidence
-    if method.part.kind is Kind.DISTINCT:
+    if method.part.kind is SynopsisKind.DISTINCT:
         return _distinct(world, method).ask(aggregate, confidence)
     parts = []
     for stratum in world.strata:
@@ -412,7 +414,7 @@ def _fed(world: World, method: Method, rows: Ints, ids: NDArray[np.int32]) -> An
     """A synopsis of all worlds that has read these rows."""
     synopsis = make(method.part, world.trials)
     columns = method.feed(world, rows)
-    if method.part.kind is Kind.COUNTERS:
+    if method.part.kind is SynopsisKind.COUNTERS:
         columns = (_hashed(world, ids, columns[0]),)
     synopsis.update(ids, *columns)
     return synopsis
@@ -463,7 +465,7 @@ def _distinct(world: World, method: Method) -> ThinnedPart:
         theta = GroupedTheta(world.trials, 12)
         theta.update(ids[kept], hashes[kept])
         leveled.append((stratum.level, Segment(theta, len(stratum.members), 0)))
-    return ThinnedPart(Kind.DISTINCT, whole, leveled, whole=True)
+    return ThinnedPart(SynopsisKind.DISTINCT, whole, leveled, whole=True)
 
 
 # --- the grid ---------------------------------------------------------------------------------

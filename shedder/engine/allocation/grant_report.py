@@ -22,7 +22,7 @@ from shedder.engine.allocation.problem import Problem
 from shedder.engine.allocation.query_demands import Row, is_known_thinned
 from shedder.engine.allocation.solver import Solved, bytes_by_query
 from shedder.engine.synopsis_plans.error_curves import Curve
-from shedder.engine.synopsis_plans.synopsis_plan import Kind, kind_of
+from shedder.engine.synopsis_plans.synopsis_plan import SynopsisKind, kind_of
 
 _KIB = 1024
 _TOLD_STEPS = 16  # Per factor of two: so much of it is news.
@@ -211,7 +211,7 @@ def _unplanned(found: Problem, number: int, own: Sequence[int]) -> str:
 def _kinds(query: BoundQuery) -> str:
     """The synopses of a query none of which has a size that could be granted."""
     kinds = dict.fromkeys(kind_of(one, query) for one in query.aggregates)
-    return ", ".join(kind.value for kind in kinds or (Kind.COUNT,))
+    return ", ".join(kind.value for kind in kinds or (SynopsisKind.COUNT,))
 
 
 def _needs(quotes: Quotes, at: int) -> str:

@@ -24,7 +24,13 @@ from shedder.engine.synopsis_plans.memory_footprint import (
     pane_bytes,
     window_bytes,
 )
-from shedder.engine.synopsis_plans.synopsis_plan import RANKED, Kind, Part, Plan, kind_of
+from shedder.engine.synopsis_plans.synopsis_plan import (
+    RANKED,
+    Plan,
+    SynopsisKind,
+    SynopsisSpec,
+    kind_of,
+)
 from shedder.engine.synopsis_plans.thinning_error import both, skipping_error
 from shedder.queries.evidence.confidence_budget import EXACT_IN_PANES, split_confidence
 
@@ -32,7 +38,14 @@ _GROUPS_UNKNOWN = 1 << 20  # Bytes that the groups of a synopsis are taken to ne
 _MORE = 16  # A cap that is just enough leaves a part of so many free: what is needed, varies.
 _GROWTH = 0.01  # What room counts that groups do not need yet: less than most targets.
 _SPARE = 1e-3  # What room beyond the need is worth: it is the first that is taken away.
-_ROWS_IN_VALUE = (Kind.COUNT, Kind.MOMENTS, Kind.CROSS, Kind.BUCKETS, Kind.DISTINCT, Kind.THETA)
+_ROWS_IN_VALUE = (
+    SynopsisKind.COUNT,
+    SynopsisKind.MOMENTS,
+    SynopsisKind.CROSS,
+    SynopsisKind.BUCKETS,
+    SynopsisKind.DISTINCT,
+    SynopsisKind.THETA,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -242,10 +255,13 @@ def is_known_thinned(query: BoundQuery, aggregate: Aggregate | None) -> bool:
 def _is_end(query: BoundQuery, aggregate: Aggregate) -> bool:
     """The least or the greatest number."""
     function, kind = aggregate.function, kind_of(aggregate, query)
-    return kind is Kind.MOMENTS and function in (AggregateFunction.MIN, AggregateFunction.MAX)
+    return kind is SynopsisKind.MOMENTS and function in (
+        AggregateFunction.MIN,
+        AggregateFunction.MAX,
+    )
 
 
-def _target(query: BoundQuery, aggregate: Aggregate, part: Part) -> float:
+def _target(query: BoundQuery, aggregate: Aggregate, part: SynopsisSpec) -> float:
     """The error that an aggregate accepts, in the unit of its synopsis' error; inf: any.
 
     That of the ends of a range is none of their synopsis', which is about sums.

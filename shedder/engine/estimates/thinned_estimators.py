@@ -28,7 +28,7 @@ from shedder.engine.estimates.thinned_sketches import (
     thinned_quantile,
 )
 from shedder.engine.panes.level_segment import Segment, selected
-from shedder.engine.synopsis_plans.synopsis_plan import RANKED, Kind
+from shedder.engine.synopsis_plans.synopsis_plan import RANKED, SynopsisKind
 from shedder.queries.evidence.confidence_budget import CERTAIN_ENDS, EXACT_IN_PANES
 from shedder.queries.evidence.int64_sums import within_int64
 from shedder.queries.sampling.delta_by_group import at_parts
@@ -57,7 +57,7 @@ class ThinnedPart:
     of a JOIN_SIZE.
     """
 
-    kind: Kind
+    kind: SynopsisKind
     synopsis: Any
     leveled: Sequence[tuple[int, Segment]]
     whole: bool
@@ -82,11 +82,16 @@ class ThinnedPart:
     @property
     def known_counts(self) -> NDArray[np.int64] | None:
         """The same, where the synopses know; of joins, no fewer than the values of both parts."""
-        if self.kind is Kind.COUNTERS:
+        if self.kind is SynopsisKind.COUNTERS:
             sides = [self] if self.partner is None else [self, self.partner]
             most = [sum(s.totals() for s in side._synopses) + side.skipped for side in sides]
             return np.asarray(sum(most), np.int64)
-        counted = self.kind in (Kind.COUNT, Kind.MOMENTS, Kind.BUCKETS, *RANKED)
+        counted = self.kind in (
+            SynopsisKind.COUNT,
+            SynopsisKind.MOMENTS,
+            SynopsisKind.BUCKETS,
+            *RANKED,
+        )
         return self.read_counts if counted else None
 
     def quantile(self, aggregate: Aggregate, confidence: float, q: float) -> Estimates:
@@ -169,14 +174,14 @@ class ThinnedPart:
         function = aggregate.function
         if function in _HOLD_IF_SHOWN:
             return True
-        of_one = len(self.leveled) == 1 and self.kind in (Kind.MOMENTS, Kind.CROSS)
+        of_one = len(self.leveled) == 1 and self.kind in (SynopsisKind.MOMENTS, SynopsisKind.CROSS)
         return (
             of_one and function is not AggregateFunction.SUM and not self._read(self.synopsis).any()
         )
 
     def _rows_read(self) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
         """What was read of each group, and at which share, by strata: [strata, groups]."""
-        if self.kind is Kind.DISTINCT:
+        if self.kind is SynopsisKind.DISTINCT:
             return read_values(self.synopsis, self.leveled)
         shares = [[1.0], *([1.0 - segment.unread_share] for segment in self.segments)]
         return np.stack(list(map(self._read, self._synopses))), np.array(shares)
@@ -184,11 +189,11 @@ class ThinnedPart:
     def _read(self, synopsis: Any) -> NDArray[np.int64]:
         """How many values of each group a synopsis has read."""
         match self.kind:
-            case Kind.COUNTERS:
+            case SynopsisKind.COUNTERS:
                 return np.asarray(synopsis.totals(), np.int64)
-            case Kind.FREQUENT:
+            case SynopsisKind.FREQUENT:
                 return np.asarray(synopsis.totals, np.int64)
-            case Kind.CROSS:
+            case SynopsisKind.CROSS:
                 return np.asarray(synopsis.sums().pairs, np.int64)
             case _:
                 return _counts(synopsis)
@@ -210,7 +215,11 @@ class ThinnedPart:
                 return self._count(confidence)
             case AggregateFunction.MIN | AggregateFunction.MAX:
                 is_min = aggregate.function is AggregateFunction.MIN
-                return self._text(is_min) if self.kind is Kind.EXTREMES else self._extreme(is_min)
+                return (
+                    self._text(is_min)
+                    if self.kind is SynopsisKind.EXTREMES
+                    else self._extreme(is_min)
+                )
             case AggregateFunction.SUM:
                 if not self.skipped and self.synopsis.integer:
                     return self._whole_sum()

@@ -15,7 +15,7 @@ from shedder.engine.estimates.aggregate_estimators import ask
 from shedder.engine.estimates.thinned_estimators import ThinnedPart
 from shedder.engine.panes.level_segment import Segment
 from shedder.engine.panes.synopsis_resizing import merged as together
-from shedder.engine.synopsis_plans.synopsis_plan import Kind
+from shedder.engine.synopsis_plans.synopsis_plan import SynopsisKind
 from shedder.engine.window_state.query_state import Merged, Standing
 from shedder.queries.answers.answer import MissingGroups
 from shedder.queries.sampling.delta_by_group import at_parts
@@ -43,7 +43,9 @@ def thinned_parts(standing: Standing, merged: Merged) -> dict[Aggregate, Thinned
         standing.query.aggregates, plan.answers, plan.partners, strict=True
     ):
         of_two = [at for at in (part, other) if at is not None]
-        if plan.parts[part].kind is Kind.THETA or not any(any(_of(merged, at)) for at in of_two):
+        if plan.parts[part].kind is SynopsisKind.THETA or not any(
+            any(_of(merged, at)) for at in of_two
+        ):
             continue
         first, *others = (_thinned_part(standing, merged, at) for at in of_two)
         parts[aggregate] = replace(first, partner=others[0]) if others else first
@@ -58,7 +60,7 @@ def _thinned_part(standing: Standing, merged: Merged, part: int) -> ThinnedPart:
 def synopsis_of(standing: Standing, merged: Merged, part: int) -> Any:
     """What a part read in full; of theta, what it read at any level, at the smallest share."""
     synopsis = merged.pane.parts[part]
-    if standing.plan.parts[part].kind is not Kind.THETA or not merged.pane.segments:
+    if standing.plan.parts[part].kind is not SynopsisKind.THETA or not merged.pane.segments:
         return synopsis
     groups = np.arange(synopsis.groups)
     whole = synopsis.select(groups)

@@ -15,7 +15,7 @@ from shedder.cql.text.sampling_fractions import LEVEL_MAX
 from shedder.engine.allocation.query_weights import weights_by_query
 from shedder.engine.standing_queries.stream_state import Stream
 from shedder.engine.synopsis_plans.cpu_costs import costs_ns
-from shedder.engine.synopsis_plans.synopsis_plan import RANKED, Kind
+from shedder.engine.synopsis_plans.synopsis_plan import RANKED, SynopsisKind
 from shedder.engine.window_state.query_state import Standing
 from shedder.overload.controller import WAITS_S
 from shedder.overload.load_meter import ROWS_MAX
@@ -29,16 +29,19 @@ _STREAM_S = 60.0  # Of windows without an end: so much of the stream is in a val
 # The error of one tuple that stands for all, in values: sums of what spreads err more than counts,
 # and one value in two is another one. Of quantiles and lists, see _spread_of.
 _SPREAD = {
-    Kind.COUNT: 1.0,
-    Kind.MOMENTS: 3.0,
-    Kind.CROSS: 3.0,
-    Kind.COUNTERS: 3.0,
-    Kind.DISTINCT: 2.0,
-    Kind.THETA: 2.0,
+    SynopsisKind.COUNT: 1.0,
+    SynopsisKind.MOMENTS: 3.0,
+    SynopsisKind.CROSS: 3.0,
+    SynopsisKind.COUNTERS: 3.0,
+    SynopsisKind.DISTINCT: 2.0,
+    SynopsisKind.THETA: 2.0,
 }
 _SIGMA = 1.5  # Of values whose logarithms are normal: sums of them have the spread above.
 _LISTED = 10.0  # Times its length: a list's values are so small a share of the tuples.
-_TOGETHER = (Kind.COUNT, Kind.MOMENTS)  # With GROUP BY: cheap, once the groups are found.
+_TOGETHER = (
+    SynopsisKind.COUNT,
+    SynopsisKind.MOMENTS,
+)  # With GROUP BY: cheap, once the groups are found.
 assert LEVELS <= LEVEL_MAX + 1
 
 Key = tuple[str, tuple[int, ...]]
@@ -265,9 +268,9 @@ def _spread_of(standing: Standing, part: int) -> float:
     plan, kind = standing.plan, standing.plan.parts[part].kind
     asked = zip(standing.query.aggregates, plan.answers, plan.partners, strict=True)
     of = [a.parameter for a, *parts in asked if part in parts and a.parameter is not None]
-    if kind is Kind.FREQUENT:
+    if kind is SynopsisKind.FREQUENT:
         return float(np.sqrt(_LISTED * max(of, default=1.0)))
-    if kind is Kind.BUCKETS:
+    if kind is SynopsisKind.BUCKETS:
         return max((_spread_at(q) for q in of), default=1.0)
     if kind in RANKED:
         return 0.5

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from shedder.engine.synopsis_plans.synopsis_plan import ENDS_IN_TIME, Part
+from shedder.engine.synopsis_plans.synopsis_plan import ENDS_IN_TIME, SynopsisSpec
 from shedder.streams.frame import Frame, Known
 
 
-def known_of(part: Part, view: Frame, first: int, last: int) -> Known:
+def known_of(part: SynopsisSpec, view: Frame, first: int, last: int) -> Known:
     """The basics of a part's argument in a view's rows first to last (exclusive)."""
     if part.argument is None:
         return Known(last - first, None, None)

@@ -20,7 +20,7 @@ from shedder.engine.synopsis_plans.synopsis_factory import (
     make_thinned,
     thinned_size,
 )
-from shedder.engine.synopsis_plans.synopsis_plan import BY_HASH, Kind, Part, Plan
+from shedder.engine.synopsis_plans.synopsis_plan import BY_HASH, Plan, SynopsisKind, SynopsisSpec
 from synopses.histogram.log_histogram import GroupedLogBuckets
 from synopses.kernels.grouped_arrays import united
 from synopses.moments.covariance import GroupedCrossMoments
@@ -384,8 +384,8 @@ class Pane:
         self.segments[place] = Segment(synopsis, *basics, shape=held)
 
 
-def _make_segment(part: Part) -> Segment:
-    varied = part.kind is Kind.MOMENTS and part.variance
+def _make_segment(part: SynopsisSpec) -> Segment:
+    varied = part.kind is SynopsisKind.MOMENTS and part.variance
     return Segment(make_thinned(part), shape=GroupedCrossMoments(0) if varied else None)
 
 

@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from shedder.engine.synopsis_plans.synopsis_plan import Kind, Part
+from shedder.engine.synopsis_plans.synopsis_plan import SynopsisKind, SynopsisSpec
 from shedder.streams.frame import Frame
 from synopses.moments.covariance import GroupedCrossMoments
 
@@ -19,7 +19,7 @@ class PartInput:
     __slots__ = ("_arrays", "_ids", "_is_count", "_rows")
 
     def __init__(
-        self, part: Part, view: Frame, ids: NDArray[np.int32] | None, *, level: int = 0
+        self, part: SynopsisSpec, view: Frame, ids: NDArray[np.int32] | None, *, level: int = 0
     ) -> None:
         self._arrays: tuple[Any, ...] = ()
         self._rows: NDArray[np.int64] | None = None
@@ -30,27 +30,32 @@ class PartInput:
             present = view.present(part.argument)
             self._rows = present.rows
             match part.kind:  # Each question takes its time: the most usual kinds come first.
-                case Kind.COUNT:
+                case SynopsisKind.COUNT:
                     pass
-                case Kind.MOMENTS:
+                case SynopsisKind.MOMENTS:
                     self._arrays = (present.values,)
-                case Kind.DISTINCT:
+                case SynopsisKind.DISTINCT:
                     hashes = view.identities(part.argument)
                     self._arrays = (hashes.first, hashes.second)[: 1 if level else 2]
-                case Kind.BUCKETS | Kind.KLL | Kind.REQ_HIGH | Kind.REQ_LOW:
+                case (
+                    SynopsisKind.BUCKETS
+                    | SynopsisKind.KLL
+                    | SynopsisKind.REQ_HIGH
+                    | SynopsisKind.REQ_LOW
+                ):
                     self._arrays = (np.asarray(present.values, np.float64),)
-                case Kind.FREQUENT:
+                case SynopsisKind.FREQUENT:
                     keys = view.hashes(part.argument).first
                     self._arrays = (keys, _gatherable(present.values))
-                case Kind.COUNTERS | Kind.THETA:
+                case SynopsisKind.COUNTERS | SynopsisKind.THETA:
                     self._arrays = (view.hashes(part.argument).first,)
-                case Kind.FIRST_LAST | Kind.TEXT_FIRST_LAST:
+                case SynopsisKind.FIRST_LAST | SynopsisKind.TEXT_FIRST_LAST:
                     rows = slice(None) if present.rows is None else present.rows
                     self._arrays = (view.times_us[rows], view.positions[rows], present.values)
                 case _:
                     self._arrays = (present.values,)
         self._ids = ids if ids is None or self._rows is None else ids[self._rows]
-        self._is_count = part.kind is Kind.COUNT
+        self._is_count = part.kind is SynopsisKind.COUNT
 
     def _values_of(self, first: int, last: int) -> tuple[int, int]:
         """Which of the values are of the view's rows first to last (exclusive)."""

@@ -36,7 +36,7 @@ from shedder.engine.registration.rewrite_report import Rewritten, cost_ns, descr
 from shedder.engine.registration.smaller_windows import range_is_fixed, windows_of
 from shedder.engine.synopsis_plans.allocation_request import Asked
 from shedder.engine.synopsis_plans.error_curves import sizes_wanted
-from shedder.engine.synopsis_plans.synopsis_plan import Part, plan
+from shedder.engine.synopsis_plans.synopsis_plan import SynopsisSpec, plan
 from shedder.engine.synopsis_plans.thinning_error import skipping_error
 from shedder.errors import BudgetExceeded, PrecisionUnavailable
 from synopses.model.profile import CHOOSING_NS
@@ -203,7 +203,9 @@ def _levels(query: BoundQuery, costing: Costing, group_bytes_max: int) -> tuple[
     )
 
 
-def _skipping(query: BoundQuery, parts: Sequence[Part], levels: Sequence[int]) -> tuple[float, ...]:
+def _skipping(
+    query: BoundQuery, parts: Sequence[SynopsisSpec], levels: Sequence[int]
+) -> tuple[float, ...]:
     grouped = bool(query.groups)
     errors = (skipping_error(part.kind, 0.0, query.confidence, grouped=grouped) for part in parts)
     return tuple(float(error[level]) for error, level in zip(errors, levels, strict=True))

@@ -11,7 +11,7 @@ from shedder.cql.text.durations import duration_text
 from shedder.cql.text.sampling_fractions import share_text
 from shedder.engine.synopsis_plans.allocation_request import Given
 from shedder.engine.synopsis_plans.cpu_costs import costs_ns
-from shedder.engine.synopsis_plans.synopsis_plan import BY_HASH, Part, Plan
+from shedder.engine.synopsis_plans.synopsis_plan import BY_HASH, Plan, SynopsisSpec
 from shedder.engine.synopsis_plans.thinning_levels import outputs_of
 from synopses.model.profile import CHOOSING_NS
 
@@ -43,7 +43,7 @@ class Rewritten:
     skipping: tuple[float, ...]
 
 
-def sampled_by(part: Part) -> str:
+def sampled_by(part: SynopsisSpec) -> str:
     """What a sample is pushed down to a synopsis as: "rows", or "values" of what it counts.
 
     A share of the rows is a share of every sum, and leaves averages, ranks and frequencies what
@@ -54,7 +54,7 @@ def sampled_by(part: Part) -> str:
     return "values" if part.kind in BY_HASH else "rows"
 
 
-def cost_ns(parts: Sequence[Part], levels: Sequence[int], *, grouped: bool) -> float:
+def cost_ns(parts: Sequence[SynopsisSpec], levels: Sequence[int], *, grouped: bool) -> float:
     """CPU of synopses per arriving tuple at these levels, with the choosing of rows."""
     each = [float(costs_ns(p, grouped=grouped)[j]) for p, j in zip(parts, levels, strict=True)]
     return sum(each) + CHOOSING_NS * len(set(levels) - {0})

@@ -8,23 +8,26 @@ from typing import Any
 
 from shedder.engine.panes.synopsis_resizing import size_of
 from shedder.engine.synopsis_plans.synopsis_factory import class_of, make, make_thinned
-from shedder.engine.synopsis_plans.synopsis_plan import Kind, Part
+from shedder.engine.synopsis_plans.synopsis_plan import SynopsisKind, SynopsisSpec
 from shedder.streams import text_extremes, text_first_last
 from shedder.streams.batches import check_texts
 from synopses.model.errors import CorruptSynopsis
 
 Seen = dict[tuple["PartImages", bytes, int], Any]
-_SHARED = (Kind.COUNT, Kind.MOMENTS)  # They are merged into others, and never resized.
+_SHARED = (
+    SynopsisKind.COUNT,
+    SynopsisKind.MOMENTS,
+)  # They are merged into others, and never resized.
 _TEXTS = {  # Arrow inside, which is checked before it is read.
-    Kind.EXTREMES: text_extremes.IMAGE,
-    Kind.TEXT_FIRST_LAST: text_first_last.IMAGE,
+    SynopsisKind.EXTREMES: text_extremes.IMAGE,
+    SynopsisKind.TEXT_FIRST_LAST: text_first_last.IMAGE,
 }
 
 
 class PartImages:
     """What is looked up once for all panes that have the part."""
 
-    def __init__(self, part: Part, *, thinned: bool) -> None:
+    def __init__(self, part: SynopsisSpec, *, thinned: bool) -> None:
         """Read this part, as it is read in full or thinned."""
         self._part, self._thinned = part, thinned
         self._text = _TEXTS.get(part.kind)
@@ -71,6 +74,6 @@ class PartImages:
 
 
 @lru_cache(maxsize=256)
-def images_of(part: Part, *, thinned: bool = False) -> PartImages:
+def images_of(part: SynopsisSpec, *, thinned: bool = False) -> PartImages:
     """Return the decoder of a part. Its empty synopsis is merged into others and never changes."""
     return PartImages(part, thinned=thinned)

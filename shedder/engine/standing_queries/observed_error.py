@@ -12,7 +12,7 @@ from shedder.cql.expressions.expression import AggregateFunction
 from shedder.cql.statements.bound_query import BoundQuery
 from shedder.cql.statements.statement import Contract
 from shedder.engine.synopsis_plans.error_curves import SIZED, curve_of, fixed_error
-from shedder.engine.synopsis_plans.synopsis_plan import ENDS_IN_TIME, Kind, Plan
+from shedder.engine.synopsis_plans.synopsis_plan import ENDS_IN_TIME, Plan, SynopsisKind
 from shedder.engine.synopsis_plans.thinning_error import beside, skipping_error
 from shedder.queries.evidence.confidence_budget import EXACT_IN_PANES, split_confidence
 from shedder.queries.evidence.evidence import Evidence
@@ -68,7 +68,9 @@ class Measured:
         self.errors = [np.nan] * self.parts
         self._levels = self._levels_of(query, plan, evidence)
         for aggregate, part in zip(query.aggregates, plan.answers, strict=True):
-            if plan.parts[part].kind is Kind.FREQUENT:  # Each item has an interval of its own.
+            if (
+                plan.parts[part].kind is SynopsisKind.FREQUENT
+            ):  # Each item has an interval of its own.
                 shares = evidence.share_errors.get(aggregate)
                 error = np.nan if shares is None else _median(shares)
             else:
@@ -173,7 +175,7 @@ def skipping_predictions(
     found = dict[int, NDArray[np.float64]]()
     for aggregate, part in zip(query.aggregates, plan.answers, strict=True):
         kind = plan.parts[part].kind
-        if part not in found and kind not in (*ENDS_IN_TIME, Kind.EXTREMES):
+        if part not in found and kind not in (*ENDS_IN_TIME, SynopsisKind.EXTREMES):
             confidence, grouped = confidences[aggregate], bool(query.groups)
             found[part] = skipping_error(kind, tuples, confidence, grouped=grouped)
     return found

@@ -10,7 +10,7 @@ from typing import Any
 
 from shedder.cql.statements.bound_query import BoundQuery
 from shedder.engine.synopsis_plans.error_curves import SIZED
-from shedder.engine.synopsis_plans.synopsis_plan import Part, Plan
+from shedder.engine.synopsis_plans.synopsis_plan import Plan, SynopsisSpec
 
 _BYTES_SPARE = 1 / 32  # Of what groups need: so much too much is still what they need.
 _PACE_NOISE = 1 / 16  # Of a stream's pace: errors go by the root of it.
@@ -141,7 +141,7 @@ def _like(then: float, now: float) -> bool:
     return abs(then - now) <= _ERROR_NOISE * now
 
 
-def _halvings(part: Part, size: int) -> float:
+def _halvings(part: SynopsisSpec, size: int) -> float:
     """How often half of a part's size is taken to come to this one; below 0: of a larger one.
 
     Not of its bytes: those of its profile are of an open pane, most groups are in closed ones.

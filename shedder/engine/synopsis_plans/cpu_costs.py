@@ -10,7 +10,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shedder.cql.text.sampling_fractions import LEVEL_MAX
-from shedder.engine.synopsis_plans.synopsis_plan import BY_HASH, ENDS_IN_TIME, Kind, Part
+from shedder.engine.synopsis_plans.synopsis_plan import (
+    BY_HASH,
+    ENDS_IN_TIME,
+    SynopsisKind,
+    SynopsisSpec,
+)
 from shedder.overload.load_meter import ROWS_MAX
 from shedder.streams.monotone_expressions import monotone_of
 from synopses.counters.count_min import GroupedCountMin
@@ -26,27 +31,29 @@ from synopses.quantiles.kll import GroupedKll
 from synopses.quantiles.req import GroupedReq
 from synopses.theta.theta_sketch import GroupedTheta
 
-_COSTS: Final[dict[Kind, Cost | None]] = {
-    Kind.COUNT: GroupedCount.profile.cost,
-    Kind.MOMENTS: GroupedMoments.profile.cost,
-    Kind.CROSS: GroupedCrossMoments.profile.cost,
-    Kind.FIRST_LAST: GroupedFirstLast.profile.cost,
-    Kind.DISTINCT: GroupedTheta.profile.cost,  # When thinned; see below.
-    Kind.THETA: GroupedTheta.profile.cost,
-    Kind.BUCKETS: GroupedLogBuckets.profile.cost,
-    Kind.KLL: GroupedKll.profile.cost,
-    Kind.REQ_HIGH: GroupedReq.profile.cost,
-    Kind.REQ_LOW: GroupedReq.profile.cost,
-    Kind.FREQUENT: GroupedFrequent.profile.cost,
-    Kind.COUNTERS: GroupedCountMin.profile.cost,
+_COSTS: Final[dict[SynopsisKind, Cost | None]] = {
+    SynopsisKind.COUNT: GroupedCount.profile.cost,
+    SynopsisKind.MOMENTS: GroupedMoments.profile.cost,
+    SynopsisKind.CROSS: GroupedCrossMoments.profile.cost,
+    SynopsisKind.FIRST_LAST: GroupedFirstLast.profile.cost,
+    SynopsisKind.DISTINCT: GroupedTheta.profile.cost,  # When thinned; see below.
+    SynopsisKind.THETA: GroupedTheta.profile.cost,
+    SynopsisKind.BUCKETS: GroupedLogBuckets.profile.cost,
+    SynopsisKind.KLL: GroupedKll.profile.cost,
+    SynopsisKind.REQ_HIGH: GroupedReq.profile.cost,
+    SynopsisKind.REQ_LOW: GroupedReq.profile.cost,
+    SynopsisKind.FREQUENT: GroupedFrequent.profile.cost,
+    SynopsisKind.COUNTERS: GroupedCountMin.profile.cost,
     # Texts of some dozen letters, measured as the others.
-    Kind.EXTREMES: Cost(read=3.0, read_grouped=5.9, kept=6.0, kept_grouped=9.0, always=4.0),
-    Kind.TEXT_FIRST_LAST: Cost(read=2.0, read_grouped=2.9, kept=0.6, kept_grouped=9.0, always=2.0),
+    SynopsisKind.EXTREMES: Cost(read=3.0, read_grouped=5.9, kept=6.0, kept_grouped=9.0, always=4.0),
+    SynopsisKind.TEXT_FIRST_LAST: Cost(
+        read=2.0, read_grouped=2.9, kept=0.6, kept_grouped=9.0, always=2.0
+    ),
 }
 
 
 # What is known of all values, or their hashes, is found once for all that read the column.
-_OWN: Final = (Kind.CROSS, Kind.EXTREMES, *ENDS_IN_TIME)
+_OWN: Final = (SynopsisKind.CROSS, SynopsisKind.EXTREMES, *ENDS_IN_TIME)
 _MEASURED_ROWS: Final = 65_536  # In a batch, when what is always taken was measured.
 _MEASURED_CALL_NS: Final = 0.3  # Of that, what is each one's own: calls, by batch.
 _RUN_ROWS: Final = ROWS_MAX / 2  # What may always wait is read as one while work is shed.
@@ -54,7 +61,7 @@ _CALL_NS: Final = _MEASURED_CALL_NS * _MEASURED_ROWS / _RUN_ROWS
 
 
 @lru_cache(maxsize=4096)
-def costs_ns(part: Part, *, grouped: bool, alone: bool = True) -> NDArray[np.float64]:
+def costs_ns(part: SynopsisSpec, *, grouped: bool, alone: bool = True) -> NDArray[np.float64]:
     """CPU of one synopsis per arriving tuple at each level, 0 to LEVEL_MAX: float64 [levels].
 
     Which rows a level keeps is chosen once for all synopses that read at it, and is not in here
@@ -74,7 +81,7 @@ def costs_ns(part: Part, *, grouped: bool, alone: bool = True) -> NDArray[np.flo
     shared = _shared_basics_ns(part)
     if not alone and shared:
         costs[1:] -= shared + _MEASURED_CALL_NS - _CALL_NS
-    if part.kind is Kind.DISTINCT:
+    if part.kind is SynopsisKind.DISTINCT:
         costs[0] = GroupedDistinct.profile.cost_ns_per_tuple(0, grouped=grouped)
     if part.kind in ENDS_IN_TIME and not grouped:
         costs[:] = costs[0]  # They are read in full at any level.
@@ -82,7 +89,7 @@ def costs_ns(part: Part, *, grouped: bool, alone: bool = True) -> NDArray[np.flo
     return costs
 
 
-def shared_ns(part: Part, level: int) -> Mapping[Hashable, float]:
+def shared_ns(part: SynopsisSpec, level: int) -> Mapping[Hashable, float]:
     """What a thinned synopsis needs of every tuple that others need, too: it is taken once.
 
     That is which rows are kept, by level; the nulls and the range of the column that its argument
@@ -102,7 +109,7 @@ def shared_ns(part: Part, level: int) -> Mapping[Hashable, float]:
     return {level: CHOOSING_NS, of: basics_ns}
 
 
-def _shared_basics_ns(part: Part) -> float:
+def _shared_basics_ns(part: SynopsisSpec) -> float:
     cost = _COSTS[part.kind]
     assert cost is not None
     if part.argument is None or part.kind in _OWN:

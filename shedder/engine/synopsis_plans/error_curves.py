@@ -12,7 +12,7 @@ import numpy as np
 from shedder.cql.expressions.expression import SET_FUNCTIONS, Aggregate, AggregateFunction
 from shedder.cql.statements.bound_query import BoundQuery
 from shedder.cql.statements.statement import TargetKind
-from shedder.engine.synopsis_plans.synopsis_plan import Kind, kind_of, rank_choice
+from shedder.engine.synopsis_plans.synopsis_plan import SynopsisKind, kind_of, rank_choice
 from shedder.engine.synopsis_plans.thinning_error import beside, both
 from shedder.queries.evidence.confidence_budget import EXACT_IN_PANES, split_confidence
 from synopses.counters.count_min import GroupedCountMin
@@ -57,15 +57,23 @@ class SizedSummary:
 _THETA = "two theta sketches of 2^{} hashes, for all values of either set"
 
 SIZED: Final = {
-    Kind.DISTINCT: SizedSummary(GroupedDistinct.profile, 7, 18, "HLL of 2^{} registers", 14),
-    Kind.THETA: SizedSummary(GroupedTheta.profile, 7, 16, _THETA, 14),
-    Kind.KLL: SizedSummary(GroupedKll.profile, 8, 8_000, "KLL of k = {}"),
-    Kind.REQ_HIGH: SizedSummary(GroupedReq.profile, K_MIN, K_MAX, "REQ of k = {}, for high ranks"),
-    Kind.REQ_LOW: SizedSummary(GroupedReq.profile, K_MIN, K_MAX, "REQ of k = {}, for low ranks"),
-    Kind.FREQUENT: SizedSummary(
+    SynopsisKind.DISTINCT: SizedSummary(
+        GroupedDistinct.profile, 7, 18, "HLL of 2^{} registers", 14
+    ),
+    SynopsisKind.THETA: SizedSummary(GroupedTheta.profile, 7, 16, _THETA, 14),
+    SynopsisKind.KLL: SizedSummary(GroupedKll.profile, 8, 8_000, "KLL of k = {}"),
+    SynopsisKind.REQ_HIGH: SizedSummary(
+        GroupedReq.profile, K_MIN, K_MAX, "REQ of k = {}, for high ranks"
+    ),
+    SynopsisKind.REQ_LOW: SizedSummary(
+        GroupedReq.profile, K_MIN, K_MAX, "REQ of k = {}, for low ranks"
+    ),
+    SynopsisKind.FREQUENT: SizedSummary(
         GroupedFrequent.profile, 1_024, 16_384, "frequent items of {} entries"
     ),
-    Kind.COUNTERS: SizedSummary(GroupedCountMin.profile, 6, 16, "Count-Min of 5 x 2^{} counters"),
+    SynopsisKind.COUNTERS: SizedSummary(
+        GroupedCountMin.profile, 6, 16, "Count-Min of 5 x 2^{} counters"
+    ),
 }
 """The synopses that have a size, and the sizes that panes may have."""
 
@@ -80,7 +88,7 @@ class Curve:
     factor: what its answers were measured to err by, as a multiple of what the profile says.
     """
 
-    kind: Kind
+    kind: SynopsisKind
     confidence: float
     target: float | None
     tables: int
@@ -160,7 +168,7 @@ def curve_of(
     kind, choice = kind_of(aggregate, query), rank_choice(aggregate, query)
     target = None
     if query.target is not None:
-        sized = kind in (Kind.DISTINCT, Kind.THETA)
+        sized = kind in (SynopsisKind.DISTINCT, SynopsisKind.THETA)
         sized |= aggregate.function is AggregateFunction.SELF_JOIN_SIZE
         relative = query.target.kind is TargetKind.RELATIVE and sized
         if relative or choice is not None:
@@ -186,19 +194,19 @@ def sizes_wanted(query: BoundQuery) -> dict[Aggregate, int]:
     }
 
 
-def fixed_error(kind: Kind) -> float:
+def fixed_error(kind: SynopsisKind) -> float:
     """What a synopsis without a choice of sizes errs by when it reads all; 0: it is exact.
 
     Buckets of values err by half a bucket, relative to the value.
     """
-    if kind is not Kind.BUCKETS:
+    if kind is not SynopsisKind.BUCKETS:
         return 0.0
     profile = GroupedLogBuckets.profile
     return profile.error_of(profile.default, TYPICAL, 1.0)
 
 
 @lru_cache(maxsize=1 << 14)
-def _enough(kind: Kind, share: float, confidence: float) -> int:
+def _enough(kind: SynopsisKind, share: float, confidence: float) -> int:
     """The smallest size whose error is at most this share, within what is possible."""
     sizes = SIZED[kind]
     try:
@@ -209,7 +217,7 @@ def _enough(kind: Kind, share: float, confidence: float) -> int:
 
 
 @lru_cache(maxsize=1 << 16)
-def _options(kind: Kind, most: int) -> tuple[int, ...]:
+def _options(kind: SynopsisKind, most: int) -> tuple[int, ...]:
     sizes = [size for size in SIZED[kind].profile.sizes if SIZED[kind].smallest <= size <= most]
     if len(sizes) > OPTIONS_MAX:
         places = np.geomspace(1, len(sizes), OPTIONS_MAX).astype(int) - 1
@@ -218,5 +226,5 @@ def _options(kind: Kind, most: int) -> tuple[int, ...]:
 
 
 @lru_cache(maxsize=1 << 16)
-def _error(kind: Kind, size: int, confidence: float) -> float:
+def _error(kind: SynopsisKind, size: int, confidence: float) -> float:
     return SIZED[kind].profile.error_of(size, TYPICAL, confidence)

@@ -8,7 +8,7 @@ from typing import Final
 from shedder.cql.statements.bound_query import BoundQuery
 from shedder.cql.statements.statement import Window
 from shedder.engine.synopsis_plans.error_curves import SIZED
-from shedder.engine.synopsis_plans.synopsis_plan import OPEN_TIMES, Kind, Part, Plan
+from shedder.engine.synopsis_plans.synopsis_plan import OPEN_TIMES, Plan, SynopsisKind, SynopsisSpec
 from shedder.streams.windows import PaneGrid
 from synopses.frequent.frequent_items import GroupedFrequent
 from synopses.histogram.log_histogram import GroupedLogBuckets
@@ -22,15 +22,15 @@ GROUP_BYTES_MIN: Final = 16 << 10
 """The least cap on groups: below it, hardly a group finds room."""
 
 _UNSIZED = {
-    Kind.COUNT: GroupedCount.profile,
-    Kind.MOMENTS: GroupedMoments.profile,
-    Kind.CROSS: GroupedCrossMoments.profile,
-    Kind.FIRST_LAST: GroupedFirstLast.profile,
-    Kind.BUCKETS: GroupedLogBuckets.profile,
+    SynopsisKind.COUNT: GroupedCount.profile,
+    SynopsisKind.MOMENTS: GroupedMoments.profile,
+    SynopsisKind.CROSS: GroupedCrossMoments.profile,
+    SynopsisKind.FIRST_LAST: GroupedFirstLast.profile,
+    SynopsisKind.BUCKETS: GroupedLogBuckets.profile,
 }
 _USUAL_BYTES = {
-    Kind.TEXT_FIRST_LAST: 320,  # Texts of some dozen letters.
-    Kind.EXTREMES: 256,
+    SynopsisKind.TEXT_FIRST_LAST: 320,  # Texts of some dozen letters.
+    SynopsisKind.EXTREMES: 256,
     **{kind: it.bytes_of(it.default, TYPICAL) for kind, it in _UNSIZED.items()},
 }
 _OBJECT_BYTES = 1_024  # Python and numpy objects of a synopsis (measured: 430 to 1,900).
@@ -50,20 +50,22 @@ def _copies(window: Window, lateness_us: int) -> int:
     return panes + grid.merges_max + _SLIDING_SHARE + rungs - 1 if grid.slides else panes
 
 
-def pane_bytes(part: Part, size: int) -> int:
+def pane_bytes(part: SynopsisSpec, size: int) -> int:
     """What a part of this size (0 where it has none) takes in one pane, of one group."""
     return _pane_bytes(part.kind, size)
 
 
 @lru_cache(maxsize=1 << 14)
-def _pane_bytes(kind: Kind, size: int) -> int:
+def _pane_bytes(kind: SynopsisKind, size: int) -> int:
     return SIZED[kind].profile.bytes_of(size, TYPICAL) if kind in SIZED else _USUAL_BYTES[kind]
 
 
-def window_bytes(query: BoundQuery, part: Part, size: int) -> int:
+def window_bytes(query: BoundQuery, part: SynopsisSpec, size: int) -> int:
     """What a part of this size takes in all panes and merges of a query without groups."""
     size_bytes = copies_of(query) * pane_bytes(part, size)
-    return size_bytes + _open_bytes(query, size) if part.kind is Kind.FREQUENT else size_bytes
+    return (
+        size_bytes + _open_bytes(query, size) if part.kind is SynopsisKind.FREQUENT else size_bytes
+    )
 
 
 def beside_bytes(query: BoundQuery, plan: Plan) -> int:

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from shedder.cql.expressions.column_types import ColumnType
-from shedder.engine.synopsis_plans.synopsis_plan import Kind, Part
+from shedder.engine.synopsis_plans.synopsis_plan import SynopsisKind, SynopsisSpec
 from shedder.streams.text_extremes import GroupedTextExtremes
 from shedder.streams.text_first_last import GroupedTextFirstLast
 from synopses.counters.count_min import GroupedCountMin
@@ -25,53 +25,53 @@ from synopses.theta.theta_sketch import GroupedTheta
 
 _THETA_LG_K_MAX = 13  # 1.1 % at 128 KiB, when there is more than 2^13 * 2^level to count.
 
-_CLASSES: dict[Kind, Any] = {
-    Kind.COUNT: GroupedCount,
-    Kind.MOMENTS: GroupedMoments,
-    Kind.CROSS: GroupedCrossMoments,
-    Kind.FIRST_LAST: GroupedFirstLast,
-    Kind.TEXT_FIRST_LAST: GroupedTextFirstLast,
-    Kind.EXTREMES: GroupedTextExtremes,
-    Kind.DISTINCT: GroupedDistinct,
-    Kind.THETA: GroupedTheta,
-    Kind.BUCKETS: GroupedLogBuckets,
-    Kind.KLL: GroupedKll,
-    Kind.REQ_HIGH: GroupedReq,
-    Kind.REQ_LOW: GroupedReq,
-    Kind.FREQUENT: GroupedFrequent,
-    Kind.COUNTERS: GroupedCountMin,
+_CLASSES: dict[SynopsisKind, Any] = {
+    SynopsisKind.COUNT: GroupedCount,
+    SynopsisKind.MOMENTS: GroupedMoments,
+    SynopsisKind.CROSS: GroupedCrossMoments,
+    SynopsisKind.FIRST_LAST: GroupedFirstLast,
+    SynopsisKind.TEXT_FIRST_LAST: GroupedTextFirstLast,
+    SynopsisKind.EXTREMES: GroupedTextExtremes,
+    SynopsisKind.DISTINCT: GroupedDistinct,
+    SynopsisKind.THETA: GroupedTheta,
+    SynopsisKind.BUCKETS: GroupedLogBuckets,
+    SynopsisKind.KLL: GroupedKll,
+    SynopsisKind.REQ_HIGH: GroupedReq,
+    SynopsisKind.REQ_LOW: GroupedReq,
+    SynopsisKind.FREQUENT: GroupedFrequent,
+    SynopsisKind.COUNTERS: GroupedCountMin,
 }
 
 
-def class_of(part: Part, *, thinned: bool = False) -> Any:
+def class_of(part: SynopsisSpec, *, thinned: bool = False) -> Any:
     """What a part is read into, in full or thinned: distinct values survive thinning as theta."""
-    return GroupedTheta if thinned and part.kind is Kind.DISTINCT else _CLASSES[part.kind]
+    return GroupedTheta if thinned and part.kind is SynopsisKind.DISTINCT else _CLASSES[part.kind]
 
 
-def make(part: Part, groups: int) -> Any:
+def make(part: SynopsisSpec, groups: int) -> Any:
     """An empty synopsis with room for this many groups."""
     match part.kind:
-        case Kind.COUNT | Kind.CROSS | Kind.EXTREMES | Kind.BUCKETS:
+        case SynopsisKind.COUNT | SynopsisKind.CROSS | SynopsisKind.EXTREMES | SynopsisKind.BUCKETS:
             return _CLASSES[part.kind](groups)
-        case Kind.MOMENTS:
+        case SynopsisKind.MOMENTS:
             assert part.argument is not None
             integer = part.argument.type is not ColumnType.DOUBLE
             return GroupedMoments(groups, integer=integer, variance=part.variance)
-        case Kind.TEXT_FIRST_LAST:
+        case SynopsisKind.TEXT_FIRST_LAST:
             return GroupedTextFirstLast(groups)
-        case Kind.FIRST_LAST:
+        case SynopsisKind.FIRST_LAST:
             assert part.argument is not None
             integer = part.argument.type is not ColumnType.DOUBLE
             return GroupedFirstLast(groups, integer=integer)
-        case Kind.FREQUENT:
+        case SynopsisKind.FREQUENT:
             return GroupedFrequent(groups, part.size, _item_kind(part))
-        case Kind.REQ_HIGH | Kind.REQ_LOW:
-            return GroupedReq(groups, part.size, high=part.kind is Kind.REQ_HIGH)
+        case SynopsisKind.REQ_HIGH | SynopsisKind.REQ_LOW:
+            return GroupedReq(groups, part.size, high=part.kind is SynopsisKind.REQ_HIGH)
         case _:
             return _CLASSES[part.kind](groups, part.size)
 
 
-def _item_kind(part: Part) -> ItemKind:
+def _item_kind(part: SynopsisSpec) -> ItemKind:
     assert part.argument is not None
     match part.argument.type:
         case ColumnType.VARCHAR:
@@ -82,22 +82,22 @@ def _item_kind(part: Part) -> ItemKind:
             return ItemKind.INTEGER
 
 
-def make_thinned(part: Part) -> Any:
+def make_thinned(part: SynopsisSpec) -> Any:
     """A synopsis that is read thinned.
 
     An interval for a sum needs the squares, too; distinct values survive thinning as theta only.
     """
     match part.kind:
-        case Kind.MOMENTS:
+        case SynopsisKind.MOMENTS:
             return make(replace(part, variance=True), 0)
-        case Kind.DISTINCT:
+        case SynopsisKind.DISTINCT:
             return GroupedTheta(0, thinned_size(part))
         case _:
             return make(part, 0)
 
 
-def thinned_size(part: Part) -> int:
+def thinned_size(part: SynopsisSpec) -> int:
     """Of the synopsis that a thinned part is read into."""
-    if part.kind is Kind.DISTINCT:
+    if part.kind is SynopsisKind.DISTINCT:
         return min(max(part.size, LG_K_MIN), _THETA_LG_K_MAX)
     return part.size

@@ -25,7 +25,7 @@ from shedder.streams.windows import PaneGrid
 from synopses.quantiles.req_datasketches_format import K_MAX
 
 
-class Kind(Enum):
+class SynopsisKind(Enum):
     """The synopses that panes are made of."""
 
     COUNT = "count"
@@ -44,13 +44,16 @@ class Kind(Enum):
     COUNTERS = "count-min"
 
 
-RANKED = (Kind.KLL, Kind.REQ_HIGH, Kind.REQ_LOW)  # Quantiles by rank.
-BY_HASH = (Kind.DISTINCT, Kind.THETA)  # They are thinned by the hash of what they count.
-ENDS_IN_TIME = (Kind.FIRST_LAST, Kind.TEXT_FIRST_LAST)
+RANKED = (SynopsisKind.KLL, SynopsisKind.REQ_HIGH, SynopsisKind.REQ_LOW)  # Quantiles by rank.
+BY_HASH = (
+    SynopsisKind.DISTINCT,
+    SynopsisKind.THETA,
+)  # They are thinned by the hash of what they count.
+ENDS_IN_TIME = (SynopsisKind.FIRST_LAST, SynopsisKind.TEXT_FIRST_LAST)
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class SynopsisSpec:
     """One synopsis of every pane.
 
     argument: None counts rows. size: lg_k of HLL and theta, k of KLL and REQ, entries of frequent
@@ -58,7 +61,7 @@ class Part:
     variance: whether moments keep the second moment. second: the other column of pairs.
     """
 
-    kind: Kind
+    kind: SynopsisKind
     argument: Expression | None
     size: int = 0
     variance: bool = False
@@ -72,7 +75,7 @@ class Part:
     def __hash__(self) -> int:
         return self._hash  # Of two expressions, which are trees.
 
-    def reads_as(self, other: Part) -> bool:
+    def reads_as(self, other: SynopsisSpec) -> bool:
         """Whether both keep the same of the same values, whatever their sizes."""
         return (
             self.kind is other.kind
@@ -90,7 +93,7 @@ class Plan:
     sizes: of each part; 0 where it has none.
     """
 
-    parts: tuple[Part, ...]
+    parts: tuple[SynopsisSpec, ...]
     answers: tuple[int, ...]
     partners: tuple[int | None, ...]
     sizes: tuple[int, ...] = field(init=False, repr=False, compare=False)
@@ -118,38 +121,38 @@ def rank_choice(aggregate: Aggregate, query: BoundQuery) -> RankSketch | None:
     )
 
 
-def kind_of(aggregate: Aggregate, query: BoundQuery) -> Kind:
+def kind_of(aggregate: Aggregate, query: BoundQuery) -> SynopsisKind:
     """The synopsis that answers an aggregate of a query."""
     match aggregate.function:
         case AggregateFunction.COUNT_DISTINCT:
-            return Kind.DISTINCT
+            return SynopsisKind.DISTINCT
         case AggregateFunction.QUANTILE:
             return _quantiles(rank_choice(aggregate, query))
         case AggregateFunction.TOP | AggregateFunction.FREQUENT:
-            return Kind.FREQUENT
+            return SynopsisKind.FREQUENT
         case AggregateFunction.COUNT:
-            return Kind.COUNT
+            return SynopsisKind.COUNT
         case function if function in OF_PAIRS:
-            return Kind.CROSS
+            return SynopsisKind.CROSS
         case function if function in JOINS:
-            return Kind.COUNTERS
+            return SynopsisKind.COUNTERS
         case function if function in SET_FUNCTIONS:
-            return Kind.THETA
+            return SynopsisKind.THETA
         case _:
             argument = aggregate.argument
             assert argument is not None
             is_text = getattr(argument, "type", None) is ColumnType.VARCHAR
             if aggregate.function in BY_TIME:
-                return Kind.TEXT_FIRST_LAST if is_text else Kind.FIRST_LAST
-            return Kind.EXTREMES if is_text else Kind.MOMENTS
+                return SynopsisKind.TEXT_FIRST_LAST if is_text else SynopsisKind.FIRST_LAST
+            return SynopsisKind.EXTREMES if is_text else SynopsisKind.MOMENTS
 
 
-def _quantiles(choice: RankSketch | None) -> Kind:
+def _quantiles(choice: RankSketch | None) -> SynopsisKind:
     if choice is None:
-        return Kind.BUCKETS
+        return SynopsisKind.BUCKETS
     if not choice.req:
-        return Kind.KLL
-    return Kind.REQ_HIGH if choice.high else Kind.REQ_LOW
+        return SynopsisKind.KLL
+    return SynopsisKind.REQ_HIGH if choice.high else SynopsisKind.REQ_LOW
 
 
 def plan(query: BoundQuery, sizes: dict[Aggregate, int]) -> Plan:
@@ -160,23 +163,23 @@ def plan(query: BoundQuery, sizes: dict[Aggregate, int]) -> Plan:
       sizes: the granted size of each aggregate that has one (see engine/allocation/negotiation.py).
     """
     varied = {a.argument for a in query.aggregates if a.function in _VARIANCE}
-    parts = [Part(Kind.COUNT, None)]
+    parts = [SynopsisSpec(SynopsisKind.COUNT, None)]
     answers: list[int] = []
     partners: list[int | None] = []
     for aggregate in query.aggregates:
         kind = kind_of(aggregate, query)
-        variance = kind is Kind.MOMENTS and aggregate.argument in varied
+        variance = kind is SynopsisKind.MOMENTS and aggregate.argument in varied
         size = sizes.get(aggregate, 0)
         if kind in RANKED and size > K_MAX:
-            kind = Kind.KLL  # Granted when there was no REQ: its panes hold KLL.
-        if kind is Kind.CROSS:  # One synopsis reads both.
-            part = Part(kind, aggregate.argument, second=aggregate.second)
+            kind = SynopsisKind.KLL  # Granted when there was no REQ: its panes hold KLL.
+        if kind is SynopsisKind.CROSS:  # One synopsis reads both.
+            part = SynopsisSpec(kind, aggregate.argument, second=aggregate.second)
             answers.append(_place(parts, part))
             partners.append(None)
             continue
         first, *others = inputs(aggregate) or (None,)
-        answers.append(_place(parts, Part(kind, first, size, variance)))
-        partners.append(_place(parts, Part(kind, others[0], size)) if others else None)
+        answers.append(_place(parts, SynopsisSpec(kind, first, size, variance)))
+        partners.append(_place(parts, SynopsisSpec(kind, others[0], size)) if others else None)
     return Plan(tuple(parts), tuple(answers), tuple(partners))
 
 
@@ -194,13 +197,13 @@ def opened(query: BoundQuery, closed: Plan) -> Plan:
     if query.groups or not PaneGrid.of(query.window).slides:
         return closed
     parts = (
-        replace(part, size=OPEN_TIMES * part.size) if part.kind is Kind.FREQUENT else part
+        replace(part, size=OPEN_TIMES * part.size) if part.kind is SynopsisKind.FREQUENT else part
         for part in closed.parts
     )
     return replace(closed, parts=tuple(parts))
 
 
-def _place(parts: list[Part], part: Part) -> int:
+def _place(parts: list[SynopsisSpec], part: SynopsisSpec) -> int:
     """Where the part is among the parts, where it is put if it is not there yet."""
     if part not in parts:
         parts.append(part)

@@ -11,23 +11,29 @@ from scipy.special import ndtri
 
 from allocator.curves import thinned
 from shedder.cql.text.sampling_fractions import LEVEL_MAX
-from shedder.engine.synopsis_plans.synopsis_plan import BY_HASH, ENDS_IN_TIME, RANKED, Kind
+from shedder.engine.synopsis_plans.synopsis_plan import BY_HASH, ENDS_IN_TIME, RANKED, SynopsisKind
 
 TUPLES_UNKNOWN = 1e6  # In a window of which nothing is known yet.
-_LIKE_COUNTS = (Kind.COUNT, *BY_HASH)
-_WHOLE_UNGROUPED = (Kind.COUNT, *ENDS_IN_TIME)  # They are of all tuples, whatever is skipped.
-_OF_RANKS = (Kind.BUCKETS, Kind.FREQUENT, *RANKED)
-_ADDED = (Kind.COUNTERS, *RANKED)  # Their intervals are of a sketch's bound around a sample's.
+_LIKE_COUNTS = (SynopsisKind.COUNT, *BY_HASH)
+_WHOLE_UNGROUPED = (
+    SynopsisKind.COUNT,
+    *ENDS_IN_TIME,
+)  # They are of all tuples, whatever is skipped.
+_OF_RANKS = (SynopsisKind.BUCKETS, SynopsisKind.FREQUENT, *RANKED)
+_ADDED = (
+    SynopsisKind.COUNTERS,
+    *RANKED,
+)  # Their intervals are of a sketch's bound around a sample's.
 
 
 def both(
-    kind: Kind, sizes: NDArray[np.float64], skipped: NDArray[np.float64]
+    kind: SynopsisKind, sizes: NDArray[np.float64], skipped: NDArray[np.float64]
 ) -> NDArray[np.float64]:
     """The errors of sizes, [k], with those of skipping, [levels], as [k, levels]."""
     return sizes[:, None] + skipped if kind in _ADDED else thinned(sizes, skipped)
 
 
-def beside(kind: Kind, error: float, other: float) -> float:
+def beside(kind: SynopsisKind, error: float, other: float) -> float:
     """What one of the two errs by where both err by so much; 0 where the other does alone."""
     if kind in _ADDED:
         return max(error - other, 0.0)
@@ -35,7 +41,7 @@ def beside(kind: Kind, error: float, other: float) -> float:
 
 
 def skipping_error(
-    kind: Kind, tuples: float, confidence: float, *, grouped: bool, factor: float = 1.0
+    kind: SynopsisKind, tuples: float, confidence: float, *, grouped: bool, factor: float = 1.0
 ) -> NDArray[np.float64]:
     """The error of each level, 0 to LEVEL_MAX, beside what the synopsis errs by: float64 [levels].
 
@@ -53,12 +59,12 @@ def skipping_error(
     if not grouped and kind in _WHOLE_UNGROUPED:
         return np.zeros(LEVEL_MAX + 1)
     skipped = 2.0 ** np.arange(LEVEL_MAX + 1) - 1.0
-    if kind in ENDS_IN_TIME or kind is Kind.EXTREMES:
+    if kind in ENDS_IN_TIME or kind is SynopsisKind.EXTREMES:
         return np.asarray(skipped / (skipped + 1.0), np.float64)
     deviation = factor * _normal(confidence) * np.sqrt(skipped / (tuples or TUPLES_UNKNOWN))
     if kind in _OF_RANKS:
         deviation *= 0.5
-    elif kind is Kind.COUNTERS:
+    elif kind is SynopsisKind.COUNTERS:
         deviation *= 2.0
     elif kind not in _LIKE_COUNTS:
         deviation *= np.sqrt(2.0)

@@ -11,7 +11,7 @@ import numpy as np
 from shedder.cql.statements.bound_query import BoundQuery
 from shedder.cql.statements.statement import TargetKind
 from shedder.engine.panes.pane import Pane
-from shedder.engine.synopsis_plans.synopsis_plan import Kind, Plan
+from shedder.engine.synopsis_plans.synopsis_plan import Plan, SynopsisKind
 from synopses.histogram.log_histogram import GroupedLogBuckets
 from synopses.model.errors import BadParameter
 
@@ -23,24 +23,28 @@ ALONE_BYTES_MAX = 512 << 10
 TEXTS_BYTES_MAX = 8 << 20
 """What the texts of an aggregate without groups may hold in all panes: a thousand of 8 KiB."""
 GROWTH_MAX = 2  # Times the cap that groups with room may grow to, as docs/operations.md says.
-HOLD_TEXTS = (Kind.EXTREMES, Kind.TEXT_FIRST_LAST, Kind.FREQUENT)  # They have `hold_texts`.
+HOLD_TEXTS = (
+    SynopsisKind.EXTREMES,
+    SynopsisKind.TEXT_FIRST_LAST,
+    SynopsisKind.FREQUENT,
+)  # They have `hold_texts`.
 # What a group takes in a pane before it has more than one value: its places in the arrays, and
 # one entry of the maps (measured over 10,000 groups of one value).
 GROUP_BYTES_LEAST = {
-    Kind.COUNT: 8,
-    Kind.MOMENTS: 80,
-    Kind.CROSS: 72,
-    Kind.FIRST_LAST: 48,
-    Kind.TEXT_FIRST_LAST: 200,
-    Kind.EXTREMES: 160,
-    Kind.DISTINCT: 30,
-    Kind.THETA: 79,
-    Kind.BUCKETS: 52,
-    Kind.KLL: 256,  # A sketch that has left its buffer.
-    Kind.REQ_HIGH: 786,
-    Kind.REQ_LOW: 786,
-    Kind.FREQUENT: 540,
-    Kind.COUNTERS: 156,
+    SynopsisKind.COUNT: 8,
+    SynopsisKind.MOMENTS: 80,
+    SynopsisKind.CROSS: 72,
+    SynopsisKind.FIRST_LAST: 48,
+    SynopsisKind.TEXT_FIRST_LAST: 200,
+    SynopsisKind.EXTREMES: 160,
+    SynopsisKind.DISTINCT: 30,
+    SynopsisKind.THETA: 79,
+    SynopsisKind.BUCKETS: 52,
+    SynopsisKind.KLL: 256,  # A sketch that has left its buffer.
+    SynopsisKind.REQ_HIGH: 786,
+    SynopsisKind.REQ_LOW: 786,
+    SynopsisKind.FREQUENT: 540,
+    SynopsisKind.COUNTERS: 156,
 }
 GROUPS_MAX = 1 << 20  # Ids are int32, and an answer of a million rows is no answer.
 
@@ -70,7 +74,7 @@ class BucketWidths:
     @classmethod
     def of(cls, query: BoundQuery, plan: Plan) -> Self:
         """Those of a new query."""
-        parts = [at for at, part in enumerate(plan.parts) if part.kind is Kind.BUCKETS]
+        parts = [at for at, part in enumerate(plan.parts) if part.kind is SynopsisKind.BUCKETS]
         return cls(dict.fromkeys(parts, _fewest_bits(query)))
 
     def to_hold(

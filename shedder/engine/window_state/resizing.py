@@ -13,7 +13,13 @@ from shedder.cql.statements.bound_query import BoundQuery
 from shedder.engine.panes.pane import Pane
 from shedder.engine.panes.synopsis_resizing import size_of
 from shedder.engine.synopsis_plans.error_curves import SIZED
-from shedder.engine.synopsis_plans.synopsis_plan import Kind, Part, Plan, opened, with_sizes
+from shedder.engine.synopsis_plans.synopsis_plan import (
+    Plan,
+    SynopsisKind,
+    SynopsisSpec,
+    opened,
+    with_sizes,
+)
 from shedder.engine.window_state.closed_panes import ClosedPanes
 from shedder.engine.window_state.group_memory_cap import groups_max
 from shedder.engine.window_state.pane_shrinking import SLICE_BYTES, Shrinking
@@ -90,7 +96,7 @@ class ResizablePanes(ABC):
         if not self.grid.slides:
             return self.opened_plan
         parts = self.opened_plan.parts
-        sizes = [_ANY if part.kind is Kind.FREQUENT else part.size for part in parts]
+        sizes = [_ANY if part.kind is SynopsisKind.FREQUENT else part.size for part in parts]
         return with_sizes(self.opened_plan, sizes)
 
     @property
@@ -187,7 +193,7 @@ def _least(plan: Plan, other: Plan) -> Plan:
     return with_sizes(plan, [min(one.size, two.size) for one, two in sizes])
 
 
-def kept_by_halving(part: Part, synopsis: Any) -> float:
+def kept_by_halving(part: SynopsisSpec, synopsis: Any) -> float:
     """Return the share of bytes that a synopsis of half the size keeps; 1 at the smallest size."""
     if part.kind not in SIZED or not synopsis.groups:
         return 1.0

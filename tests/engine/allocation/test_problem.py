@@ -19,7 +19,7 @@ from shedder.engine.allocation.problem import problem
 from shedder.engine.allocation.query_weights import NEGLIGIBLE, present_weights
 from shedder.engine.synopsis_plans.allocation_request import Asked, Given
 from shedder.engine.synopsis_plans.memory_footprint import window_bytes
-from shedder.engine.synopsis_plans.synopsis_plan import Kind, plan, with_sizes
+from shedder.engine.synopsis_plans.synopsis_plan import SynopsisKind, plan, with_sizes
 from shedder.engine.synopsis_plans.thinning_error import skipping_error
 from shedder.errors import BudgetExceeded, PrecisionUnavailable
 from tests.engine.allocation_world import CAP, KIB, MIB, bound, standing
@@ -34,7 +34,12 @@ def test_every_synopsis_is_a_row_and_every_aggregate_reads_one() -> None:
     found = problem([asked], group_bytes_max=CAP)
     assert [row.parts for row in found.rows] == [(0,), (1,), (2,), (3,)]
     kinds = [asked.plan.parts[row.parts[0]].kind for row in found.rows]
-    assert kinds == [Kind.COUNT, Kind.MOMENTS, Kind.BUCKETS, Kind.DISTINCT]
+    assert kinds == [
+        SynopsisKind.COUNT,
+        SynopsisKind.MOMENTS,
+        SynopsisKind.BUCKETS,
+        SynopsisKind.DISTINCT,
+    ]
     assert [aggregate for _, aggregate in found.readers if aggregate] == list(
         asked.query.aggregates
     )
@@ -77,7 +82,9 @@ def test_an_option_keeps_the_present_level_when_none_is_asked_for() -> None:
     assert found.levels(found.demands.present) == [(1, 3, 1, 2)]
     rows = np.arange(len(found.rows))
     error = found.demands.options.error[rows, found.demands.present]
-    assert error[1] == pytest.approx(skipping_error(Kind.MOMENTS, 1e6, 0.95, grouped=False)[3])
+    assert error[1] == pytest.approx(
+        skipping_error(SynopsisKind.MOMENTS, 1e6, 0.95, grouped=False)[3]
+    )
 
 
 def test_an_inactive_query_weighs_next_to_nothing_and_is_promised_nothing() -> None:

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 import shedder
-from shedder.engine.synopsis_plans.synopsis_plan import Kind, plan
+from shedder.engine.synopsis_plans.synopsis_plan import SynopsisKind, plan
 from shedder.errors import PrecisionUnavailable
 from tests.queries.asking import ask
 
@@ -183,5 +183,11 @@ def test_sketches_are_shared_by_the_steps_of_a_funnel() -> None:
     )
     found = plan(query, {})
     kinds = [part.kind for part in found.parts]
-    assert kinds == [Kind.COUNT, Kind.THETA, Kind.THETA, Kind.THETA, Kind.DISTINCT]
+    assert kinds == [
+        SynopsisKind.COUNT,
+        SynopsisKind.THETA,
+        SynopsisKind.THETA,
+        SynopsisKind.THETA,
+        SynopsisKind.DISTINCT,
+    ]
     assert (found.answers, found.partners) == ((1, 2, 2, 4), (2, 3, 3, None))

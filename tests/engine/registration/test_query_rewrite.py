@@ -18,7 +18,7 @@ from shedder.engine.registration.query_rewrite import rewritten, without_limits
 from shedder.engine.registration.rewrite_report import Rewritten, cost_ns, described, sampled_by
 from shedder.engine.registration.smaller_windows import range_is_fixed, windows_of
 from shedder.engine.synopsis_plans.cpu_costs import costs_ns
-from shedder.engine.synopsis_plans.synopsis_plan import Kind, plan
+from shedder.engine.synopsis_plans.synopsis_plan import SynopsisKind, plan
 from shedder.engine.window_state.query_state import Standing
 from shedder.errors import BudgetExceeded, PrecisionUnavailable
 from shedder.queries.evidence.confidence_budget import EXACT_IN_PANES, split_confidence
@@ -273,11 +273,11 @@ def test_samples_are_pushed_down_as_rows_or_as_values() -> None:
     query = windowed("AVG(d), COUNT(DISTINCT i), JACCARD(l, d > 1, d < 2), TOP(s, 3)")
     ways = {part.kind: sampled_by(part) for part in plan(query, {}).parts}
     assert ways == {
-        Kind.COUNT: "rows",
-        Kind.MOMENTS: "rows",
-        Kind.DISTINCT: "values",
-        Kind.THETA: "values",
-        Kind.FREQUENT: "rows",
+        SynopsisKind.COUNT: "rows",
+        SynopsisKind.MOMENTS: "rows",
+        SynopsisKind.DISTINCT: "values",
+        SynopsisKind.THETA: "values",
+        SynopsisKind.FREQUENT: "rows",
     }
 
 

@@ -9,7 +9,7 @@ from shedder.cql.expressions.column_types import ColumnType
 from shedder.cql.expressions.expression import Column
 from shedder.cql.text.sampling_fractions import LEVEL_MAX
 from shedder.engine.synopsis_plans.cpu_costs import costs_ns
-from shedder.engine.synopsis_plans.synopsis_plan import ENDS_IN_TIME, Kind, Part
+from shedder.engine.synopsis_plans.synopsis_plan import ENDS_IN_TIME, SynopsisKind, SynopsisSpec
 from synopses.model.errors import BadParameter
 from synopses.model.profile import Cost
 from synopses.moments.moments import GroupedMoments
@@ -20,11 +20,11 @@ X = Column("x", ColumnType.DOUBLE)
 
 
 @pytest.mark.parametrize("grouped", [False, True])
-@pytest.mark.parametrize("kind", list(Kind))
+@pytest.mark.parametrize("kind", list(SynopsisKind))
 def test_every_kind_has_a_cost_that_falls_with_every_further_level(
-    kind: Kind, grouped: bool
+    kind: SynopsisKind, grouped: bool
 ) -> None:
-    costs = costs_ns(Part(kind, X), grouped=grouped)
+    costs = costs_ns(SynopsisSpec(kind, X), grouped=grouped)
     assert costs.shape == (LEVEL_MAX + 1,)
     assert (costs > 0).all()
     steps = np.diff(costs[1:])
@@ -36,11 +36,16 @@ def test_every_kind_has_a_cost_that_falls_with_every_further_level(
 
 def test_what_is_dear_gains_by_thinning_and_what_is_cheap_does_not() -> None:
     """As benchmarks/thinning.py found: heavy summaries save most at 1/8, a plain sum nothing."""
-    for kind in (Kind.FREQUENT, Kind.KLL, Kind.REQ_HIGH, Kind.COUNTERS):
-        costs = costs_ns(Part(kind, X), grouped=False)
+    for kind in (
+        SynopsisKind.FREQUENT,
+        SynopsisKind.KLL,
+        SynopsisKind.REQ_HIGH,
+        SynopsisKind.COUNTERS,
+    ):
+        costs = costs_ns(SynopsisSpec(kind, X), grouped=False)
         assert costs[3] < 0.6 * costs[0], kind
-    for kind in (Kind.COUNT, Kind.DISTINCT, Kind.BUCKETS):
-        costs = costs_ns(Part(kind, X), grouped=False)
+    for kind in (SynopsisKind.COUNT, SynopsisKind.DISTINCT, SynopsisKind.BUCKETS):
+        costs = costs_ns(SynopsisSpec(kind, X), grouped=False)
         assert costs[1] > costs[0], kind
 
 

@@ -11,7 +11,7 @@ import pytest
 from shedder.cql.expressions.column_types import ColumnType
 from shedder.engine.engine import Engine
 from shedder.engine.synopsis_plans.quantile_sketch_choice import rank_sketch
-from shedder.engine.synopsis_plans.synopsis_plan import Kind, Part, plan
+from shedder.engine.synopsis_plans.synopsis_plan import SynopsisKind, SynopsisSpec, plan
 from shedder.queries.answers.database_api import Receipt
 from tests import truth
 from tests.cql.trees import bound_query
@@ -66,8 +66,10 @@ def test_values_that_floats_cannot_tell_apart_do_not_meet_a_target_by_rank(tmp_p
 def test_what_was_granted_as_kll_stays_kll() -> None:
     query = bound_query("SELECT QUANTILE(d, 0.99) FROM stream WITHIN 0.001 RANK")
     (aggregate,) = query.aggregates
-    assert plan(query, {aggregate: 2_000}).parts[1] == Part(Kind.KLL, aggregate.argument, 2_000)
-    assert plan(query, {aggregate: 12}).parts[1].kind is Kind.REQ_HIGH
+    assert plan(query, {aggregate: 2_000}).parts[1] == SynopsisSpec(
+        SynopsisKind.KLL, aggregate.argument, 2_000
+    )
+    assert plan(query, {aggregate: 12}).parts[1].kind is SynopsisKind.REQ_HIGH
 
 
 def pushed(db: Engine, second: int) -> tuple[np.ndarray, Receipt]:

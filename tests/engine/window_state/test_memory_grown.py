@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-from shedder.engine.synopsis_plans.synopsis_plan import Kind
+from shedder.engine.synopsis_plans.synopsis_plan import SynopsisKind
 from shedder.engine.window_state.group_memory_cap import GROUP_BYTES_LEAST
 from tests.engine.memory_grown import NEW_KEYS, ONE_WINDOW, feed, standing
 from tests.scale import scaled
@@ -51,7 +51,7 @@ def test_keys_that_are_new_in_every_pane_go_with_the_last_pane_that_has_them(nam
     room = 45_000 * 6 // 5
     query = standing(name, 40)
     cells = sum(query.grid.cells_max(query.query.schema.lateness_us))
-    query = standing(name, 40, cap_bytes=room * cells * GROUP_BYTES_LEAST[Kind.MOMENTS])
+    query = standing(name, 40, cap_bytes=room * cells * GROUP_BYTES_LEAST[SynopsisKind.MOMENTS])
     said = []
     for size_bytes in feed([query], 400, 1_000):
         said.append(size_bytes)

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from shedder.engine.panes.pane_codec import pane_from_bytes
 from shedder.engine.panes.synopsis_resizing import size_of
-from shedder.engine.synopsis_plans.synopsis_plan import Kind
+from shedder.engine.synopsis_plans.synopsis_plan import SynopsisKind
 from shedder.engine.window_state.query_state import Standing
 from shedder.streams.frame import Frame
 from shedder.streams.positions import Positions
@@ -29,7 +29,10 @@ SKETCHES = """COUNT(*) AS n, COUNT(DISTINCT k) AS d, SELF_JOIN_SIZE(k) AS f2,
   DISTINCT_BOTH(k, v > 0.5, v < 0.8) AS both, TOP(k, 3) AS top, QUANTILE(v, 0.5) AS m"""
 GROUPED = f"SELECT k % 23 AS g, {SKETCHES} FROM s {WINDOW} GROUP BY k % 23 WITHIN 0.02 RANK"
 EVER = f"SELECT k % 23 AS g, {SKETCHES} FROM s GROUP BY k % 23 WITHIN 0.02 RANK"
-RANDOM = (Kind.KLL, Kind.FREQUENT)  # Sketches that toss coins, or depend on what came when.
+RANDOM = (
+    SynopsisKind.KLL,
+    SynopsisKind.FREQUENT,
+)  # Sketches that toss coins, or depend on what came when.
 
 
 def started(text: str) -> Standing:
@@ -113,9 +116,9 @@ def test_it_makes_no_difference_when_a_group_shrank(
         other = at_once.panes[number]
         assert list(map(size_of, pane.parts)) == list(map(size_of, other.parts))
         for mine, theirs, part in zip(pane.parts, other.parts, slowly.plan.parts, strict=True):
-            if part.kind is Kind.KLL:
+            if part.kind is SynopsisKind.KLL:
                 assert mine.counts().tolist() == theirs.counts().tolist()
-            elif part.kind is Kind.FREQUENT:
+            elif part.kind is SynopsisKind.FREQUENT:
                 assert mine.totals.tolist() == theirs.totals.tolist()
 
 
@@ -162,7 +165,7 @@ def test_groups_that_wait_for_their_sketch_do_not_grow_by_shrinking() -> None:
     for number in range(12):
         query.apply(frame(number, 0), watermark_us=None, limit_us=None)
     query.close(SECOND)
-    ranks = [part.kind for part in query.plan.parts].index(Kind.KLL)
+    ranks = [part.kind for part in query.plan.parts].index(SynopsisKind.KLL)
     before = query.panes[0].part_bytes
     query.set_sizes(changed(query, -1), query.part_bytes_max)
     query.shrink_all()
@@ -192,7 +195,7 @@ def test_sizes_that_were_those_of_another_query_of_this_name_are_left_alone() ->
     query = started(GROUPED)
     before = query.plan
     sizes = [part.size for part in before.parts]
-    ranks = [part.kind for part in before.parts].index(Kind.KLL)
+    ranks = [part.kind for part in before.parts].index(SynopsisKind.KLL)
     for at, size in ((ranks, 0), (0, 12), (1, 400)):  # No sketch; a size of rows; no registers.
         query.set_sizes([*sizes[:at], size, *sizes[at + 1 :]], query.part_bytes_max)
         assert query.plan == before

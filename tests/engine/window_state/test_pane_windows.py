@@ -13,7 +13,7 @@ import pytest
 from shedder.engine.engine import Engine
 from shedder.engine.panes.pane import Pane
 from shedder.engine.standing_queries.standing_query import SLIDES_PER_FRAME_MAX
-from shedder.engine.synopsis_plans.synopsis_plan import Kind
+from shedder.engine.synopsis_plans.synopsis_plan import SynopsisKind
 from shedder.engine.window_state.query_state import Standing
 from shedder.errors import BudgetExceeded
 from shedder.streams.windows import Span
@@ -21,7 +21,11 @@ from shedder.streams.windows import Span
 SECOND = 1_000_000
 NOW_US = 1_700_000_000 * SECOND
 MS = 1_000
-INTEGER_STATE = (Kind.COUNT, Kind.DISTINCT, Kind.BUCKETS)  # Merges of these are equal to the byte.
+INTEGER_STATE = (
+    SynopsisKind.COUNT,
+    SynopsisKind.DISTINCT,
+    SynopsisKind.BUCKETS,
+)  # Merges of these are equal to the byte.
 SELECT = (
     "SELECT COUNT(*) AS n, SUM(v) AS s, MAX(k) AS m, COUNT(DISTINCT k) AS d, MEDIAN(v) AS q, "
     "TOP(k, 3) AS t FROM s [RANGE {} SLIDE {}] {}"
@@ -68,7 +72,7 @@ def check_window(standing: Standing, answer: Any) -> None:
     for part, mine, theirs in zip(standing.plan.parts, told.pane.parts, naive.parts, strict=True):
         if part.kind in INTEGER_STATE:
             assert mine.to_bytes() == theirs.to_bytes(), part
-        elif part.kind is Kind.MOMENTS:
+        elif part.kind is SynopsisKind.MOMENTS:
             assert mine.counts().tolist() == theirs.counts().tolist()
             np.testing.assert_allclose(mine.sum().value, theirs.sum().value, rtol=1e-14)
             assert mine.maximum().value.tolist() == theirs.maximum().value.tolist()
