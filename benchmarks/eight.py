@@ -22,10 +22,10 @@ from shedder.cql.binding.parse import parse
 from shedder.cql.statements.bound_query import StreamSchema
 from shedder.cql.statements.statement import CreateStream, Select
 from shedder.engine.allocation.negotiation import group_bytes, negotiate
-from shedder.engine.standing_queries.standing_query import Published
+from shedder.engine.standing_queries.standing_query import StandingQuery
 from shedder.engine.standing_queries.stream_state import Stream
 from shedder.engine.synopsis_plans.synopsis_plan import plan
-from shedder.engine.window_state.query_state import Standing
+from shedder.engine.window_state.query_state import QueryState
 from shedder.gc_tuning import keeping_what_is_loaded
 from shedder.overload.load_meter import ROWS_MAX
 from shedder.settings import Settings
@@ -70,13 +70,13 @@ def stream_of(queries: dict[str, str]) -> Stream:
         query = bind(select, schema)
         cap = settings.group_bytes_max
         granted = negotiate(query, SYNOPSIS_BYTES, group_bytes_max=cap)
-        standing = Standing(
+        standing = QueryState(
             name,
             query,
             plan(query, granted.sizes),
             part_bytes_max=group_bytes(granted.facts, cap),
         )
-        stream.queries[name] = Published(
+        stream.queries[name] = StandingQuery(
             standing, from_position=0, granted=granted.facts, go_exact=lambda *_: None
         )
     return stream

@@ -17,7 +17,7 @@ from shedder.cql.statements.statement import CreateStream, Select
 from shedder.cql.text.sampling_fractions import share_text
 from shedder.engine.allocation.negotiation import negotiate
 from shedder.engine.synopsis_plans.synopsis_plan import plan
-from shedder.engine.window_state.query_state import Standing
+from shedder.engine.window_state.query_state import QueryState
 from shedder.streams.frame import Frame
 from shedder.streams.positions import Positions
 from synopses.precompile import compile_kernels
@@ -56,7 +56,7 @@ def schema() -> StreamSchema:
     )
 
 
-def standing_of(asked: Sequence[str], *, grouped: bool) -> Standing:
+def standing_of(asked: Sequence[str], *, grouped: bool) -> QueryState:
     """A standing query of these aggregates, by a thousand groups or by none."""
     by = " GROUP BY key % 1000" if grouped else ""
     key = "key % 1000 AS shard, " if grouped else ""
@@ -66,7 +66,7 @@ def standing_of(asked: Sequence[str], *, grouped: bool) -> Standing:
     assert isinstance(select, Select)
     query = bind(select, schema())
     granted = negotiate(query, SYNOPSIS_BYTES, group_bytes_max=SYNOPSIS_BYTES)
-    return Standing("q", query, plan(query, granted.sizes), part_bytes_max=SYNOPSIS_BYTES)
+    return QueryState("q", query, plan(query, granted.sizes), part_bytes_max=SYNOPSIS_BYTES)
 
 
 def cost_ns(

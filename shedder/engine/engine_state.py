@@ -19,7 +19,7 @@ from shedder.engine.runtime.caller import OPERATOR, Asker
 from shedder.engine.runtime.environment import Machine
 from shedder.engine.runtime.quotas import Tenants
 from shedder.engine.standing_queries.sample_budget import SampleBudget
-from shedder.engine.standing_queries.standing_query import Published
+from shedder.engine.standing_queries.standing_query import StandingQuery
 from shedder.engine.standing_queries.stream_state import Stream
 from shedder.engine.window_state.pane_sharing import part
 from shedder.errors import UnknownQuery, UnknownStream
@@ -196,7 +196,7 @@ class EngineState:
             self.store.allow(FORMAT_DROPS)
         self.intakes[schema.name].drop_by(drops)
 
-    def forget_query(self, stream: Stream, published: Published) -> None:
+    def forget_query(self, stream: Stream, published: StandingQuery) -> None:
         """A query was dropped; those that took its panes go on with their own, or each other's."""
         fed = bool(published.standing.takers)
         part(published.standing)
@@ -231,7 +231,7 @@ class EngineState:
             raise UnknownStream(name, list(self.streams))
         return stream
 
-    def published(self, name: str, asker: Asker = OPERATOR) -> tuple[Stream, Published]:
+    def published(self, name: str, asker: Asker = OPERATOR) -> tuple[Stream, StandingQuery]:
         """Look up a standing query and its stream by name, if the asker may use it."""
         for stream in list(self.streams.values()):
             published = stream.queries.get(name)
@@ -240,7 +240,7 @@ class EngineState:
         own = [stream for stream in list(self.streams.values()) if asker.owns(stream)]
         raise UnknownQuery(name, sorted(query for stream in own for query in list(stream.queries)))
 
-    def query_of(self, stream_id: int, query: str) -> tuple[Stream, Published] | None:
+    def query_of(self, stream_id: int, query: str) -> tuple[Stream, StandingQuery] | None:
         """A standing query that a record of the log names; None: it was dropped meanwhile."""
         name = self.stream_name(stream_id)
         published = None if name is None else self.streams[name].queries.get(query)

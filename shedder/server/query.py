@@ -43,7 +43,7 @@ from shedder.errors import (
     ShedderError,
 )
 from shedder.queries.answers.answer import Answer
-from shedder.queries.answers.database_api import Receipt, StandingQuery
+from shedder.queries.answers.database_api import QueryHandle, Receipt
 from shedder.server.authentication import Identity, Scope, caller
 from shedder.server.call_context import (
     CALL_LIMITS,
@@ -218,7 +218,7 @@ class QueryService(QueryServicer):
         return self._engine.query(name, caller.get().asker)
 
     async def _present(
-        self, query: StandingQuery, request: query_pb2.InvokeRequest, context: Context
+        self, query: QueryHandle, request: query_pb2.InvokeRequest, context: Context
     ) -> Answer:
         after = None
         if request.HasField("after_position"):
@@ -312,5 +312,5 @@ def _left_s(ends_s: float | None) -> float | None:
     return None if ends_s is None else _timeout_s(max(0.0, ends_s - time.monotonic()))
 
 
-def _standing(query: StandingQuery) -> query_pb2.StandingQuery:
+def _standing(query: QueryHandle) -> query_pb2.StandingQuery:
     return query_pb2.StandingQuery(name=query.name, text=query.text, granted=dict(query.granted))

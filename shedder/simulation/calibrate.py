@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from shedder.engine.engine import Engine
-from shedder.engine.standing_queries.standing_query import Published
+from shedder.engine.standing_queries.standing_query import StandingQuery
 from shedder.simulation.costs import CostModel
 from shedder.simulation.scenario import Scenario, ScenarioCosts, ScenarioMachine
 from shedder.simulation.tuple_generator import STREAM, Payload, create
@@ -87,14 +87,14 @@ def _applying(
         yield _timed(machine.applier.step)
 
 
-def _reading(published: Published, batches: Sequence[pa.RecordBatch]) -> Iterable[int]:
+def _reading(published: StandingQuery, batches: Sequence[pa.RecordBatch]) -> Iterable[int]:
     """ns of reading each batch into a query's synopses."""
     for number, batch in enumerate(batches):
         frame = Frame(batch, "ts", positions=Positions(1, _ROWS * number))
         yield _timed(lambda: published.standing.apply(frame, watermark_us=None, limit_us=None))  # noqa: B023
 
 
-def _answering(engine: Engine, published: Published) -> Iterable[int]:
+def _answering(engine: Engine, published: StandingQuery) -> Iterable[int]:
     """ns of one answer, several times."""
     stream = engine.core.stream(STREAM)
     for _ in range(_WRITES):

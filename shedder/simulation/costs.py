@@ -12,7 +12,7 @@ from shedder.cql.text.sampling_fractions import LEVEL_MAX
 from shedder.engine.runtime.cpu_timer import Stopwatch
 from shedder.engine.synopsis_plans.cpu_costs import costs_ns, shared_ns
 from shedder.engine.synopsis_plans.synopsis_plan import Plan
-from shedder.engine.window_state.query_state import Standing
+from shedder.engine.window_state.query_state import QueryState
 from shedder.overload.load_meter import Meter
 from shedder.simulation.scenario import ScenarioCosts, ScenarioMachine
 
@@ -48,7 +48,7 @@ class CostModel:
             for part in plan.parts
         ]
 
-    def in_full_ns(self, standing: Standing) -> float:
+    def in_full_ns(self, standing: QueryState) -> float:
         """Of one tuple in a standing query that reads everything."""
         grouped = standing.keys is not None
         return float(self.parts_ns(standing.name, standing.plan, grouped=grouped)[:, 0].sum())

@@ -13,7 +13,7 @@ from shedder.archive.log.group_commit import Entry
 from shedder.archive.log.records import Batch, Built
 from shedder.engine.engine import Engine
 from shedder.engine.ingest.arrived_record import Arrived
-from shedder.engine.window_state.query_state import Standing
+from shedder.engine.window_state.query_state import QueryState
 from shedder.errors import InternalError
 from shedder.simulation.disk import Died, ready_us, write_us
 from shedder.simulation.event_queue import Action, Agenda
@@ -90,7 +90,7 @@ class Process:
             self._tick(round(1e6 * period_s), tick)
 
     @property
-    def standings(self) -> list[Standing]:
+    def standings(self) -> list[QueryState]:
         """The standing queries, of all streams."""
         streams = self.engine.core.streams.values()
         return [published.standing for stream in streams for published in stream.queries.values()]

@@ -13,7 +13,7 @@ from shedder.archive.log.records import SUMMARISED, Batch, Built
 from shedder.engine.runtime.subscribers import News
 from shedder.engine.synopsis_plans.synopsis_plan import BY_HASH, RANKED
 from shedder.engine.synopsis_plans.thinning_levels import outputs_of
-from shedder.engine.window_state.query_state import Standing
+from shedder.engine.window_state.query_state import QueryState
 from shedder.errors import ShedderError
 from shedder.queries.answers.database_api import Ledger
 from shedder.simulation.arrivals import rate_of
@@ -357,7 +357,7 @@ class World:
             )
 
 
-def _by_hash(standing: Standing) -> list[str]:
+def _by_hash(standing: QueryState) -> list[str]:
     """The outputs whose error is one draw for as long as the same values come."""
     plan = standing.plan
     parts = [number for number, part in enumerate(plan.parts) if part.kind in BY_HASH]

@@ -12,7 +12,7 @@ from rich.table import Table
 from shedder.cql.expressions.column_types import ColumnType
 from shedder.engine.panes.pane import Pane
 from shedder.engine.synopsis_plans.synopsis_plan import RANKED, SynopsisKind, SynopsisSpec
-from shedder.engine.window_state.query_state import Standing
+from shedder.engine.window_state.query_state import QueryState
 from shedder.queries.certification.claims import aggregate_name
 from shedder.streams.group_keys import GroupKeys
 from synopses.model.estimate import Estimates
@@ -43,7 +43,7 @@ class Alike:
     why: str
 
 
-def alike(name: str, left: Standing, right: Standing) -> Iterator[Alike]:
+def alike(name: str, left: QueryState, right: QueryState) -> Iterator[Alike]:
     """Compare all panes of two queries with the same text.
 
     Args:
@@ -108,7 +108,7 @@ class _Ordered:
     hashes: bytes
 
 
-def _held(side: Standing, number: int) -> Pane:
+def _held(side: QueryState, number: int) -> Pane:
     """A pane; an empty one where there is none, which says the same: summaries have one wherever
     the stream had tuples, and tuples that match nothing make none."""
     held = side.panes.get(number)
@@ -124,7 +124,7 @@ def _in_order(held: Pane, keys: GroupKeys | None) -> _Ordered:
     return _Ordered(held.select(ids[order]), hashes[order].tobytes())
 
 
-def _is_full(side: Standing) -> bool:
+def _is_full(side: QueryState) -> bool:
     """Whether some groups found no room; which ones, the order of tuples decides."""
     return side.keys is not None and (side.keys.frozen or side.keys.partial_from is not None)
 
@@ -155,7 +155,7 @@ def _tuples(part: SynopsisSpec, synopsis: Any) -> int:
             return 0
 
 
-def _is_narrower(part: SynopsisSpec, at: int, left: Standing, right: Standing) -> bool:
+def _is_narrower(part: SynopsisSpec, at: int, left: QueryState, right: QueryState) -> bool:
     """Whether the buckets of one side are narrower in any pane."""
     if part.kind is not SynopsisKind.BUCKETS:
         return False

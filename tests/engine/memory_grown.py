@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from shedder.engine.allocation.negotiation import negotiate
 from shedder.engine.synopsis_plans.synopsis_plan import plan
-from shedder.engine.window_state.query_state import Standing
+from shedder.engine.window_state.query_state import QueryState
 from shedder.streams.frame import Frame
 from shedder.streams.positions import Positions
 from synopses.precompile import compile_kernels
@@ -83,7 +83,7 @@ ONE_WINDOW = {
 """The same, without a question: memory that is never read is not resident, yet it counts."""
 
 
-def standing(name: str, seconds: int, *, cap_bytes: int | None = None) -> Standing:
+def standing(name: str, seconds: int, *, cap_bytes: int | None = None) -> QueryState:
     """A query with all the memory that it wants; seconds: of its window."""
     text, cap_mib, lateness_us = QUERIES.get(name, ("", 0))[0], 512, 0
     if name not in QUERIES:
@@ -93,7 +93,7 @@ def standing(name: str, seconds: int, *, cap_bytes: int | None = None) -> Standi
     query = replace(query, schema=replace(query.schema, lateness_us=lateness_us))
     granted = negotiate(query, 16_384 * MIB, group_bytes_max=cap_mib * MIB)
     cap = cap_bytes or granted.group_bytes or MIB
-    return Standing(name, query, plan(query, granted.sizes), part_bytes_max=cap)
+    return QueryState(name, query, plan(query, granted.sizes), part_bytes_max=cap)
 
 
 def frames(seconds: int, rows: int) -> Iterator[Frame]:
@@ -110,7 +110,7 @@ def frames(seconds: int, rows: int) -> Iterator[Frame]:
         yield Frame(batch, "ts", positions=Positions(1, number * rows))
 
 
-def feed(queries: Sequence[Standing], seconds: int, rows: int = ROWS) -> Iterator[int]:
+def feed(queries: Sequence[QueryState], seconds: int, rows: int = ROWS) -> Iterator[int]:
     """Read a stream, closing panes as it goes; yields what all say they hold, second by second."""
     for number, frame in enumerate(frames(seconds, rows)):
         for query in queries:

@@ -6,10 +6,10 @@ from shedder.engine.apply.size_records import shrinks, submit_sizes
 from shedder.engine.engine import Engine
 from shedder.engine.synopsis_plans.error_curves import SIZED
 from shedder.engine.synopsis_plans.synopsis_plan import SynopsisKind, SynopsisSpec
-from shedder.engine.window_state.query_state import Standing
+from shedder.engine.window_state.query_state import QueryState
 
 
-def resize(db: Engine, name: str, scale: int) -> Standing:
+def resize(db: Engine, name: str, scale: int) -> QueryState:
     """Make every sketch so many times two as large (2^scale), and wait until panes are so."""
     stream, published = db.core.published(name)
     standing = published.standing
@@ -19,7 +19,7 @@ def resize(db: Engine, name: str, scale: int) -> Standing:
     return standing
 
 
-def changed(standing: Standing, scale: int) -> tuple[int, ...]:
+def changed(standing: QueryState, scale: int) -> tuple[int, ...]:
     """Sizes 2^scale times as large, within those that panes may have."""
     return tuple(_changed(part, scale) for part in standing.plan.parts)
 

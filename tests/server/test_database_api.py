@@ -6,7 +6,7 @@ import pyarrow as pa
 import pytest
 
 from shedder import errors
-from shedder.queries.answers.database_api import Database, StandingQuery
+from shedder.queries.answers.database_api import Database, QueryHandle
 from tests.streams.streams import trades
 
 TEN_SECONDS_US = 10_000_000
@@ -16,7 +16,7 @@ TOTAL = "SELECT COUNT(*) AS n, SUM(key) AS total FROM trades"
 
 def test_it_is_a_database(database):
     assert isinstance(database, Database)
-    assert isinstance(database.register("total", TOTAL), StandingQuery)
+    assert isinstance(database.register("total", TOTAL), QueryHandle)
 
 
 @pytest.mark.slow

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from shedder.engine.ingest.stream_intake import Intake
 from shedder.engine.standing_queries.stream_state import Stream
-from shedder.engine.window_state.query_state import Standing
+from shedder.engine.window_state.query_state import QueryState
 from shedder.queries.answers.database_api import Ledger, QueryLedger
 
 
@@ -31,7 +31,7 @@ def ledger_of(stream: Stream, intake: Intake, *, backfilled: int, lost: int) -> 
     )
 
 
-def _query_ledger(name: str, standing: Standing) -> QueryLedger:
+def _query_ledger(name: str, standing: QueryState) -> QueryLedger:
     """Of the synopsis that has skipped the most."""
     thinned = max(standing.thinned)
     return QueryLedger(name, standing.timely - thinned, thinned, standing.late)

@@ -16,7 +16,7 @@ from shedder.engine.ingest.stream_intake import Intake
 from shedder.engine.remote_summaries.summary_builder import Plans, QueryPlan
 from shedder.engine.remote_summaries.validation import ROWS_MAX, Checked, checked
 from shedder.engine.remote_summaries.wire_format import AT_LEAST_BYTES, NOBODY, Summaries
-from shedder.engine.standing_queries.standing_query import Published
+from shedder.engine.standing_queries.standing_query import StandingQuery
 from shedder.engine.standing_queries.stream_state import Stream
 from shedder.engine.synopsis_plans.synopsis_plan import sizes_to_json
 from shedder.errors import BadTimestamp, BatchTooLarge, FailedPrecondition, Overloaded, ShedderError
@@ -154,11 +154,11 @@ def _check_reached(intake: Intake, name: str, after: Mapping[str, tuple[int, int
             )
 
 
-def _standing(stream: Stream) -> dict[str, Published]:
+def _standing(stream: Stream) -> dict[str, StandingQuery]:
     return {name: it for name, it in list(stream.queries.items()) if not it.failed}
 
 
-def _plan_of(core: EngineState, published: Published) -> QueryPlan:
+def _plan_of(core: EngineState, published: StandingQuery) -> QueryPlan:
     standing = published.standing
     parts = standing.plan.parts
     sizes = {

@@ -24,7 +24,7 @@ from shedder.engine.allocation.problem import Problem, problem
 from shedder.engine.allocation.solver import Solved, solved
 from shedder.engine.apply.size_records import submit_sizes
 from shedder.engine.engine_state import EngineState
-from shedder.engine.standing_queries.standing_query import Published
+from shedder.engine.standing_queries.standing_query import StandingQuery
 from shedder.engine.standing_queries.stream_state import Stream
 from shedder.engine.synopsis_plans.allocation_request import Asked, Given, steadied
 from shedder.engine.synopsis_plans.synopsis_plan import with_sizes
@@ -122,7 +122,7 @@ class Sharing:
                 found.append(self._asked(published, pace))
         return found
 
-    def _asked(self, published: Published, pace: _Pace) -> Asked:
+    def _asked(self, published: StandingQuery, pace: _Pace) -> Asked:
         standing = published.standing
         query, plan, cap = standing.query, standing.plan, standing.part_bytes_max
         range_us = standing.grid.range_us

@@ -13,7 +13,7 @@ from shedder.archive.log.records import LevelFrom, RecordType
 from shedder.engine.engine_state import EngineState
 from shedder.engine.standing_queries.stream_state import Stream
 from shedder.engine.synopsis_plans.thinning_levels import by_load
-from shedder.engine.window_state.query_state import Standing
+from shedder.engine.window_state.query_state import QueryState
 from shedder.errors import Draining, InternalError, ShedderError
 
 Wanted = Mapping[tuple[str, str], Mapping[int, int]]
@@ -71,7 +71,7 @@ class LevelsByLoad:
             stream.share_panes()
 
     def _set(
-        self, stream: Stream, standing: Standing, changes: Mapping[int, int], sequence: int
+        self, stream: Stream, standing: QueryState, changes: Mapping[int, int], sequence: int
     ) -> bool:
         levels = by_load(standing.levels, standing.forced, changes)
         if levels == standing.levels or not self._logged(stream, standing.name, levels, sequence):

@@ -12,7 +12,7 @@ import structlog
 from shedder.engine.checkpoints.checkpoint_scheduler import Checkpoints
 from shedder.engine.engine_state import EngineState
 from shedder.engine.one_time_queries.executor import check_retained
-from shedder.engine.standing_queries.standing_query import Published
+from shedder.engine.standing_queries.standing_query import StandingQuery
 from shedder.engine.standing_queries.stream_state import Stream
 from shedder.errors import ShedderError
 from shedder.queries.answers.answer import Answer
@@ -34,7 +34,7 @@ class Moment:
     strict: empty where none of them would.
     """
 
-    published: Published
+    published: StandingQuery
     answer: Answer
     strict: Answer
     span: Span
@@ -53,7 +53,7 @@ class Moment:
 
 
 def unseen(
-    core: EngineState, stream: Stream, published: Published, *, without_archive: bool = False
+    core: EngineState, stream: Stream, published: StandingQuery, *, without_archive: bool = False
 ) -> tuple[Answer, Span] | None:
     """Return a query's newest answer and its window, if it was not audited. On the apply thread.
 
@@ -86,14 +86,14 @@ def unseen(
     return answer, span
 
 
-def taken(stream: Stream, published: Published, answer: Answer, span: Span) -> Moment:
+def taken(stream: Stream, published: StandingQuery, answer: Answer, span: Span) -> Moment:
     """On the apply thread: what is compared; the answer counts as looked at from now on."""
     strict = _strict(stream, published, answer, span)
     published.note_audited(_seen(published, answer, span))
     return Moment(published, answer, strict, span)
 
 
-def _strict(stream: Stream, published: Published, answer: Answer, span: Span) -> Answer:
+def _strict(stream: Stream, published: StandingQuery, answer: Answer, span: Span) -> Answer:
     """The answer again, at the confidence that so many intervals leave to each of them.
 
     How many there are it says itself: with HAVING or LIMIT it has more groups than were told, and
@@ -139,6 +139,8 @@ def note(checkpoints: Checkpoints, moment: Moment, look: Look) -> None:
         checkpoints.now()  # Whatever ends the service now, it knows that afterwards.
 
 
-def _seen(published: Published, answer: Answer, span: Span) -> tuple[int | None, int | None, int]:
+def _seen(
+    published: StandingQuery, answer: Answer, span: Span
+) -> tuple[int | None, int | None, int]:
     position = 0 if published.standing.grid.slides else answer.position
     return span.start_us, span.end_us, position

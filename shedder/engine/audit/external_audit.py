@@ -13,7 +13,7 @@ from shedder.engine.audit.audit_snapshot import Moment, note, taken, unseen, wit
 from shedder.engine.checkpoints.checkpoint_scheduler import Checkpoints
 from shedder.engine.engine_state import EngineState
 from shedder.engine.one_time_queries.executor import check_retained
-from shedder.engine.standing_queries.standing_query import Published
+from shedder.engine.standing_queries.standing_query import StandingQuery
 from shedder.engine.standing_queries.stream_state import Stream
 from shedder.errors import BadSetting, FailedPrecondition, ShedderError
 from shedder.queries.answers.answer import Answer
@@ -152,7 +152,7 @@ class Lent:
     def _take(
         self,
         stream: Stream,
-        published: Published,
+        published: StandingQuery,
         *,
         without_archive: bool,
         room_bytes: int,

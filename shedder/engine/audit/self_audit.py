@@ -17,7 +17,7 @@ from shedder.engine.audit.external_audit import Lent
 from shedder.engine.checkpoints.checkpoint_scheduler import Checkpoints
 from shedder.engine.engine_state import EngineState
 from shedder.engine.one_time_queries.executor import OneTime
-from shedder.engine.standing_queries.standing_query import Published
+from shedder.engine.standing_queries.standing_query import StandingQuery
 from shedder.engine.standing_queries.stream_state import Stream
 from shedder.errors import ShedderError
 from shedder.queries.certification.audit import (
@@ -133,7 +133,7 @@ class Audit:
             return published.standing.name
         return None
 
-    def _moment(self, stream: Stream, published: Published) -> tuple[Moment, Snapshot] | None:
+    def _moment(self, stream: Stream, published: StandingQuery) -> tuple[Moment, Snapshot] | None:
         """On the apply thread: an answer that was not compared yet, and the archive it is of."""
         found = unseen(self._core, stream, published)
         if found is None:

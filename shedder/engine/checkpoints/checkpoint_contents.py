@@ -23,12 +23,12 @@ from shedder.engine.ingest.known_producers import ProducerState
 from shedder.engine.panes.late_tuples import LatePanes
 from shedder.engine.runtime.quotas import Tenants
 from shedder.engine.standing_queries.dropped_tuples import Drops
-from shedder.engine.standing_queries.lost_tuples import Lost
+from shedder.engine.standing_queries.lost_tuples import LostTuples
 from shedder.engine.standing_queries.pane_deletions import PaneDeletions
-from shedder.engine.standing_queries.standing_query import Published
+from shedder.engine.standing_queries.standing_query import StandingQuery
 from shedder.engine.standing_queries.stream_state import Stream
 from shedder.engine.window_state.pane_store_writer import PanesToStore
-from shedder.engine.window_state.query_state import Standing
+from shedder.engine.window_state.query_state import QueryState
 from shedder.queries.certification.certification import Certification
 from shedder.streams.ipc import table_bytes
 from shedder.streams.live_sample import SampleImage, StreamSample
@@ -80,7 +80,7 @@ class Checkpoint:
     kept: dict[str, Stream]
     samples: dict[str, SampleToStore]
     streams: dict[str, StreamToStore]
-    _panes: list[tuple[Standing, PanesToStore]]
+    _panes: list[tuple[QueryState, PanesToStore]]
     _sample_bytes: dict[str, int] = field(default_factory=dict, init=False)  # Stored,
     _stream_bytes: int = field(default=0, init=False)  # ... and so are the states of streams.
 
@@ -209,14 +209,14 @@ def _stream_state(stream: Stream) -> bytes:
     return json.dumps(state).encode()
 
 
-def query_parts(published: Published) -> dict[str, bytes]:
+def query_parts(published: StandingQuery) -> dict[str, bytes]:
     """The parts of a standing query: its counts, its open panes, its groups."""
     name, keys = published.standing.name, published.standing.keys
     parts = {f"query/{name}": _query_state(published)}
     return parts if keys is None else parts | {f"groups/{name}": keys.to_bytes()}
 
 
-def _query_state(published: Published) -> bytes:
+def _query_state(published: StandingQuery) -> bytes:
     """Counts as JSON in the schema's metadata; the open panes as rows."""
     standing = published.standing
     state = {
@@ -254,7 +254,7 @@ def restore_budget(parts: Mapping[str, bytes]) -> int | None:
     return None if data is None else int(json.loads(data)["synopsis_bytes"])
 
 
-def _feed_state(standing: Standing) -> list[str | int] | None:
+def _feed_state(standing: QueryState) -> list[str | int] | None:
     feed = standing.feed
     return None if feed is None else [feed.feeder.name, feed.from_pane, feed.next_pane]
 
@@ -274,7 +274,7 @@ def restore_stream(stream: Stream, data: bytes, evicted: bytes, forgotten: bytes
         # Absent before streams could drop.
         drops=Drops.from_json(state["drops"]) if state.get("drops") else Drops(),
         # Absent before what damage took was told.
-        lost=Lost.from_json(state["lost"]) if state.get("lost") else Lost(),
+        lost=LostTuples.from_json(state["lost"]) if state.get("lost") else LostTuples(),
         owed=Owed.from_json(state.get("owed"), state.get("to_follow", 0)),
         takes_summaries=state.get("takes_summaries", built > 0),
         watermark_us=state["watermark_us"],
@@ -283,7 +283,7 @@ def restore_stream(stream: Stream, data: bytes, evicted: bytes, forgotten: bytes
 
 
 def restore_query(
-    store: Store, published: Published, parts: Mapping[str, bytes]
+    store: Store, published: StandingQuery, parts: Mapping[str, bytes]
 ) -> tuple[str, int, int] | None:
     """Set a standing query's groups, panes and counters from the pane store and its parts.
 
@@ -313,7 +313,7 @@ def restore_query(
             active=state.get("active", True),
             failed=state["failed"],
             # Absent before what damage took was told.
-            lost=Lost.from_json(state["lost"]) if state.get("lost") else None,
+            lost=LostTuples.from_json(state["lost"]) if state.get("lost") else None,
             # Absent in versions that did not rebuild panes after a DELETE.
             deleted=PaneDeletions.from_json(state["deleted"]) if "deleted" in state else None,
         )

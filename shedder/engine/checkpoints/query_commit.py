@@ -16,7 +16,7 @@ from shedder.errors import ShedderError, StorageFailed
 from shedder.streams.live_sample import StreamSample
 
 if TYPE_CHECKING:
-    from shedder.engine.standing_queries.standing_query import Published
+    from shedder.engine.standing_queries.standing_query import StandingQuery
 
 ENCODE_NS = 2_000_000  # Of the apply thread's CPU that closed panes may take at once, and one more.
 
@@ -35,7 +35,7 @@ class Joining:
     def __init__(
         self,
         entry: QueryEntry,
-        published: Published,
+        published: StandingQuery,
         sequence: int,
         sample: StreamSample | None,
         leave: Callable[[], None],

@@ -16,7 +16,7 @@ from shedder.engine.estimates.thinned_estimators import ThinnedPart
 from shedder.engine.panes.level_segment import Segment
 from shedder.engine.panes.synopsis_resizing import merged as together
 from shedder.engine.synopsis_plans.synopsis_plan import SynopsisKind
-from shedder.engine.window_state.query_state import Merged, Standing
+from shedder.engine.window_state.query_state import Merged, QueryState
 from shedder.queries.answers.answer import MissingGroups
 from shedder.queries.sampling.delta_by_group import at_parts
 from synopses.counters.count_min import GroupedCountMin
@@ -33,7 +33,7 @@ from synopses.theta.theta_sketch import GroupedTheta
 _ANY_CONFIDENCE = 0.95  # Whether there are any values does not depend on it.
 
 
-def thinned_parts(standing: Standing, merged: Merged) -> dict[Aggregate, ThinnedPart]:
+def thinned_parts(standing: QueryState, merged: Merged) -> dict[Aggregate, ThinnedPart]:
     """The aggregates of whose part some tuples of the window were read thinned.
 
     Theta is not among them: it knows its share by itself, see `synopsis_of`.
@@ -52,12 +52,12 @@ def thinned_parts(standing: Standing, merged: Merged) -> dict[Aggregate, Thinned
     return parts
 
 
-def _thinned_part(standing: Standing, merged: Merged, part: int) -> ThinnedPart:
+def _thinned_part(standing: QueryState, merged: Merged, part: int) -> ThinnedPart:
     kind, synopsis = standing.plan.parts[part].kind, merged.pane.parts[part]
     return ThinnedPart(kind, synopsis, list(_of(merged, part)), standing.keys is None)
 
 
-def synopsis_of(standing: Standing, merged: Merged, part: int) -> Any:
+def synopsis_of(standing: QueryState, merged: Merged, part: int) -> Any:
     """What a part read in full; of theta, what it read at any level, at the smallest share."""
     synopsis = merged.pane.parts[part]
     if standing.plan.parts[part].kind is not SynopsisKind.THETA or not merged.pane.segments:
@@ -96,7 +96,7 @@ def _of(merged: Merged, part: int) -> Iterator[tuple[int, Segment]]:
             yield level, segment
 
 
-def levels_of(standing: Standing, merged: Merged) -> dict[Aggregate, int]:
+def levels_of(standing: QueryState, merged: Merged) -> dict[Aggregate, int]:
     """At which level all of the values of aggregates were read, where it was one level."""
     plan, found = standing.plan, dict[Aggregate, int]()
     for aggregate, part, other in zip(

@@ -32,7 +32,7 @@ from shedder.engine.estimates.thinned_window import (
     synopsis_of,
     thinned_parts,
 )
-from shedder.engine.window_state.query_state import Merged, Standing
+from shedder.engine.window_state.query_state import Merged, QueryState
 from shedder.queries.answers.answer import MissingGroups
 from shedder.queries.evidence.confidence_budget import (
     EXACT_IN_PANES,
@@ -51,7 +51,7 @@ _PARTIAL = "some of the group's tuples may be among the others"
 
 
 def window_evidence(
-    standing: Standing,
+    standing: QueryState,
     span: Span,
     *,
     confidences: Mapping[Aggregate, float],
@@ -90,7 +90,7 @@ def window_evidence(
 
 
 def _asked(
-    standing: Standing,
+    standing: QueryState,
     span: Span,
     merged: Merged,
     query: BoundQuery,
@@ -214,7 +214,7 @@ def _is_complete(span: Span, watermark_us: int | None) -> bool:
     return span.end_us is not None and watermark_us is not None and watermark_us >= span.end_us
 
 
-def _with_others(standing: Standing, merged: Merged, evidence: Evidence) -> Evidence:
+def _with_others(standing: QueryState, merged: Merged, evidence: Evidence) -> Evidence:
     """Say which row stands for the groups that found no room, and whom they may belong to."""
     ids = merged.ids
     if ids is None or not len(ids) or ids[0] != OTHERS:

@@ -16,7 +16,7 @@ from shedder.engine.allocation.query_weights import weights_by_query
 from shedder.engine.standing_queries.stream_state import Stream
 from shedder.engine.synopsis_plans.cpu_costs import costs_ns
 from shedder.engine.synopsis_plans.synopsis_plan import RANKED, SynopsisKind
-from shedder.engine.window_state.query_state import Standing
+from shedder.engine.window_state.query_state import QueryState
 from shedder.overload.controller import WAITS_S
 from shedder.overload.load_meter import ROWS_MAX
 from shedder.overload.measured_costs import Factors
@@ -57,7 +57,7 @@ class Modelled:
     """
 
     key: Key
-    standing: Standing
+    standing: QueryState
     forced: int
     model_ns: NDArray[np.float64]
     thins: bool = True
@@ -73,7 +73,7 @@ class Modelled:
         return bool(self.level) and self.forced == FREE
 
 
-def modelled(standing: Standing, *, thins: bool = True) -> list[Modelled]:
+def modelled(standing: QueryState, *, thins: bool = True) -> list[Modelled]:
     """The units of one standing query; rows of one group are counted in any case.
 
     One that takes another one's panes has none: its levels are those of its feeder.
@@ -215,7 +215,7 @@ def units_of(
     return [unit for unit, _ in known], units
 
 
-def _weight(standing: Standing, weights: Mapping[str, float], rate: float) -> float:
+def _weight(standing: QueryState, weights: Mapping[str, float], rate: float) -> float:
     """What a relative error of a query's answers counts; of those it reads for, with theirs.
 
     What it skips is missing in their panes, too. With other windows they err by another multiple of
@@ -230,7 +230,7 @@ def _weight(standing: Standing, weights: Mapping[str, float], rate: float) -> fl
     return float(total)
 
 
-def _promised(standing: Standing, active: Collection[str], rate: float) -> float:
+def _promised(standing: QueryState, active: Collection[str], rate: float) -> float:
     """The largest standard error of its answers that keeps what was promised, to those, too, that
     it reads for; inf: nothing was.
     """
@@ -245,14 +245,14 @@ def _promised(standing: Standing, active: Collection[str], rate: float) -> float
     return least
 
 
-def _wanted_error(standing: Standing) -> float:
+def _wanted_error(standing: QueryState) -> float:
     target = standing.query.target
     if target is None or target.kind is not TargetKind.RELATIVE or target.size <= 0:
         return ERROR
     return target.size
 
 
-def _tuples_per_value(standing: Standing, rate: float) -> float:
+def _tuples_per_value(standing: QueryState, rate: float) -> float:
     range_us = standing.grid.range_us
     seconds = _STREAM_S if range_us is None else range_us / 1e6
     groups = 1 if standing.keys is None else max(standing.keys.size, 1)
@@ -263,7 +263,7 @@ def _spread(unit: Modelled) -> float:
     return sum(_spread_of(unit.standing, part) for part in unit.key[1])
 
 
-def _spread_of(standing: Standing, part: int) -> float:
+def _spread_of(standing: QueryState, part: int) -> float:
     """Of one synopsis, as far as it can be known without looking at the data."""
     plan, kind = standing.plan, standing.plan.parts[part].kind
     asked = zip(standing.query.aggregates, plan.answers, plan.partners, strict=True)

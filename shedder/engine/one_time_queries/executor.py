@@ -34,7 +34,7 @@ from shedder.engine.one_time_queries.rollup_source import (
     rolled_up,
 )
 from shedder.engine.runtime.background_tasks import Watch
-from shedder.engine.standing_queries.standing_query import Published
+from shedder.engine.standing_queries.standing_query import StandingQuery
 from shedder.engine.standing_queries.stream_state import Stream
 from shedder.errors import (
     BadQuery,
@@ -77,7 +77,7 @@ class OneTime:
         self._rewrite = rewrite
         self._slides: Executor | None = None  # From the first slide on.
         self._slides_lock = threading.Lock()
-        self._wanted: dict[Published, _Moment] = {}
+        self._wanted: dict[StandingQuery, _Moment] = {}
         self._closed = False
 
     def ask(self, select: Select, timeout_s: float | None, watch: Watch | None = None) -> Answer:
@@ -161,7 +161,7 @@ class OneTime:
                 index = f"\nrollup:    {rolled.text}, where all is read"
             return f"{plan}{by}\narchive:   {runs:,} tuples in {files}, {tail:,} in the log{index}"
 
-    def answer_window(self, published: Published, span: Span) -> None:
+    def answer_window(self, published: StandingQuery, span: Span) -> None:
         """On the apply thread: answer a standing query's window exactly, and tell it later.
 
         Slides may close faster than the archive is read. The newest slide that waits is the one
@@ -187,7 +187,7 @@ class OneTime:
             else:
                 overtaken.snapshot.release()
 
-    def _answer_newest(self, published: Published) -> None:
+    def _answer_newest(self, published: StandingQuery) -> None:
         with self._slides_lock:
             moment = self._wanted.pop(published, None)
         if moment is None:

@@ -11,7 +11,7 @@ from shedder.archive.backfill.staged_runs import POSITION_MIN
 from shedder.archive.store.scan import Live
 from shedder.engine.engine_state import EngineState
 from shedder.engine.standing_queries.stream_state import Stream
-from shedder.engine.window_state.query_state import Standing
+from shedder.engine.window_state.query_state import QueryState
 from shedder.streams.frame import Frame
 from shedder.streams.live_sample import StreamSample
 from shedder.streams.positions import Positions
@@ -41,7 +41,7 @@ class History:
         self._wanted = True
 
     @classmethod
-    def of_panes(cls, core: EngineState, stream: Stream, standing: Standing) -> Self:
+    def of_panes(cls, core: EngineState, stream: Stream, standing: QueryState) -> Self:
         """The tuples that a standing query's live windows need."""
         grid = standing.grid
         start_us = grid.span.start_us

@@ -14,10 +14,10 @@ from shedder.engine.panes.pane_codec import pane_from_bytes
 from shedder.engine.remote_summaries.received_pane import PaneReader, ReceivedPane
 from shedder.engine.remote_summaries.summary_builder import Plans, Summariser
 from shedder.engine.remote_summaries.wire_format import Summaries
-from shedder.engine.standing_queries.standing_query import Published
+from shedder.engine.standing_queries.standing_query import StandingQuery
 from shedder.engine.standing_queries.stream_state import Stream
 from shedder.engine.window_state.pane_sharing import leave
-from shedder.engine.window_state.query_state import Standing
+from shedder.engine.window_state.query_state import QueryState
 from shedder.errors import PlansChanged
 from shedder.streams.batches import BatchLimits
 from shedder.streams.group_keys import OTHERS
@@ -137,7 +137,7 @@ def put_in(
     return back
 
 
-def _check_reach(standing: Standing, built_from: BuiltFrom, watermark_us: int | None) -> None:
+def _check_reach(standing: QueryState, built_from: BuiltFrom, watermark_us: int | None) -> None:
     if standing.name not in built_from or standing.grid.width_us is None:
         return
     first = standing.grid.first_needed(watermark_us)
@@ -146,7 +146,7 @@ def _check_reach(standing: Standing, built_from: BuiltFrom, watermark_us: int | 
         raise PlansChanged(f"part {part} was built for later windows of query {standing.name!r}")
 
 
-def _moment(published: Published) -> Callable[[], None]:
+def _moment(published: StandingQuery) -> Callable[[], None]:
     back, emitted_to = published.standing.moment(), published.emitted_to
 
     def undo() -> None:
@@ -157,7 +157,7 @@ def _moment(published: Published) -> Callable[[], None]:
 
 
 def _put_in(
-    standing: Standing, panes: Iterable[tuple[int, ReceivedPane]], watermark_us: int | None
+    standing: QueryState, panes: Iterable[tuple[int, ReceivedPane]], watermark_us: int | None
 ) -> None:
     """Panes that a window still needs become new versions of those there are."""
     grid, keys = standing.grid, standing.keys
@@ -186,7 +186,7 @@ def _put_in(
     standing.hold_to_the_cap()
 
 
-def _copy(standing: Standing, number: int) -> Pane:
+def _copy(standing: QueryState, number: int) -> Pane:
     """An open pane like the one that stands, or a new one."""
     groups = 1 if standing.keys is None else standing.keys.size
     if number in standing.panes:

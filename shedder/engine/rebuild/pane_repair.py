@@ -19,10 +19,10 @@ from shedder.engine.panes.pane import Pane
 from shedder.engine.panes.pane_codec import pane_from_bytes, pane_to_bytes
 from shedder.engine.rebuild.archive_replay import History, catch_up
 from shedder.engine.runtime.background_pace import Pace
-from shedder.engine.standing_queries.standing_query import Published
+from shedder.engine.standing_queries.standing_query import StandingQuery
 from shedder.engine.standing_queries.stream_state import Stream
 from shedder.engine.window_state.pane_sharing import first_untaken
-from shedder.engine.window_state.query_state import Standing
+from shedder.engine.window_state.query_state import QueryState
 from shedder.errors import Cancelled, CorruptData, Draining, ShedderError
 from shedder.streams.frame import Frame
 from shedder.streams.positions import Positions
@@ -45,14 +45,14 @@ class _Unit:
     """
 
     stream: Stream
-    published: Published
+    published: StandingQuery
     panes: tuple[int, ...]
     behind: frozenset[int]
     reflected: int
     backfilled: int
 
     @property
-    def standing(self) -> Standing:
+    def standing(self) -> QueryState:
         return self.published.standing
 
 
@@ -169,7 +169,7 @@ class Repair:
         }
         self._hopeless = {key for key in self._hopeless if key[2] in panes.get(key[:2], ())}
 
-    def _units(self, stream: Stream, published: Published) -> Iterator[_Unit]:
+    def _units(self, stream: Stream, published: StandingQuery) -> Iterator[_Unit]:
         standing = published.standing
         if any(standing.levels) or standing.grid.coarsening.grains != (1,):
             return  # Still thinned, or forced to be; or there are cells of several panes.
@@ -207,7 +207,7 @@ class Repair:
         if chosen:
             yield unit()
 
-    def _behind(self, stream: Stream, published: Published) -> frozenset[int]:
+    def _behind(self, stream: Stream, published: StandingQuery) -> frozenset[int]:
         """Return panes that may count deleted rows and can be rebuilt now. From any thread."""
         found, standing = list(published.deleted.behind), published.standing
         if not found or any(standing.levels) or not self._has_all(stream):
@@ -227,7 +227,7 @@ class Repair:
         lost = stream.lost or self._core.store.holes(stream.id)
         return not (stream.takes_summaries or lost)
 
-    def _retains(self, stream: Stream, standing: Standing, number: int) -> bool:
+    def _retains(self, stream: Stream, standing: QueryState, number: int) -> bool:
         from_us, width_us = self._core.store.retained_from_us(stream.id), standing.grid.width_us
         start_us = standing.grid.span.start_us if width_us is None else number * width_us
         return from_us is None or (start_us is not None and start_us >= from_us)
@@ -236,7 +236,7 @@ class Repair:
 
     def _mend(self, unit: _Unit, progress: Progress) -> None:
         standing = unit.standing
-        again = Standing(
+        again = QueryState(
             standing.name,
             standing.query,
             standing.plan,
@@ -254,7 +254,7 @@ class Repair:
             return
         self._core.actor.call(lambda: self._replace(unit, again, past)).result()
 
-    def _past(self, unit: _Unit, again: Standing, progress: Progress) -> History:
+    def _past(self, unit: _Unit, again: QueryState, progress: Progress) -> History:
         """The tuples of the panes, told to a query that has read nothing yet."""
         store, stream, grid = self._core.store, unit.stream, again.grid
         self._pace.begin()
@@ -288,7 +288,7 @@ class Repair:
             POSITION_MIN,
         )
 
-    def _replace(self, unit: _Unit, again: Standing, past: History) -> None:
+    def _replace(self, unit: _Unit, again: QueryState, past: History) -> None:
         """On the apply thread: put the new panes in the places of the thin ones, all at once."""
         standing, grid = unit.standing, again.grid
         known = unit.stream.queries.get(standing.name)
@@ -333,7 +333,7 @@ class Repair:
         self._hopeless |= {_key(unit.stream, unit.published, number) for number in unit.panes}
 
 
-def _key(stream: Stream, published: Published, number: int) -> tuple[str, int, int, bool, bool]:
+def _key(stream: Stream, published: StandingQuery, number: int) -> tuple[str, int, int, bool, bool]:
     """Return the key of a pane; a query that is registered again has other keys.
 
     The key changes when all tuples have followed their summaries, because the archive may then
@@ -359,12 +359,12 @@ def _may_replace(
     return before - deleted <= rows_there(new) <= before + late
 
 
-def _late_for(standing: Standing, number: int) -> int:
+def _late_for(standing: QueryState, number: int) -> int:
     """Return the number of tuples that may have come too late for a pane."""
     return standing.late_panes.count_in(range(number, number + 1))
 
 
-def _within(frame: Frame, again: Standing, unit: _Unit) -> Frame:
+def _within(frame: Frame, again: QueryState, unit: _Unit) -> Frame:
     """The rows of the unit's panes: a run may hold others."""
     width_us = again.grid.width_us
     if width_us is None:

@@ -36,13 +36,13 @@ from shedder.engine.ingest.producer_sequences import is_newer, progress_after
 from shedder.engine.recovery.damaged_log_records import uncounted
 from shedder.engine.standing_queries.lost_tuples import UNCOUNTED
 from shedder.engine.standing_queries.pane_deletions import PaneDeletions
-from shedder.engine.standing_queries.standing_query import Published
+from shedder.engine.standing_queries.standing_query import StandingQuery
 from shedder.engine.standing_queries.stream_state import Stream
 from shedder.engine.synopsis_plans.allocation_request import Given
 from shedder.engine.synopsis_plans.stored_query_text import read_stored
 from shedder.engine.synopsis_plans.synopsis_plan import plan, sizes_from_json
 from shedder.engine.window_state.pane_sharing import take_from
-from shedder.engine.window_state.query_state import Standing
+from shedder.engine.window_state.query_state import QueryState
 from shedder.errors import CorruptData
 from shedder.streams.live_sample import StreamSample
 from shedder.streams.windows import Span
@@ -57,7 +57,7 @@ def recover(
     core: EngineState,
     checkpoints: Checkpoints,
     handler: RecordHandler,
-    go_exact: Callable[[Published, Span], None],
+    go_exact: Callable[[StandingQuery, Span], None],
 ) -> None:
     """Bring the state of an engine, not started yet, to that of everything durable.
 
@@ -247,7 +247,7 @@ class _Joining:
 
     sequence: int
     stream: Stream
-    published: Published | None = None
+    published: StandingQuery | None = None
     sample: StreamSample | None = None
 
     def join(self) -> None:
@@ -263,7 +263,7 @@ class _Joining:
 def _read_checkpoint(
     core: EngineState,
     checkpoints: Checkpoints,
-    go_exact: Callable[[Published, Span], None],
+    go_exact: Callable[[StandingQuery, Span], None],
 ) -> tuple[Producers, deque[_Joining]]:
     """The state as of the checkpoint, and what came after it, in order."""
     catalog = core.store.catalog
@@ -292,7 +292,7 @@ def _read_checkpoint(
         if joined is not None:
             joining.append(_Joining(joined[0], stream, sample=joined[1]))
     late = catalog.joined()
-    feeds: list[tuple[Stream, Standing, tuple[str, int, int]]] = []
+    feeds: list[tuple[Stream, QueryState, tuple[str, int, int]]] = []
     for stored in catalog.queries():
         published, feed = _restored(core, stored, parts, go_exact)
         stream = core.stream(published.standing.query.schema.name)
@@ -312,8 +312,8 @@ def _restored(
     core: EngineState,
     stored: QueryEntry,
     parts: Mapping[str, bytes],
-    go_exact: Callable[[Published, Span], None],
-) -> tuple[Published, tuple[str, int, int] | None]:
+    go_exact: Callable[[StandingQuery, Span], None],
+) -> tuple[StandingQuery, tuple[str, int, int] | None]:
     """Restore a standing query from its checkpoint; also return its feeder, as restore_query does.
 
     One whose summaries are in a layout that is not read any more fails, and it alone: the archive
@@ -334,22 +334,22 @@ def _restored(
 
 
 def _published(
-    core: EngineState, stored: QueryEntry, go_exact: Callable[[Published, Span], None]
-) -> Published:
+    core: EngineState, stored: QueryEntry, go_exact: Callable[[StandingQuery, Span], None]
+) -> StandingQuery:
     """A standing query that has seen nothing yet."""
     select = read_stored(stored.text)
     stream = core.stream(select.stream)
     query = bind(select, stream.schema)
     sizes, granted = sizes_from_json(query, stored.parameters)
     planned = plan(query, sizes)
-    standing = Standing(
+    standing = QueryState(
         stored.name,
         query,
         planned,
         part_bytes_max=group_bytes(granted, core.settings.group_bytes_max),
         watch=core.machine.stopwatch(stored.name, planned, grouped=bool(query.groups)),
     )
-    return Published(
+    return StandingQuery(
         standing,
         from_position=stored.from_position,
         granted=granted,
@@ -359,7 +359,7 @@ def _published(
     )
 
 
-def _limits(standing: Standing, stored: QueryEntry) -> Given | None:
+def _limits(standing: QueryState, stored: QueryEntry) -> Given | None:
     """What a query may be given at most; it was not stored always, and what it was granted was."""
     if standing.query.costing is None:
         return None

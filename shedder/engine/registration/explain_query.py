@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from shedder.cql.text.durations import duration_text
 from shedder.cql.text.sampling_fractions import share_text
-from shedder.engine.standing_queries.standing_query import Published
+from shedder.engine.standing_queries.standing_query import StandingQuery
 from shedder.engine.standing_queries.stream_state import Stream
 from shedder.engine.synopsis_plans.thinning_levels import levels_text
 from shedder.streams.windows import PaneGrid
@@ -14,7 +14,7 @@ from shedder.streams.windows import PaneGrid
 
 def explain(
     stream: Stream,
-    published: Published,
+    published: StandingQuery,
     costs: Mapping[tuple[int, ...], tuple[float, float]],
 ) -> str:
     """Return the text of EXPLAIN for a standing query.

@@ -11,7 +11,7 @@ from typing import Protocol
 from shedder.engine.engine_state import EngineState
 from shedder.engine.runtime.mailbox import Mailbox
 from shedder.engine.runtime.subscribers import News
-from shedder.engine.standing_queries.standing_query import Published
+from shedder.engine.standing_queries.standing_query import StandingQuery
 from shedder.engine.standing_queries.stream_state import Stream
 from shedder.errors import BadSetting, DeadlineExceeded, ShedderError, UnknownQuery
 from shedder.queries.answers.answer import Answer
@@ -25,10 +25,10 @@ class Registry(Protocol):
     def core(self) -> EngineState:
         """The live state that the queries are part of."""
 
-    def subscribe(self, published: Published, mailbox: Mailbox) -> Callable[[], None]:
+    def subscribe(self, published: StandingQuery, mailbox: Mailbox) -> Callable[[], None]:
         """Put new answers into a mailbox; return what ends that."""
 
-    def explain_standing(self, stream: Stream, published: Published) -> str:
+    def explain_standing(self, stream: Stream, published: StandingQuery) -> str:
         """Return what a query keeps and predicts."""
 
     def drop_query(self, name: str) -> None:
@@ -38,7 +38,7 @@ class Registry(Protocol):
 class Query:
     """A registered query of an engine in this process. Safe from any thread."""
 
-    def __init__(self, registry: Registry, stream: Stream, published: Published) -> None:
+    def __init__(self, registry: Registry, stream: Stream, published: StandingQuery) -> None:
         self._registry = registry
         self._stream = stream
         self._published = published

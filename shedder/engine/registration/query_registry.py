@@ -18,7 +18,7 @@ from shedder.engine.registration.registrar import Registrar
 from shedder.engine.runtime.caller import OPERATOR, Asker
 from shedder.engine.runtime.lifetime import Lifetime
 from shedder.engine.runtime.mailbox import Mailbox
-from shedder.engine.standing_queries.standing_query import Published
+from shedder.engine.standing_queries.standing_query import StandingQuery
 from shedder.engine.standing_queries.stream_state import Stream
 from shedder.engine.tenants.access_control import check_new_query, check_stream
 from shedder.engine.tenants.tenant_limits import check_queries
@@ -40,7 +40,7 @@ class Registered:
         sharing: Sharing,
         overload: Overload,
         checkpoints: Checkpoints,
-        go_exact: Callable[[Published, Span], None],
+        go_exact: Callable[[StandingQuery, Span], None],
     ) -> None:
         """go_exact: answers a window of a query with contract EXACT, later."""
         self.core = core
@@ -119,7 +119,7 @@ class Registered:
         """Be told of every new answer, on the apply thread; returns how to stop that."""
         return self.core.published(name)[1].listeners.add(listener)
 
-    def subscribe(self, published: Published, mailbox: Mailbox) -> Callable[[], None]:
+    def subscribe(self, published: StandingQuery, mailbox: Mailbox) -> Callable[[], None]:
         """Put a query's new answers into a mailbox until it is removed or the engine closes."""
         stop = published.listeners.add(mailbox.put)
         self._mailboxes.add(mailbox)
@@ -130,7 +130,7 @@ class Registered:
 
         return remove
 
-    def explain_standing(self, stream: Stream, published: Published) -> str:
+    def explain_standing(self, stream: Stream, published: StandingQuery) -> str:
         """What a standing query keeps and predicts."""
         costs = self._overload.cost_ns(published.standing.name)
         return self.core.look(lambda: explain(stream, published, costs))

@@ -22,12 +22,12 @@ from shedder.engine.rebuild.archive_replay import History, catch_up
 from shedder.engine.registration.query_rewrite import rewritten, without_limits
 from shedder.engine.registration.rewrite_report import described, savings
 from shedder.engine.standing_queries.pane_deletions import PaneDeletions
-from shedder.engine.standing_queries.standing_query import Published
+from shedder.engine.standing_queries.standing_query import StandingQuery
 from shedder.engine.standing_queries.stream_state import Stream
 from shedder.engine.synopsis_plans.stored_query_text import read_stored
 from shedder.engine.synopsis_plans.synopsis_plan import plan, sizes_to_json
 from shedder.engine.window_state.pane_sharing import part
-from shedder.engine.window_state.query_state import Standing
+from shedder.engine.window_state.query_state import QueryState
 from shedder.errors import BadQuery, BudgetExceeded, PrecisionUnavailable
 from shedder.streams.live_sample import StreamSample
 from shedder.streams.windows import PaneGrid, Span
@@ -44,7 +44,7 @@ class Registrar:
         core: EngineState,
         sharing: Sharing,
         checkpoints: Checkpoints,
-        go_exact: Callable[[Published, Span], None],
+        go_exact: Callable[[StandingQuery, Span], None],
     ) -> None:
         """go_exact: answers a window of a query with contract EXACT, later."""
         self._core = core
@@ -52,7 +52,7 @@ class Registrar:
         self._checkpoints = checkpoints
         self._go_exact = go_exact
 
-    def register(self, name: str, stream: Stream, select: Select) -> Published:
+    def register(self, name: str, stream: Stream, select: Select) -> StandingQuery:
         """Answer for the history first, then go on with what comes.
 
         Raises:
@@ -71,7 +71,7 @@ class Registrar:
         if query.contract is Contract.EXACT:
             self._check_exact(stream, query)
         self._sharing.make_room(granted)
-        standing = Standing(
+        standing = QueryState(
             name,
             query,
             plan(query, granted.sizes),
@@ -133,12 +133,12 @@ class Registrar:
     def _begin(
         self,
         stream: Stream,
-        standing: Standing,
+        standing: QueryState,
         granted: Granted,
         past: list[History],
         sharper: StreamSample | None,
         deleted: PaneDeletions,
-    ) -> tuple[Published, Joining]:
+    ) -> tuple[StandingQuery, Joining]:
         """On the apply thread: read the little that is left of the past, then live.
 
         It reads from now on what comes, and does not stand before it is durable.
@@ -148,7 +148,7 @@ class Registrar:
         self._checkpoints.settle()
         self._checkpoints.make_way_for(standing.name)
         query = standing.query
-        published = Published(
+        published = StandingQuery(
             standing,
             from_position=stream.position,
             granted=granted.facts,

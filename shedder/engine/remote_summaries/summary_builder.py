@@ -29,7 +29,7 @@ from shedder.engine.remote_summaries.validation import fold_in
 from shedder.engine.remote_summaries.wire_format import PaneSummary, SegmentSummary, Summaries
 from shedder.engine.synopsis_plans.stored_query_text import read_stored
 from shedder.engine.synopsis_plans.synopsis_plan import opened, plan, sizes_from_json
-from shedder.engine.window_state.query_state import Standing
+from shedder.engine.window_state.query_state import QueryState
 from shedder.engine.window_state.window_predicate import with_time_range
 from shedder.streams.batches import BatchLimits
 from shedder.streams.frame import Frame
@@ -189,7 +189,7 @@ class _Building:
         sizes, _ = sizes_from_json(query, plan_of.sizes)
         self.query = query
         self._plan = opened(query, plan(query, sizes))
-        self.standing = Standing(
+        self.standing = QueryState(
             plan_of.name, query, plan(query, sizes), part_bytes_max=plan_of.part_bytes_max
         )
         self.standing.set_levels(plan_of.levels)

@@ -11,7 +11,7 @@ from shedder.engine.remote_summaries.received_pane import PaneReader, ReceivedPa
 from shedder.engine.remote_summaries.synopsis_decoding import Seen
 from shedder.engine.remote_summaries.wire_format import PaneSummary, Summaries
 from shedder.engine.synopsis_plans.synopsis_plan import Plan
-from shedder.engine.window_state.query_state import Standing
+from shedder.engine.window_state.query_state import QueryState
 from shedder.errors import BadBatch, PlansChanged
 from shedder.streams.batches import BatchLimits
 from shedder.streams.group_keys import OTHERS
@@ -33,7 +33,9 @@ class Checked:
         return self.summaries.rows
 
 
-def checked(summaries: Summaries, standing: Mapping[str, Standing], limits: BatchLimits) -> Checked:
+def checked(
+    summaries: Summaries, standing: Mapping[str, QueryState], limits: BatchLimits
+) -> Checked:
     """Read everything that a stranger's summaries hold.
 
     Args:
@@ -57,7 +59,7 @@ def checked(summaries: Summaries, standing: Mapping[str, Standing], limits: Batc
     return Checked(summaries, received)
 
 
-def take_in(standing: Standing, made: Checked, watermark_us: int | None) -> None:
+def take_in(standing: QueryState, made: Checked, watermark_us: int | None) -> None:
     """Fold the panes of one query into its own; what cannot be folded in counts as too late.
 
     Args:
@@ -87,7 +89,7 @@ def take_in(standing: Standing, made: Checked, watermark_us: int | None) -> None
 
 
 def _received(
-    standing: Standing, made: Checked, place: int, reader: PaneReader
+    standing: QueryState, made: Checked, place: int, reader: PaneReader
 ) -> ReceivedPane | None:
     """The pane as it was checked, or read again: after a stop, and where the plan has changed."""
     plan, received = made.received.get(place, (None, None))
@@ -99,7 +101,7 @@ def _received(
         return None
 
 
-def fold_in(standing: Standing, summary: PaneSummary, received: ReceivedPane) -> None:
+def fold_in(standing: QueryState, summary: PaneSummary, received: ReceivedPane) -> None:
     """Merge a pane that was read of a summary into the query's own, and count its tuples.
 
     Afterwards, not pane by pane, the query is to be held to its cap.

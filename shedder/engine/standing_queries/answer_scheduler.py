@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from functools import partial
 
-from shedder.engine.standing_queries.standing_query import Published
+from shedder.engine.standing_queries.standing_query import StandingQuery
 from shedder.engine.standing_queries.stream_state import Stream
 
 SHARE = 0.25  # CPU time of answers per time of all other work, while load is shed.
@@ -107,7 +107,7 @@ class Answering:
             published.guard(partial(_answer_due, published, stream, stretch, again=may_be_stale))
 
 
-def _answer_due(published: Published, stream: Stream, stretch: int, *, again: bool) -> None:
+def _answer_due(published: StandingQuery, stream: Stream, stretch: int, *, again: bool) -> None:
     """Answer what has closed, or again what has not."""
     published.windows_closed(stream, stretch)
     if again and published.stale:

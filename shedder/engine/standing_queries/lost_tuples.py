@@ -23,7 +23,7 @@ _REMOVED = "retention had removed tuples before {} when the query was registered
 
 
 @dataclass(slots=True)
-class Lost:
+class LostTuples:
     """Which positions, and which windows they may have belonged to. On the apply thread.
 
     Of a lost tuple it is known that it had come before the damage was found, so its event time,
@@ -43,7 +43,7 @@ class Lost:
 
     def __bool__(self) -> bool:
         """Whether anything is lost, or may be."""
-        return self != Lost()
+        return self != LostTuples()
 
     def add(self, hole: Stretch, limit_us: int) -> None:
         """These are lost."""

@@ -11,7 +11,7 @@ import numpy as np
 
 from shedder.archive.metadata.deleted_positions import Deletion
 from shedder.engine.window_state.pane_sharing import untaken_panes
-from shedder.engine.window_state.query_state import Standing
+from shedder.engine.window_state.query_state import QueryState
 from shedder.streams.windows import PaneGrid, Span
 
 
@@ -34,7 +34,7 @@ class PaneDeletions:
         """Begin for a query that reads from a position on; it reflects all earlier DELETEs."""
         return cls(sum(1 for _ in takewhile(lambda each: each.position < position, deletions)))
 
-    def look(self, deletions: Sequence[Deletion], standing: Standing, position: int) -> None:
+    def look(self, deletions: Sequence[Deletion], standing: QueryState, position: int) -> None:
         """Find the panes that may count rows that were deleted since the last look.
 
         Cells of several panes (COLLAPSE) are never rebuilt, so no pane of such a query is found.

@@ -15,12 +15,12 @@ from shedder.cql.statements.statement import Contract
 from shedder.engine.estimates.window_estimates import window_evidence
 from shedder.engine.runtime.subscribers import Listeners, News
 from shedder.engine.standing_queries.deletion_notes import allow_for_deleted
-from shedder.engine.standing_queries.lost_tuples import Lost
+from shedder.engine.standing_queries.lost_tuples import LostTuples
 from shedder.engine.standing_queries.observed_error import Measured
 from shedder.engine.standing_queries.pane_deletions import PaneDeletions
 from shedder.engine.synopsis_plans.allocation_request import Given
 from shedder.engine.synopsis_plans.thinning_levels import levels_text
-from shedder.engine.window_state.query_state import Standing
+from shedder.engine.window_state.query_state import QueryState
 from shedder.errors import InternalError, ShedderError
 from shedder.queries.answers.answer import Answer
 from shedder.queries.certification.certification import Certification, facts_of, marked
@@ -48,7 +48,7 @@ class StreamFacts(Protocol):
     def watermark_us(self) -> int | None:
         """The stream's watermark."""
 
-    def widen(self, evidence: Evidence, standing: Standing) -> Evidence:
+    def widen(self, evidence: Evidence, standing: QueryState) -> Evidence:
         """Account for tuples that came too late for their panes."""
 
     @property
@@ -56,7 +56,7 @@ class StreamFacts(Protocol):
         """Return all DELETEs of the stream."""
 
 
-class Published:
+class StandingQuery:
     """One standing query with its newest answer. Used by the apply thread.
 
     latest: the newest answer, or the error that stands for it (contract FAIL); any thread reads it.
@@ -73,11 +73,11 @@ class Published:
 
     def __init__(
         self,
-        standing: Standing,
+        standing: QueryState,
         *,
         from_position: int,
         granted: dict[str, str],
-        go_exact: Callable[[Published, Span], None],
+        go_exact: Callable[[StandingQuery, Span], None],
         limits: Given | None = None,
         news: tuple[object, ...] = (),
         deleted: PaneDeletions | None = None,
@@ -106,7 +106,7 @@ class Published:
         self.audited_s = -math.inf
         self.bet_to_us: int | None = None
         self.taken_to_s = -math.inf
-        self.lost = Lost()
+        self.lost = LostTuples()
         self.deleted = PaneDeletions() if deleted is None else deleted
         self.measured = Measured(len(standing.plan.parts))
         self._confidences = split_confidence(standing.query, EXACT_IN_PANES)
@@ -122,7 +122,7 @@ class Published:
         weight: float,
         active: bool,
         failed: str,
-        lost: Lost | None,
+        lost: LostTuples | None,
         deleted: PaneDeletions | None,
     ) -> None:
         """Go on from what a checkpoint has of the query. lost, deleted: None: it has nothing."""
@@ -207,7 +207,7 @@ class Published:
         self.standing.ask_from(ends[0] if ends else None)
 
     def read(self, frame: Frame, *, watermark_us: int | None, limit_us: int) -> None:
-        """Read a frame into the panes that answers will need, as Standing.apply has it."""
+        """Read a frame into the panes that answers will need, as QueryState.apply has it."""
         self.standing.apply(frame, watermark_us=watermark_us, limit_us=limit_us)
 
     def _ends_to_answer(self, watermark_us: int | None) -> range:
@@ -383,7 +383,7 @@ class Published:
         return evidence
 
 
-def status_of(published: Published) -> dict[str, str]:
+def status_of(published: StandingQuery) -> dict[str, str]:
     """The query's rows of the control table: value by property."""
     standing = published.standing
     return {

@@ -15,10 +15,10 @@ from shedder.cql.statements.overload_policy import Policy
 from shedder.engine.ingest.expected_rows import Owed
 from shedder.engine.remote_summaries.validation import Checked, take_in
 from shedder.engine.standing_queries.dropped_tuples import Drops
-from shedder.engine.standing_queries.lost_tuples import Lost
-from shedder.engine.standing_queries.standing_query import Published
+from shedder.engine.standing_queries.lost_tuples import LostTuples
+from shedder.engine.standing_queries.standing_query import StandingQuery
 from shedder.engine.window_state.pane_sharing import feed_each_other, leave
-from shedder.engine.window_state.query_state import Standing
+from shedder.engine.window_state.query_state import QueryState
 from shedder.queries.evidence.evidence import Evidence
 from shedder.queries.evidence.late_tuple_bounds import widen_late
 from shedder.streams.basics import ColumnBasics
@@ -57,7 +57,7 @@ class Stream:
         self.schema = schema
         self.sample = sample
         self.watermark = Watermark(schema.lateness_us, future_us_max)
-        self.queries: dict[str, Published] = {}
+        self.queries: dict[str, StandingQuery] = {}
         self.deletions = deletions
         self.position = 0
         self.accepted = 0
@@ -68,7 +68,7 @@ class Stream:
         self.takes_summaries = False
         self.synopses_ns = 0
         self.drops = Drops()
-        self.lost = Lost()
+        self.lost = LostTuples()
         self.sample_stored_bytes = 0
         self._stored: tuple[StreamSample, int] | None = None
 
@@ -89,7 +89,7 @@ class Stream:
         late: int,
         built: int,
         drops: Drops,
-        lost: Lost,
+        lost: LostTuples,
         owed: Owed,
         takes_summaries: bool,
         watermark_us: int | None,
@@ -209,7 +209,7 @@ class Stream:
         self.position = header.end_position
         self.built -= self.owed.settle(header.producer, header.rows)
 
-    def share_panes(self, new: Standing | None = None) -> None:
+    def share_panes(self, new: QueryState | None = None) -> None:
         """Share panes among queries, so that as few queries as possible read tuples.
 
         new: a query that was added; only queries that read the same are compared. None: all are.
@@ -223,7 +223,7 @@ class Stream:
         for published in self.queries.values():
             published.note_behind()  # A window with a fixed end may be complete now.
 
-    def widen(self, evidence: Evidence, standing: Standing) -> Evidence:
+    def widen(self, evidence: Evidence, standing: QueryState) -> Evidence:
         """Account for tuples that came too late for their panes (estimators: late tuples).
 
         And for those that never came, dropped at the door, or went with a damaged part of the log.
@@ -269,14 +269,14 @@ class Stream:
         return int(believed.max()) if len(believed) else None
 
     @staticmethod
-    def _first_window(published: Published, first_us: int, limit_us: int) -> None:
+    def _first_window(published: StandingQuery, first_us: int, limit_us: int) -> None:
         """The first tuples of all decide which window is the first one; wrong clocks do not."""
         slide = published.standing.grid.slide_us
         if published.emitted_to is None and slide is not None and first_us <= limit_us:
             published.begin_at(first_us // slide * slide)
 
 
-def _thinnable_ns(standing: Standing) -> int:
+def _thinnable_ns(standing: QueryState) -> int:
     """What the synopses have taken, ever, that a level can make cheaper.
 
     Counting rows names the groups, so it costs less when fewer are read; of one group it is part of

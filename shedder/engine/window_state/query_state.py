@@ -35,7 +35,7 @@ from shedder.engine.window_state.pane_shrinking import Shrinking
 from shedder.engine.window_state.pane_store_writer import PanesToStore, Storing
 from shedder.engine.window_state.pane_versions import Versions
 from shedder.engine.window_state.resizing import ResizablePanes
-from shedder.engine.window_state.selectivity import Passing
+from shedder.engine.window_state.selectivity import Selectivity
 from shedder.engine.window_state.window_predicate import with_time_range
 from shedder.errors import InternalError
 from shedder.streams.frame import Frame, Thinned
@@ -55,7 +55,7 @@ class Merged:
 _STAY = 7 / 8  # Of ids: with so many alive there is no room to be made for new groups.
 
 
-class Standing(Weighed, Versions, ResizablePanes, Storing, PaneSharer):
+class QueryState(Weighed, Versions, ResizablePanes, Storing, PaneSharer):
     """The panes of one standing query, and the counts of what went where.
 
     Used by one thread. Ledger, of each synopsis: tuples applied since registration = what it read
@@ -103,7 +103,7 @@ class Standing(Weighed, Versions, ResizablePanes, Storing, PaneSharer):
         self.forced: frozenset[int] = frozenset()
         self.watch = Stopwatch(len(plan.parts)) if watch is None else watch
         self.thinned = [0] * len(plan.parts)
-        self.passing = Passing()
+        self.passing = Selectivity()
         self.timely = 0
         self._cells_max = np.array(self.grid.cells_max(query.schema.lateness_us))
         self.late = 0
@@ -112,8 +112,8 @@ class Standing(Weighed, Versions, ResizablePanes, Storing, PaneSharer):
         self.dropped_before: int | None = None
         self.folded_to_us: int | None = None
         self.asked_from_us: int | None = None
-        self.feed: Feed[Standing] | None = None
-        self.takers: list[Standing] = []
+        self.feed: Feed[QueryState] | None = None
+        self.takers: list[QueryState] = []
         self.failed = False
         room = groups_max(plan, int(self._cells_max.sum()), part_bytes_max)
         self.keys = GroupKeys(query.groups, room) if query.groups else None

@@ -8,7 +8,7 @@ _REMEMBERED = 1 << 18  # Tuples; of twice as many, what came before counts half.
 
 
 @dataclass(slots=True)
-class Passing:
+class Selectivity:
     """Counts of the newest tuples. For predictions alone.
 
     tuples: that were looked at; passed: those of them that passed.

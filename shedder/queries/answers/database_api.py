@@ -91,7 +91,7 @@ class Ledger:
 
 
 @runtime_checkable
-class StandingQuery(Protocol):
+class QueryHandle(Protocol):
     """A registered query: invoked for its present answer or subscribed to."""
 
     @property
@@ -220,10 +220,10 @@ class Database(Protocol):
     def heartbeat(self, stream: str, watermark_us: int) -> None:
         """Promise that no tuple with an event time below watermark_us will follow."""
 
-    def register(self, name: str, sql: str, params: Params | None = None) -> StandingQuery:
+    def register(self, name: str, sql: str, params: Params | None = None) -> QueryHandle:
         """Make a query standing; one of the same name and text is returned as it is."""
 
-    def query(self, name: str) -> StandingQuery:
+    def query(self, name: str) -> QueryHandle:
         """A standing query by name."""
 
     def schema(self, stream: str) -> StreamSchema:

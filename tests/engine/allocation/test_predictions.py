@@ -11,7 +11,7 @@ import pytest
 from shedder.engine.allocation.grant_report import percent
 from shedder.engine.engine import Engine
 from shedder.engine.load_shedding.shedding_units import Costs, units_of
-from shedder.engine.window_state.selectivity import Passing
+from shedder.engine.window_state.selectivity import Selectivity
 from tests.engine.query_worlds import CREATE, WINDOW, Advanced, explained, log_registers, second
 
 BY_RANK = f"SELECT MEDIAN(v) AS m FROM s {WINDOW} WITHIN 0.02 RANK"
@@ -33,7 +33,7 @@ def db(tmp_path: Path, machine: Advanced) -> Iterator[Engine]:
 
 
 def test_the_share_that_passes_is_that_of_late_and_never_none() -> None:
-    passing = Passing()
+    passing = Selectivity()
     assert passing.share == 1.0
     passing.count(9_999, 0)
     assert passing.share == pytest.approx(1e-4)

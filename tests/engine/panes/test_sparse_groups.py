@@ -11,7 +11,7 @@ import pytest
 
 from shedder.engine.allocation.negotiation import negotiate
 from shedder.engine.synopsis_plans.synopsis_plan import plan
-from shedder.engine.window_state.query_state import Standing
+from shedder.engine.window_state.query_state import QueryState
 from shedder.engine.window_state.resizing import SIZED
 from shedder.streams.frame import Frame
 from shedder.streams.positions import Positions
@@ -36,7 +36,7 @@ AGGREGATES = {
 MERGED_ALIKE = ("moments", "ends", "texts", "medians", "distinct", "sets", "counters")
 
 
-def standing(name: str, *, own_span_min: int = 64) -> Standing:
+def standing(name: str, *, own_span_min: int = 64) -> QueryState:
     """A query by a key that is new for most tuples, with late tuples."""
     query = bound(
         f"SELECT CASE WHEN v < 0.2 THEN k % 9 ELSE k END AS g, {AGGREGATES[name]} FROM s {WINDOW} "
@@ -44,7 +44,7 @@ def standing(name: str, *, own_span_min: int = 64) -> Standing:
     )
     query = replace(query, schema=replace(query.schema, lateness_us=2 * SECOND))
     granted = negotiate(query, 512 * MIB, group_bytes_max=64 * MIB)
-    return Standing(
+    return QueryState(
         name,
         query,
         plan(query, granted.sizes),
@@ -68,7 +68,7 @@ def frames(seconds: int) -> Iterator[Frame]:
         yield Frame(batch, "ts", positions=Positions(1, number * ROWS))
 
 
-def feed(query: Standing, levels: Sequence[int] = ()) -> Iterator[int]:
+def feed(query: QueryState, levels: Sequence[int] = ()) -> Iterator[int]:
     """Read a stream, thinned from the tenth second on, smaller from the twentieth; yields when."""
     for number, frame in enumerate(frames(55)):
         watermark = (number - 2) * SECOND
@@ -91,7 +91,7 @@ def feed(query: Standing, levels: Sequence[int] = ()) -> Iterator[int]:
         yield number
 
 
-def window_bytes(query: Standing, number: int) -> tuple[list[int], list[bytes], list[bytes]]:
+def window_bytes(query: QueryState, number: int) -> tuple[list[int], list[bytes], list[bytes]]:
     """The groups of a window by their hashes, and its synopses in that order."""
     told = query.merged(query.grid.window((number - 2) * SECOND))
     assert told.ids is not None

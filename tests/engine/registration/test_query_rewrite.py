@@ -19,7 +19,7 @@ from shedder.engine.registration.rewrite_report import Rewritten, cost_ns, descr
 from shedder.engine.registration.smaller_windows import range_is_fixed, windows_of
 from shedder.engine.synopsis_plans.cpu_costs import costs_ns
 from shedder.engine.synopsis_plans.synopsis_plan import SynopsisKind, plan
-from shedder.engine.window_state.query_state import Standing
+from shedder.engine.window_state.query_state import QueryState
 from shedder.errors import BudgetExceeded, PrecisionUnavailable
 from shedder.queries.evidence.confidence_budget import EXACT_IN_PANES, split_confidence
 from shedder.streams.frame import Frame
@@ -308,7 +308,7 @@ def sampled(seed: int) -> tuple[dict[str, float], dict[str, float]]:
     batch = pa.record_batch({**nothing, **columns})
     query = bound_query(SAMPLED, replace(SCHEMA, seed=seed))
     kept = plan(query, dict.fromkeys(query.aggregates, 10))
-    standing = Standing("q", query, kept, part_bytes_max=CAP)
+    standing = QueryState("q", query, kept, part_bytes_max=CAP)
     standing.set_levels((query.thinning,) * len(kept.parts))
     standing.apply(
         Frame(batch, "ts", positions=Positions(seed, 0)), watermark_us=None, limit_us=None

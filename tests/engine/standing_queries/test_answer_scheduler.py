@@ -11,9 +11,9 @@ import pytest
 
 from shedder.engine.engine import Engine
 from shedder.engine.standing_queries.answer_scheduler import SAVED_S_MAX, SHARE, Answering
-from shedder.engine.standing_queries.standing_query import Published
+from shedder.engine.standing_queries.standing_query import StandingQuery
 from shedder.engine.standing_queries.stream_state import Stream
-from shedder.engine.window_state.query_state import Standing
+from shedder.engine.window_state.query_state import QueryState
 from shedder.simulation.virtual_environment import VirtualMachine
 from shedder.streams.batches import arrow_schema, encode
 
@@ -28,12 +28,12 @@ START_US = int(START.timestamp() * 1e6)
 class Timed:
     """A standing query whose answers take a while, by the world's clock."""
 
-    def __init__(self, query: Published, world: World) -> None:
+    def __init__(self, query: StandingQuery, world: World) -> None:
         self._query = query
         self._world = world
 
     @property
-    def standing(self) -> Standing:
+    def standing(self) -> QueryState:
         return self._query.standing
 
     @property

@@ -9,7 +9,7 @@ from shedder.engine.panes.pane import Pane
 from shedder.engine.standing_queries.pane_deletions import PaneDeletions
 from shedder.engine.synopsis_plans.synopsis_plan import plan
 from shedder.engine.window_state.pane_sharing import take_from
-from shedder.engine.window_state.query_state import Standing
+from shedder.engine.window_state.query_state import QueryState
 from shedder.streams.windows import Span
 from tests.cql.trees import bound_query
 
@@ -19,14 +19,14 @@ ALL = Span(None, None)
 
 def standing_of(window, panes=(), name="q"):
     query = bound_query(f"SELECT COUNT(*) AS n FROM stream {window}")
-    standing = Standing(name, query, plan(query, {}), part_bytes_max=1 << 20)
+    standing = QueryState(name, query, plan(query, {}), part_bytes_max=1 << 20)
     for number in panes:
         standing.adopt(number, _empty(standing), closed=True)
     return standing
 
 
 def _empty(standing):
-    other = Standing("other", standing.query, standing.plan, part_bytes_max=1 << 20)
+    other = QueryState("other", standing.query, standing.plan, part_bytes_max=1 << 20)
     other.panes[0] = Pane(standing.plan, 1)
     return other.pane_bytes(0)
 

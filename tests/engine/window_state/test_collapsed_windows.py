@@ -12,7 +12,7 @@ import pytest
 import shedder
 from shedder.engine.engine import Engine
 from shedder.engine.registration.query_handle import Query
-from shedder.engine.window_state.query_state import Standing
+from shedder.engine.window_state.query_state import QueryState
 from shedder.errors import PrecisionUnavailable
 from shedder.queries.answers.answer import Answer
 
@@ -51,7 +51,7 @@ def tuples(seconds: np.ndarray, seed: int, keys: int = 500) -> pa.Table:
     )
 
 
-def standing_of(db: Engine, query: Query) -> Standing:
+def standing_of(db: Engine, query: Query) -> QueryState:
     return db.core.published(query.name)[1].standing
 
 

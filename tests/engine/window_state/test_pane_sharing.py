@@ -12,7 +12,7 @@ from shedder.engine.engine import Engine
 from shedder.engine.runtime.cpu_timer import Stopwatch
 from shedder.engine.runtime.environment import Machine
 from shedder.engine.synopsis_plans.synopsis_plan import Plan
-from shedder.engine.window_state.query_state import Standing
+from shedder.engine.window_state.query_state import QueryState
 from shedder.queries.answers.database_api import Receipt
 
 SECOND = 1_000_000
@@ -93,7 +93,7 @@ def batch(rng: np.random.Generator, newest: float) -> pa.Table:
     )
 
 
-def of(db: Engine, name: str) -> Standing:
+def of(db: Engine, name: str) -> QueryState:
     return db.core.published(name)[1].standing
 
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from shedder.engine.panes.pane_codec import pane_from_bytes
 from shedder.engine.panes.synopsis_resizing import size_of
 from shedder.engine.synopsis_plans.synopsis_plan import SynopsisKind
-from shedder.engine.window_state.query_state import Standing
+from shedder.engine.window_state.query_state import QueryState
 from shedder.streams.frame import Frame
 from shedder.streams.positions import Positions
 from shedder.streams.windows import Span
@@ -35,9 +35,9 @@ RANDOM = (
 )  # Sketches that toss coins, or depend on what came when.
 
 
-def started(text: str) -> Standing:
+def started(text: str) -> QueryState:
     """A standing query with the sizes that it wants."""
-    return Standing("q", bound(text), granted("q", text).plan, part_bytes_max=CAP)
+    return QueryState("q", bound(text), granted("q", text).plan, part_bytes_max=CAP)
 
 
 def frame(number: int, at_us: int) -> Frame:
@@ -65,7 +65,7 @@ STEPS = st.lists(
 )
 
 
-def run(query: Standing, steps: list[tuple[str, int]], *, at_once: bool) -> Standing:
+def run(query: QueryState, steps: list[tuple[str, int]], *, at_once: bool) -> QueryState:
     """Take some steps; `at_once`: whatever is to shrink does so before anything else happens."""
     now = scale = 0
     for number, (step, amount) in enumerate([("read", 0), *steps]):
@@ -91,7 +91,7 @@ def run(query: Standing, steps: list[tuple[str, int]], *, at_once: bool) -> Stan
     return query
 
 
-def bytes_of(query: Standing) -> Iterator[tuple[object, bytes]]:
+def bytes_of(query: QueryState) -> Iterator[tuple[object, bytes]]:
     """Of every synopsis of every pane that is a matter of what was read alone."""
     for number, pane in query.panes.items():
         for at, part in enumerate(query.plan.parts):

@@ -14,7 +14,7 @@ from shedder.engine.engine import Engine
 from shedder.engine.panes.pane import Pane
 from shedder.engine.standing_queries.standing_query import SLIDES_PER_FRAME_MAX
 from shedder.engine.synopsis_plans.synopsis_plan import SynopsisKind
-from shedder.engine.window_state.query_state import Standing
+from shedder.engine.window_state.query_state import QueryState
 from shedder.errors import BudgetExceeded
 from shedder.streams.windows import Span
 
@@ -50,7 +50,7 @@ def tuples(rng: np.random.Generator, times_us: np.ndarray, first_key: int, keys:
     )
 
 
-def all_panes_merged(standing: Standing, start_us: int, end_us: int) -> Pane:
+def all_panes_merged(standing: QueryState, start_us: int, end_us: int) -> Pane:
     width = standing.grid.width_us
     assert width is not None
     whole = Pane(standing.plan, 1 if standing.keys is None else standing.keys.size)
@@ -60,7 +60,7 @@ def all_panes_merged(standing: Standing, start_us: int, end_us: int) -> Pane:
     return whole
 
 
-def check_window(standing: Standing, answer: Any) -> None:
+def check_window(standing: QueryState, answer: Any) -> None:
     """The window of an answer, made again, against the merge of all its panes."""
     if answer.end_us is None:
         return
