@@ -231,6 +231,8 @@ def take(taker: PaneSharer, until: int, watermark_us: int | None) -> None:
     if feed.feeder.failed:
         raise InternalError(f"query {feed.feeder.name!r}, whose panes it takes, has failed")
     feed.feeder.close(watermark_us)
+    if taker.feed is not feed:  # Closing has ended the sharing, and moved all of the rest.
+        return
     ratio = _ratio(feed.feeder, taker)
     numbers = feed.feeder.closed.numbers_in(feed.next_pane * ratio, until * ratio)
     for number in dict.fromkeys(each // ratio for each in numbers):

@@ -318,7 +318,8 @@ class QueryState(Weighed, Versions, ResizablePanes, Storing, PaneSharer):
         """Mark the panes that this watermark has passed; they do not change any more."""
         if self.failed:
             raise InternalError(f"query {self.name!r} took panes of a query that failed")
-        if self.takers and self.keys is not None and self.keys.frozen:
+        has_no_room = self.keys is not None and self.keys.frozen
+        if any(has_no_room or each.failed for each in self.takers):
             check_feeds(self)  # What has no room here may have room there.
         first_open = self.grid.first_open(watermark_us)
         if first_open is None or first_open == self.closed_to:

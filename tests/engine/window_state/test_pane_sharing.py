@@ -11,9 +11,12 @@ import pytest
 from shedder.engine.engine import Engine
 from shedder.engine.runtime.cpu_timer import Stopwatch
 from shedder.engine.runtime.environment import Machine
-from shedder.engine.synopsis_plans.synopsis_plan import Plan
+from shedder.engine.synopsis_plans.synopsis_plan import Plan, plan
+from shedder.engine.window_state.pane_sharing import take_from
 from shedder.engine.window_state.query_state import QueryState
 from shedder.queries.answers.database_api import Receipt
+from tests.engine.allocation_world import MIB, bound
+from tests.engine.memory_grown import frames
 
 SECOND = 1_000_000
 NOW_US = 1_700_000_000 * SECOND
@@ -293,3 +296,47 @@ def test_a_query_whose_feeder_fails_fails_too(tmp_path: Path) -> None:
         for name in ("minute", "two"):
             with pytest.raises(Exception, match="drop it and register it again"):
                 db.query(name).answer(after=receipt)
+
+
+def counting(name: str, range_s: int, slide_s: int, *, cap_bytes: int = 64 * MIB) -> QueryState:
+    """Return a query that counts rows of each k, with a cap on the groups."""
+    window = f"[RANGE {range_s} SECONDS SLIDE {slide_s} SECONDS]"
+    query = bound(f"SELECT k AS g, COUNT(*) AS n FROM s {window} GROUP BY g")
+    return QueryState(name, query, plan(query, {}), part_bytes_max=cap_bytes)
+
+
+def rows_in(query: QueryState) -> dict[int, int]:
+    return {number: int(pane.counts.sum()) for number, pane in query.panes.items()}
+
+
+@pytest.mark.parametrize("consumer_closes_first", [True, False])
+def test_a_consumer_that_has_room_where_its_provider_has_none_counts_each_row_once(
+    consumer_closes_first: bool,
+) -> None:
+    rows = 3_000
+    provider = counting("provider", 4, 1, cap_bytes=100_000)
+    consumer = counting("consumer", 8, 2)
+    take_from(consumer, provider, (0, 0))
+    for second, frame in enumerate(frames(4, rows)):
+        for query in (consumer, provider):
+            query.apply(frame, watermark_us=second * SECOND, limit_us=None)
+        assert provider.keys is not None
+        assert provider.keys.frozen
+        if second % 2:  # Panes of the consumer end.
+            order = (consumer, provider) if consumer_closes_first else (provider, consumer)
+            for query in order:
+                query.close((second + 1) * SECOND)
+    assert rows_in(consumer) == {0: 2 * rows, 1: 2 * rows}
+    assert rows_in(provider) == dict.fromkeys(range(4), rows)
+
+
+def test_a_consumer_that_failed_keeps_no_panes_of_its_provider() -> None:
+    provider, consumer = counting("provider", 4, 1), counting("consumer", 8, 2)
+    take_from(consumer, provider, (0, 0))
+    for second, frame in enumerate(frames(12, 10)):
+        provider.apply(frame, watermark_us=second * SECOND, limit_us=None)
+        if second == 3:
+            consumer.fail()
+        provider.close((second + 1) * SECOND)
+        provider.drop_before(second - 3)
+    assert rows_in(provider) == dict.fromkeys(range(8, 12), 10)
