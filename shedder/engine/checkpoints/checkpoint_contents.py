@@ -189,7 +189,7 @@ class Checkpoint:
     def failed(self) -> None:
         """It could not be written: the next one stores all of it. As `of`."""
         for standing, panes in self._panes:
-            standing.not_stored(panes)
+            standing.store_writer.note_failed(panes)
             panes.forget()
 
 

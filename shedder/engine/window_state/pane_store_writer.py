@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from abc import ABC
 from collections import deque
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from shedder.archive.catalog.catalog import Catalog
 from shedder.engine.panes.pane import Pane
 from shedder.engine.panes.pane_codec import pane_to_bytes
-from shedder.engine.window_state.closed_panes import ClosedPanes
 from shedder.streams.group_keys import GroupKeys
-from shedder.streams.windows import PaneGrid
 
 
 @dataclass(slots=True, eq=False)
@@ -68,48 +66,78 @@ class PanesToStore:
         self._encoded.clear()
 
 
-class Storing(ABC):
-    """The part of a standing query that knows which of its panes the pane store has."""
+class PaneStoreWriter:
+    """Record of the closed panes of a query that the pane store has.
 
-    name: str
-    keys: GroupKeys | None
-    grid: PaneGrid
-    panes: dict[int, Pane]
-    closed: ClosedPanes
-    dropped_before: int | None
-    _stored: set[int]
-    _folded: set[int]
-    _to_store: PanesToStore | None
+    Constructor arguments:
 
-    def unstored(self) -> list[int]:
-        """The closed panes that the pane store does not have yet."""
-        return [p for p in self.closed.numbers if p not in self._stored]
+    query: name of the query.
+    keys: its groups; None without GROUP BY.
+    width_us: width of a pane; None: windows do not slide, so no panes are stored.
+    """
 
-    def folded(self) -> list[int]:
-        """Panes that may be in the pane store and have become parts of longer cells.
+    def __init__(self, query: str, keys: GroupKeys | None, width_us: int | None) -> None:
+        self._query = query
+        self._keys = keys
+        self._width_us = width_us
+        self._stored: set[int] = set()
+        self._folded: set[int] = set()  # Perhaps in the pane store, and no panes any more.
+        self._newest: PanesToStore | None = None  # Of the newest checkpoint.
 
-        A cell under the number of a stored pane is stored in its place; or it is gone, too.
+    def note_stored(self, number: int) -> None:
+        """Record that the pane store has a pane."""
+        self._stored.add(number)
+
+    def note_changed(self, numbers: Iterable[int]) -> None:
+        """Record panes that were replaced or dropped; the store does not have these versions."""
+        self._stored.difference_update(numbers)
+
+    def note_folded(self, numbers: Iterable[int]) -> None:
+        """Record panes that were folded into cells, and the numbers of the cells."""
+        self._folded.update(self._stored.intersection(numbers))
+        self._stored.difference_update(numbers)
+
+    def begin(
+        self, panes: Mapping[int, Pane], closed: Iterable[int], dropped_before: int | None
+    ) -> PanesToStore | None:
+        """Return what a checkpoint of this moment does to the pane store.
+
+        It counts as done from now on; later changes belong to the next checkpoint. If the
+        checkpoint fails, call `note_failed`. None: there are no panes to store.
+
+        Args:
+          panes: panes of the query by number.
+          closed: numbers of the closed ones, ascending.
+          dropped_before: no window needs panes before this one; None: all are needed.
         """
-        return sorted(self._folded - self.panes.keys())
-
-    def to_store(self) -> PanesToStore | None:
-        """What a checkpoint of this moment does to the pane store, believed done from now on.
-
-        What changes meanwhile is the next one's. If it fails, that is told by `not_stored`. None:
-        there are no panes to store.
-        """
-        width = self.grid.width_us
+        width = self._width_us
         if width is None:
             return None
-        waiting = deque((number, self.panes[number]) for number in self.unstored())
-        before = None if self.dropped_before is None else self.dropped_before * width
-        made = PanesToStore(self.name, self.keys, width, waiting, self.folded(), before)
+        waiting = deque((n, panes[n]) for n in closed if n not in self._stored)
+        # A cell under the number of a stored pane replaces it in the store.
+        gone = sorted(self._folded - panes.keys())
+        before_us = None if dropped_before is None else dropped_before * width
+        made = PanesToStore(self._query, self._keys, width, waiting, gone, before_us)
         self._stored.update(made.numbers)
         self._folded.clear()
-        self._to_store = made
+        self._newest = made
         return made
 
-    def not_stored(self, panes: PanesToStore) -> None:
-        """The checkpoint has failed: nothing has been done to the pane store."""
+    def note_failed(self, panes: PanesToStore) -> None:
+        """Record that a checkpoint failed and did nothing to the pane store."""
         self._stored.difference_update(panes.numbers)
         self._folded.update(panes.gone)
+
+    def encode_newest(self) -> None:
+        """Encode what waits of the newest checkpoint: groups are about to get other ids."""
+        if self._newest is not None:
+            self._newest.encode_all()
+
+    def snapshot(self) -> Callable[[], None]:
+        """Return a function that restores the present record."""
+        sets = set(self._stored), set(self._folded)
+
+        def restore() -> None:
+            self._stored, self._folded = sets
+
+        return restore

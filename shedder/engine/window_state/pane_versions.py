@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from shedder.engine.panes.pane import Pane
 from shedder.engine.window_state.closed_panes import ClosedPanes
+from shedder.engine.window_state.pane_store_writer import PaneStoreWriter
 
 
 class Versions(ABC):
@@ -16,8 +17,7 @@ class Versions(ABC):
     closed: ClosedPanes
     closed_to: int | None
     _open: set[int]
-    _stored: set[int]
-    _folded: set[int]
+    store_writer: PaneStoreWriter
     _roomy: tuple[object, ...] | None
 
     @abstractmethod
@@ -33,7 +33,7 @@ class Versions(ABC):
         old, self.panes[number] = self.panes[number], pane
         if number not in self._open:
             self.closed.replace(number, old, pane)
-            self._stored.discard(number)
+            self.store_writer.note_changed([number])
 
     def put(self, panes: Mapping[int, Pane], *, closed: bool) -> None:
         """Put versions of more tuples in the places of panes, or where there are none yet.
@@ -44,7 +44,7 @@ class Versions(ABC):
             self.fit_widths(pane)
             self.panes[number] = pane
         if closed:
-            self._stored.difference_update(panes)
+            self.store_writer.note_changed(panes)
             again = self._none_closed(self.closed.bounds)
             for number in sorted({*self.closed.numbers, *panes}):
                 again.add(number, self.panes[number])
@@ -55,10 +55,11 @@ class Versions(ABC):
     def moment(self) -> Callable[[], None]:
         """How to go back to the panes that stand now, of which none must have been changed."""
         panes, closed, closed_to = dict(self.panes), self.closed, self.closed_to
-        sets = set(self._open), set(self._stored), set(self._folded)
+        open_panes, restore_stored = set(self._open), self.store_writer.snapshot()
 
         def back() -> None:
             self.panes, self.closed, self.closed_to, self._roomy = panes, closed, closed_to, None
-            self._open, self._stored, self._folded = sets
+            self._open = open_panes
+            restore_stored()
 
         return back

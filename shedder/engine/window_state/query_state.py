@@ -32,7 +32,7 @@ from shedder.engine.window_state.pane_sharing import (
     take,
 )
 from shedder.engine.window_state.pane_shrinking import Shrinking
-from shedder.engine.window_state.pane_store_writer import PanesToStore, Storing
+from shedder.engine.window_state.pane_store_writer import PanesToStore, PaneStoreWriter
 from shedder.engine.window_state.pane_versions import Versions
 from shedder.engine.window_state.resizing import ResizablePanes
 from shedder.engine.window_state.selectivity import Selectivity
@@ -55,7 +55,7 @@ class Merged:
 _STAY = 7 / 8  # Of ids: with so many alive there is no room to be made for new groups.
 
 
-class QueryState(Weighed, Versions, ResizablePanes, Storing, PaneSharer):
+class QueryState(Weighed, Versions, ResizablePanes, PaneSharer):
     """The panes of one standing query, and the counts of what went where.
 
     Used by one thread. Ledger, of each synopsis: tuples applied since registration = what it read
@@ -77,6 +77,7 @@ class QueryState(Weighed, Versions, ResizablePanes, Storing, PaneSharer):
     asked_from_us: end of a window that the watermark passes after the next frame; no earlier window
       is asked for. None: any may be. A batch may span any number of panes. Panes before this
       window are not made, and old panes in it are made as cells.
+    store_writer: closed panes that the pane store has.
     own_span_min: panes with fewer groups have rows for all of them.
     feed: query that reads tuples for this one. takers: queries for which this one reads.
     failed: part of the tuples could not be read.
@@ -127,9 +128,7 @@ class QueryState(Weighed, Versions, ResizablePanes, Storing, PaneSharer):
         self.widths = BucketWidths.of(query, plan)
         self._open: set[int] = set()
         self.closed_to: int | None = None
-        self._stored: set[int] = set()
-        self._folded: set[int] = set()  # Perhaps in the pane store, and no panes any more.
-        self._to_store: PanesToStore | None = None  # Of the newest checkpoint.
+        self.store_writer = PaneStoreWriter(name, self.keys, self.grid.width_us)
         self._first_open: int | None = None  # While a frame is read.
 
     @property
@@ -354,8 +353,7 @@ class QueryState(Weighed, Versions, ResizablePanes, Storing, PaneSharer):
         for number in gone:
             self.panes.pop(number, None)  # A cell may have come and gone in this one fold.
         self.panes |= cells
-        self._folded.update(self._stored.intersection([*gone, *cells]))
-        self._stored.difference_update([*gone, *cells])
+        self.store_writer.note_folded([*gone, *cells])
         for number in cells:  # The same cells, however many panes had shrunk by now.
             self.shrink_to(number, self.plan)
 
@@ -368,7 +366,7 @@ class QueryState(Weighed, Versions, ResizablePanes, Storing, PaneSharer):
         for old in dead:
             del self.panes[old]
             self._open.discard(old)
-            self._stored.discard(old)
+        self.store_writer.note_changed(dead)
         self.late_panes.drop_before(pane)
         if dead and self.keys is not None:
             self._forget_dead_groups(self.keys)
@@ -381,8 +379,7 @@ class QueryState(Weighed, Versions, ResizablePanes, Storing, PaneSharer):
         kept = np.flatnonzero(alive)
         if len(kept) + 1 > (_STAY if keys.is_nearly_full else 0.5) * keys.size:
             return
-        if self._to_store is not None:
-            self._to_store.encode_all()
+        self.store_writer.encode_newest()
         source = np.concatenate([np.zeros(1, np.int64), kept])
         for number, pane in self.panes.items():
             self.panes[number] = pane.renumbered(source)
@@ -412,9 +409,13 @@ class QueryState(Weighed, Versions, ResizablePanes, Storing, PaneSharer):
         self.fit_widths(held)
         if closed:
             self.closed.add(pane, held)
-            self._stored.add(pane)
+            self.store_writer.note_stored(pane)
         else:
             self._open.add(pane)
+
+    def to_store(self) -> PanesToStore | None:
+        """Return what a checkpoint of this moment does to the pane store; None: nothing."""
+        return self.store_writer.begin(self.panes, self.closed.numbers, self.dropped_before)
 
     # --- windows -------------------------------------------------------------------------------
 
