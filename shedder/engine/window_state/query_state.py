@@ -32,7 +32,7 @@ from shedder.engine.window_state.pane_sharing import (
     take,
 )
 from shedder.engine.window_state.pane_shrinking import Shrinking
-from shedder.engine.window_state.pane_store_writer import PanesToStore, PaneStoreWriter
+from shedder.engine.window_state.pane_store_writer import PaneStoreWriter, PanesToStore
 from shedder.engine.window_state.pane_versions import Versions
 from shedder.engine.window_state.resizing import ResizablePanes
 from shedder.engine.window_state.selectivity import Selectivity
