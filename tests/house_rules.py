@@ -17,8 +17,9 @@ Rule = Callable[[ast.Module], "list[str]"]
 # Public names of named tuples and of `os` that begin with an underscore.
 PUBLIC = frozenset({"_asdict", "_exit", "_fields", "_make", "_replace"})
 # Attributes of objects of other libraries, which have no method that would set them:
-# `weakref.finalize` has `atexit`, `pyspark.SparkContext` has `_gateway` and `_jvm`.
-LIBRARY_ATTRIBUTES = frozenset({"atexit", "_gateway", "_jvm"})
+# `weakref.finalize` has `atexit`, `pyspark.SparkContext` has `_gateway` and `_jvm`. The flags of a
+# numpy array have `writeable`.
+LIBRARY_ATTRIBUTES = frozenset({"atexit", "writeable", "_gateway", "_jvm"})
 REPLACING = frozenset({"setattr", "delattr", "setitem", "delitem"})
 
 

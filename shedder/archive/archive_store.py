@@ -108,11 +108,10 @@ class Store(
         for (stream_id, first_position), scrubbed_us in catalog.scrubbed().items():
             self._streams[stream_id].scrubbed[first_position] = scrubbed_us
         for stream_id, _, end_position in catalog.emptied():
-            state = self._streams[stream_id]
-            state.emptied_position = max(state.emptied_position, end_position)
+            self._streams[stream_id].note_emptied(end_position)
         self._fences, self._built = {}, {}
         for stream_id, column in catalog.indexes():
-            self._streams[stream_id].indexes += (column,)
+            self._streams[stream_id].add_index(column)
         for rollup in catalog.rollups():
             state = self._streams[rollup.stream_id]
             state.rollups[rollup.id] = (rollup, known_rollup(rollup, state))
@@ -281,12 +280,12 @@ class Store(
                 pieces = state.tail.stretch(size_bytes_max)
                 if not pieces:
                     return None
-                state.tail.frozen = pieces[-1].end_position
+                state.tail.freeze(pieces[-1].end_position)
             schema = state.entry.schema
             end = end_of_run(pieces, schema.time_column, schema.retain_us)
             with self._lock:
                 pieces = state.tail.split(end)
-                state.tail.frozen = end
+                state.tail.freeze(end)
             batches = [piece.batch for piece in pieces]
             run = write_run(
                 self.files,
@@ -376,7 +375,7 @@ class Store(
             held += [(it.first_position, it.end_position) for it in state.tail.pieces]
             held += [(first, end) for of, first, end in self.catalog.emptied() if of == stream]
             removed = state.entry.retained_position
-            state.holes = holes(held, removed=removed, end=end_position)
+            state.note_holes(holes(held, removed=removed, end=end_position))
             return state.holes
 
     def scan(

@@ -177,8 +177,7 @@ class BackfilledRuns(ABC):
         """Runs that the catalog knows of become visible, all at once."""
         with self._lock:
             state = self._state(stream)
-            state.runs = sorted([*runs, *state.runs], key=lambda run: run.first_position)
-            state.backfilled += sum(run.rows for run in runs)
+            state.add_backfilled(runs)
             for run in runs:
                 self._run_files.trust(run)
 
@@ -237,7 +236,7 @@ class BackfilledRuns(ABC):
         known = set()
         for backfill in self.catalog.backfills():
             if (state := self._streams.get(backfill.stream_id)) is not None:
-                state.backfilled += backfill.rows
+                state.note_backfilled(backfill.rows)
             for part in self.catalog.backfill_parts(backfill.stream_id, backfill.name):
                 paths = [self.directory / FOLDER / run.file for run in part.runs]
                 if all(map(Path.exists, paths)):

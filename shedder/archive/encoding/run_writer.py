@@ -180,7 +180,8 @@ class RunPlace:
                         writer.write_table(group, row_group_size=max(1, group.num_rows))
                     behind.settle()
                     writer.add_key_value_metadata({PIECES: _packed(behind.pieces)})
-                    begins, behind.crc_of_last = sink.size, 0
+                    begins = sink.size
+                    behind.begin_last()
                 behind.settle()
             file.sync()
         finally:

@@ -20,14 +20,15 @@ class WriteBehind:
 
     pieces: size and CRC-32C of each piece, once `settle` has returned.
     crc: CRC-32C of all pieces.
-    crc_of_last: CRC-32C of the pieces since the owner set it to 0; None: it was never set.
+    crc_of_last: CRC-32C of the pieces since `begin_last`; 0 before.
     """
 
     def __init__(self, file: WriteFile) -> None:
         """Nothing is written yet. The file is the caller's to close, after `close`."""
         self.pieces: list[tuple[int, int]] = []
         self.crc = 0
-        self.crc_of_last: int | None = None
+        self.crc_of_last = 0
+        self._is_last = False
         self._file = file
         self._failed: BaseException | None = None
         self._closed = False
@@ -43,6 +44,10 @@ class WriteBehind:
         """
         self._check()
         self._queue.put(data)
+
+    def begin_last(self) -> None:
+        """Begin the last part, which gets a checksum of its own; call `settle` before."""
+        self._is_last = True
 
     def settle(self) -> None:
         """Return when all that was taken is written, though not durable.
@@ -80,7 +85,7 @@ class WriteBehind:
     def _put(self, data: Bytes) -> int:
         self._file.write([data])
         self.crc = checksum(data, self.crc)
-        if self.crc_of_last is not None:
+        if self._is_last:
             self.crc_of_last = checksum(data, self.crc_of_last)
         size = memoryview(data).nbytes
         self.pieces.append((size, checksum(data)))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 from abc import ABC, abstractmethod
-from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -63,13 +62,12 @@ class IndexedRuns(ABC):
             state = self._state(stream)
             if self._type_of(state, column) is ColumnType.BOOLEAN:
                 raise BadSetting(f"an index on {column!r}, a BOOLEAN, would leave nothing out")
-            state.indexes_to_be[column] += 1
+            state.begin_index(column)
         try:
             yield
         finally:
             with self._lock:
-                state.indexes_to_be[column] -= 1
-                state.indexes_to_be += Counter()  # Removes columns whose count is 0.
+                state.end_index(column)
                 is_none = column not in (*state.indexes, *state.indexes_to_be)
             if is_none:
                 self.sweep_indexes(stream)
@@ -88,7 +86,7 @@ class IndexedRuns(ABC):
             if column in state.indexes:
                 return False
             self.catalog.add_index(stream, column)
-            state.indexes = (*state.indexes, column)
+            state.add_index(column)
             return True
 
     def drop_index(self, stream: int, column: str) -> bool:
@@ -98,7 +96,7 @@ class IndexedRuns(ABC):
             if column not in state.indexes:
                 return False
             self.catalog.drop_index(stream, column)
-            state.indexes = tuple(name for name in state.indexes if name != column)
+            state.drop_index(column)
         self.sweep_indexes(stream)
         return True
 

@@ -107,8 +107,8 @@ def read_blocks(
             rows = sum(tuples for tuples, _ in parts)
             tables = [part for _, part in parts] or [_nothing(schema, wanted)]
             table = tables[0] if len(tables) == 1 else pa.concat_tables(tables)
-            yield Block(run, number, rows, table.select(wanted.columns), checked.bytes_read)
-            checked.bytes_read = 0
+            bytes_read = checked.take_bytes_read()
+            yield Block(run, number, rows, table.select(wanted.columns), bytes_read)
 
 
 def _whole_blocks(
@@ -128,8 +128,7 @@ def _whole_blocks(
         at = 0
         for number in some:
             size = int(sizes[number])
-            yield Block(run, number, size, table.slice(at, size), checked.bytes_read)
-            checked.bytes_read = 0
+            yield Block(run, number, size, table.slice(at, size), checked.take_bytes_read())
             at += size
         assert at == table.num_rows, (run.file, some)
 

@@ -116,7 +116,7 @@ class Footers:
 
 
 class CheckedFile:
-    """A file object for Arrow over the pieces of a file; bytes_read counts what was read of it.
+    """A file object for Arrow over the pieces of a file; counts the bytes that are read.
 
     Arrow asks for whole column chunks; whole pieces are read, and none is handed out whose checksum
     is not that of the footer, nor a footer whose checksum is not the catalog's. A file whose run
@@ -135,7 +135,7 @@ class CheckedFile:
         self._file, self._path, self._run = file, path, run
         self._at = 0
         self.closed = False
-        self.bytes_read = 0
+        self._bytes_read = 0
         if file.size != run.size_bytes:
             raise self._corrupt(f"has {file.size} bytes, not {run.size_bytes}")
         self.footer: ReadFooter | None = None
@@ -199,9 +199,14 @@ class CheckedFile:
         """Yes."""
         return True
 
+    def take_bytes_read(self) -> int:
+        """Return the number of bytes that were read since the last call, and count from 0."""
+        bytes_read, self._bytes_read = self._bytes_read, 0
+        return bytes_read
+
     def _load(self, begin: int, end: int, crc: int | None = None) -> bytes:
         data = self._file.read(begin, end - begin)
-        self.bytes_read += len(data)
+        self._bytes_read += len(data)
         if len(data) != end - begin or (crc is not None and checksum(data) != crc):
             raise self._corrupt(f"bytes {begin} to {end} fail their checksum")
         return data

@@ -54,7 +54,7 @@ class OpenFiles:
         with self._lock:
             found = self._held.pop((run.file, run.crc), None)
         if found is not None:
-            found.checked.bytes_read = 0
+            found.checked.take_bytes_read()  # Those of the last reader.
         return found
 
     def give(self, run: Run, opened: _Opened, forgotten: int) -> None:

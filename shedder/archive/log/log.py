@@ -359,7 +359,7 @@ class Log:
                 raise self._poison(f"cannot begin the next segment: {error}") from error
             self._active.close()
         with self._lock:
-            self._segments[-1].size = self._active.size
+            self._segments[-1].end(self._active.size)
             self._segments.append(state)
             self._active = active
             self._durable_size = active.size

@@ -50,6 +50,10 @@ class SegmentState:
     size: int
     unproven: int = SEGMENT_HEAD_BYTES
 
+    def end(self, size: int) -> None:
+        """Set the final size; the segment gets no more records."""
+        self.size = size
+
 
 @dataclass(slots=True)
 class _Scanned:

@@ -72,7 +72,7 @@ def backup(
         assert version is not None
         marks = Marks(catalog.generation, durable, version)
         runs = _sizes(store.directory, named)
-        progress.total = (
+        progress.expect(
             catalog.size_bytes + sum(size for _, size in segments) + sum(size for _, size in runs)
         )
         for name, size in runs:
@@ -115,9 +115,10 @@ def restore(
     if version is None:
         raise CorruptData(f"{source} is no whole data directory: it has no FORMAT")
     if verify:
-        what, progress.what = progress.what, f"verification of {source}"
+        what = progress.what
+        progress.rename(f"verification of {source}")
         report = check(source, files, progress)
-        progress.what = what
+        progress.rename(what)
         if report.damages:
             raise CorruptData(f"{source} is damaged: {report.damages[0]}")
         for run in report.aside:
@@ -130,8 +131,8 @@ def restore(
             for name in ("catalog.sqlite", "catalog.sqlite-wal")
             if (path := source / name).exists()
         ]
-        progress.done = 0
-        progress.total = sum(size for _, size in [*runs, *segments, *catalog])
+        progress.reach(0)
+        progress.expect(sum(size for _, size in [*runs, *segments, *catalog]))
         for name, size in runs:
             copy.take(source / name, name, size)
         for path, size in catalog:

@@ -50,14 +50,14 @@ def scrub(
     pace = ScrubPace(progress, bytes_per_second, clock)
     report = Scrubbed()
     streams = [entry.id for entry in store.streams()]
-    progress.total = sum(run.size_bytes for stream in streams for run in _runs(store, stream))
+    progress.expect(sum(run.size_bytes for stream in streams for run in _runs(store, stream)))
     for stream in streams:
         for run in _runs(store, stream):
             try:
                 scrub_run(store, run, pace.told, report)
             except StorageFailed as error:
                 report.unread.append((run, str(error)))
-    progress.done = progress.total
+    progress.reach(progress.total)
     return report
 
 

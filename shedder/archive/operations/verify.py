@@ -104,7 +104,7 @@ def check(
             _check_marks(directory, marks, version, report)
             _check_repairs(directory, report)
             known = _check_catalog(directory, marks, report)
-            progress.total += sum(run.size_bytes for run in known.runs)
+            progress.expect(progress.total + sum(run.size_bytes for run in known.runs))
             _check_runs(files, directory, known, report, progress)
             _check_indexes(files, directory, known, report)
             log = directory / "log"

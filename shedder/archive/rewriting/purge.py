@@ -109,13 +109,9 @@ class PurgedRuns(Relaid):
                         self.catalog.put_deleted(new, left)
             at = state.runs.index(current)
             state.runs[at : at + 1] = [] if new is None else [new]
-            state.scans.pop(run.first_position, None)
-            state.rolled_scans.pop(run.first_position, None)
-            state.scrubbed.pop(run.first_position, None)
-            state.quarantined.pop(run.first_position, None)
-            del state.deleted[run.first_position], state.marked_us[run.first_position]
+            state.forget(run)
             if new is None:
-                state.emptied_position = max(state.emptied_position, run.end_position)
+                state.note_emptied(run.end_position)
             elif left.rows:
                 state.deleted[run.first_position] = left
                 state.marked_us[run.first_position] = state.deletions[-1].deleted_us

@@ -64,7 +64,7 @@ class Relaid(ABC):
             state = self._state(stream)
             entry = replace(state.entry, schema=replace(state.entry.schema, layout=layout))
             self.catalog.put_stream(entry)
-            state.entry = entry
+            state.replace_entry(entry)
 
     def set_on_overload(self, stream: int, on_overload: OnOverload) -> None:
         """Note what becomes of the stream when it comes too fast.
@@ -77,7 +77,7 @@ class Relaid(ABC):
             schema = replace(state.entry.schema, on_overload=on_overload)
             entry = replace(state.entry, schema=schema)
             self.catalog.put_stream(entry)
-            state.entry = entry
+            state.replace_entry(entry)
 
     def unlike(self, stream: int) -> list[Run]:
         """The runs whose layout is not the stream's, except for damaged ones, oldest first."""
@@ -256,9 +256,7 @@ class Relaid(ABC):
                 if run.first_position in state.deleted:  # The same positions, whatever the layout.
                     self.catalog.put_deleted(new, state.deleted[run.first_position])
             state.runs[state.runs.index(current)] = new
-            state.scans.pop(run.first_position, None)
-            state.scrubbed.pop(run.first_position, None)
-            state.quarantined.pop(run.first_position, None)
+            state.forget_file(run)
             for name in fresh:
                 self._run_files.trust_name(name)
             self._run_files.retire(name for name in current.files if name not in new.files)

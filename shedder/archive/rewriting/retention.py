@@ -56,15 +56,8 @@ class RetiredRuns(ABC):
                 for run in old:
                     self.catalog.drop_run(run)
                 self.catalog.set_retained(stream, entry.retained_from_us, entry.retained_position)
-            state.entry = entry
-            state.runs = [run for run in state.runs if run.high_us >= before_us]
-            for run in old:
-                state.quarantined.pop(run.first_position, None)
-                state.scans.pop(run.first_position, None)
-                state.rolled_scans.pop(run.first_position, None)
-                state.deleted.pop(run.first_position, None)
-                state.marked_us.pop(run.first_position, None)
-                state.scrubbed.pop(run.first_position, None)
+            state.replace_entry(entry)
+            state.drop_runs(old)
             self._run_files.retire(name for run in old for name in run.files)
         self._run_files.remove_retired()
         return sum(run.rows for run in old)

@@ -70,14 +70,8 @@ class RolledRuns(ABC):
         state = self._state(entry.stream_id)
         with state.cutting, state.rewriting, self.catalog.turn(), self._lock:
             self.catalog.drop_rollup(entry)
-            state.rollups.pop(entry.id, None)
-            state.unrolled = {each for each in state.unrolled if each[1] != entry.id}
-            gone = []
-            for at, run in enumerate(state.runs):
-                kept = tuple(each for each in run.rolled if each.rollup_id != entry.id)
-                gone += [each.file for each in run.rolled if each.rollup_id == entry.id]
-                state.runs[at] = replace(run, rolled=kept)
-            self._run_files.retire(gone)
+            gone = state.drop_rollup(entry.id)
+            self._run_files.retire([each.file for each in gone])
         self._run_files.remove_retired()
 
     def rollups(self, stream: int) -> list[tuple[RollupEntry, Rollup]]:
@@ -93,7 +87,7 @@ class RolledRuns(ABC):
         with self._lock:
             state = self._streams.get(entry.stream_id)
             if state is not None and entry.id in state.rollups:
-                state.unrolled |= {(run.first_position, entry.id) for run in runs}
+                state.want_rolled(entry.id, runs)
 
     def note_rolled_scans(self, stream: int, scanned: Iterable[tuple[Run, int | None]]) -> bool:
         """Note how runs were scanned that have partial aggregates of lazy rollups.

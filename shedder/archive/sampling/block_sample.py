@@ -157,11 +157,12 @@ class BlockSample:
         self._shuffle_seed ^= int(np.bitwise_xor.reduce(keys))
         for each, key in zip(due, keys.tolist(), strict=True):
             each.choose(key)
-        deadline.progress.total = max(self.rows_kept, planned)
-        deadline.progress.done = sum(min(each.kept, each.rows_read) for each in self.runs)
+        progress = deadline.progress
+        progress.expect(max(self.rows_kept, planned))
+        progress.reach(sum(min(each.kept, each.rows_read) for each in self.runs))
         rows = sum(each.kept - each.rows_read for each in due)
         if self._threads == 1 or len(due) < 2 or rows < _ASIDE_ROWS * len(due):
-            deadline.progress.done += self._read_some(due, deadline)
+            progress.reach(progress.done + self._read_some(due, deadline))
             return
         size = max(1, len(due) // (_TASKS * self._threads))
         parts = [due[at : at + size] for at in range(0, len(due), size)]
@@ -169,9 +170,9 @@ class BlockSample:
         try:
             reading = [pool.submit(self._read_some, part, deadline) for part in parts]
             for future in reading:
-                deadline.progress.done += future.result()
+                progress.reach(progress.done + future.result())
         except KeyboardInterrupt:  # Of this thread alone; the others look at the progress.
-            deadline.progress.cancel()
+            progress.cancel()
             raise
         finally:
             pool.shutdown(cancel_futures=True)

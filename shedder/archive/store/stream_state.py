@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 
 from shedder.archive.catalog.run_annotations import Quarantine, Scans
-from shedder.archive.metadata.catalog_entries import RollupEntry, Run, StreamEntry
+from shedder.archive.metadata.catalog_entries import Rolled, RollupEntry, Run, StreamEntry
 from shedder.archive.metadata.deleted_positions import Deleted, Deletion
 from shedder.archive.metadata.position_gaps import Stretch
 from shedder.archive.store.tail import Tail
@@ -58,6 +59,78 @@ class StreamState:
         """All tuples below this position are in a run, or were removed from one, or with it."""
         in_runs = self.runs[-1].end_position if self.runs else 0
         return max(in_runs, self.emptied_position, self.entry.retained_position)
+
+    def replace_entry(self, entry: StreamEntry) -> None:
+        """Take the entry that the catalog has now."""
+        self.entry = entry
+
+    def note_emptied(self, end_position: int) -> None:
+        """Note that a run that ended at this position was purged of all of its rows."""
+        self.emptied_position = max(self.emptied_position, end_position)
+
+    def note_backfilled(self, rows: int) -> None:
+        """Count rows that came in by a backfill."""
+        self.backfilled += rows
+
+    def note_holes(self, holes: tuple[Stretch, ...]) -> None:
+        """Note the positions that were lost with damaged bytes of the log."""
+        self.holes = holes
+
+    def add_backfilled(self, runs: Sequence[Run]) -> None:
+        """Add the runs of a backfill in the order of position."""
+        self.runs = sorted([*runs, *self.runs], key=lambda run: run.first_position)
+        self.note_backfilled(sum(run.rows for run in runs))
+
+    def drop_runs(self, runs: Sequence[Run]) -> None:
+        """Drop runs, and all that is noted of them."""
+        gone = {run.first_position for run in runs}
+        self.runs = [run for run in self.runs if run.first_position not in gone]
+        for run in runs:
+            self.forget(run)
+
+    def forget(self, run: Run) -> None:
+        """Forget all that is noted of a run which goes, or whose rows change."""
+        self.forget_file(run)
+        self.rolled_scans.pop(run.first_position, None)
+        self.deleted.pop(run.first_position, None)
+        self.marked_us.pop(run.first_position, None)
+
+    def forget_file(self, run: Run) -> None:
+        """Forget what is noted of a run's file, which another file with the same rows replaces."""
+        self.quarantined.pop(run.first_position, None)
+        self.scans.pop(run.first_position, None)
+        self.scrubbed.pop(run.first_position, None)
+
+    def add_index(self, column: str) -> None:
+        """Give a column a value index."""
+        self.indexes = (*self.indexes, column)
+
+    def drop_index(self, column: str) -> None:
+        """Take a column's value index away."""
+        self.indexes = tuple(name for name in self.indexes if name != column)
+
+    def begin_index(self, column: str) -> None:
+        """Count one more caller that makes an index of a column."""
+        self.indexes_to_be[column] += 1
+
+    def end_index(self, column: str) -> None:
+        """Count one caller less that makes an index of a column."""
+        self.indexes_to_be[column] -= 1
+        self.indexes_to_be += Counter()  # Removes columns whose count is 0.
+
+    def want_rolled(self, rollup_id: int, runs: Sequence[Run]) -> None:
+        """Note runs that were read where a lazy rollup would have answered."""
+        self.unrolled |= {(run.first_position, rollup_id) for run in runs}
+
+    def drop_rollup(self, rollup_id: int) -> list[Rolled]:
+        """Drop a rollup and its partial aggregates; returns these."""
+        self.rollups.pop(rollup_id, None)
+        self.unrolled = {each for each in self.unrolled if each[1] != rollup_id}
+        gone = [each for run in self.runs for each in run.rolled if each.rollup_id == rollup_id]
+        for at, run in enumerate(self.runs):
+            kept = tuple(each for each in run.rolled if each.rollup_id != rollup_id)
+            self.runs[at] = replace(run, rolled=kept)
+        return gone
 
     def readable(self, run: Run) -> bool:
         """Whether a run is whole, as far as is known."""

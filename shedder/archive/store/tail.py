@@ -59,6 +59,10 @@ class Tail:
             piece = Piece(last.first_position, merged, last.sequence, size)
         self.pieces.append(piece)
 
+    def freeze(self, end_position: int) -> None:
+        """Keep the pieces before a position as they are: they are being written."""
+        self.frozen = end_position
+
     def stretch(self, size_bytes_max: int | None = None) -> list[Piece]:
         """The pieces up to the first gap, at most `size_bytes_max`; the first may be split."""
         found: list[Piece] = []

@@ -54,6 +54,10 @@ class Progress:
     _callbacks: list[Callable[[], None]] = field(default_factory=list)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
+    def rename(self, what: str) -> None:
+        """Name the step that begins."""
+        self.what = what
+
     def expect(self, total: int) -> None:
         """Set how much work there is."""
         self.total = total

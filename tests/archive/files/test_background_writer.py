@@ -42,7 +42,7 @@ def test_pieces_are_written_in_order_and_summed_up():
         assert file.parts == PIECES
         assert behind.pieces == [(len(p), google_crc32c.value(p)) for p in PIECES]
         assert behind.crc == google_crc32c.value(b"".join(PIECES))
-        behind.crc_of_last = 0
+        behind.begin_last()
         behind.write(b"foot")
         behind.write(b"er")
         behind.settle()

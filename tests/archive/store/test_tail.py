@@ -52,7 +52,7 @@ def test_pieces_that_are_being_written_stay_as_they_are():
     tail = Tail()
     tail.add(Piece(0, batch(0, 10), 0))
     writing = tail.stretch()
-    tail.frozen = 10
+    tail.freeze(10)
     for number in range(1, 9):
         tail.add(Piece(number * 10, batch(number * 10, 10), number))
     tail.drop(len(writing))
