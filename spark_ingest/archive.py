@@ -133,7 +133,11 @@ def _of_catalog(
         if stream not in known:
             raise UnknownStream(stream, list(known))
         entry = known[stream]
-        deleted = {first: mark for (of, first), mark in catalog.deleted().items() if of == entry.id}
+        deleted = {
+            first: mark
+            for (of, first), mark in catalog.annotations.deleted().items()
+            if of == entry.id
+        }
         return entry, tuple(catalog.runs(entry.id)), deleted
     finally:
         catalog.close()
@@ -178,9 +182,9 @@ def _in_its_place(source: _Source, run: Run) -> tuple[Run | None, Deleted | None
     catalog = Catalog.open(source.directory / "catalog.sqlite", read_only=True)
     try:
         key = (run.stream_id, run.first_position)
-        deleted = catalog.deleted().get(key)
+        deleted = catalog.annotations.deleted().get(key)
         runs = {each.first_position: each for each in catalog.runs(run.stream_id)}
-        emptied = (*key, run.end_position) in catalog.emptied()
+        emptied = (*key, run.end_position) in catalog.annotations.emptied()
     finally:
         catalog.close()
     now = runs.get(run.first_position)

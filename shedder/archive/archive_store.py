@@ -95,24 +95,24 @@ class Store(
         self._streams = {
             entry.id: StreamState(entry, by_stream.get(entry.id, [])) for entry in catalog.streams()
         }
-        for mark in catalog.quarantined():
+        for mark in catalog.annotations.quarantined():
             self._streams[mark.stream_id].quarantined[mark.first_position] = mark
-        for (stream, first), scans in catalog.scans().items():
+        for (stream, first), scans in catalog.annotations.scans().items():
             self._streams[stream].scans[first] = scans
-        for (stream_id, first_position), deleted in catalog.deleted().items():
+        for (stream_id, first_position), deleted in catalog.annotations.deleted().items():
             self._streams[stream_id].deleted[first_position] = deleted
-        for deletion in catalog.deletions():
+        for deletion in catalog.annotations.deletions():
             self._streams[deletion.stream_id].deletions.append(deletion)
         for state in self._streams.values():
             state.recover_marked_us()
-        for (stream_id, first_position), scrubbed_us in catalog.scrubbed().items():
+        for (stream_id, first_position), scrubbed_us in catalog.annotations.scrubbed().items():
             self._streams[stream_id].scrubbed[first_position] = scrubbed_us
-        for stream_id, _, end_position in catalog.emptied():
+        for stream_id, _, end_position in catalog.annotations.emptied():
             self._streams[stream_id].note_emptied(end_position)
         self._fences, self._built = {}, {}
-        for stream_id, column in catalog.indexes():
+        for stream_id, column in catalog.annotations.indexes():
             self._streams[stream_id].add_index(column)
-        for rollup in catalog.rollups():
+        for rollup in catalog.rollups.entries():
             state = self._streams[rollup.stream_id]
             state.rollups[rollup.id] = (rollup, known_rollup(rollup, state))
         self.recovery = self._recover()
@@ -373,7 +373,11 @@ class Store(
             state = self._state(stream)
             held = [(run.first_position, run.end_position) for run in state.runs]
             held += [(it.first_position, it.end_position) for it in state.tail.pieces]
-            held += [(first, end) for of, first, end in self.catalog.emptied() if of == stream]
+            held += [
+                (first, end)
+                for of, first, end in self.catalog.annotations.emptied()
+                if of == stream
+            ]
             removed = state.entry.retained_position
             state.note_holes(holes(held, removed=removed, end=end_position))
             return state.holes

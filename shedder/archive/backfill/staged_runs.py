@@ -59,7 +59,7 @@ class BackfilledRuns(ABC):
         """
         with self.catalog.turn(), self._lock:
             entry = self._state(stream).entry
-            known = self.catalog.backfills(stream)
+            known = self.catalog.backfills.entries(stream)
             found = next((each for each in known if each.name == name), None)
             if found is not None and found.plan:
                 return found
@@ -73,7 +73,7 @@ class BackfilledRuns(ABC):
                 raise FailedPrecondition(f"{parts:,} parts are too many, make larger ones")
             layout = laid_elsewhere(entry.schema.layout)
             begun = Backfill(stream, name, first, end, layout, plan)
-            self.catalog.put_backfill(begun)
+            self.catalog.backfills.put(begun)
             return begun
 
     def backfilled_rows(self, stream: int) -> int:
@@ -126,17 +126,17 @@ class BackfilledRuns(ABC):
           DiskFull, StorageFailed.
         """
         with self.catalog.turn():  # No other thread finishes a part, adopts or abandons meanwhile.
-            if self.catalog.backfill(part.stream_id, part.name) != backfill:
+            if self.catalog.backfills.find(part.stream_id, part.name) != backfill:
                 raise FailedPrecondition(
                     f"backfill {part.name!r} was adopted or abandoned before its part {part.part} "
                     "was there"
                 )
-            known = self.catalog.backfill_part(part.stream_id, part.name, part.part)
+            known = self.catalog.backfills.part(part.stream_id, part.name, part.part)
             if known is None:
                 self._put_aside(paths, part)
-                self.catalog.put_backfill_part(part, summaries)
+                self.catalog.backfills.put_part(part, summaries)
             elif not paths and known.rows == part.rows:
-                self.catalog.put_backfill_part(replace(known, queries=part.queries), summaries)
+                self.catalog.backfills.put_part(replace(known, queries=part.queries), summaries)
 
     def _put_aside(self, paths: Sequence[Path], part: BackfillPart) -> None:
         try:
@@ -199,10 +199,10 @@ class BackfilledRuns(ABC):
     def drop_backfill(self, backfill: Backfill) -> None:
         """Forget what is done of a backfill; it may begin anew, with another plan."""
         with self.catalog.turn():
-            parts = self.catalog.backfill_parts(backfill.stream_id, backfill.name)
+            parts = self.catalog.backfills.parts(backfill.stream_id, backfill.name)
             with self.catalog.transaction():
-                self.catalog.drop_backfill_parts(backfill.stream_id, backfill.name)
-                self.catalog.put_backfill(replace(backfill, plan=""))
+                self.catalog.backfills.drop_parts(backfill.stream_id, backfill.name)
+                self.catalog.backfills.put(replace(backfill, plan=""))
         self.forget_files([run for part in parts for run in part.runs])
 
     def live_times(self, stream: int) -> list[tuple[int, int, str]]:
@@ -234,15 +234,15 @@ class BackfilledRuns(ABC):
           where files are now whose origin is not known.
         """
         known = set()
-        for backfill in self.catalog.backfills():
+        for backfill in self.catalog.backfills.entries():
             if (state := self._streams.get(backfill.stream_id)) is not None:
                 state.note_backfilled(backfill.rows)
-            for part in self.catalog.backfill_parts(backfill.stream_id, backfill.name):
+            for part in self.catalog.backfills.parts(backfill.stream_id, backfill.name):
                 paths = [self.directory / FOLDER / run.file for run in part.runs]
                 if all(map(Path.exists, paths)):
                     known.update(paths)
                 else:
-                    self.catalog.drop_backfill_part(part.stream_id, part.name, part.part)
+                    self.catalog.backfills.drop_part(part.stream_id, part.name, part.part)
         root, kept = self.directory / FOLDER, list[Path]()
         for folder in self.files.names(root) if root.exists() else []:
             if not (root / folder).is_dir():

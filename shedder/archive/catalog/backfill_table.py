@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from abc import ABC, abstractmethod
 from dataclasses import astuple, dataclass, replace
 from typing import Any
 
@@ -64,33 +63,32 @@ class BackfillPart:
     queries: dict[str, Summarised]
 
 
-class BackfillsInCatalog(CheckedTables, ABC):
-    """The part of the catalog that knows of backfills. Errors are those of `Catalog`."""
+class BackfillTable:
+    """Catalog tables of backfills. Errors are those of `CheckedTables`."""
 
-    @abstractmethod
-    def add_run(self, run: Run) -> None:
-        """Make a run part of the archive."""
+    def __init__(self, tables: CheckedTables) -> None:
+        self._tables = tables
 
-    def put_backfill(self, it: Backfill) -> None:
+    def put(self, it: Backfill) -> None:
         """Note that a backfill has begun."""
         place = (it.stream_id, it.name, it.first_position, it.end_position)
         of = (layout_text(it.layout), it.plan, it.rows, it.adopted_us)
-        self._insert("backfills", *place, *of)
+        self._tables.insert("backfills", *place, *of)
 
-    def backfills(self, stream_id: int | None = None) -> list[Backfill]:
+    def entries(self, stream_id: int | None = None) -> list[Backfill]:
         """The backfills of a stream, or of all, those that are done among them, by name."""
         where = "" if stream_id is None else "WHERE stream_id = ? "
         arguments = () if stream_id is None else (stream_id,)
         order = "ORDER BY stream_id, name"
-        rows = self._select("backfills", _COLUMNS, where + order, *arguments)
+        rows = self._tables.select("backfills", _COLUMNS, where + order, *arguments)
         return [Backfill(*[*row[:4], layout_from_text(row[4]), *row[5:]]) for row in rows]
 
-    def backfill(self, stream_id: int, name: str) -> Backfill | None:
+    def find(self, stream_id: int, name: str) -> Backfill | None:
         """The backfill of this name, if there ever was one."""
-        found = (each for each in self.backfills(stream_id) if each.name == name)
+        found = (each for each in self.entries(stream_id) if each.name == name)
         return next(found, None)
 
-    def put_backfill_part(self, part: BackfillPart, summaries: bytes) -> None:
+    def put_part(self, part: BackfillPart, summaries: bytes) -> None:
         """Note that a part is done, or with other summaries; its files are in place.
 
         summaries: engine.summaries' bytes.
@@ -98,61 +96,60 @@ class BackfillsInCatalog(CheckedTables, ABC):
         runs = json.dumps([_stored(run) for run in part.runs])
         place = (part.stream_id, part.name, part.part)
         queries = json.dumps({name: astuple(each) for name, each in part.queries.items()})
-        with self.transaction():
-            self._insert("backfill_parts", *place, part.rows, part.poison, runs, queries)
-            self._insert("backfill_summaries", *place, summaries)
+        with self._tables.transaction():
+            self._tables.insert("backfill_parts", *place, part.rows, part.poison, runs, queries)
+            self._tables.insert("backfill_summaries", *place, summaries)
 
-    def backfill_parts(self, stream_id: int, name: str) -> list[BackfillPart]:
+    def parts(self, stream_id: int, name: str) -> list[BackfillPart]:
         """The parts of a backfill that are done, by number."""
         where = "WHERE stream_id = ? AND name = ? ORDER BY part"
         return [
             _part(row)
-            for row in self._select("backfill_parts", _PART_COLUMNS, where, stream_id, name)
+            for row in self._tables.select("backfill_parts", _PART_COLUMNS, where, stream_id, name)
         ]
 
-    def backfill_part(self, stream_id: int, name: str, part: int) -> BackfillPart | None:
+    def part(self, stream_id: int, name: str, part: int) -> BackfillPart | None:
         """One part of a backfill, if it is done."""
-        rows = self._select(
+        rows = self._tables.select(
             "backfill_parts", _PART_COLUMNS, f"WHERE {_PART}", stream_id, name, part
         )
         return _part(rows[0]) if rows else None
 
-    def backfill_summaries(self, part: BackfillPart) -> bytes:
+    def summaries(self, part: BackfillPart) -> bytes:
         """What was built of a part."""
         place = (part.stream_id, part.name, part.part)
         columns = "stream_id, name, part, summaries"
-        rows = self._select("backfill_summaries", columns, f"WHERE {_PART}", *place)
+        rows = self._tables.select("backfill_summaries", columns, f"WHERE {_PART}", *place)
         if not rows:
-            raise CorruptData(f"{self.path}: part {part.part} of {part.name!r} has no summaries")
+            raise CorruptData(
+                f"{self._tables.path}: part {part.part} of {part.name!r} has no summaries"
+            )
         found: bytes = rows[0][3]
         return found
 
-    def drop_backfill_part(self, stream_id: int, name: str, part: int) -> None:
+    def drop_part(self, stream_id: int, name: str, part: int) -> None:
         """Forget a part: it has to be done again."""
-        with self.transaction():
+        with self._tables.transaction():
             for table in _OF_PARTS:
-                self._run(f"DELETE FROM {table} WHERE {_PART}", stream_id, name, part)  # noqa: S608
+                self._tables.execute(f"DELETE FROM {table} WHERE {_PART}", stream_id, name, part)  # noqa: S608
 
-    def adopt_backfill(self, it: Backfill, runs: tuple[Run, ...], adopted_us: int) -> Backfill:
-        """Make all of its runs part of the archive; its parts are not needed any more."""
-        done = replace(it, rows=sum(run.rows for run in runs), adopted_us=adopted_us)
-        with self.transaction():
-            for run in runs:
-                self.add_run(run)
-            self.drop_backfill_parts(it.stream_id, it.name)
-            self.put_backfill(done)
-        return done
+    def finish(self, it: Backfill, rows: int, adopted_us: int) -> None:
+        """Note that the runs of a backfill are part of the archive, and forget its parts."""
+        with self._tables.transaction():
+            self.drop_parts(it.stream_id, it.name)
+            self.put(replace(it, rows=rows, adopted_us=adopted_us))
 
-    def drop_backfill_parts(self, stream_id: int, name: str) -> None:
+    def drop_parts(self, stream_id: int, name: str) -> None:
         """Forget all that is done of a backfill; its positions are not given out again."""
         where = "stream_id = ? AND name = ?"
-        with self.transaction():
+        with self._tables.transaction():
             for table in _OF_PARTS:
-                self._run(f"DELETE FROM {table} WHERE {where}", stream_id, name)  # noqa: S608
+                self._tables.execute(f"DELETE FROM {table} WHERE {where}", stream_id, name)  # noqa: S608
 
-    def _drop_backfills(self, stream_id: int) -> None:
+    def drop_stream(self, stream_id: int) -> None:
+        """Forget the backfills of a stream."""
         for table in ("backfills", *_OF_PARTS):
-            self._run(f"DELETE FROM {table} WHERE stream_id = ?", stream_id)  # noqa: S608
+            self._tables.execute(f"DELETE FROM {table} WHERE stream_id = ?", stream_id)  # noqa: S608
 
 
 def _part(row: tuple[Any, ...]) -> BackfillPart:

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Collection, Mapping, Sequence
-from typing import Any
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Any, Self
 
-from shedder.archive.catalog.backfill_table import BackfillsInCatalog
-from shedder.archive.catalog.rollup_table import RollupsInCatalog
-from shedder.archive.catalog.run_annotations import MarksInCatalog
+from shedder.archive.catalog.backfill_table import Backfill, BackfillTable
+from shedder.archive.catalog.checksummed_tables import CheckedTables
+from shedder.archive.catalog.rollup_table import RollupTable
+from shedder.archive.catalog.run_annotations import RunAnnotations
+from shedder.archive.files.durable_marks import DurableMarks
 from shedder.archive.metadata.catalog_entries import (
     Copy,
     Footer,
@@ -22,6 +26,7 @@ from shedder.archive.metadata.catalog_entries import (
     schema_from_json,
     schema_to_json,
 )
+from shedder.archive.tasks.progress import Told, nobody
 from shedder.cql.statements.archive_layout import layout_from_text, layout_text
 from shedder.cql.statements.bound_query import StreamSchema
 from shedder.errors import QueryExists, StreamExists
@@ -34,11 +39,62 @@ _RUN_COLUMNS = (
 )
 
 
-class Catalog(MarksInCatalog, RollupsInCatalog, BackfillsInCatalog):
-    """What it lists: streams, queries, runs, panes and a checkpoint, and what its parts know.
+class Catalog:
+    """An open catalog: streams, queries, runs, panes, a checkpoint, and the tables of its parts.
 
-    Errors, threads and transactions are those of `CheckedTables`.
+    All parts use the same tables, so one transaction spans changes of several parts. Errors,
+    threads and transactions are those of `CheckedTables`.
+
+    annotations: what is noted of runs.
+    rollups: rollups, and the partial aggregates of runs.
+    backfills: backfills, and their parts that are done.
     """
+
+    def __init__(self, tables: CheckedTables) -> None:
+        self._tables = tables
+        self.annotations = RunAnnotations(tables)
+        self.rollups = RollupTable(tables)
+        self.backfills = BackfillTable(tables)
+
+    @classmethod
+    def open(
+        cls,
+        path: Path,
+        *,
+        read_only: bool = False,
+        must_exist: bool = False,
+        marks: DurableMarks | None = None,
+    ) -> Self:
+        """Open or create a catalog; arguments and errors are those of `CheckedTables.open`."""
+        return cls(
+            CheckedTables.open(path, read_only=read_only, must_exist=must_exist, marks=marks)
+        )
+
+    @property
+    def path(self) -> Path:
+        """The SQLite file."""
+        return self._tables.path
+
+    @property
+    def generation(self) -> int:
+        """The number of the last commit."""
+        return self._tables.generation
+
+    def close(self) -> None:
+        """Close; SQLite folds its write-ahead log into the file."""
+        self._tables.close()
+
+    def turn(self, told: Told = nobody) -> AbstractContextManager[None]:
+        """As `CheckedTables.turn`."""
+        return self._tables.turn(told)
+
+    def transaction(self) -> AbstractContextManager[None]:
+        """As `CheckedTables.transaction`."""
+        return self._tables.transaction()
+
+    def problems(self) -> list[str]:
+        """As `CheckedTables.problems`."""
+        return self._tables.problems()
 
     # --- streams ---
 
@@ -50,51 +106,52 @@ class Catalog(MarksInCatalog, RollupsInCatalog, BackfillsInCatalog):
         """
         definition = schema_to_json(schema)
         with self.transaction():
-            if self._all("SELECT 1 FROM streams WHERE name = ?", schema.name):
+            if self._tables.query("SELECT 1 FROM streams WHERE name = ?", schema.name):
                 raise StreamExists(f"stream {schema.name!r} exists")
-            last = self._all("SELECT seq FROM sqlite_sequence WHERE name = 'streams'")
+            last = self._tables.query("SELECT seq FROM sqlite_sequence WHERE name = 'streams'")
             number = last[0][0] + 1 if last else 1
-            self._insert("streams", number, schema.name, definition, None, 0)
+            self._tables.insert("streams", number, schema.name, definition, None, 0)
         return StreamEntry(number, schema)
 
     def streams(self) -> list[StreamEntry]:
         """All streams, by id."""
-        rows = self._select("streams", _STREAM_COLUMNS, "ORDER BY id")
+        rows = self._tables.select("streams", _STREAM_COLUMNS, "ORDER BY id")
         return [StreamEntry(row[0], schema_from_json(row[2]), *row[3:]) for row in rows]
 
     def last_stream_id(self) -> int:
         """The highest id that was given to a stream; 0: none was."""
-        given = self._all("SELECT seq FROM sqlite_sequence WHERE name = 'streams'")
+        given = self._tables.query("SELECT seq FROM sqlite_sequence WHERE name = 'streams'")
         return max([0, *(entry.id for entry in self.streams()), *(int(row[0]) for row in given)])
 
     def skip_to(self, *, generation: int, stream_id: int) -> None:
         """Count on from a generation and a stream's id that the catalog has lost."""
         with self.transaction():
-            self.generation = max(self.generation, generation)
-            self._run("DELETE FROM sqlite_sequence WHERE name = 'streams'")
-            self._run("INSERT INTO sqlite_sequence (name, seq) VALUES ('streams', ?)", stream_id)
+            self._tables.skip_to(generation)
+            self._tables.execute("DELETE FROM sqlite_sequence WHERE name = 'streams'")
+            self._tables.execute(
+                "INSERT INTO sqlite_sequence (name, seq) VALUES ('streams', ?)", stream_id
+            )
 
     def put_stream(self, entry: StreamEntry) -> None:
         """Change a stream's definition; its id and name stay."""
         definition = schema_to_json(entry.schema)
         retained = (entry.retained_from_us, entry.retained_position)
-        self._insert("streams", entry.id, entry.schema.name, definition, *retained)
+        self._tables.insert("streams", entry.id, entry.schema.name, definition, *retained)
 
     def set_retained(self, stream_id: int, from_us: int, position: int) -> None:
         """Note that retention has removed tuples: before an event time, below a position."""
         with self.transaction():
-            for row in self._select("streams", _STREAM_COLUMNS, "WHERE id = ?", stream_id):
-                self._insert("streams", *row[:3], from_us, position)
-            where = "WHERE stream_id = ? AND end_position <= ?"
-            self._run(f"DELETE FROM emptied {where}", stream_id, position)  # noqa: S608
+            for row in self._tables.select("streams", _STREAM_COLUMNS, "WHERE id = ?", stream_id):
+                self._tables.insert("streams", *row[:3], from_us, position)
+            self.annotations.drop_emptied(stream_id, position)
 
     def drop_stream(self, stream_id: int) -> None:
         """Forget a stream and its runs. Its id is not used again."""
         with self.transaction():
-            self._drop_marks(stream_id)
-            self._drop_backfills(stream_id)
-            self._run("DELETE FROM runs WHERE stream_id = ?", stream_id)
-            self._run("DELETE FROM streams WHERE id = ?", stream_id)
+            for part in (self.annotations, self.rollups, self.backfills):
+                part.drop_stream(stream_id)
+            self._tables.execute("DELETE FROM runs WHERE stream_id = ?", stream_id)
+            self._tables.execute("DELETE FROM streams WHERE id = ?", stream_id)
 
     # --- queries ---
 
@@ -105,9 +162,9 @@ class Catalog(MarksInCatalog, RollupsInCatalog, BackfillsInCatalog):
           QueryExists: there is one of this name.
         """
         with self.transaction():
-            if self._all("SELECT 1 FROM queries WHERE name = ?", query.name):
+            if self._tables.query("SELECT 1 FROM queries WHERE name = ?", query.name):
                 raise QueryExists(f"query {query.name!r} exists")
-            self._insert(
+            self._tables.insert(
                 "queries",
                 query.name,
                 query.text,
@@ -120,22 +177,24 @@ class Catalog(MarksInCatalog, RollupsInCatalog, BackfillsInCatalog):
     def queries(self) -> list[QueryEntry]:
         """All standing queries, by name."""
         columns = "name, text, parameters, stream_id, from_position, created_us"
-        return [QueryEntry(*row) for row in self._select("queries", columns, "ORDER BY name")]
+        return [
+            QueryEntry(*row) for row in self._tables.select("queries", columns, "ORDER BY name")
+        ]
 
     def drop_query(self, name: str) -> None:
         """Forget a query and its panes."""
         with self.transaction():
-            self._run("DELETE FROM panes WHERE query = ?", name)
-            self._run("DELETE FROM queries WHERE name = ?", name)
+            self._tables.execute("DELETE FROM panes WHERE query = ?", name)
+            self._tables.execute("DELETE FROM queries WHERE name = ?", name)
             for mark in ("joined", "left"):
-                self._run("DELETE FROM checkpoint_parts WHERE key = ?", f"{mark}/{name}")
+                self._tables.execute("DELETE FROM checkpoint_parts WHERE key = ?", f"{mark}/{name}")
 
     # --- runs ---
 
     def add_run(self, run: Run) -> None:
         """Make a run and what is beside it part of the archive; all files must be in place."""
         with self.transaction():
-            self._insert(
+            self._tables.insert(
                 "runs",
                 run.stream_id,
                 run.first_position,
@@ -154,28 +213,36 @@ class Catalog(MarksInCatalog, RollupsInCatalog, BackfillsInCatalog):
                 run.halvings,
             )
             for copy in run.copies:
-                self.add_copy(run, copy)
+                self.annotations.add_copy(run, copy)
             for rolled in run.rolled:
-                self.add_rolled(run, rolled)
+                self.rollups.add_rolled(run, rolled)
 
     def runs(self, stream_id: int | None = None) -> list[Run]:
         """The runs of a stream, or of all, in order of position."""
         where = "" if stream_id is None else "WHERE stream_id = ? "
         arguments = () if stream_id is None else (stream_id,)
         order = "ORDER BY stream_id, first_position"
-        rows = self._select("runs", _RUN_COLUMNS, where + order, *arguments)
-        copies, rolled = self.copies(), self.rolled()
+        rows = self._tables.select("runs", _RUN_COLUMNS, where + order, *arguments)
+        copies, rolled = self.annotations.copies(), self.rollups.rolled()
         return [_run(row, copies.get(row[:2], ()), rolled.get(row[:2], ())) for row in rows]
 
     def drop_run(self, run: Run) -> None:
         """Forget a run; its file becomes an orphan."""
         with self.transaction():
-            self._drop_marks(run.stream_id, run.first_position)
-            self._run(
+            self.annotations.drop_run(run)
+            self.rollups.drop_run(run)
+            self._tables.execute(
                 "DELETE FROM runs WHERE stream_id = ? AND first_position = ?",
                 run.stream_id,
                 run.first_position,
             )
+
+    def adopt_backfill(self, it: Backfill, runs: Sequence[Run], adopted_us: int) -> None:
+        """Make all runs of a backfill part of the archive; its parts are not needed any more."""
+        with self.transaction():
+            for run in runs:
+                self.add_run(run)
+            self.backfills.finish(it, sum(run.rows for run in runs), adopted_us)
 
     # --- panes ---
 
@@ -183,14 +250,14 @@ class Catalog(MarksInCatalog, RollupsInCatalog, BackfillsInCatalog):
         """Store a closed pane, in place of an older version; returns its version, from 1."""
         with self.transaction():
             where = "WHERE query = ? AND start_us = ?"
-            known = self._all(f"SELECT version FROM panes {where}", query, start_us)  # noqa: S608
+            known = self._tables.query(f"SELECT version FROM panes {where}", query, start_us)  # noqa: S608
             version = known[0][0] + 1 if known else 1
-            self._insert("panes", query, start_us, version, blob)
+            self._tables.insert("panes", query, start_us, version, blob)
         return version
 
     def panes(self, query: str, start_us: int, end_us: int) -> list[PaneEntry]:
         """The panes of a query that begin in [start_us, end_us), in order."""
-        rows = self._select(
+        rows = self._tables.select(
             "panes",
             "query, start_us, version, blob",
             "WHERE query = ? AND start_us >= ? AND start_us < ? ORDER BY start_us",
@@ -203,13 +270,17 @@ class Catalog(MarksInCatalog, RollupsInCatalog, BackfillsInCatalog):
     def drop_panes(self, query: str, before_us: int) -> None:
         """Delete panes that begin before an event time."""
         with self.transaction():
-            self._run("DELETE FROM panes WHERE query = ? AND start_us < ?", query, before_us)
+            self._tables.execute(
+                "DELETE FROM panes WHERE query = ? AND start_us < ?", query, before_us
+            )
 
     def drop_panes_at(self, query: str, starts_us: Sequence[int]) -> None:
         """Delete the panes that begin at these event times; those that are not there stay away."""
         with self.transaction():
             for start_us in starts_us:
-                self._run("DELETE FROM panes WHERE query = ? AND start_us = ?", query, start_us)
+                self._tables.execute(
+                    "DELETE FROM panes WHERE query = ? AND start_us = ?", query, start_us
+                )
 
     # --- checkpoint ---
 
@@ -224,7 +295,7 @@ class Catalog(MarksInCatalog, RollupsInCatalog, BackfillsInCatalog):
           kept: keys whose blobs stay as the checkpoint before had them.
         """
         with self.transaction():
-            there = {key for (key,) in self._all("SELECT key FROM checkpoint_parts")}
+            there = {key for (key,) in self._tables.query("SELECT key FROM checkpoint_parts")}
             assert there.issuperset(kept), set(kept) - there
             left = {key.removeprefix("left/") for key in there if key.startswith("left/")}
             for name in left:
@@ -233,10 +304,10 @@ class Catalog(MarksInCatalog, RollupsInCatalog, BackfillsInCatalog):
                 else:
                     self.drop_query(name)
             for key in there.difference(kept):
-                self._run("DELETE FROM checkpoint_parts WHERE key = ?", key)
+                self._tables.execute("DELETE FROM checkpoint_parts WHERE key = ?", key)
             for key, blob in parts.items():
-                self._insert("checkpoint_parts", key, blob)
-            self._insert("checkpoint", 1, log_sequence)
+                self._tables.insert("checkpoint_parts", key, blob)
+            self._tables.insert("checkpoint", 1, log_sequence)
 
     def join_checkpoint(self, query: QueryEntry, sequence: int, parts: Mapping[str, bytes]) -> None:
         """List a standing query that joins a replay of the log at this sequence, and not before.
@@ -247,25 +318,25 @@ class Catalog(MarksInCatalog, RollupsInCatalog, BackfillsInCatalog):
         with self.transaction():
             self.add_query(query)
             for key, blob in parts.items():
-                self._insert("checkpoint_parts", key, blob)
-            self._insert("checkpoint_parts", f"joined/{query.name}", _JOINED.pack(sequence))
+                self._tables.insert("checkpoint_parts", key, blob)
+            self._tables.insert("checkpoint_parts", f"joined/{query.name}", _JOINED.pack(sequence))
 
     def leave_checkpoint(self, name: str) -> None:
         """Drop a standing query behind the checkpoint, which may need it: others took its panes.
 
         A replay of the log begins with it, and drops it at the end.
         """
-        self._insert("checkpoint_parts", f"left/{name}", b"")
+        self._tables.insert("checkpoint_parts", f"left/{name}", b"")
 
     def left(self) -> set[str]:
         """The queries that were dropped after the checkpoint, and are still among `queries`."""
         where = "WHERE substr(key, 1, 5) = 'left/'"
-        return {row[0][5:] for row in self._select("checkpoint_parts", "key, blob", where)}
+        return {row[0][5:] for row in self._tables.select("checkpoint_parts", "key, blob", where)}
 
     def joined(self) -> dict[str, int]:
         """The queries that came after the checkpoint, by name, and where they join a replay."""
         where = "WHERE substr(key, 1, 7) = 'joined/'"
-        rows = self._select("checkpoint_parts", "key, blob", where)
+        rows = self._tables.select("checkpoint_parts", "key, blob", where)
         return {key.removeprefix("joined/"): _JOINED.unpack(blob)[0] for key, blob in rows}
 
     def durable_sequence(self) -> int:
@@ -274,12 +345,12 @@ class Catalog(MarksInCatalog, RollupsInCatalog, BackfillsInCatalog):
 
     def checkpoint_sequence(self) -> int:
         """The log sequence of the checkpoint; 0 when there is none."""
-        rows = self._select("checkpoint", "one, log_sequence", "")
+        rows = self._tables.select("checkpoint", "one, log_sequence", "")
         return int(rows[0][1]) if rows else 0
 
     def checkpoint_parts(self) -> dict[str, bytes]:
         """The blobs of the checkpoint."""
-        return {row[0]: row[1] for row in self._select("checkpoint_parts", "key, blob", "")}
+        return {row[0]: row[1] for row in self._tables.select("checkpoint_parts", "key, blob", "")}
 
 
 def _run(row: tuple[Any, ...], copies: tuple[Copy, ...], rolled: tuple[Rolled, ...]) -> Run:

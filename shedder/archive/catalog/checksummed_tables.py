@@ -151,7 +151,7 @@ class CheckedTables:
 
     def stored_generation(self) -> int:
         """The number of the last commit, as the catalog has it."""
-        rows = self._select("generation", "one, number", "")
+        rows = self.select("generation", "one, number", "")
         if not rows:
             raise CorruptData(f"{self.path} is damaged: it has lost its generation")
         return int(rows[0][1])
@@ -170,10 +170,38 @@ class CheckedTables:
                     with translated(self.path):
                         names = self._connection.execute(f"PRAGMA table_info({table})").fetchall()
                     columns = ", ".join(name[1] for name in names if name[1] != "checksum")
-                    self._select(table, columns, "")
+                    self.select(table, columns, "")
                 except ShedderError as error:
                     problems.append(str(error))
         return problems
+
+    def skip_to(self, generation: int) -> None:
+        """Count commits on from a generation that the catalog has lost."""
+        self.generation = max(self.generation, generation)
+
+    def insert(self, table: str, *values: Any) -> None:
+        """Insert or replace a row; values are all of its columns but the checksum, in order."""
+        marks = ", ".join("?" * (len(values) + 1))
+        sql = f"INSERT OR REPLACE INTO {table} VALUES ({marks})"  # noqa: S608 (constant names)
+        self.execute(sql, *values, row_checksum(values))
+
+    def select(self, table: str, columns: str, rest: str, *arguments: Any) -> list[tuple[Any, ...]]:
+        """Rows without their checksums, which are verified; columns are all, in order."""
+        rows = self.query(f"SELECT {columns}, checksum FROM {table} {rest}", *arguments)  # noqa: S608
+        for row in rows:
+            if row_checksum(row[:-1]) != row[-1]:
+                raise CorruptData(f"{self.path}: table {table}: row {row[0]!r} fails its checksum")
+        return [row[:-1] for row in rows]
+
+    def query(self, sql: str, *arguments: Any) -> list[tuple[Any, ...]]:
+        """Rows of a statement that changes nothing; no checksum is verified."""
+        with self._lock, translated(self.path):
+            return self._connection.execute(sql, arguments).fetchall()
+
+    def execute(self, sql: str, *arguments: Any) -> None:
+        """Execute a statement that changes rows, in a transaction."""
+        with self.transaction(), translated(self.path):
+            self._connection.execute(sql, arguments)
 
     # --- inside ---
 
@@ -210,7 +238,7 @@ class CheckedTables:
 
     def _commit(self) -> None:
         generation = self.generation + 1
-        self._insert("generation", 1, generation)
+        self.insert("generation", 1, generation)
         with translated(self.path):
             self._connection.execute("COMMIT")
         self.generation = generation
@@ -264,30 +292,6 @@ class CheckedTables:
             strange = _objects(self._connection) ^ _objects(known)
         if strange:
             raise CorruptData(f"{self.path} is damaged: not the tables it should have: {strange}")
-
-    def _insert(self, table: str, *values: Any) -> None:
-        """Insert or replace a row; values are all of its columns but the checksum, in order."""
-        marks = ", ".join("?" * (len(values) + 1))
-        sql = f"INSERT OR REPLACE INTO {table} VALUES ({marks})"  # noqa: S608 (constant names)
-        self._run(sql, *values, row_checksum(values))
-
-    def _select(
-        self, table: str, columns: str, rest: str, *arguments: Any
-    ) -> list[tuple[Any, ...]]:
-        """Rows without their checksums, which are verified; columns are all, in order."""
-        rows = self._all(f"SELECT {columns}, checksum FROM {table} {rest}", *arguments)  # noqa: S608
-        for row in rows:
-            if row_checksum(row[:-1]) != row[-1]:
-                raise CorruptData(f"{self.path}: table {table}: row {row[0]!r} fails its checksum")
-        return [row[:-1] for row in rows]
-
-    def _all(self, sql: str, *arguments: Any) -> list[tuple[Any, ...]]:
-        with self._lock, translated(self.path):
-            return self._connection.execute(sql, arguments).fetchall()
-
-    def _run(self, sql: str, *arguments: Any) -> None:
-        with self.transaction(), translated(self.path):
-            self._connection.execute(sql, arguments)
 
 
 def _marked(path: Path) -> int:

@@ -9,46 +9,47 @@ from shedder.errors import RollupExists
 _COLUMNS = "stream_id, first_position, rollup_id, file, rows, bytes, crc, deleted"
 
 
-class RollupsInCatalog(CheckedTables):
-    """The part of the catalog that knows of rollups. Errors are those of `Catalog`."""
+class RollupTable:
+    """Catalog tables of rollups. Errors are those of `CheckedTables`."""
 
-    def add_rollup(
-        self, name: str, stream_id: int, text: str, *, lazy: bool = False
-    ) -> RollupEntry:
+    def __init__(self, tables: CheckedTables) -> None:
+        self._tables = tables
+
+    def add(self, name: str, stream_id: int, text: str, *, lazy: bool = False) -> RollupEntry:
         """Give a rollup its id.
 
         Raises:
           RollupExists: there is one of this name.
         """
-        with self.transaction():
-            if self._all("SELECT 1 FROM rollups WHERE name = ?", name):
+        with self._tables.transaction():
+            if self._tables.query("SELECT 1 FROM rollups WHERE name = ?", name):
                 raise RollupExists(f"rollup {name!r} exists")
-            last = self._all("SELECT seq FROM sqlite_sequence WHERE name = 'rollups'")
+            last = self._tables.query("SELECT seq FROM sqlite_sequence WHERE name = 'rollups'")
             number = last[0][0] + 1 if last else 1
-            self._insert("rollups", number, name, stream_id, text)
+            self._tables.insert("rollups", number, name, stream_id, text)
             if lazy:
-                self._insert("lazy_rollups", number, stream_id)
+                self._tables.insert("lazy_rollups", number, stream_id)
         return RollupEntry(number, name, stream_id, text, lazy)
 
-    def rollups(self) -> list[RollupEntry]:
+    def entries(self) -> list[RollupEntry]:
         """All rollups, by id."""
-        rows = self._select("rollups", "id, name, stream_id, text", "ORDER BY id")
-        lazy = {row[0] for row in self._select("lazy_rollups", "rollup_id, stream_id", "")}
+        rows = self._tables.select("rollups", "id, name, stream_id, text", "ORDER BY id")
+        lazy = {row[0] for row in self._tables.select("lazy_rollups", "rollup_id, stream_id", "")}
         return [
             RollupEntry(number, name, stream, text, number in lazy)
             for number, name, stream, text in rows
         ]
 
-    def drop_rollup(self, entry: RollupEntry) -> None:
+    def drop(self, entry: RollupEntry) -> None:
         """Forget a rollup; its files become orphans."""
-        with self.transaction():
-            self._run("DELETE FROM rolled WHERE rollup_id = ?", entry.id)
-            self._run("DELETE FROM lazy_rollups WHERE rollup_id = ?", entry.id)
-            self._run("DELETE FROM rollups WHERE id = ?", entry.id)
+        with self._tables.transaction():
+            self._tables.execute("DELETE FROM rolled WHERE rollup_id = ?", entry.id)
+            self._tables.execute("DELETE FROM lazy_rollups WHERE rollup_id = ?", entry.id)
+            self._tables.execute("DELETE FROM rollups WHERE id = ?", entry.id)
 
     def add_rolled(self, run: Run, rolled: Rolled) -> None:
         """Make partial aggregates part of a run, in place of older ones of the same rollup."""
-        self._insert(
+        self._tables.insert(
             "rolled",
             run.stream_id,
             run.first_position,
@@ -64,11 +65,21 @@ class RollupsInCatalog(CheckedTables):
         """Forget a run's partial aggregates; their file becomes an orphan."""
         where = "WHERE stream_id = ? AND first_position = ? AND rollup_id = ?"
         arguments = (run.stream_id, run.first_position, rolled.rollup_id)
-        self._run(f"DELETE FROM rolled {where}", *arguments)  # noqa: S608
+        self._tables.execute(f"DELETE FROM rolled {where}", *arguments)  # noqa: S608
+
+    def drop_run(self, run: Run) -> None:
+        """Forget all partial aggregates of a run."""
+        where = "WHERE stream_id = ? AND first_position = ?"
+        self._tables.execute(f"DELETE FROM rolled {where}", run.stream_id, run.first_position)  # noqa: S608
+
+    def drop_stream(self, stream_id: int) -> None:
+        """Forget the rollups of a stream, and their partial aggregates."""
+        for table in ("rollups", "lazy_rollups", "rolled"):
+            self._tables.execute(f"DELETE FROM {table} WHERE stream_id = ?", stream_id)  # noqa: S608
 
     def rolled(self) -> dict[tuple[int, int], tuple[Rolled, ...]]:
         """The partial aggregates of all runs, by stream and first position, by rollup."""
         found: dict[tuple[int, int], tuple[Rolled, ...]] = {}
-        for row in self._select("rolled", _COLUMNS, "ORDER BY rollup_id"):
+        for row in self._tables.select("rolled", _COLUMNS, "ORDER BY rollup_id"):
             found[row[:2]] = (*found.get(row[:2], ()), Rolled(*row[2:]))
         return found

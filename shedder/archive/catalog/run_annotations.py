@@ -14,6 +14,7 @@ SCANS_MIN = 4
 MISSES_MAX = 0.5
 """A copy is dropped when, of at least so many scans, more than this share found it too coarse."""
 
+_OF_RUNS = ("quarantined", "deleted", "copies", "scans", "scrubs")
 _DELETION_COLUMNS = "number, stream_id, text, rows, low_us, high_us, position, deleted_us"
 
 
@@ -51,29 +52,32 @@ class Scans:
         return self.scans >= SCANS_MIN and self.misses > MISSES_MAX * self.scans
 
 
-class MarksInCatalog(CheckedTables):
-    """The part of the catalog that marks runs. Errors are those of `Catalog`."""
+class RunAnnotations:
+    """Catalog tables of what is noted of runs. Errors are those of `CheckedTables`."""
+
+    def __init__(self, tables: CheckedTables) -> None:
+        self._tables = tables
 
     def quarantine(self, mark: Quarantine) -> None:
         """Note that a run is damaged."""
-        self._insert(
+        self._tables.insert(
             "quarantined", mark.stream_id, mark.first_position, mark.found_us, mark.problem
         )
 
     def release(self, run: Run) -> None:
         """Note that a run is whole again."""
         where = "WHERE stream_id = ? AND first_position = ?"
-        self._run(f"DELETE FROM quarantined {where}", run.stream_id, run.first_position)  # noqa: S608
+        self._tables.execute(f"DELETE FROM quarantined {where}", run.stream_id, run.first_position)  # noqa: S608
 
     def quarantined(self) -> list[Quarantine]:
         """All damaged runs, in order of stream and position."""
         columns = "stream_id, first_position, found_us, problem"
-        rows = self._select("quarantined", columns, "ORDER BY stream_id, first_position")
+        rows = self._tables.select("quarantined", columns, "ORDER BY stream_id, first_position")
         return [Quarantine(*row) for row in rows]
 
     def add_copy(self, run: Run, copy: Copy) -> None:
         """Make a copy part of a run; its file must be in place and durable."""
-        self._insert(
+        self._tables.insert(
             "copies",
             run.stream_id,
             run.first_position,
@@ -90,7 +94,7 @@ class MarksInCatalog(CheckedTables):
         """Forget a copy; its file becomes an orphan."""
         where = "WHERE stream_id = ? AND first_position = ? AND reduction = ?"
         arguments = (run.stream_id, run.first_position, copy.reduction)
-        self._run(f"DELETE FROM copies {where}", *arguments)  # noqa: S608
+        self._tables.execute(f"DELETE FROM copies {where}", *arguments)  # noqa: S608
 
     def copies(self) -> dict[tuple[int, int], tuple[Copy, ...]]:
         """The copies of all runs, by stream and first position, by rising reduction."""
@@ -99,19 +103,21 @@ class MarksInCatalog(CheckedTables):
             "footer_offset, footer_crc"
         )
         found: dict[tuple[int, int], tuple[Copy, ...]] = {}
-        for row in self._select("copies", columns, "ORDER BY reduction"):
+        for row in self._tables.select("copies", columns, "ORDER BY reduction"):
             copy = Copy(*row[2:7], Footer(*row[7:]))  # type: ignore[call-arg]
             found[row[:2]] = (*found.get(row[:2], ()), copy)
         return found
 
     def put_scans(self, stream_id: int, first_position: int, scans: Scans) -> None:
         """Note how a run was scanned, in place of what was known."""
-        self._insert("scans", stream_id, first_position, scans.dead, scans.scans, scans.misses)
+        self._tables.insert(
+            "scans", stream_id, first_position, scans.dead, scans.scans, scans.misses
+        )
 
     def scans(self) -> dict[tuple[int, int], Scans]:
         """How runs were scanned, by stream and first position."""
         columns = "stream_id, first_position, dead, scans, misses"
-        return {row[:2]: Scans(*row[2:]) for row in self._select("scans", columns, "")}
+        return {row[:2]: Scans(*row[2:]) for row in self._tables.select("scans", columns, "")}
 
     def add_deletion(self, deletion: Deletion, marks: Mapping[int, Deleted]) -> None:
         """Note deleted rows, all of them or none.
@@ -121,68 +127,76 @@ class MarksInCatalog(CheckedTables):
           marks: by first position of the run, all of its deleted rows, the older ones included.
         """
         stream = deletion.stream_id
-        with self.transaction():
-            known = self._select("deletions", _DELETION_COLUMNS, "ORDER BY number DESC LIMIT 1")
+        with self._tables.transaction():
+            known = self._tables.select(
+                "deletions", _DELETION_COLUMNS, "ORDER BY number DESC LIMIT 1"
+            )
             number = known[0][0] + 1 if known else 1
-            self._insert("deletions", number, *astuple(deletion))
+            self._tables.insert("deletions", number, *astuple(deletion))
             for first_position, mark in marks.items():
-                self._insert("deleted", stream, first_position, mark.rows, mark.packed)
+                self._tables.insert("deleted", stream, first_position, mark.rows, mark.packed)
 
     def put_deleted(self, run: Run, mark: Deleted) -> None:
         """Note the deleted rows of one run, in place of what was known."""
-        self._insert("deleted", run.stream_id, run.first_position, mark.rows, mark.packed)
+        self._tables.insert("deleted", run.stream_id, run.first_position, mark.rows, mark.packed)
 
     def deletions(self) -> list[Deletion]:
         """All deletions, in order."""
-        rows = self._select("deletions", _DELETION_COLUMNS, "ORDER BY number")
+        rows = self._tables.select("deletions", _DELETION_COLUMNS, "ORDER BY number")
         return [Deletion(*row[1:]) for row in rows]
 
     def deleted(self) -> dict[tuple[int, int], Deleted]:
         """The deleted rows of all runs, by stream and first position."""
-        rows = self._select("deleted", "stream_id, first_position, rows, packed", "")
+        rows = self._tables.select("deleted", "stream_id, first_position, rows, packed", "")
         return {row[:2]: Deleted(*row[2:]) for row in rows}
 
     def add_emptied(self, run: Run) -> None:
         """Note that a run was purged of all of its rows."""
-        self._insert("emptied", run.stream_id, run.first_position, run.end_position)
+        self._tables.insert("emptied", run.stream_id, run.first_position, run.end_position)
 
     def emptied(self) -> list[tuple[int, int, int]]:
         """Stretches whose runs have no rows any more: stream, first position, end position."""
         columns = "stream_id, first_position, end_position"
-        rows = self._select("emptied", columns, "ORDER BY stream_id, first_position")
+        rows = self._tables.select("emptied", columns, "ORDER BY stream_id, first_position")
         return [(row[0], row[1], row[2]) for row in rows]
 
     def put_scrubbed(self, run: Run, scrubbed_us: int) -> None:
         """Note when a run was last read against its checksum and found whole."""
-        self._insert("scrubs", run.stream_id, run.first_position, scrubbed_us)
+        self._tables.insert("scrubs", run.stream_id, run.first_position, scrubbed_us)
 
     def scrubbed(self) -> dict[tuple[int, int], int]:
         """When runs were last found whole by a scrub, by stream and first position."""
-        rows = self._select("scrubs", "stream_id, first_position, scrubbed_us", "")
+        rows = self._tables.select("scrubs", "stream_id, first_position, scrubbed_us", "")
         return {row[:2]: row[2] for row in rows}
 
     def add_index(self, stream_id: int, column: str) -> None:
         """Note that a column has a value index."""
-        self._insert("indexes", stream_id, column)
+        self._tables.insert("indexes", stream_id, column)
 
     def drop_index(self, stream_id: int, column: str) -> None:
         """Note that a column has none any more."""
         where = "WHERE stream_id = ? AND column_name = ?"
-        self._run(f"DELETE FROM indexes {where}", stream_id, column)  # noqa: S608
+        self._tables.execute(f"DELETE FROM indexes {where}", stream_id, column)  # noqa: S608
 
     def indexes(self) -> list[tuple[int, str]]:
         """The columns that have a value index, with their streams."""
         columns = "stream_id, column_name"
-        rows = self._select("indexes", columns, "ORDER BY stream_id, column_name")
+        rows = self._tables.select("indexes", columns, "ORDER BY stream_id, column_name")
         return [(row[0], row[1]) for row in rows]
 
-    def _drop_marks(self, stream_id: int, first_position: int | None = None) -> None:
-        """Forget all that is noted of a run, or of all runs of a stream that is dropped."""
-        where, arguments = "WHERE stream_id = ?", [stream_id]
-        if first_position is None:
-            for table in ("deletions", "emptied", "indexes", "rollups", "lazy_rollups"):
-                self._run(f"DELETE FROM {table} {where}", stream_id)  # noqa: S608
-        else:
-            where, arguments = f"{where} AND first_position = ?", [stream_id, first_position]
-        for table in ("quarantined", "deleted", "copies", "scans", "scrubs", "rolled"):
-            self._run(f"DELETE FROM {table} {where}", *arguments)  # noqa: S608
+    def drop_emptied(self, stream_id: int, position: int) -> None:
+        """Forget emptied stretches that end at or before a position: retention has removed them."""
+        where = "WHERE stream_id = ? AND end_position <= ?"
+        self._tables.execute(f"DELETE FROM emptied {where}", stream_id, position)  # noqa: S608
+
+    def drop_run(self, run: Run) -> None:
+        """Forget all that is noted of a run."""
+        where = "WHERE stream_id = ? AND first_position = ?"
+        for table in _OF_RUNS:
+            sql = f"DELETE FROM {table} {where}"  # noqa: S608
+            self._tables.execute(sql, run.stream_id, run.first_position)
+
+    def drop_stream(self, stream_id: int) -> None:
+        """Forget all that is noted of a stream and its runs."""
+        for table in (*_OF_RUNS, "deletions", "emptied", "indexes"):
+            self._tables.execute(f"DELETE FROM {table} WHERE stream_id = ?", stream_id)  # noqa: S608

@@ -85,7 +85,7 @@ class IndexedRuns(ABC):
             self._type_of(state, column)
             if column in state.indexes:
                 return False
-            self.catalog.add_index(stream, column)
+            self.catalog.annotations.add_index(stream, column)
             state.add_index(column)
             return True
 
@@ -95,7 +95,7 @@ class IndexedRuns(ABC):
             state = self._state(stream)
             if column not in state.indexes:
                 return False
-            self.catalog.drop_index(stream, column)
+            self.catalog.annotations.drop_index(stream, column)
             state.drop_index(column)
         self.sweep_indexes(stream)
         return True

@@ -258,12 +258,12 @@ def _list(directory: Path, catalog: Catalog, run: Run, replaced: Run | None) -> 
     """List a run; rows that were deleted in the run that it replaces stay deleted."""
     with catalog.transaction():
         if replaced is not None:
-            deleted = catalog.deleted().get((run.stream_id, run.first_position))
+            deleted = catalog.annotations.deleted().get((run.stream_id, run.first_position))
             catalog.drop_run(replaced)
             if deleted is not None:
                 left = Deleted.of(deleted.mask(run) & _present(directory, run))
                 if left.rows:
-                    catalog.put_deleted(run, left)
+                    catalog.annotations.put_deleted(run, left)
         catalog.add_run(run)
 
 

@@ -166,9 +166,11 @@ def _check_catalog(directory: Path, marks: Marks, report: VerifyReport) -> _Cata
             known = _Catalogued(
                 streams={entry.id: entry for entry in catalog.streams()},
                 runs=catalog.runs(),
-                quarantined={(it.stream_id, it.first_position) for it in catalog.quarantined()},
-                emptied=catalog.emptied(),
-                indexes=catalog.indexes(),
+                quarantined={
+                    (it.stream_id, it.first_position) for it in catalog.annotations.quarantined()
+                },
+                emptied=catalog.annotations.emptied(),
+                indexes=catalog.annotations.indexes(),
                 at_least=catalog.durable_sequence(),
                 needed_from=catalog.checkpoint_sequence(),
                 last_stream=catalog.last_stream_id(),

@@ -102,11 +102,11 @@ class PurgedRuns(Relaid):
             with self.catalog.transaction():
                 self.catalog.drop_run(run)
                 if new is None:
-                    self.catalog.add_emptied(run)
+                    self.catalog.annotations.add_emptied(run)
                 else:
                     self.catalog.add_run(new)
                     if left.rows:
-                        self.catalog.put_deleted(new, left)
+                        self.catalog.annotations.put_deleted(new, left)
             at = state.runs.index(current)
             state.runs[at : at + 1] = [] if new is None else [new]
             state.forget(run)

@@ -72,7 +72,7 @@ class DamagedRuns(ABC):
             if state is None or run not in state.runs or not state.readable(run):
                 return False
             aside = self._run_files.set_aside(run)
-            self.catalog.quarantine(mark)
+            self.catalog.annotations.quarantine(mark)
             state.quarantined[run.first_position] = mark
             if aside:
                 self._run_files.retire([run.file])
@@ -108,7 +108,7 @@ class DamagedRuns(ABC):
             for run in runs:
                 state = self._streams.get(run.stream_id)
                 if state is not None and run in state.runs:
-                    self.catalog.put_scrubbed(run, scrubbed_us)
+                    self.catalog.annotations.put_scrubbed(run, scrubbed_us)
                     state.scrubbed[run.first_position] = scrubbed_us
 
     def take_back(self, run: Run, told: Callable[[int], None] | None = None) -> None:
@@ -136,6 +136,6 @@ class DamagedRuns(ABC):
             state = self._streams.get(run.stream_id)
             if state is None or run not in state.runs or state.readable(run):
                 return False
-            self.catalog.release(run)
+            self.catalog.annotations.release(run)
             del state.quarantined[run.first_position]
             return True

@@ -145,7 +145,7 @@ class Relaid(ABC):
                     continue
                 before = noted.get(run.first_position) or state.scans.get(run.first_position)
                 scans = _noted(before or Scans(), part, reduction)
-                self.catalog.put_scans(run.stream_id, run.first_position, scans)
+                self.catalog.annotations.put_scans(run.stream_id, run.first_position, scans)
                 noted[run.first_position] = scans
                 state.scans[run.first_position] = scans
 
@@ -254,7 +254,7 @@ class Relaid(ABC):
                 self.catalog.drop_run(run)
                 self.catalog.add_run(new)
                 if run.first_position in state.deleted:  # The same positions, whatever the layout.
-                    self.catalog.put_deleted(new, state.deleted[run.first_position])
+                    self.catalog.annotations.put_deleted(new, state.deleted[run.first_position])
             state.runs[state.runs.index(current)] = new
             state.forget_file(run)
             for name in fresh:

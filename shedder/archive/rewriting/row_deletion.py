@@ -86,7 +86,7 @@ class DeletedRows(ABC):
             position=state.end_position,
             deleted_us=deleted_us,
         )
-        self.catalog.add_deletion(deletion, marks)
+        self.catalog.annotations.add_deletion(deletion, marks)
         state.deleted.update(marks)
         for first_position in marks:
             state.marked_us.setdefault(first_position, deleted_us)

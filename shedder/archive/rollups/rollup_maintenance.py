@@ -61,7 +61,7 @@ class RolledRuns(ABC):
         state = self._state(stream)
         rollup = rollup_of(select, state.entry.schema)
         with state.cutting, self.catalog.turn(), self._lock:
-            entry = self.catalog.add_rollup(name, stream, select.text, lazy=lazy)
+            entry = self.catalog.rollups.add(name, stream, select.text, lazy=lazy)
             state.rollups[entry.id] = (entry, rollup)
         return entry
 
@@ -69,7 +69,7 @@ class RolledRuns(ABC):
         """Drop a rollup; its files are deleted when no reader has them open."""
         state = self._state(entry.stream_id)
         with state.cutting, state.rewriting, self.catalog.turn(), self._lock:
-            self.catalog.drop_rollup(entry)
+            self.catalog.rollups.drop(entry)
             gone = state.drop_rollup(entry.id)
             self._run_files.retire([each.file for each in gone])
         self._run_files.remove_retired()
@@ -193,7 +193,7 @@ class RolledRuns(ABC):
             current = _current(state, run)
             if current is None or rolled not in current.rolled:
                 return False
-            self.catalog.drop_rolled(run, rolled)
+            self.catalog.rollups.drop_rolled(run, rolled)
             kept = tuple(each for each in current.rolled if each != rolled)
             state.runs[state.runs.index(current)] = replace(current, rolled=kept)
             _forget_scans(state, run, rolled.rollup_id)
@@ -245,7 +245,7 @@ class RolledRuns(ABC):
                 self._run_files.discard([rolled.file])
                 return False
             older = current.rolled_by(rolled.rollup_id)
-            self.catalog.add_rolled(run, rolled)
+            self.catalog.rollups.add_rolled(run, rolled)
             kept = tuple(each for each in current.rolled if each != older)
             new = replace(current, rolled=tuple(sorted((*kept, rolled), key=_id)))
             state.runs[state.runs.index(current)] = new

@@ -124,7 +124,7 @@ class Backfilling(ABC):
             raise BadSetting(f"{parts} parts; it must be 0, to look, or more")
         of, store = self.core.stream(stream), self.core.store
         begun = store.begin_backfill(of.id, name, plan, parts)
-        done = store.catalog.backfill_parts(of.id, name)
+        done = store.catalog.backfills.parts(of.id, name)
         return BackfillState(
             stream_id=of.id,
             seed=of.schema.seed,
@@ -215,7 +215,7 @@ class Backfilling(ABC):
         paths = [self._path(backfill, part, attempt, number) for number in range(len(sent))]
         runs: tuple[Run, ...] = ()
         try:
-            if store.catalog.backfill_part(backfill.stream_id, name, part) is None:
+            if store.catalog.backfills.part(backfill.stream_id, name, part) is None:
                 with self.indexer.giving_way():
                     for path in paths:
                         self._sync(path)
@@ -249,7 +249,7 @@ class Backfilling(ABC):
             of, backfill = core.stream(stream), self._begun(stream, name)
             if backfill.adopted_us is not None:
                 return Adopted(backfill.rows, duplicate=True)
-            parts = core.store.catalog.backfill_parts(of.id, name)
+            parts = core.store.catalog.backfills.parts(of.id, name)
             found = sum(part.rows + part.poison for part in parts)
             if found != rows:
                 raise FailedPrecondition(
@@ -279,7 +279,7 @@ class Backfilling(ABC):
         """
         self._check_open()
         with self._ddl:
-            backfill = self.core.store.catalog.backfill(self.core.stream(stream).id, name)
+            backfill = self.core.store.catalog.backfills.find(self.core.stream(stream).id, name)
             if backfill is None:
                 raise FailedPrecondition(f"backfill {name!r} has not begun")
             if backfill.adopted_us is not None:

@@ -70,9 +70,9 @@ def received(core: EngineState, stream: Stream, parts: Sequence[BackfillPart]) -
 def _summaries(core: EngineState, part: BackfillPart) -> bytes:
     catalog = core.store.catalog
     with catalog.turn():
-        if catalog.backfill_part(part.stream_id, part.name, part.part) != part:
+        if catalog.backfills.part(part.stream_id, part.name, part.part) != part:
             raise PlansChanged(f"part {part.part} was built again while it was read")
-        return catalog.backfill_summaries(part)
+        return catalog.backfills.summaries(part)
 
 
 def latest_built_from(parts: Sequence[BackfillPart]) -> BuiltFrom:

@@ -172,7 +172,7 @@ def test_parts_of_a_backfill_keep_their_summaries_over_a_migration(catalog, read
     run = dataclasses.replace(RUN, footer=Footer(7, 8))
     parts = [BackfillPart(1, "old", number, 5, 1, (run,), {}) for number in (0, 1)]
     for part in parts:
-        catalog.put_backfill_part(part, b"part %d" % part.part)
+        catalog.backfills.put_part(part, b"part %d" % part.part)
     catalog.close()
     with sqlite3.connect(catalog.path) as raw:
         rows = raw.execute("SELECT * FROM backfill_parts").fetchall()
@@ -191,8 +191,8 @@ def test_parts_of_a_backfill_keep_their_summaries_over_a_migration(catalog, read
             Catalog.open(catalog.path, read_only=read_only)
         return
     again = Catalog.open(catalog.path, read_only=read_only)
-    assert again.backfill_parts(1, "old") == parts
-    assert [again.backfill_summaries(part) for part in parts] == [b"part 0", b"part 1"]
+    assert again.backfills.parts(1, "old") == parts
+    assert [again.backfills.summaries(part) for part in parts] == [b"part 0", b"part 1"]
     assert again.problems() == []
     again.close()
 

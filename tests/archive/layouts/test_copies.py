@@ -232,10 +232,10 @@ def test_retention_and_dropping_take_the_copies_along(tmp_path):
     store = opened(tmp_path, Eager((0.5,)), 10, 10)
     store.apply_retention(1, 10_000)
     assert len(list((tmp_path / "runs" / "1").iterdir())) == 2
-    assert len(store.catalog.copies()) == 1
+    assert len(store.catalog.annotations.copies()) == 1
     store.drop_stream(1)
     assert list((tmp_path / "runs" / "1").iterdir()) == []
-    assert store.catalog.copies() == {}
+    assert store.catalog.annotations.copies() == {}
     store.close()
 
 

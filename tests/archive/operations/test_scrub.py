@@ -118,11 +118,11 @@ def test_retention_and_drop_take_quarantined_runs_with_them(store):
     rot(store, 0)
     scrub(store)
     assert store.apply_retention(1, 20_000) == 20
-    assert store.quarantined(1) == store.catalog.quarantined() == []
+    assert store.quarantined(1) == store.catalog.annotations.quarantined() == []
     rot(store, 0)
     scrub(store)
     store.drop_stream(1)
-    assert store.catalog.quarantined() == []
+    assert store.catalog.annotations.quarantined() == []
 
 
 def test_a_scrub_keeps_to_its_rate_and_ends_when_called_off(store):

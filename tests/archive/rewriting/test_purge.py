@@ -46,8 +46,8 @@ def test_a_stream_that_is_dropped_while_rows_of_it_are_looked_for_has_no_marks(t
     assert store.delete(1, "DELETE", 7, find) == 0
     store.close()
     again = Store.open(tmp_path)
-    assert again.streams() == again.catalog.deletions() == []
-    assert again.catalog.deleted() == {}
+    assert again.streams() == again.catalog.annotations.deletions() == []
+    assert again.catalog.annotations.deleted() == {}
     again.close()
 
 
@@ -57,7 +57,7 @@ def test_what_is_left_is_what_was_left(tmp_path, layout):
     store = opened(tmp_path, layout, 30, 1, 40)
     assert delete(store, lambda p: p % 3 == 1) == 24
     before = content(store)
-    assert (purge(store), store.marked(1), store.catalog.deleted()) == (24, [], {})
+    assert (purge(store), store.marked(1), store.catalog.annotations.deleted()) == (24, [], {})
     assert content(store) == before
     assert [(r.first_position, r.end_position, r.rows) for r in store.runs(1)] == [
         (0, 30, 20),
@@ -167,7 +167,7 @@ def test_what_is_deleted_meanwhile_stays_marked(tmp_path):
 
     assert store.purge(store.runs(1)[0], told) == 10
     assert positions(store) == list(range(15, 40))
-    assert (store.runs(1)[0].rows, store.catalog.deleted()[1, 0].rows) == (30, 5)
+    assert (store.runs(1)[0].rows, store.catalog.annotations.deleted()[1, 0].rows) == (30, 5)
     store.close()
     again = recover(tmp_path)
     assert positions(again) == list(range(15, 40))

@@ -121,10 +121,10 @@ def test_retention_and_drop_take_the_marks_along(engine):
     engine.execute("DELETE FROM requests WHERE hits < 25")
     store = engine.core.store
     store.apply_retention(1, START_US + 10**12)
-    assert store.catalog.deleted() == {}
-    assert len(store.catalog.deletions()) == 1
+    assert store.catalog.annotations.deleted() == {}
+    assert len(store.catalog.annotations.deletions()) == 1
     engine.execute("DROP STREAM requests")
-    assert store.catalog.deletions() == []
+    assert store.catalog.annotations.deletions() == []
 
 
 @pytest.mark.slow

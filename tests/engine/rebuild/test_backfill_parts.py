@@ -73,7 +73,7 @@ def test_to_see_how_far_it_is_needs_no_memory_for_what_the_parts_hold(db: Engine
     held = bytes(1_000_000)
     for number in range(40):
         part = BackfillPart(state.stream_id, "old", number, 1, 0, (), {})
-        db.core.store.catalog.put_backfill_part(part, held)
+        db.core.store.catalog.backfills.put_part(part, held)
     tracemalloc.start()
     try:
         assert len(db.begin_backfill("s", "old").done) == 40
@@ -142,7 +142,7 @@ def test_of_two_who_do_a_part_the_catalog_knows_the_file_of_the_first(
     send_part(db, state, "old", 0, PAST[0], watermark_us=50 * SECOND)
     slow.may_go_on.set()
     late.join()
-    [part] = db.core.store.catalog.backfill_parts(state.stream_id, "old")
+    [part] = db.core.store.catalog.backfills.parts(state.stream_id, "old")
     [run] = part.runs
     path = db.core.store.directory / "backfills" / run.file
     assert google_crc32c.value(path.read_bytes()) == run.crc
@@ -176,7 +176,7 @@ def test_who_finishes_a_part_after_the_end_is_refused_and_leaves_nothing(
     assert ("is part of the stream already" if ended == "adopted" else "has not begun") in refused[
         0
     ]
-    assert db.core.store.catalog.backfill_parts(state.stream_id, "old") == []
+    assert db.core.store.catalog.backfills.parts(state.stream_id, "old") == []
     assert waiting(db) == []
     assert list((db.core.store.directory / "tmp").glob("backfill-*")) == []
 
@@ -187,7 +187,7 @@ def test_what_is_built_again_while_it_is_read_is_not_mixed(db: Engine) -> None:
     db.register("later", "SELECT SUM(k) AS s FROM s")
     knowing = db.begin_backfill("s", "old")
     send_part(db, knowing, "old", 0, PAST[0], watermark_us=50 * SECOND)
-    of, parts = db.core.stream("s"), db.core.store.catalog.backfill_parts(state.stream_id, "old")
+    of, parts = db.core.stream("s"), db.core.store.catalog.backfills.parts(state.stream_id, "old")
     send_part(db, state, "old", 0, PAST[0], watermark_us=50 * SECOND, runs=False)
     with pytest.raises(PlansChanged, match="part 0 was built again while it was read"):
         received(db.core, of, parts)
