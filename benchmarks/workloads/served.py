@@ -15,7 +15,8 @@ from pathlib import Path
 import psutil
 import trustme
 
-from shedder.server.authentication import Scope, new_token
+from shedder.engine.runtime.caller import Scope
+from shedder.server.authentication import new_token
 from shedder.settings import PREFIX
 
 

@@ -11,8 +11,9 @@ import typer
 
 from shedder.cli.stderr import say
 from shedder.cql.statements.bound_query import DEFAULT_TENANT
+from shedder.engine.runtime.caller import Scope
 from shedder.errors import BadSetting
-from shedder.server.authentication import Scope, new_token
+from shedder.server.authentication import new_token
 
 _DAYS_MAX = 36_500  # A hundred years: datetime has no more than the years up to 9999.
 

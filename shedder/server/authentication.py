@@ -30,7 +30,6 @@ from collections.abc import Callable, Iterable, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from enum import Enum
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -38,22 +37,13 @@ from typing import Any
 import structlog
 
 from shedder.cql.statements.bound_query import DEFAULT_TENANT
-from shedder.engine.runtime.caller import Asker
+from shedder.engine.runtime.caller import Asker, Scope
 from shedder.errors import BadSetting, Unauthenticated
 from shedder.overload.quotas import checked_tenant
 
 TOKEN_BYTES = 32
 
 _log = structlog.get_logger("shedder.identity")
-
-
-class Scope(Enum):
-    """What an identity may do."""
-
-    INGEST = "ingest"
-    QUERY = "query"
-    DEFINE = "define"  # make, change and drop its tenant's streams; statements need QUERY, too
-    ADMIN = "admin"  # everything, of all tenants
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 
+from shedder.engine.runtime.caller import Scope
 from shedder.errors import PermissionDenied, Unauthenticated
-from shedder.server.authentication import LOCAL, Identity, Scope, Tokens, bearer_token
+from shedder.server.authentication import LOCAL, Identity, Tokens, bearer_token
 from shedder.settings import Settings
 
 ANONYMOUS = frozenset[Scope]()  # Callers without an identity: health probes have no token.

@@ -6,35 +6,19 @@ import asyncio
 import math
 import time
 from collections import OrderedDict
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any, cast
 
 import grpc
 
 from shedder.archive.tasks.progress import Progress
-from shedder.cql.statements.statement import (
-    AlterActivity,
-    AlterOverload,
-    AlterQuery,
-    AlterStream,
-    AlterWeight,
-    Backup,
-    CreateIndex,
-    CreateRollup,
-    CreateStream,
-    Delete,
-    DropIndex,
-    DropRollup,
-    DropStream,
-    Explain,
-    Insert,
-    Purge,
-    Scrub,
-    Statement,
-)
+from shedder.cql.statements.statement import Explain, Statement
 from shedder.engine.engine import Engine
 from shedder.engine.registration.query_handle import Query as Standing
+from shedder.engine.runtime.caller import Scope
+from shedder.engine.tenants.statement_access import scope_of
 from shedder.errors import (
     BadSetting,
     DeadlineExceeded,
@@ -44,7 +28,7 @@ from shedder.errors import (
 )
 from shedder.queries.answers.answer import Answer
 from shedder.queries.answers.database_api import QueryHandle, Receipt
-from shedder.server.authentication import Identity, Scope, caller
+from shedder.server.authentication import Identity, caller
 from shedder.server.call_context import (
     CALL_LIMITS,
     Attention,
@@ -63,20 +47,16 @@ from shedder.wire.parameters import parameters_from_wire
 WRITTEN_MAX = 256  # Answers kept as they are sent, so that one is written once for all readers.
 PERIOD_S_MIN = 0.05  # Between two reports of how far some work is.
 
-_DEFINES = (
-    CreateStream
-    | DropStream
-    | AlterStream
-    | AlterOverload
-    | AlterQuery
-    | AlterWeight
-    | AlterActivity
-    | Purge
-    | Delete
-    | CreateIndex
-    | DropIndex
-    | CreateRollup
-    | DropRollup
+_USES: Mapping[Scope, str] = MappingProxyType(
+    {
+        Scope.QUERY: "query, which runs statements",
+        Scope.INGEST: "ingest, which inserts rows",
+        Scope.DEFINE: (
+            "define (or admin), which changes streams, thinning, weights, indexes, rollups, "
+            "deletes or purges rows"
+        ),
+        Scope.ADMIN: "admin, which reads or copies all files (scrub, backups)",
+    }
 )
 
 Context = grpc.aio.ServicerContext[Any, Any]
@@ -266,20 +246,9 @@ def check_scopes(identity: Identity, statement: Statement) -> None:
     Raises:
       PermissionDenied: the caller lacks a scope.
     """
-    if Scope.ADMIN in identity.scopes:
-        return
-    if isinstance(statement, Insert) and Scope.INGEST not in identity.scopes:
-        raise PermissionDenied(f"{identity.name!r} lacks the scope ingest, which inserts rows")
-    if isinstance(statement, Backup | Scrub):
-        raise PermissionDenied(
-            f"{identity.name!r} lacks the scope admin, which reads or copies all files (scrub, "
-            "backups)"
-        )
-    if isinstance(statement, _DEFINES) and Scope.DEFINE not in identity.scopes:
-        raise PermissionDenied(
-            f"{identity.name!r} lacks the scope define (or admin), which changes streams, "
-            "thinning, weights, indexes, rollups, deletes or purges rows"
-        )
+    scope = scope_of(statement)
+    if not identity.may(frozenset({scope})):
+        raise PermissionDenied(f"{identity.name!r} lacks the scope {_USES[scope]}")
 
 
 def _period_s(request: query_pb2.ExecuteRequest) -> float | None:

@@ -404,7 +404,8 @@ def test_what_is_no_data_directory_is_said_to_be_none(tmp_path):
 def test_a_token_is_shown_once_and_its_hash_entered(tmp_path, capfd):
     from hashlib import sha256
 
-    from shedder.server.authentication import Scope, parse_tokens
+    from shedder.engine.runtime.caller import Scope
+    from shedder.server.authentication import parse_tokens
 
     file = tmp_path / "tokens.toml"
     for name, scope in (("in", "ingest"), ("out", "query")):

@@ -7,8 +7,9 @@ import pytest
 import trustme
 
 import shedder
+from shedder.engine.runtime.caller import Scope
 from shedder.engine.runtime.environment import Machine
-from shedder.server.authentication import Scope, new_token
+from shedder.server.authentication import new_token
 from shedder.server.call_context import CallLimits
 from shedder.server.server import running
 from shedder.settings import Settings

@@ -11,8 +11,9 @@ import pytest
 
 import shedder
 from shedder.client import Client
+from shedder.engine.runtime.caller import Scope
 from shedder.errors import PermissionDenied, RateExceeded, UnknownStream
-from shedder.server.authentication import Scope, new_token
+from shedder.server.authentication import new_token
 from shedder.server.server import running
 from spark_ingest.parts import send_part
 from tests.server.worlds import CREATE

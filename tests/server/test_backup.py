@@ -10,9 +10,10 @@ from shedder.cli.backup import backup
 from shedder.cli.commands import run
 from shedder.cli.exit_codes import ExitCode
 from shedder.cql.binding.parse import parse
+from shedder.engine.runtime.caller import Scope
 from shedder.errors import BadSetting, Cancelled, PermissionDenied
 from shedder.server import query as server_query
-from shedder.server.authentication import Identity, Scope
+from shedder.server.authentication import Identity
 from shedder.server.server import running
 from shedder.settings import Settings
 from shedder.v1 import query_pb2

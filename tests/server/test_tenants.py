@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 import shedder
+from shedder.engine.runtime.caller import Scope
 from shedder.errors import (
     BadSetting,
     PermissionDenied,
@@ -12,7 +13,7 @@ from shedder.errors import (
     UnknownQuery,
     UnknownStream,
 )
-from shedder.server.authentication import Scope, new_token, parse_certificates, parse_tokens
+from shedder.server.authentication import new_token, parse_certificates, parse_tokens
 from shedder.server.authorization import Gate
 from shedder.server.server import running
 from tests.server.worlds import CREATE

@@ -1,41 +1,19 @@
-"""Statement executor: the effect of each statement that is not a query."""
+"""Statement executor: the handler of each class of statement, and its answer."""
 
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, assert_never
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any
 
 import pyarrow as pa
 
 from shedder.cql.binding.new_names import check_outputs
+from shedder.cql.statements import statement as cql
 from shedder.cql.statements.archive_layout import layout_text
 from shedder.cql.statements.canonical_text import overload_text
-from shedder.cql.statements.statement import (
-    AlterActivity,
-    AlterOverload,
-    AlterQuery,
-    AlterStream,
-    AlterWeight,
-    Backup,
-    CreateIndex,
-    CreateQuery,
-    CreateRollup,
-    CreateStream,
-    Delete,
-    Describe,
-    DropIndex,
-    DropQuery,
-    DropRollup,
-    DropStream,
-    Explain,
-    ExplainAllocation,
-    Insert,
-    Purge,
-    Scrub,
-    Select,
-    Show,
-    Statement,
-)
 from shedder.cql.text.sampling_fractions import share_text
 from shedder.engine.administration import show_and_describe as describe
 from shedder.engine.administration.budget_controls import Budgets
@@ -45,147 +23,201 @@ from shedder.engine.administration.insert import insert
 from shedder.engine.administration.quota_controls import TenantQuotas
 from shedder.engine.administration.stream_definitions import StreamDefinitions
 from shedder.engine.administration.thinning_controls import ToldLevels
-from shedder.engine.engine_state import EngineState
+from shedder.engine.runtime.background_tasks import Watch
 from shedder.engine.runtime.caller import OPERATOR, Asker
 from shedder.engine.services import Services
 from shedder.engine.tenants.access_control import absent, check_statement, own_streams
 from shedder.errors import BadSetting, IndexExists, UnknownIndex, UnknownQuery, UnknownStream
 from shedder.queries.answers.answer import Answer
 
-if TYPE_CHECKING:
-    from shedder.archive.operations.scrub import Scrubbed
-    from shedder.engine.runtime.background_tasks import Watch
-
 _BACKUP_NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,99}")
+
+
+@dataclass(frozen=True, slots=True)
+class StatementCall:
+    """One execution of a statement, as its handler needs it.
+
+    asker: the caller, whose names the statement may use.
+    timeout_s: time that the statement may take; s; None: as long as it needs.
+    watch: receives the progress of a long statement, and may cancel it.
+    """
+
+    services: Services
+    asker: Asker
+    timeout_s: float | None
+    watch: Watch | None
+
+    @property
+    def files(self) -> Upkeep:
+        """Controls of runs, rollups and indexes."""
+        return Upkeep(self.services)
 
 
 def execute(
     services: Services,
-    statement: Statement,
+    statement: cql.Statement,
     timeout_s: float | None,
     watch: Watch | None = None,
     asker: Asker = OPERATOR,
 ) -> Answer:
     """Run a statement of a caller on the services of an engine."""
-    core, files = services.core, Upkeep(services)
-    gone = absent(core, asker, statement)
+    gone = absent(services.core, asker, statement)
     if gone is not None:
         return Answer.status(f"{gone} does not exist")
-    check_statement(core, asker, statement)
-    match statement:
-        case Select():
-            check_outputs(statement)
-            return services.one_time.ask(statement, timeout_s, watch)
-        case CreateStream(name=name):
-            made = StreamDefinitions(services).create_stream(statement, asker.tenant)
-            return Answer.status(f"stream {name} {'created' if made else 'exists'}")
-        case DropStream(name, if_exists):
-            return _drop_stream(services, name, if_exists=if_exists)
-        case CreateQuery(name, select, _):
-            query = services.queries.register_select(name, select)
-            return _pairs(query.granted)
-        case DropQuery(name, if_exists):
-            return _drop_query(services, name, if_exists=if_exists)
-        case CreateRollup(name, select, if_not_exists, lazy):
-            made = files.create_rollup(name, select, if_not_exists=if_not_exists, lazy=lazy)
-            return Answer.status(f"rollup {name} {'created' if made else 'exists'}")
-        case DropRollup(name, if_exists):
-            dropped = files.drop_rollup(name, if_exists=if_exists)
-            return Answer.status(f"rollup {name} {'dropped' if dropped else 'does not exist'}")
-        case AlterQuery(name, level, of):
-            outputs = ToldLevels(services).set_thinning(name, level, of)
-            told = f"{', '.join(outputs)} of query {name} read" if of else f"query {name} reads"
-            share = "what load leaves" if level is None else share_text(level)
-            return Answer.status(f"{told} {share} of the tuples")
-        case AlterOverload(name, asked):
-            policy = files.set_on_overload(name, asked)
-            return Answer.status(f"stream {name} has ON OVERLOAD {overload_text(policy)}")
-        case AlterStream(name, layout):
-            runs = files.set_layout(name, layout)
-            these = "1 run is" if runs == 1 else f"{runs:,} runs are"
-            told = f"; {these} being rewritten" if runs else ""
-            return Answer.status(f"stream {name} has ARCHIVE {layout_text(layout)}{told}")
-        case Explain(CreateQuery(_, select, _)):
-            return _pairs(services.queries.explain_registration(select))
-        case AlterWeight(name, weight):
-            Budgets(services).set_weight(name, weight)
-            return Answer.status(f"query {name} has WEIGHT {weight:g}")
-        case AlterActivity(name, active):
-            Budgets(services).set_active(name, active=active)
-            return Answer.status(f"query {name} is {'active' if active else 'inactive'}")
-        case ExplainAllocation():
-            return Answer(_own_rows(core, Budgets(services).allocation(), asker))
-        case Explain(subject):
-            assert not isinstance(subject, CreateQuery)
-            text = (
-                services.queries.query(subject).explain()
-                if isinstance(subject, str)
-                else services.one_time.explain(subject)
-            )
-            return Answer(pa.table({"plan": pa.array(text.splitlines(), pa.string())}))
-        case Insert():
-            return insert(services, statement, timeout_s, watch)
-        case Delete():
-            return delete(services, statement, timeout_s, watch)
-        case CreateIndex(stream, column, lenient):
-            if files.create_index(stream, column, timeout_s=timeout_s, watch=watch):
-                return Answer.status(f"index on {stream}({column}) created")
-            if not lenient:
-                raise IndexExists(f"there is an index on {stream}({column})")
-            return Answer.status(f"index on {stream}({column}) exists")
-        case DropIndex(stream, column, lenient):
-            if files.drop_index(stream, column):
-                return Answer.status(f"index on {stream}({column}) dropped")
-            if not lenient:
-                raise UnknownIndex(
-                    f"there is no index on {stream}({column}); "
-                    "one that is being made is called off by cancelling its task"
-                )
-            return Answer.status(f"index on {stream}({column}) does not exist")
-        case Backup(name):
-            return _backup(files, name, timeout_s, watch)
-        case Scrub():
-            return _scrubbed(files.scrub(timeout_s=timeout_s, watch=watch))
-        case Purge(stream):
-            rows = files.purge(stream, timeout_s=timeout_s, watch=watch)
-            return Answer.status(f"{rows:,} deleted rows purged from {stream}")
-        case Show("TENANTS"):
-            return Answer(TenantQuotas(services).tenants(asker))
-        case Show(what):
-            return Answer(core.look(lambda: describe.show(core, what, asker)))
-        case Describe(name):
-            return Answer(core.look(lambda: describe.one(core, name)))
-        case _:
-            assert_never(statement)
+    check_statement(services.core, asker, statement)
+    return HANDLERS[type(statement)](statement, StatementCall(services, asker, timeout_s, watch))
 
 
-def _own_rows(core: EngineState, shares: pa.Table, asker: Asker) -> pa.Table:
-    """The rows of an allocation of a caller's queries, and those of no query."""
-    own = {query for stream in own_streams(core, asker) for query in stream.queries}
-    return shares.filter([row is None or row in own for row in shares["query"].to_pylist()])
+def _select(statement: cql.Select, call: StatementCall) -> Answer:
+    check_outputs(statement)
+    return call.services.one_time.ask(statement, call.timeout_s, call.watch)
 
 
-def _drop_stream(services: Services, name: str, *, if_exists: bool) -> Answer:
+def _create_stream(statement: cql.CreateStream, call: StatementCall) -> Answer:
+    made = StreamDefinitions(call.services).create_stream(statement, call.asker.tenant)
+    return Answer.status(f"stream {statement.name} {'created' if made else 'exists'}")
+
+
+def _drop_stream(statement: cql.DropStream, call: StatementCall) -> Answer:
     try:
-        StreamDefinitions(services).drop_stream(name)
+        StreamDefinitions(call.services).drop_stream(statement.name)
     except UnknownStream:
-        if not if_exists:
+        if not statement.if_exists:
             raise
-        return Answer.status(f"stream {name} does not exist")
-    return Answer.status(f"stream {name} dropped")
+        return Answer.status(f"stream {statement.name} does not exist")
+    return Answer.status(f"stream {statement.name} dropped")
 
 
-def _drop_query(services: Services, name: str, *, if_exists: bool) -> Answer:
+def _create_query(statement: cql.CreateQuery, call: StatementCall) -> Answer:
+    return _pairs(call.services.queries.register_select(statement.name, statement.select).granted)
+
+
+def _drop_query(statement: cql.DropQuery, call: StatementCall) -> Answer:
     try:
-        services.queries.drop_query(name)
+        call.services.queries.drop_query(statement.name)
     except UnknownQuery:
-        if not if_exists:
+        if not statement.if_exists:
             raise
-        return Answer.status(f"query {name} does not exist")
-    return Answer.status(f"query {name} dropped")
+        return Answer.status(f"query {statement.name} does not exist")
+    return Answer.status(f"query {statement.name} dropped")
 
 
-def _scrubbed(found: Scrubbed) -> Answer:
+def _create_rollup(statement: cql.CreateRollup, call: StatementCall) -> Answer:
+    made = call.files.create_rollup(
+        statement.name,
+        statement.select,
+        if_not_exists=statement.if_not_exists,
+        lazy=statement.lazy,
+    )
+    return Answer.status(f"rollup {statement.name} {'created' if made else 'exists'}")
+
+
+def _drop_rollup(statement: cql.DropRollup, call: StatementCall) -> Answer:
+    dropped = call.files.drop_rollup(statement.name, if_exists=statement.if_exists)
+    return Answer.status(f"rollup {statement.name} {'dropped' if dropped else 'does not exist'}")
+
+
+def _alter_query(statement: cql.AlterQuery, call: StatementCall) -> Answer:
+    name, level, of = statement.name, statement.level, statement.of
+    outputs = ToldLevels(call.services).set_thinning(name, level, of)
+    told = f"{', '.join(outputs)} of query {name} read" if of else f"query {name} reads"
+    share = "what load leaves" if level is None else share_text(level)
+    return Answer.status(f"{told} {share} of the tuples")
+
+
+def _alter_overload(statement: cql.AlterOverload, call: StatementCall) -> Answer:
+    policy = call.files.set_on_overload(statement.name, statement.on_overload)
+    return Answer.status(f"stream {statement.name} has ON OVERLOAD {overload_text(policy)}")
+
+
+def _alter_stream(statement: cql.AlterStream, call: StatementCall) -> Answer:
+    name, layout = statement.name, statement.layout
+    runs = call.files.set_layout(name, layout)
+    these = "1 run is" if runs == 1 else f"{runs:,} runs are"
+    told = f"; {these} being rewritten" if runs else ""
+    return Answer.status(f"stream {name} has ARCHIVE {layout_text(layout)}{told}")
+
+
+def _alter_weight(statement: cql.AlterWeight, call: StatementCall) -> Answer:
+    Budgets(call.services).set_weight(statement.name, statement.weight)
+    return Answer.status(f"query {statement.name} has WEIGHT {statement.weight:g}")
+
+
+def _alter_activity(statement: cql.AlterActivity, call: StatementCall) -> Answer:
+    Budgets(call.services).set_active(statement.name, active=statement.active)
+    return Answer.status(
+        f"query {statement.name} is {'active' if statement.active else 'inactive'}"
+    )
+
+
+def _explain(statement: cql.Explain, call: StatementCall) -> Answer:
+    subject, services = statement.subject, call.services
+    if isinstance(subject, cql.CreateQuery):
+        return _pairs(services.queries.explain_registration(subject.select))
+    text = (
+        services.queries.query(subject).explain()
+        if isinstance(subject, str)
+        else services.one_time.explain(subject)
+    )
+    return Answer(pa.table({"plan": pa.array(text.splitlines(), pa.string())}))
+
+
+def _explain_allocation(_: cql.ExplainAllocation, call: StatementCall) -> Answer:
+    """Return the rows of the caller's queries, and the rows of no query."""
+    shares = Budgets(call.services).allocation()
+    streams = own_streams(call.services.core, call.asker)
+    own = {query for stream in streams for query in stream.queries}
+    return Answer(shares.filter([row is None or row in own for row in shares["query"].to_pylist()]))
+
+
+def _insert(statement: cql.Insert, call: StatementCall) -> Answer:
+    return insert(call.services, statement, call.timeout_s, call.watch)
+
+
+def _delete(statement: cql.Delete, call: StatementCall) -> Answer:
+    return delete(call.services, statement, call.timeout_s, call.watch)
+
+
+def _create_index(statement: cql.CreateIndex, call: StatementCall) -> Answer:
+    stream, column = statement.stream, statement.column
+    if call.files.create_index(stream, column, timeout_s=call.timeout_s, watch=call.watch):
+        return Answer.status(f"index on {stream}({column}) created")
+    if not statement.if_not_exists:
+        raise IndexExists(f"there is an index on {stream}({column})")
+    return Answer.status(f"index on {stream}({column}) exists")
+
+
+def _drop_index(statement: cql.DropIndex, call: StatementCall) -> Answer:
+    stream, column = statement.stream, statement.column
+    if call.files.drop_index(stream, column):
+        return Answer.status(f"index on {stream}({column}) dropped")
+    if not statement.if_exists:
+        raise UnknownIndex(
+            f"there is no index on {stream}({column}); "
+            "one that is being made is called off by cancelling its task"
+        )
+    return Answer.status(f"index on {stream}({column}) does not exist")
+
+
+def _backup(statement: cql.Backup, call: StatementCall) -> Answer:
+    """Back up into the operator's directory and nowhere else: the name comes from a client."""
+    place = call.services.core.settings.backup_directory
+    if place is None:
+        raise BadSetting("BACKUP TO needs the setting backup_directory; it is not set")
+    name = statement.name
+    if not _BACKUP_NAME.fullmatch(name):
+        raise BadSetting(
+            f"a backup cannot be named {name[:80]!r}: letters, digits, '.', '_' and '-', "
+            "not a dot first, at most 100"
+        )
+    made = call.files.backup(place / name, timeout_s=call.timeout_s, watch=call.watch)
+    return Answer.status(
+        f"backup {name} made: {made.linked_bytes:,} bytes linked, {made.copied_bytes:,} copied"
+    )
+
+
+def _scrub(_: cql.Scrub, call: StatementCall) -> Answer:
+    found = call.files.scrub(timeout_s=call.timeout_s, watch=call.watch)
     text = f"{found.runs:,} runs with {found.read_bytes:,} bytes read"
     for run, problem in found.damaged:
         text += f"; quarantined {run.file}: {problem}"
@@ -196,20 +228,21 @@ def _scrubbed(found: Scrubbed) -> Answer:
     return Answer.status(text)
 
 
-def _backup(files: Upkeep, name: str, timeout_s: float | None, watch: Watch | None) -> Answer:
-    """Into the operator's directory of backups, and nowhere else: the name comes from a client."""
-    place = files.core.settings.backup_directory
-    if place is None:
-        raise BadSetting("BACKUP TO needs the setting backup_directory; it is not set")
-    if not _BACKUP_NAME.fullmatch(name):
-        raise BadSetting(
-            f"a backup cannot be named {name[:80]!r}: letters, digits, '.', '_' and '-', "
-            "not a dot first, at most 100"
-        )
-    made = files.backup(place / name, timeout_s=timeout_s, watch=watch)
-    return Answer.status(
-        f"backup {name} made: {made.linked_bytes:,} bytes linked, {made.copied_bytes:,} copied"
-    )
+def _purge(statement: cql.Purge, call: StatementCall) -> Answer:
+    rows = call.files.purge(statement.stream, timeout_s=call.timeout_s, watch=call.watch)
+    return Answer.status(f"{rows:,} deleted rows purged from {statement.stream}")
+
+
+def _show(statement: cql.Show, call: StatementCall) -> Answer:
+    if statement.what == "TENANTS":
+        return Answer(TenantQuotas(call.services).tenants(call.asker))
+    core = call.services.core
+    return Answer(core.look(lambda: describe.show(core, statement.what, call.asker)))
+
+
+def _describe(statement: cql.Describe, call: StatementCall) -> Answer:
+    core = call.services.core
+    return Answer(core.look(lambda: describe.one(core, statement.name)))
 
 
 def _pairs(facts: object) -> Answer:
@@ -217,3 +250,33 @@ def _pairs(facts: object) -> Answer:
     keys = pa.array(list(facts), pa.string())
     values = pa.array([str(v) for v in facts.values()], pa.string())
     return Answer(pa.table({"granted": keys, "value": values}))
+
+
+HANDLERS: Mapping[type[Any], Callable[[Any, StatementCall], Answer]] = MappingProxyType(
+    {
+        cql.Select: _select,
+        cql.CreateStream: _create_stream,
+        cql.DropStream: _drop_stream,
+        cql.CreateQuery: _create_query,
+        cql.DropQuery: _drop_query,
+        cql.CreateRollup: _create_rollup,
+        cql.DropRollup: _drop_rollup,
+        cql.AlterQuery: _alter_query,
+        cql.AlterWeight: _alter_weight,
+        cql.AlterActivity: _alter_activity,
+        cql.AlterStream: _alter_stream,
+        cql.AlterOverload: _alter_overload,
+        cql.Insert: _insert,
+        cql.Delete: _delete,
+        cql.CreateIndex: _create_index,
+        cql.DropIndex: _drop_index,
+        cql.Backup: _backup,
+        cql.Scrub: _scrub,
+        cql.Purge: _purge,
+        cql.Explain: _explain,
+        cql.ExplainAllocation: _explain_allocation,
+        cql.Show: _show,
+        cql.Describe: _describe,
+    }
+)
+"""The handler of each class of statement; names and scopes are in `tenants.statement_access`."""

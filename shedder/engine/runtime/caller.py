@@ -1,11 +1,21 @@
-"""The caller of an operation: its tenant, and whether it may use the names of all tenants."""
+"""The caller of an operation: its tenant, its scopes, and whether it may use all names."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import Enum
 from typing import Protocol
 
 from shedder.cql.statements.bound_query import DEFAULT_TENANT, StreamSchema
+
+
+class Scope(Enum):
+    """What an identity may do."""
+
+    INGEST = "ingest"
+    QUERY = "query"
+    DEFINE = "define"  # make, change and drop its tenant's streams; statements need QUERY, too
+    ADMIN = "admin"  # everything, of all tenants
 
 
 class HasSchema(Protocol):

@@ -7,36 +7,14 @@ which tenant.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, assert_never
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import TYPE_CHECKING
 
-from shedder.cql.statements.statement import (
-    AlterActivity,
-    AlterOverload,
-    AlterQuery,
-    AlterStream,
-    AlterWeight,
-    Backup,
-    CreateIndex,
-    CreateQuery,
-    CreateRollup,
-    CreateStream,
-    Delete,
-    Describe,
-    DropIndex,
-    DropQuery,
-    DropRollup,
-    DropStream,
-    Explain,
-    ExplainAllocation,
-    Insert,
-    Purge,
-    Scrub,
-    Select,
-    Show,
-    Statement,
-)
+from shedder.cql.statements.statement import Statement
 from shedder.engine.engine_state import EngineState
-from shedder.engine.runtime.caller import Asker
+from shedder.engine.runtime.caller import Asker, Scope
+from shedder.engine.tenants.statement_access import NameKind, names_of, scope_of
 from shedder.errors import (
     NotFound,
     PermissionDenied,
@@ -89,65 +67,20 @@ def check_statement(core: EngineState, asker: Asker, statement: Statement) -> No
     """
     if asker.sees_all:
         return
-    match statement:
-        case Select(stream=name) | Delete(select=Select(stream=name)):
-            check_stream(core, asker, name)
-        case (
-            AlterStream(name)
-            | AlterOverload(name)
-            | Purge(name)
-            | CreateIndex(name)
-            | DropIndex(name)
-        ):
-            check_stream(core, asker, name)
-        case DropStream(name):
-            check_stream(core, asker, name)
-        case AlterQuery(name) | AlterWeight(name) | AlterActivity(name) | DropQuery(name):
-            check_query(core, asker, name)
-        case DropRollup(name):
-            _check_rollup(core, asker, name)
-        case CreateStream(name):
-            _check_new_stream(core, asker, name)
-        case CreateQuery(name, select):
-            check_stream(core, asker, select.stream)
-            check_new_query(core, asker, name)
-        case CreateRollup(name, select):
-            check_stream(core, asker, select.stream)
-            _check_new_rollup(core, asker, name)
-        case Insert(stream, _, select):
-            check_stream(core, asker, stream)
-            if select is not None:
-                check_stream(core, asker, select.stream)
-        case Explain(subject):
-            if isinstance(subject, str):
-                check_query(core, asker, subject)
-            else:
-                check_statement(core, asker, subject)
-        case Describe(name):
-            _check_described(core, asker, name)
-        case Backup() | Scrub():
-            raise PermissionDenied("backups and scrubs read all tenants' files; they need admin")
-        case Show() | ExplainAllocation():
-            return  # They show what is the asker's.
-        case _:
-            assert_never(statement)  # Whatever is new says here whose it may use.
+    if scope_of(statement) is Scope.ADMIN:
+        raise PermissionDenied("backups and scrubs read all tenants' files; they need admin")
+    for used in names_of(statement):
+        _CHECKS[used.kind](core, asker, used.name)
 
 
 def absent(core: EngineState, asker: Asker, statement: Statement) -> str | None:
     """Say what of DROP IF EXISTS does not exist for the caller; None: the statement goes on."""
-    match statement:
-        case DropStream(name, True):
-            what = f"stream {name}"
-        case DropQuery(name, True):
-            what = f"query {name}"
-        case DropRollup(name, True):
-            what = f"rollup {name}"
-        case _:
-            return None
-    try:
-        check_statement(core, asker, statement)
-    except NotFound:
-        return what
+    for used in names_of(statement):
+        if used.if_exists and not asker.sees_all:
+            try:
+                _CHECKS[used.kind](core, asker, used.name)
+            except NotFound:
+                return f"{used.kind.value} {used.name}"
     return None
 
 
@@ -183,3 +116,16 @@ def _check_described(core: EngineState, asker: Asker, name: str) -> None:
     queries = [query for stream in own for query in stream.queries]
     if name not in streams and name not in queries:
         raise UnknownStream(name, sorted(streams) + sorted(queries))
+
+
+_CHECKS: Mapping[NameKind, Callable[[EngineState, Asker, str], None]] = MappingProxyType(
+    {
+        NameKind.STREAM: check_stream,
+        NameKind.QUERY: check_query,
+        NameKind.ROLLUP: _check_rollup,
+        NameKind.STREAM_OR_QUERY: _check_described,
+        NameKind.NEW_STREAM: _check_new_stream,
+        NameKind.NEW_QUERY: check_new_query,
+        NameKind.NEW_ROLLUP: _check_new_rollup,
+    }
+)

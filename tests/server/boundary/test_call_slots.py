@@ -12,9 +12,9 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 import shedder
-from shedder.engine.runtime.caller import Asker
+from shedder.engine.runtime.caller import Asker, Scope
 from shedder.errors import Overloaded
-from shedder.server.authentication import Scope, new_token
+from shedder.server.authentication import new_token
 from shedder.server.call_context import CallLimits
 from shedder.server.call_slots import Places
 from shedder.server.server import running

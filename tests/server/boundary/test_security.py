@@ -7,8 +7,8 @@ import grpc
 import pytest
 
 import shedder
+from shedder.engine.runtime.caller import Scope
 from shedder.errors import PermissionDenied, Unauthenticated, Unreachable
-from shedder.server.authentication import Scope
 from shedder.server.authorization import SCOPES
 from shedder.server.server import running
 from tests.server.boundary.calls import bearer, call, refusal

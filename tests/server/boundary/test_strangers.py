@@ -9,8 +9,9 @@ import grpc
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
+from shedder.engine.runtime.caller import Scope
 from shedder.server.anonymous_calls import AnonymousLimits
-from shedder.server.authentication import Scope, new_token
+from shedder.server.authentication import new_token
 from shedder.server.call_context import CallLimits
 from shedder.server.server import running
 from shedder.v1 import ingest_pb2, synopses_pb2

@@ -7,8 +7,8 @@ import subprocess
 
 import pytest
 
+from shedder.engine.runtime.caller import Scope
 from shedder.errors import BadSetting
-from shedder.server.authentication import Scope
 from shedder.server.listener import Certificates
 from shedder.server.server import running
 from tests.server.worlds import connect
