@@ -391,18 +391,18 @@ def _asked(world: World, method: Method) -> Estimates:
     )
     confidence = world.cell.confidence
     if method.part.kind is SynopsisKind.DISTINCT:
-        return _distinct(world, method).ask(aggregate, confidence)
+        return _distinct(world, method).estimate(aggregate, confidence)
     parts = []
     for stratum in world.strata:
         rows, ids = np.concatenate(stratum.seen), world.ids(stratum)
         parts.append((stratum, _fed(world, method, rows, ids)))
     if not (method.solo and not world.grouped):
-        return _part(world, method, parts).ask(aggregate, confidence)
+        return _part(world, method, parts).estimate(aggregate, confidence)
     each = []
     for trial in range(world.trials):
         mine = np.array([trial])
         one = _part(world, method, [(stratum, made.select(mine)) for stratum, made in parts])
-        each.append(one.ask(aggregate, confidence))
+        each.append(one.estimate(aggregate, confidence))
     columns = (np.concatenate([getattr(e, name) for e in each]) for name in _COLUMNS)
     return Estimates(*columns, each[0].confidence, each[0].source)
 

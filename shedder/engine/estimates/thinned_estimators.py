@@ -4,14 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from functools import partial
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from shedder.cql.expressions.expression import OF_PAIRS, Aggregate, AggregateFunction
-from shedder.engine.estimates.aggregate_estimators import in_type, times_of
+from shedder.cql.expressions.expression import (
+    BY_TIME,
+    JOINS,
+    OF_PAIRS,
+    SET_FUNCTIONS,
+    Aggregate,
+    AggregateFunction,
+)
+from shedder.engine.estimates.full_estimators import in_type, times_of
 from shedder.engine.estimates.thinned_covariance import thinned_cross
+from shedder.engine.estimates.thinned_extremes import thinned_extreme, thinned_text
 from shedder.engine.estimates.thinned_first_last import thinned_end
 from shedder.engine.estimates.thinned_frequent_items import thinned_frequent, thinned_top
 from shedder.engine.estimates.thinned_join_size import (
@@ -30,6 +39,7 @@ from shedder.engine.estimates.thinned_sketches import (
 from shedder.engine.panes.level_segment import Segment, selected
 from shedder.engine.synopsis_plans.synopsis_plan import RANKED, SynopsisKind
 from shedder.queries.evidence.confidence_budget import CERTAIN_ENDS, EXACT_IN_PANES
+from shedder.queries.evidence.estimators import Estimator, Estimators
 from shedder.queries.evidence.int64_sums import within_int64
 from shedder.queries.sampling.delta_by_group import at_parts
 from shedder.queries.sampling.interval_columns import as_estimates
@@ -42,10 +52,6 @@ from synopses.strata.stratified_variance import stratified_deviation, stratified
 from synopses.strata.stratum import SquareMoments, Stratum, unit_of
 
 _INFINITE = "the column has infinite values, and tuples were skipped"
-_TEXT = "the least and the greatest text may be among the tuples that were skipped"
-_UNSEEN = "no value of the group was read, and tuples were skipped"
-# Counts ask for groups that are shown; the others hold given how many values of a group were read.
-_HOLD_IF_SHOWN = frozenset({AggregateFunction.COUNT, AggregateFunction.QUANTILE, *CERTAIN_ENDS})
 _ROUNDING = 2.0**-50  # Of sums of so many values in doubles, relative to the largest of them.
 
 
@@ -103,13 +109,10 @@ class ThinnedPart:
 
     def frequent(self, aggregate: Aggregate, confidence: float, late: int = 0) -> Estimates:
         """The values of a share; `late` more tuples are allowed for."""
-
-        def ask(part: ThinnedPart, at: float) -> Estimates:
-            return part._frequent(aggregate, at, late)
-
+        ask = partial(ThinnedPart._frequent, late=late)
         return self._if_shown(aggregate, confidence, ask)
 
-    def _frequent(self, aggregate: Aggregate, confidence: float, late: int) -> Estimates:
+    def _frequent(self, aggregate: Aggregate, confidence: float, *, late: int = 0) -> Estimates:
         assert aggregate.parameter is not None, aggregate
         assert aggregate.promise is not None, aggregate
         return thinned_frequent(
@@ -137,6 +140,16 @@ class ThinnedPart:
     def _by_rank(self) -> RankStrata:
         return RankStrata(self.synopsis, self.leveled, ungrouped=self.whole)
 
+    @property
+    def share_error(self) -> None:
+        """Unknown: an item's count has the error of the sample, too."""
+        return None
+
+    @property
+    def crosses(self) -> None:
+        """Unknown: sums of pairs that were skipped."""
+        return None
+
     def is_certain(self, aggregate: Aggregate) -> bool:
         """Return whether the estimate spends no confidence: its ends are certain."""
         if aggregate.function is AggregateFunction.COUNT:
@@ -145,34 +158,37 @@ class ThinnedPart:
             return aggregate.function in EXACT_IN_PANES
         return aggregate.function in CERTAIN_ENDS
 
-    def ask(self, aggregate: Aggregate, confidence: float) -> Estimates:
-        """One estimate per group, in the aggregate's type or as float64.
+    def estimate(self, aggregate: Aggregate, confidence: float) -> Estimates:
+        """Estimate an aggregate of each group, in the aggregate's type or as float64.
 
         Each interval holds if its group is shown (synopses.intervals.seen_groups). What doubles
         cannot hold on the way has no bound.
         """
+        estimator = THINNED.answered[aggregate.function].estimate
         with np.errstate(over="ignore", invalid="ignore"):
-            return self._if_shown(aggregate, confidence, lambda p, at: p._ask(aggregate, at))
+            return self._if_shown(aggregate, confidence, estimator)
 
     def _if_shown(
         self,
         aggregate: Aggregate,
         confidence: float,
-        ask: Callable[[ThinnedPart, float], Estimates],
+        ask: Callable[[ThinnedPart, Aggregate, float], Estimates],
     ) -> Estimates:
         """Ask the groups at parts of delta such that each interval holds if its group is shown."""
         if self.whole or not self.skipped or self._holds_if_shown(aggregate):
-            return ask(self, confidence)
+            return ask(self, aggregate, confidence)
         # Either side alone shows the group: the smaller part holds by that side.
         sides = [self] if self.partner is None else [self, self.partner]
         each = [shown_delta(*side._rows_read(), confidence=confidence) for side in sides]
         parts = np.min(each, axis=0)
-        return at_parts(parts, confidence, lambda groups, at: ask(self._only(groups), at))
+        return at_parts(
+            parts, confidence, lambda groups, at: ask(self._only(groups), aggregate, at)
+        )
 
     def _holds_if_shown(self, aggregate: Aggregate) -> bool:
         """Whether the interval holds given how many values were read, or allows for it itself."""
         function = aggregate.function
-        if function in _HOLD_IF_SHOWN:
+        if THINNED.answered[function].holds_if_shown:
             return True
         of_one = len(self.leveled) == 1 and self.kind in (SynopsisKind.MOMENTS, SynopsisKind.CROSS)
         return (
@@ -209,56 +225,34 @@ class ThinnedPart:
             partner=None if self.partner is None else self.partner._only(groups),
         )
 
-    def _ask(self, aggregate: Aggregate, confidence: float) -> Estimates:
-        match aggregate.function:
-            case AggregateFunction.COUNT:
-                return self._count(confidence)
-            case AggregateFunction.MIN | AggregateFunction.MAX:
-                is_min = aggregate.function is AggregateFunction.MIN
-                return (
-                    self._text(is_min)
-                    if self.kind is SynopsisKind.EXTREMES
-                    else self._extreme(is_min)
-                )
-            case AggregateFunction.SUM:
-                if not self.skipped and self.synopsis.integer:
-                    return self._whole_sum()
-                found = self._moments(stratified_sum, confidence, is_sum=True)
-                if self.synopsis.integer:
-                    return within_int64(found, found.low, found.high)
-                return unless_out_of_range(found, SUM_OUT_OF_RANGE)
-            case AggregateFunction.AVG:
-                found = self._moments(stratified_mean, confidence)
-                return unless_out_of_range(found, SUM_OUT_OF_RANGE)
-            case AggregateFunction.VAR:
-                return self._spread(stratified_variance, confidence)
-            case AggregateFunction.STDDEV:
-                return self._spread(stratified_deviation, confidence)
-            case AggregateFunction.COUNT_DISTINCT:
-                return thinned_distinct(self.synopsis, self.leveled, confidence)
-            case AggregateFunction.QUANTILE:
-                assert aggregate.parameter is not None
-                return self.quantile(aggregate, confidence, aggregate.parameter)
-            case AggregateFunction.TOP:
-                assert aggregate.parameter is not None
-                return thinned_top(
-                    self.synopsis, self.leveled, int(aggregate.parameter), confidence
-                )
-            case AggregateFunction.FREQUENT:
-                return self._frequent(aggregate, confidence, 0)
-            case AggregateFunction.FIRST | AggregateFunction.LAST:
-                is_first = aggregate.function is AggregateFunction.FIRST
-                return thinned_end(self.synopsis, self.segments, is_first=is_first)
-            case AggregateFunction.SELF_JOIN_SIZE | AggregateFunction.JOIN_SIZE:
-                return self._join(confidence)
-            case function if function in OF_PAIRS:
-                return thinned_cross(
-                    function, self.synopsis, self.segments, confidence, ungrouped=self.whole
-                )
-            case _:
-                raise AssertionError(aggregate)
+    def _sum(self, confidence: float) -> Estimates:
+        if not self.skipped and self.synopsis.integer:
+            return self._whole_sum()
+        found = self._moments(stratified_sum, confidence, is_sum=True)
+        if self.synopsis.integer:
+            return within_int64(found, found.low, found.high)
+        return unless_out_of_range(found, SUM_OUT_OF_RANGE)
 
-    def _join(self, confidence: float) -> Estimates:
+    def _mean(self, confidence: float) -> Estimates:
+        return unless_out_of_range(self._moments(stratified_mean, confidence), SUM_OUT_OF_RANGE)
+
+    def _cross(self, aggregate: Aggregate, confidence: float) -> Estimates:
+        function, segments = aggregate.function, self.segments
+        return thinned_cross(function, self.synopsis, segments, confidence, ungrouped=self.whole)
+
+    def _own_quantile(self, aggregate: Aggregate, confidence: float) -> Estimates:
+        assert aggregate.parameter is not None, aggregate
+        return self.quantile(aggregate, confidence, aggregate.parameter)
+
+    def _top(self, aggregate: Aggregate, confidence: float) -> Estimates:
+        assert aggregate.parameter is not None, aggregate
+        return thinned_top(self.synopsis, self.leveled, int(aggregate.parameter), confidence)
+
+    def _end_in_time(self, aggregate: Aggregate, _: float) -> Estimates:
+        is_first = aggregate.function is AggregateFunction.FIRST
+        return thinned_end(self.synopsis, self.segments, is_first=is_first)
+
+    def _join(self, _: Aggregate, confidence: float) -> Estimates:
         parts = [self] if self.partner is None else [self, self.partner]
         each = confidence_of_sizes(confidence, len(parts))
         sides = [Side.of(p.synopsis, p.segments, each, ungrouped=p.whole) for p in parts]
@@ -281,43 +275,11 @@ class ThinnedPart:
         found = stratified_count(self._strata(_counting), confidence=confidence, shown_if_read=True)
         return found.estimates(confidence=confidence, source=SOURCE)
 
-    def _extreme(self, is_min: bool) -> Estimates:
-        best = np.minimum if is_min else np.maximum
-        found, null = None, np.ones(1, np.bool_)
-        for synopsis in self._synopses:
-            ends = synopsis.minimum() if is_min else synopsis.maximum()
-            if found is None:
-                found, null = ends.value, ends.null
-                continue
-            both = np.where(null, ends.value, best(found, ends.value))
-            found, null = np.where(ends.null, found, both), null & ends.null
-        assert found is not None
-        thinned = [s for s in self.segments if s.skipped]
-        there = [end for s in thinned if (end := s.low if is_min else s.high) is not None]
-        if not there:
-            return Estimates.exact(found, SOURCE, null)
-        far = np.full(len(found), min(there) if is_min else max(there), found.dtype)
-        if self.whole:
-            return Estimates.exact(np.where(null, far, best(found, far)), "basics")
-        sure = ~null & (best(found, far) == found)
-        far = np.where(sure, found, far)
-        bound = np.where(sure, np.uint8(Bound.EXACT), np.uint8(Bound.INTERVAL))
-        endless = np.isinf(far.astype(np.float64)) & ~sure
-        bound = np.where(endless, np.uint8(Bound.NONE), bound).astype(np.uint8)
-        # Of a group of which no value was read, there is none or one in the known range.
-        ends = [end for s in thinned if (end := s.high if is_min else s.low) is not None]
-        near = np.where(null, max(ends) if is_min else min(ends), found).astype(found.dtype)
-        low, high = (far, near) if is_min else (near, far)
-        reason = _UNSEEN if null.any() else _INFINITE if endless.any() else ""
-        return Estimates(found, low, high, bound, null, 1.0, SOURCE, reason)
-
-    def _text(self, is_min: bool) -> Estimates:
-        merged = self._merged()
-        found: Estimates = merged.minimum() if is_min else merged.maximum()
-        if not self.skipped:
-            return found
-        none = np.full(len(found), np.uint8(Bound.NONE))
-        return replace(found, bound=none, source=SOURCE, reason=_TEXT)
+    def _extreme(self, aggregate: Aggregate, _: float) -> Estimates:
+        is_min = aggregate.function is AggregateFunction.MIN
+        if self.kind is SynopsisKind.EXTREMES:
+            return thinned_text(self._merged(), is_min=is_min, skipped=self.skipped)
+        return thinned_extreme(self._synopses, self.segments, is_min=is_min, ungrouped=self.whole)
 
     def _merged(self) -> Any:
         """All synopses as one."""
@@ -488,3 +450,31 @@ def _mean_rounded_out(intervals: Intervals, strata: Sequence[Stratum]) -> Interv
     largest = max((max(abs(s.low), abs(s.high)) for s in strata), default=0.0)
     lost = np.where(intervals.bound == Bound.EXACT, 0.0, 4.0 * _ROUNDING * largest)
     return replace(intervals, low=intervals.low - lost, high=intervals.high + lost)
+
+
+_KNOWS_ITS_SHARE = "a theta sketch is thinned by hash and answers for all values, whatever it read"
+THINNED: Final[Estimators[ThinnedPart]] = Estimators(
+    {
+        AggregateFunction.COUNT: Estimator(
+            lambda part, _, at: part._count(at), holds_if_shown=True
+        ),
+        AggregateFunction.SUM: Estimator(lambda part, _, at: part._sum(at)),
+        AggregateFunction.AVG: Estimator(lambda part, _, at: part._mean(at)),
+        AggregateFunction.MIN: Estimator(ThinnedPart._extreme, holds_if_shown=True),
+        AggregateFunction.MAX: Estimator(ThinnedPart._extreme, holds_if_shown=True),
+        AggregateFunction.VAR: Estimator(lambda part, _, at: part._spread(stratified_variance, at)),
+        AggregateFunction.STDDEV: Estimator(
+            lambda part, _, at: part._spread(stratified_deviation, at)
+        ),
+        AggregateFunction.COUNT_DISTINCT: Estimator(
+            lambda part, _, at: thinned_distinct(part.synopsis, part.leveled, at)
+        ),
+        AggregateFunction.QUANTILE: Estimator(ThinnedPart._own_quantile, holds_if_shown=True),
+        AggregateFunction.TOP: Estimator(ThinnedPart._top),
+        AggregateFunction.FREQUENT: Estimator(ThinnedPart._frequent),
+        **dict.fromkeys(BY_TIME, Estimator(ThinnedPart._end_in_time, holds_if_shown=True)),
+        **dict.fromkeys(JOINS, Estimator(ThinnedPart._join)),
+        **dict.fromkeys(OF_PAIRS, Estimator(ThinnedPart._cross)),
+    },
+    refused=dict.fromkeys(SET_FUNCTIONS, _KNOWS_ITS_SHARE),
+)

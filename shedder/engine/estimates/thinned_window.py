@@ -1,30 +1,26 @@
-"""Thinned window: the thinned parts of a window, their read shares and missing groups."""
+"""Parts of a window: synopses with their read shares, and the groups that may be missing."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from shedder.cql.expressions.expression import Aggregate
 from shedder.cql.text.sampling_fractions import share_text
-from shedder.engine.estimates.aggregate_estimators import ask
-from shedder.engine.estimates.thinned_estimators import ThinnedPart
+from shedder.engine.estimates.full_estimators import FullPart
+from shedder.engine.estimates.thinned_estimators import THINNED, ThinnedPart
+from shedder.engine.estimates.window_part import WindowPart
 from shedder.engine.panes.level_segment import Segment
 from shedder.engine.panes.synopsis_resizing import merged as together
-from shedder.engine.synopsis_plans.synopsis_plan import SynopsisKind
 from shedder.engine.window_state.query_state import Merged, QueryState
 from shedder.queries.answers.answer import MissingGroups
-from shedder.queries.sampling.delta_by_group import at_parts
 from synopses.counters.count_min import GroupedCountMin
 from synopses.histogram.log_histogram import GroupedLogBuckets
 from synopses.hll.hyperloglog import GroupedDistinct
-from synopses.intervals.seen_groups import shown_delta
 from synopses.intervals.unseen_groups import missing_group_rows
-from synopses.model.estimate import Estimates
 from synopses.moments.counts import GroupedCount
 from synopses.moments.moments import GroupedMoments
 from synopses.quantiles.rank_sketches import RankSketches
@@ -33,23 +29,26 @@ from synopses.theta.theta_sketch import GroupedTheta
 _ANY_CONFIDENCE = 0.95  # Whether there are any values does not depend on it.
 
 
-def thinned_parts(standing: QueryState, merged: Merged) -> dict[Aggregate, ThinnedPart]:
-    """The aggregates of whose part some tuples of the window were read thinned.
-
-    Theta is not among them: it knows its share by itself, see `synopsis_of`.
-    """
-    plan, parts = standing.plan, {}
-    for aggregate, part, other in zip(
-        standing.query.aggregates, plan.answers, plan.partners, strict=True
-    ):
-        of_two = [at for at in (part, other) if at is not None]
-        if plan.parts[part].kind is SynopsisKind.THETA or not any(
-            any(_of(merged, at)) for at in of_two
-        ):
+def window_parts(
+    standing: QueryState, merged: Merged, aggregates: Collection[Aggregate]
+) -> dict[Aggregate, WindowPart]:
+    """The part of the window that answers each aggregate."""
+    query, plan = standing.query, standing.plan
+    is_chance = smallest_share(merged) < 1.0 and bool(query.groups)
+    found: dict[Aggregate, WindowPart] = {}
+    for aggregate, *places in zip(query.aggregates, plan.answers, plan.partners, strict=True):
+        if aggregate not in aggregates:
             continue
-        first, *others = (_thinned_part(standing, merged, at) for at in of_two)
-        parts[aggregate] = replace(first, partner=others[0]) if others else first
-    return parts
+        of_two = [at for at in places if at is not None]
+        if aggregate.function in THINNED.refused:
+            sides = [_at_one_share(merged, at) for at in of_two]
+            found[aggregate] = FullPart(*sides, shown_by_chance=is_chance)
+        elif any(any(_of(merged, at)) for at in of_two):
+            first, *others = (_thinned_part(standing, merged, at) for at in of_two)
+            found[aggregate] = replace(first, partner=others[0]) if others else first
+        else:
+            found[aggregate] = FullPart(*(merged.pane.parts[at] for at in of_two))
+    return found
 
 
 def _thinned_part(standing: QueryState, merged: Merged, part: int) -> ThinnedPart:
@@ -57,36 +56,18 @@ def _thinned_part(standing: QueryState, merged: Merged, part: int) -> ThinnedPar
     return ThinnedPart(kind, synopsis, list(_of(merged, part)), standing.keys is None)
 
 
-def synopsis_of(standing: QueryState, merged: Merged, part: int) -> Any:
-    """What a part read in full; of theta, what it read at any level, at the smallest share."""
-    synopsis = merged.pane.parts[part]
-    if standing.plan.parts[part].kind is not SynopsisKind.THETA or not merged.pane.segments:
-        return synopsis
-    groups = np.arange(synopsis.groups)
-    whole = synopsis.select(groups)
+def _at_one_share(merged: Merged, part: int) -> GroupedTheta:
+    """The theta sketch of what was read at any level, at the smallest share."""
+    whole: GroupedTheta = merged.pane.parts[part]
+    if not merged.pane.segments:
+        return whole
+    groups = np.arange(whole.groups)
+    whole = whole.select(groups)
     for level, segment in _of(merged, part):
         thinned = segment.synopsis.select(groups)
         thinned.thin(level)
         whole = together(whole, thinned)
     return whole
-
-
-def ask_sets(
-    left: GroupedTheta, aggregate: Aggregate, confidence: float, right: GroupedTheta | None
-) -> Estimates:
-    """Ask two theta sketches of thinned values, so that an interval holds if its group is shown.
-
-    Either sketch alone shows a group: the smaller part of delta holds by that one.
-    """
-    assert right is not None, aggregate
-    each = [shown_delta(side.held, side.shares, confidence=confidence) for side in (left, right)]
-
-    def asked(groups: NDArray[np.int64] | None, at: float) -> Estimates:
-        if groups is None:
-            return ask(left, aggregate, at, right)
-        return ask(left.select(groups), aggregate, at, right.select(groups))
-
-    return at_parts(np.min(each, axis=0), confidence, asked)
 
 
 def _of(merged: Merged, part: int) -> Iterator[tuple[int, Segment]]:

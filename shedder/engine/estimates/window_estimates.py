@@ -2,49 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 from functools import partial
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from shedder.cql.expressions.expression import Aggregate, AggregateFunction
 from shedder.cql.statements.bound_query import BoundQuery
-from shedder.engine.estimates.aggregate_estimators import (
-    ask,
-    cross_sums,
-    frequents_of,
-    present_counts,
-    quantiles_of,
-    rank_error,
-    share_error,
-    times_of,
-)
-from shedder.engine.estimates.thinned_estimators import ThinnedPart
 from shedder.engine.estimates.thinned_window import (
-    ask_sets,
     levels_of,
     missing_groups,
     note_of,
     skipped_rows,
     smallest_share,
-    synopsis_of,
-    thinned_parts,
+    window_parts,
 )
 from shedder.engine.window_state.query_state import Merged, QueryState
 from shedder.queries.answers.answer import MissingGroups
-from shedder.queries.evidence.confidence_budget import (
-    EXACT_IN_PANES,
-    at_share,
-    split_confidence,
-)
+from shedder.queries.evidence.confidence_budget import at_share, split_confidence
 from shedder.queries.evidence.evidence import Evidence
 from shedder.streams.group_keys import OTHERS
 from shedder.streams.windows import Span
 from synopses.model.estimate import Bound, Estimates
-from synopses.theta.theta_sketch import GroupedTheta
 
+T = TypeVar("T")
 _NO_WINDOW = "no window has closed yet; the watermark has to pass the end of the first one"
 _CAPPED = "the byte cap of an aggregate was reached"
 _PARTIAL = "some of the group's tuples may be among the others"
@@ -98,40 +82,13 @@ def _asked(
     aggregates: Collection[Aggregate],
 ) -> Evidence:
     """What the merged panes of a window say at these confidences."""
-    synopses = {
-        aggregate: synopsis_of(standing, merged, part)
-        for aggregate, part in zip(query.aggregates, standing.plan.answers, strict=True)
-        if aggregate in aggregates
-    }
-    partners = {
-        aggregate: None if part is None else synopsis_of(standing, merged, part)
-        for aggregate, part in zip(query.aggregates, standing.plan.partners, strict=True)
-        if aggregate in aggregates
-    }
-    parts = thinned_parts(standing, merged) if merged.pane.segments else {}
-    thinned = {a: part for a, part in parts.items() if a in synopses}
+    parts = window_parts(standing, merged, aggregates)
     share = smallest_share(merged)
-    is_chance = share < 1.0 and bool(query.groups)
-    sets = {a for a, each in synopses.items() if is_chance and isinstance(each, GroupedTheta)}
     if share < 1.0:
-        certain = {
-            a
-            for a in synopses
-            if (thinned[a].is_certain(a) if a in thinned else a.function in EXACT_IN_PANES)
-        }
+        certain = {a for a, part in parts.items() if part.is_certain(a)}
         confidences = split_confidence(query, certain=certain)
-    asked = {a: confidences.get(a, query.confidence) for a in synopses}
-    estimates = {
-        a: thinned[a].ask(a, asked[a])
-        if a in thinned
-        else (ask_sets if a in sets else ask)(synopsis, a, asked[a], partners[a])
-        for a, synopsis in synopses.items()
-    }
-    ranks = {
-        a: thinned[a].rank_error(a, asked[a]) if a in thinned else rank_error(synopsis, a, asked[a])
-        for a, synopsis in synopses.items()
-    }
-    shares = {a: share_error(synopsis) for a, synopsis in synopses.items() if a not in thinned}
+    asked = {a: confidences.get(a, query.confidence) for a in parts}
+    estimates = {a: part.estimate(a, asked[a]) for a, part in parts.items()}
     evidence = Evidence(
         keys=() if merged.ids is None or standing.keys is None else standing.keys.keys(merged.ids),
         estimates=estimates,
@@ -139,28 +96,26 @@ def _asked(
         end_us=span.end_us,
         late=merged.late,
         sources=tuple(dict.fromkeys(e.source for e in estimates.values())),
-        rank_errors={a: error for a, error in ranks.items() if error is not None},
-        share_errors={a: error for a, error in shares.items() if error is not None},
+        rank_errors=_known((a, part.rank_error(a, asked[a])) for a, part in parts.items()),
+        share_errors=_known((a, part.share_error) for a, part in parts.items()),
     )
     if merged.late:
-        counts = {
-            a: thinned[a].known_counts if a in thinned else present_counts(synopsis, partners[a])
-            for a, synopsis in synopses.items()
-        }
-        whole = {a: synopsis for a, synopsis in synopses.items() if a not in thinned}
-        sums = {a: cross_sums(synopsis) for a, synopsis in whole.items()}
-        times = {
-            a: thinned[a].times(a) if a in thinned else times_of(synopsis, a)
-            for a, synopsis in synopses.items()
-        }
         evidence = replace(
             evidence,
             late_span=standing.late_span(span),
-            times={a: when for a, when in times.items() if when is not None},
-            crosses={a: each for a, each in sums.items() if each is not None},
-            counts={a: count for a, count in counts.items() if count is not None},
-            frequents=frequents_of(whole) | _thinned_frequents(thinned, asked),
-            quantiles=quantiles_of(whole, asked) | _thinned_quantiles(thinned, asked),
+            times=_known((a, part.times(a)) for a, part in parts.items()),
+            crosses=_known((a, part.crosses) for a, part in parts.items()),
+            counts=_known((a, part.known_counts) for a, part in parts.items()),
+            frequents={
+                a: partial(part.frequent, a, asked[a])
+                for a, part in parts.items()
+                if a.function is AggregateFunction.FREQUENT
+            },
+            quantiles={
+                a: partial(part.quantile, a, asked[a])
+                for a, part in parts.items()
+                if a.function is AggregateFunction.QUANTILE
+            },
         )
     if share < 1.0:
         evidence = replace(
@@ -177,26 +132,9 @@ def _asked(
     return _with_others(standing, merged, evidence)
 
 
-def _thinned_quantiles(
-    thinned: Mapping[Aggregate, ThinnedPart], asked: Mapping[Aggregate, float]
-) -> dict[Aggregate, Callable[[float], Estimates]]:
-    """How to ask other quantiles of parts that were thinned."""
-    return {
-        a: partial(part.quantile, a, asked[a])
-        for a, part in thinned.items()
-        if a.function is AggregateFunction.QUANTILE
-    }
-
-
-def _thinned_frequents(
-    thinned: Mapping[Aggregate, ThinnedPart], asked: Mapping[Aggregate, float]
-) -> dict[Aggregate, Callable[[int], Estimates]]:
-    """How to ask parts that were thinned for the values of a share, with room for late tuples."""
-    return {
-        a: partial(part.frequent, a, asked[a])
-        for a, part in thinned.items()
-        if a.function is AggregateFunction.FREQUENT
-    }
+def _known(found: Iterable[tuple[Aggregate, T | None]]) -> dict[Aggregate, T]:
+    """What is known of each aggregate."""
+    return {aggregate: each for aggregate, each in found if each is not None}
 
 
 def _before_the_first(evidence: Evidence) -> Evidence:
