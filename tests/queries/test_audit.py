@@ -5,35 +5,10 @@ import dataclasses
 import pyarrow as pa
 import pytest
 
-from shedder.cql.binding.bind import bind
-from shedder.cql.binding.parse import parse
-from shedder.cql.expressions.column_types import ColumnType
-from shedder.cql.statements.archive_layout import Plain
-from shedder.cql.statements.bound_query import BoundQuery, StreamSchema
-from shedder.cql.statements.statement import ColumnDefinition, Select
 from shedder.queries.certification.audit import chances, compared, exact_query, look_at
 from shedder.queries.certification.certification import Certification, Look, after, marked
+from tests.queries.certified import bound
 from tests.spark_ingest.archives import answer
-
-SCHEMA = StreamSchema(
-    "r",
-    (
-        ColumnDefinition("ts", ColumnType.TIMESTAMP, False),
-        ColumnDefinition("x", ColumnType.DOUBLE, True),
-        ColumnDefinition("k", ColumnType.BIGINT, True),
-    ),
-    "ts",
-    0,
-    None,
-    Plain(),
-    seed=1,
-)
-
-
-def bound(text: str) -> BoundQuery:
-    select = parse(text)
-    assert isinstance(select, Select)
-    return bind(select, SCHEMA)
 
 
 def exactly(values: dict[str, list], keys: dict[str, list]) -> pa.Table:

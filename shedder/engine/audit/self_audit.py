@@ -27,6 +27,7 @@ from shedder.queries.certification.audit import (
     look_at,
     without_decisions,
 )
+from shedder.queries.certification.row_places import places_hold, placing_query
 from shedder.queries.evidence.answer_builder import finish
 
 TICK_S = 1.0
@@ -159,7 +160,8 @@ class Audit:
         exactly = finish(asked, evidence)
         values = compared(query, moment.answer, exactly)
         strict = compared(without_decisions(query), moment.strict, exactly)
-        look = look_at(values, strict, query.confidence, chosen=chooses(query))
+        placed = places_hold(query, moment.answer, finish(placing_query(query), evidence))
+        look = look_at(values, strict, query.confidence, chosen=chooses(query), placed=placed)
         if look is not None:
             self._core.actor.call(partial(note, self._checkpoints, moment, look)).result()
 

@@ -35,8 +35,9 @@ from shedder.queries.certification.value_verdict import (
     judge_value,
 )
 
-# The randomness of these is of hashes of values, which stay from window to window.
-_BY_HASH = JOINS | SET_FUNCTIONS | {AggregateFunction.COUNT_DISTINCT}
+BY_HASH = JOINS | SET_FUNCTIONS | {AggregateFunction.COUNT_DISTINCT}
+"""Functions whose randomness is of hashes of values, which stay from window to window."""
+
 _SPREAD = frozenset({AggregateFunction.VAR, AggregateFunction.STDDEV})
 _SUMMED = frozenset({AggregateFunction.SUM, AggregateFunction.AVG})
 
@@ -61,7 +62,7 @@ class Compared:
     def fresh(self) -> bool:
         """Whether its interval may miss by chance, and of these tuples alone."""
         is_interval = self.verdict.claim.bound == "interval" and not self.certain
-        return is_interval and self.aggregate.function not in _BY_HASH
+        return is_interval and self.aggregate.function not in BY_HASH
 
 
 def chances(query: BoundQuery, answer: Answer) -> int:
@@ -139,7 +140,12 @@ def chooses(query: BoundQuery) -> bool:
 
 
 def look_at(
-    published: list[Compared], strict: list[Compared], confidence: float, *, chosen: bool = False
+    published: list[Compared],
+    strict: list[Compared],
+    confidence: float,
+    *,
+    chosen: bool = False,
+    placed: bool | None = None,
 ) -> Look | None:
     """What comparing one answer says; None: it had no value to compare.
 
@@ -148,21 +154,24 @@ def look_at(
       strict: those of all groups, with intervals that were asked for at the strict confidence.
       confidence: of the published intervals.
       chosen: the query `chooses` its rows; an answer without any is a look as well.
+      placed: whether each row that is `certain` is in its place (`places_hold`).
     """
     promised = [one for one in published if one.verdict.claim.bound != "none"]
-    if not promised and not chosen:
+    if not promised and not chosen and placed is None:
         return None
     wrong = [one for one in promised if one.certain and not one.verdict.held]
     wrong += [one for one in strict if not one.verdict.held and one.verdict.claim.bound != "none"]
     fresh = [one for one in promised if one.fresh]
+    places = 0 if placed is None else 1
     return Look(
-        len(promised),
-        sum(not one.verdict.held for one in promised),
+        len(promised) + places,
+        sum(not one.verdict.held for one in promised) + places * (not placed),
         len(fresh),
         sum(not one.verdict.held for one in fresh),
         may_miss(confidence),
         _refuted(wrong[0]) if wrong else "",
         chosen,
+        placed,
     )
 
 

@@ -57,6 +57,8 @@ class Look:
     fresh, fresh_missed: the same of intervals that may be bet on. delta: the probability that
     such an interval may miss with, in [0, 1). refuted: what cannot be chance, in words; or "".
     chosen: the rows were chosen by their values, so that none may be shown.
+    placed: whether each row that is `certain` is in its place; None if no row is. It is one value
+      more. All places of an answer together may be wrong with probability delta.
     """
 
     values: int
@@ -66,11 +68,20 @@ class Look:
     delta: float
     refuted: str = ""
     chosen: bool = False
+    placed: bool | None = None
+
+    @property
+    def missed_share(self) -> float | None:
+        """The share to bet on: its mean is at most delta; None if there is nothing to bet on."""
+        of_values = self.fresh_missed / max(1, self.fresh) if self.fresh or self.chosen else None
+        of_places = None if self.placed is None else float(not self.placed)
+        shares = [share for share in (of_values, of_places) if share is not None]
+        return sum(shares) / len(shares) if shares else None
 
     @property
     def overlapping(self) -> Look:
         """Return the same look, of tuples that an earlier look has bet on."""
-        return replace(self, fresh=0, fresh_missed=0, chosen=False)
+        return replace(self, fresh=0, fresh_missed=0, chosen=False, placed=None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,9 +182,10 @@ def after(before: Certification, look: Look) -> Certification:
 def _trusted(now: Certification, look: Look) -> Certification:
     if look.refuted:
         return replace(now, lost=look.refuted, log_trust=0.0, losses=now.losses + 1)
-    if not look.delta or not (look.fresh or look.chosen):
+    share = look.missed_share
+    if not look.delta or share is None:
         return now
-    surprise = (look.fresh_missed / max(1, look.fresh) - look.delta) / look.delta
+    surprise = (share - look.delta) / look.delta
     wealth = np.array(now.log_wealth) + np.log1p(_BETS * surprise)
     now = replace(now, log_wealth=tuple(wealth.tolist()))
     if now.evidence < 2.0 / ALARM:

@@ -138,6 +138,21 @@ def test_rows_that_limit_and_having_show_are_counted_as_they_are_shown(db):
 
 
 @pytest.mark.slow
+def test_places_that_are_certain_are_one_value_more(db):
+    rng = np.random.default_rng(14)
+    text = f"SELECT g, AVG(x) AS mean FROM r {WINDOW} GROUP BY g HAVING mean > -3 THINNING 1/2"
+    query = db.register("q", text)
+    for number, values, missed in ((0, 4, 0), (1, 8, 4)):
+        step(db, number, rng)
+        assert [row["certain"] for row in query.answer().rows()] == [True] * 3
+        if number:
+            damaged(db, by=-9.0)  # Now no group passes.
+        assert look(db) is (number == 0)
+        found = facts(db, "query", "q")
+        assert (found["audited_values"], found["audited_missed"]) == (str(values), str(missed))
+
+
+@pytest.mark.slow
 def test_an_answer_that_shows_no_group_is_audited_by_those_that_it_leaves_out(db):
     rng = np.random.default_rng(12)
     text = f"SELECT g, AVG(x) AS mean FROM r {WINDOW} GROUP BY g HAVING mean > 3 THINNING 1/2"
