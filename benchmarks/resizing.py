@@ -126,7 +126,7 @@ def _timed(core: Any, name: str) -> Times:
 def _change(db: Engine, sizes: Mapping[str, tuple[int, ...]]) -> None:
     for name in sizes:
         stream, published = db.core.published(name)
-        submit_sizes(db.core, stream, name, sizes[name], published.standing.part_bytes_max)
+        submit_sizes(db.core, stream, name, sizes[name], published.standing.sizes.part_bytes_max)
 
 
 def _sizes(db: Engine, query: str, scale: int) -> tuple[int, ...]:

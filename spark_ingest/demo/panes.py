@@ -55,7 +55,7 @@ def alike(name: str, left: QueryState, right: QueryState) -> Iterator[Alike]:
     parts = left.plan.parts
     is_full = any(map(_is_full, (left, right)))
     numbers = sorted(left.panes.keys() | right.panes.keys())
-    closed = sum(number not in set(left.open_panes()) for number in numbers)
+    closed = sum(number not in set(left.panes.open_numbers()) for number in numbers)
     equal, unlike = np.zeros(len(parts), np.int64), np.zeros(len(parts), np.int64)
     for number in numbers:
         pair = [_in_order(_held(side, number), side.keys) for side in (left, right)]
@@ -112,7 +112,7 @@ def _held(side: QueryState, number: int) -> Pane:
     """A pane; an empty one where there is none, which says the same: summaries have one wherever
     the stream had tuples, and tuples that match nothing make none."""
     held = side.panes.get(number)
-    return Pane(side.opened_plan, 1 if side.keys is None else 0) if held is None else held
+    return Pane(side.sizes.opened_plan, 1 if side.keys is None else 0) if held is None else held
 
 
 def _in_order(held: Pane, keys: GroupKeys | None) -> _Ordered:

@@ -13,7 +13,9 @@ def resize(db: Engine, name: str, scale: int) -> QueryState:
     """Make every sketch so many times two as large (2^scale), and wait until panes are so."""
     stream, published = db.core.published(name)
     standing = published.standing
-    submit_sizes(db.core, stream, name, changed(standing, scale), standing.part_bytes_max).result()
+    submit_sizes(
+        db.core, stream, name, changed(standing, scale), standing.sizes.part_bytes_max
+    ).result()
     while db.core.actor.call(lambda: shrinks(db.core)).result():
         pass
     return standing

@@ -124,20 +124,20 @@ class Sharing:
 
     def _asked(self, published: StandingQuery, pace: _Pace) -> Asked:
         standing = published.standing
-        query, plan, cap = standing.query, standing.plan, standing.part_bytes_max
+        query, plan, cap = standing.query, standing.plan, standing.sizes.part_bytes_max
         range_us = standing.grid.range_us
         groups = 1 if standing.keys is None else max(standing.keys.size, 1)
         tuples = pace.per_event_s * range_us / 1e6 if range_us else float(pace.position)
         tuples *= standing.passing_share / groups
-        coarsest = standing.coarsest()
+        coarsest = standing.resizer.coarsest()
         published.measured.correct(query, plan, coarsest, tuples)
         published.measured.want()
         held = needed = 0
         foreseen: tuple[int, ...] = ()
         if standing.keys is not None:
-            foreseen = standing.foreseen
+            foreseen = standing.memory.foreseen
             held = needed = max(foreseen)
-            roomless = min(standing.others_share, 1 - 1e-9)
+            roomless = min(standing.panes.others_share, 1 - 1e-9)
             needed = round(held * min(_FROZEN, 1 + _RARE * roomless / (1 - roomless)))
         logged = self._given.get(standing.name)
         if logged is not None:
@@ -159,7 +159,7 @@ class Sharing:
             needed_bytes=needed,
             grown_bytes=max(needed, _HEADROOM * held),
             foreseen=foreseen,
-            halved=standing.halved(),
+            halved=standing.resizer.halved(),
             tuples_per_s=pace.per_s,
             tuples=tuples,
             factors=tuple(published.measured.factors),

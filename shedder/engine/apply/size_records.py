@@ -30,7 +30,7 @@ def submit_sizes(
 def shrinks(core: EngineState) -> bool:
     """Whether panes are left that are to shrink. On the apply thread."""
     return any(
-        published.standing.shrinks and not published.failed
+        published.standing.resizer.shrinks and not published.failed
         for stream in core.streams.values()
         for published in stream.queries.values()
     )
@@ -55,7 +55,9 @@ class PaneShrinker:
             if known is not None and not known[1].failed:
                 stream, published = known
                 standing = published.standing
-                published.guard(partial(standing.set_sizes, header.sizes, header.group_bytes))
+                published.guard(
+                    partial(standing.resizer.set_sizes, header.sizes, header.group_bytes)
+                )
                 changed[stream.schema.name] = stream
         for stream in changed.values():
             stream.share_panes()
@@ -80,8 +82,8 @@ class PaneShrinker:
         end_s = core.machine.monotonic_s() + SLICE_SECONDS
         for stream in core.streams.values():
             for published in stream.queries.values():
-                while published.standing.shrinks and not published.failed:
-                    published.guard(published.standing.shrink_some)
+                while published.standing.resizer.shrinks and not published.failed:
+                    published.guard(published.standing.resizer.shrink_some)
                     if core.machine.monotonic_s() >= end_s and core.actor.is_alive():
                         self.shrink_soon()
                         return

@@ -226,10 +226,10 @@ def _query_state(published: StandingQuery) -> bytes:
         "forced": sorted(standing.forced),
         "thinned": standing.thinned,
         "sizes": [part.size for part in standing.plan.parts],
-        "group_bytes": standing.part_bytes_max,
+        "group_bytes": standing.sizes.part_bytes_max,
         **standing.late_panes.to_json(),
         "emitted_to": published.emitted_to,
-        "folded_to_us": standing.folded_to_us,
+        "folded_to_us": standing.panes.folded_to_us,
         "weight": published.weight,
         "active": published.active,
         "feed": _feed_state(standing),
@@ -240,10 +240,10 @@ def _query_state(published: StandingQuery) -> bytes:
         "lost": published.lost.to_json() if published.lost else None,
         "deleted": published.deleted.to_json(),
     }
-    panes = [] if published.failed else standing.open_panes()
+    panes = [] if published.failed else standing.panes.open_numbers()
     fields: list[pa.Field[Any]] = [pa.field("pane", pa.int64()), pa.field("data", pa.binary())]
     schema = pa.schema(fields, metadata={"state": json.dumps(state)})
-    blobs = [standing.pane_bytes(pane) for pane in panes]
+    blobs = [standing.panes.to_bytes(pane) for pane in panes]
     table = pa.table([pa.array(panes, pa.int64()), pa.array(blobs, pa.binary())], schema=schema)
     return table_bytes(table)
 
@@ -306,7 +306,7 @@ def restore_query(
             late_panes=LatePanes.from_json(state),
         )
         if "sizes" in state:  # Written since synopses can be resized.
-            standing.set_sizes(state["sizes"], state["group_bytes"])
+            standing.resizer.set_sizes(state["sizes"], state["group_bytes"])
         published.restore(
             emitted_to=state["emitted_to"],
             weight=state.get("weight", published.weight),
@@ -333,10 +333,10 @@ def restore_query(
         standing.fold(state["folded_to_us"])
     if width is not None:
         for pane in store.catalog.panes(standing.name, *_ALL_TIME):
-            standing.adopt(pane.start_us // width, pane.blob, closed=True)
+            standing.panes.adopt(pane.start_us // width, pane.blob, closed=True)
     for row in panes:
-        standing.adopt(row["pane"], row["data"], closed=False)
-    standing.look_for_larger()  # The checkpoint came while panes were being shrunk.
-    standing.shrink_all()
+        standing.panes.adopt(row["pane"], row["data"], closed=False)
+    standing.resizer.look_for_larger()  # The checkpoint came while panes were being shrunk.
+    standing.resizer.shrink_all()
     feed = state.get("feed")  # Absent before panes were shared.
     return None if feed is None else (feed[0], feed[1], feed[2])

@@ -125,8 +125,8 @@ def _asked(
             missing=missing_groups(merged, query.confidence) if query.groups else None,
             notes=(*evidence.notes, note_of(merged)),
         )
-    if standing.widths.note is not None:
-        evidence = replace(evidence, notes=(*evidence.notes, standing.widths.note))
+    if standing.panes.widths.note is not None:
+        evidence = replace(evidence, notes=(*evidence.notes, standing.panes.widths.note))
     if standing.grid.slides and span.end_us is None:
         return _before_the_first(evidence)
     return _with_others(standing, merged, evidence)

@@ -61,7 +61,9 @@ def received(core: EngineState, stream: Stream, parts: Sequence[BackfillPart]) -
         known = tuple(pane for pane in made.panes if pane.query in standing)
         whole.merge(replace(made, panes=known))
     found: Received = defaultdict(list)
-    readers = {name: PaneReader(its.query, its.opened_plan, _ANY) for name, its in standing.items()}
+    readers = {
+        name: PaneReader(its.query, its.sizes.opened_plan, _ANY) for name, its in standing.items()
+    }
     for pane in whole.summaries().panes:
         found[pane.query].append((pane.pane, readers[pane.query].read(pane)))
     return dict(found)
@@ -147,7 +149,7 @@ def _check_reach(standing: QueryState, built_from: BuiltFrom, watermark_us: int 
 
 
 def _moment(published: StandingQuery) -> Callable[[], None]:
-    back, emitted_to = published.standing.moment(), published.emitted_to
+    back, emitted_to = published.standing.panes.snapshot(), published.emitted_to
 
     def undo() -> None:
         back()
@@ -170,18 +172,18 @@ def _put_in(
         more = received.among(keys)
         if keys is not None and OTHERS in more.groups_here[:1]:
             keys.note_partial(1)  # Any group may have tuples among the others of elsewhere.
-        standing.fit_widths(more)
+        standing.panes.fit_widths(more)
         if first_open is not None and number < first_open:
             more.settle(standing.plan)
-            cell = standing.closed.cell_of(number)
+            cell = standing.panes.closed.cell_of(number)
             held = closed.get(cell, standing.panes.get(cell))
             whole = Pane(standing.plan, 1 if keys is None else 0, of_any_size=True)
             closed[cell] = more if held is None else whole.merge(held).merge(more)
         else:
             filling[number] = _copy(standing, number).merge(more)
     standing.hold_texts(closed.values(), standing.plan)
-    standing.put(closed, closed=True)
-    standing.put(filling, closed=False)
+    standing.panes.put(closed, closed=True)
+    standing.panes.put(filling, closed=False)
     standing.close(watermark_us)
     standing.hold_to_the_cap()
 
@@ -190,10 +192,10 @@ def _copy(standing: QueryState, number: int) -> Pane:
     """An open pane like the one that stands, or a new one."""
     groups = 1 if standing.keys is None else standing.keys.size
     if number in standing.panes:
-        data = standing.pane_bytes(number)
-        copy = pane_from_bytes(data, standing.opened_plan, standing.keys)
+        data = standing.panes.to_bytes(number)
+        copy = pane_from_bytes(data, standing.sizes.opened_plan, standing.keys)
     else:
-        copy = Pane(standing.opened_plan, groups)
-        standing.widths.fit(copy)
+        copy = Pane(standing.sizes.opened_plan, groups)
+        standing.panes.widths.fit(copy)
     copy.grow(groups)
     return copy

@@ -177,7 +177,7 @@ class Repair:
         published.deleted.look(deletions, standing, stream.position)
         behind = self._behind(stream, published)
         backfilled = self._core.store.backfilled_rows(stream.id)
-        open_panes = set(standing.open_panes()) if standing.grid.slides else set()
+        open_panes = set(standing.panes.open_numbers()) if standing.grid.slides else set()
         untaken = first_untaken(standing)
         chosen: list[int] = []
 
@@ -214,7 +214,7 @@ class Repair:
             return frozenset()
         panes, untaken = set(standing.panes), first_untaken(standing)
         if standing.grid.slides:
-            panes.difference_update(standing.open_panes())
+            panes.difference_update(standing.panes.open_numbers())
         return frozenset(
             number
             for number in panes.intersection(found)
@@ -240,7 +240,7 @@ class Repair:
             standing.name,
             standing.query,
             standing.plan,
-            part_bytes_max=standing.part_bytes_max,
+            part_bytes_max=standing.sizes.part_bytes_max,
         )
         past = self._past(unit, again, progress)
         try:
@@ -309,7 +309,7 @@ class Repair:
                 if number not in behind:  # Rows were deleted or came during the reading.
                     continue
                 if whole is None:  # All of its rows are deleted.
-                    whole = again.open_pane(number, 1 if again.keys is None else again.keys.size)
+                    whole = again.panes.open_pane(number, again.panes.groups)
                 if not _may_replace(unit, number, thin, whole, deletions):
                     self._hopeless.add(_key(unit.stream, unit.published, number))
                     continue
@@ -319,9 +319,9 @@ class Repair:
             if grid.slides:
                 whole.settle(again.plan)
                 standing.hold_texts([whole], again.plan)
-            plan = standing.plan if grid.slides else standing.opened_plan
+            plan = standing.plan if grid.slides else standing.sizes.opened_plan
             data = pane_to_bytes(whole, again.keys)
-            standing.replace(number, pane_from_bytes(data, plan, standing.keys))
+            standing.panes.replace(number, pane_from_bytes(data, plan, standing.keys))
             if number in behind:
                 standing.late_panes.forget(number)
                 deleted.rebuild(number, unit.reflected, deletions, grid)

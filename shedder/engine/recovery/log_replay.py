@@ -365,7 +365,7 @@ def _limits(standing: QueryState, stored: QueryEntry) -> Given | None:
         return None
     limits = json.loads(stored.parameters).get("limits")
     if limits is None:
-        return Given(standing.plan.sizes, standing.part_bytes_max)
+        return Given(standing.plan.sizes, standing.sizes.part_bytes_max)
     return Given.stored(limits)
 
 

@@ -38,7 +38,7 @@ def explain(
             f"panes of {grid.width_us / 1e6:g} s, {len(keeps.panes)} live"
         )
         lines += _coarsening(grid)
-    if keeps.closed.merges_full:
+    if keeps.panes.closed.merges_full:
         lines.append(
             "  merges: the cap on groups leaves no room for all; a slide merges up to "
             f"{len(keeps.panes):,} panes (a longer SLIDE or COLLAPSE makes them fewer)"

@@ -49,7 +49,7 @@ def checked(
         raise BadBatch(f"summaries of {summaries.rows:,} tuples; at most {ROWS_MAX:,} at a time")
     _check_queries(summaries, set(standing))
     received = {}
-    plans = {name: query.opened_plan for name, query in standing.items()}
+    plans = {name: query.sizes.opened_plan for name, query in standing.items()}
     seen: Seen = {}
     readers = {
         name: PaneReader(query.query, plans[name], limits, seen) for name, query in standing.items()
@@ -66,7 +66,7 @@ def take_in(standing: QueryState, made: Checked, watermark_us: int | None) -> No
       standing: the query. made: of its stream. watermark_us: as it was before.
     """
     first_open = standing.grid.first_open(watermark_us)
-    reader, is_known = PaneReader(standing.query, standing.opened_plan, _ANY), False
+    reader, is_known = PaneReader(standing.query, standing.sizes.opened_plan, _ANY), False
     for place, summary in enumerate(made.summaries.panes):
         if summary.query != standing.name:
             continue
@@ -76,7 +76,7 @@ def take_in(standing: QueryState, made: Checked, watermark_us: int | None) -> No
         if received is None:
             standing.note_late(summary.tuples)
             standing.late_panes.add(
-                summary.pane, summary.matching, needed_from=standing.dropped_before
+                summary.pane, summary.matching, needed_from=standing.panes.dropped_before
             )
         else:
             fold_in(standing, summary, received)
@@ -85,7 +85,9 @@ def take_in(standing: QueryState, made: Checked, watermark_us: int | None) -> No
     if rows and not is_known:  # Registered while they were on the way.
         standing.note_late(rows)
         first, last = standing.grid.panes_of(np.array(ends)).tolist()
-        standing.late_panes.add_anywhere(first, last, rows, needed_from=standing.dropped_before)
+        standing.late_panes.add_anywhere(
+            first, last, rows, needed_from=standing.panes.dropped_before
+        )
 
 
 def _received(
@@ -93,7 +95,7 @@ def _received(
 ) -> ReceivedPane | None:
     """The pane as it was checked, or read again: after a stop, and where the plan has changed."""
     plan, received = made.received.get(place, (None, None))
-    if plan is standing.opened_plan:
+    if plan is standing.sizes.opened_plan:
         return received
     try:
         return reader.read(made.summaries.panes[place])
@@ -109,9 +111,9 @@ def fold_in(standing: QueryState, summary: PaneSummary, received: ReceivedPane) 
     standing.note_timely(summary.tuples, summary.matching, summary.thinned)
     keys = standing.keys
     more = received.among(keys)
-    standing.fit_widths(more)
+    standing.panes.fit_widths(more)
     groups = 1 if keys is None else keys.size
-    held = standing.open_pane(summary.pane, groups)
+    held = standing.panes.open_pane(summary.pane, groups)
     held.grow(groups)
     held.merge(more)
     if keys is not None and OTHERS in more.groups_here[:1]:

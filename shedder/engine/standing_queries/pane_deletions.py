@@ -55,7 +55,7 @@ class PaneDeletions:
                 if _any_overlaps(standing.grid, pane, new):
                     self.behind[pane] = self.reflected
             self.reflected = end
-        needed = standing.dropped_before
+        needed = standing.panes.dropped_before
         if needed is not None and self.behind:
             self.behind = {pane: it for pane, it in self.behind.items() if pane >= needed}
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from abc import ABC
 from collections.abc import Iterable, Sequence
 
 import numpy as np
@@ -11,43 +10,24 @@ from numpy.typing import NDArray
 from shedder.engine.panes.pane import Pane
 from shedder.engine.synopsis_plans.memory_footprint import pane_bytes
 from shedder.engine.synopsis_plans.synopsis_plan import Plan
-from shedder.engine.window_state.closed_panes import ClosedPanes
-from shedder.engine.window_state.group_memory_cap import (
-    GROWTH_MAX,
-    HOLD_TEXTS,
-    TEXTS_BYTES_MAX,
-    BucketWidths,
-)
-from shedder.engine.window_state.pane_shrinking import Shrinking
-from shedder.streams.group_keys import GroupKeys
-from shedder.streams.windows import PaneGrid
+from shedder.engine.window_state.group_memory_cap import GROWTH_MAX, HOLD_TEXTS, TEXTS_BYTES_MAX
+from shedder.engine.window_state.live_panes import LivePanes
+from shedder.engine.window_state.pane_sizes import PaneSizes
 
 _USUAL_TEXTS = 2  # Times the bytes of a synopsis that its texts may take, whatever the windows.
 
 
-class Weighed(ABC):
-    """The part of a standing query that says what it holds, and makes room where that is too much.
+class PaneMemory:
+    """Bytes that the panes of a query hold and will hold, and the caps on these bytes."""
 
-    _roomy: sizes that found room enough.
-    """
+    def __init__(self, panes: LivePanes, sizes: PaneSizes) -> None:
+        """Account for panes. sizes: with the cap on the groups of each part."""
+        self._panes = panes
+        self._sizes = sizes
+        self._roomy: tuple[object, ...] | None = None  # Weights that found room enough.
 
-    plan: Plan
-    opened_plan: Plan
-    grid: PaneGrid
-    panes: dict[int, Pane]
-    closed: ClosedPanes
-    keys: GroupKeys | None
-    widths: BucketWidths
-    takers: Sequence[Weighed]
-    part_bytes_max: int
-    own_span_min: int
-    _cells_max: NDArray[np.int64]
-    _open: set[int]
-    _roomy: tuple[object, ...] | None
-    _shrinking: Shrinking | None
-
-    def hold_to_the_cap(self) -> None:
-        """Once the panes of any aggregate weigh, or will weigh, more than they may, make room.
+    def hold_to_the_cap(self, consumers: Sequence[PaneMemory]) -> None:
+        """Make room when the panes of any aggregate weigh, or will weigh, more than they may.
 
         Without groups each open pane's histogram has a cap of its own.
 
@@ -55,34 +35,39 @@ class Weighed(ABC):
         once the values of their keys, long texts, take as much as an aggregate may. What the panes
         will weigh: as many as stand at once, each as heavy as the heaviest now. Their merges are
         kept in the room that is left: groups come first, then fast windows.
-        """
-        self.hold_texts([self.panes[number] for number in self._open], self.opened_plan)
-        if self.keys is None:
-            if self.widths.fewest:
-                alone = [self.panes[number] for number in self._open]
-                self.widths.hold_alone(alone, [taker.widths for taker in self.takers])
-            return
-        if not self.panes:
-            return
-        sizes = self._sizes()
-        if sizes == self._roomy:
-            return
-        if self.keys.value_bytes > self.part_bytes_max:
-            self.keys.freeze()
-        held, weight = self._weights()
-        self.closed.limit_merges(np.maximum(self.part_bytes_max - held, 0))
-        over = np.flatnonzero(weight > self.part_bytes_max).tolist()
-        self._roomy = None if over else sizes
-        shares = {part: self.part_bytes_max / weight[part] for part in over}
-        panes = self.panes.values()
-        bits = self.widths.to_hold(shares, panes, frozen=self.keys.frozen)
-        if bits is None:
-            self.keys.freeze()
-        elif bits:
-            self.widths.widen(bits, panes)
-            self._count_closed_again()
 
-    def hold_texts(self, panes: Iterable[Pane], plan: Plan) -> None:
+        Args:
+          consumers: memory of the queries that take these panes; their caps hold, too.
+        """
+        panes, keys = self._panes, self._panes.group_keys
+        self.hold_texts(panes.open_panes(), self._sizes.opened_plan, consumers)
+        if keys is None:
+            if panes.widths.fewest:
+                stricter = [each._panes.widths for each in consumers]
+                panes.widths.hold_alone(panes.open_panes(), stricter)
+            return
+        if not panes:
+            return
+        weighed = self._weighed()
+        if weighed == self._roomy:
+            return
+        cap = self._sizes.part_bytes_max
+        if keys.value_bytes > cap:
+            keys.freeze()
+        held, weight = self._weights()
+        panes.closed.limit_merges(np.maximum(cap - held, 0))
+        over = np.flatnonzero(weight > cap).tolist()
+        self._roomy = None if over else weighed
+        shares = {part: cap / weight[part] for part in over}
+        bits = panes.widths.to_hold(shares, panes.values(), frozen=keys.frozen)
+        if bits is None:
+            keys.freeze()
+        elif bits:
+            panes.widen(bits)
+
+    def hold_texts(
+        self, panes: Iterable[Pane], plan: Plan, consumers: Sequence[PaneMemory]
+    ) -> None:
         """Hold the texts of these panes to their shares of the cap on texts.
 
         A synopsis that has more cuts its texts or drops its rarest values; answers say so. Its
@@ -91,86 +76,46 @@ class Weighed(ABC):
         parts = [at for at, part in enumerate(plan.parts) if part.kind in HOLD_TEXTS]
         if not parts:
             return
-        share = min(each._texts_share() for each in (self, *self.takers))
+        share = min(each._texts_share for each in (self, *consumers))
         least = {at: _USUAL_TEXTS * pane_bytes(plan.parts[at], plan.parts[at].size) for at in parts}
         for pane in panes:
             for at in parts:
                 for synopsis in pane.read_by(at):
                     synopsis.hold_texts(max(share, least[at]))
 
+    @property
     def _texts_share(self) -> int:
-        """Return the share of a pane in the cap on the texts of an aggregate, in bytes."""
-        bytes_max = TEXTS_BYTES_MAX if self.keys is None else GROWTH_MAX * self.part_bytes_max
-        return bytes_max // max(int(self._cells_max.sum()), 1)
+        """The share of a pane in the cap on the texts of an aggregate, in bytes."""
+        grouped = self._panes.group_keys is not None
+        bytes_max = GROWTH_MAX * self._sizes.part_bytes_max if grouped else TEXTS_BYTES_MAX
+        return bytes_max // max(self._sizes.panes_max, 1)
 
-    def _sizes(self) -> tuple[object, ...]:
+    def _weighed(self) -> tuple[object, ...]:
         """All that the weights, and what they may be, depend on: seldom another than last time."""
-        closed = self.closed
-        of_open = [self.panes[pane].part_bytes for pane in self._open]
+        closed, keys = self._panes.closed, self._panes.group_keys
+        of_open = [pane.part_bytes for pane in self._panes.open_panes()]
         of_closed = closed.pane_bytes.tobytes(), closed.heaviest_bytes.tobytes()
-        keys_bytes = 0 if self.keys is None else self.keys.value_bytes
-        return of_open, *of_closed, keys_bytes, self.part_bytes_max
+        keys_bytes = 0 if keys is None else keys.value_bytes
+        cap = self._sizes.part_bytes_max
+        return of_open, *of_closed, self._panes.recounts, keys_bytes, cap
 
     def _weights(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """What each part holds, and what it will when as many panes stand as can at once."""
-        filling = self._open_bytes()
-        heaviest = self.closed.heaviest_bytes.copy()
+        closed, filling = self._panes.closed, self._panes.open_bytes()
+        heaviest = closed.heaviest_bytes.copy()
         heaviest[0] = np.maximum(heaviest[0], filling.max(axis=0, initial=0))
         heaviest = np.maximum.accumulate(heaviest)  # A cell weighs as much as a pane in it.
-        held = self.closed.pane_bytes + filling.sum(axis=0)
-        return held, np.maximum(held, self._cells_max @ heaviest)
+        held = closed.pane_bytes + filling.sum(axis=0)
+        return held, np.maximum(held, self._sizes.cells_max @ heaviest)
 
     @property
     def foreseen(self) -> tuple[int, ...]:
         """What each part holds, or will when as many panes stand as can at once, in bytes."""
         return tuple(self._weights()[1].tolist())
 
-    def _count_closed_again(self) -> None:
-        """The closed panes have changed: their weights, and the merges of them, are others."""
-        closed = self._none_closed(self.closed.bounds)
-        for number in self.closed.numbers:
-            closed.add(number, self.panes[number])
-        self.closed, self._roomy = closed, None  # Its merges are not limited yet.
-
-    def _none_closed(self, bounds: Sequence[int] | None = None) -> ClosedPanes:
-        grid = self.grid
-        return ClosedPanes(
-            self.plan,
-            grouped=self.keys is not None,
-            cells=grid.cells_live,
-            grains=grid.coarsening.grains,
-            bounds=bounds,
-            own_span_min=self.own_span_min,
-        )
-
-    def _open_bytes(self) -> NDArray[np.int64]:
-        """What each part of each open pane holds; shape [panes, parts]."""
-        sizes = [self.panes[pane].part_bytes for pane in self._open]
-        return np.array(sizes, np.int64).reshape(-1, len(self.plan.parts))
-
-    def fit_widths(self, held: Pane) -> None:
-        """A pane that is not among these yet: all get the widest buckets that any has.
-
-        Without groups each has its own.
-        """
-        if self.keys is None:
-            return
-        if self.widths.learn(held):
-            for other in self.panes.values():
-                self.widths.fit(other)
-            self._count_closed_again()
-        self.widths.fit(held)
-
     @property
     def size_bytes(self) -> int:
         """What the panes, their merges and the keys, with the panes they are in, hold in memory."""
-        closed = self.closed.pane_bytes + self.closed.merge_bytes
-        panes = int(closed.sum() + self._open_bytes().sum())
-        at_it = self._shrinking  # Another thread may ask.
-        panes += 0 if at_it is None else at_it.size_bytes
-        return panes + (0 if self.keys is None else self.keys.size_bytes + self.closed.home_bytes)
-
-    @property
-    def merge_bytes(self) -> NDArray[np.int64]:
-        """What each part holds in the merges that later windows use again; shape [parts]."""
-        return self.closed.merge_bytes
+        closed, keys = self._panes.closed, self._panes.group_keys
+        panes = int((closed.pane_bytes + closed.merge_bytes).sum() + self._panes.open_bytes().sum())
+        return panes + (0 if keys is None else keys.size_bytes + closed.home_bytes)

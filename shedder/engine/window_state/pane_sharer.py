@@ -7,9 +7,8 @@ from dataclasses import dataclass
 from typing import Generic, Self, TypeVar
 
 from shedder.cql.statements.bound_query import BoundQuery
-from shedder.engine.panes.pane import Pane
 from shedder.engine.synopsis_plans.synopsis_plan import Plan
-from shedder.engine.window_state.closed_panes import ClosedPanes
+from shedder.engine.window_state.live_panes import LivePanes
 from shedder.streams.group_keys import GroupKeys
 from shedder.streams.windows import PaneGrid
 
@@ -43,14 +42,11 @@ class PaneSharer(ABC):
 
     name: str
     query: BoundQuery
-    plan: Plan
     grid: PaneGrid
     levels: tuple[int, ...]
     reads: int
     keys: GroupKeys | None
-    panes: dict[int, Pane]
-    closed: ClosedPanes
-    closed_to: int | None
+    panes: LivePanes
     asked_from_us: int | None
     failed: bool
     feed: Feed[Self] | None
@@ -60,21 +56,18 @@ class PaneSharer(ABC):
         """Take the panes of another query from now on; None: read tuples."""
         self.feed = feed
 
+    @property
+    @abstractmethod
+    def plan(self) -> Plan:
+        """Synopses of closed panes."""
+
     @abstractmethod
     def fail(self) -> None:
         """What was read is not whole."""
 
     @abstractmethod
-    def open_pane(self, number: int, groups: int) -> Pane:
-        """An open pane; a new one, with room for so many groups, when there is none."""
-
-    @abstractmethod
     def close(self, watermark_us: int | None) -> None:
         """Mark the panes that this watermark has passed; they do not change any more."""
-
-    @abstractmethod
-    def fit_widths(self, held: Pane) -> None:
-        """A pane that is not among these yet: all get the widest buckets that any has."""
 
     @abstractmethod
     def hold_to_the_cap(self) -> None:

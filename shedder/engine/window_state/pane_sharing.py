@@ -119,7 +119,7 @@ def take_from(taker: PaneSharer, feeder: PaneSharer, since: tuple[int, int] | No
     if since is None:
         ratio = _ratio(feeder, taker)
         begun = [*taker.panes, *(pane // ratio for pane in feeder.panes)]
-        begun += [] if taker.closed_to is None else [taker.closed_to - 1]
+        begun += [] if taker.panes.closed_to is None else [taker.panes.closed_to - 1]
         assert taker.grid.width_us is not None
         first = max(begun, default=-(1 << 63) // taker.grid.width_us) + 1
         since = (first, first)
@@ -234,14 +234,13 @@ def take(taker: PaneSharer, until: int, watermark_us: int | None) -> None:
     if taker.feed is not feed:  # Closing has ended the sharing, and moved all of the rest.
         return
     ratio = _ratio(feed.feeder, taker)
-    numbers = feed.feeder.closed.numbers_in(feed.next_pane * ratio, until * ratio)
+    numbers = feed.feeder.panes.closed.numbers_in(feed.next_pane * ratio, until * ratio)
     for number in dict.fromkeys(each // ratio for each in numbers):
-        whole = feed.feeder.closed.stretch(range(number * ratio, (number + 1) * ratio))
+        whole = feed.feeder.panes.closed.stretch(range(number * ratio, (number + 1) * ratio))
         if number in taker.panes or taker.keys is not None or whole.is_larger_than(taker.plan):
             _fold_in(taker, number, whole, feed.feeder)
         else:
-            taker.panes[number] = whole  # One object for both: closed panes never change.
-            taker.closed.add(number, whole)
+            taker.panes.close(number, whole)  # One object for both: closed panes never change.
     feed.advance(until)
     taker.hold_to_the_cap()
 
@@ -256,10 +255,10 @@ def _ratio(feeder: PaneSharer, taker: PaneSharer) -> int:
 def _fold_in(taker: PaneSharer, number: int, pane: Pane, feeder: PaneSharer) -> None:
     """Merge a pane of the feeder into an open one of the taker."""
     translated = _translated(pane, feeder, taker)
-    held = taker.open_pane(number, 0)
-    held.grow(1 if taker.keys is None else taker.keys.size)
+    held = taker.panes.open_pane(number, 0)
+    held.grow(taker.panes.groups)
     held.merge(translated)
-    taker.fit_widths(held)
+    taker.panes.fit_widths(held)
 
 
 def _translated(pane: Pane, feeder: PaneSharer, taker: PaneSharer) -> Pane:

@@ -12,15 +12,16 @@ from shedder.cql.statements.bound_query import BoundQuery
 from shedder.engine.panes.argument_basics import known_of
 from shedder.engine.panes.late_tuples import LatePanes
 from shedder.engine.panes.pane import Pane
-from shedder.engine.panes.pane_codec import pane_from_bytes, pane_to_bytes
 from shedder.engine.panes.pane_slices import first_at, slices, slices_of
 from shedder.engine.panes.sparse_groups import SPAN_MIN
 from shedder.engine.panes.synopsis_input import PartInput
 from shedder.engine.runtime.cpu_timer import Stopwatch
-from shedder.engine.synopsis_plans.synopsis_plan import BY_HASH, Plan, opened
+from shedder.engine.synopsis_plans.synopsis_plan import BY_HASH, Plan
 from shedder.engine.synopsis_plans.thinning_levels import levels_read
-from shedder.engine.window_state.group_memory_cap import BucketWidths, groups_max
-from shedder.engine.window_state.memory_accounting import Weighed
+from shedder.engine.window_state.group_memory_cap import BucketWidths
+from shedder.engine.window_state.live_panes import LivePanes
+from shedder.engine.window_state.memory_accounting import PaneMemory
+from shedder.engine.window_state.pane_resizer import PaneResizer
 from shedder.engine.window_state.pane_sharer import Feed, PaneSharer
 from shedder.engine.window_state.pane_sharing import (
     check_feeds,
@@ -31,15 +32,13 @@ from shedder.engine.window_state.pane_sharing import (
     reads_hash,
     take,
 )
-from shedder.engine.window_state.pane_shrinking import Shrinking
+from shedder.engine.window_state.pane_sizes import PaneSizes
 from shedder.engine.window_state.pane_store_writer import PaneStoreWriter, PanesToStore
-from shedder.engine.window_state.pane_versions import Versions
-from shedder.engine.window_state.resizing import ResizablePanes
 from shedder.engine.window_state.selectivity import Selectivity
 from shedder.engine.window_state.window_predicate import with_time_range
 from shedder.errors import InternalError
 from shedder.streams.frame import Frame, Thinned
-from shedder.streams.group_keys import OTHERS, GroupKeys
+from shedder.streams.group_keys import GroupKeys
 from shedder.streams.windows import PaneGrid, Span
 
 
@@ -52,10 +51,7 @@ class Merged:
     late: int
 
 
-_STAY = 7 / 8  # Of ids: with so many alive there is no room to be made for new groups.
-
-
-class QueryState(Weighed, Versions, ResizablePanes, PaneSharer):
+class QueryState(PaneSharer):
     """The panes of one standing query, and the counts of what went where.
 
     Used by one thread. Ledger, of each synopsis: tuples applied since registration = what it read
@@ -69,16 +65,14 @@ class QueryState(Weighed, Versions, ResizablePanes, PaneSharer):
     timely: tuples that reached a pane, thinned or not. Tuples that failed the WHERE count, and so
       do tuples of panes that no answer needs once their batch has been read.
     late: tuples whose pane had been closed, or whose event time was too far in the future.
-    dropped_before: no window needs panes before it; None: this process has dropped none.
-    opened_plan: plan of the panes that still count.
     reads: equal for queries that keep the same synopses of the same tuples, whatever their windows
       and sizes.
-    folded_to_us: end of the window for which old panes were folded last; None: none were.
     asked_from_us: end of a window that the watermark passes after the next frame; no earlier window
       is asked for. None: any may be. A batch may span any number of panes. Panes before this
       window are not made, and old panes in it are made as cells.
+    sizes: present sizes of the synopses. keys: groups; None without GROUP BY.
+    panes: open and closed panes. memory: bytes of them. resizer: gives them other sizes.
     store_writer: closed panes that the pane store has.
-    own_span_min: panes with fewer groups have rows for all of them.
     feed: query that reads tuples for this one. takers: queries for which this one reads.
     failed: part of the tuples could not be read.
     passing: selectivity of the WHERE over the tuples that the query read itself.
@@ -96,40 +90,40 @@ class QueryState(Weighed, Versions, ResizablePanes, PaneSharer):
     ) -> None:
         self.name = name
         self.query = query
-        self.plan = plan
-        self.opened_plan = opened(query, plan)
         self.reads = reads_hash(query, plan)
         self.grid = PaneGrid.of(query.window)
+        self.sizes = PaneSizes(query, plan, part_bytes_max)
+        self.keys = GroupKeys(query.groups, self.sizes.groups_max) if query.groups else None
+        self.store_writer = PaneStoreWriter(name, self.keys, self.grid.width_us)
+        self.panes = LivePanes(
+            self.grid,
+            self.keys,
+            self.sizes,
+            BucketWidths.of(query, plan),
+            self.store_writer,
+            own_span_min=own_span_min,
+        )
+        self.memory = PaneMemory(self.panes, self.sizes)
+        self.resizer = PaneResizer(self.panes, self.sizes)
         self.levels = (0,) * len(plan.parts)
         self.forced: frozenset[int] = frozenset()
         self.watch = Stopwatch(len(plan.parts)) if watch is None else watch
         self.thinned = [0] * len(plan.parts)
         self.passing = Selectivity()
         self.timely = 0
-        self._cells_max = np.array(self.grid.cells_max(query.schema.lateness_us))
         self.late = 0
-        self.panes: dict[int, Pane] = {}
         self.late_panes = LatePanes()
-        self.dropped_before: int | None = None
-        self.folded_to_us: int | None = None
         self.asked_from_us: int | None = None
         self.feed: Feed[QueryState] | None = None
         self.takers: list[QueryState] = []
         self.failed = False
-        room = groups_max(plan, int(self._cells_max.sum()), part_bytes_max)
-        self.keys = GroupKeys(query.groups, room) if query.groups else None
         self._where = with_time_range(query)
-        self.part_bytes_max = part_bytes_max
-        self._roomy: tuple[object, ...] | None = None
-        self._to_shrink: dict[int, Plan] = {}
-        self._shrinking: Shrinking | None = None
-        self.own_span_min = own_span_min
-        self.closed = self._none_closed()
-        self.widths = BucketWidths.of(query, plan)
-        self._open: set[int] = set()
-        self.closed_to: int | None = None
-        self.store_writer = PaneStoreWriter(name, self.keys, self.grid.width_us)
         self._first_open: int | None = None  # While a frame is read.
+
+    @property
+    def plan(self) -> Plan:
+        """Synopses of closed panes, at their present sizes."""
+        return self.sizes.plan
 
     @property
     def passing_share(self) -> float:
@@ -229,7 +223,7 @@ class QueryState(Weighed, Versions, ResizablePanes, PaneSharer):
     def _count_late(self, frame: Frame) -> None:
         matching = frame.where(self._where)
         self.late_panes.count(
-            self.grid.panes_of(matching.times_us), needed_from=self.dropped_before
+            self.grid.panes_of(matching.times_us), needed_from=self.panes.dropped_before
         )
 
     def pass_by(self, frame: Frame) -> None:
@@ -239,28 +233,18 @@ class QueryState(Weighed, Versions, ResizablePanes, PaneSharer):
 
     def _read(self, view: Frame) -> None:
         ids = None if self.keys is None else self.keys.assign(view)
-        groups = 1 if self.keys is None else self.keys.size
+        groups = self.panes.groups
         self.watch.lap(0, len(view))
         inputs = []
         for at, part in enumerate(self.plan.parts):
             inputs.append(PartInput(part, view, ids))
             self.watch.lap(at, 0)
         for pane, first, last in self._slices(view):
-            held = self.open_pane(pane, groups)
+            held = self.panes.open_pane(pane, groups)
             held.grow(groups)
             self.watch.lap(0, 0)
             held.update(inputs, first, last, self.watch)
         self.hold_to_the_cap()
-
-    def open_pane(self, number: int, groups: int) -> Pane:
-        """An open pane; a new one, with room for so many groups, when there is none."""
-        held = self.panes.get(number)
-        if held is None:
-            few = self.keys is not None and self.closed.had_few_of(self.keys.size)
-            held = self.panes[number] = Pane(self.opened_plan, groups, of_few=few)
-            self.widths.fit(held)
-            self._open.add(number)
-        return held
 
     def _read_thinned(self, view: Frame) -> None:
         """Each part reads what its level keeps; the basics are taken of everything."""
@@ -276,9 +260,9 @@ class QueryState(Weighed, Versions, ResizablePanes, PaneSharer):
             given = PartInput(part, thinned.frame, ids, level=level)
             parts.append((part, level, thinned, given))
             self.watch.lap(at, 0)
-        groups = 1 if self.keys is None else self.keys.size
+        groups = self.panes.groups
         for pane, first, last in self._slices(view):
-            held = self.open_pane(pane, 0)
+            held = self.panes.open_pane(pane, 0)
             readers = readers_of(self, pane)
             for at, (part, level, thinned, given) in enumerate(parts):
                 rows = thinned.between(first, last)
@@ -321,21 +305,14 @@ class QueryState(Weighed, Versions, ResizablePanes, PaneSharer):
         if any(has_no_room or each.failed for each in self.takers):
             check_feeds(self)  # What has no room here may have room there.
         first_open = self.grid.first_open(watermark_us)
-        if first_open is None or first_open == self.closed_to:
+        if first_open is None or first_open == self.panes.closed_to:
             return
-        self.closed_to = first_open
         take(self, first_open, watermark_us)
-        for pane in sorted(p for p in self._open if p < first_open):
-            self._open.remove(pane)
-            self.panes[pane].end(own_span_min=self.own_span_min)
-            self.panes[pane].settle(self.plan, shrinks=self.keys is None)
-            self.hold_texts([self.panes[pane]], self.plan)
-            self.closed.add(pane, self.panes[pane])
-            self.shrink_to(pane, self.plan)  # Many groups at once would be waited for.
-
-    def open_panes(self) -> list[int]:
-        """The panes that are not closed yet."""
-        return sorted(self._open)
+        ended = self.panes.end_before(first_open)
+        self.hold_texts(ended.values(), self.plan)
+        for number, pane in ended.items():
+            self.panes.close(number, pane)
+            self.resizer.shrink_closed(number)  # Many groups at once would be waited for.
 
     def fold(self, end_us: int) -> None:
         """From now on no window that ends before is asked for: old panes become coarser.
@@ -343,79 +320,35 @@ class QueryState(Weighed, Versions, ResizablePanes, PaneSharer):
         Args:
           end_us: the end of a window whose panes have been closed.
         """
-        bounds = self.grid.bounds(end_us)
-        if not bounds or (self.folded_to_us is not None and self.folded_to_us >= end_us):
-            return
-        self.folded_to_us = end_us
-        if bounds == self.closed.bounds:
-            return
-        cells, gone = self.closed.fold(bounds)
-        for number in gone:
-            self.panes.pop(number, None)  # A cell may have come and gone in this one fold.
-        self.panes |= cells
-        self.store_writer.note_folded([*gone, *cells])
-        for number in cells:  # The same cells, however many panes had shrunk by now.
-            self.shrink_to(number, self.plan)
+        for number in self.panes.fold(end_us):  # The same cells, however many panes had shrunk.
+            self.resizer.shrink_closed(number)
 
     def drop_before(self, pane: int) -> None:
         """Forget panes that no window needs any more, and groups that only they had."""
         untaken = first_untaken(self)
         pane = pane if untaken is None else min(pane, untaken)
-        self.dropped_before = pane
-        dead = [*self.closed.drop_before(pane), *(p for p in self._open if p < pane)]
-        for old in dead:
-            del self.panes[old]
-            self._open.discard(old)
-        self.store_writer.note_changed(dead)
+        self.panes.drop_before(pane)
         self.late_panes.drop_before(pane)
-        if dead and self.keys is not None:
-            self._forget_dead_groups(self.keys)
-
-    def _forget_dead_groups(self, keys: GroupKeys) -> None:
-        """Compact the ids when less than half of them are alive; when few are left, sooner."""
-        alive = self._alive(keys.size)
-        others = bool(alive[OTHERS])
-        alive[OTHERS] = False
-        kept = np.flatnonzero(alive)
-        if len(kept) + 1 > (_STAY if keys.is_nearly_full else 0.5) * keys.size:
-            return
-        self.store_writer.encode_newest()
-        source = np.concatenate([np.zeros(1, np.int64), kept])
-        for number, pane in self.panes.items():
-            self.panes[number] = pane.renumbered(source)
-        self._count_closed_again()
-        partial = keys.partial_from  # Groups that might be partial before still might be.
-        keys.keep(kept)
-        whole = len(kept) if partial is None else int(np.searchsorted(kept, partial))
-        keys.note_partial(1 + whole if others else None)
-
-    def _alive(self, groups: int) -> NDArray[np.bool_]:
-        """Which groups have tuples in any pane."""
-        alive = self.closed.alive(groups)
-        for number in self._open:
-            alive[self.panes[number].groups_here] = True
-        return alive
 
     # --- bytes ---------------------------------------------------------------------------------
 
-    def pane_bytes(self, pane: int) -> bytes:
-        """A pane with its group keys, readable by itself."""
-        return pane_to_bytes(self.panes[pane], self.keys)
+    def hold_to_the_cap(self) -> None:
+        """Make room once the panes of any aggregate weigh, or will weigh, more than they may."""
+        self.memory.hold_to_the_cap([each.memory for each in self.takers])
 
-    def adopt(self, pane: int, data: bytes, *, closed: bool) -> None:
-        """Take a stored pane back."""
-        plan = self.plan if closed else self.opened_plan
-        held = self.panes[pane] = pane_from_bytes(data, plan, self.keys)
-        self.fit_widths(held)
-        if closed:
-            self.closed.add(pane, held)
-            self.store_writer.note_stored(pane)
-        else:
-            self._open.add(pane)
+    def hold_texts(self, panes: Iterable[Pane], plan: Plan) -> None:
+        """Hold the texts of these panes, of a plan, to their shares of the cap on texts."""
+        self.memory.hold_texts(panes, plan, [each.memory for each in self.takers])
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of the panes, their merges and the groups. From any thread."""
+        return self.memory.size_bytes + self.resizer.size_bytes
 
     def to_store(self) -> PanesToStore | None:
         """Return what a checkpoint of this moment does to the pane store; None: nothing."""
-        return self.store_writer.begin(self.panes, self.closed.numbers, self.dropped_before)
+        panes = self.panes
+        return self.store_writer.begin(panes, panes.closed.numbers, panes.dropped_before)
 
     # --- windows -------------------------------------------------------------------------------
 
@@ -439,10 +372,9 @@ class QueryState(Weighed, Versions, ResizablePanes, PaneSharer):
         """The panes of a window of the grid, as one; only the groups that have tuples."""
         wanted, late = self._panes_in(span), self.late_in(span)
         if self.grid.slides:  # A window that has closed is of closed panes, which never change.
-            whole = self.closed.merged(wanted)
+            whole = self.panes.closed.merged(wanted)
         else:
-            groups = 1 if self.keys is None else self.keys.size
-            whole = Pane(self.plan, groups, of_any_size=True)
+            whole = Pane(self.plan, self.panes.groups, of_any_size=True)
             if 0 in self.panes:
                 whole.merge(self.panes[0])
         if self.keys is None:

@@ -169,7 +169,7 @@ def test_an_engine_logs_smaller_registers_of_groups_and_larger_ones_when_it_can(
         for second in (0, 10, 20):
             db.push("s", batch(second))
         db.heartbeat("s", (1_700_000_000 + 30) * 1_000_000)
-        whole = db.core.streams["s"].queries["q"].standing.foreseen[1]
+        whole = db.core.streams["s"].queries["q"].standing.memory.foreseen[1]
         db.set_synopsis_bytes(3 * whole)
         db.share_out()
         assert registers(db) == LG_K

@@ -17,7 +17,7 @@ from shedder.engine.engine import Engine
 from shedder.engine.load_shedding.shedding_units import Costs, units_of
 from shedder.engine.panes.synopsis_resizing import size_of
 from shedder.engine.runtime.environment import Machine
-from shedder.engine.window_state.resizing import kept_by_halving
+from shedder.engine.window_state.pane_resizer import kept_by_halving
 from shedder.errors import BadSetting, BudgetExceeded, DiskFull, PrecisionUnavailable, UnknownQuery
 from shedder.overload.memory_pressure import NONE, Pressure
 from shedder.overload.shedding_steps import Steps
@@ -459,10 +459,10 @@ def test_what_halving_sketches_of_groups_would_keep_is_tried_once_for_each_close
     for number in range(4):
         db.push("s", second(number, rows=200 * 4**number))
         db.heartbeat("s", (START + number + 1) * SECOND)
-        found.append(db.core.actor.call(standing.halved).result())
-        standing_again = db.core.actor.call(standing.halved).result()
+        found.append(db.core.actor.call(standing.resizer.halved).result())
+        standing_again = db.core.actor.call(standing.resizer.halved).result()
         assert standing_again is found[-1]  # Not tried again.
-        newest = standing.panes[standing.closed.numbers[-1]]
+        newest = standing.panes[standing.panes.closed.numbers[-1]]
         tried = tuple(map(kept_by_halving, standing.plan.parts, newest.parts))
         assert found[-1] == tried
     assert len(set(found)) > 1  # Panes with more values are another matter.

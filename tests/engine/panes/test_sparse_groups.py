@@ -10,9 +10,9 @@ import pyarrow as pa
 import pytest
 
 from shedder.engine.allocation.negotiation import negotiate
+from shedder.engine.synopsis_plans.error_curves import SIZED
 from shedder.engine.synopsis_plans.synopsis_plan import plan
 from shedder.engine.window_state.query_state import QueryState
-from shedder.engine.window_state.resizing import SIZED
 from shedder.streams.frame import Frame
 from shedder.streams.positions import Positions
 from synopses.kernels.grouped_arrays import place_new, united
@@ -79,13 +79,13 @@ def feed(query: QueryState, levels: Sequence[int] = ()) -> Iterator[int]:
                 SIZED[part.kind].profile.sizes[0] if part.kind in SIZED else part.size
                 for part in query.plan.parts
             ]
-            query.set_sizes(sizes, query.part_bytes_max)
+            query.resizer.set_sizes(sizes, query.sizes.part_bytes_max)
         query.apply(frame, watermark_us=watermark, limit_us=None)
         query.close(watermark)
-        if query.shrinks and number % LOOK != LOOK - 1:
-            query.shrink_some()
+        if query.resizer.shrinks and number % LOOK != LOOK - 1:
+            query.resizer.shrink_some()
         else:
-            query.shrink_all()
+            query.resizer.shrink_all()
         if watermark >= 0:
             query.drop_before(query.grid.panes_in(query.grid.window(watermark)).start)
         yield number
@@ -124,7 +124,7 @@ def test_rows_for_own_groups_only_change_nothing_but_bytes(
         if mine is not None:
             assert few.panes.keys() == all_groups.panes.keys()
             for pane in few.panes:
-                assert few.pane_bytes(pane) == all_groups.pane_bytes(pane), (number, pane)
+                assert few.panes.to_bytes(pane) == all_groups.panes.to_bytes(pane), (number, pane)
         if name in MERGED_ALIKE:
             assert mine == theirs, number
         elif mine is not None and theirs is not None:
@@ -143,9 +143,9 @@ def test_stored_panes_of_few_groups_are_taken_back_with_rows_for_these() -> None
     assert after.keys is not None
     after.keys.restore(before.keys.to_bytes())
     for number in sorted(before.panes):
-        is_open = number in before.open_panes()
-        after.adopt(number, before.pane_bytes(number), closed=not is_open)
-        assert after.pane_bytes(number) == before.pane_bytes(number)
+        is_open = number in before.panes.open_numbers()
+        after.panes.adopt(number, before.panes.to_bytes(number), closed=not is_open)
+        assert after.panes.to_bytes(number) == before.panes.to_bytes(number)
         assert (after.panes[number].own is None) is is_open or before.panes[number].own is None
 
 

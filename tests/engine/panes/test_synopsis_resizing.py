@@ -154,7 +154,7 @@ def facts(db: Engine, name: str) -> dict[str, Any]:
             number: [part.to_bytes() for part in pane.parts]
             for number, pane in standing.panes.items()
         }
-        return {"sizes": changed(standing, 0), "cap": standing.part_bytes_max, "panes": panes}
+        return {"sizes": changed(standing, 0), "cap": standing.sizes.part_bytes_max, "panes": panes}
 
     return db.core.actor.call(read).result()
 
@@ -192,12 +192,12 @@ def test_ingest_goes_on_between_two_panes_that_shrink(tmp_path: Path) -> None:
         stream, published = db.core.published("q")
         standing = published.standing
         sizes = changed(standing, -3)
-        submit_sizes(db.core, stream, "q", sizes, standing.part_bytes_max)
+        submit_sizes(db.core, stream, "q", sizes, standing.sizes.part_bytes_max)
         log()
         machine.applier.step()  # The record of sizes.
         send(10)
         seen = []
-        while standing.shrinks:
+        while standing.resizer.shrinks:
             machine.applier.step()
             seen.append(stream.position)
         assert seen[0] == 10_000  # One slice of one pane.

@@ -153,7 +153,9 @@ def test_a_corrected_pane_is_rebuilt_of_the_corrected_rows(tmp_path):
     world.machine.settle()
     standing = world.engine.core.published("sliding")[1].standing
     number = max(
-        at for at, it in standing.panes.items() if it.segments and at not in standing.open_panes()
+        at
+        for at, it in standing.panes.items()
+        if it.segments and at not in standing.panes.open_numbers()
     )
     width_us = standing.grid.width_us
     us, rows = corrected(world, (number * width_us - START) // world.spacing_us + 3)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 
 from shedder.archive.metadata.deleted_positions import Deletion
-from shedder.engine.panes.pane import Pane
 from shedder.engine.standing_queries.pane_deletions import PaneDeletions
 from shedder.engine.synopsis_plans.synopsis_plan import plan
 from shedder.engine.window_state.pane_sharing import take_from
@@ -21,14 +20,14 @@ def standing_of(window, panes=(), name="q"):
     query = bound_query(f"SELECT COUNT(*) AS n FROM stream {window}")
     standing = QueryState(name, query, plan(query, {}), part_bytes_max=1 << 20)
     for number in panes:
-        standing.adopt(number, _empty(standing), closed=True)
+        standing.panes.adopt(number, _empty(standing), closed=True)
     return standing
 
 
 def _empty(standing):
     other = QueryState("other", standing.query, standing.plan, part_bytes_max=1 << 20)
-    other.panes[0] = Pane(standing.plan, 1)
-    return other.pane_bytes(0)
+    other.panes.open_pane(0, 1)
+    return other.panes.to_bytes(0)
 
 
 def deletion(low_s, high_s, position):
@@ -50,7 +49,7 @@ def test_a_pane_that_begins_after_the_delete_was_applied_is_not_behind():
     standing = standing_of("[RANGE 4 SECONDS SLIDE 2 SECONDS]", [1])
     found, deletions = PaneDeletions(), [deletion(0, 20, 100)]
     found.look(deletions, standing, 100)
-    standing.adopt(2, _empty(standing), closed=True)
+    standing.panes.adopt(2, _empty(standing), closed=True)
     found.look(deletions, standing, 120)
     assert found.behind == {1: 0}
     assert not found.pending(deletions, standing.grid, Span(4 * SECOND, 8 * SECOND))
@@ -63,7 +62,7 @@ def test_a_delete_of_tuples_that_are_not_applied_yet_concerns_every_window():
     found.look(deletions, standing, 60)
     assert found == PaneDeletions()
     assert found.pending(deletions, standing.grid, Span(4 * SECOND, 8 * SECOND)) == deletions
-    standing.adopt(2, _empty(standing), closed=True)
+    standing.panes.adopt(2, _empty(standing), closed=True)
     found.look(deletions, standing, 100)
     assert found.behind == {2: 0}
 
@@ -92,7 +91,7 @@ def test_panes_that_a_query_is_going_to_take_are_behind_with_those_that_it_has()
     taker = standing_of("[RANGE 8 SECONDS SLIDE 4 SECONDS]", name="taker")
     take_from(taker, feeder, (0, 0))
     for number in (1, 2, 3):
-        feeder.adopt(number, _empty(feeder), closed=True)
+        feeder.panes.adopt(number, _empty(feeder), closed=True)
     found = PaneDeletions()
     found.look([deletion(3, 5, 100)], taker, 100)
     assert found.behind == {0: 0, 1: 0}

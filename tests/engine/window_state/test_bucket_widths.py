@@ -95,11 +95,11 @@ def test_a_recovered_query_has_the_same_widths_and_answers(tmp_path: Path) -> No
         told[second] = push(db, second)
         if second == 8:
             db.core.actor.call(db.checkpoints.now)
-    bits = db.core.published("q")[1].standing.widths.bits
+    bits = db.core.published("q")[1].standing.panes.widths.bits
     assert max(bits.values()) < 7
     killed = copy_killed(db, tmp_path / "killed")
     with opened(killed) as again:
-        assert again.core.published("q")[1].standing.widths.bits == bits
+        assert again.core.published("q")[1].standing.panes.widths.bits == bits
         assert again.query("q").answer().table.equals(db.query("q").answer().table)
         for second in range(12, 16):
             told[second] = push(db, second)

@@ -57,6 +57,6 @@ def test_keys_that_are_new_in_every_pane_go_with_the_last_pane_that_has_them(nam
         said.append(size_bytes)
         assert query.keys is not None
         assert query.keys.size <= room + 1
-        assert query.others_share == 0.0  # A group that found no room would be there.
+        assert query.panes.others_share == 0.0  # A group that found no room would be there.
     assert len(query.panes) <= 45
     assert max(said[200:]) <= 1.1 * max(said[:200])

@@ -213,7 +213,7 @@ def test_tuples_are_read_once_for_all(tmp_path: Path) -> None:
             receipt = db.push("s", rows.filter(pa.array(recent)))
         db.query("minute").answer(after=receipt)
         for name in ("two", "five"):
-            open_panes = [of(db, name).panes[pane] for pane in of(db, name).open_panes()]
+            open_panes = [of(db, name).panes[pane] for pane in of(db, name).panes.open_numbers()]
             assert sum(int(pane.counts.sum()) for pane in open_panes) == 0
         minute, two = of(db, "minute").panes, of(db, "two").panes
         shared = [pane for pane, held in minute.items() if two.get(pane) is held]

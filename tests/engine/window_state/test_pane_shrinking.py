@@ -78,16 +78,16 @@ def run(query: QueryState, steps: list[tuple[str, int]], *, at_once: bool) -> Qu
                 query.close(now * SECOND)
             case "resize" if -5 <= scale + amount <= 1:
                 scale += amount
-                query.set_sizes(changed(query, amount), query.part_bytes_max)
+                query.resizer.set_sizes(changed(query, amount), query.sizes.part_bytes_max)
             case "thin":
                 query.set_levels([amount] * len(query.plan.parts))
             case "slices" if not at_once:
                 for _ in range(amount):
-                    if query.shrinks:
-                        query.shrink_some(slice_bytes=SLICE_BYTES)
+                    if query.resizer.shrinks:
+                        query.resizer.shrink_some(slice_bytes=SLICE_BYTES)
         if at_once:
-            query.shrink_all()
-    query.shrink_all()
+            query.resizer.shrink_all()
+    query.resizer.shrink_all()
     return query
 
 
@@ -128,8 +128,8 @@ def test_while_groups_shrink_a_pane_is_asked_stored_and_merged_as_it_was() -> No
     for number in range(3):
         query.apply(frame(number, number * SECOND), watermark_us=None, limit_us=None)
     query.close(3 * SECOND)
-    before = {number: query.pane_bytes(number) for number in query.panes}
-    query.set_sizes(changed(query, -3), query.part_bytes_max)
+    before = {number: query.panes.to_bytes(number) for number in query.panes}
+    query.resizer.set_sizes(changed(query, -3), query.sizes.part_bytes_max)
     window = query.merged(Span(0, 3 * SECOND))
     turns = 0
 
@@ -137,16 +137,16 @@ def test_while_groups_shrink_a_pane_is_asked_stored_and_merged_as_it_was() -> No
         return all(pane.is_larger_than(query.plan) for pane in query.panes.values())
 
     while all_are_larger():  # The first pane has not been replaced yet.
-        query.shrink_some(slice_bytes=SLICE_BYTES)
+        query.resizer.shrink_some(slice_bytes=SLICE_BYTES)
         turns += 1
         if all_are_larger():
-            assert {number: query.pane_bytes(number) for number in query.panes} == before
+            assert {number: query.panes.to_bytes(number) for number in query.panes} == before
             assert query.merged(Span(0, 3 * SECOND)).pane.counts.tolist() == (
                 window.pane.counts.tolist()
             )
     assert turns > 10
-    while query.shrinks:
-        query.shrink_some(slice_bytes=SLICE_BYTES)
+    while query.resizer.shrinks:
+        query.resizer.shrink_some(slice_bytes=SLICE_BYTES)
         mixed = query.merged(Span(0, 3 * SECOND)).pane
         assert mixed.counts.tolist() == window.pane.counts.tolist()
         distinct = mixed.parts[1].distinct(0.999)
@@ -154,7 +154,7 @@ def test_while_groups_shrink_a_pane_is_asked_stored_and_merged_as_it_was() -> No
         assert (distinct.low <= exact.high).all()
         assert (distinct.high >= exact.low).all()
     assert not any(pane.is_larger_than(query.plan) for pane in query.panes.values())
-    data = query.pane_bytes(0)
+    data = query.panes.to_bytes(0)
     again = pane_from_bytes(data, query.plan, query.keys)
     assert [size_of(part) for part in again.parts] == [part.size for part in query.plan.parts]
 
@@ -167,13 +167,13 @@ def test_groups_that_wait_for_their_sketch_do_not_grow_by_shrinking() -> None:
     query.close(SECOND)
     ranks = [part.kind for part in query.plan.parts].index(SynopsisKind.KLL)
     before = query.panes[0].part_bytes
-    query.set_sizes(changed(query, -1), query.part_bytes_max)
-    query.shrink_all()
+    query.resizer.set_sizes(changed(query, -1), query.sizes.part_bytes_max)
+    query.resizer.shrink_all()
     after = query.panes[0].part_bytes
     assert after[ranks] <= before[ranks]
     assert all(now <= 1.05 * then for now, then in zip(after, before, strict=True))
-    query.set_sizes(changed(query, -3), query.part_bytes_max)
-    query.shrink_all()
+    query.resizer.set_sizes(changed(query, -3), query.sizes.part_bytes_max)
+    query.resizer.shrink_all()
     assert query.panes[0].part_bytes[1] < before[1] / 4
 
 
@@ -182,12 +182,12 @@ def test_what_shrinks_counts_as_memory_while_there_are_two() -> None:
     for number in range(12):
         query.apply(frame(number, 0), watermark_us=None, limit_us=None)
     before = query.size_bytes
-    query.set_sizes(changed(query, -3), query.part_bytes_max)
+    query.resizer.set_sizes(changed(query, -3), query.sizes.part_bytes_max)
     for _ in range(6):
-        query.shrink_some(slice_bytes=SLICE_BYTES)
-    assert query.shrinks
+        query.resizer.shrink_some(slice_bytes=SLICE_BYTES)
+    assert query.resizer.shrinks
     assert query.size_bytes > before
-    query.shrink_all()
+    query.resizer.shrink_all()
     assert query.size_bytes < before
 
 
@@ -197,5 +197,5 @@ def test_sizes_that_were_those_of_another_query_of_this_name_are_left_alone() ->
     sizes = [part.size for part in before.parts]
     ranks = [part.kind for part in before.parts].index(SynopsisKind.KLL)
     for at, size in ((ranks, 0), (0, 12), (1, 400)):  # No sketch; a size of rows; no registers.
-        query.set_sizes([*sizes[:at], size, *sizes[at + 1 :]], query.part_bytes_max)
+        query.resizer.set_sizes([*sizes[:at], size, *sizes[at + 1 :]], query.sizes.part_bytes_max)
         assert query.plan == before

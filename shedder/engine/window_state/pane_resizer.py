@@ -1,58 +1,35 @@
-"""Resizing: changes of the synopsis sizes of a standing query while the stream runs."""
+"""Pane resizer: changes of synopsis sizes, and shrinking of the panes that have larger ones."""
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from shedder.cql.statements.bound_query import BoundQuery
 from shedder.engine.panes.pane import Pane
 from shedder.engine.panes.synopsis_resizing import size_of
 from shedder.engine.synopsis_plans.error_curves import SIZED
-from shedder.engine.synopsis_plans.synopsis_plan import (
-    Plan,
-    SynopsisKind,
-    SynopsisSpec,
-    opened,
-    with_sizes,
-)
-from shedder.engine.window_state.closed_panes import ClosedPanes
-from shedder.engine.window_state.group_memory_cap import groups_max
+from shedder.engine.synopsis_plans.synopsis_plan import Plan, SynopsisKind, SynopsisSpec, with_sizes
+from shedder.engine.window_state.live_panes import LivePanes
 from shedder.engine.window_state.pane_shrinking import SLICE_BYTES, Shrinking
-from shedder.streams.group_keys import OTHERS, GroupKeys
-from shedder.streams.windows import PaneGrid
+from shedder.engine.window_state.pane_sizes import PaneSizes
 
 _ANY = 1 << 62  # A size that nothing is larger than.
 _TRIED_GROUPS = 32  # Enough to see which part of them is full.
 
 
-class ResizablePanes(ABC):
-    """The part of a standing query that gives its panes other sizes."""
+class PaneResizer:
+    """Gives the panes of a query other sizes while the stream runs."""
 
-    query: BoundQuery
-    grid: PaneGrid
-    plan: Plan
-    panes: dict[int, Pane]
-    keys: GroupKeys | None
-    part_bytes_max: int
-    opened_plan: Plan
-    _open: set[int]
-    closed: ClosedPanes
-    _to_shrink: dict[int, Plan]
-    _shrinking: Shrinking | None
-    _cells_max: NDArray[np.int64]
-    _halved: tuple[Pane, tuple[float, ...]] | None = None  # Of the newest closed pane.
-
-    @abstractmethod
-    def _alive(self, groups: int) -> NDArray[np.bool_]: ...
-
-    @abstractmethod
-    def replace(self, number: int, pane: Pane) -> None:
-        """Put another version of a pane, of the same tuples, in its place."""
+    def __init__(self, panes: LivePanes, sizes: PaneSizes) -> None:
+        """Resize these panes. sizes: of the query, changed here alone."""
+        self._panes = panes
+        self._sizes = sizes
+        self._to_shrink: dict[int, Plan] = {}
+        self._shrinking: Shrinking | None = None
+        # Of the newest closed pane.
+        self._halved: tuple[Pane, tuple[float, ...]] | None = None
 
     def set_sizes(self, sizes: Sequence[int], part_bytes_max: int) -> None:
         """From now on new panes have these sizes, and groups this room; larger panes are to shrink.
@@ -65,26 +42,31 @@ class ResizablePanes(ABC):
           sizes: of each part of the plan, 0 where it has none.
           part_bytes_max: the cap on the groups of each part.
         """
-        if not _are_sizes_of(self.plan, sizes):  # The record is of another query of this name.
+        if not _are_sizes_of(
+            self._sizes.plan, sizes
+        ):  # The record is of another query of the name.
             return
-        self.plan = with_sizes(self.plan, sizes)
-        self.opened_plan = opened(self.query, self.plan)
-        if self.keys is not None and part_bytes_max != self.part_bytes_max:
-            room = groups_max(self.plan, int(self._cells_max.sum()), part_bytes_max)
-            self.keys.make_room(room, others=self.has_others)
-        self.part_bytes_max = part_bytes_max
+        has_other_cap = part_bytes_max != self._sizes.part_bytes_max
+        self._sizes.change(sizes, part_bytes_max)
+        keys = self._panes.group_keys
+        if keys is not None and has_other_cap:
+            keys.make_room(self._sizes.groups_max, others=self._panes.has_others)
         self.look_for_larger()
 
     def look_for_larger(self) -> None:
         """Find the panes that are to shrink, beside those that are."""
-        for number in sorted(self._open):
-            self.shrink_to(number, self._limit_while_open)
-        for number in self.closed.numbers:
-            self.shrink_to(number, self.plan)
+        for number in self._panes.open_numbers():
+            self._shrink_to(number, self._limit_while_open)
+        for number in self._panes.closed.numbers:
+            self.shrink_closed(number)
 
-    def shrink_to(self, number: int, limit: Plan) -> None:
+    def shrink_closed(self, number: int) -> None:
+        """From now on a closed pane is to shrink to the present sizes."""
+        self._shrink_to(number, self._sizes.plan)
+
+    def _shrink_to(self, number: int, limit: Plan) -> None:
         """From now on a pane is to shrink to a plan's sizes, or to smaller ones that it had to."""
-        if self.panes[number].is_larger_than(limit):
+        if self._panes[number].is_larger_than(limit):
             before = self._to_shrink.setdefault(number, limit)
             least = _least(limit, before)
             if least.parts != before.parts:
@@ -93,29 +75,23 @@ class ResizablePanes(ABC):
     @property
     def _limit_while_open(self) -> Plan:
         """Tables of frequent items shrink when a pane closes: it matters to them when."""
-        if not self.grid.slides:
-            return self.opened_plan
-        parts = self.opened_plan.parts
+        opened_plan = self._sizes.opened_plan
+        if not self._panes.grid.slides:
+            return opened_plan
+        parts = opened_plan.parts
         sizes = [_ANY if part.kind is SynopsisKind.FREQUENT else part.size for part in parts]
-        return with_sizes(self.opened_plan, sizes)
-
-    @property
-    def has_others(self) -> bool:
-        """Whether live panes have tuples of groups that found no room."""
-        return self.keys is not None and bool(self._alive(self.keys.size)[OTHERS])
-
-    @property
-    def others_share(self) -> float:
-        """Of the tuples that live panes count, those of groups that found no room."""
-        panes = self.panes.values()
-        total = sum(float(pane.counts.sum()) for pane in panes)
-        others = sum(float(pane.count_of(OTHERS)) for pane in panes)
-        return others / total if self.keys is not None and total else 0.0
+        return with_sizes(opened_plan, sizes)
 
     @property
     def shrinks(self) -> bool:
         """Whether panes are left that are to shrink."""
         return bool(self._to_shrink)
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of the version that is being made of a pane. From any thread."""
+        at_it = self._shrinking
+        return 0 if at_it is None else at_it.size_bytes
 
     def shrink_some(self, *, slice_bytes: int = SLICE_BYTES) -> None:
         """Shrink some groups of one pane; the newest pane that is to shrink comes first.
@@ -124,23 +100,21 @@ class ResizablePanes(ABC):
           slice_bytes: bytes of a synopsis that one step shrinks, approximately.
         """
         number, limit = next(reversed(self._to_shrink.items()))
-        pane, at_it = self.panes.get(number), self._shrinking
+        pane, at_it = self._panes.get(number), self._shrinking
         if pane is None or not pane.is_larger_than(limit):  # It was dropped or replaced meanwhile.
             self._shrunk(number)
             return
-        is_open = number in self._open
+        is_open = self._panes.is_open(number)
         if at_it is None or not at_it.is_still(pane, limit, closed=not is_open):
             at_it = self._shrinking = Shrinking(
                 pane, limit, closed=not is_open, slice_bytes=slice_bytes
             )
         if at_it.step():
             return
-        smaller = at_it.finish(_least(self.opened_plan if is_open else self.plan, limit))
+        plan = self._sizes.opened_plan if is_open else self._sizes.plan
+        smaller = at_it.finish(_least(plan, limit))
         self._shrunk(number)
-        if is_open:
-            self.panes[number] = smaller
-        else:
-            self.replace(number, smaller)
+        self._panes.replace(number, smaller)
 
     def _shrunk(self, number: int) -> None:
         del self._to_shrink[number]
@@ -156,18 +130,20 @@ class ResizablePanes(ABC):
 
         Tried on some groups of the newest closed pane. Groups of few values take hardly less.
         """
-        if self.keys is None or not self.closed.numbers:
+        panes = self._panes
+        if panes.group_keys is None or not panes.closed.numbers:
             return ()
-        newest = self.panes[self.closed.numbers[-1]]  # It does not change any more.
+        newest = panes[panes.closed.numbers[-1]]  # It does not change any more.
         if self._halved is None or self._halved[0] is not newest:
-            self._halved = newest, tuple(map(kept_by_halving, self.plan.parts, newest.parts))
+            self._halved = newest, tuple(map(kept_by_halving, self._sizes.plan.parts, newest.parts))
         return self._halved[1]
 
     def coarsest(self) -> tuple[int, ...]:
         """The least size that each part has in any live pane, or that new ones will have."""
-        found = [part.size for part in self.plan.parts]
-        sized = [at for at, part in enumerate(self.plan.parts) if part.kind in SIZED]
-        for pane in self.panes.values():
+        parts = self._sizes.plan.parts
+        found = [part.size for part in parts]
+        sized = [at for at, part in enumerate(parts) if part.kind in SIZED]
+        for pane in self._panes.values():
             for at in sized:
                 size = size_of(pane.parts[at])
                 found[at] = min(found[at], size)
