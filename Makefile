@@ -73,9 +73,10 @@ format: venv  ## put the code into its form
 	@$(BIN)/ruff format --quiet .
 	@$(BIN)/ruff check --quiet --fix .
 
-docs: venv  ## write the generated pages again (settings, commands)
+docs: venv  ## write the generated pages again (settings, commands, pictures of walks)
 	@$(BIN)/python -m shedder.settings > docs/settings.md
 	@$(BIN)/python -m shedder.cli.reference > docs/cli.md
+	@$(BIN)/python docs/pictures/walks.py
 
 bench: venv $(VENV)/.stamp-bench  ## run benchmarks/ into docs/benchmarks.md; NAMES="invoke eight" for some
 	@$(BIN)/python -m benchmarks --write $(NAMES)

@@ -6,11 +6,15 @@ A page's shell output is compared by shape: numbers may differ, words may not.
 
 from __future__ import annotations
 
+import importlib.util
 import re
+import sys
 import tomllib
 from contextlib import ExitStack
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
@@ -136,3 +140,85 @@ def test_every_target_the_readme_names_is_in_the_makefile():
 def test_the_page_of_commands_is_fresh(monkeypatch):
     monkeypatch.delenv("SHEDDER_DATA", raising=False)
     assert (ROOT / "docs/cli.md").read_text() == markdown(), "run: make docs"
+
+
+PICTURES = ROOT / "docs/pictures"
+WALK_FILES_MAX = 40  # A walk is read in one sitting.
+
+
+@dataclass(frozen=True)
+class Walk:
+    """A walk of docs/architecture.md.
+
+    picture: file name of its picture.
+    steps: number and name of each step, in order.
+    files: paths from the root of the repository, in order.
+    counted: the number of files that the page says.
+    """
+
+    picture: str
+    steps: list[tuple[int, str]]
+    files: list[str]
+    counted: int
+
+
+def walks() -> dict[str, Walk]:
+    """Read the walks from the sections of the page, by their titles."""
+    found = {}
+    for section in (ROOT / "docs/architecture.md").read_text().split("\n## ")[1:]:
+        picture = re.search(r"\]\(pictures/([\w-]+\.svg)\)", section)
+        if picture:
+            rows = re.findall(r"^\| (\d+)( [^|]+)? \| `([\w/]+\.py)` \|", section, re.MULTILINE)
+            counted = re.search(r"^The walk has (\d+) files\.", section, re.MULTILINE)
+            assert counted, section[:40]
+            found[section.partition("\n")[0]] = Walk(
+                picture[1],
+                [(int(number), name.strip()) for number, name, _ in rows if name],
+                [path if (ROOT / path).exists() else f"shedder/{path}" for _, _, path in rows],
+                int(counted[1]),
+            )
+    return found
+
+
+WALKS = walks()
+
+
+def drawing() -> ModuleType:
+    """Load the module that draws the pictures; it stands beside them, in no package."""
+    spec = importlib.util.spec_from_file_location("walks", PICTURES / "walks.py")
+    assert spec
+    assert spec.loader
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module  # Its dataclasses look their module up.
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_the_page_has_the_four_walks():
+    assert sorted(walk.picture for walk in WALKS.values()) == [
+        "batch.svg",
+        "level.svg",
+        "question.svg",
+        "recovery.svg",
+    ]
+
+
+@pytest.mark.parametrize("walk", WALKS.values(), ids=WALKS)
+def test_a_walk_is_short_and_returns_to_no_file(walk):
+    assert len(walk.files) <= WALK_FILES_MAX
+    assert len(set(walk.files)) == len(walk.files) == walk.counted
+
+
+@pytest.mark.parametrize("walk", WALKS.values(), ids=WALKS)
+def test_a_picture_has_the_steps_of_its_table(walk):
+    [drawn] = [each for each in drawing().WALKS if each.file == walk.picture]
+    steps = sorted((step.number, step.name) for step in drawn.steps if step.number)
+    assert steps == walk.steps
+    assert [number for number, _ in steps] == list(range(1, len(steps) + 1))
+
+
+def test_the_pictures_are_as_the_module_draws_them():
+    module = drawing()
+    drawn = {each.file: module.picture(each) for each in module.WALKS}
+    stored = {path.name: path.read_text() for path in PICTURES.glob("*.svg")}
+    assert drawn == stored, "run: make docs"
