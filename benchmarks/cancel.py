@@ -111,7 +111,10 @@ def _kinds(db: Engine, folder: Path) -> Iterator[tuple[str, Work, Work]]:
         yield "CREATE INDEX beside a writer", *_twice(partial(_indexed, db, "few"))
     yield "INSERT INTO ... SELECT", *_twice(lambda watch: _copied(db, watch))
     yield "DELETE", _asked(db, _DELETE.format(4)), _asked(db, _DELETE.format(5))
-    yield "purge", *_of_two(db, lambda run, progress: db.core.store.purge(run, progress.advance))
+    yield (
+        "purge",
+        *_of_two(db, lambda run, progress: db.core.store.purger.purge(run, progress.advance)),
+    )
     for link in (True, False):
         how = "by links" if link else "copied"
         yield f"backup, {how}", *_twice(_to(folder / "made", partial(_backup, db, link=link)))
@@ -172,21 +175,21 @@ def _rewrites(db: Engine, layout: Layout, other: Layout) -> tuple[Work, Work]:
     """Of a run to a layout, from another one."""
     _lay_out(db, other)
     db.core.store.set_layout(STREAM, layout)
-    return _of_two(db, lambda run, progress: db.core.store.rewrite(run, progress.advance))
+    return _of_two(db, lambda run, progress: db.core.store.layouts.rewrite(run, progress.advance))
 
 
 def _lay_out(db: Engine, layout: Layout) -> None:
     db.core.store.set_layout(STREAM, layout)
-    for run in db.core.store.unlike(STREAM):
-        db.core.store.rewrite(run)
+    for run in db.core.store.layouts.unlike(STREAM):
+        db.core.store.layouts.rewrite(run)
 
 
 def _vacuums(db: Engine) -> tuple[Work, Work]:
     """That build the copy of a run."""
     _lay_out(db, Lazy())
     store = db.core.store
-    store.note_scans([(part_of(run, 0.5), 0.5) for run in store.runs(STREAM)])
-    return _of_two(db, lambda run, progress: store.vacuum(run, progress.advance))
+    store.layouts.note_scans([(part_of(run, 0.5), 0.5) for run in store.runs(STREAM)])
+    return _of_two(db, lambda run, progress: store.layouts.vacuum(run, progress.advance))
 
 
 def _of_two(db: Engine, work: Callable[[Run, Progress], object]) -> tuple[Work, Work]:

@@ -129,8 +129,8 @@ class Archive:
     def vacuum(self) -> float:
         """Seconds until no run has tuples to purge."""
         began = time.perf_counter()
-        for run in self.store.waste(STREAM):
-            self.store.vacuum(run)
+        for run in self.store.layouts.waste(STREAM):
+            self.store.layouts.vacuum(run)
         return time.perf_counter() - began
 
     def give_copy(self, batches: Sequence[pa.RecordBatch], reduction: float) -> None:
@@ -143,7 +143,7 @@ class Archive:
         """Be as before the first scan."""
         for run in self.store.runs(STREAM):
             for copy in run.copies:
-                self.store.drop_copy(run, copy)
+                self.store.layouts.drop_copy(run, copy)
 
     # --- reading ---
 
@@ -175,7 +175,7 @@ class Archive:
                     if is_late:  # It lay across the end: half of it before, on average.
                         break
                 done.append((part, reduction))
-            self.store.note_scans(done)
+            self.store.layouts.note_scans(done)
         seconds = time.perf_counter() - began
         read = psutil.Process().io_counters().read_bytes - disk.read_bytes
         return Scanned(seconds, count / (1 - reduction), total / (1 - reduction), size, read)

@@ -6,10 +6,9 @@ for cuts, snapshots and scans; everything here may be called from any thread.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Self
 
@@ -26,29 +25,31 @@ from shedder.archive.files.data_directory import (
 )
 from shedder.archive.files.file_system import Files, OsFiles, failure
 from shedder.archive.files.repair_record import RecordedRepair, read_repairs
-from shedder.archive.indexes.index_maintenance import IndexedRuns
+from shedder.archive.indexes.index_maintenance import RunIndexes
 from shedder.archive.log.log import SEGMENT_BYTES
-from shedder.archive.log.records import Batch, RecordType
 from shedder.archive.log.segment_recovery import LogRecovery
 from shedder.archive.metadata.catalog_entries import Run, StreamEntry
 from shedder.archive.metadata.position_gaps import Stretch, holes
 from shedder.archive.recovery.opening import DirectoryParts, open_parts
 from shedder.archive.recovery.orphans import KnownFiles, clear_orphans
-from shedder.archive.rewriting.purge import PurgedRuns
-from shedder.archive.rewriting.quarantine import DamagedRuns
-from shedder.archive.rewriting.retention import RetiredRuns
-from shedder.archive.rewriting.row_deletion import DeletedRows
-from shedder.archive.rollups.rollup_maintenance import RolledRuns, known_rollup
+from shedder.archive.rewriting.purge import RunPurger
+from shedder.archive.rewriting.quarantine import RunQuarantine
+from shedder.archive.rewriting.relayout import RunLayouts
+from shedder.archive.rewriting.retention import Retention
+from shedder.archive.rewriting.row_deletion import RowDeletions
+from shedder.archive.rollups.rollup_maintenance import RunRollups
 from shedder.archive.runs.run_file_cache import RunFiles
 from shedder.archive.runs.run_format import write_run
+from shedder.archive.store.open_streams import OpenStreams
 from shedder.archive.store.retention_partitions import end_of_run
 from shedder.archive.store.scan import scan_snapshot, stretches
 from shedder.archive.store.snapshot import Snapshot
-from shedder.archive.store.stream_state import StreamState
 from shedder.archive.store.tail import Piece
 from shedder.archive.tasks.progress import Told, nobody
+from shedder.cql.statements.archive_layout import Layout
 from shedder.cql.statements.bound_query import StreamSchema
-from shedder.errors import DiskFull, UnknownStream
+from shedder.cql.statements.overload_policy import OnOverload
+from shedder.errors import DiskFull
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,10 +68,18 @@ class StoreRecovery:
     repairs: tuple[RecordedRepair, ...] = ()
 
 
-class Store(
-    DamagedRuns, DeletedRows, PurgedRuns, RetiredRuns, RolledRuns, IndexedRuns, BackfilledRuns
-):
-    """An open data directory. Make it with `Store.open`."""
+class Store:
+    """An open data directory. Make it with `Store.open`.
+
+    quarantine: damaged runs.
+    deletions: rows that were deleted after they were stored.
+    purger: takes deleted rows out of runs.
+    layouts: runs that are not in their stream's layout, and lazy copies.
+    retention: removal of old runs.
+    rollups: rollups and their partial aggregates.
+    indexes: value indexes.
+    backfills: runs that were written elsewhere.
+    """
 
     def __init__(
         self,
@@ -82,39 +91,22 @@ class Store(
         verify_runs: bool,
     ) -> None:
         self.directory = directory
-        self.log = parts.log
-        self.catalog = catalog = parts.catalog
         self.files = files
+        self.log = parts.log
+        self.catalog = parts.catalog
         self._parts = parts
         self._directory_lock = lock
-        self._run_files = RunFiles(files, directory, verify=verify_runs, marks=parts.marks)
-        self._lock = threading.RLock()
-        by_stream: dict[int, list[Run]] = {}
-        for run in catalog.runs():
-            by_stream.setdefault(run.stream_id, []).append(run)
-        self._streams = {
-            entry.id: StreamState(entry, by_stream.get(entry.id, [])) for entry in catalog.streams()
-        }
-        for mark in catalog.annotations.quarantined():
-            self._streams[mark.stream_id].quarantined[mark.first_position] = mark
-        for (stream, first), scans in catalog.annotations.scans().items():
-            self._streams[stream].scans[first] = scans
-        for (stream_id, first_position), deleted in catalog.annotations.deleted().items():
-            self._streams[stream_id].deleted[first_position] = deleted
-        for deletion in catalog.annotations.deletions():
-            self._streams[deletion.stream_id].deletions.append(deletion)
-        for state in self._streams.values():
-            state.recover_marked_us()
-        for (stream_id, first_position), scrubbed_us in catalog.annotations.scrubbed().items():
-            self._streams[stream_id].scrubbed[first_position] = scrubbed_us
-        for stream_id, _, end_position in catalog.annotations.emptied():
-            self._streams[stream_id].note_emptied(end_position)
-        self._fences, self._built = {}, {}
-        for stream_id, column in catalog.annotations.indexes():
-            self._streams[stream_id].add_index(column)
-        for rollup in catalog.rollups.entries():
-            state = self._streams[rollup.stream_id]
-            state.rollups[rollup.id] = (rollup, known_rollup(rollup, state))
+        run_files = RunFiles(files, directory, verify=verify_runs, marks=parts.marks)
+        streams = OpenStreams(parts.catalog)
+        self._run_files, self._streams = run_files, streams
+        self.quarantine = RunQuarantine(streams, run_files)
+        self.deletions = RowDeletions(streams)
+        self.purger = RunPurger(streams, run_files)
+        self.layouts = RunLayouts(streams, run_files)
+        self.retention = Retention(streams, run_files)
+        self.rollups = RunRollups(streams, run_files)
+        self.indexes = RunIndexes(streams, run_files, files, directory)
+        self.backfills = BackfilledRuns(streams, run_files, files, directory)
         self.recovery = self._recover()
 
     @classmethod
@@ -179,7 +171,7 @@ class Store(
         Raises:
           DiskFull, StorageFailed: the format could not be raised.
         """
-        with self._lock:
+        with self._streams.lock:
             raise_format(self.files, self.directory, version)
             self._parts.marks.note_format(version)
 
@@ -191,41 +183,52 @@ class Store(
         Raises:
           StreamExists: there is one of this name.
         """
-        with self.catalog.turn(), self._lock:
-            entry = self.catalog.add_stream(schema)
-            self._streams[entry.id] = StreamState(entry, [])
-        return entry
+        return self._streams.add(schema)
 
     def drop_stream(self, stream: int) -> None:
         """Forget a stream, its tail and its runs; files that are being read go later."""
-        with self.catalog.turn(), self._lock:
-            state = self._state(stream)
-            self.catalog.drop_stream(stream)
-            del self._streams[stream]
+        with self._streams.change():
+            state = self._streams.drop(stream)
             self._run_files.retire(name for run in state.runs for name in run.files)
         self._run_files.remove_retired()
-        self._sweep_backfills(stream)
-        self.sweep_indexes(stream)
+        self.backfills.sweep(stream)
+        self.indexes.sweep(stream)
+
+    def set_layout(self, stream: int, layout: Layout) -> None:
+        """Lay out new runs in this way from now on; `layouts.unlike` lists older runs.
+
+        Raises:
+          UnknownStream.
+        """
+        self._streams.change_schema(stream, lambda schema: replace(schema, layout=layout))
+
+    def set_on_overload(self, stream: int, on_overload: OnOverload) -> None:
+        """Note what becomes of the stream when it comes too fast.
+
+        Raises:
+          UnknownStream.
+        """
+        self._streams.change_schema(stream, lambda schema: replace(schema, on_overload=on_overload))
 
     def streams(self) -> list[StreamEntry]:
         """All streams, by id."""
-        with self._lock:
-            return [state.entry for state in self._streams.values()]
+        with self._streams.lock:
+            return [state.entry for state in self._streams.states()]
 
     def runs(self, stream: int) -> list[Run]:
         """The runs of a stream, in order of position."""
-        with self._lock:
-            return list(self._state(stream).runs)
+        with self._streams.lock:
+            return list(self._streams.state(stream).runs)
 
     def runs_bytes(self, stream: int) -> int:
         """What the runs of a stream take on disk."""
-        with self._lock:
-            return sum(run.size_bytes for run in self._state(stream).runs)
+        with self._streams.lock:
+            return sum(run.size_bytes for run in self._streams.state(stream).runs)
 
     def end_position(self, stream: int) -> int:
         """The position that the stream's next tuple gets."""
-        with self._lock:
-            return self._state(stream).end_position
+        with self._streams.lock:
+            return self._streams.state(stream).end_position
 
     # --- tail and runs ---
 
@@ -243,8 +246,8 @@ class Store(
         Raises:
           UnknownStream: there is no such stream (any more).
         """
-        with self._lock:
-            state = self._state(stream)
+        with self._streams.lock:
+            state = self._streams.state(stream)
             covered = state.covered - first_position
             if covered > 0:
                 batch, first_position = batch.slice(covered), first_position + covered
@@ -253,14 +256,14 @@ class Store(
 
     def tail_rows(self, stream: int) -> int:
         """Rows in no run yet, as of a moment ago: it waits for no lock."""
-        return self._state(stream).tail.rows
+        return self._streams.state(stream).tail.rows
 
     def tail_bytes(self, stream: int | None = None) -> int:
         """Bytes that the tail of a stream, or of all, holds in memory, as of a moment ago.
 
         It waits for no lock: every batch that arrives asks, on the event loop.
         """
-        states = list(self._streams.values()) if stream is None else [self._state(stream)]
+        states = self._streams.states() if stream is None else [self._streams.state(stream)]
         return sum(state.tail.size_bytes for state in states)
 
     def cut(self, stream: int, *, size_bytes_max: int | None = None) -> Run | None:
@@ -273,17 +276,17 @@ class Store(
         Raises:
           DiskFull, StorageFailed: the tail is as it was.
         """
-        with self._lock:
-            state = self._state(stream)
+        with self._streams.lock:
+            state = self._streams.state(stream)
         with state.cutting:
-            with self._lock:
+            with self._streams.lock:
                 pieces = state.tail.stretch(size_bytes_max)
                 if not pieces:
                     return None
                 state.tail.freeze(pieces[-1].end_position)
             schema = state.entry.schema
             end = end_of_run(pieces, schema.time_column, schema.retain_us)
-            with self._lock:
+            with self._streams.lock:
                 pieces = state.tail.split(end)
                 state.tail.freeze(end)
             batches = [piece.batch for piece in pieces]
@@ -296,9 +299,9 @@ class Store(
                 state.runs[-1] if state.runs else None,
             )
             if state.rollups:
-                run = self._rolled_up(state, run, batches)
-            with self.catalog.turn(), self._lock:
-                if self._streams.get(stream) is not state:  # dropped meanwhile
+                run = self.rollups.write(state, run, batches)
+            with self._streams.change():
+                if not self._streams.has(state):  # dropped meanwhile
                     self._run_files.discard(run.files)
                     return None
                 try:
@@ -313,8 +316,8 @@ class Store(
 
     def is_wide(self, stream: int) -> bool:
         """Whether the tail spans more event time than one run may."""
-        with self._lock:
-            state = self._state(stream)
+        with self._streams.lock:
+            state = self._streams.state(stream)
             pieces = state.tail.stretch()
         if not pieces:
             return False
@@ -335,8 +338,8 @@ class Store(
         Raises:
           UnknownStream: there is no such stream.
         """
-        with self._lock:
-            state = self._state(stream)
+        with self._streams.lock:
+            state = self._streams.state(stream)
             pieces = tuple(state.tail.pieces)
             wanted = [run for run in state.runs if run.overlaps(start_us, end_us)]
             return Snapshot(
@@ -354,10 +357,15 @@ class Store(
                 holes=self.holes(stream),
             )
 
+    @property
+    def pinned_files(self) -> frozenset[str]:
+        """The files of runs that are being read or rewritten; they stay until that work ends."""
+        return self._run_files.pinned
+
     def holes(self, stream: int) -> tuple[Stretch, ...]:
         """Positions that were lost with damaged bytes of the log, and are to be answered for."""
-        with self._lock:
-            state = self._state(stream)
+        with self._streams.lock:
+            state = self._streams.state(stream)
             return tuple(it for it in state.holes if it[1] > state.entry.retained_position)
 
     def lost(self, stream: int) -> int:
@@ -369,8 +377,8 @@ class Store(
 
         end_position: everything before it has been in the log.
         """
-        with self._lock:
-            state = self._state(stream)
+        with self._streams.lock:
+            state = self._streams.state(stream)
             held = [(run.first_position, run.end_position) for run in state.runs]
             held += [(it.first_position, it.end_position) for it in state.tail.pieces]
             held += [
@@ -450,10 +458,10 @@ class Store(
 
         Right once the log has been replayed into the tail.
         """
-        with self._lock:
+        with self._streams.lock:
             oldest = [
                 state.tail.pieces[0].sequence
-                for state in self._streams.values()
+                for state in self._streams.states()
                 if state.tail.pieces
             ]
         return min([self.catalog.checkpoint_sequence(), *oldest])
@@ -464,37 +472,20 @@ class Store(
 
     # --- inside ---
 
-    def _state(self, stream: int) -> StreamState:
-        state = self._streams.get(stream)
-        if state is None:
-            known = [f"{s.entry.id} ({s.entry.schema.name})" for s in self._streams.values()]
-            raise UnknownStream(str(stream), known)
-        return state
-
     def _recover(self) -> StoreRecovery:
         """Clear files that the catalog does not name, empty tmp/, and note what is missing."""
-        runs = [run for state in self._streams.values() for run in state.runs]
+        runs = [run for state in self._streams.states() for run in state.runs]
         unnamed, missing = self._run_files.recover(runs)
         proven = self._parts.proven
-        reached = {stream: state.covered for stream, state in self._streams.items()}
+        reached = {state.entry.id: state.covered for state in self._streams.states()}
         known = KnownFiles(proven, self.catalog.last_stream_id(), reached)
-        orphans, unknown = clear_orphans(self.files, self.directory, unnamed, known, self._logged)
+        orphans, unknown = clear_orphans(self.files, self.directory, unnamed, known, self.log)
         for name in self.files.names(self.directory / "tmp"):
             with suppress(IsADirectoryError):
                 self.files.unlink(self.directory / "tmp" / name)
-        unknown += self._recover_backfills(proven=proven)
-        self._recover_indexes()
+        unknown += self.backfills.recover(proven=proven)
+        self.indexes.recover()
         self._parts.marks.accept()
-        missing = tuple(run for run in missing if self._state(run.stream_id).readable(run))
+        missing = tuple(run for run in missing if self._streams.state(run.stream_id).readable(run))
         repairs = read_repairs(self.directory)
         return StoreRecovery(self.log.recovery, orphans, missing, tuple(unknown), repairs)
-
-    def _logged(self) -> dict[int, list[Stretch]]:
-        """The stretches of positions that the log holds, by stream."""
-        found: dict[int, list[Stretch]] = {}
-        for record in self.log.read():
-            if record.kind == RecordType.BATCH:
-                header = Batch.from_bytes(record.header)
-                stretch = (header.first_position, header.end_position)
-                found.setdefault(header.stream, []).append(stretch)
-        return found

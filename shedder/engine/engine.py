@@ -212,7 +212,7 @@ class Engine(
         def look() -> Ledger:
             of = core.stream(stream)
             kept = core.store
-            backfilled, lost = kept.backfilled_rows(of.id), kept.lost(of.id)
+            backfilled, lost = kept.backfills.rows(of.id), kept.lost(of.id)
             return ledger_of(of, core.intakes[stream], backfilled=backfilled, lost=lost)
 
         return core.actor.call(look).result()

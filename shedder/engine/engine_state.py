@@ -168,7 +168,7 @@ class EngineState:
             stream_id,
             schema,
             sample,
-            partial(self.store.deletions, stream_id),
+            partial(self.store.deletions.entries, stream_id),
             future_us_max=future,
         )
         self.streams[schema.name] = stream

@@ -63,9 +63,9 @@ def write_and_retain(directory: Path) -> None:
         for number in range(6):
             _write(store, number)
         part = part_of(store.runs(1)[0], 0.5)
-        store.note_scans([(part, 0.5)])
-        store.vacuum(store.runs(1)[0])
-        store.apply_retention(1, 60_000)
+        store.layouts.note_scans([(part, 0.5)])
+        store.layouts.vacuum(store.runs(1)[0])
+        store.retention.apply(1, 60_000)
         print("retained", flush=True)
 
 
@@ -90,12 +90,14 @@ def relay(directory: Path) -> None:
             print(store.end_position(1), flush=True)
             store.cut(1)
             store.set_layout(1, layout)
-            for run in store.unlike(1):
-                store.rewrite(run)
+            for run in store.layouts.unlike(1):
+                store.layouts.rewrite(run)
             for reduction in (0.4, 0.7):
-                store.note_scans([(part_of(run, reduction), reduction) for run in store.runs(1)])
-                for run in store.waste(1):
-                    store.vacuum(run)
+                store.layouts.note_scans(
+                    [(part_of(run, reduction), reduction) for run in store.runs(1)]
+                )
+                for run in store.layouts.waste(1):
+                    store.layouts.vacuum(run)
 
 
 def commit_and_die(directory: Path) -> None:

@@ -117,7 +117,7 @@ def test_a_snapshot_stays_whole_while_the_store_changes(store):
     ingest(store, 10, 10)
     snapshot = store.snapshot(1)
     store.cut(1)
-    assert store.apply_retention(1, 10_000) == 10
+    assert store.retention.apply(1, 10_000) == 10
     ingest(store, 20, 10)
     assert [run.end_position for run in snapshot.runs] == [10]
     (path,) = snapshot.paths
@@ -135,7 +135,7 @@ def test_a_forgotten_snapshot_releases_its_files(store):
     store.cut(1)
     snapshot = store.snapshot(1)
     (path,) = snapshot.paths
-    store.apply_retention(1, 10**15)
+    store.retention.apply(1, 10**15)
     assert path.exists()
     del snapshot
     gc.collect()
@@ -147,15 +147,15 @@ def test_retention_keeps_positions_and_says_from_when_all_is_there(tmp_path):
     store.create_stream(SCHEMA)
     ingest(store, 0, 10)
     store.cut(1)
-    assert store.apply_retention(1, 9_000) == 0
-    assert store.retained_from_us(1) is None
-    assert store.apply_retention(1, 9_001) == 10
-    assert store.retained_from_us(1) == 9_001
+    assert store.retention.apply(1, 9_000) == 0
+    assert store.retention.retained_from_us(1) is None
+    assert store.retention.apply(1, 9_001) == 10
+    assert store.retention.retained_from_us(1) == 9_001
     store.write_checkpoint(store.log.next_sequence, {})
     store.close()
     again = recover(tmp_path)
     assert again.end_position(1) == 10
-    assert again.retained_from_us(1) == 9_001
+    assert again.retention.retained_from_us(1) == 9_001
     assert positions(again) == []
     again.close()
 

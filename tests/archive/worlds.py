@@ -101,9 +101,9 @@ def delete(store: Store, gone: Callable[[int], bool]) -> int:
             if mask.any():
                 yield run, mask
 
-    return store.delete(1, "DELETE", 7, lambda: list(find()))
+    return store.deletions.delete(1, "DELETE", 7, lambda: list(find()))
 
 
 def purge(store: Store) -> int:
     """Write all runs with deleted rows anew without these rows. Return the number of rows."""
-    return sum(store.purge(run) for run in store.marked(1))
+    return sum(store.purger.purge(run) for run in store.purger.marked(1))

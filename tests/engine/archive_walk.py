@@ -178,11 +178,11 @@ class ArchiveWalk:
 
     def index(self) -> None:
         column = self.one(("k", "g", "x", "serial", "ts"))
-        known = self.engine.core.store.indexes(1)
+        known = self.engine.core.store.indexes.columns(1)
         self.engine.execute(f"{'DROP' if column in known else 'CREATE'} INDEX ON s ({column})")
 
     def roll_up(self) -> None:
-        known = {entry.name for entry, _ in self.engine.core.store.rollups(1)}
+        known = {entry.name for entry, _ in self.engine.core.store.rollups.entries(1)}
         name, lazy = ("r", "") if self.rng.random() < 0.5 else ("z", "LAZY ")
         if name in known:
             self.engine.execute(f"DROP ROLLUP {name}")
@@ -231,7 +231,7 @@ class ArchiveWalk:
             left[serial] -= kept[at]
         assert not +left
         gone = self.rows.filter(pa.array(~kept))
-        retained_us = store.retained_from_us(1)
+        retained_us = store.retention.retained_from_us(1)
         if gone.num_rows:
             newest = gone["ts"].cast(pa.int64()).to_numpy().max()
             assert retained_us is not None
@@ -259,7 +259,7 @@ class ArchiveWalk:
             self.ask(damaged=True)
         path.write_bytes(whole)
         self.engine.execute("SCRUB")
-        assert self.engine.core.store.quarantined(1) == []
+        assert self.engine.core.store.quarantine.runs(1) == []
 
     def scrub(self) -> None:
         assert self.engine.scrub().damaged == []

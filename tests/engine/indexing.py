@@ -97,7 +97,7 @@ def filled(directory: Path, machine: Machine, layout: str = HYBRID) -> Engine:
         engine.push("requests", table.slice(first, ROWS // RUNS))
         engine.seal("requests")
     engine.indexer.settle()
-    assert engine.core.store.create_index(1, "client")
+    assert engine.core.store.indexes.create(1, "client")
     return engine
 
 
@@ -123,7 +123,7 @@ def writing(engine: Engine, machine: Paced, at: int, happen: Callable[[Engine], 
 def assert_index_changes_nothing(engine: Engine) -> None:
     """Check that answers are the same with and without indexes."""
     looked_up = answers(engine)
-    engine.core.store.drop_index(1, "client")
+    engine.core.store.indexes.drop(1, "client")
     assert answers(engine) == looked_up
 
 
@@ -140,7 +140,9 @@ def wanted_files(engine: Engine) -> set[str]:
     store = engine.core.store
     if not store.streams():
         return set()
-    return {index_name(run.file, name) for run in store.runs(1) for name in store.indexes(1)}
+    return {
+        index_name(run.file, name) for run in store.runs(1) for name in store.indexes.columns(1)
+    }
 
 
 def assert_tidy(engine: Engine) -> None:

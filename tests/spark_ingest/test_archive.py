@@ -139,10 +139,10 @@ def written_anew(directory: Path, layout: str) -> None:
     with stored(directory) as (store, stream):
         files = {(run.file, run.crc) for run in store.runs(stream)}
         store.set_layout(stream, layout_from_text(layout))
-        for run in store.unlike(stream):
-            assert store.rewrite(run)
-        for run in store.marked(stream):
-            assert store.purge(run)
+        for run in store.layouts.unlike(stream):
+            assert store.layouts.rewrite(run)
+        for run in store.purger.marked(stream):
+            assert store.purger.purge(run)
         assert files.isdisjoint((run.file, run.crc) for run in store.runs(stream))
 
 
@@ -181,7 +181,7 @@ def test_what_was_dropped_before_it_is_read_is_said_and_no_sum_lacks_it(
     sealed = sealed_stream(directory, "s")
     query = bound("SELECT COUNT(*) AS n FROM s", sealed.schema)
     with stored(directory) as (store, stream):
-        assert store.apply_retention(
+        assert store.retention.apply(
             stream, int(NOON.timestamp()) * 1_000_000 + ROWS * STEP_US // 2
         )
     with pytest.raises(Exception, match=r"does not have positions 0 to .* any more"):
@@ -189,7 +189,7 @@ def test_what_was_dropped_before_it_is_read_is_said_and_no_sum_lacks_it(
     with pytest.raises(OutOfRange, match="the run from position 0 was dropped meanwhile"):
         exact_answer(spark, sealed, query, watermark_us=None)
     with stored(directory) as (store, stream):
-        assert store.apply_retention(stream, int(NOON.timestamp()) * 1_000_000 + ROWS * STEP_US * 2)
+        assert store.retention.apply(stream, int(NOON.timestamp()) * 1_000_000 + ROWS * STEP_US * 2)
         assert not store.runs(stream)
     with pytest.raises(OutOfRange, match="the run from position 0 was dropped meanwhile"):
         exact_answer(spark, sealed, query, watermark_us=None)
@@ -201,8 +201,8 @@ def test_runs_that_lost_all_of_their_rows_have_none(spark: SparkSession, tmp_pat
     with shedder.open(directory) as db:
         db.execute("DELETE FROM s WHERE x > -100")
     with stored(directory) as (store, stream):
-        for run in store.marked(stream):
-            store.purge(run)
+        for run in store.purger.marked(stream):
+            store.purger.purge(run)
         assert not store.runs(stream)
     assert whole.count() == 0
 

@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-import threading
-from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
 from shedder.archive.catalog.backfill_table import Backfill, BackfillPart
-from shedder.archive.catalog.catalog import Catalog
 from shedder.archive.files.file_system import Files, failure
 from shedder.archive.files.unknown_files import keep_unknown
 from shedder.archive.metadata.catalog_entries import Run
 from shedder.archive.metadata.run_name import RunName
 from shedder.archive.runs.external_run import SentFile, examined, laid_elsewhere
 from shedder.archive.runs.run_file_cache import RunFiles
-from shedder.archive.store.stream_state import StreamState
+from shedder.archive.store.open_streams import OpenStreams
 from shedder.errors import BadBatch, BadSetting, FailedPrecondition
 
 FOLDER = "backfills"
@@ -27,8 +24,8 @@ PARTS_MAX = 1 << 16
 POSITION_MIN = -(1 << 62)
 
 
-class BackfilledRuns(ABC):
-    """The part of the store that takes in what was written elsewhere.
+class BackfilledRuns:
+    """Runs that were written elsewhere, until and after they become part of a stream.
 
     Backfilled tuples have the positions below 0: each backfill gets a stretch below all that were
     given out before, so that they come before every tuple of the stream, and nothing that counts
@@ -36,17 +33,14 @@ class BackfilledRuns(ABC):
     """
 
     part_positions = PART_POSITIONS
-    directory: Path
-    files: Files
-    catalog: Catalog
-    _run_files: RunFiles
-    _lock: threading.RLock
-    _streams: dict[int, StreamState]
 
-    @abstractmethod
-    def _state(self, stream: int) -> StreamState: ...
+    def __init__(
+        self, streams: OpenStreams, run_files: RunFiles, files: Files, directory: Path
+    ) -> None:
+        self._streams, self._catalog, self._run_files = streams, streams.catalog, run_files
+        self._files, self._directory = files, directory
 
-    def begin_backfill(self, stream: int, name: str, plan: str, parts: int) -> Backfill:
+    def begin(self, stream: int, name: str, plan: str, parts: int) -> Backfill:
         """Give a backfill its positions; one that has begun is returned as it is.
 
         Args:
@@ -57,9 +51,9 @@ class BackfilledRuns(ABC):
           BadSetting: there is no plan.
           FailedPrecondition: it has not begun, and parts is 0; or there are no positions left.
         """
-        with self.catalog.turn(), self._lock:
-            entry = self._state(stream).entry
-            known = self.catalog.backfills.entries(stream)
+        with self._streams.change():
+            entry = self._streams.state(stream).entry
+            known = self._catalog.backfills.entries(stream)
             found = next((each for each in known if each.name == name), None)
             if found is not None and found.plan:
                 return found
@@ -73,12 +67,12 @@ class BackfilledRuns(ABC):
                 raise FailedPrecondition(f"{parts:,} parts are too many, make larger ones")
             layout = laid_elsewhere(entry.schema.layout)
             begun = Backfill(stream, name, first, end, layout, plan)
-            self.catalog.backfills.put(begun)
+            self._catalog.backfills.put(begun)
             return begun
 
-    def backfilled_rows(self, stream: int) -> int:
+    def rows(self, stream: int) -> int:
         """How many tuples were brought in, ever; from memory, for the apply thread asks it."""
-        return self._state(stream).backfilled
+        return self._streams.state(stream).backfilled
 
     def examine_part(
         self, backfill: Backfill, part: int, sent: Sequence[tuple[Path, SentFile]]
@@ -92,7 +86,7 @@ class BackfilledRuns(ABC):
           BadBatch, SchemaMismatch, BadTimestamp: one is not what it should be.
           StorageFailed: one cannot be read.
         """
-        entry = self._state(backfill.stream_id).entry
+        entry = self._streams.state(backfill.stream_id).entry
         entry = replace(entry, schema=replace(entry.schema, layout=backfill.layout))
         first = backfill.first_position + part * PART_POSITIONS
         at, runs = first, []
@@ -103,7 +97,7 @@ class BackfilledRuns(ABC):
                     f"positions {file.first_position} to {file.end_position} are not of part {part}"
                 )
             at = file.end_position
-            runs.append(examined(self.files, path, entry, file))
+            runs.append(examined(self._files, path, entry, file))
         return tuple(runs)
 
     def finish_part(
@@ -125,30 +119,30 @@ class BackfilledRuns(ABC):
           FailedPrecondition: the backfill was adopted or abandoned meanwhile.
           DiskFull, StorageFailed.
         """
-        with self.catalog.turn():  # No other thread finishes a part, adopts or abandons meanwhile.
-            if self.catalog.backfills.find(part.stream_id, part.name) != backfill:
+        with self._catalog.turn():  # No other thread finishes a part, adopts or abandons meanwhile.
+            if self._catalog.backfills.find(part.stream_id, part.name) != backfill:
                 raise FailedPrecondition(
                     f"backfill {part.name!r} was adopted or abandoned before its part {part.part} "
                     "was there"
                 )
-            known = self.catalog.backfills.part(part.stream_id, part.name, part.part)
+            known = self._catalog.backfills.part(part.stream_id, part.name, part.part)
             if known is None:
                 self._put_aside(paths, part)
-                self.catalog.backfills.put_part(part, summaries)
+                self._catalog.backfills.put_part(part, summaries)
             elif not paths and known.rows == part.rows:
-                self.catalog.backfills.put_part(replace(known, queries=part.queries), summaries)
+                self._catalog.backfills.put_part(replace(known, queries=part.queries), summaries)
 
     def _put_aside(self, paths: Sequence[Path], part: BackfillPart) -> None:
         try:
             for path, run in zip(paths, part.runs, strict=True):
-                target = self.directory / FOLDER / run.file
-                self.files.make_directory(target.parent)
-                self.files.rename(path, target)
-                self.files.sync_directory(target.parent)
+                target = self._directory / FOLDER / run.file
+                self._files.make_directory(target.parent)
+                self._files.rename(path, target)
+                self._files.sync_directory(target.parent)
         except OSError as error:
             raise failure(error, f"part {part.part} of backfill {part.name!r}") from error
 
-    def link_backfill(self, runs: Sequence[Run]) -> None:
+    def link(self, runs: Sequence[Run]) -> None:
         """Give staged files their names below `runs/`; no catalog entry names them yet.
 
         Raises:
@@ -158,31 +152,31 @@ class BackfilledRuns(ABC):
         self._run_files.unretire(run.file for run in runs)  # Of an adoption that failed.
         try:
             for run in runs:
-                target = self.directory / "runs" / run.file
-                self.files.make_directory(target.parent)
+                target = self._directory / "runs" / run.file
+                self._files.make_directory(target.parent)
                 with suppress(FileNotFoundError):  # An orphan of an adoption that failed.
-                    self.files.unlink(target)
-                self.files.link(self.directory / FOLDER / run.file, target)
+                    self._files.unlink(target)
+                self._files.link(self._directory / FOLDER / run.file, target)
                 folders.add(target.parent)
             for folder in folders:
-                self.files.sync_directory(folder)
+                self._files.sync_directory(folder)
         except OSError as error:
             raise failure(error, "the runs of a backfill") from error
 
-    def adopt_backfill(self, backfill: Backfill, runs: tuple[Run, ...], adopted_us: int) -> None:
+    def adopt(self, backfill: Backfill, runs: tuple[Run, ...], adopted_us: int) -> None:
         """Tell the catalog; to be called in its transaction, whose end makes it true."""
-        self.catalog.adopt_backfill(backfill, runs, adopted_us)
+        self._catalog.adopt_backfill(backfill, runs, adopted_us)
 
-    def show_backfill(self, stream: int, runs: tuple[Run, ...]) -> None:
+    def show(self, stream: int, runs: tuple[Run, ...]) -> None:
         """Runs that the catalog knows of become visible, all at once."""
-        with self._lock:
-            state = self._state(stream)
+        with self._streams.lock:
+            state = self._streams.state(stream)
             state.add_backfilled(runs)
             for run in runs:
                 self._run_files.trust(run)
 
-    def unlink_backfill(self, runs: Sequence[Run]) -> None:
-        """Take the names that `link_backfill` gave away again: no commit has named the files."""
+    def unlink(self, runs: Sequence[Run]) -> None:
+        """Take the names that `link` gave away again: no commit has named the files."""
         self._run_files.discard(run.file for run in runs)
 
     def forget_files(self, runs: Sequence[Run]) -> None:
@@ -194,21 +188,21 @@ class BackfilledRuns(ABC):
             return
         for run in runs:
             with suppress(OSError):
-                self.files.unlink(self.directory / FOLDER / run.file)
+                self._files.unlink(self._directory / FOLDER / run.file)
 
-    def drop_backfill(self, backfill: Backfill) -> None:
+    def drop(self, backfill: Backfill) -> None:
         """Forget what is done of a backfill; it may begin anew, with another plan."""
-        with self.catalog.turn():
-            parts = self.catalog.backfills.parts(backfill.stream_id, backfill.name)
-            with self.catalog.transaction():
-                self.catalog.backfills.drop_parts(backfill.stream_id, backfill.name)
-                self.catalog.backfills.put(replace(backfill, plan=""))
+        with self._catalog.turn():
+            parts = self._catalog.backfills.parts(backfill.stream_id, backfill.name)
+            with self._catalog.transaction():
+                self._catalog.backfills.drop_parts(backfill.stream_id, backfill.name)
+                self._catalog.backfills.put(replace(backfill, plan=""))
         self.forget_files([run for part in parts for run in part.runs])
 
     def live_times(self, stream: int) -> list[tuple[int, int, str]]:
         """Smallest and largest event time of each run and of the tail, and what it is."""
-        with self._lock:
-            state = self._state(stream)
+        with self._streams.lock:
+            state = self._streams.state(stream)
             column = state.entry.schema.time_column
             found = [(run.low_us, run.high_us, f"run {run.file}") for run in state.runs]
             tail = [piece.batch.column(column) for piece in state.tail.pieces]
@@ -217,15 +211,15 @@ class BackfilledRuns(ABC):
             found.append((int(us.min()), int(us.max()), "tuples in the log"))
         return found
 
-    def _sweep_backfills(self, stream: int) -> None:
+    def sweep(self, stream: int) -> None:
         """Remove all that waits aside for a stream that was dropped."""
-        folder = self.directory / FOLDER / str(stream)
+        folder = self._directory / FOLDER / str(stream)
         with suppress(OSError):
-            for name in self.files.names(folder):
+            for name in self._files.names(folder):
                 if RunName.parse(f"{stream}/{name}") is not None:
-                    self.files.unlink(folder / name)
+                    self._files.unlink(folder / name)
 
-    def _recover_backfills(self, *, proven: bool) -> list[Path]:
+    def recover(self, *, proven: bool) -> list[Path]:
         """Mark parts with missing files to be done again, and remove files of no part.
 
         proven: the catalog is known to be the newest, so its word is enough to remove files.
@@ -234,26 +228,26 @@ class BackfilledRuns(ABC):
           where files are now whose origin is not known.
         """
         known = set()
-        for backfill in self.catalog.backfills.entries():
-            if (state := self._streams.get(backfill.stream_id)) is not None:
+        for backfill in self._catalog.backfills.entries():
+            if (state := self._streams.find(backfill.stream_id)) is not None:
                 state.note_backfilled(backfill.rows)
-            for part in self.catalog.backfills.parts(backfill.stream_id, backfill.name):
-                paths = [self.directory / FOLDER / run.file for run in part.runs]
+            for part in self._catalog.backfills.parts(backfill.stream_id, backfill.name):
+                paths = [self._directory / FOLDER / run.file for run in part.runs]
                 if all(map(Path.exists, paths)):
                     known.update(paths)
                 else:
-                    self.catalog.backfills.drop_part(part.stream_id, part.name, part.part)
-        root, kept = self.directory / FOLDER, list[Path]()
-        for folder in self.files.names(root) if root.exists() else []:
+                    self._catalog.backfills.drop_part(part.stream_id, part.name, part.part)
+        root, kept = self._directory / FOLDER, list[Path]()
+        for folder in self._files.names(root) if root.exists() else []:
             if not (root / folder).is_dir():
                 continue
-            for name in self.files.names(root / folder):
+            for name in self._files.names(root / folder):
                 if root / folder / name in known:
                     continue
                 if proven and RunName.parse(f"{folder}/{name}") is not None:
-                    self.files.unlink(root / folder / name)
+                    self._files.unlink(root / folder / name)
                 else:
                     kept.append(
-                        keep_unknown(self.files, self.directory, f"{FOLDER}/{folder}/{name}")
+                        keep_unknown(self._files, self._directory, f"{FOLDER}/{folder}/{name}")
                     )
         return kept

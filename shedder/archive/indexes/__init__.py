@@ -2,5 +2,5 @@
 
 An index is derived from its run. A damaged or missing index costs time and never correctness.
 
-May import: tasks, files, metadata, catalog, layouts, runs, store.
+May import: tasks, files, metadata, layouts, runs, store.
 """

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -13,12 +12,12 @@ import pyarrow.compute as pc
 import structlog
 from numpy.typing import NDArray
 
-from shedder.archive.catalog.catalog import Catalog
 from shedder.archive.files.file_system import Files, atomic_write, failure
 from shedder.archive.indexes.value_index import Fences, Ranges, Stale, index_name, keys_of, to_parts
 from shedder.archive.layouts.file_handle_cache import opened
 from shedder.archive.metadata.catalog_entries import Run
 from shedder.archive.runs.run_file_cache import RunFiles
+from shedder.archive.store.open_streams import OpenStreams
 from shedder.archive.store.stream_state import StreamState
 from shedder.archive.tasks.progress import Told, nobody
 from shedder.cql.expressions.column_types import ColumnType
@@ -29,50 +28,46 @@ FENCES_MAX = 8_192  # Files whose fences are kept in memory, each 12 bytes per 4
 _log = structlog.get_logger("shedder.archive")
 
 
-class IndexedRuns(ABC):
-    """The part of the store that knows of value indexes.
+class RunIndexes:
+    """Value indexes of runs.
 
     An index file belongs to one file of a run, whose checksum it names. It is not in the catalog:
     whatever is missing, damaged or of another file is not used, and built again.
     """
 
-    directory: Path
-    files: Files
-    catalog: Catalog
-    _run_files: RunFiles
-    _streams: dict[int, StreamState]
-    _lock: threading.RLock
-    _fences: dict[Path, tuple[int, Fences]]
-    _built: dict[Path, int]  # Files that were found good, each with the checksum of its run's file.
-
-    @abstractmethod
-    def _state(self, stream: int) -> StreamState: ...
+    def __init__(
+        self, streams: OpenStreams, run_files: RunFiles, files: Files, directory: Path
+    ) -> None:
+        self._streams, self._catalog, self._run_files = streams, streams.catalog, run_files
+        self._files, self._directory = files, directory
+        self._fences: dict[Path, tuple[int, Fences]] = {}
+        self._built: dict[Path, int] = {}  # Good files, each with the checksum of its run's file.
 
     @contextmanager
-    def making_index(self, stream: int, column: str) -> Iterator[None]:
+    def making(self, stream: int, column: str) -> Iterator[None]:
         """Allow the block to build files of a column's index that no query uses yet.
 
-        The files are deleted after the block if the column has no index by then (`create_index`).
+        The files are deleted after the block if the column has no index by then (`create`).
         The state is in memory only, so a cancellation never waits for a catalog transaction.
 
         Raises:
           UnknownStream, UnknownColumn. BadSetting: a column of its type cannot have one.
         """
-        with self._lock:
-            state = self._state(stream)
+        with self._streams.lock:
+            state = self._streams.state(stream)
             if self._type_of(state, column) is ColumnType.BOOLEAN:
                 raise BadSetting(f"an index on {column!r}, a BOOLEAN, would leave nothing out")
             state.begin_index(column)
         try:
             yield
         finally:
-            with self._lock:
+            with self._streams.lock:
                 state.end_index(column)
                 is_none = column not in (*state.indexes, *state.indexes_to_be)
             if is_none:
-                self.sweep_indexes(stream)
+                self.sweep(stream)
 
-    def create_index(self, stream: int, column: str, told: Told = nobody) -> bool:
+    def create(self, stream: int, column: str, told: Told = nobody) -> bool:
         """From now on a column has an index; False when it had one.
 
         told: called now and then while others write the catalog; what it raises ends the waiting.
@@ -80,39 +75,39 @@ class IndexedRuns(ABC):
         Raises:
           UnknownStream, UnknownColumn.
         """
-        with self.catalog.turn(told), self._lock:
-            state = self._state(stream)
+        with self._streams.change(told):
+            state = self._streams.state(stream)
             self._type_of(state, column)
             if column in state.indexes:
                 return False
-            self.catalog.annotations.add_index(stream, column)
+            self._catalog.annotations.add_index(stream, column)
             state.add_index(column)
             return True
 
-    def drop_index(self, stream: int, column: str) -> bool:
+    def drop(self, stream: int, column: str) -> bool:
         """A column has no index any more; False when it had none. Its files go."""
-        with self.catalog.turn(), self._lock:
-            state = self._state(stream)
+        with self._streams.change():
+            state = self._streams.state(stream)
             if column not in state.indexes:
                 return False
-            self.catalog.annotations.drop_index(stream, column)
+            self._catalog.annotations.drop_index(stream, column)
             state.drop_index(column)
-        self.sweep_indexes(stream)
+        self.sweep(stream)
         return True
 
-    def indexes(self, stream: int) -> tuple[str, ...]:
+    def columns(self, stream: int) -> tuple[str, ...]:
         """The columns that have an index."""
-        return self._state(stream).indexes
+        return self._streams.state(stream).indexes
 
-    def indexed_streams(self) -> list[int]:
+    def streams(self) -> list[int]:
         """The streams with an index of any column."""
-        with self._lock:
-            return [number for number, state in self._streams.items() if state.indexes]
+        with self._streams.lock:
+            return [it.entry.id for it in self._streams.states() if it.indexes]
 
-    def indexes_to_be(self, stream: int) -> tuple[str, ...]:
+    def to_be(self, stream: int) -> tuple[str, ...]:
         """The columns whose index is being made, and is none yet."""
-        with self._lock:
-            state = self._state(stream)
+        with self._streams.lock:
+            state = self._streams.state(stream)
             return tuple(name for name in state.indexes_to_be if name not in state.indexes)
 
     def unindexed(
@@ -123,8 +118,8 @@ class IndexedRuns(ABC):
         told: called after each file; what it raises ends the work. columns: which should; those
         that have an index when None.
         """
-        with self._lock:
-            state = self._state(stream)
+        with self._streams.lock:
+            state = self._streams.state(stream)
             runs = [run for run in state.runs if state.readable(run)]
             columns = state.indexes if columns is None else columns
         found = []
@@ -135,9 +130,7 @@ class IndexedRuns(ABC):
                 told()
         return found
 
-    def build_index(
-        self, run: Run, column: str, told: Callable[[int], None] = lambda _: None
-    ) -> None:
+    def build(self, run: Run, column: str, told: Callable[[int], None] = lambda _: None) -> None:
         """Build the index of one run and column, if it is missing and still wanted.
 
         Args:
@@ -154,32 +147,32 @@ class IndexedRuns(ABC):
             return
         target = self._path(run, column)
         mine = f"index-{threading.get_ident()}-{target.parent.name}-{target.name}"
-        temporary = self.directory / "tmp" / mine  # Two may build the same one at once.
-        with self._lock:
+        temporary = self._directory / "tmp" / mine  # Two may build the same one at once.
+        with self._streams.lock:
             if not self._is_wanted(run, column):
                 return
-            kind = self._type_of(self._state(run.stream_id), column)
+            kind = self._type_of(self._streams.state(run.stream_id), column)
             self._run_files.pin([run.file])
         try:
             parts = to_parts(self._keys(run, column, kind, told), run.crc, lambda: told(0))
-            self.files.make_directory(target.parent)
+            self._files.make_directory(target.parent)
             with suppress(FileNotFoundError):
-                self.files.unlink(temporary)
-            atomic_write(self.files, temporary, target, parts, lambda: told(0))
+                self._files.unlink(temporary)
+            atomic_write(self._files, temporary, target, parts, lambda: told(0))
         except BaseException as error:
             with suppress(OSError):
-                self.files.unlink(temporary)
+                self._files.unlink(temporary)
             if not isinstance(error, OSError):
                 raise
             raise failure(error, f"index {target.name}") from error
         finally:
             self._run_files.unpin([run.file])
-        with self._lock:
+        with self._streams.lock:
             if self._is_wanted(run, column):
                 self._built[target] = run.crc
             else:  # The index was dropped; its sweep may have run before this file existed.
                 with suppress(OSError):
-                    self.files.unlink(target)
+                    self._files.unlink(target)
 
     def look_up(self, run: Run, column: str, ranges: Ranges) -> NDArray[np.uint16] | None:
         """The row groups of a run that may hold a value; None where its index is of no use.
@@ -191,7 +184,7 @@ class IndexedRuns(ABC):
         """
         path = self._path(run, column)
         try:
-            file = self.files.open(path)
+            file = self._files.open(path)
         except OSError:
             self._built.pop(path, None)
             return None
@@ -208,23 +201,25 @@ class IndexedRuns(ABC):
             self._built.pop(path, None)
             _log.warning("index_not_used", file=str(path), error=repr(error))
             with suppress(OSError):  # it is built again
-                self.files.unlink(path)
+                self._files.unlink(path)
             return None
         finally:
             file.close()
 
-    def sweep_indexes(self, stream: int, told: Told = nobody) -> None:
+    def sweep(self, stream: int, told: Told = nobody) -> None:
         """Remove the files of indexes that are of no run, or of no column, any more.
 
         told: called after each run; what it raises ends the work.
         """
-        folder = self.directory / "indexes" / str(stream)
+        folder = self._directory / "indexes" / str(stream)
         try:
-            names = self.files.names(folder)
+            names = self._files.names(folder)
         except OSError:  # It has none; or they are swept the next time.
             return
-        with self._lock:  # After the names: the run of a file that was made before is here, too.
-            state = self._streams.get(stream)
+        with (
+            self._streams.lock
+        ):  # After the names: the run of a file that was made before is here, too.
+            state = self._streams.find(stream)
             runs, columns = ([], ()) if state is None else (list(state.runs), state.wanted_indexes)
         wanted: set[str] = set()
         for run in runs if names else []:
@@ -235,23 +230,23 @@ class IndexedRuns(ABC):
                 self._fences.pop(folder / name, None)
                 self._built.pop(folder / name, None)
                 with suppress(OSError):  # Another sweep removed it, or the next one will.
-                    self.files.unlink(folder / name)
+                    self._files.unlink(folder / name)
 
-    def _recover_indexes(self) -> None:
+    def recover(self) -> None:
         """Remove what a crash has left: files of streams, runs or columns that are not there."""
-        for folder in self.files.names(self.directory / "indexes"):
+        for folder in self._files.names(self._directory / "indexes"):
             if folder.isdecimal():
-                self.sweep_indexes(int(folder))
+                self.sweep(int(folder))
 
     def _keys(
         self, run: Run, column: str, kind: ColumnType, told: Callable[[int], None]
     ) -> list[NDArray[np.int64]]:
         """The keys of each row group of a run's file."""
-        path = self.directory / "runs" / run.file
+        path = self._directory / "runs" / run.file
         if run.footer is None:
             self._run_files.verified((run,), lambda _: told(0))
         found = []
-        with opened(self.files, path, run) as (parquet, _):
+        with opened(self._files, path, run) as (parquet, _):
             for group in range(parquet.num_row_groups):
                 values = parquet.read_row_group(group, columns=[column], use_threads=False)[column]
                 flat = values.combine_chunks().drop_null()
@@ -262,7 +257,7 @@ class IndexedRuns(ABC):
         return found
 
     def _is_wanted(self, run: Run, column: str) -> bool:
-        state = self._streams.get(run.stream_id)
+        state = self._streams.find(run.stream_id)
         if state is None or column not in state.wanted_indexes:
             return False
         mine = run.file, run.crc  # A name is reused once no reader has the old file.
@@ -273,7 +268,7 @@ class IndexedRuns(ABC):
         if self._built.get(path) == run.crc:
             return True
         try:
-            file = self.files.open(path)
+            file = self._files.open(path)
         except OSError:
             return False
         try:
@@ -286,7 +281,7 @@ class IndexedRuns(ABC):
         return True
 
     def _path(self, run: Run, column: str) -> Path:
-        return self.directory / "indexes" / str(run.stream_id) / index_name(run.file, column)
+        return self._directory / "indexes" / str(run.stream_id) / index_name(run.file, column)
 
     @staticmethod
     def _type_of(state: StreamState, column: str) -> ColumnType:

@@ -80,17 +80,17 @@ def scrub_run(store: Store, found: Run, told: Callable[[int], None], report: Scr
     Raises:
       StorageFailed: a file could not be read, which is no proof of damage.
     """
-    store.take_back(found, told)
+    store.quarantine.take_back(found, told)
     run = _without_damaged_copies(store, found, told)
     for rolled in run.rolled:
-        if store.problem_of(run.of_rolled(rolled), told) is not None:
-            store.drop_rolled(run, rolled)
-    problem = store.problem_of(run, told)
+        if store.quarantine.problem_of(run.of_rolled(rolled), told) is not None:
+            store.rollups.drop_rolled(run, rolled)
+    problem = store.quarantine.problem_of(run, told)
     report.runs += 1
     report.read_bytes += run.size_bytes
-    if problem is None and store.release(run):
+    if problem is None and store.quarantine.release(run):
         report.released.append(run)
-    elif problem is not None and store.quarantine(run, problem):
+    elif problem is not None and store.quarantine.add(run, problem):
         report.damaged.append((run, problem))
 
 
@@ -98,7 +98,8 @@ def _without_damaged_copies(store: Store, run: Run, told: Callable[[int], None])
     """A run whose damaged copies were dropped; the rest of them is read."""
     for copy in run.copies:
         rest = replace(run, copies=tuple(other for other in run.copies if other != copy))
-        if store.problem_of(run.of_copy(copy), told) is not None and store.drop_copy(run, copy):
+        problem = store.quarantine.problem_of(run.of_copy(copy), told)
+        if problem is not None and store.layouts.drop_copy(run, copy):
             run = rest
     return run
 

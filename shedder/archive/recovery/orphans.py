@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from shedder.archive.files.file_system import Files
 from shedder.archive.files.unknown_files import keep_unknown
+from shedder.archive.log.log import Log
+from shedder.archive.log.records import Batch, RecordType
 from shedder.archive.metadata.position_gaps import Stretch, holes
 from shedder.archive.metadata.run_name import RunName
 from shedder.errors import CorruptData
@@ -31,7 +33,7 @@ def clear_orphans(
     directory: Path,
     names: Sequence[str],
     known: KnownFiles,
-    logged: Callable[[], Mapping[int, Sequence[Stretch]]],
+    log: Log,
 ) -> tuple[tuple[str, ...], list[Path]]:
     """Remove the leftovers of a crash; move all other unknown files into quarantine.
 
@@ -44,7 +46,7 @@ def clear_orphans(
       directory: the data directory.
       names: of the files, below `runs/`.
       known: what the catalog knows.
-      logged: reads the stretches of positions in the log, by stream; called only where needed.
+      log: read only where needed.
 
     Returns:
       the names of the files that were removed, and where the others are now.
@@ -54,7 +56,7 @@ def clear_orphans(
     """
     parsed = {name: RunName.parse(name) for name in names}
     if not known.proven:
-        _refuse_newer_runs(directory, parsed, known, logged)
+        _refuse_newer_runs(directory, parsed, known, log)
     removed, kept = [], []
     for name, said in parsed.items():
         if known.proven and said is not None and said.stream_id <= known.last_stream:
@@ -69,7 +71,7 @@ def _refuse_newer_runs(
     directory: Path,
     parsed: Mapping[str, RunName | None],
     known: KnownFiles,
-    logged: Callable[[], Mapping[int, Sequence[Stretch]]],
+    log: Log,
 ) -> None:
     """Refuse a catalog that lacks runs whose tuples are in no log: the log was cut for them."""
     held: Mapping[int, Sequence[Stretch]] | None = None
@@ -84,7 +86,7 @@ def _refuse_newer_runs(
         reached = known.reached.get(said.stream_id)
         if not said.is_run or reached is None or said.end_position <= reached:
             continue
-        held = logged() if held is None else held
+        held = _logged(log) if held is None else held
         inside = [
             (max(first, said.first_position), min(end, said.end_position))
             for first, end in held.get(said.stream_id, [])
@@ -95,3 +97,14 @@ def _refuse_newer_runs(
                 f"{directory / 'runs' / name} holds tuples that are in no log, and catalog.sqlite "
                 "does not name it: the catalog is older than its runs"
             )
+
+
+def _logged(log: Log) -> dict[int, list[Stretch]]:
+    """Return the stretches of positions that a log holds, by stream."""
+    found: dict[int, list[Stretch]] = {}
+    for record in log.read():
+        if record.kind == RecordType.BATCH:
+            header = Batch.from_bytes(record.header)
+            stretch = (header.first_position, header.end_position)
+            found.setdefault(header.stream, []).append(stretch)
+    return found

@@ -2,5 +2,5 @@
 
 Every change is one catalog transaction, and readers continue with their snapshots.
 
-May import: tasks, files, metadata, catalog, encoding, layouts, runs, store.
+May import: tasks, metadata, catalog, encoding, layouts, runs, store.
 """

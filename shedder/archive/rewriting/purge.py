@@ -10,19 +10,24 @@ from shedder.archive.encoding.run_writer import RunPlace
 from shedder.archive.layouts.row_source import Rows
 from shedder.archive.metadata.catalog_entries import Rolled, Run
 from shedder.archive.metadata.deleted_positions import Deleted
-from shedder.archive.rewriting.relayout import Relaid, same_run
+from shedder.archive.rewriting.relayout import same_run, whole_run
+from shedder.archive.runs.run_file_cache import RunFiles
 from shedder.archive.runs.run_format import implementation
+from shedder.archive.store.open_streams import OpenStreams
 from shedder.archive.store.stream_state import StreamState
 from shedder.archive.tasks.progress import Told, held, nobody
 
 
-class PurgedRuns(Relaid):
-    """The part of the store that makes deletions final.
+class RunPurger:
+    """Makes deletions final: it takes deleted rows out of runs.
 
     Positions stay: a purged run covers the same stretch with fewer rows, and a run without any is
     noted as an emptied stretch. Readers and writers go on; a kill at any moment leaves each run as
     it was, or purged.
     """
+
+    def __init__(self, streams: OpenStreams, run_files: RunFiles) -> None:
+        self._streams, self._catalog, self._run_files = streams, streams.catalog, run_files
 
     def marked(
         self, stream: int, share_min: float = 0.0, before_us: int | None = None
@@ -31,8 +36,8 @@ class PurgedRuns(Relaid):
 
         before_us: those, too, in which the first of them was marked before this instant.
         """
-        with self._lock:
-            state = self._state(stream)
+        with self._streams.lock:
+            state = self._streams.state(stream)
             return [
                 run
                 for run in state.runs
@@ -56,16 +61,16 @@ class PurgedRuns(Relaid):
         Raises:
           DiskFull, StorageFailed, Cancelled: all is as it was. CorruptData: the run is damaged.
         """
-        state = self._streams.get(run.stream_id)
+        state = self._streams.find(run.stream_id)
         if state is None:
             return 0
         with state.rewriting:
-            with self._lock:
+            with self._streams.lock:
                 mark = state.deleted.get(run.first_position)
                 if mark is None or same_run(state, run) is None:
                     return 0
                 self._run_files.pin([run.file])
-            place = RunPlace(self.files, self.directory, told)
+            place = self._run_files.place(told)
             try:
                 with place.all_or_nothing():
                     new = None if mark.rows == run.rows else self._left(place, run, mark, told)
@@ -77,9 +82,9 @@ class PurgedRuns(Relaid):
 
     def _left(self, place: RunPlace, run: Run, mark: Deleted, told: Told) -> Run:
         """Write the rows that are not deleted, in the run's own layout, its copies too."""
-        entry = self._state(run.stream_id).entry
+        entry = self._streams.state(run.stream_id).entry
         entry = replace(entry, schema=replace(entry.schema, layout=run.layout))
-        rows = self._rows(run, told)
+        rows = whole_run(self._run_files, run, told)
         told()
         numbered = rows.numbered()
         live = ~mark.mask(run)[numbered[-1].to_numpy() - run.first_position]
@@ -91,22 +96,22 @@ class PurgedRuns(Relaid):
     ) -> bool:
         """Put what is left in the place of a run, in one transaction; new: None, nothing is."""
         fresh = [] if new is None else [*new.files]
-        with self.catalog.turn(told), self._lock:
+        with self._streams.change(told):
             current = same_run(state, run)
-            if self._streams.get(run.stream_id) is not state or current is None:
+            if not self._streams.has(state) or current is None:
                 self._run_files.discard(fresh)
                 return False
             left = state.deleted[run.first_position].without(purged, run)
             if new is not None:
                 new = replace(new, rolled=_rolled_without(current.rolled, purged.rows))
-            with self.catalog.transaction():
-                self.catalog.drop_run(run)
+            with self._catalog.transaction():
+                self._catalog.drop_run(run)
                 if new is None:
-                    self.catalog.annotations.add_emptied(run)
+                    self._catalog.annotations.add_emptied(run)
                 else:
-                    self.catalog.add_run(new)
+                    self._catalog.add_run(new)
                     if left.rows:
-                        self.catalog.annotations.put_deleted(new, left)
+                        self._catalog.annotations.put_deleted(new, left)
             at = state.runs.index(current)
             state.runs[at : at + 1] = [] if new is None else [new]
             state.forget(run)

@@ -2,40 +2,27 @@
 
 from __future__ import annotations
 
-import threading
 import time
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from pathlib import Path
 
-from shedder.archive.catalog.catalog import Catalog
 from shedder.archive.catalog.run_annotations import Quarantine
-from shedder.archive.files.file_system import Files
 from shedder.archive.metadata.catalog_entries import Run
 from shedder.archive.runs.run_file_cache import RunFiles
-from shedder.archive.runs.run_format import verify_run
-from shedder.archive.store.stream_state import StreamState
+from shedder.archive.store.open_streams import OpenStreams
 from shedder.errors import CorruptData
 
 
-class DamagedRuns(ABC):
-    """The part of the store that knows of damage."""
+class RunQuarantine:
+    """Damaged runs: they are set aside, and read again once they are whole."""
 
-    directory: Path
-    files: Files
-    catalog: Catalog
-    _run_files: RunFiles
-    _streams: dict[int, StreamState]
-    _lock: threading.RLock
+    def __init__(self, streams: OpenStreams, run_files: RunFiles) -> None:
+        self._streams, self._catalog, self._run_files = streams, streams.catalog, run_files
 
-    @abstractmethod
-    def _state(self, stream: int) -> StreamState: ...
-
-    def quarantined(self, stream: int) -> list[tuple[Run, Quarantine]]:
+    def runs(self, stream: int) -> list[tuple[Run, Quarantine]]:
         """The runs of a stream that are damaged, in order of position."""
-        with self._lock:
-            state = self._state(stream)
+        with self._streams.lock:
+            state = self._streams.state(stream)
             return [
                 (run, state.quarantined[run.first_position])
                 for run in state.runs
@@ -54,25 +41,25 @@ class DamagedRuns(ABC):
         """
         self._run_files.pin([run.file])
         try:
-            verify_run(self.files, self.directory, run, told)
+            self._run_files.verify(run, told)
         except CorruptData as error:
             return str(error)
         finally:
             self._run_files.unpin([run.file])
         return None
 
-    def quarantine(self, run: Run, problem: str) -> bool:
+    def add(self, run: Run, problem: str) -> bool:
         """Read a damaged run no more, and keep its file aside; False when that was so already.
 
         Answers from now on say that its tuples are missing.
         """
         mark = Quarantine(run.stream_id, run.first_position, time.time_ns() // 1000, problem)
-        with self.catalog.turn(), self._lock:
-            state = self._streams.get(run.stream_id)
+        with self._streams.change():
+            state = self._streams.find(run.stream_id)
             if state is None or run not in state.runs or not state.readable(run):
                 return False
             aside = self._run_files.set_aside(run)
-            self.catalog.annotations.quarantine(mark)
+            self._catalog.annotations.quarantine(mark)
             state.quarantined[run.first_position] = mark
             if aside:
                 self._run_files.retire([run.file])
@@ -89,13 +76,13 @@ class DamagedRuns(ABC):
         try:
             yield
         except CorruptData as error:
-            self.quarantine(run, str(error))
+            self.add(run, str(error))
             raise
 
     def scrubbed(self, stream: int) -> list[tuple[int | None, Run]]:
         """The whole runs of a stream, and when (us) each was noted as such; None: never."""
-        with self._lock:
-            state = self._state(stream)
+        with self._streams.lock:
+            state = self._streams.state(stream)
             known = state.scrubbed
             return [(known.get(r.first_position), r) for r in state.runs if state.readable(r)]
 
@@ -104,11 +91,11 @@ class DamagedRuns(ABC):
 
         Those of which something else was made meanwhile are left out.
         """
-        with self.catalog.turn(), self._lock, self.catalog.transaction():
+        with self._streams.change(), self._catalog.transaction():
             for run in runs:
-                state = self._streams.get(run.stream_id)
+                state = self._streams.find(run.stream_id)
                 if state is not None and run in state.runs:
-                    self.catalog.annotations.put_scrubbed(run, scrubbed_us)
+                    self._catalog.annotations.put_scrubbed(run, scrubbed_us)
                     state.scrubbed[run.first_position] = scrubbed_us
 
     def take_back(self, run: Run, told: Callable[[int], None] | None = None) -> None:
@@ -124,18 +111,18 @@ class DamagedRuns(ABC):
         Raises:
           StorageFailed: it cannot be read, or not be put back.
         """
-        with self._lock:
-            state = self._streams.get(run.stream_id)
+        with self._streams.lock:
+            state = self._streams.find(run.stream_id)
             if state is None or run not in state.runs or state.readable(run):
                 return
         self._run_files.take_back(run, told)
 
     def release(self, run: Run) -> bool:
         """Read a run again whose file was put back whole; False when it was in no quarantine."""
-        with self.catalog.turn(), self._lock:
-            state = self._streams.get(run.stream_id)
+        with self._streams.change():
+            state = self._streams.find(run.stream_id)
             if state is None or run not in state.runs or state.readable(run):
                 return False
-            self.catalog.annotations.release(run)
+            self._catalog.annotations.release(run)
             del state.quarantined[run.first_position]
             return True

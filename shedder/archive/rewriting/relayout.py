@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-import threading
-from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 import structlog
 
-from shedder.archive.catalog.catalog import Catalog
 from shedder.archive.catalog.run_annotations import Scans
 from shedder.archive.encoding.run_writer import RunPlace
-from shedder.archive.files.file_system import Files
 from shedder.archive.layouts.blocks import Wanted
 from shedder.archive.layouts.copies import left, write_copy
 from shedder.archive.layouts.eager import write_copies
@@ -24,65 +19,35 @@ from shedder.archive.layouts.row_source import POSITION_FIELD, Rows
 from shedder.archive.metadata.catalog_entries import Copy, Run, StreamEntry
 from shedder.archive.runs.run_file_cache import RunFiles
 from shedder.archive.runs.run_format import implementation, read_run
+from shedder.archive.store.open_streams import OpenStreams
 from shedder.archive.store.stream_state import StreamState
 from shedder.archive.tasks.interruptible_call import aside
 from shedder.archive.tasks.progress import Told, nobody
 from shedder.cql.sql.exact_query import POSITION
 from shedder.cql.statements.archive_layout import Eager, Hybrid, Layout, Lazy
-from shedder.cql.statements.overload_policy import OnOverload
 from shedder.errors import CorruptData
 
 _log = structlog.get_logger("shedder.archive")
 
 
-class Relaid(ABC):
-    """The part of the store that writes runs anew. Readers go on; every change is a transaction.
+class RunLayouts:
+    """Writes runs anew in another layout, and their lazy copies. Readers go on meanwhile.
+
+    Every change is a transaction.
 
     Files of the old form stay until no snapshot holds them. After a kill at any moment a run is
     wholly as it was or wholly as it will be, and what belongs to neither is an orphan.
     """
 
-    directory: Path
-    files: Files
-    catalog: Catalog
-    _run_files: RunFiles
-    _streams: dict[int, StreamState]
-    _lock: threading.RLock
-
-    @abstractmethod
-    def _state(self, stream: int) -> StreamState: ...
+    def __init__(self, streams: OpenStreams, run_files: RunFiles) -> None:
+        self._streams, self._catalog, self._run_files = streams, streams.catalog, run_files
 
     # --- another layout ---
 
-    def set_layout(self, stream: int, layout: Layout) -> None:
-        """Lay out new runs in this way from now on; `unlike` says which older ones are not.
-
-        Raises:
-          UnknownStream.
-        """
-        with self.catalog.turn(), self._lock:
-            state = self._state(stream)
-            entry = replace(state.entry, schema=replace(state.entry.schema, layout=layout))
-            self.catalog.put_stream(entry)
-            state.replace_entry(entry)
-
-    def set_on_overload(self, stream: int, on_overload: OnOverload) -> None:
-        """Note what becomes of the stream when it comes too fast.
-
-        Raises:
-          UnknownStream.
-        """
-        with self.catalog.turn(), self._lock:
-            state = self._state(stream)
-            schema = replace(state.entry.schema, on_overload=on_overload)
-            entry = replace(state.entry, schema=schema)
-            self.catalog.put_stream(entry)
-            state.replace_entry(entry)
-
     def unlike(self, stream: int) -> list[Run]:
         """The runs whose layout is not the stream's, except for damaged ones, oldest first."""
-        with self._lock:
-            state = self._state(stream)
+        with self._streams.lock:
+            state = self._streams.state(stream)
             layout = state.entry.schema.layout
             return [r for r in state.runs if _is_unlike(r, layout) and state.readable(r)]
 
@@ -98,16 +63,16 @@ class Relaid(ABC):
         Raises:
           DiskFull, StorageFailed, Cancelled: all is as it was. CorruptData: the run is damaged.
         """
-        state = self._streams.get(run.stream_id)
+        state = self._streams.find(run.stream_id)
         if state is None:
             return False
         with state.rewriting:
-            with self._lock:
+            with self._streams.lock:
                 if same_run(state, run) is None:  # Purged meanwhile: its name may be another's.
                     return False
                 entry = state.entry
                 self._run_files.pin([run.file])
-            place = RunPlace(self.files, self.directory, told)
+            place = self._run_files.place(told)
             try:
                 with place.all_or_nothing():
                     new = self._relaid(place, entry, run, told)
@@ -119,11 +84,13 @@ class Relaid(ABC):
         """Write what a run needs to be in a stream's layout."""
         layout = entry.schema.layout
         if run.is_dealt or isinstance(layout, Hybrid):
-            return implementation(layout).insert(place, entry, self._rows(run, told))
+            return implementation(layout).insert(
+                place, entry, whole_run(self._run_files, run, told)
+            )
         reductions = layout.reductions if isinstance(layout, Eager) else ()
         copies: tuple[Copy, ...] = ()
         if reductions:
-            rows = self._rows(run, told).numbered()
+            rows = whole_run(self._run_files, run, told).numbered()
             stretch = (run.first_position, run.end_position)
             copies = write_copies(place, entry, stretch, rows, reductions)
         return replace(run, layout=layout, copies=copies)
@@ -136,23 +103,23 @@ class Relaid(ABC):
         Args:
           parts: of each run that was scanned, what was read, and the reduction that was wanted.
         """
-        with self.catalog.turn(), self._lock, self.catalog.transaction():
+        with self._streams.change(), self._catalog.transaction():
             noted: dict[int, Scans] = {}
             for part, reduction in parts:
                 run = part.run
-                state = self._streams.get(run.stream_id)
+                state = self._streams.find(run.stream_id)
                 if state is None or run not in state.runs or not isinstance(run.layout, Lazy):
                     continue
                 before = noted.get(run.first_position) or state.scans.get(run.first_position)
                 scans = _noted(before or Scans(), part, reduction)
-                self.catalog.annotations.put_scans(run.stream_id, run.first_position, scans)
+                self._catalog.annotations.put_scans(run.stream_id, run.first_position, scans)
                 noted[run.first_position] = scans
                 state.scans[run.first_position] = scans
 
     def waste(self, stream: int) -> list[Run]:
         """The runs of lazy layout whose copy the vacuum would build, purge or drop."""
-        with self._lock:
-            state = self._state(stream)
+        with self._streams.lock:
+            state = self._streams.state(stream)
             return [
                 run
                 for run in state.runs
@@ -171,14 +138,14 @@ class Relaid(ABC):
         Raises:
           DiskFull, StorageFailed, Cancelled: all is as it was. CorruptData: a file is damaged.
         """
-        state = self._streams.get(run.stream_id)
+        state = self._streams.find(run.stream_id)
         if state is None:
             return False
         with state.rewriting:
             scans = state.scans.get(run.first_position, Scans())
             if run not in state.runs or not _is_due(run, scans):
                 return False
-            place = RunPlace(self.files, self.directory, told)
+            place = self._run_files.place(told)
             self._run_files.pin(run.files)
             try:
                 with place.all_or_nothing():
@@ -190,10 +157,10 @@ class Relaid(ABC):
 
     def _purged(self, place: RunPlace, run: Run, scans: Scans, told: Told) -> Copy:
         """Write a copy without the dead: out of the copy there is, or else of the original."""
-        entry = self._state(run.stream_id).entry
+        entry = self._streams.state(run.stream_id).entry
         rows = self._of_copy(run, entry, told) if run.copies else None
         if rows is None:
-            rows = self._rows(run, told).numbered()
+            rows = whole_run(self._run_files, run, told).numbered()
         stretch = (run.first_position, run.end_position)
         kept = aside(lambda: left(rows, entry.schema.seed, scans.dead), told)
         return write_copy(place, entry, stretch, kept, scans.dead)
@@ -211,7 +178,7 @@ class Relaid(ABC):
 
     def drop_copy(self, run: Run, copy: Copy) -> bool:
         """Forget a copy that is damaged: the run itself is read, or the next finer copy."""
-        state = self._streams.get(run.stream_id)
+        state = self._streams.find(run.stream_id)
         if state is None:
             return False
         kept = tuple(other for other in run.copies if other != copy)
@@ -220,18 +187,6 @@ class Relaid(ABC):
             return self._replace(state, run, new, layout=None, told=nobody)
 
     # --- inside ---
-
-    def _rows(self, run: Run, told: Told) -> Rows:
-        """All rows of a run, in order of position."""
-        (path,) = self._run_files.verified((run,), lambda _: told())
-        batches, places = [], []
-        for positions, batch in read_run(path, run, told=told):
-            batches.append(batch)
-            places.append(positions)
-        table = pa.Table.from_batches(batches)
-        if run.purged:
-            table = table.append_column(POSITION_FIELD, pa.array(np.concatenate(places)))
-        return Rows(table, run.first_position, run.end_position)
 
     def _replace(
         self, state: StreamState, run: Run, new: Run, *, layout: Layout | None, told: Told
@@ -242,19 +197,19 @@ class Relaid(ABC):
         files are gone, when the run or the layout is not what it was.
         """
         fresh = [name for name in new.files if name not in run.files]
-        with self.catalog.turn(told), self._lock:
+        with self._streams.change(told):
             current = same_run(state, run)
-            known = self._streams.get(run.stream_id) is state and current is not None
+            known = self._streams.has(state) and current is not None
             if not known or layout not in (None, state.entry.schema.layout):
                 self._run_files.discard(fresh)
                 return False
             assert current is not None
             new = replace(new, rolled=current.rolled)  # The same rows, whatever the layout.
-            with self.catalog.transaction():
-                self.catalog.drop_run(run)
-                self.catalog.add_run(new)
+            with self._catalog.transaction():
+                self._catalog.drop_run(run)
+                self._catalog.add_run(new)
                 if run.first_position in state.deleted:  # The same positions, whatever the layout.
-                    self.catalog.annotations.put_deleted(new, state.deleted[run.first_position])
+                    self._catalog.annotations.put_deleted(new, state.deleted[run.first_position])
             state.runs[state.runs.index(current)] = new
             state.forget_file(run)
             for name in fresh:
@@ -262,6 +217,19 @@ class Relaid(ABC):
             self._run_files.retire(name for name in current.files if name not in new.files)
         self._run_files.remove_retired()
         return True
+
+
+def whole_run(run_files: RunFiles, run: Run, told: Told) -> Rows:
+    """Read all rows of a run, in order of position."""
+    (path,) = run_files.verified((run,), lambda _: told())
+    batches, places = [], []
+    for positions, batch in read_run(path, run, told=told):
+        batches.append(batch)
+        places.append(positions)
+    table = pa.Table.from_batches(batches)
+    if run.purged:
+        table = table.append_column(POSITION_FIELD, pa.array(np.concatenate(places)))
+    return Rows(table, run.first_position, run.end_position)
 
 
 def same_run(state: StreamState, run: Run) -> Run | None:

@@ -2,43 +2,31 @@
 
 from __future__ import annotations
 
-import threading
-from abc import ABC, abstractmethod
 from dataclasses import replace
 
-from shedder.archive.catalog.catalog import Catalog
 from shedder.archive.runs.run_file_cache import RunFiles
-from shedder.archive.store.stream_state import StreamState
+from shedder.archive.store.open_streams import OpenStreams
 
 
-class RetiredRuns(ABC):
-    """The part of the store that drops the past."""
+class Retention:
+    """Drops runs that are older than their stream retains."""
 
-    catalog: Catalog
-    _run_files: RunFiles
-    _lock: threading.RLock
-
-    @abstractmethod
-    def _state(self, stream: int) -> StreamState: ...
-
-    @property
-    def pinned_files(self) -> frozenset[str]:
-        """The files of runs that are being read or rewritten; they stay until that work ends."""
-        return self._run_files.pinned
+    def __init__(self, streams: OpenStreams, run_files: RunFiles) -> None:
+        self._streams, self._catalog, self._run_files = streams, streams.catalog, run_files
 
     def retained_from_us(self, stream: int) -> int | None:
         """Retention has removed tuples with event times before this; None: it has removed none."""
-        with self._lock:
-            return self._state(stream).entry.retained_from_us
+        with self._streams.lock:
+            return self._streams.state(stream).entry.retained_from_us
 
-    def apply_retention(self, stream: int, before_us: int) -> int:
+    def apply(self, stream: int, before_us: int) -> int:
         """Remove the runs all of whose event times are before an instant.
 
         Returns:
           how many rows were removed. Their files go when no snapshot holds them.
         """
-        with self.catalog.turn(), self._lock:
-            state = self._state(stream)
+        with self._streams.change():
+            state = self._streams.state(stream)
             old = [run for run in state.runs if run.high_us < before_us]
             if not old:
                 return 0
@@ -52,10 +40,10 @@ class RetiredRuns(ABC):
                 ),
             )
             assert entry.retained_from_us is not None
-            with self.catalog.transaction():
+            with self._catalog.transaction():
                 for run in old:
-                    self.catalog.drop_run(run)
-                self.catalog.set_retained(stream, entry.retained_from_us, entry.retained_position)
+                    self._catalog.drop_run(run)
+                self._catalog.set_retained(stream, entry.retained_from_us, entry.retained_position)
             state.replace_entry(entry)
             state.drop_runs(old)
             self._run_files.retire(name for run in old for name in run.files)

@@ -2,29 +2,23 @@
 
 from __future__ import annotations
 
-import threading
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
-from shedder.archive.catalog.catalog import Catalog
 from shedder.archive.metadata.catalog_entries import Run
 from shedder.archive.metadata.deleted_positions import Deleted, Deletion
+from shedder.archive.store.open_streams import OpenStreams
 from shedder.archive.store.stream_state import StreamState
 from shedder.archive.tasks.progress import Told, held, nobody
 
 
-class DeletedRows(ABC):
-    """The part of the store that knows of deletions."""
+class RowDeletions:
+    """Deletions of rows that are in runs."""
 
-    catalog: Catalog
-    _streams: dict[int, StreamState]
-    _lock: threading.RLock
-
-    @abstractmethod
-    def _state(self, stream: int) -> StreamState: ...
+    def __init__(self, streams: OpenStreams) -> None:
+        self._streams, self._catalog = streams, streams.catalog
 
     def delete(
         self,
@@ -49,10 +43,10 @@ class DeletedRows(ABC):
         Returns:
           number of rows that were not deleted before.
         """
-        state = self._state(stream)
+        state = self._streams.state(stream)
         with held(state.deleting, told):
             found = find()
-            with self.catalog.turn(told), self._lock:
+            with self._streams.change(told):
                 return self._mark(state, text, deleted_us, found)
 
     def _mark(
@@ -62,7 +56,7 @@ class DeletedRows(ABC):
         deleted_us: int,
         found: Sequence[tuple[Run, NDArray[np.bool_]]],
     ) -> int:
-        if self._streams.get(state.entry.id) is not state:  # Dropped meanwhile, and its marks, too.
+        if not self._streams.has(state):  # Dropped meanwhile, and its marks, too.
             return 0
         kept = {run.first_position for run in state.runs}
         marks, rows = {}, 0
@@ -86,14 +80,14 @@ class DeletedRows(ABC):
             position=state.end_position,
             deleted_us=deleted_us,
         )
-        self.catalog.annotations.add_deletion(deletion, marks)
+        self._catalog.annotations.add_deletion(deletion, marks)
         state.deleted.update(marks)
         for first_position in marks:
             state.marked_us.setdefault(first_position, deleted_us)
         state.deletions.append(deletion)
         return rows
 
-    def deletions(self, stream: int) -> list[Deletion]:
+    def entries(self, stream: int) -> list[Deletion]:
         """All that was ever deleted from a stream, in order."""
-        with self._lock:
-            return list(self._state(stream).deletions)
+        with self._streams.lock:
+            return list(self._streams.state(stream).deletions)

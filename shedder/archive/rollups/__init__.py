@@ -2,5 +2,5 @@
 
 Partial aggregates are derived from runs and can be rebuilt at any time.
 
-May import: tasks, files, metadata, catalog, encoding, layouts, runs, store.
+May import: tasks, metadata, catalog, encoding, layouts, runs, store.
 """

@@ -7,89 +7,74 @@ and dropped again when too many questions read the run past them.
 
 from __future__ import annotations
 
-import threading
-from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 
-from shedder.archive.catalog.catalog import Catalog
 from shedder.archive.catalog.run_annotations import Scans
-from shedder.archive.encoding.run_writer import RunPlace
-from shedder.archive.files.file_system import Files
 from shedder.archive.metadata.catalog_entries import Rolled, RollupEntry, Run
 from shedder.archive.rollups.run_rollup import write_rolled
 from shedder.archive.runs.run_file_cache import RunFiles
 from shedder.archive.runs.run_format import read_run
+from shedder.archive.store.open_streams import OpenStreams
 from shedder.archive.store.stream_state import StreamState
 from shedder.archive.tasks.progress import Told, nobody
-from shedder.cql.binding.parse import parse
 from shedder.cql.binding.rollup_definition import Rollup, rollup_of
 from shedder.cql.statements.statement import Select
 from shedder.errors import ShedderError
 
 
-class RolledRuns(ABC):
-    """The part of the store that keeps partial aggregates. They can be made anew from the runs.
+class RunRollups:
+    """Rollups, and the partial aggregates of runs, which can be made anew from the runs.
 
     So a kill at any moment leaves each run with them or without them; what is missing is due.
     """
 
-    directory: Path
-    files: Files
-    catalog: Catalog
-    _run_files: RunFiles
-    _streams: dict[int, StreamState]
-    _lock: threading.RLock
+    def __init__(self, streams: OpenStreams, run_files: RunFiles) -> None:
+        self._streams, self._catalog, self._run_files = streams, streams.catalog, run_files
 
-    @abstractmethod
-    def _state(self, stream: int) -> StreamState: ...
+    def add(self, stream: int, name: str, select: Select, *, lazy: bool = False) -> RollupEntry:
+        """Add a rollup; each run that is written from now on has it. `due` lists other runs.
 
-    def add_rollup(
-        self, stream: int, name: str, select: Select, *, lazy: bool = False
-    ) -> RollupEntry:
-        """Add a rollup; each run that is written from now on has it. `rolled_due` lists other runs.
-
-        lazy: a run gets the rollup only after `want_rolled`.
+        lazy: a run gets the rollup only after `want`.
 
         Raises:
           BadQuery: it cannot be a rollup. RollupExists: there is one of this name.
         """
-        state = self._state(stream)
+        state = self._streams.state(stream)
         rollup = rollup_of(select, state.entry.schema)
-        with state.cutting, self.catalog.turn(), self._lock:
-            entry = self.catalog.rollups.add(name, stream, select.text, lazy=lazy)
+        with state.cutting, self._streams.change():
+            entry = self._catalog.rollups.add(name, stream, select.text, lazy=lazy)
             state.rollups[entry.id] = (entry, rollup)
         return entry
 
-    def drop_rollup(self, entry: RollupEntry) -> None:
+    def drop(self, entry: RollupEntry) -> None:
         """Drop a rollup; its files are deleted when no reader has them open."""
-        state = self._state(entry.stream_id)
-        with state.cutting, state.rewriting, self.catalog.turn(), self._lock:
-            self.catalog.rollups.drop(entry)
+        state = self._streams.state(entry.stream_id)
+        with state.cutting, state.rewriting, self._streams.change():
+            self._catalog.rollups.drop(entry)
             gone = state.drop_rollup(entry.id)
             self._run_files.retire([each.file for each in gone])
         self._run_files.remove_retired()
 
-    def rollups(self, stream: int) -> list[tuple[RollupEntry, Rollup]]:
+    def entries(self, stream: int) -> list[tuple[RollupEntry, Rollup]]:
         """The rollups of a stream, the oldest first."""
-        with self._lock:
-            return list(self._state(stream).rollups.values())
+        with self._streams.lock:
+            return list(self._streams.state(stream).rollups.values())
 
-    def want_rolled(self, entry: RollupEntry, runs: Sequence[Run]) -> None:
+    def want(self, entry: RollupEntry, runs: Sequence[Run]) -> None:
         """Note that a lazy rollup would have saved reading these runs: it is due.
 
         A restart forgets it, and the next question notes it again.
         """
-        with self._lock:
-            state = self._streams.get(entry.stream_id)
+        with self._streams.lock:
+            state = self._streams.find(entry.stream_id)
             if state is not None and entry.id in state.rollups:
                 state.want_rolled(entry.id, runs)
 
-    def note_rolled_scans(self, stream: int, scanned: Iterable[tuple[Run, int | None]]) -> bool:
+    def note_scans(self, stream: int, scanned: Iterable[tuple[Run, int | None]]) -> bool:
         """Note how runs were scanned that have partial aggregates of lazy rollups.
 
         A restart forgets it, as it forgets what is wanted.
@@ -99,10 +84,10 @@ class RolledRuns(ABC):
           scanned: runs, and the rollup that was read of each; None: all of its tuples were.
 
         Returns:
-          whether some are useless now, see `rolled_missed`.
+          whether some are useless now, see `missed`.
         """
-        with self._lock:
-            state = self._streams.get(stream)
+        with self._streams.lock:
+            state = self._streams.find(stream)
             if state is None:
                 return False
             lazy = {entry.id for entry, _ in state.rollups.values() if entry.lazy}
@@ -112,12 +97,12 @@ class RolledRuns(ABC):
                         noted = state.rolled_scans.setdefault(run.first_position, {})
                         before = noted.get(rolled.rollup_id, Scans())
                         noted[rolled.rollup_id] = before.after(missed=by is None)
-            return bool(lazy and self.rolled_missed(stream))
+            return bool(lazy and self.missed(stream))
 
-    def rolled_missed(self, stream: int) -> list[tuple[Run, Rolled]]:
+    def missed(self, stream: int) -> list[tuple[Run, Rolled]]:
         """Partial aggregates of lazy rollups that too many scans of their run had no use for."""
-        with self._lock:
-            state = self._state(stream)
+        with self._streams.lock:
+            state = self._streams.state(stream)
             return [
                 (run, rolled)
                 for run in state.runs
@@ -126,10 +111,10 @@ class RolledRuns(ABC):
                 if noted.get(rolled.rollup_id, Scans()).is_useless
             ]
 
-    def rolled_due(self, stream: int) -> list[tuple[Run, RollupEntry]]:
+    def due(self, stream: int) -> list[tuple[Run, RollupEntry]]:
         """The runs that lack a rollup and should have it: of a lazy one, those that were read."""
-        with self._lock:
-            wanted = self._state(stream).unrolled
+        with self._streams.lock:
+            wanted = self._streams.state(stream).unrolled
             return [
                 (run, entry)
                 for run, entry in self.unrolled(stream)
@@ -140,8 +125,8 @@ class RolledRuns(ABC):
 
     def unrolled(self, stream: int) -> list[tuple[Run, RollupEntry]]:
         """Whole runs that lack a rollup, or had other rows deleted when it was made."""
-        with self._lock:
-            state = self._state(stream)
+        with self._streams.lock:
+            state = self._streams.state(stream)
             return [
                 (run, entry)
                 for entry, _ in state.rollups.values()
@@ -155,24 +140,24 @@ class RolledRuns(ABC):
         It holds the columns of the rollup in memory.
 
         Args:
-          run, entry: one of `rolled_due`.
+          run, entry: one of `due`.
           told: called now and then; what it raises ends the work and leaves all as it was.
 
         Raises:
           DiskFull, StorageFailed, Cancelled: all is as it was. CorruptData: the run is damaged.
         """
-        state = self._streams.get(run.stream_id)
+        state = self._streams.find(run.stream_id)
         if state is None:
             return False
         with state.rewriting:
-            with self._lock:
+            with self._streams.lock:
                 current = _current(state, run)
                 known = state.rollups.get(entry.id)
                 if current is None or known is None or _is_fresh(state, current, entry):
                     return False
                 deleted = state.deleted.get(run.first_position)
                 self._run_files.pin([current.file])
-            place = RunPlace(self.files, self.directory, told)
+            place = self._run_files.place(told)
             try:
                 with place.all_or_nothing():
                     live = None if deleted is None else ~deleted.mask(current)
@@ -186,14 +171,14 @@ class RolledRuns(ABC):
     def drop_rolled(self, run: Run, rolled: Rolled) -> bool:
         """Forget partial aggregates that are damaged, or missed; those of a lazy rollup are due
         again when they are wanted, others at once."""
-        state = self._streams.get(run.stream_id)
+        state = self._streams.find(run.stream_id)
         if state is None:
             return False
-        with self.catalog.turn(), self._lock:
+        with self._streams.change():
             current = _current(state, run)
             if current is None or rolled not in current.rolled:
                 return False
-            self.catalog.rollups.drop_rolled(run, rolled)
+            self._catalog.rollups.drop_rolled(run, rolled)
             kept = tuple(each for each in current.rolled if each != rolled)
             state.runs[state.runs.index(current)] = replace(current, rolled=kept)
             _forget_scans(state, run, rolled.rollup_id)
@@ -201,13 +186,13 @@ class RolledRuns(ABC):
         self._run_files.remove_retired()
         return True
 
-    def _rolled_up(self, state: StreamState, run: Run, batches: Sequence[pa.RecordBatch]) -> Run:
+    def write(self, state: StreamState, run: Run, batches: Sequence[pa.RecordBatch]) -> Run:
         """Write the partial aggregates of a run that was just written; state.cutting is held.
 
         Raises:
           DiskFull, StorageFailed: nothing is in `runs/`, the run's own file neither.
         """
-        place = RunPlace(self.files, self.directory)
+        place = self._run_files.place()
         table = pa.Table.from_batches(batches)
         try:
             with place.all_or_nothing():
@@ -239,13 +224,13 @@ class RolledRuns(ABC):
 
     def _put_rolled(self, state: StreamState, run: Run, rolled: Rolled, told: Told) -> bool:
         """Make a file part of its run in one transaction; an older one of the rollup goes."""
-        with self.catalog.turn(told), self._lock:
+        with self._streams.change(told):
             current = _current(state, run)
-            if self._streams.get(run.stream_id) is not state or current is None:
+            if not self._streams.has(state) or current is None:
                 self._run_files.discard([rolled.file])
                 return False
             older = current.rolled_by(rolled.rollup_id)
-            self.catalog.rollups.add_rolled(run, rolled)
+            self._catalog.rollups.add_rolled(run, rolled)
             kept = tuple(each for each in current.rolled if each != older)
             new = replace(current, rolled=tuple(sorted((*kept, rolled), key=_id)))
             state.runs[state.runs.index(current)] = new
@@ -256,13 +241,6 @@ class RolledRuns(ABC):
                 self._run_files.retire([older.file])
         self._run_files.remove_retired()
         return True
-
-
-def known_rollup(entry: RollupEntry, state: StreamState) -> Rollup:
-    """What a rollup of the catalog means."""
-    select = parse(entry.text)
-    assert isinstance(select, Select)
-    return rollup_of(select, state.entry.schema)
 
 
 def deleted_rows(state: StreamState, run: Run) -> int:

@@ -12,6 +12,7 @@ from typing import Final
 
 import pyarrow as pa
 
+from shedder.archive.encoding.run_writer import RunPlace
 from shedder.archive.files.durable_marks import DurableMarks
 from shedder.archive.files.file_system import Files, unused
 from shedder.archive.layouts.block_coalescing import SmallBlocks
@@ -54,6 +55,18 @@ class RunFiles:
         self._open = OpenFiles()
         self._small = SmallBlocks()
         self._path = lru_cache(1024)(self._root.joinpath)  # Of each run in each scan.
+
+    def place(self, told: Told = nobody) -> RunPlace:
+        """Return a place for new runs below `runs/`."""
+        return RunPlace(self._files, self._directory, told)
+
+    def verify(self, run: Run, told: Callable[[int], None] | None = None) -> None:
+        """Read a run's file against its checksum, whether it was verified before or not.
+
+        Raises:
+          CorruptData, StorageFailed.
+        """
+        verify_run(self._files, self._directory, run, told)
 
     @contextmanager
     def kept(self) -> Iterator[None]:

@@ -12,7 +12,9 @@ from shedder.archive.metadata.catalog_entries import Rolled, RollupEntry, Run, S
 from shedder.archive.metadata.deleted_positions import Deleted, Deletion
 from shedder.archive.metadata.position_gaps import Stretch
 from shedder.archive.store.tail import Tail
-from shedder.cql.binding.rollup_definition import Rollup
+from shedder.cql.binding.parse import parse
+from shedder.cql.binding.rollup_definition import Rollup, rollup_of
+from shedder.cql.statements.statement import Select
 
 
 @dataclass(slots=True, eq=False)
@@ -142,6 +144,12 @@ class StreamState:
             if run.first_position in self.deleted:
                 overlapping = (d for d in self.deletions if d.overlaps(run.low_us, run.high_us + 1))
                 self.marked_us[run.first_position] = min(d.deleted_us for d in overlapping)
+
+    def recover_rollup(self, entry: RollupEntry) -> None:
+        """Add a rollup of the catalog."""
+        select = parse(entry.text)
+        assert isinstance(select, Select)
+        self.rollups[entry.id] = (entry, rollup_of(select, self.entry.schema))
 
     @property
     def wanted_indexes(self) -> tuple[str, ...]:

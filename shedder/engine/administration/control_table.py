@@ -74,7 +74,7 @@ def _stream(core: EngineState, stream: Stream) -> list[Row]:
         "id": stream.id,
         "tenant": stream.schema.tenant,
         "position": stream.position,
-        "backfilled": core.store.backfilled_rows(stream.id),
+        "backfilled": core.store.backfills.rows(stream.id),
         "durable_position": intake.durable_position,
         "watermark_us": "" if stream.watermark_us is None else stream.watermark_us,
         "late": stream.late,
@@ -91,7 +91,7 @@ def _stream(core: EngineState, stream: Stream) -> list[Row]:
         "relaid": f"{relaid_share(core, stream):.4f}",
         "tail_rows": core.store.tail_rows(stream.id),
         "runs": len(core.store.runs(stream.id)),
-        "quarantined_runs": len(core.store.quarantined(stream.id)),
+        "quarantined_runs": len(core.store.quarantine.runs(stream.id)),
         "repair_lost": "; ".join(
             what
             for repair in core.store.recovery.repairs

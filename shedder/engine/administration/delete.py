@@ -62,14 +62,14 @@ def delete(
             progress.expect(sum(run.rows for run in snapshot.runs))
             found = []
             for run in snapshot.runs:
-                with core.store.watched(run):
+                with core.store.quarantine.watched(run):
                     mask = found_in(run, snapshot)
                 if mask.any():
                     found.append((run, mask))
             return found
 
     with services.tasks.running(progress, timeout_s=timeout_s, watch=watch):
-        rows = core.store.delete(
+        rows = core.store.deletions.delete(
             stream.id, statement.text, core.clock_us(), find, told=progress.advance
         )
     if rows:

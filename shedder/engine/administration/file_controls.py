@@ -71,7 +71,7 @@ class Upkeep(Controls):
             self.core.actor.call(lambda: stream.change_schema(schema)).result()
             self.relayouts.stop(name)
             self.relayouts.wake(name)
-            return len(self.core.store.unlike(stream.id))
+            return len(self.core.store.layouts.unlike(stream.id))
 
     def backup(
         self,
@@ -122,7 +122,7 @@ class Upkeep(Controls):
                 return False
             check_new_name("rollup", name)
             check_outputs(select)
-            self.core.store.add_rollup(stream.id, name, select, lazy=lazy)
+            self.core.store.rollups.add(stream.id, name, select, lazy=lazy)
             self.relayouts.wake(select.stream)
             return True
 
@@ -140,7 +140,7 @@ class Upkeep(Controls):
                     return False
                 raise UnknownRollup(name, sorted(known))
             self.relayouts.stop(known[name][0])
-            self.core.store.drop_rollup(known[name][1])
+            self.core.store.rollups.drop(known[name][1])
             self.relayouts.wake(known[name][0])
             return True
 
@@ -149,7 +149,7 @@ class Upkeep(Controls):
         return {
             entry.name: (stream, entry)
             for stream, known in list(self.core.streams.items())
-            for entry, _ in self.core.store.rollups(known.id)
+            for entry, _ in self.core.store.rollups.entries(known.id)
         }
 
     def create_index(
@@ -178,15 +178,15 @@ class Upkeep(Controls):
         progress = Progress(f"index on {stream}({column})", "rows")
         with (
             self.tasks.running(progress, timeout_s=timeout_s, watch=watch),
-            store.making_index(number, column),
+            store.indexes.making(number, column),
         ):
-            if column in store.indexes(number):
+            if column in store.indexes.columns(number):
                 return False
-            lacking = store.unindexed(number, progress.advance, columns=(column,))
+            lacking = store.indexes.unindexed(number, progress.advance, columns=(column,))
             progress.expect(sum(run.rows for run, _ in lacking))
             for run, _ in lacking:
                 self.indexer.build(run, column, progress)
-            is_new = store.create_index(number, column, progress.advance)
+            is_new = store.indexes.create(number, column, progress.advance)
         self.indexer.catch_up()  # Runs that were written meanwhile are due now.
         return is_new
 
@@ -197,7 +197,7 @@ class Upkeep(Controls):
           UnknownStream.
         """
         self._check_open()
-        return self.core.store.drop_index(self.core.stream(stream).id, column)
+        return self.core.store.indexes.drop(self.core.stream(stream).id, column)
 
     def purge(
         self, stream: str, *, timeout_s: float | None = None, watch: Watch | None = None
@@ -216,12 +216,12 @@ class Upkeep(Controls):
         """
         self._check_open()
         core = self.core
-        runs, rows = core.store.marked(core.stream(stream).id), 0
+        runs, rows = core.store.purger.marked(core.stream(stream).id), 0
         progress = Progress(f"purge of {stream}", "rows", total=sum(run.rows for run in runs))
         with self.tasks.running(progress, timeout_s=timeout_s, watch=watch):
             for run in runs:
-                with core.store.watched(run):
-                    rows += core.store.purge(run, progress.advance)
+                with core.store.quarantine.watched(run):
+                    rows += core.store.purger.purge(run, progress.advance)
                 progress.advance(run.rows)
         self.indexer.catch_up()
         self.relayouts.wake(stream)  # Rollups may be due.

@@ -136,7 +136,7 @@ class _Copying:
         check_retained(core, source, span)
         end = core.actor.call(lambda: source.position).result()
         producer, epoch = "", 0
-        progress.expect(end + core.store.backfilled_rows(source.id))
+        progress.expect(end + core.store.backfills.rows(source.id))
         if statement.producer is not None:
             _check_not_backfilled(core, source, span)
             producer, epoch, end = _begun(services, statement, source, end)

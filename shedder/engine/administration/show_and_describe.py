@@ -102,9 +102,9 @@ def indexes(core: EngineState, streams: Sequence[Stream]) -> pa.Table:
     """SHOW INDEXES: a row for each value index, and for each that is being made."""
     found = []
     for stream in streams:
-        to_be = core.store.indexes_to_be(stream.id)
-        columns = (*core.store.indexes(stream.id), *to_be)
-        lacking = [column for _, column in core.store.unindexed(stream.id, columns=columns)]
+        to_be = core.store.indexes.to_be(stream.id)
+        columns = (*core.store.indexes.columns(stream.id), *to_be)
+        lacking = [column for _, column in core.store.indexes.unindexed(stream.id, columns=columns)]
         runs = len(core.store.runs(stream.id))
         found += [
             (stream.schema.name, column, runs - lacking.count(column), runs, column in to_be)
@@ -126,8 +126,8 @@ def rollups(core: EngineState, streams: Sequence[Stream]) -> pa.Table:
     found = []
     for stream in streams:
         runs = core.store.runs(stream.id)
-        lacking = [entry for _, entry in core.store.unrolled(stream.id)]
-        for entry, _ in core.store.rollups(stream.id):
+        lacking = [entry for _, entry in core.store.rollups.unrolled(stream.id)]
+        for entry, _ in core.store.rollups.entries(stream.id):
             rolled = [each for run in runs for each in run.rolled if each.rollup_id == entry.id]
             found.append(
                 {
@@ -150,7 +150,7 @@ def runs(core: EngineState, streams: Sequence[Stream]) -> pa.Table:
     marks = {
         (run.stream_id, run.first_position): mark.problem
         for stream in streams
-        for run, mark in core.store.quarantined(stream.id)
+        for run, mark in core.store.quarantine.runs(stream.id)
     }
     problems = [marks.get((run.stream_id, run.first_position)) for _, run in found]
     times = pa.timestamp("us")
@@ -170,13 +170,13 @@ def runs(core: EngineState, streams: Sequence[Stream]) -> pa.Table:
 
 def _tuples(core: EngineState, stream: Stream) -> int:
     """How many a stream has had: those that came, and those that were brought in as its past."""
-    return stream.position + core.store.backfilled_rows(stream.id)
+    return stream.position + core.store.backfills.rows(stream.id)
 
 
 def relaid_share(core: EngineState, stream: Stream) -> float:
     """The share of the tuples in runs whose runs have the stream's layout."""
     rows = sum(run.rows for run in core.store.runs(stream.id))
-    unlike = sum(run.rows for run in core.store.unlike(stream.id))
+    unlike = sum(run.rows for run in core.store.layouts.unlike(stream.id))
     return 1.0 - unlike / rows if rows else 1.0
 
 

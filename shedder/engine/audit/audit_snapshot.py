@@ -64,7 +64,7 @@ def unseen(
     name, query = published.standing.name, published.standing.query
     if published.failed or stream.queries.get(name) is not published:
         return None
-    if core.store.deletions(stream.id) or core.machine.monotonic_s() < published.taken_to_s:
+    if core.store.deletions.entries(stream.id) or core.machine.monotonic_s() < published.taken_to_s:
         return None
     slides = published.standing.grid.slides
     if not slides if without_archive else bool(stream.built):

@@ -227,7 +227,7 @@ class _Loan:
         """
         if not self.archived:
             return
-        gone = bool(core.store.deletions(self.stream.id))
+        gone = bool(core.store.deletions.entries(self.stream.id))
         try:
             check_retained(core, self.stream, self.moment.span)
         except ShedderError:

@@ -333,7 +333,7 @@ class Checkpoints:
             for stream in core.streams.values():
                 retain_us, watermark_us = stream.schema.retain_us, stream.watermark_us
                 if retain_us is not None and watermark_us is not None:
-                    core.store.apply_retention(stream.id, watermark_us - retain_us)
+                    core.store.retention.apply(stream.id, watermark_us - retain_us)
             core.store.trim_log()
         except ShedderError as error:
             _log.error("log_not_trimmed", error=str(error))

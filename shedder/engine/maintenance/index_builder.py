@@ -76,7 +76,7 @@ class Indexer:
                 self._written_s = self._core.machine.monotonic_s()
 
     def build(self, run: Run, column: str, progress: Progress) -> None:
-        """Make the index of one run and column, see `Store.build_index`.
+        """Make the index of one run and column, see `RunIndexes.build`.
 
         If another thread builds the same index, wait for it and do not build it again.
 
@@ -90,8 +90,8 @@ class Indexer:
                 progress.advance(rows)
                 pace.rest_if_due(progress.advance)
 
-            with self._core.store.watched(run):
-                self._core.store.build_index(run, column, told)
+            with self._core.store.quarantine.watched(run):
+                self._core.store.indexes.build(run, column, told)
             pace.rest(progress.advance)
 
     def close(self) -> None:
@@ -134,10 +134,10 @@ class Indexer:
             def told() -> None:
                 pace.rest_if_due(self._go_on)
 
-            for stream in store.indexed_streams():
-                store.sweep_indexes(stream, told)
+            for stream in store.indexes.streams():
+                store.indexes.sweep(stream, told)
                 with suppress(UnknownStream):  # dropped meanwhile
-                    found.append(store.unindexed(stream, told)[::-1])
+                    found.append(store.indexes.unindexed(stream, told)[::-1])
         return [each for turn in zip_longest(*found) for each in turn if each is not None]
 
     def _go_on(self) -> None:

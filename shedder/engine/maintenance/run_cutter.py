@@ -123,5 +123,5 @@ class Cutter:
         """Have done what a new run needs: its index, and the layout, if that was altered since."""
         self._indexer.catch_up()
         with suppress(UnknownStream):  # dropped meanwhile
-            if self._store.unlike(stream.id):
+            if self._store.layouts.unlike(stream.id):
                 self._lay_out_anew(stream.schema.name)

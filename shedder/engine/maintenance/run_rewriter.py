@@ -83,13 +83,19 @@ class Relayouts:
         store = self._core.store
         try:
             # Purges make room, which a rewrite may lack.
-            self._each(name, f"purge of {name}", due_for_purge(self._core, stream.id), store.purge)
-            self._each(name, f"rewrite of {name}", store.unlike(stream.id), store.rewrite)
-            self._each(name, f"vacuum of {name}", store.waste(stream.id), store.vacuum)
-            for run, rolled in store.rolled_missed(stream.id):
-                store.drop_rolled(run, rolled)
-            for entry, _ in store.rollups(stream.id):
-                due = [run for run, wanted in store.rolled_due(stream.id) if wanted == entry]
+            self._each(
+                name, f"purge of {name}", due_for_purge(self._core, stream.id), store.purger.purge
+            )
+            self._each(
+                name, f"rewrite of {name}", store.layouts.unlike(stream.id), store.layouts.rewrite
+            )
+            self._each(
+                name, f"vacuum of {name}", store.layouts.waste(stream.id), store.layouts.vacuum
+            )
+            for run, rolled in store.rollups.missed(stream.id):
+                store.rollups.drop_rolled(run, rolled)
+            for entry, _ in store.rollups.entries(stream.id):
+                due = [run for run, wanted in store.rollups.due(stream.id) if wanted == entry]
                 self._each(name, f"rollup {entry.name}", due, partial(_roll_up, store, entry))
         except (Cancelled, Draining) as error:
             _log.info("relayout_stopped", stream=name, reason=str(error))
@@ -116,7 +122,7 @@ class Relayouts:
                         work(run, progress.advance)
                     except CorruptData as error:
                         _log.error("run_damaged", stream=name, problem=str(error))
-                        store.quarantine(run, str(error))
+                        store.quarantine.add(run, str(error))
                     except StorageFailed as error:  # Of this run alone: a file of it.
                         self._fail(name, error)
                     progress.advance(run.rows)
@@ -132,18 +138,18 @@ def due_for_purge(core: EngineState, stream: int) -> list[Run]:
     Each is a run that is written anew, and many small deletions may follow each other. But none
     waits for ever: not longer than PURGED_AFTER_QUIETS such whiles.
     """
-    deletions = core.store.deletions(stream)
+    deletions = core.store.deletions.entries(stream)
     if not deletions:
         return []
     now_us, after_us = core.clock_us(), round(core.settings.purge_after_s * 1e6)
     # A deletion that is still to come was dated by a clock that has jumped back since.
     is_quiet = not 0 <= now_us - deletions[-1].deleted_us < after_us
     share = 0.0 if is_quiet else core.settings.purge_share
-    return core.store.marked(stream, share, now_us - PURGED_AFTER_QUIETS * after_us)
+    return core.store.purger.marked(stream, share, now_us - PURGED_AFTER_QUIETS * after_us)
 
 
 def _roll_up(store: Store, entry: RollupEntry, run: Run, told: Callable[[], None]) -> bool:
-    return store.roll_up(run, entry, told)
+    return store.rollups.roll_up(run, entry, told)
 
 
 def _tell(future: Future[None]) -> None:

@@ -118,14 +118,14 @@ class Housekeeping:
             scrub_run(core.store, run, told, self.scrubbed)
         for found, problem in self.scrubbed.damaged[damaged:]:
             _log.error("run_damaged", file=found.file, problem=problem)
-        core.store.note_scrubbed([run], core.clock_us())
+        core.store.quarantine.note_scrubbed([run], core.clock_us())
 
     def _note_new(self) -> None:
         """Note new runs as scrubbed: they were written a moment ago."""
         if self._core.settings.scrub_days:
             new = [run for noted_us, run in self._runs() if noted_us is None]
             if new:
-                self._core.store.note_scrubbed(new, self._core.clock_us())
+                self._core.store.quarantine.note_scrubbed(new, self._core.clock_us())
 
     def _due_for_scrub(self) -> list[Run]:
         """The runs that were not read for too long, the oldest first."""
@@ -141,7 +141,7 @@ class Housekeeping:
         store, found = self._core.store, []
         for entry in store.streams():
             with suppress(UnknownStream):  # dropped meanwhile
-                found += store.scrubbed(entry.id)
+                found += store.quarantine.scrubbed(entry.id)
         return found
 
     def _look(self) -> None:

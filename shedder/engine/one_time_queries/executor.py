@@ -131,7 +131,7 @@ class OneTime:
         if not dropped:
             return
         try:
-            self._core.store.note_scans(dropped)
+            self._core.store.layouts.note_scans(dropped)
         except (DiskFull, StorageFailed) as error:
             _log.error("scans_not_noted", stream=stream.schema.name, error=str(error))
         self._rewrite(stream.schema.name)
@@ -234,11 +234,11 @@ class OneTime:
         def look() -> _Moment:
             span = span_of(query.window, stream.watermark_us)
             check_retained(self._core, stream, span)
-            retained = self._core.store.retained_from_us(stream.id)
+            retained = self._core.store.retention.retained_from_us(stream.id)
             start_us = retained if span.start_us is None else span.start_us
             whole = stream.sample.first == 0 and (retained is None or span.start_us is not None)
-            if self._core.store.deletions(stream.id):  # The sample holds rows that are gone.
-                whole = False
+            if self._core.store.deletions.entries(stream.id):
+                whole = False  # The sample holds rows that are gone.
             snapshot = self._core.store.snapshot(stream.id, span.start_us, span.end_us)
             if any(run.is_backfilled for run in (*snapshot.runs, *snapshot.missing)):
                 whole = False  # The sample never saw them.
@@ -260,7 +260,7 @@ class OneTime:
         store, stream = self._core.store, self._core.stream(query.schema.name)
         read = not_rolled_up(store, stream.id, query, moment.snapshot, moment.stretch)
         if read is not None:
-            store.want_rolled(*read)
+            store.rollups.want(*read)
             self._rewrite(stream.schema.name)
         return evidence
 
@@ -286,7 +286,7 @@ class OneTime:
         damaged = snapshot.without_damage(lambda _: deadline.check(), done)
         for run, problem in damaged:
             _log.error("run_damaged", stream=query.schema.name, problem=problem)
-            self._core.store.quarantine(run, problem)
+            self._core.store.quarantine.add(run, problem)
         return bool(damaged)
 
     def _read_exactly(self, query: BoundQuery, moment: _Moment, deadline: Deadline) -> Evidence:
@@ -335,7 +335,7 @@ class OneTime:
 
     def _note_scans(self, stream: Stream, scanned: list[tuple[Run, int | None]]) -> None:
         """Note of which runs a rollup was read, and which had to be read themselves."""
-        if self._core.store.note_rolled_scans(stream.id, scanned):
+        if self._core.store.rollups.note_scans(stream.id, scanned):
             self._rewrite(stream.schema.name)
 
 
@@ -387,7 +387,7 @@ def check_retained(core: EngineState, stream: Stream, span: Span) -> None:
     Raises:
       BeforeRetention: it does not.
     """
-    retained = core.store.retained_from_us(stream.id)
+    retained = core.store.retention.retained_from_us(stream.id)
     if retained is not None and span.start_us is not None and span.start_us < retained:
         raise BeforeRetention(
             f"the window begins at {timestamp_text(span.start_us)}, retention has removed tuples "

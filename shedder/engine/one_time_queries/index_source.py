@@ -49,7 +49,7 @@ class LookedUp:
 
 def usable(store: Store, stream: int, query: BoundQuery) -> tuple[str, Ranges] | None:
     """The column whose index is asked for a query, and for which keys; None: none is of use."""
-    indexed = store.indexes(stream)
+    indexed = store.indexes.columns(stream)
     if not indexed:
         return None
     said = {name: s for name, s in value_ranges_of(query.where).items() if name in indexed}
@@ -126,7 +126,7 @@ def planned(
     found: dict[int, NDArray[np.uint16]] = {}
     for run in snapshot.runs:
         told()
-        groups = store.look_up(run, name, ranges)
+        groups = store.indexes.look_up(run, name, ranges)
         if groups is not None and _is_little(run, len(groups)):
             found[run.first_position] = groups
     return Lookup(name, found, snapshot)

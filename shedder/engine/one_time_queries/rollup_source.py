@@ -126,7 +126,7 @@ def rolled_up(
     """The rollup that leaves the least to be read for a question; None: there is none of use."""
     found = [
         plan
-        for entry, rollup in store.rollups(stream)
+        for entry, rollup in store.rollups.entries(stream)
         if answers(rollup, query)
         and (plan := _planned(entry, rollup, snapshot, stretch)) is not None
     ]
@@ -163,7 +163,7 @@ def not_rolled_up(
     None where there is no such rollup or it lacks none, and where an eager one answers, too: that
     one gets its partial aggregates anyway. Of several it is the coarsest.
     """
-    able = [each for each in store.rollups(stream) if answers(each[1], query)]
+    able = [each for each in store.rollups.entries(stream) if answers(each[1], query)]
     if not able or not all(entry.lazy for entry, _ in able):
         return None
     entry, rollup = max(able, key=lambda e: (e[1].width_us, -len(e[1].groups), -e[0].id))
@@ -256,7 +256,7 @@ def _without_damage(
     for run, rolled in list(plan.rolled.values()):
         for _, problem in snapshot.files.damaged((run.of_rolled(rolled),), told):
             _log.error("rollup_damaged", stream=name, rollup=plan.entry.name, problem=problem)
-            store.drop_rolled(run, rolled)
+            store.rollups.drop_rolled(run, rolled)
             plan.without(run.first_position)
             dropped += 1
     if dropped:
@@ -264,7 +264,7 @@ def _without_damage(
     only_rolled = plan.rolled.keys() - plan.edges.keys()
     for run, problem in snapshot.without_damage(told, only_rolled):
         _log.error("run_damaged", stream=name, problem=problem)
-        store.quarantine(run, problem)
+        store.quarantine.add(run, problem)
         plan.without(run.first_position)
     if not dropped:
         return []

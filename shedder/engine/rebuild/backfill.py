@@ -123,14 +123,14 @@ class Backfilling(ABC):
         if parts < 0:
             raise BadSetting(f"{parts} parts; it must be 0, to look, or more")
         of, store = self.core.stream(stream), self.core.store
-        begun = store.begin_backfill(of.id, name, plan, parts)
+        begun = store.backfills.begin(of.id, name, plan, parts)
         done = store.catalog.backfills.parts(of.id, name)
         return BackfillState(
             stream_id=of.id,
             seed=of.schema.seed,
             layout=layout_text(begun.layout),
             first_position=begun.first_position,
-            part_positions=store.part_positions,
+            part_positions=store.backfills.part_positions,
             run_rows=self.core.settings.run_rows,
             plan=begun.plan,
             done={part.part: (part.rows, part.poison) for part in done},
@@ -204,10 +204,10 @@ class Backfilling(ABC):
         """
         backfill, store = self._going_on(stream, name), self.core.store
         self._check_part(backfill, part)
-        if not 0 <= rows <= store.part_positions or not 0 <= poison <= POISON_MAX:
+        if not 0 <= rows <= store.backfills.part_positions or not 0 <= poison <= POISON_MAX:
             raise BadBatch(
                 f"part {part} has {rows:,} rows and {poison:,} that the stream cannot take; a part "
-                f"has 0 to {store.part_positions:,} rows"
+                f"has 0 to {store.backfills.part_positions:,} rows"
             )
         Summaries.from_bytes(summaries)
         if len(sent) > FILES_MAX:
@@ -219,11 +219,13 @@ class Backfilling(ABC):
                 with self.indexer.giving_way():
                     for path in paths:
                         self._sync(path)
-                    runs = store.examine_part(backfill, part, list(zip(paths, sent, strict=True)))
+                    runs = store.backfills.examine_part(
+                        backfill, part, list(zip(paths, sent, strict=True))
+                    )
                 if (found := sum(run.rows for run in runs)) != rows:
                     raise BadBatch(f"part {part} has {found:,} rows, not {rows:,}")
             made = BackfillPart(backfill.stream_id, name, part, rows, poison, runs, dict(queries))
-            store.finish_part(backfill, made, summaries, paths)
+            store.backfills.finish_part(backfill, made, summaries, paths)
         finally:
             self._forget(backfill, f"{part}-{attempt}")
 
@@ -258,7 +260,7 @@ class Backfilling(ABC):
                 )
             runs = tuple(run for part in parts for run in part.runs)
             panes, built_from = received(core, of, parts), latest_built_from(parts)
-            core.store.link_backfill(runs)
+            core.store.backfills.link(runs)
             adopting = core.actor.call(
                 lambda: self._adopt(of, backfill, runs, panes, built_from, overlap=overlap)
             )
@@ -266,7 +268,7 @@ class Backfilling(ABC):
                 adopting.result()
             finally:
                 wait([adopting])  # A cancelled caller waits, too: the lock is held until the end.
-            core.store.forget_files(runs)
+            core.store.backfills.forget_files(runs)
         self.relayouts.wake(stream)
         self.indexer.catch_up()
         return Adopted(sum(run.rows for run in runs))
@@ -284,7 +286,7 @@ class Backfilling(ABC):
                 raise FailedPrecondition(f"backfill {name!r} has not begun")
             if backfill.adopted_us is not None:
                 raise FailedPrecondition(f"backfill {name!r} is part of the stream; use DELETE")
-            self.core.store.drop_backfill(backfill)
+            self.core.store.backfills.drop(backfill)
             self._forget(backfill, "")
 
     # --- inside --------------------------------------------------------------------------------
@@ -309,20 +311,20 @@ class Backfilling(ABC):
             self.checkpoints.settle()  # What is undone below is not what it believes to be stored.
             if newest_us is not None:
                 undo = put_in(stream, panes, built_from, newest_us, now_us)
-            self.checkpoints.now(also=lambda: core.store.adopt_backfill(backfill, runs, now_us))
+            self.checkpoints.now(also=lambda: core.store.backfills.adopt(backfill, runs, now_us))
         except BaseException as error:
             if undo is not None:
                 undo()
             if not isinstance(error, CommitUnknown):  # A restart may find the runs then.
-                core.store.unlink_backfill(runs)
+                core.store.backfills.unlink(runs)
             raise
-        core.store.show_backfill(stream.id, runs)
+        core.store.backfills.show(stream.id, runs)
         for published in stream.queries.values():
             published.note_behind()
             published.guard(partial(published.refresh, stream))
 
     def _begun(self, stream: str, name: str) -> Backfill:
-        return self.core.store.begin_backfill(self.core.stream(stream).id, name, "", 0)
+        return self.core.store.backfills.begin(self.core.stream(stream).id, name, "", 0)
 
     def _going_on(self, stream: str, name: str) -> Backfill:
         backfill = self._begun(stream, name)
@@ -333,7 +335,7 @@ class Backfilling(ABC):
     def _check_part(self, backfill: Backfill, part: int) -> None:
         """Raise BadSetting unless a backfill has such a part."""
         positions = backfill.end_position - backfill.first_position
-        parts = positions // self.core.store.part_positions
+        parts = positions // self.core.store.backfills.part_positions
         if not 0 <= part < parts:
             raise BadSetting(f"backfill {backfill.name!r} has no part {part}; it has {parts:,}")
 

@@ -27,7 +27,7 @@ def check_times(core: EngineState, stream: Stream, runs: Sequence[Run], *, overl
       FailedPrecondition: they overlap what it has.
     """
     store = core.store
-    limits = [store.retained_from_us(stream.id)]
+    limits = [store.retention.retained_from_us(stream.id)]
     if stream.schema.retain_us is not None and stream.watermark_us is not None:
         limits.append(stream.watermark_us - stream.schema.retain_us)
     limit_us = max((each for each in limits if each is not None), default=None)
@@ -39,7 +39,7 @@ def check_times(core: EngineState, stream: Stream, runs: Sequence[Run], *, overl
         )
     if overlap:
         return
-    there = store.live_times(stream.id)
+    there = store.backfills.live_times(stream.id)
     found = first_overlap(
         np.array([run.low_us for run in runs], np.int64),
         np.array([run.high_us for run in runs], np.int64),

@@ -176,7 +176,7 @@ class Repair:
         deletions = stream.deletions()
         published.deleted.look(deletions, standing, stream.position)
         behind = self._behind(stream, published)
-        backfilled = self._core.store.backfilled_rows(stream.id)
+        backfilled = self._core.store.backfills.rows(stream.id)
         open_panes = set(standing.panes.open_numbers()) if standing.grid.slides else set()
         untaken = first_untaken(standing)
         chosen: list[int] = []
@@ -228,7 +228,8 @@ class Repair:
         return not (stream.takes_summaries or lost)
 
     def _retains(self, stream: Stream, standing: QueryState, number: int) -> bool:
-        from_us, width_us = self._core.store.retained_from_us(stream.id), standing.grid.width_us
+        from_us = self._core.store.retention.retained_from_us(stream.id)
+        width_us = standing.grid.width_us
         start_us = standing.grid.span.start_us if width_us is None else number * width_us
         return from_us is None or (start_us is not None and start_us >= from_us)
 
@@ -297,7 +298,7 @@ class Repair:
         deletions, deleted = unit.stream.deletions(), unit.published.deleted
         deleted.look(deletions, standing, unit.stream.position)
         behind = unit.behind & self._behind(unit.stream, unit.published)
-        if unit.backfilled != self._core.store.backfilled_rows(unit.stream.id):
+        if unit.backfilled != self._core.store.backfills.rows(unit.stream.id):
             behind = frozenset()  # New tuples are not read, or only in part.
         if not grid.slides or behind:
             past.read_on()

@@ -81,7 +81,7 @@ class Registrar:
         standing.set_levels(levels, forced=limited)  # Its own limits are not for load to lift.
         if any(levels):
             self._core.store.allow(FORMAT_LEVELS)
-        deleted = PaneDeletions(len(self._core.store.deletions(stream.id)))
+        deleted = PaneDeletions(len(self._core.store.deletions.entries(stream.id)))
         past = [History.of_panes(self._core, stream, standing)]
         sharper = self._sharper_sample(stream, query)
         if sharper is not None:
@@ -164,7 +164,7 @@ class Registrar:
         )
         for hole in stream.lost.without(core.store.holes(stream.id)):
             published.lost.add(hole, stream.watermark.limit_us(core.clock_us()))
-        published.lost.note_retired(core.store.retained_from_us(stream.id))
+        published.lost.note_retired(core.store.retention.retained_from_us(stream.id))
         published.begin(stream)
         entry = QueryEntry(
             standing.name,
@@ -232,7 +232,7 @@ class Registrar:
                 "ELSE EXACT of a standing query reads its window at every slide, and this window "
                 "has none; RANGE with SLIDE has, or ELSE WIDEN, OMIT or FAIL can be granted"
             )
-        rows = stream.position + self._core.store.backfilled_rows(stream.id)
+        rows = stream.position + self._core.store.backfills.rows(stream.id)
         seconds = rows / EXACT_ROWS_PER_S
         slide_s = grid.slide_us / 1e6
         if seconds > slide_s:

@@ -95,7 +95,7 @@ def _rollups(core: EngineState, asker: Asker, *, own: bool) -> list[str]:
         entry.name
         for stream in list(core.streams.values())
         if asker.owns(stream) is own
-        for entry, _ in core.store.rollups(stream.id)
+        for entry, _ in core.store.rollups.entries(stream.id)
     )
 
 

@@ -35,8 +35,8 @@ class Ingest:
         if not store.streams():
             store.create_stream(SCHEMA)
         self.created = True
-        if not store.rollups(1):
-            store.add_rollup(1, "counts", ROLLUP)
+        if not store.rollups.entries(1):
+            store.rollups.add(1, "counts", ROLLUP)
         for number in range(9):
             first = store.end_position(1)
             header = Batch(1, "p", 0, number, first, ROWS, 0)
@@ -48,12 +48,12 @@ class Ingest:
             store.add(1, first, content, sequence=sequence)
             if number % 3 == 2:
                 store.cut(1)
-            for run, rollup in store.rolled_due(1):
-                store.roll_up(run, rollup)
+            for run, rollup in store.rollups.due(1):
+                store.rollups.roll_up(run, rollup)
             if number in (3, 6, 8):
                 store.write_checkpoint(sequence + 1, {"stream/1": bytes([number])})
             if number == 7:
-                store.apply_retention(1, 24_000)  # the first run
+                store.retention.apply(1, 24_000)  # the first run
 
 
 def recover(directory, files: PowerFiles) -> Store:
@@ -114,7 +114,7 @@ def assert_indexes_never_lie(store: Store) -> None:
             tables = list(snapshot.read_groups(run, range(run.blocks), wanted))
         for number, table in enumerate(tables):
             for serial in table["serial"].to_pylist()[:3]:
-                found = store.look_up(run, "serial", [(serial, serial)])
+                found = store.indexes.look_up(run, "serial", [(serial, serial)])
                 assert found is None or found.tolist() == [number]
 
 
@@ -126,9 +126,9 @@ def indexed(directory: Path, *, built: bool) -> tuple[Store, PowerFiles]:
     for first in (0, 24):
         store.add(1, first, batch(first, 24), sequence=0)
         store.cut(1)
-    store.create_index(1, "serial")
-    for run, column in store.unindexed(1) if built else []:
-        store.build_index(run, column)
+    store.indexes.create(1, "serial")
+    for run, column in store.indexes.unindexed(1) if built else []:
+        store.indexes.build(run, column)
     return store, files
 
 
@@ -141,21 +141,21 @@ def test_power_loss_at_every_call_of_a_build_leaves_an_index_that_is_right_or_no
         store, files = indexed(root, built=False)
         files.power_in(calls)
         try:
-            for run, column in store.unindexed(1):
-                store.build_index(run, column)
+            for run, column in store.indexes.unindexed(1):
+                store.indexes.build(run, column)
             break
         except PowerFailed:
             target = tmp_path / f"{calls}-dark"
             files.crash_into(target, calls)
         again = recover(target, PowerFiles(target))
         assert_indexes_never_lie(again)
-        missing = again.unindexed(1)
+        missing = again.indexes.unindexed(1)
         built += 2 - len(missing)
         for run, column in missing:
-            again.build_index(run, column)
-        assert again.unindexed(1) == []
+            again.indexes.build(run, column)
+        assert again.indexes.unindexed(1) == []
         assert_indexes_never_lie(again)
-        again.sweep_indexes(1)
+        again.indexes.sweep(1)
         assert len([p for p in (target / "indexes").rglob("*") if p.is_file()]) == 2
         assert list((target / "tmp").iterdir()) == []
         again.close()
@@ -173,12 +173,12 @@ def drop_stream(store: Store) -> None:
 
 
 def drop_index(store: Store) -> None:
-    store.drop_index(1, "serial")
+    store.indexes.drop(1, "serial")
 
 
 def drop_while_it_is_built(store: Store) -> None:
-    run, column = store.unindexed(1)[0]
-    store.build_index(run, column, lambda _: drop_index(store))
+    run, column = store.indexes.unindexed(1)[0]
+    store.indexes.build(run, column, lambda _: drop_index(store))
 
 
 @pytest.mark.slow
@@ -202,7 +202,7 @@ def test_power_loss_while_an_index_is_dropped_leaves_no_file_behind(tmp_path, dr
             index_name(run.file, column)
             for stream in again.streams()
             for run in again.runs(stream.id)
-            for column in again.indexes(stream.id)
+            for column in again.indexes.columns(stream.id)
         }
         assert index_files(target) <= wanted
         again.close()
@@ -215,16 +215,16 @@ def test_power_loss_while_an_index_is_dropped_leaves_no_file_behind(tmp_path, dr
 @pytest.mark.parametrize(("error", "raised"), [(ENOSPC, DiskFull), (EIO, StorageFailed)])
 def test_an_index_that_cannot_be_written_is_none_until_it_can(tmp_path, kind, error, raised):
     store, files = indexed(tmp_path, built=False)
-    (run, column), _ = store.unindexed(1)
+    (run, column), _ = store.indexes.unindexed(1)
     files.make_directory(tmp_path / "indexes" / "1")
     files.fail_next(kind, error)
     with pytest.raises(raised, match=" index "):
-        store.build_index(run, column)
+        store.indexes.build(run, column)
     assert list((tmp_path / "tmp").iterdir()) == []
     assert_indexes_never_lie(store)
-    for run, column in store.unindexed(1):
-        store.build_index(run, column)
-    assert store.unindexed(1) == []
+    for run, column in store.indexes.unindexed(1):
+        store.indexes.build(run, column)
+    assert store.indexes.unindexed(1) == []
     assert len(index_files(tmp_path)) == 2
     assert_indexes_never_lie(store)
     store.close()

@@ -39,7 +39,7 @@ def test_a_scrub_goes_on_behind_a_file_that_cannot_be_read(store, disk):
     found = scrub(store)
     assert [run for run, _ in found.damaged] == [first, third]
     assert "cannot be read (Input/output error); it held positions 0 to 20" in found.damaged[0][1]
-    assert [run for run, _ in store.quarantined(1)] == [first, third]
+    assert [run for run, _ in store.quarantine.runs(1)] == [first, third]
     assert store.snapshot(1).runs == (second,)
 
 
@@ -56,7 +56,7 @@ def test_what_can_be_read_again_is_taken_back(store, disk):
     assert scrub(store).released == [run]
     assert not aside.exists()
     assert positions(store) == list(range(60))
-    assert store.quarantined(1) == []
+    assert store.quarantine.runs(1) == []
 
 
 def test_what_was_damaged_stays_aside(store):
@@ -78,7 +78,7 @@ def test_what_proves_no_damage_is_told_and_changes_nothing(store, disk):
     assert unread == run
     assert "Too many open files" in problem
     assert found.runs == 2
-    assert found.damaged == store.quarantined(1) == []
+    assert found.damaged == store.quarantine.runs(1) == []
     disk.bad.clear()
     assert scrub(store).unread == []
     assert positions(store) == list(range(60))

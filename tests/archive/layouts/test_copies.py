@@ -34,12 +34,12 @@ def scan(store: Store, reduction: float) -> list[tuple[float, list[int]]]:
             serial = [n for block in blocks for n in block.table["serial"].to_pylist()]
             assert [n for b in blocks for n in b.table[POSITION].to_pylist()] == serial
             found.append((part.reduction, serial))
-    store.note_scans([(part, reduction) for part in parts])
+    store.layouts.note_scans([(part, reduction) for part in parts])
     return found
 
 
 def vacuum(store: Store) -> int:
-    return sum(store.vacuum(run) for run in store.waste(1))
+    return sum(store.layouts.vacuum(run) for run in store.layouts.waste(1))
 
 
 def expected(first: int, end: int, reduction: float) -> list[int]:
@@ -108,7 +108,7 @@ def test_hybrid_and_plain_give_what_they_can(tmp_path):
     store.close()
     store = opened(tmp_path / "p", Plain(), ROWS)
     assert scan(store, 0.9) == [(0.0, list(range(ROWS)))]
-    assert store.waste(1) == []
+    assert store.layouts.waste(1) == []
     store.close()
 
 
@@ -143,12 +143,12 @@ def test_marks_survive_a_restart(tmp_path):
     scan(store, 0.5)
     store.close()
     store = recover(tmp_path)
-    assert len(store.waste(1)) == 2
+    assert len(store.layouts.waste(1)) == 2
     assert vacuum(store) == 2
     assert vacuum(store) == 0
     store.close()
     store = recover(tmp_path)
-    assert store.waste(1) == []
+    assert store.layouts.waste(1) == []
     assert [reduction for reduction, _ in scan(store, 0.5)] == [0.5, 0.5]
     store.close()
 
@@ -206,7 +206,9 @@ def test_a_damaged_copy_is_left_out_and_dropped_by_the_scrub(tmp_path, layout):
     assert scrub(store).damaged == []
     assert copy not in store.runs(1)[0].copies
     assert not path.exists()
-    assert [store.rewrite(run) for run in store.unlike(1)] == [True] * isinstance(layout, Eager)
+    assert [store.layouts.rewrite(run) for run in store.layouts.unlike(1)] == [True] * isinstance(
+        layout, Eager
+    )
     if isinstance(layout, Eager):
         assert scan(store, 0.6) == [(0.5, expected(0, ROWS, 0.5))]
     store.close()
@@ -230,7 +232,7 @@ def test_a_missing_copy_is_found_by_check_and_is_no_loss(tmp_path):
 
 def test_retention_and_dropping_take_the_copies_along(tmp_path):
     store = opened(tmp_path, Eager((0.5,)), 10, 10)
-    store.apply_retention(1, 10_000)
+    store.retention.apply(1, 10_000)
     assert len(list((tmp_path / "runs" / "1").iterdir())) == 2
     assert len(store.catalog.annotations.copies()) == 1
     store.drop_stream(1)
@@ -276,7 +278,7 @@ def test_a_vacuum_that_meets_a_damaged_copy_makes_the_next_one_of_the_run_itself
             data[offset] ^= 1
         path.write_bytes(data)
     run = store.runs(1)[0]
-    store.note_scans([(part_of(run, 0.8), 0.8)])
+    store.layouts.note_scans([(part_of(run, 0.8), 0.8)])
     assert vacuum(store) == 1
     assert scan(store, 0.8) == [(0.8, expected(0, ROWS, 0.8))]
     assert positions(store, 1) == list(range(ROWS))

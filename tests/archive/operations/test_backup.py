@@ -78,7 +78,7 @@ def test_a_backup_goes_on_by_itself_and_leaves_the_original_alone(store, tmp_pat
     copy = recover(tmp_path / "backup")
     ingest(copy, 100, 10)
     copy.cut(1)
-    copy.apply_retention(1, 40_000)
+    copy.retention.apply(1, 40_000)
     copy.close()
     assert positions(store) == list(range(100))
     ingest(store, 100, 5)
@@ -106,7 +106,7 @@ def test_what_comes_and_goes_during_a_backup_does_not_tear_it(store, tmp_path):
             reached[0] = first + 4
             store.cut(1)
             store.write_checkpoint(last + 1, {"stream/1": str(first + 4).encode()})
-            store.apply_retention(1, (first - 60) * 1000)
+            store.retention.apply(1, (first - 60) * 1000)
 
     writer = threading.Thread(target=go_on)
     writer.start()
@@ -326,7 +326,7 @@ def test_what_a_power_loss_left_while_a_segment_began_is_restored_apart(tmp_path
 
 def test_a_backup_without_a_run_in_quarantine_is_restored(store, tmp_path):
     """One damaged run of thousands must not stand in the way of all others."""
-    assert store.quarantine(store.runs(1)[1], "its checksum does not match")
+    assert store.quarantine.add(store.runs(1)[1], "its checksum does not match")
     backup(store, tmp_path / "backup")
     report = check(tmp_path / "backup")
     assert not report.ok
@@ -334,7 +334,7 @@ def test_a_backup_without_a_run_in_quarantine_is_restored(store, tmp_path):
     assert "in quarantine" in report.aside[0]
     restore(tmp_path / "backup", tmp_path / "again")
     again = Store.open(tmp_path / "again")
-    assert [run.first_position for run, _ in again.quarantined(1)] == [20]
+    assert [run.first_position for run, _ in again.quarantine.runs(1)] == [20]
     assert len(again.runs(1)) == 3
     again.close()
 
@@ -349,7 +349,7 @@ def test_a_cancelled_backup_or_restore_leaves_nothing(store, tmp_path):
         with pytest.raises(Cancelled):
             restore(tmp_path / "whole", tmp_path / "again", progress=progress, verify=verify)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["data", "whole"]
-    store.apply_retention(1, 20_000)  # Nothing is kept for a backup that is over.
+    store.retention.apply(1, 20_000)  # Nothing is kept for a backup that is over.
     assert len(list((store.directory / "runs" / "1").iterdir())) == 2
 
 

@@ -113,7 +113,7 @@ def test_rows_of_a_rewritten_run_that_is_listed_again_stay_deleted(tmp_path, lay
     delete(store, lambda position: position % 4 == 1)
     kept, expected = frames(tmp_path / "served" / "catalog.sqlite-wal"), content(store)
     store.set_layout(1, layouts[1])
-    assert store.rewrite(store.unlike(1)[0])
+    assert store.layouts.rewrite(store.layouts.unlike(1)[0])
     data = shutil.copytree(tmp_path / "served", tmp_path / "data")
     store.close()
     flip_frame(data / "catalog.sqlite-wal", kept)

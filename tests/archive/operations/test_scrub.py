@@ -91,7 +91,7 @@ def test_quarantine_outlives_a_restart_and_the_check_reports_it(tmp_path):
     assert not report.ok
     assert any("in quarantine" in run for run in report.aside)
     again = recover(tmp_path / "data")
-    assert [run.first_position for run, _ in again.quarantined(1)] == [0]
+    assert [run.first_position for run, _ in again.quarantine.runs(1)] == [0]
     assert again.recovery.missing == again.recovery.orphans == ()
     again.close()
 
@@ -111,14 +111,14 @@ def test_a_file_that_is_put_back_whole_is_read_again(store):
     shutil.copy(store.directory.parent / "backup.parquet", path)
     assert scrub(store).released == [run]
     assert positions(store) == list(range(80))
-    assert store.quarantined(1) == []
+    assert store.quarantine.runs(1) == []
 
 
 def test_retention_and_drop_take_quarantined_runs_with_them(store):
     rot(store, 0)
     scrub(store)
-    assert store.apply_retention(1, 20_000) == 20
-    assert store.quarantined(1) == store.catalog.annotations.quarantined() == []
+    assert store.retention.apply(1, 20_000) == 20
+    assert store.quarantine.runs(1) == store.catalog.annotations.quarantined() == []
     rot(store, 0)
     scrub(store)
     store.drop_stream(1)

@@ -70,8 +70,8 @@ def fill(served: Path, target: Path) -> None:
     """Make a directory, and copy it while it is open, as a kill leaves it."""
     store = Store.open(served, log_segment_bytes=3_000)
     store.create_stream(SCHEMA)
-    store.add_rollup(1, "counts", parse(ROLLUP))
-    store.create_index(1, "serial")
+    store.rollups.add(1, "counts", parse(ROLLUP))
+    store.indexes.create(1, "serial")
     for first in (0, 12):
         ingest(store, first, 12)
         store.cut(1)
@@ -80,8 +80,8 @@ def fill(served: Path, target: Path) -> None:
     store.catalog.put_pane("all", 0, b"a pane")
     store.close()  # The commits so far are in the catalog's file, the rest in its log.
     store = recover(served)
-    for run, column in store.unindexed(1):
-        store.build_index(run, column)
+    for run, column in store.indexes.unindexed(1):
+        store.indexes.build(run, column)
     ingest(store, 24, 6)
     store.cut(1)
     delete(store, lambda position: position == 25)
@@ -168,7 +168,7 @@ def read(store: Store) -> Said:
     catalog, beside = catalogued(store.catalog), {}
     for run in store.runs(1):
         for serial in range(run.first_position, run.end_position):
-            groups = store.look_up(run, "serial", [(serial, serial)])
+            groups = store.indexes.look_up(run, "serial", [(serial, serial)])
             if groups is not None:
                 beside[f"row groups of {serial}"] = repr(groups.tolist())
         for rolled in run.rolled:

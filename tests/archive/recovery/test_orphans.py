@@ -136,7 +136,7 @@ def test_a_file_in_quarantine_is_not_taken_for_another_of_its_name(tmp_path):
     aside.write_bytes(b"of a run that was there before")
     path = tmp_path / "data" / "runs" / run.file
     content = path.read_bytes()
-    assert store.quarantine(run, "as if")
+    assert store.quarantine.add(run, "as if")
     assert aside.read_bytes() == content
     kept = {each.read_bytes() for each in (tmp_path / "data" / "quarantine").iterdir()}
     assert kept == {content, b"of a run that was there before"}

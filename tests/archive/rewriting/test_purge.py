@@ -43,7 +43,7 @@ def test_a_stream_that_is_dropped_while_rows_of_it_are_looked_for_has_no_marks(t
         store.drop_stream(1)
         return [(run, np.ones(run.stretch, bool))]
 
-    assert store.delete(1, "DELETE", 7, find) == 0
+    assert store.deletions.delete(1, "DELETE", 7, find) == 0
     store.close()
     again = Store.open(tmp_path)
     assert again.streams() == again.catalog.annotations.deletions() == []
@@ -57,7 +57,11 @@ def test_what_is_left_is_what_was_left(tmp_path, layout):
     store = opened(tmp_path, layout, 30, 1, 40)
     assert delete(store, lambda p: p % 3 == 1) == 24
     before = content(store)
-    assert (purge(store), store.marked(1), store.catalog.annotations.deleted()) == (24, [], {})
+    assert (purge(store), store.purger.marked(1), store.catalog.annotations.deleted()) == (
+        24,
+        [],
+        {},
+    )
     assert content(store) == before
     assert [(r.first_position, r.end_position, r.rows) for r in store.runs(1)] == [
         (0, 30, 20),
@@ -87,7 +91,7 @@ def test_a_purged_run_is_laid_out_anew_and_purged_again(tmp_path, old, new):
     delete(store, lambda p: p < 4)
     purge(store)
     store.set_layout(1, new)
-    assert sum(store.rewrite(run) for run in store.unlike(1)) == 1
+    assert sum(store.layouts.rewrite(run) for run in store.layouts.unlike(1)) == 1
     assert positions(store) == list(range(4, 40))
     assert delete(store, lambda p: p % 2 == 0) == 18  # Not the two that were purged.
     assert purge(store) == 18
@@ -103,8 +107,8 @@ def test_parts_and_copies_hold_no_purged_row(tmp_path, layout):
     store = opened(tmp_path, layout, 200)
     delete(store, lambda p: p < 100)
     if isinstance(layout, Lazy):
-        store.note_scans([(part_of(store.runs(1)[0], 0.5), 0.5)])
-        assert store.vacuum(store.waste(1)[0])
+        store.layouts.note_scans([(part_of(store.runs(1)[0], 0.5), 0.5)])
+        assert store.layouts.vacuum(store.layouts.waste(1)[0])
     purge(store)
     wanted = Wanted("ts", ("serial", POSITION))
     with store.snapshot(1) as snapshot:
@@ -165,7 +169,7 @@ def test_what_is_deleted_meanwhile_stays_marked(tmp_path):
             below = later.pop()
             delete(store, lambda p: p < below)
 
-    assert store.purge(store.runs(1)[0], told) == 10
+    assert store.purger.purge(store.runs(1)[0], told) == 10
     assert positions(store) == list(range(15, 40))
     assert (store.runs(1)[0].rows, store.catalog.annotations.deleted()[1, 0].rows) == (30, 5)
     store.close()
@@ -180,18 +184,18 @@ def test_a_run_whose_name_was_given_again_is_neither_indexed_nor_rewritten(tmp_p
     store = opened(tmp_path, Plain(), 40)
     (before,) = store.runs(1)
     store.set_layout(1, Hybrid(4, 3))
-    store.rewrite(before)
+    store.layouts.rewrite(before)
     delete(store, lambda p: p < 10)
     purge(store)
     (after,) = store.runs(1)
     assert (after.file, after.crc) != (before.file, before.crc)
     assert after.file == before.file
-    store.create_index(1, "serial")
-    store.build_index(before, "serial")
-    assert store.unindexed(1) == [(after, "serial")]
+    store.indexes.create(1, "serial")
+    store.indexes.build(before, "serial")
+    assert store.indexes.unindexed(1) == [(after, "serial")]
     store.set_layout(1, Plain())
-    assert not store.rewrite(before)
-    assert store.unlike(1) == [after]
+    assert not store.layouts.rewrite(before)
+    assert store.layouts.unlike(1) == [after]
     assert names(tmp_path) == known(store)
     store.close()
 
@@ -199,9 +203,9 @@ def test_a_run_whose_name_was_given_again_is_neither_indexed_nor_rewritten(tmp_p
 def test_only_runs_with_enough_deleted_rows_are_named(tmp_path):
     store = opened(tmp_path, Plain(), 10, 10, 10)
     delete(store, lambda p: p in (0, 11, 12, 13))
-    assert [run.first_position for run in store.marked(1)] == [0, 10]
-    assert [run.first_position for run in store.marked(1, 0.3)] == [10]
-    assert store.purge(store.runs(1)[2]) == 0
+    assert [run.first_position for run in store.purger.marked(1)] == [0, 10]
+    assert [run.first_position for run in store.purger.marked(1, 0.3)] == [10]
+    assert store.purger.purge(store.runs(1)[2]) == 0
     store.close()
 
 
@@ -213,7 +217,7 @@ def test_a_purge_that_is_called_off_at_any_look_leaves_everything_as_it_was(tmp_
     before, files = store.runs(1), names(tmp_path)
     for steps in range(1_000):
         try:
-            assert store.purge(before[0], cancelled_after(steps)) == 10
+            assert store.purger.purge(before[0], cancelled_after(steps)) == 10
             break
         except Cancelled:
             assert (store.runs(1), names(tmp_path)) == (before, files)
@@ -264,7 +268,7 @@ def test_any_call_that_fails_leaves_it_as_it_was_and_it_can_be_done_again(tmp_pa
         assert positions(store) == left
         files.heal()  # So that closing the log does not fail; other tests do that.
         purge(store)
-        assert store.marked(1) == []
+        assert store.purger.marked(1) == []
         assert positions(store) == left
         store.close()
         again = Store.open(directory, files=OsFiles())

@@ -33,7 +33,7 @@ ENOSPC = 28
 
 
 def rewrite(store: Store) -> int:
-    return sum(store.rewrite(run) for run in store.unlike(1))
+    return sum(store.layouts.rewrite(run) for run in store.layouts.unlike(1))
 
 
 @pytest.mark.slow
@@ -46,12 +46,12 @@ def test_any_layout_becomes_any_other(tmp_path, number, turn):
     store = opened(tmp_path, old, 30, 1, 40)
     before = content(store)
     store.set_layout(1, new)
-    assert [run.first_position for run in store.unlike(1)] == [0, 30, 31]
+    assert [run.first_position for run in store.layouts.unlike(1)] == [0, 30, 31]
     assert rewrite(store) == 3
     assert content(store) == before
     ingest(store, 71, 5)
     store.cut(1)
-    assert store.unlike(1) == []
+    assert store.layouts.unlike(1) == []
     assert positions(store) == list(range(76))
     assert {run.layout for run in store.runs(1)} == {new}
     if isinstance(new, Hybrid):
@@ -133,7 +133,7 @@ def test_a_rewrite_that_is_called_off_leaves_nothing(tmp_path):
     before = names(tmp_path)
     for steps in range(1_000):
         try:
-            assert store.rewrite(store.runs(1)[0], cancelled_after(steps))
+            assert store.layouts.rewrite(store.runs(1)[0], cancelled_after(steps))
             break
         except Cancelled:
             assert names(tmp_path) == before == known(store)
@@ -147,14 +147,14 @@ def test_a_rewrite_that_is_called_off_leaves_nothing(tmp_path):
 def test_a_layout_that_changed_meanwhile_wins(tmp_path):
     store = opened(tmp_path, Plain(), 50)
     store.set_layout(1, Hybrid(4, 3))
-    (run,) = store.unlike(1)
+    (run,) = store.layouts.unlike(1)
     changed = []
 
     def told() -> None:
         if not changed:
             changed.append(store.set_layout(1, Eager((0.5,))))
 
-    assert not store.rewrite(run, told)
+    assert not store.layouts.rewrite(run, told)
     assert store.runs(1) == [run]
     assert names(tmp_path) == known(store)
     assert rewrite(store) == 1
@@ -164,16 +164,16 @@ def test_a_layout_that_changed_meanwhile_wins(tmp_path):
 def test_a_stream_that_is_dropped_meanwhile_stays_dropped(tmp_path):
     store = opened(tmp_path, Plain(), 50)
     store.set_layout(1, Hybrid(4, 3))
-    (run,) = store.unlike(1)
+    (run,) = store.layouts.unlike(1)
     dropped = []
 
     def told() -> None:
         if not dropped:
             dropped.append(store.drop_stream(1))
 
-    assert not store.rewrite(run, told)
-    assert not store.rewrite(run)
-    assert not store.vacuum(run)
+    assert not store.layouts.rewrite(run, told)
+    assert not store.layouts.rewrite(run)
+    assert not store.layouts.vacuum(run)
     assert names(tmp_path) == set()
     store.close()
     assert check(tmp_path).ok
@@ -182,15 +182,15 @@ def test_a_stream_that_is_dropped_meanwhile_stays_dropped(tmp_path):
 def test_a_damaged_run_is_not_rewritten(tmp_path):
     store = opened(tmp_path, Plain(), 50, 50)
     store.set_layout(1, Hybrid(4, 3))
-    bad, _ = store.unlike(1)
+    bad, _ = store.layouts.unlike(1)
     path = tmp_path / "runs" / bad.file
     store.close()
     path.write_bytes(path.read_bytes()[:-1] + b"x")
     store = recover(tmp_path)
     with pytest.raises(CorruptData, match="positions 0 to 50"):
-        store.rewrite(store.runs(1)[0])
-    store.quarantine(store.runs(1)[0], "rot")
-    assert [run.first_position for run in store.unlike(1)] == [50]
+        store.layouts.rewrite(store.runs(1)[0])
+    store.quarantine.add(store.runs(1)[0], "rot")
+    assert [run.first_position for run in store.layouts.unlike(1)] == [50]
     assert rewrite(store) == 1
     store.close()
 
@@ -217,9 +217,9 @@ class Work:
             for reduction in (0.4, 0.7):
                 with store.snapshot(1) as snapshot:
                     noted = [(part_of(run, reduction), reduction) for run in snapshot.runs]
-                store.note_scans(noted)
-                for run in store.waste(1):
-                    store.vacuum(run)
+                store.layouts.note_scans(noted)
+                for run in store.layouts.waste(1):
+                    store.layouts.vacuum(run)
 
 
 def reopened(directory, files: PowerFiles) -> Store:
@@ -285,12 +285,12 @@ def test_a_full_disk_at_every_call_of_a_rewrite_leaves_all_as_it_was(tmp_path):
                 with suppress(DiskFull, StorageFailed):  # The call may be one of the close itself.
                     store.close()
                 break
-        for run in store.unlike(1):
-            store.rewrite(run)
-        for run in store.waste(1):
-            store.vacuum(run)
+        for run in store.layouts.unlike(1):
+            store.layouts.rewrite(run)
+        for run in store.layouts.waste(1):
+            store.layouts.vacuum(run)
         assert positions(store) == list(range(store.end_position(1)))
-        assert store.unlike(1) == []
+        assert store.layouts.unlike(1) == []
         store.close()
         assert check(root).damages == []
     assert last > 160
@@ -304,12 +304,12 @@ def test_a_full_disk_under_the_catalog_leaves_the_old_runs(tmp_path, monkeypatch
     pages.leave(0)
     with pytest.raises(DiskFull):
         rewrite(store)
-    assert 0 < len(store.unlike(1)) <= 6
+    assert 0 < len(store.layouts.unlike(1)) <= 6
     assert names(tmp_path) == known(store)
     assert positions(store) == list(range(600))
     pages.leave(100_000)
     rewrite(store)
-    assert store.unlike(1) == []
+    assert store.layouts.unlike(1) == []
     assert names(tmp_path) == known(store)
     store.close()
     assert check(tmp_path).ok

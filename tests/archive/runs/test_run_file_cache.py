@@ -56,16 +56,16 @@ def drop_stream(store):
 
 
 def retain_nothing(store):
-    assert store.apply_retention(1, 1 << 60) == 40
+    assert store.retention.apply(1, 1 << 60) == 40
 
 
 def set_aside(store):
-    assert store.quarantine(store.runs(1)[0], "damaged")
+    assert store.quarantine.add(store.runs(1)[0], "damaged")
 
 
 def relay(store):
     store.set_layout(1, Hybrid(4, 3))
-    assert store.rewrite(store.unlike(1)[0])
+    assert store.layouts.rewrite(store.layouts.unlike(1)[0])
 
 
 def purge_rows(store):
@@ -74,17 +74,17 @@ def purge_rows(store):
 
 
 def drop_rollup(store):
-    store.drop_rollup(store.rollups(1)[0][0])
+    store.rollups.drop(store.rollups.entries(1)[0][0])
 
 
 def drop_rolled(store):
     (run,) = store.runs(1)
-    assert store.drop_rolled(run, run.rolled[0])
+    assert store.rollups.drop_rolled(run, run.rolled[0])
 
 
 def roll_up_again(store):
     delete(store, lambda position: position < 5)
-    assert store.roll_up(*store.rolled_due(1)[0])
+    assert store.rollups.roll_up(*store.rollups.due(1)[0])
 
 
 CHANGES = [
@@ -104,7 +104,7 @@ def rolled(directory, files):
     opened(directory, Plain()).close()
     store = Store.open(directory, files=files)
     store.create_stream(replace(SCHEMA, name="other"))
-    store.add_rollup(1, "counts", parse(ROLLUP))
+    store.rollups.add(1, "counts", parse(ROLLUP))
     ingest(store, 0, 40)
     store.cut(1)
     return store
@@ -114,7 +114,7 @@ def expected_names(store):
     """Return the files that should be below `runs/1`: those of readable runs."""
     if all(entry.id != 1 for entry in store.streams()):
         return set()
-    return known(store) - {run.file for run, _ in store.quarantined(1)}
+    return known(store) - {run.file for run, _ in store.quarantine.runs(1)}
 
 
 @pytest.mark.parametrize("change", CHANGES, ids=lambda change: change.__name__)
@@ -180,9 +180,9 @@ def test_a_file_that_was_put_back_while_its_removal_waited_stays(tmp_path):
     store = rolled(tmp_path, files)
     (run,) = store.runs(1)
     files.is_bad = True
-    assert store.quarantine(run, "damaged")
-    store.take_back(run)
-    assert store.release(run)
+    assert store.quarantine.add(run, "damaged")
+    store.quarantine.take_back(run)
+    assert store.quarantine.release(run)
     files.is_bad = False
     store.drop_stream(2)
     assert names(tmp_path) == known(store)

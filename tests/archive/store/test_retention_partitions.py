@@ -90,7 +90,7 @@ def test_a_bulk_load_becomes_a_run_for_each_compartment(tmp_path):
     while store.cut(1) is not None:
         pass
     assert [run.rows for run in store.runs(1)] == [20_001, 20_001, 20_001, 9_997]
-    assert store.apply_retention(1, 20_001_000) == 20_001
+    assert store.retention.apply(1, 20_001_000) == 20_001
     store.close()
     again = recover(tmp_path)
     assert positions(again) == list(range(20_001, rows))

@@ -120,7 +120,7 @@ def test_a_window_and_no_condition_choose_rows_as_well(engine):
 def test_retention_and_drop_take_the_marks_along(engine):
     engine.execute("DELETE FROM requests WHERE hits < 25")
     store = engine.core.store
-    store.apply_retention(1, START_US + 10**12)
+    store.retention.apply(1, START_US + 10**12)
     assert store.catalog.annotations.deleted() == {}
     assert len(store.catalog.annotations.deletions()) == 1
     engine.execute("DROP STREAM requests")
@@ -134,8 +134,8 @@ def test_a_run_that_is_laid_out_anew_keeps_its_deletions(engine):
     store = engine.core.store
     for layout in (Eager((0.5,)), Hybrid(2), Plain()):
         store.set_layout(1, layout)
-        for run in store.unlike(1):
-            assert store.rewrite(run)
+        for run in store.layouts.unlike(1):
+            assert store.layouts.rewrite(run)
         assert engine.execute(QUESTION).rows() == expected
         with store.snapshot(1) as snapshot:
             for run in snapshot.runs:
@@ -192,14 +192,14 @@ def test_a_damaged_run_is_told_and_in_quarantine_from_then_on(engine, text):
         text = text.format("ON requests (hits)")
         with pytest.raises(CorruptData):
             again.execute(text)
-        assert [found for found, _ in again.core.store.quarantined(1)] == [run]
+        assert [found for found, _ in again.core.store.quarantine.runs(1)] == [run]
         assert again.ledger("requests").deleted == 0
         if text.startswith("DELETE"):
             with pytest.raises(CorruptData, match="quarantine"):
                 again.execute(text)
         else:
             again.execute(text)  # Of the other runs.
-            assert again.core.store.indexes(1) == ("hits",)
+            assert again.core.store.indexes.columns(1) == ("hits",)
 
 
 @pytest.mark.parametrize(

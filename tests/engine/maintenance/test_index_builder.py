@@ -60,7 +60,7 @@ def test_two_builders_share_it(tmp_path):
         machine.at_rest = at_rest
         catch_up(engine)
         assert_tidy(engine)
-        assert engine.core.store.indexes(1) == ("client", "hits")
+        assert engine.core.store.indexes.columns(1) == ("client", "hits")
         assert machine.share <= 1.01 * SHARE
 
 
@@ -246,7 +246,7 @@ def test_runs_that_come_while_an_index_is_made_get_theirs(tmp_path):
         machine.at_file = at_file
         engine.execute("CREATE INDEX ON requests (hits)")
         engine.indexer.settle()
-        assert engine.core.store.unindexed(1) == []
+        assert engine.core.store.indexes.unindexed(1) == []
         assert looked_at(engine) == ((RUNS + 1, RUNS + 1, False), True)
 
 
@@ -269,7 +269,7 @@ def test_the_newest_runs_come_first_and_answers_are_right_meanwhile(tmp_path):
 
         def at_rest(_: int) -> None:
             engine.push("requests", LITTLE)
-            missing = [run.first_position for run, _ in store.unindexed(1)]
+            missing = [run.first_position for run, _ in store.indexes.unindexed(1)]
             assert missing == positions[: len(missing)]
             if len(missing) not in seen:
                 seen.append(len(missing))
@@ -294,7 +294,7 @@ def test_progress_is_seen_and_a_cancel_ends_it_until_somebody_asks_again(tmp_pat
             ((number, facts),) = engine.tasks.facts()
             assert (facts["what"], facts["total"]) == ("value indexes", ROWS)
             done.append(facts["done"])
-            if len(engine.core.store.unindexed(1)) == 2:
+            if len(engine.core.store.indexes.unindexed(1)) == 2:
                 engine.tasks.cancel(number)
 
         machine.at_rest = at_rest
@@ -318,7 +318,7 @@ def drop_stream(engine: Engine) -> None:
 
 def retire(engine: Engine) -> None:
     store = engine.core.store
-    store.apply_retention(1, store.runs(1)[-1].high_us)
+    store.retention.apply(1, store.runs(1)[-1].high_us)
 
 
 def lay_out_anew(engine: Engine) -> None:
@@ -334,7 +334,7 @@ def purge(engine: Engine) -> None:
 
 def lose_a_file(engine: Engine) -> None:
     store = engine.core.store
-    (store.directory / "runs" / store.unindexed(1)[0][0].file).unlink()
+    (store.directory / "runs" / store.indexes.unindexed(1)[0][0].file).unlink()
     engine.execute("SCRUB")
 
 
@@ -352,7 +352,7 @@ def test_what_happens_to_runs_and_indexes_meanwhile_leaves_all_right(tmp_path, h
         catch_up(engine)
         store = engine.core.store
         if happen is lose_a_file:
-            assert store.unindexed(1) == []
+            assert store.indexes.unindexed(1) == []
             assert not engine.execute(QUESTION + WHERES[0]).complete
             return
         assert_tidy(engine)
@@ -371,7 +371,7 @@ def test_a_backup_in_the_middle_is_whole_and_its_indexes_come_by_themselves(tmp_
     with Engine.open(tmp_path / "copy") as copy:
         assert answers(copy) == expected
         copy.indexer.settle()
-        assert copy.core.store.unindexed(1) == []
+        assert copy.core.store.indexes.unindexed(1) == []
         assert answers(copy) == expected
 
 

@@ -25,7 +25,7 @@ def test_each_pass_builds_one_though_it_is_asked_again_in_each(tmp_path, newest)
         missing: list[int] = []
 
         def at_look(_: Path) -> None:
-            missing.append(len(store.unindexed(1)))
+            missing.append(len(store.indexes.unindexed(1)))
             if len(missing) < 3 * RUNS:
                 engine.indexer.catch_up()
 
@@ -98,4 +98,4 @@ def test_who_asks_while_it_is_closed_is_not_told(tmp_path):
         indexer = engine.indexer
         machine.hooked.happen = indexer.close
         indexer.catch_up()
-        assert len(engine.core.store.unindexed(1)) == RUNS
+        assert len(engine.core.store.indexes.unindexed(1)) == RUNS

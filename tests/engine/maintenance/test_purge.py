@@ -42,7 +42,7 @@ def test_answers_stay_the_same_and_the_files_lose_the_rows(engine):
     assert said(engine, "PURGE STREAM requests") == f"{GONE:,} deleted rows purged from requests"
     assert said(engine, "PURGE requests").startswith("0 deleted rows")
     engine.indexer.settle()
-    assert engine.core.store.unindexed(1) == []
+    assert engine.core.store.indexes.unindexed(1) == []
     assert [engine.execute(text).rows() for text in (QUESTION, by_index)] == before
     assert purged(engine) == GONE
     assert sum(run.size_bytes for run in engine.core.store.runs(1)) < size
@@ -91,7 +91,7 @@ def test_rollups_are_right_before_and_after(tmp_path):
         answer = engine.execute(asked)
         assert sorted(map(str, answer.rows())) == expected
         assert "rollup minutes" in answer.sources
-        assert engine.core.store.rolled_due(1) == []
+        assert engine.core.store.rollups.due(1) == []
 
 
 @pytest.mark.slow

@@ -126,7 +126,7 @@ def test_damage_is_met_by_quarantine_and_the_rest_is_rewritten(tmp_path):
     with shedder.open(tmp_path) as db:
         db.execute("ALTER STREAM s SET ARCHIVE hybrid(blocks=4, block_rows=10)")
         db.relayouts.settle()
-        ((run, _),) = db.core.store.quarantined(1)
+        ((run, _),) = db.core.store.quarantine.runs(1)
         assert run.first_position == 100
         assert sum(run.blocks == 4 for run in db.core.store.runs(1)) == 4
 
@@ -140,7 +140,7 @@ def test_a_run_that_cannot_be_read_keeps_no_other_waiting_and_is_tried_again(tmp
         db.execute("ALTER STREAM s SET ARCHIVE hybrid(blocks=4, block_rows=10)")
         db.relayouts.settle()
         assert archive(db)[1] == 0.8
-        assert db.core.store.quarantined(1) == []
+        assert db.core.store.quarantine.runs(1) == []
         disk.bad.clear()
         db.housekeeping.tick()
         db.relayouts.settle()
@@ -212,9 +212,9 @@ def test_a_run_that_was_begun_before_the_layout_changed_is_laid_out_when_it_is_t
     with filled(tmp_path, runs=2) as db:
         db.core.store.set_layout(1, Hybrid(blocks=4, block_rows=10))
         db.relayouts.settle()
-        assert len(db.core.store.unlike(1)) == 2
+        assert len(db.core.store.layouts.unlike(1)) == 2
         db.push("s", rows(200, 300))
         db.seal("s")
         db.relayouts.settle()
-        assert not db.core.store.unlike(1)
+        assert not db.core.store.layouts.unlike(1)
         assert truth(db) == expected(300)

@@ -122,7 +122,7 @@ def test_rot_is_found_by_itself(world):
     data[len(data) // 2] ^= 1
     path.write_bytes(data)
     assert world.after(8.0, looks=2)["damaged_runs"] == 1
-    assert [found for found, _ in world.db.core.store.quarantined(1)] == [run]
+    assert [found for found, _ in world.db.core.store.quarantine.runs(1)] == [run]
     assert world.after(8.0, looks=2)["runs"] == 3  # The damaged one is not read again.
 
 

@@ -170,10 +170,10 @@ def test_damaged_indexes_and_runs_never_make_an_answer_wrong(engine):
         data[(10, len(data) // 2, len(data) - 3)[number]] ^= 1
         path.write_bytes(data)
     assert answers(engine) == expected
-    assert store.unindexed(1) != []  # The damaged index has been found and removed.
+    assert store.indexes.unindexed(1) != []  # The damaged index has been found and removed.
     engine.indexer.catch_up()
     engine.indexer.settle()
-    assert store.unindexed(1) == []
+    assert store.indexes.unindexed(1) == []
     run = store.runs(1)[0]
     (store.directory / "runs" / run.file).unlink()
     engine.execute("SCRUB")
@@ -186,7 +186,7 @@ def test_retention_and_rewriting_leave_no_index_behind(engine):
     store = engine.core.store
     folder = store.directory / "indexes" / "1"
     assert len(list(folder.iterdir())) == 3
-    store.apply_retention(1, store.runs(1)[0].high_us + 1)
+    store.retention.apply(1, store.runs(1)[0].high_us + 1)
     engine.indexer.catch_up()
     engine.indexer.settle()
     assert len(list(folder.iterdir())) == len(store.runs(1)) < 3

@@ -123,7 +123,7 @@ def test_panes_whose_tuples_are_not_all_in_the_archive_stay_as_they_are(tmp_path
     repair = repair_of(world)
     world.engine.seal("s")
     core = world.engine.core
-    assert core.store.apply_retention(core.streams["s"].id, START + 10**12)
+    assert core.store.retention.apply(core.streams["s"].id, START + 10**12)
     before = world.rows("by_group")
     repair.wake()
     world.machine.settle()

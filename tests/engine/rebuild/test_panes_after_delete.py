@@ -125,7 +125,7 @@ def test_panes_that_retention_has_cut_stay_as_they_are(tmp_path):
     for seed in range(3, 6):
         world.push(40, seed)
     core = world.engine.core
-    assert core.store.apply_retention(core.streams["s"].id, 1_006 * SECOND) == 120
+    assert core.store.retention.apply(core.streams["s"].id, 1_006 * SECOND) == 120
     world.delete("k > 2")
     world.rebuild()
     assert bounds(world, "whole") == {"interval"}

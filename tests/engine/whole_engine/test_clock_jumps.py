@@ -55,10 +55,10 @@ class World:
             self.db.execute(f"DELETE FROM s WHERE hour = {self.hour - 1}")
         if self.hour % 3 == 0:
             self.db.execute(f"{COUNTED} REDUCE BY uniform(0.5)")
-            for run in store.waste(1):
-                store.vacuum(run)
+            for run in store.layouts.waste(1):
+                store.layouts.vacuum(run)
         for run in due_for_purge(self.db.core, 1):
-            store.purge(run)
+            store.purger.purge(run)
         self.db.housekeeping.tick()
         if self.hour % 7 == 6:
             self.db.close()
