@@ -326,7 +326,7 @@ class StorageFailed(Unavailable):
 
 
 class CommitUnknown(StorageFailed, travels_as=StorageFailed):
-    """A commit of the catalog failed, and a restart may find it nevertheless.
+    """A commit of the catalog failed, and a restart may find it unless a later commit succeeds.
 
     Files that the commit names are kept: the next start removes them if the catalog lacks it.
     """

@@ -186,7 +186,13 @@ class Store:
         return self._streams.add(schema)
 
     def drop_stream(self, stream: int) -> None:
-        """Forget a stream, its tail and its runs; files that are being read go later."""
+        """Forget a stream, its tail and its runs; files that are being read go later.
+
+        Raises:
+          UnknownStream: there is no such stream (any more).
+          StorageFailed, DiskFull: the stream is as it was. CommitUnknown: too, until a restart,
+            which may find it dropped unless another commit succeeds before.
+        """
         with self._streams.change():
             state = self._streams.drop(stream)
             self._run_files.retire(name for run in state.runs for name in run.files)

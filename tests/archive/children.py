@@ -130,6 +130,26 @@ def commit_much(directory: Path) -> None:
     os._exit(0)
 
 
+def drop_and_cut(directory: Path) -> None:
+    """Drop a stream; if the outcome is unknown, ingest and cut a run, which is the next commit.
+
+    It is not closed.
+    """
+    with created(directory, SCHEMA) as store:
+        ingest(store, 0, 20)
+        store.cut(1)
+        ingest(store, 20, 10)
+        try:
+            store.drop_stream(1)
+            print("dropped", flush=True)
+        except CommitUnknown:
+            print("unknown", flush=True)
+            ingest(store, 30, 10)
+            store.cut(1)
+            print("cut", flush=True)
+        os._exit(0)
+
+
 def delete_and_purge(directory: Path) -> None:
     """Two runs; every other row of the first is deleted, and the whole second; then a purge."""
     with created(directory, replace(SCHEMA, layout=Hybrid(3, 1))) as store:

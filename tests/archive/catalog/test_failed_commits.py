@@ -3,8 +3,10 @@
 import pytest
 
 from shedder.archive.catalog.catalog import Catalog
-from tests.archive.children import commit_and_die, commit_much
+from shedder.archive.operations.verify import check
+from tests.archive.children import commit_and_die, commit_much, drop_and_cut
 from tests.archive.syscalls import needs_strace, run
+from tests.archive.worlds import positions, recover
 
 
 def found_after(directory, index, failing):
@@ -58,3 +60,18 @@ def test_a_commit_without_memory_for_the_index_of_its_log_is_not_found(tmp_path)
     assert catalog.checkpoint_sequence() == 0
     assert catalog.problems() == []
     catalog.close()
+
+
+@pytest.mark.slow
+@needs_strace
+def test_a_drop_of_unknown_outcome_has_not_happened_once_the_next_commit_succeeds(tmp_path):
+    directory = tmp_path / "data"
+    directory.mkdir()
+    log = directory / "catalog.sqlite-wal"
+    printed, injected = run(directory, "fdatasync", "error=EIO", 5, drop_and_cut, 2, path=log)
+    assert (printed, injected) == (["created", "unknown", "cut"], True)
+    store = recover(directory)
+    assert positions(store) == list(range(40))
+    assert [run.first_position for run in store.runs(1)] == [0, 20]
+    store.close()
+    assert check(directory).damages == []
