@@ -38,7 +38,7 @@ from shedder.engine.runtime.caller import OPERATOR, Asker
 from shedder.engine.runtime.environment import Machine
 from shedder.engine.services import Services
 from shedder.engine.startup import build, drain, start
-from shedder.errors import BadSetting, ShedderError
+from shedder.errors import BadQuery, BadSetting, ShedderError
 from shedder.gc_tuning import loading
 from shedder.logging_defaults import be_quiet
 from shedder.queries.answers.answer import Answer
@@ -103,7 +103,7 @@ class Engine(
 
     def execute(
         self,
-        sql: str,
+        sql: str | Statement,
         params: Params | None = None,
         *,
         timeout_s: float | None = None,
@@ -113,36 +113,49 @@ class Engine(
         """Run one statement; a query is answered once, other statements with their status.
 
         Args:
-          sql: its text.
-          params: values for its `?`, `$1` or `:name`.
+          sql: its text, or the statement that `parse` returned.
+          params: values for the `?`, `$1` or `:name` of a text.
           timeout_s: how long it may take.
           watch: is told of the progress of a statement that takes long, and may cancel it.
           asker: whose names it may use; streams that it makes are this tenant's.
         """
         self._check_open()
         began = time.monotonic()
-        answer = execute(self.services, self.parse(sql, params), timeout_s, watch, asker)
+        answer = execute(self.services, self._parsed(sql, params), timeout_s, watch, asker)
         return describe.with_elapsed(answer, began)
 
     def parse(self, sql: str, params: Params | None = None) -> Statement:
-        """Return the statement of a text, as `execute` reads it; a text is parsed once.
+        """Return the statement of a text, which `execute` and `register` take instead of it.
 
         Raises:
           BadQuery, Unimplemented: it is no statement.
         """
         return self.services.statements.parse(sql, params)
 
+    def _parsed(self, sql: str | Statement, params: Params | None) -> Statement:
+        if isinstance(sql, str):
+            return self.parse(sql, params)
+        if params:
+            raise BadQuery(f"the parameters {params!r} come too late: the statement is parsed")
+        return sql
+
     # --- standing queries ----------------------------------------------------------------------
 
     def register(
-        self, name: str, sql: str, params: Params | None = None, *, asker: Asker = OPERATOR
+        self,
+        name: str,
+        sql: str | Statement,
+        params: Params | None = None,
+        *,
+        asker: Asker = OPERATOR,
     ) -> Query:
         """Make a query standing; one of the same name and text is returned as it is.
 
         Raises:
           as `Registered.register`.
         """
-        return self.services.queries.register(name, sql, params, asker=asker)
+        self._check_open()
+        return self.services.queries.register(name, self._parsed(sql, params), asker=asker)
 
     def query(self, name: str, asker: Asker = OPERATOR) -> Query:
         """Return a standing query by name."""

@@ -92,7 +92,7 @@ def build(
         overload=overload,
         housekeeping=Housekeeping(core, relayouts),
         queries=Registered(
-            core, lifetime, ddl, statements, sharing, overload, checkpoints, one_time.answer_window
+            core, lifetime, ddl, sharing, overload, checkpoints, one_time.answer_window
         ),
         audit=Audit(core, checkpoints, relayouts.wake),
     )

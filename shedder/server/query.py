@@ -97,30 +97,33 @@ class QueryService(QueryServicer):
         asked_s = _timeout_s(request.timeout_s if request.HasField("timeout_s") else None)
         timeout_s = time_left_s(context, asked_s)
         ends_s = None if timeout_s is None else time.monotonic() + timeout_s
+        period_s = _period_s(request)
         params = parameters_from_wire(request.parameters)
         identity = caller.get()
-        run = self._workers.run
-        is_large = self._large.is_large(request.sql)
-        if Scope.ADMIN not in identity.scopes or is_large:
-            parsing = self._large.run if is_large else self._workers.run
-            statement: Statement = await parsing(lambda: self._engine.parse(request.sql, params))
-            check_scopes(identity, statement)
-            if isinstance(statement, Explain) and is_large:
-                run = self._large.run  # Planning is Python code, too.
-        period_s = _period_s(request)
         client = Attention()
-        cast(Any, context).add_done_callback(lambda _: client.leave())  # The client is gone then.
-        work = asyncio.ensure_future(
-            run(
-                lambda: self._engine.execute(
-                    request.sql,
-                    params,
-                    timeout_s=_left_s(ends_s),
-                    watch=client.watch,
-                    asker=identity.asker,
-                )
+
+        def parsed() -> Statement:
+            statement = self._engine.parse(request.sql, params)
+            check_scopes(identity, statement)
+            return statement
+
+        def answered(statement: Statement) -> Answer:
+            return self._engine.execute(
+                statement,
+                timeout_s=_left_s(ends_s),
+                watch=client.watch,
+                asker=identity.asker,
             )
-        )
+
+        if self._large.is_large(request.sql):
+            statement = await self._large.run(parsed)
+            # Planning is Python code, too.
+            run = self._large.run if isinstance(statement, Explain) else self._workers.run
+            answering = run(lambda: answered(statement))
+        else:
+            answering = self._workers.run(lambda: answered(parsed()))
+        cast(Any, context).add_done_callback(lambda _: client.leave())  # The client is gone then.
+        work = asyncio.ensure_future(answering)
         try:
             while not (await asyncio.wait({work}, timeout=period_s))[0]:
                 for number, progress in client.news():
@@ -139,14 +142,18 @@ class QueryService(QueryServicer):
         params = parameters_from_wire(request.parameters)
         asker = caller.get().asker
 
-        def register() -> Standing:
-            return self._engine.register(request.name, request.sql, params, asker=asker)
+        def parsed() -> Statement:
+            return self._engine.parse(request.sql, params)
+
+        def registered(statement: Statement) -> Standing:
+            return self._engine.register(request.name, statement, asker=asker)
 
         if self._large.is_large(request.sql):
-            await self._large.run(lambda: self._engine.parse(request.sql, params))
-            query = await self._large.run_aside(register)  # It waits for other definitions.
+            statement = await self._large.run(parsed)
+            # It waits for other definitions.
+            query = await self._large.run_aside(lambda: registered(statement))
         else:
-            query = await self._workers.run(register)
+            query = await self._workers.run(lambda: registered(parsed()))
         return query_pb2.RegisterResponse(query=_standing(query))
 
     async def Describe(

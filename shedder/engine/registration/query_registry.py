@@ -6,8 +6,7 @@ import threading
 from collections.abc import Callable
 
 from shedder.cql.binding.new_names import check_new_name, check_outputs
-from shedder.cql.binding.statement_cache import StatementCache
-from shedder.cql.statements.statement import Select
+from shedder.cql.statements.statement import Select, Statement
 from shedder.engine.allocation.rebalancer import Sharing
 from shedder.engine.checkpoints.checkpoint_scheduler import Checkpoints
 from shedder.engine.engine_state import EngineState
@@ -24,7 +23,6 @@ from shedder.engine.tenants.access_control import check_new_query, check_stream
 from shedder.engine.tenants.tenant_limits import check_queries
 from shedder.errors import BadSetting, QueryExists, ShedderError, UnknownQuery
 from shedder.queries.answers.answer import Answer
-from shedder.queries.answers.database_api import Params
 from shedder.streams.windows import Span
 
 
@@ -36,7 +34,6 @@ class Registered:
         core: EngineState,
         lifetime: Lifetime,
         ddl: threading.RLock,
-        statements: StatementCache,
         sharing: Sharing,
         overload: Overload,
         checkpoints: Checkpoints,
@@ -46,16 +43,13 @@ class Registered:
         self.core = core
         self._lifetime = lifetime
         self._ddl = ddl
-        self._statements = statements
         self._sharing = sharing
         self._overload = overload
         self._checkpoints = checkpoints
         self._registrar = Registrar(core, sharing, checkpoints, go_exact)
         self._mailboxes: set[Mailbox] = set()
 
-    def register(
-        self, name: str, sql: str, params: Params | None = None, *, asker: Asker = OPERATOR
-    ) -> Query:
+    def register(self, name: str, statement: Statement, *, asker: Asker = OPERATOR) -> Query:
         """Make a query standing; one of the same name and text is returned as it is.
 
         Raises:
@@ -63,7 +57,6 @@ class Registered:
           PrecisionUnavailable: contract FAIL and the target cannot be promised.
         """
         self._lifetime.check_open()
-        statement = self._statements.parse(sql, params)
         if not isinstance(statement, Select):
             raise BadSetting(f"only a SELECT can be registered, not {type(statement).__name__}")
         check_stream(self.core, asker, statement.stream)
