@@ -21,7 +21,6 @@ from shedder.engine.runtime.quotas import Tenants
 from shedder.engine.standing_queries.sample_budget import SampleBudget
 from shedder.engine.standing_queries.standing_query import StandingQuery
 from shedder.engine.standing_queries.stream_state import Stream
-from shedder.engine.window_state.pane_sharing import part
 from shedder.errors import UnknownQuery, UnknownStream
 from shedder.overload.admission_rate import Door
 from shedder.overload.cpu_admission import CpuDoor
@@ -198,10 +197,10 @@ class EngineState:
 
     def forget_query(self, stream: Stream, published: StandingQuery) -> None:
         """A query was dropped; those that took its panes go on with their own, or each other's."""
-        fed = bool(published.standing.takers)
-        part(published.standing)
+        provides = bool(published.standing.consumers)
+        published.standing.detach()
         del stream.queries[published.standing.name]
-        if fed:
+        if provides:
             stream.share_panes()
 
     def share_samples(self) -> None:

@@ -63,8 +63,8 @@ class LevelsByLoad:
             stream = self._core.streams.get(name)
             published = None if stream is None else stream.queries.get(query)
             if stream is None or published is None or published.standing.feed is not None:
-                continue  # A fed query has the levels of its feeder.
-            for each in (published.standing, *published.standing.takers):
+                continue  # Its level is that of its provider.
+            for each in (published.standing, *published.standing.consumers):
                 if self._set(stream, each, levels, sequence):
                     changed[name] = stream
         for stream in changed.values():

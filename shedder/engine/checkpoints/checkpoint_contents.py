@@ -255,8 +255,10 @@ def restore_budget(parts: Mapping[str, bytes]) -> int | None:
 
 
 def _feed_state(standing: QueryState) -> list[str | int] | None:
-    feed = standing.feed
-    return None if feed is None else [feed.feeder.name, feed.from_pane, feed.next_pane]
+    provider, feed = standing.provider, standing.feed
+    if provider is None or feed is None:
+        return None
+    return [provider.name, feed.from_pane, feed.next_pane]
 
 
 def restore_stream(stream: Stream, data: bytes, evicted: bytes, forgotten: bytes) -> ProducerState:

@@ -41,11 +41,11 @@ class Checkpoints:
     def __init__(self, core: EngineState) -> None:
         """Nothing is stored yet.
 
-        feeders: queries whose panes others take by what is stored: without them it is not whole.
+        providers: queries whose panes others take by what is stored: without them it is not whole.
         left: queries that were dropped since the newest checkpoint, by name, with their streams.
         """
-        self.feeders: set[str] = set()
-        self._feeders_of_newest: set[str] = set()
+        self.providers: set[str] = set()
+        self._providers_of_newest: set[str] = set()
         self.left: dict[str, int] = {}
         self._core = core
         self._worker = core.machine.pool("shedder-checkpoint")
@@ -60,14 +60,14 @@ class Checkpoints:
         self._begun: Checkpoint | Joining | None = None
         self._writing: Future[None] | None = None
 
-    def restore(self, *, feeders: Iterable[str], left: Mapping[str, int]) -> None:
+    def restore(self, *, providers: Iterable[str], left: Mapping[str, int]) -> None:
         """Go on from the newest checkpoint.
 
         Args:
-          feeders: queries whose panes others take by what is stored.
+          providers: queries whose panes others take by what is stored.
           left: queries that were dropped since, by name, with their streams.
         """
-        self.feeders.update(feeders)
+        self.providers.update(providers)
         self.left.update(left)
 
     @property
@@ -101,7 +101,7 @@ class Checkpoints:
             raise
         self._took_s = self._core.machine.monotonic_s() - began_s
         self._sequence, self._size_bytes = begun.sequence, begun.stored()
-        self.feeders = self._feeders_of_newest
+        self.providers = self._providers_of_newest
         self.left.clear()
 
     def join(self, joining: Joining) -> None:
@@ -132,7 +132,7 @@ class Checkpoints:
         """Forget that a query was dropped, so that another one may have its name."""
         if name not in self.left:
             return
-        if name in self.feeders:
+        if name in self.providers:
             self._sequence = _NEVER
             self.now()
         else:
@@ -267,8 +267,10 @@ class Checkpoints:
     def _of_now(self) -> Checkpoint:
         core = self._core
         queries = [each for stream in core.streams.values() for each in stream.queries.values()]
-        self._feeders_of_newest = {each.standing.name for each in queries if each.standing.takers}
-        self.feeders |= self._feeders_of_newest  # It may fail.
+        self._providers_of_newest = {
+            each.standing.name for each in queries if each.standing.consumers
+        }
+        self.providers |= self._providers_of_newest  # It may fail.
         return Checkpoint.of(
             core.streams,
             {name: intake.producers() for name, intake in core.intakes.items()},
@@ -322,7 +324,7 @@ class Checkpoints:
         else:
             self._size_bytes = begun.stored()
             self._took_s = self._core.machine.monotonic_s() - self._began_s
-            self.feeders = self._feeders_of_newest
+            self.providers = self._providers_of_newest
             for name in self._left_before:
                 self.left.pop(name, None)
             self._retire()

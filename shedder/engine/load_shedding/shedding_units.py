@@ -76,7 +76,7 @@ class Modelled:
 def modelled(standing: QueryState, *, thins: bool = True) -> list[Modelled]:
     """The units of one standing query; rows of one group are counted in any case.
 
-    One that takes another one's panes has none: its levels are those of its feeder.
+    One that takes another one's panes has none: its levels are those of its provider.
     """
     if standing.feed is not None:
         return []
@@ -223,7 +223,7 @@ def _weight(standing: QueryState, weights: Mapping[str, float], rate: float) -> 
     """
     own = _tuples_per_value(standing, rate)
     total = 0.0
-    for each in (standing, *standing.takers):
+    for each in (standing, *standing.consumers):
         if each.name in weights:
             times = np.sqrt(own / _tuples_per_value(each, rate))
             total += weights[each.name] / _wanted_error(each) * times
@@ -235,7 +235,7 @@ def _promised(standing: QueryState, active: Collection[str], rate: float) -> flo
     it reads for; inf: nothing was.
     """
     own, least = _tuples_per_value(standing, rate), np.inf
-    for each in (standing, *standing.takers):
+    for each in (standing, *standing.consumers):
         query, target = each.query, each.query.target
         if each.name not in active or query.contract is not Contract.FAIL or target is None:
             continue

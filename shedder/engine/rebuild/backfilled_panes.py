@@ -16,7 +16,6 @@ from shedder.engine.remote_summaries.summary_builder import Plans, Summariser
 from shedder.engine.remote_summaries.wire_format import Summaries
 from shedder.engine.standing_queries.standing_query import StandingQuery
 from shedder.engine.standing_queries.stream_state import Stream
-from shedder.engine.window_state.pane_sharing import leave
 from shedder.engine.window_state.query_state import QueryState
 from shedder.errors import PlansChanged
 from shedder.streams.batches import BatchLimits
@@ -121,7 +120,7 @@ def put_in(
 
     for published in stream.queries.values():
         if published.standing.feed is not None:
-            leave(published.standing)  # What it takes of its feeder would lack these.
+            published.standing.stop_sharing()  # What it takes of its provider would lack these.
     if before is None:
         stream.watermark.observe(newest_us, arrival_us)
     try:

@@ -21,7 +21,6 @@ from shedder.engine.rebuild.archive_replay import History, catch_up
 from shedder.engine.runtime.background_pace import Pace
 from shedder.engine.standing_queries.standing_query import StandingQuery
 from shedder.engine.standing_queries.stream_state import Stream
-from shedder.engine.window_state.pane_sharing import first_untaken
 from shedder.engine.window_state.query_state import QueryState
 from shedder.errors import Cancelled, CorruptData, Draining, ShedderError
 from shedder.streams.frame import Frame
@@ -178,7 +177,7 @@ class Repair:
         behind = self._behind(stream, published)
         backfilled = self._core.store.backfills.rows(stream.id)
         open_panes = set(standing.panes.open_numbers()) if standing.grid.slides else set()
-        untaken = first_untaken(standing)
+        untaken = standing.first_untaken
         chosen: list[int] = []
 
         def unit() -> _Unit:
@@ -212,7 +211,7 @@ class Repair:
         found, standing = list(published.deleted.behind), published.standing
         if not found or any(standing.levels) or not self._has_all(stream):
             return frozenset()
-        panes, untaken = set(standing.panes), first_untaken(standing)
+        panes, untaken = set(standing.panes), standing.first_untaken
         if standing.grid.slides:
             panes.difference_update(standing.panes.open_numbers())
         return frozenset(

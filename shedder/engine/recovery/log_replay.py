@@ -41,7 +41,6 @@ from shedder.engine.standing_queries.stream_state import Stream
 from shedder.engine.synopsis_plans.allocation_request import Given
 from shedder.engine.synopsis_plans.stored_query_text import read_stored
 from shedder.engine.synopsis_plans.synopsis_plan import plan, sizes_from_json
-from shedder.engine.window_state.pane_sharing import take_from
 from shedder.engine.window_state.query_state import QueryState
 from shedder.errors import CorruptData
 from shedder.streams.live_sample import StreamSample
@@ -73,7 +72,7 @@ def recover(
         stream, published = core.published(name)
         core.forget_query(stream, published)
         left[name] = stream.id
-    checkpoints.restore(feeders=(), left=left)
+    checkpoints.restore(providers=(), left=left)
     for name, intake in core.intakes.items():
         stream = core.streams[name]
         position = max(replay.positions[name], stream.position)
@@ -302,9 +301,9 @@ def _read_checkpoint(
             joining.append(_Joining(late[stored.name], stream, published))
             continue
         stream.queries[stored.name] = published
-    checkpoints.restore(feeders=[feeder for _, _, (feeder, *_) in feeds], left={})
-    for stream, standing, (feeder, *feed_from) in feeds:
-        take_from(standing, stream.queries[feeder].standing, (feed_from[0], feed_from[1]))
+    checkpoints.restore(providers=[provider for _, _, (provider, *_) in feeds], left={})
+    for stream, standing, (provider, *feed_from) in feeds:
+        standing.take_from(stream.queries[provider].standing, (feed_from[0], feed_from[1]))
     return producers, deque(sorted(joining, key=lambda one: one.sequence))
 
 

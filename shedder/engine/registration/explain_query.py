@@ -43,10 +43,10 @@ def explain(
             "  merges: the cap on groups leaves no room for all; a slide merges up to "
             f"{len(keeps.panes):,} panes (a longer SLIDE or COLLAPSE makes them fewer)"
         )
-    if keeps.feed is not None:
-        lines.append(f"  shared: reads the panes of {keeps.feed.feeder.name}")
-    if keeps.takers:
-        names = ", ".join(each.name for each in keeps.takers)
+    if keeps.provider is not None:
+        lines.append(f"  shared: reads the panes of {keeps.provider.name}")
+    if keeps.consumers:
+        names = ", ".join(each.name for each in keeps.consumers)
         lines.append(f"  shared: its panes are read by {names}")
     for aggregate, part in zip(keeps.query.aggregates, keeps.plan.answers, strict=True):
         kind, level = keeps.plan.parts[part].kind.value, keeps.levels[part]

@@ -26,7 +26,6 @@ from shedder.engine.standing_queries.standing_query import StandingQuery
 from shedder.engine.standing_queries.stream_state import Stream
 from shedder.engine.synopsis_plans.stored_query_text import read_stored
 from shedder.engine.synopsis_plans.synopsis_plan import plan, sizes_to_json
-from shedder.engine.window_state.pane_sharing import part
 from shedder.engine.window_state.query_state import QueryState
 from shedder.errors import BadQuery, BudgetExceeded, PrecisionUnavailable
 from shedder.streams.live_sample import StreamSample
@@ -184,7 +183,7 @@ class Registrar:
             sharper = None
 
         def leave() -> None:
-            part(standing)
+            standing.detach()
             del stream.queries[standing.name]
             # A sample that lacks what came meanwhile does not return; the sharper one serves.
             if stream.sample is sharper and stream.position == position:

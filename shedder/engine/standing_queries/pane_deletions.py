@@ -10,7 +10,6 @@ from typing import Any, Self
 import numpy as np
 
 from shedder.archive.metadata.deleted_positions import Deletion
-from shedder.engine.window_state.pane_sharing import untaken_panes
 from shedder.engine.window_state.query_state import QueryState
 from shedder.streams.windows import PaneGrid, Span
 
@@ -51,7 +50,8 @@ class PaneDeletions:
             end += 1
         if end > self.reflected:
             new = deletions[self.reflected : end]
-            for pane in {*standing.panes, *untaken_panes(standing)}.difference(self.behind):
+            untaken = () if standing.feed is None else standing.feed.untaken_panes()
+            for pane in {*standing.panes, *untaken}.difference(self.behind):
                 if _any_overlaps(standing.grid, pane, new):
                     self.behind[pane] = self.reflected
             self.reflected = end

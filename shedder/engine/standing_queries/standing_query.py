@@ -399,7 +399,7 @@ def status_of(published: StandingQuery) -> dict[str, str]:
         "panes": str(len(standing.panes)),
         "thinned_panes": str(sum(bool(pane.segments) for pane in standing.panes.values())),
         "size_bytes": str(standing.size_bytes),
-        "reads_panes_of": "" if standing.feed is None else standing.feed.feeder.name,
+        "reads_panes_of": "" if standing.provider is None else standing.provider.name,
         **facts_of(published.certification),
         **published.granted,
     }

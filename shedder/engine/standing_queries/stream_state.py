@@ -17,7 +17,7 @@ from shedder.engine.remote_summaries.validation import Checked, take_in
 from shedder.engine.standing_queries.dropped_tuples import Drops
 from shedder.engine.standing_queries.lost_tuples import LostTuples
 from shedder.engine.standing_queries.standing_query import StandingQuery
-from shedder.engine.window_state.pane_sharing import feed_each_other, leave
+from shedder.engine.window_state.pane_sharing import share_panes
 from shedder.engine.window_state.query_state import QueryState
 from shedder.queries.evidence.evidence import Evidence
 from shedder.queries.evidence.late_tuple_bounds import widen_late
@@ -192,7 +192,7 @@ class Stream:
         limit = self.watermark.limit_us(header.arrival_us)
         for published in self.queries.values():
             if published.standing.feed is not None:
-                leave(published.standing)  # Else it would be given twice: to its feeder, too.
+                published.standing.stop_sharing()  # Else the provider would give it twice.
         for published in self.queries.values():
             self._first_window(published, made.oldest_us, limit)
             published.guard(partial(take_in, published.standing, checked, before))
@@ -215,7 +215,7 @@ class Stream:
         new: a query that was added; only queries that read the same are compared. None: all are.
         """
         standings = (each.standing for each in self.queries.values() if not each.failed)
-        feed_each_other([it for it in standings if new is None or it.reads == new.reads])
+        share_panes([it for it in standings if new is None or it.reads == new.reads])
 
     def heartbeat(self, watermark_us: int, arrival_us: int) -> None:
         """Raise the watermark by promise, as far as a clock is believed."""

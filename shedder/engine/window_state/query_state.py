@@ -21,17 +21,8 @@ from shedder.engine.synopsis_plans.thinning_levels import levels_read
 from shedder.engine.window_state.group_memory_cap import BucketWidths
 from shedder.engine.window_state.live_panes import LivePanes
 from shedder.engine.window_state.memory_accounting import PaneMemory
+from shedder.engine.window_state.pane_feed import PaneFeed
 from shedder.engine.window_state.pane_resizer import PaneResizer
-from shedder.engine.window_state.pane_sharer import Feed, PaneSharer
-from shedder.engine.window_state.pane_sharing import (
-    check_feeds,
-    first_untaken,
-    needed_from_us,
-    own_rows_end,
-    readers_of,
-    reads_hash,
-    take,
-)
 from shedder.engine.window_state.pane_sizes import PaneSizes
 from shedder.engine.window_state.pane_store_writer import PaneStoreWriter, PanesToStore
 from shedder.engine.window_state.selectivity import Selectivity
@@ -51,7 +42,7 @@ class Merged:
     late: int
 
 
-class QueryState(PaneSharer):
+class QueryState:
     """The panes of one standing query, and the counts of what went where.
 
     Used by one thread. Ledger, of each synopsis: tuples applied since registration = what it read
@@ -73,7 +64,9 @@ class QueryState(PaneSharer):
     sizes: present sizes of the synopses. keys: groups; None without GROUP BY.
     panes: open and closed panes. memory: bytes of them. resizer: gives them other sizes.
     store_writer: closed panes that the pane store has.
-    feed: query that reads tuples for this one. takers: queries for which this one reads.
+    provider: query that reads tuples for this one. feed: its panes on their way. None: this query
+      reads all of its tuples.
+    consumers: queries for which this one reads.
     failed: part of the tuples could not be read.
     passing: selectivity of the WHERE over the tuples that the query read itself.
     """
@@ -90,7 +83,7 @@ class QueryState(PaneSharer):
     ) -> None:
         self.name = name
         self.query = query
-        self.reads = reads_hash(query, plan)
+        self.reads = _reads_hash(query, plan)
         self.grid = PaneGrid.of(query.window)
         self.sizes = PaneSizes(query, plan, part_bytes_max)
         self.keys = GroupKeys(query.groups, self.sizes.groups_max) if query.groups else None
@@ -114,8 +107,9 @@ class QueryState(PaneSharer):
         self.late = 0
         self.late_panes = LatePanes()
         self.asked_from_us: int | None = None
-        self.feed: Feed[QueryState] | None = None
-        self.takers: list[QueryState] = []
+        self.provider: QueryState | None = None
+        self.feed: PaneFeed | None = None
+        self.consumers: list[QueryState] = []
         self.failed = False
         self._where = with_time_range(query)
         self._first_open: int | None = None  # While a frame is read.
@@ -128,7 +122,7 @@ class QueryState(PaneSharer):
     @property
     def passing_share(self) -> float:
         """The share of tuples that pass its WHERE, as of late."""
-        return (self if self.feed is None else self.feed.feeder).passing.share
+        return (self if self.provider is None else self.provider).passing.share
 
     # --- tuples in -----------------------------------------------------------------------------
 
@@ -192,10 +186,11 @@ class QueryState(PaneSharer):
         if last - first < tuples:
             self._count_late(frame.between(0, first))
             self._count_late(frame.between(last, tuples))
-        from_us = needed_from_us(self)
+        from_us = self._needed_from_us()
         if from_us is not None:
             first = min(max(first, first_at(frame.times_us, from_us)), last)
-        last = own_rows_end(self, frame, first, last, watermark_us)
+        if self.feed is not None:
+            last = self.feed.own_rows_end(frame.times_us, first, last, watermark_us)
         view = frame.between(first, last).where(self._where)
         if self._where is not None:
             self.passing.count(last - first, len(view))
@@ -219,6 +214,15 @@ class QueryState(PaneSharer):
         if limit_us is not None:
             last = first_at(times, limit_us + 1)
         return first, max(first, last)
+
+    def _needed_from_us(self) -> int | None:
+        """Return the event time before which no window needs the next frame; None: all do."""
+        starts = []
+        for each in (self, *self.consumers):
+            if each.asked_from_us is None or not each.grid.slides:
+                return None
+            starts.append(each.grid.window_start(each.asked_from_us))
+        return min(starts)
 
     def _count_late(self, frame: Frame) -> None:
         matching = frame.where(self._where)
@@ -263,11 +267,11 @@ class QueryState(PaneSharer):
         groups = self.panes.groups
         for pane, first, last in self._slices(view):
             held = self.panes.open_pane(pane, 0)
-            readers = readers_of(self, pane)
+            fed = [it for it in self.consumers if it.feed is not None and it.feed.has(pane)]
             for at, (part, level, thinned, given) in enumerate(parts):
                 rows = thinned.between(first, last)
                 read = held.update_at(at, level, given, rows, groups)
-                for each in readers:
+                for each in (self, *fed):
                     each.thinned[at] += (last - first) - (rows[1] - rows[0])
                 if level:
                     held.segment(at, level).notice(known_of(part, view, first, last), read)
@@ -301,18 +305,27 @@ class QueryState(PaneSharer):
         """Mark the panes that this watermark has passed; they do not change any more."""
         if self.failed:
             raise InternalError(f"query {self.name!r} took panes of a query that failed")
-        has_no_room = self.keys is not None and self.keys.frozen
-        if any(has_no_room or each.failed for each in self.takers):
-            check_feeds(self)  # What has no room here may have room there.
+        for each in [it for it in self.consumers if it.failed or it.has_more_room(self)]:
+            each.stop_sharing()
         first_open = self.grid.first_open(watermark_us)
         if first_open is None or first_open == self.panes.closed_to:
             return
-        take(self, first_open, watermark_us)
+        if self.provider is not None:
+            self._take(self.provider, first_open, watermark_us)
         ended = self.panes.end_before(first_open)
         self.hold_texts(ended.values(), self.plan)
         for number, pane in ended.items():
             self.panes.close(number, pane)
             self.resizer.shrink_closed(number)  # Many groups at once would be waited for.
+
+    def _take(self, provider: QueryState, until: int, watermark_us: int | None) -> None:
+        """Make the panes before this one of those that the provider closes."""
+        if provider.failed:
+            raise InternalError(f"query {provider.name!r}, whose panes it takes, has failed")
+        provider.close(watermark_us)
+        if self.feed is not None:  # Closing may end the sharing, and move all of the rest here.
+            self.feed.take(until)
+        self.hold_to_the_cap()
 
     def fold(self, end_us: int) -> None:
         """From now on no window that ends before is asked for: old panes become coarser.
@@ -325,20 +338,61 @@ class QueryState(PaneSharer):
 
     def drop_before(self, pane: int) -> None:
         """Forget panes that no window needs any more, and groups that only they had."""
-        untaken = first_untaken(self)
+        untaken = self.first_untaken
         pane = pane if untaken is None else min(pane, untaken)
         self.panes.drop_before(pane)
         self.late_panes.drop_before(pane)
+
+    # --- shared panes --------------------------------------------------------------------------
+
+    def has_more_room(self, provider: QueryState) -> bool:
+        """Return whether groups that find no room in a provider would find it here."""
+        if self.keys is None or provider.keys is None:
+            return False
+        return provider.keys.frozen and not self.keys.frozen
+
+    def take_from(self, provider: QueryState, since: tuple[int, int] | None = None) -> None:
+        """Take the panes of a query that can provide them. since: as in `PaneFeed`."""
+        self.provider, self.feed = provider, PaneFeed(provider.panes, self.panes, since)
+        provider.consumers.append(self)
+
+    def stop_sharing(self) -> None:
+        """Read all tuples again; at the moments that `share_panes` names."""
+        provider, feed = self.provider, self.feed
+        assert provider is not None
+        assert feed is not None
+        self._leave(provider)
+        if provider.failed:
+            self.fail()
+        if not self.failed:
+            feed.take_all()
+
+    def detach(self) -> None:
+        """End all sharing: the query is going to be dropped."""
+        for each in list(self.consumers):
+            each.stop_sharing()
+        if self.provider is not None:
+            self._leave(self.provider)
+
+    def _leave(self, provider: QueryState) -> None:
+        provider.consumers.remove(self)
+        self.provider = self.feed = None
+
+    @property
+    def first_untaken(self) -> int | None:
+        """The first pane that some consumer has not taken yet; None: there is no consumer."""
+        feeds = (each.feed for each in self.consumers)
+        return min((feed.first_untaken for feed in feeds if feed is not None), default=None)
 
     # --- bytes ---------------------------------------------------------------------------------
 
     def hold_to_the_cap(self) -> None:
         """Make room once the panes of any aggregate weigh, or will weigh, more than they may."""
-        self.memory.hold_to_the_cap([each.memory for each in self.takers])
+        self.memory.hold_to_the_cap([each.memory for each in self.consumers])
 
     def hold_texts(self, panes: Iterable[Pane], plan: Plan) -> None:
         """Hold the texts of these panes, of a plan, to their shares of the cap on texts."""
-        self.memory.hold_texts(panes, plan, [each.memory for each in self.takers])
+        self.memory.hold_texts(panes, plan, [each.memory for each in self.consumers])
 
     @property
     def size_bytes(self) -> int:
@@ -381,3 +435,9 @@ class QueryState(PaneSharer):
             return Merged(whole, None, late)
         ids = whole.groups_here
         return Merged(whole.select(ids), ids, late)
+
+
+def _reads_hash(query: BoundQuery, plan: Plan) -> int:
+    """Of what a query keeps of which tuples: queries that read the same have the same."""
+    parts = tuple((part.kind, part.variance, part.argument, part.second) for part in plan.parts)
+    return hash((query.schema.name, query.where, query.groups, parts))

@@ -186,7 +186,7 @@ def test_who_reads_for_others_is_thinned_as_late_as_the_heaviest_of_them_wants(d
     alone = weights()
     db.register("taker", text.format("k", 40) + " WITHIN 0.02 RANK WEIGHT 10")
     standing = db.core.published("feeder")[1].standing
-    assert [each.name for each in standing.takers] == ["taker"]
+    assert [each.name for each in standing.consumers] == ["taker"]
     # Its windows have four times the tuples, so what is skipped harms its answers half as much.
     assert weights() == {"feeder": alone["feeder"] * (1 + 10 / 2), "other": alone["other"]}
     steps = Steps.of(units_of(db.core.streams.values(), Costs(), {"s": 1e5})[1])

@@ -7,7 +7,6 @@ import pytest
 from shedder.archive.metadata.deleted_positions import Deletion
 from shedder.engine.standing_queries.pane_deletions import PaneDeletions
 from shedder.engine.synopsis_plans.synopsis_plan import plan
-from shedder.engine.window_state.pane_sharing import take_from
 from shedder.engine.window_state.query_state import QueryState
 from shedder.streams.windows import Span
 from tests.cql.trees import bound_query
@@ -87,13 +86,13 @@ def test_cells_of_collapsed_panes_are_concerned_by_every_delete_in_their_window(
 
 
 def test_panes_that_a_query_is_going_to_take_are_behind_with_those_that_it_has():
-    feeder = standing_of("[RANGE 2 SECONDS SLIDE 2 SECONDS]", name="feeder")
-    taker = standing_of("[RANGE 8 SECONDS SLIDE 4 SECONDS]", name="taker")
-    take_from(taker, feeder, (0, 0))
+    provider = standing_of("[RANGE 2 SECONDS SLIDE 2 SECONDS]", name="provider")
+    consumer = standing_of("[RANGE 8 SECONDS SLIDE 4 SECONDS]", name="consumer")
+    consumer.take_from(provider, (0, 0))
     for number in (1, 2, 3):
-        feeder.panes.adopt(number, _empty(feeder), closed=True)
+        provider.panes.adopt(number, _empty(provider), closed=True)
     found = PaneDeletions()
-    found.look([deletion(3, 5, 100)], taker, 100)
+    found.look([deletion(3, 5, 100)], consumer, 100)
     assert found.behind == {0: 0, 1: 0}
 
 

@@ -120,7 +120,7 @@ def test_explain_says_when_the_cap_leaves_no_room_for_merges(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(3))
-def test_groups_of_a_feeder_that_find_no_room_in_a_wider_window_are_all_among_its_others(
+def test_groups_of_a_provider_that_find_no_room_in_a_wider_window_are_all_among_its_others(
     tmp_path: Path, seed: int
 ) -> None:
     """Of those that found no room at once, all but one had been forgotten, and no answer knew."""

@@ -12,7 +12,6 @@ from shedder.engine.engine import Engine
 from shedder.engine.runtime.cpu_timer import Stopwatch
 from shedder.engine.runtime.environment import Machine
 from shedder.engine.synopsis_plans.synopsis_plan import Plan, plan
-from shedder.engine.window_state.pane_sharing import take_from
 from shedder.engine.window_state.query_state import QueryState
 from shedder.queries.answers.database_api import Receipt
 from tests.engine.allocation_world import MIB, bound
@@ -103,8 +102,8 @@ def of(db: Engine, name: str) -> QueryState:
 def fed(db: Engine) -> dict[str, str]:
     """Return the query that reads for each query."""
     names = [name for name in WINDOWS if name in db.core.stream("s").queries]
-    feeds = {name: of(db, name).feed for name in names}
-    return {name: feed.feeder.name for name, feed in feeds.items() if feed is not None}
+    providers = {name: of(db, name).provider for name in names}
+    return {name: each.name for name, each in providers.items() if each is not None}
 
 
 class Alone:
@@ -183,8 +182,8 @@ def test_shared_answers_are_those_of_queries_that_stand_alone(
     assert fed(db) == before
     alone.check(db, receipt)
     push(10)
-    feeder = before["five"]
-    db.drop_query(feeder)  # The others read by themselves, or for each other.
+    provider = before["five"]
+    db.drop_query(provider)  # The others read by themselves, or for each other.
     assert len(fed(db)) == 2
     alone.check(db, receipt)
     push(10)
@@ -241,9 +240,9 @@ def test_what_is_not_alike_is_not_shared(tmp_path: Path) -> None:
         for at, other in enumerate(others):
             db.register(f"other{at}", other)
             assert of(db, f"other{at}").feed is None, other
-            assert not of(db, "alike").takers, other
+            assert not of(db, "alike").consumers, other
         db.register("same", alike)
-        assert [each.name for each in of(db, "same").takers] == ["alike"]
+        assert [each.name for each in of(db, "same").consumers] == ["alike"]
 
 
 @pytest.mark.slow
@@ -281,7 +280,7 @@ def test_levels_that_differ_end_sharing_and_equal_ones_begin_it(tmp_path: Path) 
 
 
 @pytest.mark.slow
-def test_a_query_whose_feeder_fails_fails_too(tmp_path: Path) -> None:
+def test_a_query_whose_provider_fails_fails_too(tmp_path: Path) -> None:
     rng = np.random.default_rng(3)
     machine = Breakable("minute")
     with open_at(tmp_path / "data", machine) as db:
@@ -316,7 +315,7 @@ def test_a_consumer_that_has_room_where_its_provider_has_none_counts_each_row_on
     rows = 3_000
     provider = counting("provider", 4, 1, cap_bytes=100_000)
     consumer = counting("consumer", 8, 2)
-    take_from(consumer, provider, (0, 0))
+    consumer.take_from(provider, (0, 0))
     for second, frame in enumerate(frames(4, rows)):
         for query in (consumer, provider):
             query.apply(frame, watermark_us=second * SECOND, limit_us=None)
@@ -332,7 +331,7 @@ def test_a_consumer_that_has_room_where_its_provider_has_none_counts_each_row_on
 
 def test_a_consumer_that_failed_keeps_no_panes_of_its_provider() -> None:
     provider, consumer = counting("provider", 4, 1), counting("consumer", 8, 2)
-    take_from(consumer, provider, (0, 0))
+    consumer.take_from(provider, (0, 0))
     for second, frame in enumerate(frames(12, 10)):
         provider.apply(frame, watermark_us=second * SECOND, limit_us=None)
         if second == 3:
