@@ -17,10 +17,10 @@ from shedder.engine.panes.level_segment import Segment
 from shedder.engine.panes.synopsis_resizing import merged as together
 from shedder.engine.window_state.query_state import Merged, QueryState
 from shedder.queries.answers.answer import MissingGroups
+from shedder.queries.sampling.stratified import missing_from_parts
 from synopses.counters.count_min import GroupedCountMin
 from synopses.histogram.log_histogram import GroupedLogBuckets
 from synopses.hll.hyperloglog import GroupedDistinct
-from synopses.intervals.unseen_groups import missing_group_rows
 from synopses.moments.counts import GroupedCount
 from synopses.moments.moments import GroupedMoments
 from synopses.quantiles.rank_sketches import RankSketches
@@ -123,22 +123,9 @@ def skipped_rows(merged: Merged) -> int:
 
 
 def missing_groups(merged: Merged, confidence: float) -> MissingGroups | None:
-    """A bound on groups of which no tuple was read, all at once; None: none can be missing.
-
-    A group that is missing has no tuple that was read in full. At most N/g groups have g of the N
-    thinned tuples or more. With p the smallest share read of any level, one of g tuples is missed
-    with probability at most min((1 - p)^g, (1 - g/N)^(p N)), however its tuples are spread over
-    the levels (by Jensen's inequality for the latter), so the bound for one stratum holds.
-    """
-    strata = [segment for _, segment in _of(merged, 0) if segment.skipped]
-    if not strata:
-        return None
-    population = sum(s.population for s in strata)
-    share = min(s.read / s.population for s in strata)
-    largest = missing_group_rows(
-        population=population, read=int(share * population), confidence=confidence
-    )
-    return MissingGroups(float(largest + 1), confidence)
+    """A bound on groups of which no tuple was read, all at once; None: none can be missing."""
+    sizes = [(s.population, s.read) for _, s in _of(merged, 0) if s.skipped]
+    return missing_from_parts(sizes, confidence=confidence)
 
 
 def note_of(merged: Merged) -> str:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import cache, cached_property
+from functools import cache, cached_property, partial
 from typing import Final
 
 import numpy as np
@@ -12,11 +12,22 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from shedder.cql.expressions.column_types import ColumnType
-from shedder.cql.expressions.expression import Aggregate, AggregateFunction, Column, Expression
+from shedder.cql.expressions.expression import (
+    BY_TIME,
+    JOINS,
+    LISTS,
+    OF_PAIRS,
+    SET_FUNCTIONS,
+    Aggregate,
+    AggregateFunction,
+    Column,
+    Expression,
+)
 from shedder.cql.statements.bound_query import BoundQuery
 from shedder.cql.statements.statement import TargetKind
 from shedder.queries.answers.answer import MissingGroups
-from shedder.queries.evidence.confidence_budget import CERTAIN_ENDS, at_share, split_confidence
+from shedder.queries.evidence.confidence_budget import CERTAIN_ENDS
+from shedder.queries.evidence.estimators import Estimator, Estimators
 from shedder.queries.evidence.evidence import Evidence
 from shedder.queries.evidence.int64_sums import within_int64
 from shedder.queries.sampling.anchored_values import (
@@ -27,15 +38,16 @@ from shedder.queries.sampling.anchored_values import (
     range_of_distances,
 )
 from shedder.queries.sampling.delta_by_group import GroupsByPart
-from shedder.queries.sampling.from_sample import Estimator, evidence_from_sample
-from shedder.queries.sampling.interval_columns import SOURCE, as_estimates
+from shedder.queries.sampling.from_sample import SampleSource, evidence_from_sample
+from shedder.queries.sampling.interval_columns import SOURCE, as_estimates, spoiled
+from shedder.queries.sampling.sample_evidence import evidence_of
 from shedder.queries.sampling.sampled_query import Sampled
-from shedder.queries.sampling.sampled_rows import Selection
+from shedder.queries.sampling.sampled_rows import SampledGroups, Selection
+from shedder.queries.sampling.stratified import missing_from_parts
 from shedder.streams.live_sample import SampleView
 from synopses.intervals.interval import Intervals
 from synopses.intervals.sample_values import SampledValues
 from synopses.intervals.seen_groups import shown_delta
-from synopses.intervals.unseen_groups import missing_group_rows
 from synopses.model.estimate import Bound, Estimates
 from synopses.model.overflow import OUT_OF_RANGE, SUM_OUT_OF_RANGE, unless_out_of_range
 from synopses.strata.joint_ranks import joint_quantile
@@ -43,16 +55,7 @@ from synopses.strata.stratified import stratified_count, stratified_mean, strati
 from synopses.strata.stratified_variance import stratified_deviation, stratified_variance
 from synopses.strata.stratum import Stratum
 
-_INFINITE: Final = "the column has infinite values"
-_STRATIFIED: Final[Mapping[AggregateFunction, Callable[..., Intervals]]] = {
-    AggregateFunction.COUNT: stratified_count,
-    AggregateFunction.SUM: stratified_sum,
-    AggregateFunction.AVG: stratified_mean,
-    AggregateFunction.VAR: stratified_variance,
-    AggregateFunction.STDDEV: stratified_deviation,
-}
 _ADDED: Final = frozenset({AggregateFunction.SUM, AggregateFunction.AVG})
-_FROM_ALL: Final = frozenset({AggregateFunction.MIN, AggregateFunction.MAX})
 _DEVIATIONS: Final = 6.0  # A binomial is above its mean by more with a probability under 1e-9.
 
 
@@ -85,35 +88,8 @@ def evidence_from_strata(
             query, there[0], start_us=start_us, end_us=end_us, marked=marked
         )
     strata = _Strata.of(Selection(query, start_us, end_us, marked), there, rng)
-    return _asked(query, strata, start_us, end_us, query.aggregates)
-
-
-def _asked(
-    query: BoundQuery,
-    strata: _Strata,
-    start_us: int | None,
-    end_us: int | None,
-    aggregates: Collection[Aggregate],
-) -> Evidence:
-    """What the samples know at the query's confidence."""
-    certain = {each for each in query.aggregates if strata.is_certain(each)}
-    confidences = split_confidence(query, certain=certain)
-    return Evidence(
-        strata.union.groups.keys,
-        {each: strata.estimate(each, confidences[each]) for each in aggregates},
-        missing=_missing(query, strata.views),
-        start_us=start_us,
-        end_us=end_us,
-        sources=(SOURCE,),
-        rank_errors={
-            each: strata.thinned.rank_errors(each, confidences[each])
-            for each in aggregates
-            if each.function is AggregateFunction.QUANTILE
-        },
-        again=lambda share, of, rows=None: _asked(
-            at_share(query, share), strata.only(rows), start_us, end_us, of
-        ),
-    )
+    found = evidence_of(query, strata, query.aggregates)
+    return found.changed(partial(replace, start_us=start_us, end_us=end_us, sources=(SOURCE,)))
 
 
 @dataclass(frozen=True)
@@ -127,7 +103,7 @@ class _Strata:
     union: Sampled
     views: Sequence[SampleView]
     part: NDArray[np.int64]
-    draw: Callable[[], Estimator]
+    draw: Callable[[], SampleSource]
 
     @classmethod
     def of(
@@ -161,6 +137,17 @@ class _Strata:
         shares = [[view.rows.num_rows / view.population] for view in self.views]
         return shown_delta(counts, shares, confidence=confidence)
 
+    @property
+    def groups(self) -> SampledGroups:
+        """The groups that were seen in any part."""
+        return self.union.groups
+
+    def missing(self, query: BoundQuery) -> MissingGroups | None:
+        """Bound the groups of which no row was read; None: none can be missing."""
+        parts = [view for view in self.views if not view.is_everything] if query.groups else []
+        sizes = [(view.population, view.rows.num_rows) for view in parts]
+        return missing_from_parts(sizes, confidence=query.confidence)
+
     def is_certain(self, aggregate: Aggregate) -> bool:
         """Return whether the estimate spends no confidence: its ends are certain."""
         if aggregate.function is AggregateFunction.COUNT:
@@ -169,35 +156,33 @@ class _Strata:
 
     def estimate(self, aggregate: Aggregate, confidence: float) -> Estimates:
         """One estimate per group, whose interval holds if the group is shown (seen_groups.py)."""
-        alone = aggregate.function is AggregateFunction.COUNT or aggregate.function in CERTAIN_ENDS
-        if alone:
-            return self._estimate(aggregate, confidence)
-        return self._by_part.ask(
-            self, confidence, lambda strata, at: strata._estimate(aggregate, at)
-        )
+        estimator = PARTS.answered[aggregate.function]
+        with np.errstate(over="ignore", invalid="ignore"):
+            if estimator.holds_if_shown:
+                return estimator.estimate(self, aggregate, confidence)
+            return self._by_part.ask(
+                self, confidence, lambda strata, at: estimator.estimate(strata, aggregate, at)
+            )
+
+    def rank_error(self, aggregate: Aggregate, confidence: float) -> NDArray[np.float64] | None:
+        """Of the thinned sample's quantile, which may be taken."""
+        if aggregate.function is not AggregateFunction.QUANTILE:
+            return None
+        return self.thinned.rank_error(aggregate, confidence)
 
     @cached_property
     def _by_part(self) -> GroupsByPart[_Strata]:
         return GroupsByPart()
 
-    def _estimate(self, aggregate: Aggregate, confidence: float) -> Estimates:
-        with np.errstate(over="ignore", invalid="ignore"):
-            return self._estimate_of(aggregate, confidence)
+    def _of_union(self, aggregate: Aggregate, confidence: float) -> Estimates:
+        """From all rows, as if of one sample: of ends that are certain, or where all were read."""
+        return SampleSource(self.union).before_shown(aggregate, confidence)
 
-    def _estimate_of(self, aggregate: Aggregate, confidence: float) -> Estimates:
-        bounds = _STRATIFIED.get(aggregate.function)
-        if bounds is not None and aggregate.argument is not None and self.union.is_everything:
-            return Estimator(self.union).before_shown(aggregate, confidence)
-        if bounds is not None:
-            return self._stratified(aggregate, bounds, confidence)
-        if aggregate.function in _FROM_ALL:
-            return Estimator(self.union).before_shown(aggregate, confidence)
-        thinned = self.thinned.before_shown(aggregate, confidence)
-        if aggregate.function is AggregateFunction.QUANTILE and not self.union.is_everything:
-            return self._quantile(aggregate, thinned, confidence)
-        return thinned
+    def _of_thinned(self, aggregate: Aggregate, confidence: float) -> Estimates:
+        """From one simple random sample of all parts."""
+        return self.thinned.before_shown(aggregate, confidence)
 
-    def _quantile(self, aggregate: Aggregate, thinned: Estimates, confidence: float) -> Estimates:
+    def _quantile(self, aggregate: Aggregate, confidence: float) -> Estimates:
         """The quantile over all strata at once, where it is certified.
 
         A target in ranks is judged by the rank error of the value that the thinned sample has.
@@ -205,8 +190,10 @@ class _Strata:
         node, share = aggregate.argument, aggregate.parameter
         assert node is not None, aggregate
         assert share is not None, aggregate
+        thinned = self._of_thinned(aggregate, confidence)
         target = self.union.selection.query.target
-        if is_beyond_doubles(self.union, node) or (target and target.kind is TargetKind.RANK):
+        by_rank = target is not None and target.kind is TargetKind.RANK
+        if self.union.is_everything or is_beyond_doubles(self.union, node) or by_rank:
             return thinned
         values, _ = self.union.present(node)
         ids, part = self._ids(node)
@@ -233,7 +220,7 @@ class _Strata:
         return view.population, view.rows.num_rows
 
     @cached_property
-    def thinned(self) -> Estimator:
+    def thinned(self) -> SampleSource:
         """A simple random sample of all parts, with the groups of all that was seen."""
         return self.draw()
 
@@ -241,30 +228,33 @@ class _Strata:
         """bool [matches] for each sample: the matching rows that are of it."""
         return [self.part == at for at in range(len(self.views))]
 
+    def _count(self, aggregate: Aggregate, confidence: float) -> Estimates:
+        """Counts of each stratum together."""
+        node, union = aggregate.argument, self.union
+        if node is not None and union.is_everything:
+            return self._of_union(aggregate, confidence)
+        if union.is_whole and (node is None or isinstance(node, Column)):
+            basics = None if node is None else union.view.basics[node.name]
+            known = union.population if basics is None else basics.rows
+            return Estimates.exact(np.array([known]), "basics")
+        counts = stratified_count(
+            self._counting(node), confidence=confidence, shown_if_read=bool(union.groups.groups)
+        )
+        return counts.estimates(confidence=confidence, source=SOURCE)
+
     def _stratified(
-        self, aggregate: Aggregate, bounds: Callable[..., Intervals], confidence: float
+        self, aggregate: Aggregate, confidence: float, *, bounds: Callable[..., Intervals]
     ) -> Estimates:
-        node = aggregate.argument
-        union = self.union
-        if aggregate.function is AggregateFunction.COUNT:
-            if union.is_whole and (node is None or isinstance(node, Column)):
-                basics = None if node is None else union.view.basics[node.name]
-                known = union.population if basics is None else basics.rows
-                return Estimates.exact(np.array([known]), "basics")
-            strata = self._counting(node)
-            counts = stratified_count(
-                strata, confidence=confidence, shown_if_read=bool(union.groups.groups)
-            )
-            return counts.estimates(confidence=confidence, source=SOURCE)
+        """Moments of each stratum together."""
+        node, union = aggregate.argument, self.union
+        if union.is_everything:
+            return self._of_union(aggregate, confidence)
         assert node is not None, aggregate
         intervals = self._asked(node, aggregate.function, bounds, confidence)
         empty = union.per_group(union.present_ids(node)) == 0
         everything = union.view.is_everything
         found = as_estimates(intervals, confidence, empty=empty, known=everything)
-        spoiled = union.infinite(node)
-        if spoiled.any():
-            none = np.where(spoiled, np.uint8(Bound.NONE), found.bound)
-            found = replace(found, bound=none, null=found.null | spoiled, reason=_INFINITE)
+        found = spoiled(found, union.infinite(node))
         if aggregate.function is AggregateFunction.SUM and aggregate.type is ColumnType.BIGINT:
             return within_int64(found, found.low, found.high)
         added = aggregate.function in _ADDED
@@ -376,6 +366,30 @@ class _Strata:
         return Stratum(population, read, counts, means, squares, low, high, whole)
 
 
+def _moments_of(bounds: Callable[..., Intervals]) -> Estimator[_Strata]:
+    return Estimator(partial(_Strata._stratified, bounds=bounds))
+
+
+PARTS: Final[Estimators[_Strata]] = Estimators(
+    {
+        AggregateFunction.COUNT: Estimator(_Strata._count, holds_if_shown=True),
+        AggregateFunction.SUM: _moments_of(stratified_sum),
+        AggregateFunction.AVG: _moments_of(stratified_mean),
+        AggregateFunction.VAR: _moments_of(stratified_variance),
+        AggregateFunction.STDDEV: _moments_of(stratified_deviation),
+        AggregateFunction.MIN: Estimator(_Strata._of_union, holds_if_shown=True),
+        AggregateFunction.MAX: Estimator(_Strata._of_union, holds_if_shown=True),
+        AggregateFunction.QUANTILE: Estimator(_Strata._quantile),
+        AggregateFunction.COUNT_DISTINCT: Estimator(_Strata._of_thinned),
+        **dict.fromkeys(BY_TIME, Estimator(_Strata._of_thinned, holds_if_shown=True)),
+        **dict.fromkeys(
+            (*JOINS, *LISTS, *OF_PAIRS, *SET_FUNCTIONS), Estimator(_Strata._of_thinned)
+        ),
+    },
+    refused={},
+)
+
+
 def _where(chosen: NDArray[np.bool_], one: Estimates, other: Estimates) -> Estimates:
     """The values of one for the groups that are chosen, those of the other for the rest."""
     value, low, high, bound, null = (
@@ -403,12 +417,12 @@ def together(views: Sequence[SampleView]) -> SampleView:
     return replace(first, first=0, position=population, rows=batch, basics=basics)
 
 
-def _thinned(union: Sampled, views: Sequence[SampleView], rng: np.random.Generator) -> Estimator:
+def _thinned(union: Sampled, views: Sequence[SampleView], rng: np.random.Generator) -> SampleSource:
     """A simple random sample of all parts, with the groups of all that was seen."""
     view = thinned_together(views, rng)
     rows = union.selection.rows(view.rows)
     groups = replace(union.groups, ids=union.groups.of_rows(rows))
-    return Estimator(
+    return SampleSource(
         Sampled(union.selection, view, rows, groups, view.population, view.rows.num_rows)
     )
 
@@ -431,16 +445,3 @@ def thinned_together(views: Sequence[SampleView], rng: np.random.Generator) -> S
         rows = np.sort(rng.choice(view.rows.num_rows, count, replace=False))
         kept.append(replace(view, rows=view.rows.take(rows)))
     return together(kept)
-
-
-def _missing(query: BoundQuery, views: Sequence[SampleView]) -> MissingGroups | None:
-    """A group wholly in the part that was read at the smallest share is the hardest to meet."""
-    parts = [view for view in views if not view.is_everything]
-    if not query.groups or not parts:
-        return None
-    population = sum(view.population for view in parts)
-    share = min(view.rows.num_rows / view.population for view in parts)
-    largest = missing_group_rows(
-        population=population, read=int(share * population), confidence=query.confidence
-    )
-    return MissingGroups(float(largest + 1), query.confidence)

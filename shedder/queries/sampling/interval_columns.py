@@ -13,6 +13,7 @@ from synopses.model.estimate import Bound, Estimates
 
 SOURCE: Final = "sample"
 UNSEEN: Final = "no sampled row matches"
+_INFINITE: Final = "the column has infinite values"
 
 
 def both(own: Estimates, other: Estimates, confidence: float) -> Estimates:
@@ -57,6 +58,14 @@ def as_estimates(
         source,
         reason,
     )
+
+
+def spoiled(found: Estimates, infinite: NDArray[np.bool_]) -> Estimates:
+    """Sums, means and variances; NULL without a bound in groups with an infinite value."""
+    if not infinite.any():
+        return found
+    bound = np.where(infinite, np.uint8(Bound.NONE), found.bound)
+    return replace(found, bound=bound, null=found.null | infinite, reason=_INFINITE)
 
 
 def unseen(low: NDArray[np.float64], high: NDArray[np.float64]) -> NDArray[np.uint8]:

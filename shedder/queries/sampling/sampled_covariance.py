@@ -17,6 +17,7 @@ from shedder.queries.evidence.covariance_bounds import (
     intercept_confidences,
 )
 from shedder.queries.sampling.anchored_values import anchors_of, distances
+from shedder.queries.sampling.interval_columns import SOURCE
 from shedder.queries.sampling.sampled_query import Sampled
 from synopses.intervals.covariance import (
     population_covariance,
@@ -30,7 +31,6 @@ from synopses.intervals.sampled_pairs import SampledPairs
 from synopses.model.estimate import Bound, Estimates
 from synopses.moments.covariance import GroupedCrossMoments
 
-_SOURCE = "sample"
 _UNSEEN = "too few sampled rows match, or the range of a column has no end"
 
 
@@ -84,7 +84,7 @@ def sampled_cross(sampled: Sampled, aggregate: Aggregate, confidence: float) -> 
         np.where(complete, found.bound, bound),
         found.null,
         confidence,
-        _SOURCE,
+        SOURCE,
         _UNSEEN if unknown.any() else "",
     )
     return always_bounded(aggregate.function, answered, finite=finite)

@@ -9,19 +9,17 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from shedder.cql.expressions.column_types import ColumnType
-from shedder.cql.expressions.expression import Column, Expression
+from shedder.cql.expressions.expression import Aggregate, AggregateFunction, Column, Expression
 from shedder.queries.evidence.late_tuple_bounds import outward_int
-from shedder.queries.sampling.anchored_values import is_beyond_doubles
+from shedder.queries.sampling.anchored_values import HELD_MAX, is_beyond_doubles
+from shedder.queries.sampling.interval_columns import SOURCE, UNSEEN
 from shedder.queries.sampling.sampled_query import Sampled
 from synopses.model.estimate import Bound, Estimates
 
-_TOLD_APART = 2.0**53
-_SOURCE = "sample"
-_UNSEEN = "no sampled row matches"
 _TEXT = "the least and the greatest text may not be in the sample"
 
 
-def sampled_extreme(sampled: Sampled, node: Expression, *, is_min: bool) -> Estimates:
+def sampled_extreme(sampled: Sampled, aggregate: Aggregate, _: float) -> Estimates:
     """The least or the greatest value of each group.
 
     Without filter and groups the basics know it. Else the sample's is an end for certain, and so
@@ -29,6 +27,8 @@ def sampled_extreme(sampled: Sampled, node: Expression, *, is_min: bool) -> Esti
     the group has no such value or one in the range. Text has no known range. With extreme rows, the
     range is that of the others, and a value beyond it is the least or the greatest for certain.
     """
+    node, is_min = aggregate.argument, aggregate.function is AggregateFunction.MIN
+    assert node is not None, aggregate
     if node.type is ColumnType.VARCHAR:
         return _text(sampled, node, is_min=is_min)
     if sampled.is_whole and isinstance(node, Column) and node.type is not ColumnType.BOOLEAN:
@@ -38,7 +38,7 @@ def sampled_extreme(sampled: Sampled, node: Expression, *, is_min: bool) -> Esti
         return Estimates.exact(known, "basics", np.array([end is None]))
     found, null = _seen(sampled, node, is_min=is_min)
     if sampled.is_everything:
-        return Estimates.exact(found, _SOURCE, null)
+        return Estimates.exact(found, SOURCE, null)
     ends = sampled.range(node)
     far = np.full(len(found), ends[0 if is_min else 1])
     if sampled.extremes is not None and not is_beyond_doubles(sampled, node):
@@ -49,7 +49,7 @@ def sampled_extreme(sampled: Sampled, node: Expression, *, is_min: bool) -> Esti
     complete = np.broadcast_to(sampled.is_complete, far.shape)
     far = np.where(complete & ~null, found, far)
     # Between whole numbers beyond 2^53 there may be others that are one double with them.
-    told = (found.dtype.kind == "f") | (np.abs(far) < _TOLD_APART)
+    told = (found.dtype.kind == "f") | (np.abs(far) < HELD_MAX)
     bound = np.where((found == far) & told & ~null, Bound.EXACT, Bound.INTERVAL).astype(np.uint8)
     bound = np.where(np.isinf(far) & ~complete, np.uint8(Bound.NONE), bound)
     bound = np.where(complete, np.uint8(Bound.EXACT), bound)
@@ -57,8 +57,8 @@ def sampled_extreme(sampled: Sampled, node: Expression, *, is_min: bool) -> Esti
     if null.any():
         near = np.where(null, _of_type(ends[1 if is_min else 0], found.dtype, is_min=is_min), found)
     low, high = (far, near) if is_min else (near, far)
-    reason = _UNSEEN if null.any() else ""
-    return Estimates(found, low, high, bound, null, 1.0, _SOURCE, reason)
+    reason = UNSEEN if null.any() else ""
+    return Estimates(found, low, high, bound, null, 1.0, SOURCE, reason)
 
 
 def _of_type(end: float, kind: np.dtype[Any], *, is_min: bool) -> Any:
@@ -103,7 +103,7 @@ def _text(sampled: Sampled, node: Expression, *, is_min: bool) -> Estimates:
     found[ends["id"].to_numpy()] = np.array(texts, object)
     null = sampled.per_group(ids) == 0
     if sampled.is_everything:
-        return Estimates.exact(found, _SOURCE, null)
+        return Estimates.exact(found, SOURCE, null)
     complete = np.broadcast_to(sampled.is_complete, null.shape)
     bound = np.where(complete, np.uint8(Bound.EXACT), np.uint8(Bound.NONE))
-    return Estimates(found, found, found, bound, null, 1.0, _SOURCE, _TEXT)
+    return Estimates(found, found, found, bound, null, 1.0, SOURCE, _TEXT)

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from shedder.cql.expressions.expression import Aggregate, AggregateFunction
+from shedder.queries.sampling.interval_columns import SOURCE
 from shedder.queries.sampling.sampled_query import Sampled
 from shedder.streams.frame import is_text
 from shedder.streams.text_first_last import GroupedTextFirstLast
@@ -17,7 +18,7 @@ from synopses.moments.first_last import GroupedFirstLast
 _UNSEEN = "the first or the last value may not be in the sample"
 
 
-def sampled_by_time(sampled: Sampled, aggregate: Aggregate) -> Estimates:
+def sampled_by_time(sampled: Sampled, aggregate: Aggregate, _: float) -> Estimates:
     """The first or the last value of each group.
 
     A sample of everything holds its rows in the order of their positions. Of a part, the value
@@ -37,7 +38,7 @@ def sampled_by_time(sampled: Sampled, aggregate: Aggregate) -> Estimates:
         ends = GroupedFirstLast(groups, integer=values.dtype == np.int64)
     ends.update(ids, sampled.rows.times_us[rows], sampled.rows.positions[rows], values)
     is_first = aggregate.function is AggregateFunction.FIRST
-    found: Estimates = replace(ends.first() if is_first else ends.last(), source="sample")
+    found: Estimates = replace(ends.first() if is_first else ends.last(), source=SOURCE)
     if sampled.is_everything:
         return found
     return replace(found, bound=np.full(groups, np.uint8(Bound.NONE)), reason=_UNSEEN)

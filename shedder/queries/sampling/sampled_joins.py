@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shedder.cql.expressions.expression import Aggregate, AggregateFunction, Column, Expression
+from shedder.queries.sampling.interval_columns import SOURCE
 from shedder.queries.sampling.sampled_query import Sampled
 from shedder.streams.frame import Hashes
 from synopses.intervals.confidence_split import split_confidence
@@ -15,7 +16,6 @@ from synopses.intervals.count_vector_products import vector_error
 from synopses.intervals.hypergeometric import matching_count
 from synopses.model.estimate import Bound, Estimates
 
-_SOURCE = "sample"
 _UNREAD = "too little was read: one key may have all that was skipped"
 
 Floats = NDArray[np.float64]
@@ -44,7 +44,7 @@ def sampled_join(sampled: Sampled, aggregate: Aggregate, confidence: float) -> E
     groups = sampled.groups.count
     pairs = _products(counts[0], counts[-1], groups)
     if sampled.is_everything:
-        return Estimates.exact(pairs, _SOURCE)
+        return Estimates.exact(pairs, SOURCE)
     share = sampled.read / sampled.population
     of_two = share * (sampled.read - 1) / (sampled.population - 1)
     value = same / share + (np.maximum(pairs - same, 0.0) / of_two if of_two > 0 else 0.0)
@@ -54,7 +54,7 @@ def sampled_join(sampled: Sampled, aggregate: Aggregate, confidence: float) -> E
         for node, counted in zip(nodes, counts, strict=True)
     ]
     low, high = _self_ends(sides[0], pairs) if len(sides) == 1 else _ends(sides[0], sides[1], pairs)
-    return whole_sizes(value, low, np.maximum(low, high), confidence, _SOURCE)
+    return whole_sizes(value, low, np.maximum(low, high), confidence, SOURCE)
 
 
 def whole_sizes(

@@ -1,14 +1,13 @@
-"""Counts, sums, averages and variances from a sample, beside extreme rows held for certain."""
+"""Sums, averages and variances from a sample, beside extreme rows held for certain."""
 
 from __future__ import annotations
-
-from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
 
-from shedder.cql.expressions.expression import Expression
+from shedder.cql.expressions.expression import Aggregate, AggregateFunction, Expression
 from shedder.queries.sampling.anchored_values import AnchoredValues, is_beyond_doubles
+from shedder.queries.sampling.interval_columns import as_estimates, spoiled
 from shedder.queries.sampling.sampled_query import Sampled
 from shedder.queries.sampling.split_values import SplitValues
 from synopses.intervals.certain_stratum import (
@@ -16,39 +15,12 @@ from synopses.intervals.certain_stratum import (
     sum_with_certain,
     variance_with_certain,
 )
-from synopses.intervals.hypergeometric import matching_count, seen_count
 from synopses.intervals.interval import Intervals
 from synopses.intervals.means import sampled_mean
 from synopses.intervals.sums import sampled_sum
 from synopses.intervals.variance import deviation, sampled_deviation, sampled_variance
-
-
-def count_of(
-    sampled: Sampled, node: Expression | None, matched: NDArray[np.int64], confidence: float
-) -> Intervals:
-    """Return the number of each group's rows, or of those with a value. matched: of the sample.
-
-    The bounds of a group that is shown because a row of it was read allow for that (`seen_count`).
-    """
-    extremes = sampled.extremes
-    is_chance = bool(sampled.groups.groups) and not sampled.are_strata
-    counted = seen_count if is_chance else matching_count
-    if extremes is None:
-        return counted(
-            population=sampled.population,
-            read=sampled.read,
-            matched=matched,
-            confidence=confidence,
-        )
-    held = sampled.per_group(extremes.ids if node is None else extremes.present(node)[1])
-    of_others = counted(
-        population=extremes.population,
-        read=extremes.read,
-        matched=sampled.per_group(sampled.other_ids(node)),
-        confidence=confidence,
-    )
-    value, low, high = (held + end for end in (of_others.value, of_others.low, of_others.high))
-    return replace(of_others, value=value, low=low, high=high)
+from synopses.model.estimate import Estimates
+from synopses.model.overflow import unless_out_of_range
 
 
 def sum_of(
@@ -71,7 +43,7 @@ def mean_of(sampled: Sampled, node: Expression, confidence: float) -> Intervals:
     return mean_with_certain(split.others, split.certain, confidence=confidence)
 
 
-def variance_of(
+def _variance_of(
     sampled: Sampled, node: Expression, confidence: float, *, is_root: bool
 ) -> Intervals:
     """Return the sample variance of each group; is_root: its root, the standard deviation.
@@ -88,3 +60,22 @@ def variance_of(
         sample = sampled.values(node)
     estimator = sampled_deviation if is_root else sampled_variance
     return estimator(sample, confidence=confidence)
+
+
+def sampled_spread(sampled: Sampled, aggregate: Aggregate, confidence: float) -> Estimates:
+    """Estimate VAR or STDDEV of each group."""
+    node, is_root = aggregate.argument, aggregate.function is AggregateFunction.STDDEV
+    assert node is not None, aggregate
+    intervals = _variance_of(sampled, node, confidence, is_root=is_root)
+    return unless_out_of_range(moments_column(sampled, node, intervals, confidence))
+
+
+def moments_column(
+    sampled: Sampled,
+    node: Expression,
+    intervals: Intervals,
+    confidence: float,
+    empty: NDArray[np.bool_] | None = None,
+) -> Estimates:
+    """Sums, means and variances, which infinities spoil."""
+    return spoiled(as_estimates(intervals, confidence, empty=empty), sampled.infinite(node))

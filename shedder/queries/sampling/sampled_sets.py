@@ -9,6 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shedder.cql.expressions.expression import Aggregate, AggregateFunction, Column, inputs
+from shedder.queries.sampling.interval_columns import SOURCE
+from shedder.queries.sampling.sampled_distinct import values_max
 from shedder.queries.sampling.sampled_query import Sampled
 from shedder.streams.frame import Frame
 from synopses.intervals.distinct import distinct_by_rows
@@ -19,9 +21,7 @@ _LEFT, _RIGHT = np.uint8(1), np.uint8(2)
 _UNSEEN = "no value of either set was seen, and there may be some"
 
 
-def sampled_sets(
-    sampled: Sampled, aggregate: Aggregate, *, values_max: float, confidence: float, source: str
-) -> Estimates:
+def sampled_sets(sampled: Sampled, aggregate: Aggregate, confidence: float) -> Estimates:
     """One estimate per group, from the best sample there is.
 
     A sample by the hash of the column holds all rows of the values that it holds: they fall into
@@ -31,11 +31,10 @@ def sampled_sets(
     Args:
       sampled: the query over the sample.
       aggregate: of one of SET_FUNCTIONS.
-      values_max: how many values the column's type and range allow.
       confidence: of each interval, in (0, 1).
-      source: the name of the uniform sample.
     """
     node, view = aggregate.argument, None
+    assert node is not None, aggregate
     if isinstance(node, Column) and not sampled.is_everything:
         view = sampled.view.hashed.get(node.name)
     if view is not None:
@@ -44,9 +43,10 @@ def sampled_sets(
         return replace(_answer(found, aggregate.function, confidence), source="hash sample")
     found = _found(sampled, aggregate, sampled.rows, sampled.groups.ids, 1.0)
     if sampled.is_everything:
-        return replace(_answer(found, aggregate.function, confidence), source=source)
-    highs = _most(sampled, aggregate, found, values_max, 1.0 - (1.0 - confidence) / 2.0)
-    return _by_rows(found, aggregate.function, highs, confidence, source)
+        return replace(_answer(found, aggregate.function, confidence), source=SOURCE)
+    half = 1.0 - (1.0 - confidence) / 2.0
+    highs = _most(sampled, aggregate, found, values_max(node, sampled), half)
+    return _by_rows(found, aggregate.function, highs, confidence)
 
 
 def _found(
@@ -88,7 +88,7 @@ def _answer(found: Compared, function: AggregateFunction, confidence: float) -> 
 
 
 def _most(
-    sampled: Sampled, aggregate: Aggregate, found: Compared, values_max: float, confidence: float
+    sampled: Sampled, aggregate: Aggregate, found: Compared, most: float, confidence: float
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """The most values that each set can have, as far as is believable."""
     left, right = (
@@ -98,7 +98,7 @@ def _most(
             matched=sampled.per_group(sampled.present_ids(node)),
             population=sampled.population,
             read=sampled.read,
-            values_max=values_max,
+            values_max=most,
             confidence=confidence,
         ).high
         for node, alone in zip(inputs(aggregate), (found.left_only, found.right_only), strict=True)
@@ -111,7 +111,6 @@ def _by_rows(
     function: AggregateFunction,
     highs: tuple[NDArray[np.float64], NDArray[np.float64]],
     confidence: float,
-    source: str,
 ) -> Estimates:
     """What a random part of the rows can say: what was seen in both sets is in both, for certain.
 
@@ -138,5 +137,5 @@ def _by_rows(
     dtype = np.float64 if function is AggregateFunction.JACCARD else np.int64
     value, low, high = (x.astype(dtype) for x in (np.clip(value, low, high), low, high))
     return Estimates(
-        value, low, high, bound, null, confidence, source, _UNSEEN if null.any() else ""
+        value, low, high, bound, null, confidence, SOURCE, _UNSEEN if null.any() else ""
     )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -11,6 +10,8 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from shedder.cql.expressions.expression import Aggregate
+from shedder.queries.sampling.interval_columns import SOURCE
+from shedder.queries.sampling.sampled_counts import count_rows
 from shedder.queries.sampling.sampled_query import Sampled
 from shedder.queries.sampling.sampled_rows import ValueCounts
 from synopses.frequent.heavy_share import Promise, choose, reason_of
@@ -19,23 +20,9 @@ from synopses.intervals.hypergeometric import matching_count
 from synopses.intervals.unseen_groups import missing_group_rows
 from synopses.model.estimate import Bound, Estimates, TopItem
 
-_SOURCE = "sample"
 
-
-def sampled_list(
-    sampled: Sampled,
-    aggregate: Aggregate,
-    totals: Callable[[float], Estimates],
-    confidence: float,
-) -> Estimates:
-    """The list of an aggregate of LISTS.
-
-    Args:
-      sampled: the query over the sample, which is no stratified one.
-      aggregate: TOP or FREQUENT.
-      totals: confidence -> how many values each group has.
-      confidence: of each list.
-    """
+def sampled_list(sampled: Sampled, aggregate: Aggregate, confidence: float) -> Estimates:
+    """The list of an aggregate of LISTS, from a sample that is no stratified one."""
     node, population, read = aggregate.argument, sampled.population, sampled.read
     assert node is not None, aggregate
     assert aggregate.parameter is not None, aggregate
@@ -51,7 +38,7 @@ def sampled_list(
         pairs,
         share=aggregate.parameter,
         promise=aggregate.promise,
-        totals=totals(split_confidence(confidence, 2)),
+        totals=count_rows(sampled, node, split_confidence(confidence, 2)),
         confidence=confidence,
         **known,
     )
@@ -101,7 +88,7 @@ def sampled_top(
         ]
     bound = np.full(groups, Bound.EXACT if everything else Bound.INTERVAL, np.uint8)
     null: NDArray[np.bool_] = np.zeros(groups, np.bool_)
-    return Estimates(lists, lists, lists, bound, null, confidence, _SOURCE)
+    return Estimates(lists, lists, lists, bound, null, confidence, SOURCE)
 
 
 def sampled_frequent(
@@ -148,7 +135,7 @@ def sampled_frequent(
         lists[pairs.group[at]].append(counts.item(stored, pairs, at, sure=sure))
     null: NDArray[np.bool_] = np.zeros(groups, np.bool_)
     reason = reason_of(chosen.bound, share)
-    return Estimates(lists, lists, lists, chosen.bound, null, confidence, _SOURCE, reason)
+    return Estimates(lists, lists, lists, chosen.bound, null, confidence, SOURCE, reason)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 import numpy as np
 
-from shedder.cql.expressions.expression import AggregateFunction, Column
+from shedder.cql.expressions.expression import (
+    BY_TIME,
+    JOINS,
+    LISTS,
+    OF_PAIRS,
+    SET_FUNCTIONS,
+    Column,
+)
 from shedder.cql.statements.bound_query import BoundQuery
 from shedder.queries.answers.answer import MissingGroups
 from shedder.queries.sampling.sampled_rows import Selection
@@ -17,20 +25,11 @@ from synopses.intervals.confidence_split import split_confidence
 from synopses.intervals.hypergeometric import matching_count_max
 from synopses.intervals.unseen_groups import missing_group_rows
 
-# Those that are known of a simple random sample of each group, by itself.
-_SERVED: Final = frozenset(
-    {
-        AggregateFunction.COUNT,
-        AggregateFunction.SUM,
-        AggregateFunction.AVG,
-        AggregateFunction.MIN,
-        AggregateFunction.MAX,
-        AggregateFunction.VAR,
-        AggregateFunction.STDDEV,
-        AggregateFunction.COUNT_DISTINCT,
-        AggregateFunction.QUANTILE,
-    }
+REFUSED: Final = dict.fromkeys(
+    (*BY_TIME, *JOINS, *LISTS, *OF_PAIRS, *SET_FUNCTIONS),
+    "its estimator takes one simple random sample of all tuples, not one of each stratum",
 )
+"""Aggregate functions that a stratified sample does not answer, with the reason."""
 
 
 def stratified_for(query: BoundQuery, view: SampleView) -> StratifiedView | None:
@@ -38,7 +37,7 @@ def stratified_for(query: BoundQuery, view: SampleView) -> StratifiedView | None
 
     Of several, the one of most columns: its strata are nearest to the groups.
     """
-    if not query.groups or any(each.function not in _SERVED for each in query.aggregates):
+    if not query.groups or any(each.function in REFUSED for each in query.aggregates):
         return None
     names = {group.name for group in query.groups if isinstance(group, Column)}
     fitting = [each for each in view.stratified if names.issuperset(each.columns)]
@@ -75,3 +74,26 @@ def missing_from_strata(
         found = missing_group_rows(population=size, read=kept, confidence=each)
         largest = max(largest, float(found))
     return MissingGroups(largest + 1.0, confidence)
+
+
+def missing_from_parts(
+    sizes: Sequence[tuple[int, int]], *, confidence: float
+) -> MissingGroups | None:
+    """How large a group can be of which no row of any part was read; None: none can be missing.
+
+    A group that is missing has no tuple in a part that was read in full. At most N/g groups have g
+    of the N other tuples or more. With p the smallest share read of any part, one of g tuples is
+    missed with probability at most min((1 - p)^g, (1 - g/N)^(p N)), however its tuples are spread
+    over the parts (by Jensen's inequality for the latter), so the bound for one part holds.
+
+    Args:
+      sizes: tuples, and how many of them were read, of each part that skipped any.
+      confidence: that all groups hold with at once.
+    """
+    if not sizes:
+        return None
+    population, share = sum(size for size, _ in sizes), min(read / size for size, read in sizes)
+    largest = missing_group_rows(
+        population=population, read=int(share * population), confidence=confidence
+    )
+    return MissingGroups(float(largest + 1), confidence)
