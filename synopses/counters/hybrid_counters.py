@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import struct
 from typing import ClassVar, Self
 
 import numpy as np
@@ -24,7 +23,6 @@ _KEYS_PER_CELL = 4  # 16 bytes a place, at most 3/4 used: no larger than the 8-b
 _ARENA_MIN = 64
 _MOSTLY_FREE = 4  # Times what is in use: an arena that is larger once a group has its table.
 _GROUP_BYTES = 28
-_PARAMETERS = struct.Struct("<qB")
 _UNWEIGHTED: NDArray[np.int64] = as_input(np.empty(0, np.int64), np.int64)
 _SMALL = np.int32(-1)
 
@@ -368,7 +366,7 @@ class GroupedHashedCounters(Resizable):
             keys[order],
             counts[order],
         ]
-        return seal(self._kind, _PARAMETERS.pack(self._groups, self.lg_width), body, self.seed)
+        return seal(self._kind, (self._groups, self.lg_width), body, self.seed)
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Self:
@@ -378,7 +376,7 @@ class GroupedHashedCounters(Resizable):
           CorruptSynopsis: these are not its bytes.
         """
         body = unseal(data, cls._kind)
-        groups, lg_width = body.unpack(_PARAMETERS)
+        groups, lg_width = body.parameters
         if not LG_WIDTH_MIN <= lg_width <= LG_WIDTH_MAX:
             raise CorruptSynopsis("lg_width", lg_width, f"{LG_WIDTH_MIN} to {LG_WIDTH_MAX}")
         large = np.flatnonzero(body.array(np.uint8, (groups,)))

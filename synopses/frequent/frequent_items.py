@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Sequence
 from typing import ClassVar, Self
 
@@ -33,7 +32,6 @@ from synopses.model.estimate import Estimates, TopItem
 from synopses.model.parameters import INT64_MAX, as_groups, as_whole
 from synopses.model.resizing import Resizable
 
-_PARAMETERS = struct.Struct("<qqB")
 _WEIGHT_MAX = 2.0**63
 _CUT_SHARE = 0.75  # A cut leaves a quarter of the bytes free, so that the next one is not near.
 _ONCE: NDArray[np.int64] = as_input(np.empty(0, np.int64), np.int64)
@@ -291,7 +289,7 @@ class GroupedFrequent(Resizable):
 
     def to_bytes(self) -> bytes:
         """The counters as bytes; equal counters give equal bytes."""
-        parameters = _PARAMETERS.pack(self.groups, self.entries, self.items)
+        parameters = (self.groups, self.entries, self.items)
         body = [*self._tables.entries().parts(self.items), self.error, self.totals]
         return seal(Kind.FREQUENT, parameters, body)
 
@@ -303,7 +301,7 @@ class GroupedFrequent(Resizable):
           CorruptSynopsis: these are not its bytes.
         """
         body = unseal(data, Kind.FREQUENT)
-        size, room_max, kind = body.unpack(_PARAMETERS)
+        size, room_max, kind = body.parameters
         if kind not in set(ItemKind):
             raise CorruptSynopsis("item kind", kind, [int(known) for known in ItemKind])
         items = ItemKind(kind)

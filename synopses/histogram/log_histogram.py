@@ -9,7 +9,6 @@ counts, the ranks at bucket edges are exact and a quantile lies in its bucket fo
 from __future__ import annotations
 
 import math
-import struct
 from typing import ClassVar, Self
 
 import numpy as np
@@ -38,7 +37,6 @@ from synopses.model.profile import Cost, Profile, Share, Statistics, Thinning
 from synopses.model.ranks import discrete_rank
 from synopses.model.resizing import Resizable
 
-_PARAMETERS = struct.Struct("<qi")  # Groups, bits that do not choose the cell.
 _SOURCE = "log-buckets"
 
 
@@ -263,7 +261,7 @@ class GroupedLogBuckets(Resizable):
 
     def to_bytes(self) -> bytes:
         """The histograms as bytes; equal histograms give equal bytes."""
-        parameters = _PARAMETERS.pack(self._groups, self._cells.shift)
+        parameters = (self._groups, self._cells.shift)
         buckets = packed(self._cells.entries(), self._groups)
         return seal(Kind.LOG_BUCKETS, parameters, [buckets, self._ends])
 
@@ -275,7 +273,7 @@ class GroupedLogBuckets(Resizable):
           CorruptSynopsis: these are not its bytes.
         """
         body = unseal(data, Kind.LOG_BUCKETS)
-        size, shift = body.unpack(_PARAMETERS)
+        size, shift = body.parameters
         if not SHIFT_MIN <= shift <= SHIFT_MAX:
             raise CorruptSynopsis("shift", shift, f"{SHIFT_MIN} to {SHIFT_MAX}")
         groups, cells, counts = unpacked(body.raw(), size)

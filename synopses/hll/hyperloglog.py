@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Callable, Sequence
 from typing import Any, ClassVar, Self
 
@@ -32,7 +31,6 @@ from synopses.model.estimate import Estimates
 from synopses.model.parameters import as_groups, as_whole
 from synopses.model.resizing import Resizable
 
-_PARAMETERS = struct.Struct("<qi")
 _SPARE = 12  # When dense groups grow, there is room for one in so many more of them.
 _UNKNOWN = 1 << 48  # Tuples behind an image: it does not say, and thousands may be merged.
 
@@ -372,7 +370,7 @@ class GroupedDistinct(Resizable):
             registers,
             self._coupons.taken[: self._groups],
         ]
-        return seal(Kind.DISTINCT, _PARAMETERS.pack(self._groups, self.lg_k), body)
+        return seal(Kind.DISTINCT, (self._groups, self.lg_k), body)
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Self:
@@ -382,7 +380,7 @@ class GroupedDistinct(Resizable):
           CorruptSynopsis: these are not its bytes.
         """
         body = unseal(data, Kind.DISTINCT)
-        groups, lg_k = body.unpack(_PARAMETERS)
+        groups, lg_k = body.parameters
         if not LG_K_MIN <= lg_k <= LG_K_MAX:
             raise CorruptSynopsis("lg_k", lg_k, f"{LG_K_MIN} to {LG_K_MAX}")
         heavy = body.array(np.int64)

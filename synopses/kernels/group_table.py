@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import struct
-
 import numpy as np
 from numba import njit
 from numpy.typing import NDArray
@@ -21,7 +19,6 @@ _GROUPS_MAX = (1 << 30) - 1
 _ROOMY = 1 << 16  # Groups up to which there are four places for each; beyond, two.
 _NEAR = 1 << 13  # Places that stay in the nearest caches.
 _AHEAD = 16  # Rows between bringing a place near and looking at it.
-_PARAMETERS = struct.Struct("<q")
 
 
 @njit(nogil=True, cache=True)
@@ -188,7 +185,7 @@ class GroupTable:
 
     def to_bytes(self) -> bytes:
         """The table as bytes; equal tables give equal bytes."""
-        return seal(Kind.GROUP_TABLE, _PARAMETERS.pack(self.groups_max), [self.hashes])
+        return seal(Kind.GROUP_TABLE, (self.groups_max,), [self.hashes])
 
     @classmethod
     def from_bytes(cls, data: bytes) -> GroupTable:
@@ -198,7 +195,7 @@ class GroupTable:
           CorruptSynopsis: these are not its bytes.
         """
         body = unseal(data, Kind.GROUP_TABLE)
-        (groups_max,) = body.unpack(_PARAMETERS)
+        (groups_max,) = body.parameters
         hashes = body.array(np.uint64)
         body.end()
         with parameters_of_bytes():

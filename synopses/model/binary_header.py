@@ -1,8 +1,9 @@
 """The envelope of every serialised synopsis: what it is, how it was built, that it is whole.
 
 Little-endian: magic `SYNO`, layout of this kind u8, kind u8, parameter length u16, seed u64, body
-length u64, parameters, body, and the CRC-32C of all bytes before it as u32. The body is a row
-of arrays without names; each summary knows their order and reads them back with `Body`.
+length u64, parameters, body, and the CRC-32C of all bytes before it as u32. `PARAMETERS` packs the
+parameters of each kind. The body is a row of arrays without names; each summary knows their order
+and reads them back with `Body`.
 """
 
 from __future__ import annotations
@@ -58,22 +59,44 @@ LAYOUTS: Final[Mapping[Kind, int]] = {
 }
 """The layout of each kind's parameters and parts. One that changes gets the next number."""
 
+PARAMETERS: Final[Mapping[Kind, struct.Struct]] = {
+    Kind.COUNT: struct.Struct("<q"),  # Groups.
+    Kind.MOMENTS: struct.Struct("<q??"),  # Groups, whether whole numbers, whether with variance.
+    Kind.LOG_BUCKETS: struct.Struct("<qi"),  # Groups, bits that do not choose the cell.
+    Kind.KLL: struct.Struct("<qi"),  # Groups, k.
+    Kind.FREQUENT: struct.Struct("<qqB"),  # Groups, entries, kind of items.
+    Kind.GROUP_TABLE: struct.Struct("<q"),  # The most groups.
+    Kind.BOTTOM_K: struct.Struct("<QQ"),  # k, threshold.
+    Kind.HASH_SAMPLE: struct.Struct("<QQ"),  # The most rows, threshold.
+    Kind.WEIGHTED_BOTTOM_K: struct.Struct("<Qd"),  # k, tau.
+    Kind.THETA: struct.Struct("<qi"),  # Groups, lg_k.
+    Kind.CROSS_MOMENTS: struct.Struct("<q"),  # Groups.
+    Kind.FIRST_LAST: struct.Struct("<q?"),  # Groups, whether whole numbers.
+    Kind.COUNT_MIN: struct.Struct("<qB"),  # Groups, lg_width.
+    Kind.COUNT_SKETCH: struct.Struct("<qB"),
+    Kind.DISTINCT: struct.Struct("<qi"),  # Groups, lg_k.
+    Kind.REQ: struct.Struct("<qi?"),  # Groups, k, whether high ranks are the precise ones.
+    Kind.STRATIFIED: struct.Struct("<qq"),  # Groups, k.
+}
+"""How each kind's parameters are packed."""
+
 
 def seal(
-    kind: Kind, parameters: bytes, body: Sequence[NDArray[Any] | bytes], seed: int = 0
+    kind: Kind, parameters: Sequence[float], body: Sequence[NDArray[Any] | bytes], seed: int = 0
 ) -> bytes:
     """Put parameters and body into the envelope.
 
     Args:
       kind: which summary this is.
-      parameters: how it was built, packed by the summary.
+      parameters: how it was built, as PARAMETERS has it.
       body: arrays (written with their length, row-major, little-endian) and byte strings.
       seed: of its hashes; 0 where the summary has none.
     """
     parts = [_sized(part) for part in body]
     length = sum(len(part) for part in parts)
-    fixed = _FIXED.pack(MAGIC, LAYOUTS[kind], kind, len(parameters), seed, length)
-    whole = b"".join((fixed, parameters, *parts))
+    packed = PARAMETERS[kind].pack(*parameters)
+    fixed = _FIXED.pack(MAGIC, LAYOUTS[kind], kind, len(packed), seed, length)
+    whole = b"".join((fixed, packed, *parts))
     return whole + _CHECKSUM.pack(google_crc32c.value(whole))
 
 
@@ -99,10 +122,11 @@ def parameters_of_bytes() -> Iterator[None]:
 class Body:
     """The parts of an opened envelope, read in the order in which they were written.
 
-    data: the whole envelope. at: where the next part begins. stop: where the last one ends.
+    parameters: as PARAMETERS has them. data: the whole envelope. at: where the next part begins.
+    stop: where the last one ends.
     """
 
-    parameters: bytes
+    parameters: tuple[Any, ...]
     seed: int
     data: bytes
     at: int
@@ -144,12 +168,6 @@ class Body:
         flat = np.frombuffer(self.data, dtype, size, self.at - length).copy()
         return flat if shape is None or len(shape) == 1 else flat.reshape(shape)
 
-    def unpack(self, layout: struct.Struct) -> tuple[Any, ...]:
-        """The parameters by their layout."""
-        if len(self.parameters) != layout.size:
-            raise CorruptSynopsis("parameter length", len(self.parameters), layout.size)
-        return layout.unpack(self.parameters)
-
     def end(self) -> None:
         """Nothing may be left."""
         if self.at != self.stop:
@@ -179,5 +197,7 @@ def unseal(data: bytes, kind: Kind) -> Body:
         raise OtherLayout(f"layout of {kind.name.lower()}", layout, LAYOUTS[kind])
     if found != kind:
         raise CorruptSynopsis("kind", found, f"{int(kind)} ({kind.name.lower()})")
-    start = _FIXED.size + parameters
-    return Body(data[_FIXED.size : start], seed, data, start, whole)
+    if parameters != PARAMETERS[kind].size:
+        raise CorruptSynopsis("parameter length", parameters, PARAMETERS[kind].size)
+    unpacked = PARAMETERS[kind].unpack_from(data, _FIXED.size)
+    return Body(unpacked, seed, data, _FIXED.size + parameters, whole)

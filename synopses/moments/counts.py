@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import struct
 from typing import ClassVar, Self
 
 import numpy as np
@@ -17,8 +16,6 @@ from synopses.model.estimate import Estimates
 from synopses.model.parameters import as_groups
 from synopses.model.profile import Cost, Profile, Share, Thinning, exactly
 from synopses.model.stored_counts import check_counts
-
-_PARAMETERS = struct.Struct("<q")
 
 
 @njit(nogil=True, cache=True)
@@ -139,7 +136,7 @@ class GroupedCount:
 
     def to_bytes(self) -> bytes:
         """The counts as bytes; equal counts give equal bytes."""
-        return seal(Kind.COUNT, _PARAMETERS.pack(self._groups), [self.counts])
+        return seal(Kind.COUNT, (self._groups,), [self.counts])
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Self:
@@ -149,7 +146,7 @@ class GroupedCount:
           CorruptSynopsis: these are not its bytes.
         """
         body = unseal(data, Kind.COUNT)
-        (groups,) = body.unpack(_PARAMETERS)
+        (groups,) = body.parameters
         counts = body.array(np.int64, (groups,))
         body.end()
         check_counts("count", counts)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import struct
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
@@ -20,7 +19,6 @@ from synopses.model.stored_counts import check_counts
 from synopses.moments import covariance_kernels as kernels
 from synopses.moments.moment_kernels import REST_BITS, are_wide
 
-_PARAMETERS = struct.Struct("<q")
 _SOURCE = "cross moments"
 _NO_REST = as_input(np.zeros(0), np.float64)
 
@@ -205,7 +203,7 @@ class GroupedCrossMoments:
     def to_bytes(self) -> bytes:
         """The state as bytes."""
         kept = slice(0, self._groups)
-        parameters = _PARAMETERS.pack(self._groups)
+        parameters = (self._groups,)
         return seal(Kind.CROSS_MOMENTS, parameters, [self._ints[kept], self._infinite[kept]])
 
     @classmethod
@@ -216,7 +214,7 @@ class GroupedCrossMoments:
           CorruptSynopsis: these are not its bytes.
         """
         body = unseal(data, Kind.CROSS_MOMENTS)
-        (groups,) = body.unpack(_PARAMETERS)
+        (groups,) = body.parameters
         cells = body.array(np.int64, (groups, kernels.CELLS))
         infinite = body.array(np.int64, (groups,))
         body.end()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import struct
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -17,7 +16,6 @@ from synopses.model.parameters import as_flag, as_groups
 from synopses.model.profile import Cost, Profile, Share, Thinning, exactly
 from synopses.moments import first_last_kernels as kernels
 
-_PARAMETERS = struct.Struct("<q?")
 _SOURCE = "first and last"
 _INT64 = np.iinfo(np.int64)
 _EMPTY = np.array([_INT64.max, _INT64.max, 0, _INT64.min, _INT64.min, 0], np.int64)
@@ -161,7 +159,7 @@ class GroupedFirstLast:
 
     def to_bytes(self) -> bytes:
         """The state as bytes."""
-        return seal(Kind.FIRST_LAST, _PARAMETERS.pack(self._groups, self.integer), [self.cells])
+        return seal(Kind.FIRST_LAST, (self._groups, self.integer), [self.cells])
 
     @classmethod
     def of_cells(cls, cells: NDArray[np.int64], *, integer: bool) -> Self:
@@ -176,7 +174,7 @@ class GroupedFirstLast:
           CorruptSynopsis: these are not its bytes.
         """
         body = unseal(data, Kind.FIRST_LAST)
-        groups, integer = body.unpack(_PARAMETERS)
+        groups, integer = body.parameters
         cells = body.array(np.int64, (groups, kernels.CELLS))
         body.end()
         return cls._with(cells, integer)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import struct
 from dataclasses import replace
 from functools import cache
 from typing import Any, ClassVar, Self
@@ -22,7 +21,6 @@ from synopses.model.stored_counts import check_counts
 from synopses.moments import moment_kernels as kernels
 from synopses.moments.dense_moments import OF_EACH_MIN, ROWS_MIN, add_plain
 
-_PARAMETERS = struct.Struct("<q??")
 _SOURCE = "moments"
 _INT64 = np.iinfo(np.int64)
 _NOT_WIDE = as_input(np.zeros(0, np.int64), np.int64)
@@ -344,7 +342,7 @@ class GroupedMoments:
     def to_bytes(self) -> bytes:
         """The state as bytes."""
         kept = slice(0, 1 if self.integer else self._groups)
-        parameters = _PARAMETERS.pack(self._groups, self.integer, self.spread)
+        parameters = (self._groups, self.integer, self.spread)
         return seal(Kind.MOMENTS, parameters, [self._ints[: self._groups], self._infinite[kept]])
 
     @classmethod
@@ -355,7 +353,7 @@ class GroupedMoments:
           CorruptSynopsis: these are not its bytes.
         """
         body = unseal(data, Kind.MOMENTS)
-        groups, integer, variance = body.unpack(_PARAMETERS)
+        groups, integer, variance = body.parameters
         cells = body.array(np.int64, (groups, kernels.CELLS))
         infinite = body.array(np.int64, (1 if integer else groups, 2))
         body.end()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import struct
 from collections.abc import Sequence
 from typing import Any, ClassVar, Self
 
@@ -24,7 +23,6 @@ from synopses.quantiles.rank_sketches import RankSketches, at_rank
 
 K_MIN, K_MAX = 8, 65_535  # As in DataSketches.
 _LIBRARY_CONFIDENCE = 0.99  # Of DataSketches' normalized rank error.
-_PARAMETERS = struct.Struct("<qi")
 _SOURCE = "kll"
 _ITEM_BYTES = 8
 _SKETCH_BYTES = 200  # What the library holds beside the items, about.
@@ -168,7 +166,7 @@ class GroupedKll(RankSketches):
 
     def to_bytes(self) -> bytes:
         """The sketches' images, by group."""
-        return seal(Kind.KLL, _PARAMETERS.pack(self._groups, self.k), self._packed())
+        return seal(Kind.KLL, (self._groups, self.k), self._packed())
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Self:
@@ -178,7 +176,7 @@ class GroupedKll(RankSketches):
           CorruptSynopsis: these are not its bytes.
         """
         body = unseal(data, Kind.KLL)
-        groups, k = body.unpack(_PARAMETERS)
+        groups, k = body.parameters
         with parameters_of_bytes():
             made = cls(0, k)
         made._unpack(body, groups)

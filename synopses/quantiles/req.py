@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import struct
 from collections.abc import Sequence
 from typing import Any, ClassVar, Self
 
@@ -36,7 +35,6 @@ _ANY_ORDER = 1.5
 _TAIL_ERROR = _ANY_ORDER * math.sqrt(0.0512 / SECTIONS_MIN)
 _RANK_ERROR = _ANY_ORDER * 0.084
 K_MIN = 12  # Smaller ones do not keep their promise: sections cannot shrink, so errors grow.
-_PARAMETERS = struct.Struct("<qi?")  # Groups, k, high.
 _SOURCE = "req"
 _BATCH = 1_024
 _EMPTY = np.array([np.inf, -np.inf, 0.0])  # Of a group: least, most, 1 if any value was rounded.
@@ -273,7 +271,7 @@ class GroupedReq(RankSketches):
 
     def to_bytes(self) -> bytes:
         """The groups' extremes, whether values were rounded, and the sketches' images."""
-        parameters = _PARAMETERS.pack(self._groups, self.k, self.high)
+        parameters = (self._groups, self.k, self.high)
         packed = self._packed()  # What waits goes in first, and moves the extremes.
         return seal(Kind.REQ, parameters, [self._range[: self._groups], *packed])
 
@@ -285,7 +283,7 @@ class GroupedReq(RankSketches):
           CorruptSynopsis: these are not its bytes.
         """
         body = unseal(data, Kind.REQ)
-        groups, k, high = body.unpack(_PARAMETERS)
+        groups, k, high = body.parameters
         ranges = body.array(np.float64, (groups, len(_EMPTY)))
         with parameters_of_bytes():
             made = cls(0, k, high=high)

@@ -7,7 +7,6 @@ the wanted rows are held between cuts; `settle` cuts to the sample proper before
 
 from __future__ import annotations
 
-import struct
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Final, Self
 
@@ -26,8 +25,6 @@ from synopses.samples.admission_kernels import few_below, heaviest
 from synopses.samples.profiles import BY_HASH, BY_WEIGHT, UNIFORM
 
 KEY_MAX: Final = 2**64 - 1
-_KEYED: Final = struct.Struct("<QQ")  # k (or rows_max) and threshold
-_WEIGHTED: Final = struct.Struct("<Qd")  # k and tau
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -147,7 +144,7 @@ class BottomK(ResizableSample):
 
     def to_bytes(self) -> bytes:
         """The state in its envelope: k and threshold, then the held keys."""
-        return seal(Kind.BOTTOM_K, _KEYED.pack(self.k, self.threshold), [self.keys])
+        return seal(Kind.BOTTOM_K, (self.k, self.threshold), [self.keys])
 
     @classmethod
     def from_bytes(cls, image: bytes) -> Self:
@@ -157,7 +154,7 @@ class BottomK(ResizableSample):
           CorruptSynopsis: the bytes are something else, or damaged.
         """
         body = unseal(image, Kind.BOTTOM_K)
-        k, threshold = body.unpack(_KEYED)
+        k, threshold = body.parameters
         keys = body.array(np.uint64)
         body.end()
         _check_keys(keys, threshold)  # Of equal ones some may stay.
@@ -251,7 +248,7 @@ class HashSample(ResizableSample):
 
     def to_bytes(self) -> bytes:
         """The state in its envelope: rows_max and threshold, then the held hashes."""
-        return seal(Kind.HASH_SAMPLE, _KEYED.pack(self.rows_max, self.threshold), [self.hashes])
+        return seal(Kind.HASH_SAMPLE, (self.rows_max, self.threshold), [self.hashes])
 
     @classmethod
     def from_bytes(cls, image: bytes) -> Self:
@@ -261,7 +258,7 @@ class HashSample(ResizableSample):
           CorruptSynopsis: the bytes are something else, or damaged.
         """
         body = unseal(image, Kind.HASH_SAMPLE)
-        rows_max, threshold = body.unpack(_KEYED)
+        rows_max, threshold = body.parameters
         hashes = body.array(np.uint64)
         body.end()
         _check_keys(hashes, threshold - 1)
@@ -360,7 +357,7 @@ class WeightedBottomK(ResizableSample):
 
     def to_bytes(self) -> bytes:
         """The state in its envelope: k and tau, then weights and priorities."""
-        parameters = _WEIGHTED.pack(self.k, self.tau)
+        parameters = (self.k, self.tau)
         return seal(Kind.WEIGHTED_BOTTOM_K, parameters, [self.weights, self.priorities])
 
     @classmethod
@@ -371,7 +368,7 @@ class WeightedBottomK(ResizableSample):
           CorruptSynopsis: the bytes are something else, or damaged.
         """
         body = unseal(image, Kind.WEIGHTED_BOTTOM_K)
-        k, tau = body.unpack(_WEIGHTED)
+        k, tau = body.parameters
         weights = body.array(np.float64)
         priorities = body.array(np.float64, weights.shape)
         body.end()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import struct
 from dataclasses import dataclass
 from typing import Any, ClassVar, Final, Self
 
@@ -26,7 +25,6 @@ from synopses.samples.profiles import STRATIFIED
 from synopses.samples.regrowth import surely_held
 
 FLOOR_SHARE: Final = 0.5  # Half of the rows evenly, half after Neyman.
-_PARAMETERS: Final = struct.Struct("<qq")
 _NOTHING: Final = np.zeros(0, np.int64)
 _TUPLES_MAX: Final = 2**53  # Beyond, doubles, in which sizes are reckoned, are not whole.
 
@@ -263,7 +261,7 @@ class StratifiedBottomK(ResizableSample):
             self._keys,
             self._ids,
         ]
-        return seal(Kind.STRATIFIED, _PARAMETERS.pack(self._groups, self.k), arrays)
+        return seal(Kind.STRATIFIED, (self._groups, self.k), arrays)
 
     @classmethod
     def from_bytes(cls, image: bytes) -> Self:
@@ -273,7 +271,7 @@ class StratifiedBottomK(ResizableSample):
           CorruptSynopsis: the bytes are something else, or damaged.
         """
         body = unseal(image, Kind.STRATIFIED)
-        groups, k = body.unpack(_PARAMETERS)
+        groups, k = body.parameters
         thresholds = body.array(np.uint64, (groups,))
         counts = [body.array(np.int64, (groups,)) for _ in range(3)]
         keys = body.array(np.uint64)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Sequence
 from typing import ClassVar, Self
 
@@ -21,7 +20,6 @@ from synopses.theta import kernels
 from synopses.theta.datasketches_format import THRESHOLD_MAX, read_image, shares_of, write_image
 from synopses.theta.profile import LG_K_MAX, LG_K_MIN, THETA
 
-_PARAMETERS = struct.Struct("<qi")
 _SLACK = 4  # A quarter of an arena of many groups is room for those that grow.
 
 
@@ -332,7 +330,7 @@ class GroupedTheta(Resizable):
         """Theta and hashes as bytes; equal values seen give equal bytes."""
         hashes, _ = self.hashes()
         body = [self._thresholds[: self._groups], self._held[: self._groups], hashes]
-        return seal(Kind.THETA, _PARAMETERS.pack(self._groups, self.lg_k), body)
+        return seal(Kind.THETA, (self._groups, self.lg_k), body)
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Self:
@@ -342,7 +340,7 @@ class GroupedTheta(Resizable):
           CorruptSynopsis: these are not its bytes.
         """
         body = unseal(data, Kind.THETA)
-        groups, lg_k = body.unpack(_PARAMETERS)
+        groups, lg_k = body.parameters
         if not LG_K_MIN <= lg_k <= LG_K_MAX:
             raise CorruptSynopsis("lg_k", lg_k, f"{LG_K_MIN} to {LG_K_MAX}")
         thresholds = body.array(np.uint64, (groups,))

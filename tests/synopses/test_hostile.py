@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import struct
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
@@ -176,43 +175,43 @@ def counters(*rows: list[int]) -> bytes:
     table[:, : len(rows[0])] = [rows[min(row, len(rows) - 1)] for row in range(5)]
     empty = [np.zeros(0, kind) for kind in (np.int32, np.uint64, np.int64)]
     body = [np.ones(1, np.uint8), table, *empty]
-    return seal(Kind.COUNT_MIN, struct.pack("<qB", 1, 4), body)
+    return seal(Kind.COUNT_MIN, (1, 4), body)
 
 
 def weighted(weights: list[float], priorities: list[float]) -> bytes:
     columns = [np.array(column, np.float64) for column in (weights, priorities)]
-    return seal(Kind.WEIGHTED_BOTTOM_K, struct.pack("<Qd", 4, 0.0), columns)
+    return seal(Kind.WEIGHTED_BOTTOM_K, (4, 0.0), columns)
 
 
 def frequent(count: int, late: int, error: int, total: int) -> bytes:
     """Frequent values of two groups, of which the second has one."""
     entry = [np.array([1], np.int32), np.array([7], np.uint64), np.array([count]), np.array([late])]
     body = [*entry, np.array([3]), np.array([0, error]), np.array([0, total])]
-    return seal(Kind.FREQUENT, struct.pack("<qqB", 2, 8, 0), body)
+    return seal(Kind.FREQUENT, (2, 8, 0), body)
 
 
 def pairs(count: int, infinite: int) -> bytes:
     """Return the bytes of cross moments of one group that declare `count` pairs."""
     cells = np.zeros((1, 8), np.int64)
     cells[0, COUNT] = count
-    return seal(Kind.CROSS_MOMENTS, struct.pack("<q", 1), [cells, np.array([infinite])])
+    return seal(Kind.CROSS_MOMENTS, (1,), [cells, np.array([infinite])])
 
 
 def moments(count: int, infinite: int) -> bytes:
     """Return the bytes of moments of one group that declare `count` values."""
     cells = np.zeros((1, CELLS), np.int64)
     cells[0, MOMENTS_COUNT] = count
-    return seal(Kind.MOMENTS, struct.pack("<q??", 1, False, True), [cells, np.full(2, infinite)])
+    return seal(Kind.MOMENTS, (1, False, True), [cells, np.full(2, infinite)])
 
 
 CONTRADICTIONS: dict[str, tuple[Any, bytes]] = {
     "a count below 0": (
         GroupedCount,
-        seal(Kind.COUNT, struct.pack("<q", 1), [np.array([-5])]),
+        seal(Kind.COUNT, (1,), [np.array([-5])]),
     ),
     "a count that wraps": (
         GroupedCount,
-        seal(Kind.COUNT, struct.pack("<q", 1), [np.array([2**62])]),
+        seal(Kind.COUNT, (1,), [np.array([2**62])]),
     ),
     "values below 0": (GroupedMoments, moments(-1, 0)),
     "values that wrap": (GroupedMoments, moments(2**62, 0)),
@@ -222,7 +221,7 @@ CONTRADICTIONS: dict[str, tuple[Any, bytes]] = {
         GroupedCountMin,
         seal(
             Kind.COUNT_MIN,
-            struct.pack("<qB", 1, 4),
+            (1, 4),
             [
                 np.zeros(1, np.uint8),
                 np.zeros((0, 5, 16), np.int64),
@@ -254,11 +253,11 @@ CONTRADICTIONS: dict[str, tuple[Any, bytes]] = {
     "earlier than all purges": (GroupedFrequent, frequent(5, -1, 2, 9)),
     "a key that went out": (
         BottomK,
-        seal(Kind.BOTTOM_K, struct.pack("<QQ", 4, 10), [np.array([11], np.uint64)]),
+        seal(Kind.BOTTOM_K, (4, 10), [np.array([11], np.uint64)]),
     ),
     "a hash that went out": (
         HashSample,
-        seal(Kind.HASH_SAMPLE, struct.pack("<QQ", 4, 10), [np.array([10], np.uint64)]),
+        seal(Kind.HASH_SAMPLE, (4, 10), [np.array([10], np.uint64)]),
     ),
 }
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import struct
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -228,7 +227,7 @@ def left_out_almost_all(made: Summaries) -> Summaries:
         held = GroupedTheta.from_bytes(image)
         thresholds = np.ones(held.groups, np.uint64)
         body = [thresholds, np.zeros(held.groups, np.int64), np.zeros(0, np.uint64)]
-        return seal(Kind.THETA, struct.pack("<qi", held.groups, held.lg_k), body)
+        return seal(Kind.THETA, (held.groups, held.lg_k), body)
 
     panes = [replace(pane, images=tuple(map(emptied, pane.images))) for pane in made.panes]
     assert panes != list(made.panes)

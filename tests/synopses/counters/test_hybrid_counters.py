@@ -118,7 +118,7 @@ def test_entries_that_no_summary_writes_are_refused() -> None:
         ((few, b"", np.zeros(21, np.int32), np.arange(21, dtype=np.uint64), np.ones(21, np.int64)),
          "keys of a group is 21"),
     ):  # fmt: skip
-        data = seal(Kind.COUNT_MIN, b"\x01" + bytes(7) + b"\x04", [*body])
+        data = seal(Kind.COUNT_MIN, (1, 4), [*body])
         with pytest.raises(CorruptSynopsis, match=reason):
             GroupedCountMin.from_bytes(data)
 

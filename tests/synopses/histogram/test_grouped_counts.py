@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import struct
-
 import numpy as np
 import pytest
 from hypothesis import given
@@ -309,7 +307,7 @@ def test_collapsing_then_merging_is_merging_then_collapsing(bits: int) -> None:
 
 
 def image(data: bytes, *, groups: int = 1, shift: int = SHIFT_MIN) -> bytes:
-    parameters = struct.pack("<qi", groups, shift)
+    parameters = (groups, shift)
     return seal(Kind.LOG_BUCKETS, parameters, [data, np.zeros((max(groups, 0), 2))])
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import struct
-
 import numpy as np
 import pytest
 from hypothesis import given
@@ -160,7 +158,7 @@ def test_what_is_cut_out_of_wide_values_says_all_that_it_holds() -> None:
 
 def with_ends(summary: GroupedLogBuckets, ends: list[tuple[float, float]]) -> bytes:
     """Return the bytes of a histogram, with other least and largest values of its groups."""
-    parameters = struct.pack("<qi", summary.groups, 52 - summary.mantissa_bits)
+    parameters = (summary.groups, 52 - summary.mantissa_bits)
     buckets = packed(summary.buckets(), summary.groups)
     return seal(Kind.LOG_BUCKETS, parameters, [buckets, np.array(ends)])
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import struct
-
 import datasketches
 import numpy as np
 import pytest
@@ -144,7 +142,7 @@ def test_coupons_outside_of_their_groups_or_slots_are_refused(group: int, slot: 
         np.ones(1, np.int64),
     ]
     with pytest.raises(CorruptSynopsis, match="group" if slot == 5 else "cell"):
-        GroupedDistinct.from_bytes(seal(Kind.DISTINCT, struct.pack("<qi", 1, 7), parts))
+        GroupedDistinct.from_bytes(seal(Kind.DISTINCT, (1, 7), parts))
 
 
 def test_few_values_cost_some_bytes_each() -> None:

@@ -32,7 +32,7 @@ def test_the_checksum_of_the_standard_is_what_is_held_against() -> None:
 
 @given(data=st.binary(max_size=100))
 def test_the_last_bytes_are_the_castagnoli_crc_of_all_others(data: bytes) -> None:
-    sealed = seal(Kind.COUNT, b"", [data])
+    sealed = seal(Kind.COUNT, (3,), [data])
     assert int.from_bytes(sealed[-4:], "little") == castagnoli(sealed[:-4])
     assert unseal(sealed, Kind.COUNT).raw() == data
 
@@ -40,7 +40,7 @@ def test_the_last_bytes_are_the_castagnoli_crc_of_all_others(data: bytes) -> Non
 @pytest.mark.slow
 @given(data=st.binary(max_size=100), wrong=st.integers(0, 2**32 - 1))
 def test_any_other_checksum_is_refused_and_both_are_shown(data: bytes, wrong: int) -> None:
-    sealed = seal(Kind.COUNT, b"", [data])
+    sealed = seal(Kind.COUNT, (3,), [data])
     right = castagnoli(sealed[:-4])
     assume(wrong != right)
     with pytest.raises(CorruptSynopsis, match=f"is '{right:#010x}', expected '{wrong:#010x}'"):
@@ -48,9 +48,9 @@ def test_any_other_checksum_is_refused_and_both_are_shown(data: bytes, wrong: in
 
 
 def test_what_was_sealed_comes_out() -> None:
-    data = seal(Kind.COUNT, b"ab", [np.arange(3), b"xyz"], seed=7)
+    data = seal(Kind.COUNT, (3,), [np.arange(3), b"xyz"], seed=7)
     body = unseal(data, Kind.COUNT)
-    assert (body.parameters, body.seed) == (b"ab", 7)
+    assert (body.parameters, body.seed) == ((3,), 7)
     assert body.array(np.int64, (3,)).tolist() == [0, 1, 2]
     assert body.raw() == b"xyz"
     body.end()
@@ -58,11 +58,11 @@ def test_what_was_sealed_comes_out() -> None:
 
 def test_another_kind_is_refused_by_name() -> None:
     with pytest.raises(CorruptSynopsis, match=r"kind is 1, expected '2 \(moments\)'"):
-        unseal(seal(Kind.COUNT, b"", []), Kind.MOMENTS)
+        unseal(seal(Kind.COUNT, (3,), []), Kind.MOMENTS)
 
 
 def test_a_newer_layout_is_refused_and_told_from_damage() -> None:
-    data = bytearray(seal(Kind.COUNT, b"", []))
+    data = bytearray(seal(Kind.COUNT, (3,), []))
     data[4] = 9
     with pytest.raises(CorruptSynopsis, match="checksum"):
         unseal(bytes(data), Kind.COUNT)
@@ -71,8 +71,16 @@ def test_a_newer_layout_is_refused_and_told_from_damage() -> None:
         unseal(bytes(data), Kind.COUNT)
 
 
+def test_parameters_of_another_length_are_refused() -> None:
+    data = bytearray(seal(Kind.COUNT, (3,), []))
+    data[5] = Kind.MOMENTS  # Whose parameters are two flags longer.
+    data[-4:] = castagnoli(bytes(data[:-4])).to_bytes(4, "little")
+    with pytest.raises(CorruptSynopsis, match="parameter length is 8, expected 10"):
+        unseal(bytes(data), Kind.MOMENTS)
+
+
 def test_parts_that_were_not_read_are_noticed() -> None:
-    body = unseal(seal(Kind.COUNT, b"", [b"left"]), Kind.COUNT)
+    body = unseal(seal(Kind.COUNT, (3,), [b"left"]), Kind.COUNT)
     with pytest.raises(CorruptSynopsis, match="bytes after the last part is 12"):
         body.end()
 

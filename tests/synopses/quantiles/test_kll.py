@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import struct
-
 import datasketches
 import numpy as np
 import pytest
@@ -131,7 +129,7 @@ def test_a_sketch_that_took_in_a_smaller_one_is_refused() -> None:
     waiting = [np.zeros(1, np.int64), np.zeros(0)]
     body = [np.packbits([True]), np.array([len(image)]), image, *waiting]
     with pytest.raises(CorruptSynopsis, match="k of a KLL image"):
-        GroupedKll.from_bytes(seal(Kind.KLL, struct.pack("<qi", 1, 400), body))
+        GroupedKll.from_bytes(seal(Kind.KLL, (1, 400), body))
 
 
 @pytest.mark.parametrize("size", [0, 1, 100, 50_000])

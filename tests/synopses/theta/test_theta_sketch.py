@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import struct
-
 import datasketches
 import numpy as np
 import pytest
@@ -286,7 +284,7 @@ def test_sealed_bytes_that_are_no_sketch_are_refused(
     thresholds: list[int], held: list[int], hashes: list[int]
 ) -> None:
     body = [np.array(thresholds, np.uint64), np.array(held, np.int64), np.array(hashes, np.uint64)]
-    data = seal(Kind.THETA, struct.pack("<qi", len(held), 5), body)
+    data = seal(Kind.THETA, (len(held), 5), body)
     try:
         read = GroupedTheta.from_bytes(data)
     except CorruptSynopsis:
