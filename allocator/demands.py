@@ -166,13 +166,6 @@ class Readers:
     forfeit: Floats
     promised: Booleans
 
-    @classmethod
-    def without_targets(cls, synopsis: Integers, weight: Floats) -> Readers:
-        """Return readers that have no targets."""
-        m = len(synopsis)
-        none, no = np.full(m, np.inf), np.zeros(m, bool)
-        return cls(synopsis, weight, np.ones(m), none, np.zeros(m), no)
-
     def __post_init__(self) -> None:
         for name, rule, good in (
             ("weight", "> 0 and finite", np.isfinite(self.weight) & (self.weight > 0)),

@@ -8,7 +8,7 @@ from typing import Any, Final
 import pyarrow as pa
 
 from shedder.client.failures import Patience
-from shedder.client.outbox import Outbox, check_whole, hello
+from shedder.client.outbox import Outbox, hello
 from shedder.client.steps import Open, OpenCall, Read, Steps, UnaryCall, Write, retried
 from shedder.client.thinning import SourceThinning
 from shedder.cql.statements.bound_query import StreamSchema
@@ -82,14 +82,6 @@ class AppendSession:
             lambda stubs: stubs.ingest.DescribeStream, request
         )
         return described
-
-    def check_whole(self) -> None:
-        """Check that the push before the next one is whole.
-
-        Raises:
-          SequenceGap: the end of that push is missing.
-        """
-        check_whole(self.described, self.name, self.epoch)
 
     def parts(self, data: Any, *, ends_at_error: bool) -> Iterator[tuple[Part, pa.RecordBatch]]:
         """Return the data as batches of the stream with their places in the push: see `parts_of`.

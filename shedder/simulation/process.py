@@ -30,18 +30,17 @@ Sent = tuple[Batch | Built, pa.RecordBatch | None]
 class Group:
     """Batches that one fsync made durable, and that wait to be applied.
 
-    arrived_us: when the oldest of them came to the door. durable_us: when they were on disk.
+    arrived_us: when the oldest of them came to the door.
     """
 
     arrived_us: int
-    durable_us: int
 
     @classmethod
     def of(cls, entries: Sequence[Entry], zero_us: int, now_us: int) -> Group:
         """What a group commit has written just now."""
         headers = [header for header, _ in sent_in(entries)]
         arrived = min((header.arrival_us - zero_us for header in headers), default=now_us)
-        return cls(arrived, now_us)
+        return cls(arrived)
 
 
 def sent_in(entries: Sequence[Entry]) -> Iterator[Sent]:

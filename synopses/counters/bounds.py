@@ -16,7 +16,6 @@ from scipy.special import betaincinv
 from synopses.counters.kernels import DEPTH
 
 Column = NDArray[np.float64]
-Ends = tuple[Column, Column]
 _MAJORITY = DEPTH // 2 + 1
 _FIRST_SHARE = 0.8  # Of `miss`, to an inner product; the rest to the second moments it needs.
 

@@ -11,7 +11,6 @@ from synopses.kernels.prefetch import prefetch
 from synopses.model.binary_header import Kind, parameters_of_bytes, seal, unseal
 from synopses.model.parameters import as_whole
 
-OTHERS = 0
 _SPREAD = np.uint64(0x9E3779B97F4A7C15)  # Fibonacci hashing (Knuth, TAOCP 3, 6.4).
 _FREE = np.uint64(0)  # `others` is never looked up, so its id marks a free place.
 _SMALLEST = 64

@@ -22,7 +22,6 @@ from synopses.intervals.seen_groups import shown_delta
 from synopses.model.overflow import in_range
 from synopses.model.parameters import error_share
 from synopses.strata.joint_counts import total_count
-from synopses.strata.moment_bets import ratio_ends, total_ends
 from synopses.strata.stratified_bets import learned_ratio, learned_total
 from synopses.strata.stratum import Stratum
 
@@ -151,15 +150,6 @@ def stratified_mean(
         variance=np.where(certified, _variance(errors) / np.where(known, size, 1.0) ** 2, np.nan),
     )
     return found.clipped(*_certain_mean(strata))
-
-
-def free_mean(strata: Sequence[Stratum], delta: float) -> Ends:
-    """Bounds for the average of each group's values, whatever their distribution."""
-    if all(s.whole for s in strata):
-        members = max(1, sum(s.population for s in strata))
-        low, high = total_ends(strata, delta=delta)
-        return low / members, high / members
-    return ratio_ends(strata, delta=delta)
 
 
 def _sum_error(stratum: Stratum) -> Error:

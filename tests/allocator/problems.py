@@ -37,6 +37,11 @@ def readers_of(*rows):
     return Readers(synopsis.astype(np.int64), weight, ones, target, forfeit, promised > 0)
 
 
+def readers_without_targets(synopsis, weight):
+    none, no = np.full(len(synopsis), np.inf), np.zeros(len(synopsis), bool)
+    return Readers(synopsis, weight, np.ones(len(synopsis)), none, np.zeros(len(synopsis)), no)
+
+
 def demands_of(synopses, readers):
     return Demands.new(options_of(*synopses), readers_of(*readers))
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from scipy.optimize import minimize
 
 from allocator.allocate import allocate
-from allocator.demands import Budget, Demands, Options, Readers
+from allocator.demands import Budget, Demands, Options
 from allocator.errors import NothingFits
 from allocator.exact_dp import OPTIONS_MAX, optimum
 from allocator.prices import find_prices
@@ -23,6 +23,7 @@ from tests.allocator.problems import (
     fits,
     goals,
     power_law_problem,
+    readers_without_targets,
     small_problems,
     whole_need,
 )
@@ -151,7 +152,7 @@ def test_fine_sizes_come_close_to_what_slsqp_finds_for_continuous_ones(n, seed):
     error = scale[:, None] * (sizes / 1024) ** -power[:, None]
     names = [f"s{i}" for i in range(n)]
     options = Options(names, np.tile(sizes, (n, 1)), np.zeros(error.shape), error)
-    readers = Readers.without_targets(np.arange(n), weight)
+    readers = readers_without_targets(np.arange(n), weight)
     allocation = allocate(Demands.new(options, readers), Budget(budget))
     assert allocation.loss <= 1.01 * found.fun
 

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from allocator.allocate import allocate
-from allocator.demands import Budget, Demands, Options, Readers
+from allocator.demands import Budget, Demands, Options
 from allocator.dp_states import States
 from allocator.exact_dp import OPTIONS_MAX, optimum
 from allocator.prices import Prices, find_prices, least, that_fit
@@ -20,6 +20,7 @@ from tests.allocator.problems import (
     demands_of,
     options_of,
     power_law_problem,
+    readers_without_targets,
     whole_need,
 )
 
@@ -108,7 +109,7 @@ def test_bytes_are_counted_where_floats_cannot_tell_them_apart():
         room = Budget(2 * huge + more)
         assert optimum(options.error, options, room, NO_PRICES).bound == both
         found = allocate(
-            Demands.new(options, Readers.without_targets(np.arange(2), np.ones(2))), room
+            Demands.new(options, readers_without_targets(np.arange(2), np.ones(2))), room
         )
         assert found.loss == both
         assert found.free_bytes == 0
@@ -118,7 +119,7 @@ def test_bytes_are_counted_where_floats_cannot_tell_them_apart():
         np.zeros((400, 2)),
         np.array([[1.0, 0.5]] * 400),
     )
-    demands = Demands.new(many, Readers.without_targets(np.arange(400), np.ones(400)))
+    demands = Demands.new(many, readers_without_targets(np.arange(400), np.ones(400)))
     assert allocate(demands, Budget(400 << 53)).free_bytes == 0  # So many are not solved exactly.
 
 

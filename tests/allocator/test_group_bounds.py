@@ -9,9 +9,10 @@ from hypothesis import strategies as st
 
 from allocator.allocate import allocate
 from allocator.curves import table
-from allocator.demands import Budget, Demands, Options, Readers
+from allocator.demands import Budget, Demands, Options
 from allocator.errors import NothingFits
 from allocator.group_bounds import Bounded, bounded
+from tests.allocator.problems import readers_without_targets
 
 FREE = 1 << 40
 
@@ -22,7 +23,7 @@ def demands_of(weights: list[float]) -> Demands:
     options = table(
         [f"s{at}" for at in range(n)], [sizes] * n, [np.zeros(1)] * n, [(1.0 / sizes)[:, None]] * n
     )
-    return Demands.new(options, Readers.without_targets(np.arange(n), np.array(weights)))
+    return Demands.new(options, readers_without_targets(np.arange(n), np.array(weights)))
 
 
 def shared(weights: list[float], group: list[int], budget: int, bounds: list[int]) -> Bounded:
@@ -87,7 +88,7 @@ def test_within_a_budget_of_cpu_all_together_take_no_more_of_it():
     """By hand: the first takes 20 of 30 ns, is over its 10 bytes, and gives up 15 ns to others."""
     size = np.array([[1, 5, 20]] * 3)
     options = Options(["a", "b", "c"], size, size.astype(float), np.array([[9.0, 1.0, 0.1]] * 3))
-    demands = Demands.new(options, Readers.without_targets(np.arange(3), np.array([1e3, 1, 1])))
+    demands = Demands.new(options, readers_without_targets(np.arange(3), np.array([1e3, 1, 1])))
 
     def within(cost_ns: float) -> Bounded:
         group, bounds = np.array([0, 1, 1]), np.array([10, 1000])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
+from dataclasses import fields, replace
 from datetime import UTC, datetime
 
 import pytest
@@ -63,11 +63,15 @@ def test_everything_but_the_table_travels_as_json():
         archive=ArchiveRead("uniform(0.5)", 0.4, 0.5, 0.45, 0.55, 32, 64, 10_000, 20_000, 2),
     )
     facts = json.loads(json.dumps(whole.facts()))
-    back = Answer.from_facts(whole.table, facts | {"from_the_future": 1})
-    assert back.facts() == whole.facts()
-    assert back.missing == whole.missing
-    assert back.archive == whole.archive
-    assert back.window == (datetime(1970, 1, 1, tzinfo=UTC), datetime(1970, 1, 1, 0, 1, tzinfo=UTC))
+    assert facts.keys() == {field.name for field in fields(Answer)} - {"table"}
+    assert MissingGroups(**facts.pop("missing")) == whole.missing
+    assert ArchiveRead(**facts.pop("archive")) == whole.archive
+    lists = {name: tuple(facts.pop(name)) for name in ("sources", "notes")}
+    assert replace(whole, **facts, **lists).facts() == whole.facts()
+    assert whole.window == (
+        datetime(1970, 1, 1, tzinfo=UTC),
+        datetime(1970, 1, 1, 0, 1, tzinfo=UTC),
+    )
 
 
 def test_an_estimate_comes_back_with_its_interval():

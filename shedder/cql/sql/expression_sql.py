@@ -33,7 +33,6 @@ _INFIX = {
     Op.OR: "OR",
     Op.CONCAT: "||",
 }
-_WHOLE = (ColumnType.INTEGER, ColumnType.BIGINT)
 
 
 class ExpressionSql:

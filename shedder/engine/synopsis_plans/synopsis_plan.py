@@ -106,7 +106,6 @@ class Plan:
 # frequent stay: what found no room is then far less than what purges on the way would have taken.
 OPEN_TIMES = 4
 _VARIANCE = (AggregateFunction.VAR, AggregateFunction.STDDEV)
-_EXTREMES = (AggregateFunction.MIN, AggregateFunction.MAX)
 
 
 def rank_choice(aggregate: Aggregate, query: BoundQuery) -> RankSketch | None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any, Self
@@ -179,19 +178,6 @@ class Answer:
             part = facts[name]
             facts[name] = None if part is None else dataclasses.asdict(part)
         return facts
-
-    @classmethod
-    def from_facts(cls, table: pa.Table, facts: Mapping[str, Any]) -> Self:
-        """The inverse of `facts`; words it does not know are left aside (a newer server's)."""
-        known = {f.name for f in dataclasses.fields(cls)} - {"table"}
-        given = {name: value for name, value in facts.items() if name in known}
-        for name in ("sources", "notes"):
-            given[name] = tuple(given.get(name, ()))
-        if given.get("missing") is not None:
-            given["missing"] = MissingGroups(**given["missing"])
-        if given.get("archive") is not None:
-            given["archive"] = ArchiveRead(**given["archive"])
-        return cls(table, **given)
 
     def explain(self) -> str:
         """Where the answer came from and what it rests on, a line each."""

@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 from shedder.cql.expressions.column_types import ColumnType
 from synopses.model.estimate import TopItem
 
-_INT64 = np.iinfo(np.int64)
 _INTEGERS = frozenset(
     {ColumnType.INTEGER, ColumnType.BIGINT, ColumnType.TIMESTAMP, ColumnType.DATE}
 )

@@ -12,7 +12,7 @@ import pytest
 from numpy.typing import NDArray
 from scipy.stats import hypergeom
 
-from synopses.intervals.from_moments import chernoff, mean_bounds
+from synopses.intervals.from_moments import chernoff
 from synopses.intervals.interval import Intervals
 from synopses.intervals.means import sampled_mean
 from synopses.intervals.sample_values import SampledValues
@@ -268,14 +268,6 @@ def test_chernoff_ends_where_the_entropy_is_what_is_allowed() -> None:
     for end in chernoff(share, n, tail=0.05):
         entropy = share * np.log(share / end) + (1 - share) * np.log((1 - share) / (1 - end))
         assert n * entropy == pytest.approx(np.full(200, np.log(20)), rel=1e-6)
-
-
-def test_a_mean_without_a_finite_range_has_no_bound() -> None:
-    one = np.ones(1)
-    low, high = mean_bounds(
-        5 * one, one, one, low=-one, high=np.inf * one, population=None, delta=0.05
-    )
-    assert (low[0], high[0]) == (-1.0, np.inf)
 
 
 @pytest.mark.parametrize("distribution", ["uniform", "normal", "zipf"])
