@@ -1,4 +1,7 @@
-"""The controller: from load to a CPU budget, tick by tick. Pure: it reads no clock."""
+"""Overload controller: a pure step from the load of a tick to a CPU budget and limits.
+
+`shedding_steps.py` decides the level of each synopsis within that budget.
+"""
 
 from __future__ import annotations
 

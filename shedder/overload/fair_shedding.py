@@ -1,4 +1,4 @@
-"""Fair load shedding between tenants: tenants above their CPU quota first, then by weight."""
+"""Choice of levels for several tenants: a share of the budget each, by CPU quota and weight."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ class FairSteps:
         return Ends(float(full.sum()), float(least.sum()))
 
     def levels(self, budget_ns: float) -> NDArray[np.int64]:
-        """The level of each unit within a budget of all, [units]; inf: within the quotas."""
+        """Decide the level of each unit within a budget of all, [units]; inf: within the quotas."""
         least, full = self._ends()
         shares = fair_shares(least, full, self.weight, budget_ns)
         found = np.zeros(sum(map(len, self.rows)), np.int64)

@@ -1,4 +1,4 @@
-"""Ladder of load shedding: the levels of all standing queries' synopses in one order of steps."""
+"""Choice of levels: from a CPU budget to the level of each synopsis, on one ladder of steps."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ class Steps:
         return Ends(float(self.ladder.cost_ns[-1]), float(self.ladder.cost_ns[0]))
 
     def levels(self, budget_ns: float) -> NDArray[np.int64]:
-        """The level of each unit within a budget, [units]; what is forced stays."""
+        """Decide the level of each unit within a budget, [units]; forced levels stay."""
         return self.ladder.choice(budget_ns)
 
 

@@ -1,4 +1,4 @@
-"""Bounds for a mean of values in [0, 1] from the sample's mean, whatever the distribution."""
+"""Distribution-free bounds for one mean, from count, mean and mean square of its sample."""
 
 from __future__ import annotations
 

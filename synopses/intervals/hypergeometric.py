@@ -1,4 +1,4 @@
-"""Counts behind a filter: how many of N tuples match when m of the n that were read do."""
+"""Intervals of counts (COUNT) behind a filter: matches among N tuples, from m among n read."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Averages of groups from a uniform sample: a ratio of two totals that both are estimated."""
+"""Intervals of means (AVG) of groups from a uniform sample: a ratio of two estimated totals."""
 
 from __future__ import annotations
 

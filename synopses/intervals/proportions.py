@@ -1,4 +1,4 @@
-"""Shares: how large a part is, from how many of the drawn ones belong to it."""
+"""Intervals of proportions: the share of a part, from its share among drawn elements."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Mean squares about a mean that is itself estimated: the union over the means that may be."""
+"""Bounds for variances about an estimated mean: the union over the possible means."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Variances from a uniform sample: certified normal where the range allows it, else by betting."""
+"""Intervals of variances (VAR) from a uniform sample: normal where certified, else by betting."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Counts, sums and averages of groups when each stratum was read at its own share.
+"""Intervals of COUNT, SUM and AVG of groups, when each stratum was read at its own share.
 
 A stratum is all that was to be read at one level; what was read of it is a simple random sample
 without replacement. One that was read in full is a stratum, too: it adds no error. Where the

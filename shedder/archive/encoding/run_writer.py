@@ -1,4 +1,4 @@
-"""Writing one Parquet file of a run: durable, in place, with checksums of all of its pieces."""
+"""Run writer: writes one Parquet file of a run durably, with checksums of all pieces."""
 
 from __future__ import annotations
 
@@ -76,9 +76,10 @@ class _Sink:
 
 @dataclass(frozen=True, slots=True)
 class RunPlace:
-    """Where runs of a data directory are written.
+    """Writer of the Parquet files of runs, for one data directory.
 
-    told: called now and then; what it raises ends the writing. written: names, in order.
+    told: called now and then; an exception that it raises ends the writing.
+    written: names of the files, in order.
     """
 
     files: Files

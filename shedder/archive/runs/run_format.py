@@ -1,4 +1,4 @@
-"""Runs: writing a closed stretch of a stream in its layout, verifying it, reading it back."""
+"""Runs: write a closed range of positions in the layout of its stream, verify it, read it."""
 
 from __future__ import annotations
 

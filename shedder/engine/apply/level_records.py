@@ -1,4 +1,4 @@
-"""Level records: levels of thinning that an operator sets, in force in the order of the log."""
+"""Level records: levels as the log has them, forced by an operator or set by load."""
 
 from __future__ import annotations
 

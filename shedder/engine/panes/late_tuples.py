@@ -1,4 +1,9 @@
-"""Late tuples of a standing query: counts per window of tuples whose panes had closed."""
+"""Counts of tuples by pane: late tuples of a standing query, and dropped tuples of a stream.
+
+Three counters of late tuples exist. A query counts tuples whose pane has closed (`query_state.py`).
+The ledger of a stream counts event times before the watermark (`stream_state.py`), and so does a
+receipt (`arrival_watermark.py`).
+"""
 
 from __future__ import annotations
 
@@ -15,10 +20,10 @@ _TOLD_APART_MAX = 1_000  # Panes that one stretch of unknown times is counted in
 
 @dataclass(slots=True)
 class LatePanes:
-    """How many tuples were late for which pane.
+    """Numbers of tuples that no synopsis has read, by the pane of their event time.
 
-    by_pane: the counts. beyond: a pane and how many were late for it or for panes after it, where
-    they are not told apart.
+    by_pane: tuples of each pane, by its number.
+    beyond: a pane, and the tuples of that pane or later ones; None: there are none.
     """
 
     by_pane: dict[int, int] = field(default_factory=dict)

@@ -31,17 +31,19 @@ from shedder.streams.watermark import Watermark
 class Stream:
     """Live state of one stream. Used by the apply thread only.
 
-    position: one past the last applied tuple. accepted: tuples that the
-    door counted, as of there. applied: tuples applied, ever. late: those of them
-    that came after the watermark had passed their event time, where tuples came and not what was
-    built of them. built: tuples applied that came as summaries; they have no position, and neither
-    sample nor archive knows them. deletions: tells all DELETEs.
-    owed: of built, those whose tuples their producers will send; what has come is in neither.
-    takes_summaries: some have come, ever.
-    sample_stored_bytes: how large the last stored sample was.
-    drops: what was dropped at the door, or left out at the source. lost: what went with damaged
-    bytes of the log, and was in no checkpoint. synopses_ns: what the synopses that can be thinned
-    have taken, ever.
+    position: one past the last applied tuple.
+    accepted: tuples that the intake had accepted at that position.
+    applied: all tuples that were applied.
+    late: applied tuples with an event time before the watermark; tuples of summaries do not count.
+    built: applied tuples that came as summaries. They have no position, and neither the sample nor
+      the archive has them.
+    deletions: returns all DELETEs.
+    owed: tuples of built that their producers will send; a tuple that has come is in neither.
+    takes_summaries: at least one summary has come.
+    sample_stored_bytes: size of the last stored sample.
+    drops: tuples that were dropped on admission, or left out at the source.
+    lost: tuples that damaged bytes of the log held, and no checkpoint.
+    synopses_ns: CPU time of all synopses that can be thinned, in ns.
     """
 
     def __init__(

@@ -225,6 +225,7 @@ class QueryState:
         return min(starts)
 
     def _count_late(self, frame: Frame) -> None:
+        """Count late tuples that pass the WHERE, by pane; the caller counts all of them."""
         matching = frame.where(self._where)
         self.late_panes.count(
             self.grid.panes_of(matching.times_us), needed_from=self.panes.dropped_before

@@ -1,4 +1,4 @@
-"""Sums, averages and variances from a sample, beside extreme rows held for certain."""
+"""COUNT, SUM, AVG and VAR from a sample, with extreme rows that are held for certain."""
 
 from __future__ import annotations
 
