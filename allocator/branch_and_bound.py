@@ -182,7 +182,7 @@ class _Search:
         return made
 
     def _is_better(self, at: _OpenNode) -> bool:
-        """Whether its choice is the best one that fits yet; that is kept."""
+        """Return whether its choice is the best one that fits yet; that is kept."""
         if at.found.fits is None:
             return False
         choice = at.few.whole(at.found.fits)

@@ -108,7 +108,7 @@ def that_fit(objective: Floats, options: Options, budget: Budget, needed: Floats
 
 
 def is_over(needed: Floats, budget: Budget) -> bool:
-    """Whether what all need together of a resource, [2, n], is more than there is."""
+    """Return whether what all need together of a resource, [2, n], is more than there is."""
     size_bytes, cost_ns = needed.sum(1).tolist()
     return bool(size_bytes > budget.size_bytes * _MORE or cost_ns > budget.cost_ns * _MORE)
 
@@ -301,7 +301,7 @@ class _Dual:
         return self.is_close
 
     def _is_within(self, choice: Integers) -> bool:
-        """Whether a choice's bytes, which doubles would round, are within the budget."""
+        """Return whether a choice's bytes, which doubles would round, are within the budget."""
         size_bytes = self._options.size_bytes[np.arange(len(choice)), choice]
         return int(size_bytes.sum()) <= self._budget_bytes
 
@@ -335,19 +335,19 @@ class _Dual:
         self._near = Candidates.near(self._objective, self._options, *map(self.in_units, ends))
 
     def is_near(self, prices: Pair) -> bool:
-        """Whether prices are where they are looked for."""
+        """Return whether prices are where they are looked for."""
         ends = zip(prices, self._edges[:2], self._edges[2:], strict=True)
         return all(low <= price <= high for price, low, high in ends)
 
     def is_inside(self, prices: Pair) -> bool:
-        """Whether prices are where they are looked for, and not at an end of it other than 0."""
+        """Return whether the prices lie inside the searched range, or at 0."""
         edges = [edge for edge in self._edges if edge > 0]
         at_end = any(abs(price - edge) <= 1e-9 * edge for price in prices for edge in edges)
         return self.is_near(prices) and not at_end
 
     @property
     def is_close(self) -> bool:
-        """Whether the best choice that fits is near the bound: what is left is spent afterwards."""
+        """Return whether the best choice that fits is near the bound; a rest may be unspent."""
         return self._least - self.bound <= _CLOSE * abs(self.bound)
 
     @property

@@ -95,11 +95,11 @@ class _Pass:
 
     @property
     def is_full(self) -> bool:
-        """Whether its statement is as long as it should be."""
+        """Return whether its statement is as long as it should be."""
         return len(self.columns) >= _FACTS_MAX or len(self.conditions) >= CONDITIONS_MAX
 
     def met(self, condition: str) -> str:
-        """Whether a tuple is in an answer, by the masks."""
+        """Build the SQL condition that a tuple is in an answer, by the masks."""
         word, bit = divmod(self.conditions.setdefault(condition, len(self.conditions)), _BITS_MAX)
         return f"({_MASK}{word} & {1 << bit}L) <> 0"
 
@@ -200,7 +200,7 @@ def _add(fixed: _Pass, varying: _Pass, case: Case, time_column: str) -> None:
 
 
 def _varies(aggregate: Aggregate) -> bool:
-    """Whether what is kept of it has no fixed width."""
+    """Return whether what is kept of it has no fixed width."""
     if aggregate.function in BY_TIME:
         return True
     of_text = aggregate.argument is not None and aggregate.argument.type is ColumnType.VARCHAR

@@ -250,7 +250,7 @@ def _checked(named: Iterable[tuple[str, pa.RecordBatch]], plans: Plans) -> Batch
 
 
 def check_columns(columns: pa.Schema, plans: Plans) -> None:
-    """Whether rows with these columns can be the stream's; CORRUPT may be there beside them.
+    """Check that rows with these columns can be the stream's; CORRUPT may be beside them.
 
     Raises:
       SchemaMismatch: names the column and both types.

@@ -145,7 +145,7 @@ def _total(function: AggregateFunction, claim: Claim, facts: Facts, case: Case) 
 
 
 def _missing(case: Case, truths: Truths, count: GroupCount) -> Iterator[Judged]:
-    """Whether a group that the answer lacks is as large as the answer says none is; counts them."""
+    """Judge the largest missing group against the answer's bound, and count missing groups."""
     query = case.query
     if not query.groups or query.having is not None or query.limit is not None:
         return

@@ -186,7 +186,7 @@ class _Work:
 
     @property
     def in_parts(self) -> bool:
-        """Whether the service may have some partitions' rows and lack others'.
+        """Return whether the service may have some partitions' rows and lack others'.
 
         Then each try must have the same partitions, and cut them alike.
         """
@@ -228,7 +228,7 @@ class _StreamSink:
             self.cut_again.close()
 
     def whole(self, client: Client, batch: int) -> bool:
-        """Whether the service has all of a micro-batch: Spark had not noted that it was done.
+        """Return whether the service has all of a micro-batch that Spark had not noted as done.
 
         Raises:
           SequenceGap: it lacks one before it.

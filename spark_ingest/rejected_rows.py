@@ -101,7 +101,7 @@ def sound(
 
 
 def has_corrupt(columns: pa.Schema, schema: StreamSchema) -> bool:
-    """Whether there is a CORRUPT that is not the stream's own."""
+    """Return whether there is a CORRUPT that is not the stream's own."""
     return CORRUPT in columns.names and all(own.name != CORRUPT for own in schema.columns)
 
 

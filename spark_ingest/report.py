@@ -81,17 +81,17 @@ class AccuracyReport:
 
     @property
     def answered(self) -> bool:
-        """Whether so few questions were refused that the others stand for all."""
+        """Return whether so few questions were refused that the others stand for all."""
         return len(self.refused) <= _REFUSED_MAX * (len(self.questions) + len(self.refused))
 
     @property
     def passed(self) -> bool:
-        """Whether nothing covered less than chance allows, and enough was answered, and judged."""
+        """Return whether coverage is within chance, and enough answers were judged."""
         return self.answered and self.claimed and all(score.passed for score in self.gates)
 
     @property
     def claimed(self) -> bool:
-        """Whether any answer claims anything that can be judged."""
+        """Return whether any answer claims anything that can be judged."""
         return any(judged.verdict.claim.bound != "none" for judged in self.judged)
 
     @property

@@ -20,7 +20,7 @@ def in_order(schema: StreamSchema) -> list[str]:
 
 
 def is_shuffled(frame: DataFrame) -> bool:
-    """Whether other tasks hand rows to the frame's, in whatever order these have ended.
+    """Return whether other tasks hand rows to the frame's, in whatever order these have ended.
 
     A micro-batch hides its plan, but not of which partitions its own are made.
     """

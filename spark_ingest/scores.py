@@ -92,7 +92,7 @@ class Score:
 
     @property
     def passed(self) -> bool:
-        """Whether the coverage is not below what chance allows."""
+        """Return whether the coverage is not below what chance allows."""
         return self.hits >= self.required - 1e-9
 
 

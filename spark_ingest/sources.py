@@ -45,7 +45,7 @@ def _spark_type(kind: ColumnType) -> DataType:
 
 
 def check_readers(frame: DataFrame) -> None:
-    """Whether all readers of text below a frame say what they cannot read, or stop at it.
+    """Check that all readers of text below a frame report what they cannot read, or stop there.
 
     Raises:
       SilentNulls: one of them does neither.

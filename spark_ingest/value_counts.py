@@ -113,7 +113,7 @@ class Pass:
 
     @property
     def is_full(self) -> bool:
-        """Whether its statement is as long as it should be."""
+        """Return whether its statement is as long as it should be."""
         conditions = sum(len(kind.bits) for kind in self.kinds)
         return len(self.kinds) >= _KINDS_MAX or conditions >= CONDITIONS_MAX
 

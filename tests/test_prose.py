@@ -63,6 +63,19 @@ def test_a_module_begins_with_a_noun_phrase(part):
     assert not asking, "\n".join(asking)
 
 
+def test_a_function_does_not_begin_with_whether():
+    asking = [
+        f"{path.relative_to(ROOT)}:{node.lineno}"
+        for part in PARTS
+        for path in tracked(f"{part}/*.py")
+        if '"""Whether ' in (text := path.read_text())
+        for node in ast.walk(ast.parse(text))
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+        and (ast.get_docstring(node) or "").startswith("Whether ")
+    ]
+    assert not asking, "\n".join(asking)
+
+
 @pytest.mark.parametrize(
     ("text", "found"),
     [

@@ -82,7 +82,7 @@ class Place:
 
     @property
     def is_new(self) -> bool:
-        """Whether there is a path, and no data directory, not even a damaged one."""
+        """Return whether there is a path, and no data directory, not even a damaged one."""
         parts = ("FORMAT", "catalog.sqlite")
         return self.data is not None and not any((self.data / part).exists() for part in parts)
 

@@ -54,7 +54,7 @@ def chosen(wanted: Format | None, out: TextIO) -> Format:
 
 
 def is_status(answer: Answer) -> bool:
-    """Whether this is what a statement says about itself (`stream x created`), not data."""
+    """Return whether this is what a statement says about itself (`stream x created`), not data."""
     return not answer.query and answer.table.column_names == ["status"]
 
 

@@ -47,7 +47,7 @@ def placed(text: str) -> Iterator[tuple[int, str]]:
 
 
 def is_complete(text: str) -> bool:
-    """Whether the last statement has its semicolon (an empty text is complete)."""
+    """Return whether the last statement has its semicolon (an empty text is complete)."""
     pieces = list(_pieces(text))
     return all(ended for _, _, ended in pieces)
 

@@ -20,7 +20,7 @@ _BEYOND_MICROS = r"(\.[0-9]{6})[0-9]+"
 
 
 def is_text(kind: pa.DataType) -> bool:
-    """Whether values of an Arrow type are text."""
+    """Return whether values of an Arrow type are text."""
     types = pa.types
     return types.is_string(kind) or types.is_large_string(kind) or types.is_string_view(kind)
 

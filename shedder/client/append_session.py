@@ -235,7 +235,7 @@ class SessionView:
 
     @property
     def help_wanted(self) -> bool:
-        """Whether the server, by its last receipt, has more work than it can do.
+        """Return whether the server, by its last receipt, has more work than it can do.
 
         `Client.summarise` instead of tuples would help it, or fewer tuples.
         """

@@ -48,7 +48,7 @@ class Sender:
 
     @property
     def pending(self) -> bool:
-        """Whether something is to be sent, rows that have to follow included."""
+        """Return whether something is to be sent, rows that have to follow included."""
         return bool(self._backlog) or (self._helper is not None and self._helper.owes)
 
     def run(self) -> None:

@@ -85,7 +85,7 @@ class Outbox:
 
     @property
     def is_full(self) -> bool:
-        """Whether a receipt must be awaited before another batch is sent."""
+        """Return whether a receipt must be awaited before another batch is sent."""
         return len(self._waiting) >= self.credits
 
     def grant(self, credits_left: int) -> None:

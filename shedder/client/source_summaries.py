@@ -127,7 +127,7 @@ class Helper:
 
     @property
     def owes(self) -> bool:
-        """Whether rows wait that may follow."""
+        """Return whether rows wait that may follow."""
         return len(self.waiting) > (self._promised is not None)
 
     def follow(self) -> Receipt:
@@ -161,7 +161,7 @@ class Helper:
         return described
 
     def _newest_is_stored(self) -> bool:
-        """Whether the server has the batch to which the newest rows belong, as a summary.
+        """Return whether the server has the batch to which the newest rows belong, as a summary.
 
         It knows the last number of the newest epoch alone; of an older one, what is owed tells.
         Rows that are declared lost do not say of which batch they are; there are none to follow.

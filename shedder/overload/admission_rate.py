@@ -89,7 +89,7 @@ class Door:
 
     @property
     def held(self) -> bool:
-        """Whether anything is refused."""
+        """Return whether anything is refused."""
         return self._held
 
     def hold(

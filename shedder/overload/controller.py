@@ -70,7 +70,7 @@ class State:
 
     @property
     def overloaded(self) -> bool:
-        """Whether anything is thinned, stretched or refused."""
+        """Return whether anything is thinned, stretched or refused."""
         return self.budget_ns != float("inf")
 
     @property
@@ -80,7 +80,7 @@ class State:
 
     @property
     def asks_help(self) -> bool:
-        """Whether producers are asked to send summaries: the next step is to refuse them."""
+        """Return whether producers are asked to send summaries: the next step is to refuse them."""
         return self.stretch == STRETCH_MAX
 
 

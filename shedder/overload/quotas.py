@@ -45,7 +45,7 @@ class Quota:
 
     @property
     def has_rates(self) -> bool:
-        """Whether what it sends is counted."""
+        """Return whether what it sends is counted."""
         return self.rows_per_s is not None or self.bytes_per_s is not None
 
 

@@ -61,7 +61,7 @@ class Identity:
         return Asker(self.tenant, sees_all=Scope.ADMIN in self.scopes)
 
     def may(self, scopes: frozenset[Scope]) -> bool:
-        """Whether one of these scopes is held."""
+        """Return whether one of these scopes is held."""
         return Scope.ADMIN in self.scopes or not self.scopes.isdisjoint(scopes)
 
 

@@ -95,7 +95,7 @@ class Gate:
         return Identity(names[0] if names else "certificate", frozenset(Scope))
 
     def check(self, method: str, identity: Identity) -> None:
-        """Whether this identity may call this method.
+        """Check that this identity may call this method.
 
         Raises:
           PermissionDenied: it may not.

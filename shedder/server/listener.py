@@ -46,7 +46,7 @@ def checked_address(settings: Settings) -> Address:
 
 
 def check_free(address: Address) -> None:
-    """Whether this could be listened on now: said before a directory is opened, not after it.
+    """Check that the address is free, before a directory is opened.
 
     Raises:
       BadSetting: it is in use, or not an address of this machine.

@@ -26,7 +26,7 @@ class Line:
 
     @property
     def is_empty(self) -> bool:
-        """Whether no call waits."""
+        """Return whether no call waits."""
         return not self._waiting
 
     @property

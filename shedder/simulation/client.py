@@ -76,7 +76,7 @@ class SimulatedClient:
 
     @property
     def is_done(self) -> bool:
-        """Whether nothing is left to be sent."""
+        """Return whether nothing is left to be sent."""
         return not (self._held or self._outbox or self._in_flight or self._helping.owes)
 
     @property

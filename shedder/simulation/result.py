@@ -59,7 +59,7 @@ class Result:
 
     @property
     def held(self) -> bool:
-        """Whether all claims and all invariants hold."""
+        """Return whether all claims and all invariants hold."""
         return not self.problems and all(claim.held for claim in self.claims)
 
     def to_json(self) -> str:

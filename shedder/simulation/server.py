@@ -174,7 +174,7 @@ class SimulatedServer:
 
     @property
     def asks_help(self) -> bool:
-        """Whether its last word was that summaries would help it."""
+        """Return whether its last word was that summaries would help it."""
         return self.process is not None and self.engine.overload.state.asks_help
 
     def _die(self) -> None:

@@ -57,7 +57,7 @@ class Helping:
 
     @property
     def owes(self) -> bool:
-        """Whether rows are still to follow."""
+        """Return whether rows are still to follow."""
         return bool(self._owed)
 
     def send(self, parcel: Parcel, sequence: int) -> Future[Receipt]:

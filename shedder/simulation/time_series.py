@@ -88,7 +88,7 @@ class Answers:
 
     @property
     def is_covered(self) -> bool:
-        """Whether as many held as chance allows for honest intervals, and all that was exact is."""
+        """Return whether enough intervals held, within chance, and all exact values are exact."""
         return self.covers(FALSE_ALARM)
 
     def covers(self, alarm: float) -> bool:

@@ -27,7 +27,7 @@ class Worker:
 
     @property
     def is_current(self) -> bool:
-        """Whether the caller is the work."""
+        """Return whether the caller is the work."""
         return threading.current_thread() is self._thread
 
     def do(self, work: Callable[[], object]) -> None:

@@ -95,7 +95,7 @@ def _list_error(told: list[Any] | None, true: list[Any] | None) -> float:
 def gate_of_draws(
     draws: Collection[tuple[int, int]], confidence: float, alarm: float = FALSE_ALARM
 ) -> bool:
-    """Whether enough draws were good, each of which many intervals share.
+    """Return whether enough draws were good, each of which many intervals share.
 
     A draw is bad when more than half of its intervals missed. Of honest ones at most 1 - confidence
     miss in the mean, so by Markov's inequality a draw is bad with twice that chance at most.

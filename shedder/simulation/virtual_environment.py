@@ -193,11 +193,11 @@ class SteppedActor(Actor):
         self._begun = True
 
     def is_alive(self) -> bool:
-        """Whether it takes work."""
+        """Return whether it takes work."""
         return self._begun and not self._closed
 
     def is_current(self) -> bool:
-        """Whether a step is being made."""
+        """Return whether a step is being made."""
         return self._depth > 0
 
     def step(self) -> float | None:

@@ -145,7 +145,7 @@ class World:
                 self.server.set_levels(standing.name, (force.level,) * len(standing.levels))
 
     def _is_calm(self) -> bool:
-        """Whether all has been sent and applied, and all is read in full again."""
+        """Return whether all has been sent and applied, and all is read in full again."""
         process = self.server.process
         if process is None or not all(client.is_done for client in self._clients):
             return False

@@ -207,7 +207,7 @@ def _microseconds(values: pa.Array[Any]) -> pa.Array[Any]:
 
 
 def _castable(have: pa.DataType, wanted: ColumnType) -> bool:
-    """Whether a safe cast from this Arrow type says the same thing in the wanted type."""
+    """Return whether a safe cast from this Arrow type says the same thing in the wanted type."""
     if arrow_types.is_null(have):
         return True
     match wanted:

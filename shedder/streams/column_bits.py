@@ -24,12 +24,12 @@ _IDS: Final = {pa.int64().id, _DOUBLE, pa.timestamp("us").id}
 
 
 def is_of_words(kind: pa.DataType) -> bool:
-    """Whether values of a type are 64 bits each: BIGINT, DOUBLE, TIMESTAMP."""
+    """Return whether values of a type are 64 bits each: BIGINT, DOUBLE, TIMESTAMP."""
     return kind.id in _IDS
 
 
 def are_doubles(column: pa.Array[Any]) -> bool:
-    """Whether a column's bits are those of doubles."""
+    """Return whether a column's bits are those of doubles."""
     return bool(column.type.id == _DOUBLE)
 
 
@@ -63,7 +63,7 @@ def ends_of(values: Words) -> tuple[int, int]:
 
 @njit(nogil=True, cache=True)
 def ascend(values: Words) -> bool:
-    """Whether no integer is below the one before it."""
+    """Return whether no integer is below the one before it."""
     falls = False
     for row in range(1, values.size):
         falls |= values[row] < values[row - 1]

@@ -279,7 +279,7 @@ def _next_look(seen: int) -> int:
 
 
 def _is_late(rows: NDArray[np.bool_], earlier: int) -> bool:
-    """Whether nearly all of these held rows came after the `earlier` ones."""
+    """Return whether nearly all of these held rows came after the `earlier` ones."""
     count = int(np.count_nonzero(rows))
     late = int(np.count_nonzero(rows[earlier:]))
     return count >= _LATE_ROWS_MIN and late > _LATE_SHARE_MAX * count

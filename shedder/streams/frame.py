@@ -94,7 +94,7 @@ class Frame(BatchRows):
         return self._ordered
 
     def true(self, condition: Expression | None) -> NDArray[np.bool_]:
-        """Whether the condition is true (not false, not NULL) in each row: bool [rows]."""
+        """Return whether the condition is true (not false, not NULL) in each row: bool [rows]."""
         if condition is None:
             return np.ones(len(self), np.bool_)
         return true_rows(self.evaluate(condition))
@@ -383,7 +383,7 @@ class Thinned:
 
 
 def is_text(kind: ColumnType | None) -> bool:
-    """Whether values of this type are kept as Arrow text."""
+    """Return whether values of this type are kept as Arrow text."""
     return kind is ColumnType.VARCHAR
 
 

@@ -129,12 +129,12 @@ class GroupKeys:
 
     @property
     def frozen(self) -> bool:
-        """Whether new groups go to the others."""
+        """Return whether new groups go to the others."""
         return self.size > int(self._table.groups_max)
 
     @property
     def is_nearly_full(self) -> bool:
-        """Whether an eighth of the ids, or less, is left for new groups."""
+        """Return whether an eighth of the ids, or less, is left for new groups."""
         return 8 * self.size > 7 * int(self._table.groups_max)
 
     def to_bytes(self) -> bytes:

@@ -87,7 +87,7 @@ class SampleView:
 
     @property
     def is_everything(self) -> bool:
-        """Whether every tuple is in `rows`."""
+        """Return whether every tuple is in `rows`."""
         return self.rows.num_rows == self.population
 
 

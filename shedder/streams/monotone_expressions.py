@@ -103,7 +103,7 @@ _STEPS_OF_TYPE = (ColumnType.BIGINT, ColumnType.DOUBLE)
 
 
 def _same(call: Call, by: Number) -> bool:
-    """Whether an operator's arguments are all of its own type: nothing is converted on the way."""
+    """Return whether all arguments of an operator have its own type: no conversion."""
     if isinstance(by, bool) or not isfinite(by):
         return False
     whole = call.type is not ColumnType.DOUBLE

@@ -131,7 +131,7 @@ class BatchRows:
 
     @property
     def is_in_time_order(self) -> bool:
-        """Whether the rows are by event time."""
+        """Return whether the rows are by event time."""
         if self._in_order is None:
             self._in_order = ascend(self.times_us)
         return self._in_order

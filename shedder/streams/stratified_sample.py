@@ -49,12 +49,12 @@ class StratifiedView:
 
     @property
     def is_everything(self) -> bool:
-        """Whether every tuple is in `rows`."""
+        """Return whether every tuple is in `rows`."""
         return bool((self.read == self.population).all())
 
     @property
     def has_others(self) -> bool:
-        """Whether there are groups without a stratum of their own."""
+        """Return whether there are groups without a stratum of their own."""
         return bool(self.population[OTHERS : OTHERS + 1].any())
 
 

@@ -72,7 +72,7 @@ class PaneGrid:
 
     @property
     def slides(self) -> bool:
-        """Whether old tuples leave the window."""
+        """Return whether old tuples leave the window."""
         return self.width_us is not None
 
     @property

@@ -19,7 +19,7 @@ class Address:
 
     @property
     def is_loopback(self) -> bool:
-        """Whether only processes of this machine can reach the address."""
+        """Return whether only processes of this machine can reach the address."""
         if self.host == "localhost":
             return True
         try:

@@ -47,10 +47,10 @@ def declared_in(metadata: Iterable[tuple[str, str | bytes]] | None) -> Declared 
 
 
 def check_declared(declared: Declared, carrying: Carrying[AppendRequest]) -> None:
-    """Whether what has come is what was declared.
+    """Check that a batch has the rows and bytes that the call declared.
 
     Raises:
-      InvalidRequest: it is not.
+      InvalidRequest: it has others.
     """
     request, size_bytes = carrying.request, memoryview(carrying.payload).nbytes
     for what, said, found in (

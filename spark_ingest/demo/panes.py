@@ -125,14 +125,14 @@ def _in_order(held: Pane, keys: GroupKeys | None) -> _Ordered:
 
 
 def _is_full(side: QueryState) -> bool:
-    """Whether some groups found no room; which ones, the order of tuples decides."""
+    """Return whether some groups found no room; which ones, the order of tuples decides."""
     return side.keys is not None and (side.keys.frozen or side.keys.partial_from is not None)
 
 
 def _verdict(
     part: SynopsisSpec, at: int, left: _Ordered, right: _Ordered, *, is_full: bool
 ) -> tuple[bool, bool]:
-    """Whether one synopsis of a pane has the same bytes on both sides, and whether it is wrong."""
+    """Return whether one synopsis of a pane has the same bytes on both sides, and is wrong."""
     ours, theirs = left.pane.parts[at], right.pane.parts[at]
     if left.hashes != right.hashes:
         return False, not is_full or _tuples(part, ours) != _tuples(part, theirs)
@@ -156,7 +156,7 @@ def _tuples(part: SynopsisSpec, synopsis: Any) -> int:
 
 
 def _is_narrower(part: SynopsisSpec, at: int, left: QueryState, right: QueryState) -> bool:
-    """Whether the buckets of one side are narrower in any pane."""
+    """Return whether the buckets of one side are narrower in any pane."""
     if part.kind is not SynopsisKind.BUCKETS:
         return False
     return any(
@@ -190,7 +190,7 @@ def _why(part: SynopsisSpec) -> str:
 
 
 def _may_differ(part: SynopsisSpec, ours: Any, theirs: Any) -> bool:
-    """Whether two synopses that differ in bytes can be of the same tuples."""
+    """Return whether two synopses that differ in bytes can be of the same tuples."""
     match part.kind:
         case SynopsisKind.BUCKETS:
             bits = min(ours.mantissa_bits, theirs.mantissa_bits)

@@ -93,7 +93,7 @@ def day(answer: Answer) -> str:
 
 
 def met(answer: Answer) -> Text:
-    """Whether the targets are met."""
+    """Render whether the targets are met."""
     flag = answer.met
     if flag is None:
         return Text("–", "dim")

@@ -229,7 +229,7 @@ def _replayed(
 
 
 def _thinned(client: Client, share: str) -> bool:
-    """Whether all standing queries read this share from now on; not while the server is gone."""
+    """Return whether all standing queries now read this share; False if the server is gone."""
     try:
         for one in STANDING:
             client.execute(f"ALTER QUERY {one.name} SET THINNING {share}")

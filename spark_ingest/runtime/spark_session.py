@@ -242,7 +242,7 @@ def _start(settings: SparkSettings, scratch: Path) -> SparkSession:
 
 
 def _has_local_sockets(scratch: Path) -> bool:
-    """Whether JVM and workers can talk without TCP, on which each task waits 40 ms for an ACK."""
+    """Return whether JVM and workers can avoid TCP, where each task waits 40 ms for an ACK."""
     name = scratch / f".{uuid.UUID(int=0)}.sock"  # As the JVM and PySpark's daemon name theirs.
     return hasattr(socket, "AF_UNIX") and len(os.fsencode(name)) <= _SOCKET_NAME_MAX
 

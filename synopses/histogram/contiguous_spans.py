@@ -33,11 +33,11 @@ class Misses:
         self._missed += missed
 
     def are_most(self) -> bool:
-        """Whether most values missed the spans that there are."""
+        """Return whether most values missed the spans that there are."""
         return self._seen >= _AT_LEAST and 2 * self._missed > self._seen
 
     def are_many(self, pages: int) -> bool:
-        """Whether as many missed as it takes to lay spans of so many pages."""
+        """Return whether as many missed as it takes to lay spans of so many pages."""
         return self._missed >= max(self._due, _EACH * pages)
 
     def begin_again(self, times: int = 2) -> None:

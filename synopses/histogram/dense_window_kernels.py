@@ -138,8 +138,9 @@ def _place_of(bound: np.uint64, move: np.uint64, before: np.int32, width: np.int
 def _may_widen(
     tallies: NDArray[np.uint32], extremes: Doubles, move: np.uint64, befores: Starts, ends: Starts
 ) -> bool:
-    """Whether anything was counted that may lie outside of the extremes: not strictly between their
-    places, or without a place.
+    """Return whether a counted value may lie outside the extremes.
+
+    Such a value has no place, or a place that is not strictly between those of the extremes.
     """
     bits, outside, first = extremes.view(np.uint64), tallies[:_LANES].sum(), 1
     for side in range(2):
@@ -207,7 +208,7 @@ def _rows_of(run: Words, wanted: Longs, move: np.uint64, befores: Starts, ends: 
 
 @njit(nogil=True, cache=True, inline="always")
 def _are_outside(places: NDArray[np.int32]) -> bool:
-    """Whether any of these places is none, asked for several at once."""
+    """Return whether any of these places is none, asked for several at once."""
     outside = 0
     for at in range(places.size):
         outside += places[at] == _NONE

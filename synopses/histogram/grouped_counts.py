@@ -176,7 +176,7 @@ class BucketCounts:
         return int(row)
 
     def _are_many(self, rows: int, groups: int) -> bool:
-        """Whether most groups of such a batch have pages, or have rows enough to be given some."""
+        """Return whether most groups of a batch have pages, or rows enough for pages."""
         if self.pages is None:
             return rows >= 2 * _GROUP_MIN * groups
         return 2 * self.pages.held.size > groups

@@ -218,7 +218,7 @@ def add_entries(
 
 @njit(nogil=True, cache=True)
 def are_known(held: Longs, stretches: Longs, rows: Ints, columns: Places) -> bool:
-    """Whether all these groups have rows, and all these stretches columns or no place.
+    """Return whether all these groups have rows, and all these stretches columns or no place.
 
     Most merges find it so, and are told in a microsecond.
     """

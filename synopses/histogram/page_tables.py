@@ -64,7 +64,7 @@ class PageTables:
         return min(max(_WIDE, bulk), 1 << 15, _SLOTS_MAX // room)
 
     def is_too_wide_for(self, groups: NDArray[np.int64]) -> bool:
-        """Whether rows for these groups, too, would make the directory far larger than the pages.
+        """Return whether rows for these groups would make the directory far larger than the pages.
 
         Twice as wide as stretches are given columns is: else it would soon be so again.
         """
@@ -78,7 +78,7 @@ class PageTables:
 
     @property
     def is_too_wide(self) -> bool:
-        """Whether the directory is far larger than the pages are."""
+        """Return whether the directory is far larger than the pages are."""
         return self.width > 2 * self._width_max(self._room)
 
     def _room_with(self, new: int) -> int:
@@ -183,7 +183,7 @@ class PageTables:
 
     @property
     def is_mostly_empty(self) -> bool:
-        """Whether more than half of the pages have nothing but zeros left."""
+        """Return whether more than half of the pages have nothing but zeros left."""
         unit = kernels.PER_STRETCH if self._whole else 1  # Pages that came together.
         pages = self.counters[: self._used * kernels.PAGE].reshape(-1, unit * kernels.PAGE)
         return 2 * int(np.count_nonzero(pages.any(axis=1))) < len(pages) - kernels.NONE // unit

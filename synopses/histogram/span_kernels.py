@@ -185,7 +185,7 @@ def longest(
 
 @njit(nogil=True, cache=True, inline="always")
 def _are_known(columns: Places, first: int, last: int) -> bool:
-    """Whether all stretches from one page to another have columns."""
+    """Return whether all stretches from one page to another have columns."""
     known = True
     for stretch in range(first >> _SUB_BITS, (last >> _SUB_BITS) + 1):
         known &= columns[stretch] >= FIRST

@@ -74,7 +74,7 @@ def _low_bits(coupons: Coupons, seats: Ids, mask: np.uint64) -> int:
 
 @njit(nogil=True, cache=True)
 def _are_many(coupons: Coupons, seats: Ids) -> bool:
-    """Whether more than half of them are different for sure."""
+    """Return whether more than half of them are different for sure."""
     lg_seats = np.uint64(64) - leading_zeros(np.uint64(2 * coupons.size - 1))
     mask = (np.uint64(1) << lg_seats) - np.uint64(1)
     return _low_bits(coupons, seats, mask) > coupons.size // 2

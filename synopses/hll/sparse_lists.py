@@ -59,7 +59,7 @@ class CouponLists:
 
     @property
     def is_unused(self) -> bool:
-        """Whether no group has a place for coupons."""
+        """Return whether no group has a place for coupons."""
         return self._used == 0
 
     def take_over(self, other: CouponLists, groups: int) -> None:

@@ -75,7 +75,7 @@ class CertainValues:
 
     @property
     def are_finite(self) -> bool:
-        """Whether doubles hold all sums and squares."""
+        """Return whether doubles hold all sums and squares."""
         return bool(np.isfinite(self.totals).all() and np.isfinite(self.squares).all())
 
     @property

@@ -110,7 +110,7 @@ def deviation(variance: Intervals) -> Intervals:
 
 
 def _constant(sample: SampledValues) -> NDArray[np.bool_]:
-    """Whether the values of each group are one and the same; so are none."""
+    """Return whether the values of each group are one and the same; so are none."""
     matched = np.diff(sample.starts)
     firsts = sample.values[np.repeat(sample.starts[:-1], matched)]
     differing = np.concatenate([[0], np.cumsum(sample.values != firsts)])

@@ -44,7 +44,7 @@ def scattered(
 
 @njit(nogil=True, cache=True)
 def _is_stretch(ids: NDArray[np.int64]) -> bool:
-    """Whether each is one more than the one before."""
+    """Return whether each is one more than the one before."""
     steps = 0
     for place in range(1, ids.size):
         steps += ids[place] == ids[place - 1] + 1

@@ -39,7 +39,7 @@ class Estimate:
     source: str
 
     def holds(self, truth: float) -> bool:
-        """Whether the interval contains the truth."""
+        """Return whether the interval contains the truth."""
         return self.low <= truth <= self.high
 
     @property

@@ -16,7 +16,7 @@ SQUARES_MIN = 1e-290
 
 
 def in_range(squares: NDArray[np.float64]) -> NDArray[np.bool_]:
-    """Whether neither overflow nor underflow has taken digits of a sum of squares."""
+    """Return whether neither overflow nor underflow has taken digits of a sum of squares."""
     return (squares >= SQUARES_MIN) & np.isfinite(squares)
 
 

@@ -212,7 +212,7 @@ def _joined(
 
 @njit(nogil=True, cache=True)
 def are_wide(values: Integers) -> bool:
-    """Whether any is beyond what a double surely holds."""
+    """Return whether any is beyond what a double surely holds."""
     bits = np.int64(0)
     for row in range(values.size):
         bits |= values[row] ^ (values[row] >> 63)

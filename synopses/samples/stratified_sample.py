@@ -157,7 +157,7 @@ class StratifiedBottomK(ResizableSample):
 
     @property
     def is_full(self) -> bool:
-        """Whether it is time to cut: twice the rows are expected to be held."""
+        """Return whether it is time to cut: twice the rows are expected to be held."""
         return float(self.expected().sum()) > 2 * self.k
 
     def expected(self) -> NDArray[np.float64]:

@@ -104,7 +104,7 @@ class WindowMerges(Generic[S]):
 
     @property
     def is_full(self) -> bool:
-        """Whether the last window's merges found no room: it was merged from more parts."""
+        """Return whether the last window's merges found no room: it was merged from more parts."""
         return self._short
 
     @property

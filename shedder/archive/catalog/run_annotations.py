@@ -48,7 +48,7 @@ class Scans:
 
     @property
     def is_useless(self) -> bool:
-        """Whether too many scans missed the copy."""
+        """Return whether too many scans missed the copy."""
         return self.scans >= SCANS_MIN and self.misses > MISSES_MAX * self.scans
 
 

@@ -61,7 +61,7 @@ class Marks:
 
     @property
     def is_whole(self) -> bool:
-        """Whether the catalog's generation is known; a served directory always has one."""
+        """Return whether the catalog's generation is known; a served directory always has one."""
         return self.generation > 0
 
 

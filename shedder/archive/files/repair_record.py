@@ -32,7 +32,7 @@ class RecordedRepair:
     lost: tuple[str, ...]
 
     def covers(self, stream: int) -> bool:
-        """Whether the stream existed at the repair, so that it may have lost something."""
+        """Return whether the stream existed at the repair, so that it may have lost something."""
         return self.last_stream is None or stream <= self.last_stream
 
     def to_line(self) -> bytes:

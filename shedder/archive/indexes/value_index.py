@@ -167,7 +167,7 @@ class Fences:
         return np.unique(np.concatenate(found))
 
     def _has_all_of_a_block(self, low: int, high: int) -> bool:
-        """Whether a stretch begins before a block whose successor begins within it."""
+        """Return whether a stretch begins before a block whose successor begins within it."""
         firsts = self.fences["first"]
         begin = int(np.searchsorted(firsts, low, "left"))
         return int(np.searchsorted(firsts, high, "right")) - begin > 1

@@ -51,7 +51,7 @@ class SmallBlocks:
 
     @staticmethod
     def fit(run: Run, numbers: Sequence[int], wanted: Wanted) -> bool:
-        """Whether these blocks are such, all of them: a larger one costs the opening anyway."""
+        """Return whether all of these blocks are small; a larger one opens its file anyway."""
         if not (run.is_dealt and wanted.is_whole):
             return False
         sizes = run.block_sizes

@@ -49,7 +49,7 @@ class Wanted:
 
     @property
     def is_whole(self) -> bool:
-        """Whether columns are wanted, of all rows."""
+        """Return whether columns are wanted, of all rows."""
         return bool(self.columns) and self.start_us is None and self.end_us is None
 
     @property

@@ -166,7 +166,7 @@ class Level:
 
     @property
     def fits(self) -> bool:
-        """Whether a record can hold it."""
+        """Return whether a record can hold it."""
         return _level_bytes(self.query, self.levels) <= HEADER_BYTES_MAX
 
     def to_bytes(self) -> bytes:
@@ -206,7 +206,7 @@ class LevelFrom:
 
     @property
     def fits(self) -> bool:
-        """Whether a record can hold it."""
+        """Return whether a record can hold it."""
         return _level_bytes(self.query, self.levels) <= HEADER_BYTES_MAX
 
     def to_bytes(self) -> bytes:
@@ -246,7 +246,7 @@ class Sizes:
 
     @property
     def fits(self) -> bool:
-        """Whether a record can hold it."""
+        """Return whether a record can hold it."""
         size = _SIZES.size + _SIZE.itemsize * len(self.sizes) + len(self.query.encode())
         return size <= HEADER_BYTES_MAX
 

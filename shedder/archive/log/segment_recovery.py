@@ -275,7 +275,7 @@ def _ended(damage: Damage, scanned: list[_Scanned]) -> Damage:
 
 
 def _reported(segment: _Scanned) -> bool:
-    """Whether the segment ends in damage whose end is unknown, which says the same already."""
+    """Return whether the segment already ends in damage with an unknown end."""
     tail = segment.found[-1] if segment.found else None
     return isinstance(tail, Damage) and tail.end_sequence is None
 

@@ -186,12 +186,12 @@ class Run:
 
     @property
     def is_backfilled(self) -> bool:
-        """Whether its tuples were written elsewhere: neither log nor live sample has had them."""
+        """Return whether its tuples were written elsewhere, past the log and the live sample."""
         return self.first_position < 0
 
     @property
     def is_dealt(self) -> bool:
-        """Whether rows lie in blocks, each with its position, and not in order of position."""
+        """Return whether rows lie in blocks with their positions, not in order of position."""
         return isinstance(self.layout, Hybrid)
 
     @property
@@ -222,11 +222,11 @@ class Run:
 
     @property
     def has_positions(self) -> bool:
-        """Whether each row's position is a column of the file; else the row's place tells it."""
+        """Return whether positions are a column of the file; else the row's place gives them."""
         return self.is_dealt or self.purged > 0
 
     def overlaps(self, start_us: int | None, end_us: int | None) -> bool:
-        """Whether some event time in [start_us, end_us) may be in the run; None is unbounded."""
+        """Return whether the run may have times in [start_us, end_us); None is unbounded."""
         return (end_us is None or self.low_us < end_us) and (
             start_us is None or self.high_us >= start_us
         )

@@ -61,7 +61,7 @@ class Deletion:
     deleted_us: int
 
     def overlaps(self, start_us: int | None, end_us: int | None) -> bool:
-        """Whether a deleted row may have been in [start_us, end_us); None is unbounded."""
+        """Return whether a deleted row may have been in [start_us, end_us); None is unbounded."""
         return (end_us is None or self.low_us < end_us) and (
             start_us is None or self.high_us >= start_us
         )

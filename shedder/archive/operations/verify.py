@@ -72,7 +72,7 @@ class VerifyReport:
 
     @property
     def ok(self) -> bool:
-        """Whether nothing is lost."""
+        """Return whether nothing is lost."""
         return not self.damages and not self.aside
 
 

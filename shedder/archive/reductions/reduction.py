@@ -60,7 +60,7 @@ class Reduction(Protocol):
 
     @property
     def reads_on(self) -> bool:
-        """Whether it is asked again after each look."""
+        """Return whether it is asked again after each look."""
 
     def wanted(self, block: BlockStatistics) -> float:
         """The share of these blocks' tuples that may stay unread, in [0, 1)."""

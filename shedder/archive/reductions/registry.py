@@ -46,7 +46,7 @@ class NamedReduction:
 
     @property
     def reads_on(self) -> bool:
-        """Whether it is asked again after each look.
+        """Return whether it is asked again after each look.
 
         Raises:
           BadReduction: it does not say.

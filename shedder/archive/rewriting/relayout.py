@@ -239,7 +239,7 @@ def same_run(state: StreamState, run: Run) -> Run | None:
 
 
 def _is_unlike(run: Run, layout: Layout) -> bool:
-    """Whether a run is laid out in another way, or lacks a copy that was damaged."""
+    """Return whether a run is laid out in another way, or lacks a copy that was damaged."""
     copies = tuple(copy.reduction for copy in run.copies)
     return run.layout != layout or (isinstance(layout, Eager) and copies != layout.reductions)
 

@@ -186,7 +186,7 @@ def _read(
 
 
 def _check_times(column: pa.ChunkedArray[Any], metadata: pq.FileMetaData, name: str) -> None:
-    """Whether each row group has the times that its statistics say, by which it may be left out."""
+    """Check that each row group has the event times that its statistics say."""
     times, first = column.cast(pa.int64()).to_numpy(), 0
     for number in range(metadata.num_row_groups):
         group = metadata.row_group(number)
@@ -200,7 +200,7 @@ def _check_times(column: pa.ChunkedArray[Any], metadata: pq.FileMetaData, name: 
 
 
 def _check_positions(positions: NDArray[np.int64], run: Run) -> None:
-    """Whether the rows have positions of the run, once each; of a plain run, in order."""
+    """Check that the rows have the positions of the run, once each; of a plain run, in order."""
     if not run.is_dealt and (np.diff(positions) < 1).any():
         raise ValueError("its positions are out of order")
     is_inside = run.first_position <= positions.min() and positions.max() < run.end_position
@@ -214,7 +214,7 @@ def _check_dealt(
     positions: NDArray[np.int64],
     time_column: str,
 ) -> None:
-    """Whether a block holds the rows that were dealt to it, by time.
+    """Check that a block holds the rows that were dealt to it, by time.
 
     dealt: the block of each row, by rank of its position. positions: of all rows, in order.
     """

@@ -62,7 +62,7 @@ class RunSample:
 
     @property
     def nested(self) -> bool:
-        """Whether blocks can only be read in order, from a coarse copy out."""
+        """Return whether blocks can only be read in order, from a coarse copy out."""
         return bool(self.copied)
 
     @property

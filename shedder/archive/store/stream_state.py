@@ -135,7 +135,7 @@ class StreamState:
         return gone
 
     def readable(self, run: Run) -> bool:
-        """Whether a run is whole, as far as is known."""
+        """Return whether a run is whole, as far as is known."""
         return run.first_position not in self.quarantined
 
     def recover_marked_us(self) -> None:

@@ -183,7 +183,7 @@ class RowBinder:
 
     @staticmethod
     def has_aggregates(select: Select) -> bool:
-        """Whether any output is made of many rows."""
+        """Return whether any output is made of many rows."""
         return bool(_aggregates(item.expression for item in select.outputs))
 
     @staticmethod

@@ -74,7 +74,7 @@ def deleted(raw: RawDelete, source: SourceText, bindings: Bindings, limits: Limi
 
 
 def wants_rows(select: Select) -> bool:
-    """Whether a query is of rows: without aggregates and groups."""
+    """Return whether a query is of rows: without aggregates and groups."""
     return not select.groups and not RowBinder.has_aggregates(select)
 
 

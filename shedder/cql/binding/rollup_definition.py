@@ -133,7 +133,7 @@ def _kept_of(aggregate: Aggregate) -> tuple[Column, PartialState]:
 
 
 def answers(rollup: Rollup, query: BoundQuery) -> bool:
-    """Whether whole windows of the rollup are enough for a query's groups, WHERE and aggregates."""
+    """Return whether whole windows of the rollup answer a query's groups, WHERE and aggregates."""
     if query.reduction is not None:
         return False
     per_tuple = (*query.groups, *((query.where,) if query.where is not None else ()))
@@ -153,7 +153,7 @@ def _derived(rollup: Rollup, aggregate: Aggregate) -> bool:
 
 
 def _known(rollup: Rollup, node: Expression) -> bool:
-    """Whether an expression has one value for all tuples of a window and group."""
+    """Return whether an expression has one value for all tuples of a window and group."""
     match node:
         case Literal():
             return True

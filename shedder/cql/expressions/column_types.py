@@ -27,7 +27,7 @@ class ColumnType(Enum):
 
     @property
     def is_number(self) -> bool:
-        """Whether sums and averages make sense."""
+        """Return whether sums and averages make sense."""
         return self in (ColumnType.INTEGER, ColumnType.BIGINT, ColumnType.DOUBLE)
 
 

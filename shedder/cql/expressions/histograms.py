@@ -85,7 +85,7 @@ def equal_edges(said: Sequence[Expression]) -> list[Expression]:
 
 
 def is_histogram(node: Expression) -> bool:
-    """Whether this is a node that `histogram` made."""
+    """Return whether this is a node that `histogram` made."""
     return isinstance(node, Call) and node.op is Op.HISTOGRAM
 
 

@@ -28,7 +28,7 @@ _WHOLE = (ColumnType.INTEGER, ColumnType.BIGINT)
 
 @njit(nogil=True, cache=True)
 def _small_remainders(values: NDArray[np.int64], divisor: int, out: NDArray[np.int64]) -> bool:
-    """Whether all values, like the divisor, were of 31 bits; up to the first that is not.
+    """Return whether all values, like the divisor, were of 31 bits; up to the first that is not.
 
     With the inverse of the divisor rounded up to 32 bits their quotients are exact (Granlund &
     Montgomery 1994, PLDI, Thm 4.2 for N = 31), and no product has more than 64.
@@ -53,7 +53,7 @@ def _small_remainders(values: NDArray[np.int64], divisor: int, out: NDArray[np.i
 
 @njit(nogil=True, cache=True)
 def _remainders(values: NDArray[np.int64], divisor: int, out: NDArray[np.int64]) -> bool:
-    """Whether all values were small enough.
+    """Return whether all values were small enough.
 
     Few processors turn many integers into doubles at a time, or back. Beside 1.5 * 2^52 a double's
     low bits are a whole number: to add its bits, or itself, is to turn one into the other, and

@@ -63,7 +63,7 @@ LIVE = "__live"
 
 
 def needs_positions(query: BoundQuery) -> bool:
-    """Whether the exact answer reads positions."""
+    """Return whether the exact answer reads positions."""
     return any(aggregate.function in BY_TIME for aggregate in query.aggregates)
 
 

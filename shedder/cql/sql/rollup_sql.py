@@ -48,7 +48,7 @@ class Stretches:
 
     @property
     def is_empty(self) -> bool:
-        """Whether there is no whole window."""
+        """Return whether there is no whole window."""
         start, end = self.whole_start_us, self.whole_end_us
         return start is not None and end is not None and start >= end
 

@@ -37,7 +37,7 @@ class OnOverload:
 
     @property
     def drops_at_the_door(self) -> bool:
-        """Whether tuples may be dropped before they reach the log."""
+        """Return whether tuples may be dropped before they reach the log."""
         return self.policy in (Policy.DROP, Policy.DROP_LEAST)
 
 

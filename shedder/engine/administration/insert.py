@@ -248,7 +248,7 @@ class _Copying:
 
 
 def _check_not_backfilled(core: EngineState, source: Stream, span: Span) -> None:
-    """Whether all tuples of a window came as a stream's do: batches are numbered by position.
+    """Check that all tuples of a window came in batches, which are numbered by position.
 
     Raises:
       Unimplemented: some were backfilled.

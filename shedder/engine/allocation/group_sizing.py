@@ -134,7 +134,7 @@ def _of_one_group(asked: Asked) -> int:
 
 
 def _coarser(asked: Asked) -> bool:
-    """Whether groups are known to take less room with coarser sketches."""
+    """Return whether groups are known to take less room with coarser sketches."""
     if not asked.query.groups:
         return False
     is_bound = _of_one_group(asked) > len(asked.plan.parts) * asked.group_bytes

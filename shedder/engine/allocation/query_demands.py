@@ -248,7 +248,7 @@ def tied(plan: Plan) -> list[tuple[int, ...]]:
 
 
 def is_known_thinned(query: BoundQuery, aggregate: Aggregate | None) -> bool:
-    """Whether the answer is exact whatever is skipped: the range of all numbers is known."""
+    """Return whether the answer is exact whatever is skipped: the range of all numbers is known."""
     return aggregate is not None and not query.groups and _is_end(query, aggregate)
 
 

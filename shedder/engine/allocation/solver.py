@@ -111,7 +111,7 @@ def _fitted(
 def _keeps_enough(
     demands: Demands, changed: Integers, fitted: Allocation, last: Allocation | None
 ) -> bool:
-    """Whether a change is as good as solving everything anew, or good enough until that is done.
+    """Return whether a change is good enough until the whole problem is solved again.
 
     It is where all targets are kept. Where memory is short already, many have to solve anew for
     little: there it is enough that no promise is broken that was kept, or is asked for now.

@@ -177,7 +177,7 @@ class DurableQueue:
         return len(run.arrived)
 
     def _too_old(self) -> bool:
-        """Whether the batch that is applied now has waited too long for DROP OLDEST to read it."""
+        """Return whether the present batch has waited too long for DROP OLDEST to read it."""
         return self._core.sheds and self._core.meter.age_ms > PASS_BY_MS
 
 

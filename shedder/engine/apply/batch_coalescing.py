@@ -92,7 +92,7 @@ class BatchGroup:
 
 
 def _has_closed(width_us: int, before_us: int, after_us: int, oldest_us: int) -> bool:
-    """Whether panes of such tuples may have closed while the watermark rose."""
+    """Return whether panes of such tuples may have closed while the watermark rose."""
     first_open = after_us // width_us
     return before_us // width_us < first_open and oldest_us < first_open * width_us
 

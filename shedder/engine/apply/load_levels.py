@@ -38,7 +38,7 @@ class LevelsByLoad:
 
     @property
     def waits(self) -> bool:
-        """Whether anything is wanted that is not in force yet."""
+        """Return whether anything is wanted that is not in force yet."""
         return bool(self._wanted)
 
     def want(self, levels: Wanted) -> None:

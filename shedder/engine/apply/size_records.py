@@ -28,7 +28,7 @@ def submit_sizes(
 
 
 def shrinks(core: EngineState) -> bool:
-    """Whether panes are left that are to shrink. On the apply thread."""
+    """Return whether panes are left that are to shrink. On the apply thread."""
     return any(
         published.standing.resizer.shrinks and not published.failed
         for stream in core.streams.values()

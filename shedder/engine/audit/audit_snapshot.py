@@ -46,7 +46,7 @@ class Moment:
 
     @property
     def disjoint(self) -> bool:
-        """Whether no look that was noted has bet on its tuples; on the apply thread."""
+        """Return whether no look that was noted has bet on its tuples; on the apply thread."""
         before_us = self.published.bet_to_us
         slides = self.published.standing.grid.slides
         return before_us is None or (slides and (self.span.start_us or 0) >= before_us)

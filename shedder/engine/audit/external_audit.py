@@ -53,7 +53,7 @@ class Reported:
     refuted: str = ""
 
     def check(self) -> None:
-        """Whether it can be.
+        """Check that the counts agree with each other.
 
         Raises:
           BadSetting: the counts contradict each other.
@@ -220,7 +220,7 @@ class _Loan:
     archived: bool
 
     def check_tuples(self, core: EngineState) -> None:
-        """Whether the archive still had all tuples whenever the auditor read it.
+        """Check that the archive had all tuples while the auditor read it.
 
         Raises:
           FailedPrecondition: some are deleted, or older than what is retained.
@@ -239,7 +239,7 @@ class _Loan:
             )
 
     def stands(self, now_s: float) -> bool:
-        """Whether it is in time, and its query is still there."""
+        """Return whether it is in time, and its query is still there."""
         published = self.moment.published
         there = self.stream.queries.get(published.standing.name)
         return now_s < self.until_s and there is published

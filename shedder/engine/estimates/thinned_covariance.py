@@ -241,7 +241,7 @@ class _Pairs:
 
 
 def _squares_fit(parts: Sequence[_Pairs], scale: Sequence[Range]) -> bool:
-    """Whether no scaled value is so large, and no column so narrow, that squares lose digits.
+    """Return whether the squares keep their digits: no value too large, no column too narrow.
 
     The mean of each stratum is a double: where doubles near the column are far apart beside its
     width, nothing is known of how far the strata are apart.

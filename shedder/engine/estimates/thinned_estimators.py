@@ -186,7 +186,7 @@ class ThinnedPart:
         )
 
     def _holds_if_shown(self, aggregate: Aggregate) -> bool:
-        """Whether the interval holds given how many values were read, or allows for it itself."""
+        """Return whether the interval holds given the number of values that were read."""
         function = aggregate.function
         if THINNED.answered[function].holds_if_shown:
             return True

@@ -97,7 +97,7 @@ def _level_of(merged: Merged, part: int) -> int | None:
 
 
 def _is_empty(synopsis: Any) -> bool:
-    """Whether it is known to have read nothing."""
+    """Return whether it is known to have read nothing."""
     match synopsis:
         case GroupedDistinct() | GroupedTheta():
             return not synopsis.distinct(_ANY_CONFIDENCE).value.any()

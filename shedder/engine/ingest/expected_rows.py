@@ -62,10 +62,10 @@ class Owed:
             )
 
     def check(self, name: str, rows: int) -> None:
-        """Whether so many rows that follow under a name are owed.
+        """Check that a producer owes as many rows as follow.
 
         Raises:
-          BadBatch: they are not.
+          BadBatch: it owes fewer.
         """
         if not name:
             raise BadBatch("tuples that follow their summaries need a producer with a name")

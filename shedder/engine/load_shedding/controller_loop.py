@@ -83,12 +83,12 @@ class Overload:
 
     @property
     def on(self) -> bool:
-        """Whether it acts."""
+        """Return whether it acts."""
         return self._stop is not None
 
     @property
     def idle(self) -> bool:
-        """Whether there is time for background work."""
+        """Return whether there is time for background work."""
         calm = not self.state.overloaded and self.load.age_ms < AGE_MS / 2
         return calm and self._busy < IDLE
 

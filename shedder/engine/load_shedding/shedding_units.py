@@ -69,7 +69,7 @@ class Modelled:
 
     @property
     def is_thinned(self) -> bool:
-        """Whether load has it read less."""
+        """Return whether load has it read less."""
         return bool(self.level) and self.forced == FREE
 
 

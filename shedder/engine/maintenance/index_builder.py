@@ -175,7 +175,7 @@ class Indexer:
         return SHARE / max(1, self._builders) if self._is_written() else 1.0
 
     def _is_written(self) -> bool:
-        """Whether batches or runs are being written, or were a moment ago."""
+        """Return whether batches or runs are being written, or were a moment ago."""
         core, now_s = self._core, self._core.machine.monotonic_s()
         sequence, before = core.store.log.next_sequence, self._sequence
         waits = core.commit.in_flight_bytes or core.meter.queue_bytes

@@ -62,7 +62,7 @@ class Cutter:
             self._cut(self._streams[name])
 
     def _has_left_a_compartment(self, name: str, stream: Stream) -> bool:
-        """Whether the watermark has gone from one compartment of what is retained to another."""
+        """Return whether the watermark has moved to another compartment of the retained past."""
         width_us = compartment_us(stream.schema.retain_us)
         if width_us is None or stream.watermark_us is None:
             return False

@@ -55,7 +55,7 @@ class Relayouts:
                 self._waiting.discard(name)
 
     def has_failed(self, name: str) -> bool:
-        """Whether an error, and no cancel, has left something of the last pass to be done."""
+        """Return whether an error, and no cancel, has left work of the last pass."""
         return name in self._failed
 
     def stop(self, name: str) -> None:

@@ -382,10 +382,10 @@ def _asked_once(select: Select, stream: Stream) -> BoundQuery:
 
 
 def check_retained(core: EngineState, stream: Stream, span: Span) -> None:
-    """Whether a window begins where everything is still there.
+    """Check that retention has removed nothing of a window.
 
     Raises:
-      BeforeRetention: it does not.
+      BeforeRetention: it has removed tuples.
     """
     retained = core.store.retention.retained_from_us(stream.id)
     if retained is not None and span.start_us is not None and span.start_us < retained:
@@ -396,7 +396,7 @@ def check_retained(core: EngineState, stream: Stream, span: Span) -> None:
 
 
 def is_retained(core: EngineState, stream: Stream, span: Span) -> bool:
-    """Whether retention has removed nothing of a window; of one without a begin it never has."""
+    """Return whether retention has removed nothing of a window; True if the window is open."""
     try:
         check_retained(core, stream, span)
     except BeforeRetention:

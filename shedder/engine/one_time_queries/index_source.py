@@ -82,7 +82,7 @@ class Lookup:
 
     @property
     def is_small(self) -> bool:
-        """Whether this is the better way, whatever the target: what is rare is in no small part."""
+        """Return whether the index is better, whatever the target: a small part lacks rare rows."""
         rows = sum(run.rows for run in self.snapshot.runs)
         return bool(self.groups) and self.read <= SMALL_SHARE * rows
 
@@ -180,7 +180,7 @@ def look_up(
 
 
 def _is_little(run: Run, groups: int) -> bool:
-    """Whether so many row groups are few; a run in order of position has only large ones."""
+    """Return whether so many row groups are few; a run in order of position has only large ones."""
     return not groups or (run.is_dealt and groups <= GROUPS_SHARE * run.blocks)
 
 

@@ -171,7 +171,7 @@ class Scan:
         return [each.share for each in runs[:begin]] + [given[share] for share in wanted]
 
     def _is_too_much(self, shares: Sequence[float]) -> bool:
-        """Whether reading everything, exactly, is the better way."""
+        """Return whether reading everything, exactly, is the better way."""
         rows = sum(share * each.rows for share, each in zip(shares, self.sample.runs, strict=True))
         if all(share >= 1.0 for share in shares):
             return True
@@ -258,7 +258,7 @@ def _enough(shares: Sequence[float], runs: Sequence[RunSample]) -> list[float]:
 
 
 def _is_finer(wanted: Sequence[float], before: Sequence[float]) -> bool:
-    """Whether less reduction is wanted of some run.
+    """Return whether less reduction is wanted of some run.
 
     Blocks may have given that already. Then the next look is at the same tuples, with a part of
     delta of its own.

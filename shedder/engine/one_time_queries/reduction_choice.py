@@ -59,7 +59,7 @@ class ReducedScan:
 
     @property
     def has_read(self) -> bool:
-        """Whether a part was read: one that is small enough to be of use."""
+        """Return whether a part was read: one that is small enough to be of use."""
         return self.scan.sample.rows_read > 0
 
     def dropped(self) -> list[tuple[ReadablePart, float]]:
@@ -133,7 +133,7 @@ def not_reduced(snapshot: Snapshot) -> str:
 
 
 def _is_whole(run: Run) -> bool:
-    """Whether a run cannot be read in part, now or after a vacuum."""
+    """Return whether a run cannot be read in part, now or after a vacuum."""
     return run.blocks == 1 and not run.copies and not isinstance(run.layout, Lazy)
 
 
@@ -164,7 +164,7 @@ def columns_read(query: BoundQuery, *, narrow: bool) -> tuple[str, ...]:
 
 
 def _has_constant(query: BoundQuery) -> bool:
-    """Whether something is evaluated per tuple that no column is part of."""
+    """Return whether something is evaluated per tuple that no column is part of."""
     nodes: Sequence[Expression | None] = [
         *query.groups,
         query.where,

@@ -68,7 +68,7 @@ class RolledUp:
 
     @property
     def read_nothing_else(self) -> bool:
-        """Whether no run is read."""
+        """Return whether no run is read."""
         return not self._read_of_runs
 
     @property
@@ -81,7 +81,7 @@ class RolledUp:
 
     @property
     def is_small(self) -> bool:
-        """Whether this is the better way, whatever the target."""
+        """Return whether this is the better way, whatever the target."""
         return self.read <= SMALL_SHARE * self.tuples
 
     @property

@@ -136,7 +136,7 @@ class Pane:
         return [self.parts[part], *thinned]
 
     def is_larger_than(self, plan: Plan) -> bool:
-        """Whether any synopsis is larger than it is in this plan."""
+        """Return whether any synopsis is larger than it is in this plan."""
         return any(True for _ in self.larger_than(plan))
 
     def larger_than(self, plan: Plan) -> Iterator[tuple[Place, Any, int]]:

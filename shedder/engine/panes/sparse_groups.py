@@ -17,7 +17,7 @@ _DENSE = 2  # Of so many it has one: rows for all cost less than telling which.
 
 
 def are_few(groups: int, span: int, *, span_min: int = SPAN_MIN) -> bool:
-    """Whether a pane is to have rows for its own groups only, of all up to there."""
+    """Return whether a pane is to have rows for its own groups only, of all up to there."""
     return span >= span_min and _SPARSE * groups <= span
 
 
@@ -44,7 +44,7 @@ class OwnGroups:
 
     @property
     def are_many(self) -> bool:
-        """Whether rows for all groups up to the last one cost less."""
+        """Return whether rows for all groups up to the last one cost less."""
         return _DENSE * len(self.ids) > int(self.ids.max(initial=-1)) + 1
 
     def reach(self, groups: int) -> None:
@@ -70,7 +70,7 @@ class OwnGroups:
         return rows
 
     def has(self, group: int) -> bool:
-        """Whether this group has a row."""
+        """Return whether this group has a row."""
         return bool((self.ids == group).any())
 
     def renumbered(self, rows: NDArray[np.int64], source: NDArray[np.int64]) -> OwnGroups:

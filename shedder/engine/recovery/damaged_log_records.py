@@ -53,7 +53,7 @@ def uncounted(
 
 
 def _hides(damage: Damage, stream: Stream, *, is_behind: bool) -> bool:
-    """Whether the damage may have taken tuples of a stream that no hole in its positions shows."""
+    """Return whether damage may have taken tuples of a stream without a hole in its positions."""
     if damage.kind == RecordType.BUILT or not is_behind:
         return True
     if stream.schema.on_overload.policy in _DROPS:

@@ -63,7 +63,7 @@ class Query:
 
     @property
     def slides(self) -> bool:
-        """Whether the present answer is that of the last slide: at hand, without waiting."""
+        """Return whether the present answer is that of the last slide: at hand, without waiting."""
         return self._published.standing.grid.slides
 
     def answer(self, after: Receipt | None = None, timeout_s: float | None = None) -> Answer:

@@ -171,7 +171,7 @@ class Summariser:
             building.standing.hold_to_the_cap()
 
     def is_grouped(self, query: str) -> bool:
-        """Whether a query has groups."""
+        """Return whether a query has groups."""
         return self._queries[query].standing.keys is not None
 
     def summaries(self) -> Summaries:

@@ -17,7 +17,7 @@ class NewestAnswer:
 
     @property
     def is_there(self) -> bool:
-        """Whether an answer has come since the last one was taken."""
+        """Return whether an answer has come since the last one was taken."""
         return self._news is not None
 
     def put(self, news: News) -> None:

@@ -79,7 +79,7 @@ class Actor:
         return future
 
     def is_alive(self) -> bool:
-        """Whether it takes work."""
+        """Return whether it takes work."""
         return self._thread.is_alive() and not self._closed
 
     @property
@@ -88,7 +88,7 @@ class Actor:
         return self._halted
 
     def is_current(self) -> bool:
-        """Whether the caller runs on this actor's thread."""
+        """Return whether the caller runs on this actor's thread."""
         return threading.current_thread() is self._thread
 
     def close(self) -> None:

@@ -42,7 +42,7 @@ class LostTuples:
     removed_before_us: int | None = None
 
     def __bool__(self) -> bool:
-        """Whether anything is lost, or may be."""
+        """Return whether anything is lost, or may be."""
         return self != LostTuples()
 
     def add(self, hole: Stretch, limit_us: int) -> None:
@@ -140,5 +140,5 @@ class LostTuples:
 
 
 def _reaches(until_us: int | None, start_us: int | None) -> bool:
-    """Whether a window that begins there (None: open) has times before an instant."""
+    """Return whether a window that begins there (None: open) has times before an instant."""
     return until_us is not None and (start_us is None or start_us < until_us)

@@ -273,7 +273,7 @@ class StandingQuery:
 
     @property
     def stale(self) -> bool:
-        """Whether the newest answer would be another one now.
+        """Return whether the newest answer would be another one now.
 
         A closed window changes only by tuples that come too late for it, its intervals widen, and
         by those that were dropped.

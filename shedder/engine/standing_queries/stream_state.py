@@ -76,7 +76,7 @@ class Stream:
 
     @property
     def sample_is_stored(self) -> bool:
-        """Whether the sample is what the last checkpoint has of it: no tuple has come since."""
+        """Return whether the last checkpoint has the present sample: no tuple has come since."""
         return self._stored is not None and self._stored == (self.sample, self.sample.position)
 
     def note_stored_sample(self, sample: StreamSample, position: int, size_bytes: int) -> None:

@@ -49,7 +49,7 @@ class SizedSummary:
 
     @property
     def in_powers(self) -> bool:
-        """Whether the size is the binary logarithm of how much is kept."""
+        """Return whether the size is the binary logarithm of how much is kept."""
         return self.profile.size.startswith("lg")
 
 

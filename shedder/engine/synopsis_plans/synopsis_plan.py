@@ -76,7 +76,7 @@ class SynopsisSpec:
         return self._hash  # Of two expressions, which are trees.
 
     def reads_as(self, other: SynopsisSpec) -> bool:
-        """Whether both keep the same of the same values, whatever their sizes."""
+        """Return whether both keep the same of the same values, whatever their sizes."""
         return (
             self.kind is other.kind
             and self.variance == other.variance

@@ -57,7 +57,7 @@ def check_new_query(core: EngineState, asker: Asker, name: str) -> None:
 
 
 def check_statement(core: EngineState, asker: Asker, statement: Statement) -> None:
-    """Whether a caller may use all names of a statement.
+    """Check that a caller may use all names of a statement.
 
     Raises:
       UnknownStream, UnknownQuery, UnknownRollup: the name is another tenant's or does not exist;

@@ -68,7 +68,7 @@ class ClosedPanes:
         return sorted(self._bytes)
 
     def had_few_of(self, groups: int) -> bool:
-        """Whether the newest pane has few of so many groups: so may those that come."""
+        """Return whether the newest pane has few of so many groups: so may those that come."""
         newest = self._rungs[0].newest
         if newest is None:
             return False
@@ -223,7 +223,7 @@ class ClosedPanes:
 
     @property
     def merges_full(self) -> bool:
-        """Whether merges found no room, so that a window is merged from many panes each time."""
+        """Return whether merges found no room, so that each window is merged from many panes."""
         return any(rung.is_full for rung in self._rungs)
 
     def limit_merges(self, room: NDArray[np.int64]) -> None:

@@ -106,7 +106,7 @@ class LivePanes(Mapping[int, Pane]):
 
     @property
     def has_others(self) -> bool:
-        """Whether panes have tuples of groups that found no room."""
+        """Return whether panes have tuples of groups that found no room."""
         return self.group_keys is not None and bool(self._alive(self.group_keys.size)[OTHERS])
 
     @property

@@ -84,7 +84,7 @@ class PaneResizer:
 
     @property
     def shrinks(self) -> bool:
-        """Whether panes are left that are to shrink."""
+        """Return whether panes are left that are to shrink."""
         return bool(self._to_shrink)
 
     @property
@@ -151,7 +151,7 @@ class PaneResizer:
 
 
 def _are_sizes_of(plan: Plan, sizes: Sequence[int]) -> bool:
-    """Whether the parts of a plan may have these sizes."""
+    """Return whether the parts of a plan may have these sizes."""
     if len(sizes) != len(plan.parts):
         return False
     for part, size in zip(plan.parts, sizes, strict=True):

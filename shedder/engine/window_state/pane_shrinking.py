@@ -34,7 +34,7 @@ class _Smaller:
 
     @property
     def whole(self) -> bool:
-        """Whether all groups are there."""
+        """Return whether all groups are there."""
         return self.groups == int(self.source.groups)
 
     def take(self, *, closed: bool) -> None:
@@ -75,7 +75,7 @@ class Shrinking:
             pane.hand_on_to(self)
 
     def is_still(self, pane: Pane, limit: Plan, *, closed: bool) -> bool:
-        """Whether this is what is wanted, and the pane has handed on all that it took in since."""
+        """Return whether the copy has the wanted sizes, and all that the pane took in since."""
         same = self.pane is pane and self.limit is limit and self.closed is closed
         return same and (closed or pane.handed_on_to is self)
 

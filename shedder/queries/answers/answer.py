@@ -134,7 +134,7 @@ class Answer:
 
     @property
     def met(self) -> bool | None:
-        """Whether every value meets the target; None without one."""
+        """Return whether every value meets the target; None without one."""
         flags = [self.table[name + "_met"] for name in self.approximate]
         known = [column for column in flags if column.null_count < len(column)]
         return all(pc.all(column).as_py() for column in known) if known else None

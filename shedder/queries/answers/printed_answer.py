@@ -97,7 +97,7 @@ class PrintedAnswer(Protocol):
 
     @property
     def complete(self) -> bool:
-        """Whether the watermark has passed the end of the window."""
+        """Return whether the watermark has passed the end of the window."""
 
     @property
     def resolution_us(self) -> int:

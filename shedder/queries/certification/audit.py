@@ -43,7 +43,7 @@ _SUMMED = frozenset({AggregateFunction.SUM, AggregateFunction.AVG})
 
 
 def measured_closely(aggregate: Aggregate, claim: Claim) -> bool:
-    """Whether it is known how far rounding may take a value from the truth."""
+    """Return whether it is known how far rounding may take a value from the truth."""
     function = aggregate.function
     return function not in OF_PAIRS and not (claim.bound == "exact" and function in _SPREAD)
 
@@ -60,7 +60,7 @@ class Compared:
 
     @property
     def fresh(self) -> bool:
-        """Whether its interval may miss by chance, and of these tuples alone."""
+        """Return whether its interval may miss by chance, and of these tuples alone."""
         is_interval = self.verdict.claim.bound == "interval" and not self.certain
         return is_interval and self.aggregate.function not in BY_HASH
 

@@ -54,7 +54,7 @@ class Case:
 
     @property
     def judgeable(self) -> bool:
-        """Whether every group of the answer can be told by its outputs."""
+        """Return whether every group of the answer can be told by its outputs."""
         return None not in self._key_columns()
 
     def aggregates(self) -> list[tuple[str, Aggregate]]:

@@ -169,7 +169,7 @@ def judge_quantile(claim: Claim, q: float, ranks: Ranks, target: Target | None) 
 
 
 def _between_ranks(q: float, ranks: Ranks) -> bool:
-    """Whether the quantile lies between the ends of the claim; q as written: 0.07 of 100 is 7."""
+    """Return whether the quantile lies within the claim; q as written: 0.07 of 100 is 7."""
     rank = max(1, math.ceil(Fraction(repr(q)) * ranks.n))
     return ranks.below_low < rank <= ranks.to_high
 
@@ -265,7 +265,7 @@ def _judge_plain(claim: Claim, truth: Any) -> Verdict:
 
 
 def _between(claim: Claim, truth: Any) -> bool:
-    """Whether the truth is between the ends; text is ordered by its UTF-8 bytes."""
+    """Return whether the truth is between the ends; text is ordered by its UTF-8 bytes."""
     low, high, true = (_key(part) for part in (claim.low, claim.high, truth))
     return (low is None or low <= true) and (high is None or true <= high)
 

@@ -96,7 +96,7 @@ def _chosen(query: BoundQuery, evidence: Evidence) -> tuple[Decided, Shown]:
 
 
 def needs_exact(answer: Answer) -> bool:
-    """Whether some value misses its target: with the contract EXACT the caller asks the archive."""
+    """Return whether some value misses its target, so that contract EXACT asks the archive."""
     return answer.met is False
 
 

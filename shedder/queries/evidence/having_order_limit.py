@@ -120,7 +120,7 @@ def _sorted(groups: Groups, order: tuple[OrderKey, ...], rows: Rows) -> Rows:
 def _placed(
     groups: Groups, competing: Rows, count: int, limit: int | None, missing_first: float
 ) -> Mask:
-    """Whether each of the first `count` rows certainly belongs where it is.
+    """Return whether each of the first `count` rows certainly belongs where it is.
 
     With a limit: that it is among the first `limit`, whatever groups are missing. Without: that
     no other row's interval overlaps its own. Decided on the first key; when any key is inexact,

@@ -68,7 +68,7 @@ class Groups:
         return outcomes(node, self._reading)
 
     def is_certain(self, node: Expression) -> bool:
-        """Whether the expression is known exactly in every group."""
+        """Return whether the expression is known exactly in every group."""
         return not self._reading.uncertain(node)
 
     def _composite(self, name: str, node: Expression) -> OutputColumn:

@@ -128,7 +128,7 @@ def _deciding(groups: Groups) -> list[Expression]:
 
 
 def _is_inexact(evidence: Evidence, nodes: list[Expression], *, by_chance: bool) -> bool:
-    """Whether an aggregate of the expressions is inexact; by_chance: with a known delta."""
+    """Return whether an aggregate of the expressions is inexact; by_chance: with a known delta."""
     return any(
         bool((each.bound == Bound.INTERVAL).any()) and each.confidence < 1.0
         if by_chance
@@ -177,7 +177,7 @@ def _held(column: Estimates, confidence: float) -> Estimates:
 
 
 def _reads_keys(groups: Groups) -> bool:
-    """Whether a decision depends on group keys, which are not known of missing groups."""
+    """Return whether a decision depends on group keys, which are not known of missing groups."""
     keys = set(groups.query.groups)
     nodes = [key.expression for key in groups.query.order[:1]]
     nodes += [] if groups.query.having is None else [groups.query.having]

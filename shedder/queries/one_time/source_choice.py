@@ -202,7 +202,7 @@ def _planned_by_min(query: BoundQuery) -> int:
 
 
 def _is_final(query: BoundQuery, partly: Partly, look: Look) -> bool:
-    """Whether what was read in part is the answer: for others everything is read."""
+    """Return whether what was read in part is the answer: for others everything is read."""
     if query.target is None or look.error <= 1.0:
         return True
     return (partly.asked_for or look.is_late) and query.contract is not Contract.EXACT

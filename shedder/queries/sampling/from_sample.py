@@ -186,7 +186,7 @@ class SampleSource:
         return table.answered[aggregate.function]
 
     def _holds_if_shown(self, aggregate: Aggregate) -> bool:
-        """Whether the interval holds given how many rows were read, or allows for it itself."""
+        """Return whether the interval holds given the number of rows that were read."""
         if self._is_split(aggregate) or self._is_weighted_mean(aggregate):
             return False
         return (
@@ -199,7 +199,7 @@ class SampleSource:
         return is_mean and isinstance(node, Column) and node.name in self.view.weighted
 
     def _is_split(self, aggregate: Aggregate) -> bool:
-        """Whether an average or variance takes the number of a group's other rows."""
+        """Return whether an average or variance takes the number of a group's other rows."""
         node = aggregate.argument
         if aggregate.function not in _BESIDE_EXTREMES or node is None:
             return False

@@ -79,7 +79,7 @@ class Sampled:
 
     @property
     def is_everything(self) -> bool:
-        """Whether every tuple was read."""
+        """Return whether every tuple was read."""
         if self.stratified is not None:
             return self.stratified.is_everything
         return self.view.is_everything
@@ -92,7 +92,7 @@ class Sampled:
 
     @property
     def are_strata(self) -> bool:
-        """Whether each group is all of its stratum: it is known how many tuples it has."""
+        """Return whether each group is all of its stratum: it is known how many tuples it has."""
         stratified = self.stratified
         if stratified is None or not self.selection.is_all or stratified.has_others:
             return False

@@ -30,12 +30,12 @@ class Selection:
 
     @property
     def is_all(self) -> bool:
-        """Whether no row is left out."""
+        """Return whether no row is left out."""
         return self.query.where is None and not self._is_cut
 
     @property
     def _is_cut(self) -> bool:
-        """Whether rows are left out before WHERE sees them."""
+        """Return whether rows are left out before WHERE sees them."""
         return self.marked or self.start_us is not None or self.end_us is not None
 
     def rows(self, batch: pa.RecordBatch) -> Frame:
