@@ -321,7 +321,7 @@ class Store:
             return run
 
     def is_wide(self, stream: int) -> bool:
-        """Whether the tail spans more event time than one run may."""
+        """Return whether the tail spans more event time than one run may."""
         with self._streams.lock:
             state = self._streams.state(stream)
             pieces = state.tail.stretch()
