@@ -70,7 +70,7 @@ class Allocation:
 
 
 def _times(before: float, now: float) -> float:
-    """How often there was what there is; 1 where there is no limit, or was none."""
+    """Return how often there was what there is; 1 where there is no limit, or was none."""
     known = 0 < before < np.inf and 0 < now < np.inf
     return before / now if known else 1.0
 
@@ -272,7 +272,7 @@ def _of(objective: Floats, choice: Integers) -> float:
 
 
 def exceeded(demands: Demands, budget: Budget) -> NothingFits:
-    """Why nothing fits."""
+    """Return why nothing fits."""
     possible = np.isfinite(demands.options.error)
     size = np.where(possible, demands.options.size_bytes, np.iinfo(np.int64).max)
     cost = np.where(possible, demands.options.cost_ns, np.inf)

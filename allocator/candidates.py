@@ -99,7 +99,7 @@ class Candidates:
         )
 
     def best(self, per_byte: float, per_ns: float) -> tuple[Integers, Floats]:
-        """Which of them are best at prices, [r] of [m], and what is then paid, [r]."""
+        """Return which of them are best at prices, [r] of [m], and what is then paid, [r]."""
         columns = self.objective, self.size_bytes, self.cost_ns
         at, paid = best_of_stretches(*columns, self.start, per_byte, per_ns)
         return at, paid

@@ -82,7 +82,7 @@ class Ladder:
 
 
 def _lower_hull(cost: Floats, error: Floats) -> Booleans:
-    """Which points of each row, sorted by cost, are on the falling part of its lower hull.
+    """Return which points of each row, sorted by cost, are on the falling part of its lower hull.
 
     From the cheapest point along the steepest descent, again and again (Jarvis' march), all rows
     at once.

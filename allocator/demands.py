@@ -304,7 +304,7 @@ class Demands:
         return self._counted_missed(self.readers.weight, self.readers.promised)
 
     def missed(self) -> tuple[Integers, Floats]:
-        """How many targets, that another option meets, options miss: rows, [r], and [r, k]."""
+        """Count the targets that options miss and another option meets: rows, [r], and [r, k]."""
         return self._counted_missed(np.ones(len(self.readers)), np.isfinite(self.readers.target))
 
     def _counted_missed(self, counted: Floats, chosen: Booleans) -> tuple[Integers, Floats]:

@@ -16,7 +16,7 @@ _ROUNDING: Final = 1e-14  # of the absolute terms of a determinant, six products
 def best_of_rows(
     objective: Floats, size_bytes: Floats, cost_ns: Floats, per_byte: float, per_ns: float
 ) -> tuple[Integers, Floats]:
-    """Which option of each row is the first that pays least, [n], and what that is, [n].
+    """Return which option of each row is the first that pays least, [n], and what that is, [n].
 
     Args:
       objective, size_bytes, cost_ns: [n, k]; an objective of inf is no option.
@@ -78,7 +78,7 @@ def best_of_stretches(
     per_byte: float,
     per_ns: float,
 ) -> tuple[Integers, Floats]:
-    """Which option of each stretch is the first that pays least, [r] of [m], and what it is, [r].
+    """Find the first option of each stretch that pays least, [r] of [m], and its payment, [r].
 
     Args:
       objective, size_bytes, cost_ns: [m]; finite. start: [r]; where each stretch begins, none is
@@ -103,7 +103,7 @@ def best_somewhere(
     middle: tuple[float, float],
     half: tuple[float, float],
 ) -> Booleans:
-    """Which options can be their row's best at some prices, [n, k]: see `Candidates.near`.
+    """Return which options can be their row's best at some prices, [n, k]: see `Candidates.near`.
 
     Args:
       objective, size_bytes, cost_ns: [n, k]; an objective of inf is no option.

@@ -247,7 +247,7 @@ def _part_of(run: Run, source: _Source) -> tuple[list[int], float]:
 
 
 def _kept(source: _Source, run: Run, positions: NDArray[np.int64]) -> NDArray[np.bool_]:
-    """Which rows of what is read are kept: all of a run in blocks, a sample of one that has none.
+    """Return the rows to keep: all of a run in blocks, else a sample of the run.
 
     Where there are copies it is by the places that these are made by.
     """

@@ -67,7 +67,7 @@ class Cut:
 
     @property
     def parts(self) -> int:
-        """How many there are; some may be empty."""
+        """Return how many there are; some may be empty."""
         return len(self.bounds_us) + 1
 
     def of(self, times_us: NDArray[np.int64]) -> NDArray[np.int32]:
@@ -231,7 +231,7 @@ def _cut(
 
 
 def _watermark(state: BackfillState, cut: Cut, plans: Plans, *, all_done: bool) -> int | None:
-    """Where the stream's will be when this is adopted, or before that."""
+    """Return where the stream's will be when this is adopted, or before that."""
     if state.watermark_us is not None:
         return state.watermark_us
     newest_us = state.newest_us if all_done else cut.newest_us

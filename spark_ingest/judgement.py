@@ -121,14 +121,14 @@ def _verdicts(aggregate: Aggregate, claim: Claim, facts: Facts, case: Case) -> l
 
 
 def _counts(claim: Claim, facts: Facts) -> dict[Any, int]:
-    """How often each value of a list is there in truth; NaN is called None among the facts."""
+    """Return the true count of each value of a list; NaN is None among the facts."""
     found = facts.get("counts") or {}
     values = [item["value"] for item in claim.value or []]
     return {v: found.get(None if v != v else v, 0) for v in values}  # noqa: PLR0124 (NaN)
 
 
 def _outside(claim: Claim, facts: Facts) -> int:
-    """How often the most frequent value is there that a list of TOP lacks."""
+    """Return how often the most frequent value is there that a list of TOP lacks."""
     listed = {None if v != v else v for v in (item["value"] for item in claim.value or [])}  # noqa: PLR0124 (NaN)
     best = facts.get("best") or {}
     return max((count for value, count in best.items() if value not in listed), default=0)

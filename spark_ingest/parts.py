@@ -167,7 +167,7 @@ def _written(
 
 
 def _rows_of_run(times_us: NDArray[np.int64], run_rows: int, width_us: int | None) -> int:
-    """How many of the first rows a run takes; what would be left of a small rest comes along."""
+    """Return the number of first rows that a run takes, with a small rest."""
     rows = len(times_us)
     if width_us is not None:
         rows = rows_within([times_us], width_us)

@@ -102,7 +102,7 @@ def error_plot(judged: Sequence[Judged]) -> str:
 
 
 def place_plot(judged: Iterable[Judged]) -> str:
-    """Where in its interval the truth lay: -1 and 1 are the ends, outside is a miss."""
+    """Return where in its interval the truth lay: -1 and 1 are the ends, outside is a miss."""
     places = np.array(
         [
             j.verdict.place

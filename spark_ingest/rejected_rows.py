@@ -134,7 +134,7 @@ def _broken(
 def _calendar(
     values: pa.Array[Any], wanted: ColumnType, newest_us: int | None
 ) -> Iterator[tuple[Any, str]]:
-    """Which times and days no calendar has, or are later than is believed (None: all are)."""
+    """Yield times and days that no calendar has, or that are too late (None: all are)."""
     if wanted is ColumnType.DATE:
         days = _outside(values.cast(pa.date32()).cast(pa.int32()), DAY_MIN, DAY_MAX)
         if days is not None:
@@ -158,7 +158,7 @@ _HELD = {  # Of integers.
 
 
 def _lost(values: pa.Array[Any], wanted: ColumnType) -> Any:
-    """Which values a stream's column cannot hold; None: it can hold all."""
+    """Return which values a stream's column cannot hold; None: it can hold all."""
     have = values.type
     match wanted:
         case ColumnType.INTEGER | ColumnType.BIGINT | ColumnType.DOUBLE if is_integer(have):
@@ -172,7 +172,7 @@ def _lost(values: pa.Array[Any], wanted: ColumnType) -> Any:
 
 
 def _beyond(values: pa.Array[Any], low: int, high: int) -> Any:
-    """Which integers are outside of a range; None: none of their type is."""
+    """Return which integers are outside of a range; None: none of their type is."""
     bits, signed = values.type.bit_width, is_signed_integer(values.type)
     least, most = (-(1 << bits - 1), (1 << bits - 1) - 1) if signed else (0, (1 << bits) - 1)
     if low <= least and most <= high:
@@ -181,7 +181,7 @@ def _beyond(values: pa.Array[Any], low: int, high: int) -> Any:
 
 
 def _no_text(values: pa.Array[Any]) -> Any:
-    """Which texts are none, as of bytes that were taken for text; None: all are."""
+    """Return which texts are none, as of bytes that were taken for text; None: all are."""
     try:
         values.validate(full=True)
     except pa.ArrowInvalid:
@@ -204,7 +204,7 @@ _DAY_US = Fraction(86_400 * 10**6)
 
 
 def _outside_us(times: pa.Array[Any], low_us: int, high_us: int) -> Any:
-    """Which times are outside of a range, in their own unit: in a finer one they may not fit.
+    """Return the times outside a range, in their own unit: a finer one may overflow.
 
     None: none is.
     """
@@ -243,7 +243,7 @@ def _long(
 
 
 def _outside(values: Any, low: int, high: int) -> Any:
-    """Which integers are outside of a range; None: none is."""
+    """Return which integers are outside of a range; None: none is."""
     ends = pc.min_max(values)
     least, most = ends["min"].as_py(), ends["max"].as_py()
     if least is None or (low <= least and most <= high):

@@ -96,7 +96,7 @@ class AccuracyReport:
 
     @property
     def failure(self) -> str:
-        """Why it has not passed, in words; empty: it has."""
+        """Return why it has not passed, in words; empty: it has."""
         if not self.answered:
             return f"{len(self.refused)} questions were refused: {self.refused[0].why}"
         if not self.claimed:

@@ -65,7 +65,7 @@ class _Kind:
     bits: list[tuple[int, str]] = field(default_factory=list)
 
     def count(self, condition: str, side: int = 0) -> int:
-        """Which count is that of the tuples that meet a condition."""
+        """Return which count is that of the tuples that meet a condition."""
         if (side, condition) not in self.bits:
             self.bits.append((side, condition))
         return self.bits.index((side, condition))

@@ -19,8 +19,9 @@ _PRONOUN = (
 _HEADLESS = re.compile(rf"\b(?:{_PERSON}\s+who\b|({_PRONOUN}))")
 _ANYWHERE = re.compile(_PRONOUN)
 
-# Parts whose modules begin with a noun phrase, not with a question.
+# Parts whose modules begin with a noun phrase, and functions with a verb; not with a question.
 PARTS = ("allocator", "shedder", "spark_ingest", "synopses")
+_ASKING = re.compile(r'"""(?:Who|Whose|Which|When|Where|Whether|Why|How)\b')
 _QUESTION = re.compile(r'r?"""(?:Who|Whose|What|Which|When|Where|Whether|Why|How)\b')
 
 
@@ -63,15 +64,15 @@ def test_a_module_begins_with_a_noun_phrase(part):
     assert not asking, "\n".join(asking)
 
 
-def test_a_function_does_not_begin_with_whether():
+def test_a_function_does_not_begin_with_a_question():
     asking = [
         f"{path.relative_to(ROOT)}:{node.lineno}"
         for part in PARTS
         for path in tracked(f"{part}/*.py")
-        if '"""Whether ' in (text := path.read_text())
+        if _ASKING.search(text := path.read_text())
         for node in ast.walk(ast.parse(text))
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
-        and (ast.get_docstring(node) or "").startswith("Whether ")
+        and _ASKING.match(f'"""{ast.get_docstring(node)}')
     ]
     assert not asking, "\n".join(asking)
 

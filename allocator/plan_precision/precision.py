@@ -36,7 +36,7 @@ class Precision:
 
     @cached_property
     def pairs(self) -> TuplePairs:
-        """How the numbers of tuples vary together."""
+        """Return how the numbers of tuples vary together."""
         return self.counted_pairs()
 
     @classmethod

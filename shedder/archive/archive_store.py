@@ -375,7 +375,7 @@ class Store:
             return tuple(it for it in state.holes if it[1] > state.entry.retained_position)
 
     def lost(self, stream: int) -> int:
-        """How many tuples damaged bytes of the log took."""
+        """Return how many tuples damaged bytes of the log took."""
         return sum(end - first for first, end in self.holes(stream))
 
     def find_holes(self, stream: int, end_position: int) -> tuple[Stretch, ...]:

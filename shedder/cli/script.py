@@ -53,7 +53,7 @@ def is_complete(text: str) -> bool:
 
 
 def _pieces(text: str) -> Iterator[tuple[int, str, bool]]:
-    """Where each begins, what it is, and whether it has its semicolon."""
+    """Yield begin and text of each statement, and whether it has its semicolon."""
     start = 0
     meaningful = False
     for token in _TOKEN.finditer(text):

@@ -90,7 +90,7 @@ class AsyncClient:
         return await self._perform(self._operations.streams.last_sequence(stream, producer))
 
     async def ledger(self, stream: str) -> Ledger:
-        """Where every tuple of the stream went."""
+        """Return where every tuple of the stream went."""
         return await self._perform(self._operations.streams.ledger(stream))
 
     async def seal(self, stream: str) -> None:

@@ -200,7 +200,7 @@ class Client:
         return self._perform(self._operations.streams.last_sequence(stream, producer))
 
     def ledger(self, stream: str) -> Ledger:
-        """Where every tuple of the stream went."""
+        """Return where every tuple of the stream went."""
         return self._perform(self._operations.streams.ledger(stream))
 
     def seal(self, stream: str) -> None:

@@ -59,7 +59,7 @@ class Backoff:
         self._tries = 0
 
     def wait_s(self, error: ShedderError) -> float:
-        """How long to wait before the next try.
+        """Return how long to wait before the next try.
 
         Raises:
           error: trying again does not help.
@@ -84,7 +84,7 @@ class Patience:
         self._backoff = Backoff()
 
     def wait_s(self, error: ShedderError) -> float:
-        """How long to wait before the next try.
+        """Return how long to wait before the next try.
 
         Raises:
           error: trying again does not help, or the patience has an end.

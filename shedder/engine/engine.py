@@ -219,7 +219,7 @@ class Engine(
         self.cutter.seal(stream)
 
     def ledger(self, stream: str) -> Ledger:
-        """Where every tuple of the stream went, once all that is durable has been applied."""
+        """Return where every tuple of the stream went, after all durable records."""
         core = self.core
 
         def look() -> Ledger:

@@ -97,12 +97,12 @@ class EngineState:
     # --- load ----------------------------------------------------------------------------------
 
     def load(self) -> float:
-        """How full the queue of what waits to be applied is: 0 idle, 1 refuses. From any thread."""
+        """Return the fill of the apply queue: 0 is idle, 1 refuses. From any thread."""
         return min(1.0, self.meter.queue_bytes / self.settings.queue_bytes_max)
 
     @property
     def rows_at_once(self) -> float:
-        """How many rows may be read as one: others must not wait for long, nor new levels."""
+        """Return the rows that may be read as one, so that records and levels wait little."""
         return min(ROWS_MAX, self.meter.tuples_at_once) if self.coalesces else 0.0
 
     def set_sheds(self, *, sheds: bool) -> None:

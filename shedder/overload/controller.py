@@ -75,7 +75,7 @@ class State:
 
     @property
     def period_times(self) -> int:
-        """How many times as long refresh periods are."""
+        """Return how many times as long refresh periods are."""
         return self.stretch if self.puts_off else 1
 
     @property

@@ -125,7 +125,7 @@ class Meter:
 
     @property
     def tuples_at_once(self) -> float:
-        """How many tuples may be read as one, in RUN_MS of CPU, or twice that at most.
+        """Return how many tuples may be read as one, in RUN_MS of CPU, or twice that at most.
 
         The number follows from the last runs, step by step: a run of twice the tuples takes less
         than twice the time, by an unknown factor. The mean cost of a tuple does not give the
@@ -263,7 +263,7 @@ class Meter:
 
 
 def _at_once(before: float, tuples: int, took_ms: float) -> float:
-    """How many tuples may be read as one, after so many have taken so long."""
+    """Return how many tuples may be read as one, after so many have taken so long."""
     if tuples and took_ms > 2 * RUN_MS:
         return tuples * RUN_MS / took_ms
     return max(before, 2.0 * tuples) if took_ms <= RUN_MS else before

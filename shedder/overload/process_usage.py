@@ -52,7 +52,7 @@ def memory_limit_bytes(root: Path, own: Path) -> int:
 
 
 def cores(root: Path, own: Path) -> float:
-    """How many cores' worth of time the process may use: by affinity and by quota."""
+    """Return how many cores' worth of time the process may use: by affinity and by quota."""
     allowed = float(len(os.sched_getaffinity(0)))
     for text in _found(root, own, "cpu.max"):
         quota, _, period = text.partition(" ")

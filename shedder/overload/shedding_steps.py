@@ -96,7 +96,7 @@ class Steps:
 def _promises_last(
     loss: NDArray[np.float64], cost_ns: NDArray[np.float64], broken: NDArray[np.bool_]
 ) -> NDArray[np.float64]:
-    """How often what levels lose counts, so that those that break a promise come after all others.
+    """Return the factor of each level's loss; levels that break a promise come after all others.
 
     Steps are sorted by loss per ns. One that breaks a promise loses no less than the least that
     does, and saves no more than all that its unit costs; any other loses no more than the most, and

@@ -158,7 +158,7 @@ class AppendCall:
 
 
 def credits_in(line: Line) -> int:
-    """How many batches a client may have without a receipt.
+    """Return how many batches a client may have without a receipt.
 
     Calls that wait for room share what one alone may have: what stands behind the batch that is in
     line only gets older, and comes too late although it was in time.

@@ -203,7 +203,7 @@ class Drain:
 
 
 def time_left_s(context: Context, asked_s: float | None) -> float | None:
-    """How long a call may take: what was asked for, and no longer than its deadline."""
+    """Return how long a call may take: what was asked for, and no longer than its deadline."""
     left = context.time_remaining()
     if left is None:
         return asked_s

@@ -176,7 +176,7 @@ class IngestService(IngestServicer):
     async def GetLedger(
         self, request: ingest_pb2.GetLedgerRequest, context: Context
     ) -> ingest_pb2.GetLedgerResponse:
-        """Where every tuple went."""
+        """Return where every tuple went."""
         self._check(request.stream)
         ledger = await self._workers.run(lambda: self._engine.ledger(request.stream))
         return ledger_to_wire(ledger)

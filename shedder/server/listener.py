@@ -67,7 +67,7 @@ def check_free(address: Address) -> None:
 
 
 def _binding(family: int, place: Any) -> int | None:
-    """Why nothing can be bound there; None: it can."""
+    """Return why nothing can be bound there; None: it can."""
     try:
         with socket.socket(family, socket.SOCK_STREAM) as probe:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # As gRPC does.

@@ -31,7 +31,7 @@ class Line:
 
     @property
     def length(self) -> int:
-        """How many stand in it, or stood in it at once of late: for one to two times RECENT_S."""
+        """Return the most calls that waited at once in the last one to two times RECENT_S."""
         self._look_at_the_clock()
         return max(self._longest, self._longest_before)
 

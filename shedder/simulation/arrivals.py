@@ -46,7 +46,7 @@ def rate_of(arrivals: Arrivals, rng: np.random.Generator, seconds: float) -> Rat
 
 
 def count(arrivals: Arrivals, mean: float, rng: np.random.Generator) -> int:
-    """How many tuples come in an interval in which `mean` are expected; no shape is even."""
+    """Return how many tuples come in an interval in which `mean` are expected; no shape is even."""
     if arrivals.shape == "steady":  # But for the rest of a tuple, which comes now or later.
         return math.floor(mean) + int(rng.random() < mean % 1.0)
     return int(rng.poisson(mean))

@@ -121,13 +121,13 @@ def _copy(source: str, target: str) -> None:
 
 
 def write_us(machine: ScenarioMachine, size_bytes: int) -> int:
-    """How long a group of records takes, one fsync at its end."""
+    """Return how long a group of records takes, one fsync at its end."""
     moved_s = machine.scale * size_bytes / machine.disk_bytes_per_s
     return round(1e3 * machine.fsync_ms + 1e6 * moved_s)
 
 
 def ready_us(stalls: Sequence[Stall], at_us: int, takes_us: int) -> int:
-    """When work that begins now is done, if stalls stop it on its way."""
+    """Return the end of work that begins now, with the stalls on its way."""
     done = at_us + takes_us
     for stall in sorted(stalls, key=lambda each: each.at_s):
         begins, lasts = round(1e6 * stall.at_s), round(1e6 * stall.for_s)

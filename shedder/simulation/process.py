@@ -100,7 +100,7 @@ class Process:
         return self.engine.core.commit.in_flight_bytes + self.engine.core.meter.queue_bytes
 
     def oldest_us(self) -> int | None:
-        """When the oldest batch that is durable and not applied came to the door; None: none is."""
+        """Return the arrival of the oldest durable batch that waits; None: there is none."""
         return min((group.arrived_us for group in self.waiting), default=None)
 
     def finish(self) -> None:

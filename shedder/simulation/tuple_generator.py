@@ -87,7 +87,7 @@ class Payload:
         return self._cumulative[skew]
 
     def _keys(self, ranks: NDArray[np.int64], at_s: float) -> NDArray[np.int64]:
-        """Which key has which rank now."""
+        """Return which key has which rank now."""
         if not self._stream.drift_s:
             return ranks
         moved = int(at_s / self._stream.drift_s)

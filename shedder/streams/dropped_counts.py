@@ -77,7 +77,7 @@ class Dropped:
 
 
 def counted(times_us: NDArray[np.int64]) -> tuple[tuple[int, int], ...]:
-    """How many event times are in each bucket, ascending."""
+    """Return how many event times are in each bucket, ascending."""
     buckets, counts = np.unique(times_us // BUCKET_US, return_counts=True)
     return tuple(zip(buckets.tolist(), counts.tolist(), strict=True))
 

@@ -51,7 +51,7 @@ class ExtremesView:
     ends: Mapping[str, tuple[float, float]]
 
     def has(self, frame: Frame) -> NDArray[np.bool_]:
-        """Which rows of a frame are among these: bool [rows]."""
+        """Return which rows of a frame are among these: bool [rows]."""
         found = np.zeros(len(frame), np.bool_)
         for name, (low, high) in self.ends.items():
             values = frame.doubles(name)
@@ -274,7 +274,7 @@ class _ColumnEnds:
 
 
 def _next_look(seen: int) -> int:
-    """How many rows have come when ends are looked at again: a power of two."""
+    """Return how many rows have come when ends are looked at again: a power of two."""
     return max(_FIRST_LOOK, 1 << seen.bit_length())
 
 

@@ -378,7 +378,7 @@ class Thinned:
     rows: NDArray[np.int64] | None
 
     def between(self, first: int, last: int) -> tuple[int, int]:
-        """Where the frame's rows first to last are among the kept ones."""
+        """Return where the frame's rows first to last are among the kept ones."""
         return _places(self.rows, first, last)
 
 
@@ -401,7 +401,7 @@ def _ends(values: NDArray[Any]) -> tuple[float, float]:
 
 
 def _places(rows: NDArray[np.int64] | None, first: int, last: int) -> tuple[int, int]:
-    """Where the rows first to last are among these ascending ones; None: all rows are."""
+    """Return where the rows first to last are among these ascending ones; None: all rows are."""
     if rows is None:
         return first, last
     if not rows.size or (rows[0] >= first and rows[-1] < last):  # Nearly every batch is one pane's.

@@ -24,7 +24,7 @@ class Bucket:
     high: int | float | None
 
     def among(self, values: NDArray[Any]) -> NDArray[np.int64]:
-        """Which of these values are in the bucket; shape [inside], ascending."""
+        """Return which of these values are in the bucket; shape [inside], ascending."""
         inside: NDArray[np.bool_] = np.ones(len(values), np.bool_)
         if self.low is not None:
             np.greater_equal(values, self.low, out=inside)

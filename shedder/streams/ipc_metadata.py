@@ -109,7 +109,7 @@ def _message(payload: memoryview, start: int) -> tuple[int, Table, int, int]:
 
 
 def _buffers(batch: Table, body_bytes: int) -> int:
-    """How many buffers there are; together they may not be longer than the body.
+    """Return how many buffers there are; together they may not be longer than the body.
 
     Buffers that share bytes would make a small payload large as soon as it is copied.
     """
@@ -135,7 +135,7 @@ def _expect_end(rest: memoryview) -> None:
 
 
 def _slot(field: int) -> int:
-    """Where a field's entry lies in a vtable: after its two lengths, two bytes each."""
+    """Return where a field's entry lies in a vtable: after its two lengths, two bytes each."""
     return 4 + 2 * field
 
 

@@ -45,7 +45,7 @@ class GroupedTextExtremes:
 
     @property
     def groups(self) -> int:
-        """How many groups there is room for."""
+        """Return how many groups there is room for."""
         return len(self._low)
 
     @property
@@ -179,6 +179,6 @@ def _share(low: NDArray[np.object_], high: NDArray[np.object_]) -> None:
 
 
 def _kept(low: NDArray[np.object_], high: NDArray[np.object_]) -> int:
-    """How many objects these texts are, where equal ones are shared."""
+    """Return how many objects these texts are, where equal ones are shared."""
     there = low != None  # noqa: E711 - elementwise
     return int(np.count_nonzero(there) + np.count_nonzero(low != high))

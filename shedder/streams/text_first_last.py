@@ -55,7 +55,7 @@ class GroupedTextFirstLast:
 
     @property
     def groups(self) -> int:
-        """How many groups there is room for."""
+        """Return how many groups there is room for."""
         return self._ends.groups
 
     @property
@@ -181,11 +181,11 @@ class GroupedTextFirstLast:
         return exact_unless_cut(self._last, _SOURCE, self._ends.empty())
 
     def first_times(self) -> NDArray[np.int64]:
-        """When the first text of each group was; the largest int64 where there is none."""
+        """Return event times of the groups' first texts; the largest int64 where there is none."""
         return self._ends.first_times()
 
     def last_times(self) -> NDArray[np.int64]:
-        """When the last text of each group was; the smallest int64 where there is none."""
+        """Return event times of the groups' last texts; the smallest int64 where there is none."""
         return self._ends.last_times()
 
     def to_bytes(self) -> bytes:

@@ -36,7 +36,7 @@ class Watermark:
             self.raise_to(self.after(event_us))
 
     def after(self, event_us: int) -> int:
-        """Where the watermark will be when a tuple with this event time has been believed."""
+        """Return the watermark after a tuple with this event time."""
         promised = max(event_us - self.lateness_us, TIME_MIN_US)
         return promised if self.value_us is None else max(self.value_us, promised)
 

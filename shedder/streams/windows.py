@@ -27,7 +27,7 @@ class Span:
     end_us: int | None
 
     def holds(self, times_us: NDArray[np.int64]) -> NDArray[np.bool_]:
-        """Which event times are inside, bool [times]."""
+        """Return which event times are inside, bool [times]."""
         inside = np.ones(len(times_us), np.bool_)
         if self.start_us is not None:
             inside &= times_us >= self.start_us
@@ -77,12 +77,12 @@ class PaneGrid:
 
     @property
     def panes_live(self) -> int:
-        """How many panes stand at once: a window's, and those of the slide that is filling."""
+        """Return the number of panes at once: a window's, and those of the open slide."""
         return sum(self.cells_live)
 
     @property
     def cells_live(self) -> tuple[int, ...]:
-        """How many cells of each rung stand at once."""
+        """Return how many cells of each rung stand at once."""
         if self.width_us is None:
             return (1,)
         assert self.range_us is not None
@@ -91,18 +91,18 @@ class PaneGrid:
         return panes + self.slide_us // self.width_us, *cells
 
     def panes_max(self, lateness_us: int) -> int:
-        """How many panes stand at once when the watermark stays so far behind the newest tuple."""
+        """Return the number of panes at once for a lag of the watermark."""
         return sum(self.cells_max(lateness_us))
 
     def cells_max(self, lateness_us: int) -> tuple[int, ...]:
-        """How many cells of each rung stand at once when the watermark stays so far behind."""
+        """Return the number of cells of each rung at once for a lag of the watermark."""
         panes, *cells = self.cells_live
         late = 0 if self.width_us is None else -(-lateness_us // self.width_us)
         return panes + late, *cells
 
     @property
     def merges_max(self) -> int:
-        """How many merges of panes are kept for the next windows."""
+        """Return how many merges of panes are kept for the next windows."""
         return sum(merges_max(cells) for cells in self.cells_live) if self.slides else 0
 
     def panes_of(self, times_us: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -140,7 +140,7 @@ class PaneGrid:
         return Span(self.window_start(end_us), end_us)
 
     def window_start(self, end_us: int) -> int:
-        """Where the window begins that ends here."""
+        """Return where the window begins that ends here."""
         assert self.range_us is not None
         assert self.width_us is not None
         longest_us = self.coarsening.longest * self.width_us

@@ -57,7 +57,7 @@ def code_of(error: type[ShedderError]) -> grpc.StatusCode:
 
 
 def retry_after_ms(error: ShedderError) -> int | None:
-    """When the same request may be sent again; None when that would not help."""
+    """Return the time of a retry of the same request; None: a retry would not help."""
     if isinstance(error, errors.Overloaded):
         return error.retry_after_ms
     return _RETRY_MS.get(type(error))

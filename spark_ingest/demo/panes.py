@@ -145,7 +145,7 @@ def _verdict(
 
 
 def _tuples(part: SynopsisSpec, synopsis: Any) -> int:
-    """How many it has read, of all groups together; 0 where it does not know."""
+    """Return how many it has read, of all groups together; 0 where it does not know."""
     match part.kind:
         case SynopsisKind.COUNT | SynopsisKind.MOMENTS:
             return int(synopsis.counts().sum())

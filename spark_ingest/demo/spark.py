@@ -90,7 +90,7 @@ def said(
 
 
 def _panes_in_words(ran: Ran) -> str:
-    """How alike the two ways are, over all queries."""
+    """Return how alike the two ways are, over all queries."""
     panes, equal = sum(each.panes for each in ran.panes), sum(each.equal for each in ran.panes)
     queries, unlike = len({each.query for each in ran.panes}), sum(e.unlike for e in ran.panes)
     return (

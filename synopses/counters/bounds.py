@@ -31,7 +31,7 @@ def excess_share(width: int, miss: float) -> float:
 
 
 def least_with_excess(most: Column, volume: Column, *, width: int, miss: float) -> Column:
-    """How low the truth may be below a Count-Min answer, which is never too low itself.
+    """Return how low the truth may be below a Count-Min answer, which is never too low itself.
 
     The excess is at most t (volume - truth): solved for the truth, so what is all there is has no
     error. Shapes [n].
@@ -66,7 +66,7 @@ def _squared_reach_below(miss: float) -> tuple[float, bool]:
 
 
 def _row_miss(miss: float) -> float:
-    """How improbable one row must be out, so that three of five are with `miss` at most."""
+    """Return how improbable one row must be out, so that three of five are with `miss` at most."""
     return float(betaincinv(_MAJORITY, DEPTH - _MAJORITY + 1, miss))
 
 
@@ -137,14 +137,14 @@ def inner_product(
 
 
 def moments_miss(miss: float) -> float:
-    """How improbable each second moment of `inner_product` must be above its bound."""
+    """Return how improbable each second moment of `inner_product` must be above its bound."""
     return (1 - _FIRST_SHARE) * miss / 2
 
 
 def occurrences(
     rows: Column, moment: float, *, width: int, miss: float
 ) -> tuple[Column, Column, Column]:
-    """How often keys occur, from CountSketch: value, low, high; shapes [n].
+    """Return how often keys occur, from CountSketch: value, low, high; shapes [n].
 
     A row's counter, with the key's sign, is unbiased with variance at most F / width.
     Source: Charikar, Chen, Farach-Colton 2002, Lemma 3, by Chebyshev's inequality.

@@ -72,7 +72,7 @@ class GroupedCountMin(GroupedHashedCounters):
             raise CorruptSynopsis("sums of rows", "different", "one total per group")
 
     def totals(self) -> NDArray[np.int64]:
-        """How many keys each group was given; int64 [groups]."""
+        """Return how many keys each group was given; int64 [groups]."""
         groups, _, counts = self.entries()
         found = np.zeros(self.groups, np.int64)
         np.add.at(found, groups, counts)
@@ -81,7 +81,7 @@ class GroupedCountMin(GroupedHashedCounters):
         return found
 
     def count(self, hashes: NDArray[np.uint64], confidence: float, *, group: int = 0) -> Estimates:
-        """How often keys occur in a group: int64 [keys].
+        """Return how often keys occur in a group: int64 [keys].
 
         Args:
           hashes: uint64 [keys], as in update.

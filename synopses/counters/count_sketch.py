@@ -70,7 +70,7 @@ class GroupedCountSketch(GroupedHashedCounters):
         return made
 
     def count(self, hashes: NDArray[np.uint64], confidence: float, *, group: int = 0) -> Estimates:
-        """How often keys occur in a group: float64 [keys]; exact where it is small.
+        """Return how often keys occur in a group: float64 [keys]; exact where it is small.
 
         Args:
           hashes: uint64 [keys], as in update.

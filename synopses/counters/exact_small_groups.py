@@ -20,7 +20,7 @@ def readable(
 
 
 def counts_of(entries: Entries, group: int, hashes: NDArray[np.uint64]) -> NDArray[np.int64]:
-    """How often these keys occur in a small group; int64 [keys]."""
+    """Return how often these keys occur in a small group; int64 [keys]."""
     groups, keys, counts = entries
     mine = np.flatnonzero(groups == group)
     mine = mine[np.argsort(keys[mine])]

@@ -28,7 +28,7 @@ _SMALL = np.int32(-1)
 
 
 def keys_max(lg_width: int) -> int:
-    """How many different keys a group may have and still be counted exactly."""
+    """Return how many different keys a group may have and still be counted exactly."""
     return (DEPTH << lg_width) // _KEYS_PER_CELL
 
 
@@ -83,7 +83,7 @@ class GroupedHashedCounters(Resizable):
 
     @property
     def groups(self) -> int:
-        """How many groups there are."""
+        """Return how many groups there are."""
         return self._groups
 
     @property
@@ -100,7 +100,7 @@ class GroupedHashedCounters(Resizable):
 
     @property
     def exact(self) -> NDArray[np.bool_]:
-        """Which groups are counted key by key; bool [groups]."""
+        """Return which groups are counted key by key; bool [groups]."""
         return self._rows[: self._groups] < 0
 
     def grow(self, groups: int) -> None:
@@ -309,7 +309,7 @@ class GroupedHashedCounters(Resizable):
         return table
 
     def cells(self, hashes: NDArray[np.uint64]) -> NDArray[np.int64]:
-        """Where keys count in each row, -1 - cell for down; int64 [DEPTH, n]."""
+        """Return where keys count in each row, -1 - cell for down; int64 [DEPTH, n]."""
         out = np.empty((DEPTH, hashes.size), np.int64)
         words = as_column(hashes, np.uint64)
         kernels.cells_of(self._multipliers, self.lg_width, self._bits, words, out)

@@ -91,7 +91,7 @@ def _shift(room: int) -> np.uint64:
 
 @njit(nogil=True, cache=True, inline="always")
 def _place(keys: Words, counts: Longs, start: int, room: int, key: np.uint64) -> int:
-    """Where the key is, or the free place where it belongs."""
+    """Return where the key is, or the free place where it belongs."""
     mask = np.uint64(room - 1)
     place = (key * SPREAD) >> _shift(room)
     while counts[start + np.int64(place)] != 0 and keys[start + np.int64(place)] != key:

@@ -46,7 +46,7 @@ def shift_of(room: int) -> np.uint64:
 
 @njit(nogil=True, cache=True)
 def _place(arena: Longs, start: int, room: int, key: int) -> int:
-    """Where the key is, or the free place where it belongs."""
+    """Return where the key is, or the free place where it belongs."""
     mask = np.uint64(room - 1)
     place = (np.uint64(key) * SPREAD) >> shift_of(room)
     while arena[start + int(place), COUNT] != 0 and arena[start + int(place), KEY] != key:
@@ -277,7 +277,7 @@ def count_keys(
 
 @njit(nogil=True, cache=True)
 def survivors(born: Longs, fresh: Ints, rows: Longs) -> int:
-    """Which inserted entries are still there: their numbers (in fresh) and rows, how many."""
+    """Return the inserted entries that are left: numbers (in fresh), rows, and their count."""
     size = 0
     for at in range(fresh.size):
         ref = fresh[at]

@@ -38,7 +38,7 @@ class ItemKind(IntEnum):
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        """How an array holds them."""
+        """Return how an array holds them."""
         return np.dtype((np.int64, np.float64, object)[self])
 
 

@@ -78,7 +78,7 @@ class GroupedFrequent(Resizable):
 
     @property
     def groups(self) -> int:
-        """How many groups there are."""
+        """Return how many groups there are."""
         return self._tables.groups
 
     @property

@@ -49,7 +49,7 @@ def check_share(share: float) -> None:
 
 
 def least_count(share: float, totals: NDArray[np.int64]) -> NDArray[np.int64]:
-    """How often a value occurs at least that makes up the share of so many: ceil(share * total).
+    """Return the least count of a value with that share of the total: ceil(share * total).
 
     The share is the decimal number that was written: 0.07 of 100 are 7. Where there is nothing, 1.
 
@@ -99,7 +99,7 @@ def choose(
 
 
 def reason_of(bound: NDArray[np.uint8], share: float) -> str:
-    """Why bounds are NONE where they are, else ""."""
+    """Return why bounds are NONE where they are, else ""."""
     if not (bound == Bound.NONE).any():
         return ""
     return (

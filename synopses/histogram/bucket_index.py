@@ -19,7 +19,7 @@ _INFINITE_BITS = 0x7FF << 52
 
 
 def farthest(shift: int) -> int:
-    """How many cells the infinities are away from zero."""
+    """Return how many cells the infinities are away from zero."""
     return (_INFINITE_BITS >> shift) + 1
 
 

@@ -24,7 +24,7 @@ Bits = NDArray[np.int64]
 
 @njit(nogil=True, cache=True)
 def range_of(bits: Bits, shift: int) -> tuple[int, int]:
-    """Which cells are nearest to zero and farthest, numbered outwards; of 0 and NaN none."""
+    """Return which cells are nearest to zero and farthest, numbered outwards; of 0 and NaN none."""
     nearest, farthest = _INFINITE, np.int64(0)
     for row in range(bits.size):
         magnitude = bits[row] & _MAGNITUDE

@@ -45,7 +45,7 @@ Starts = NDArray[np.int32]
 
 @njit(nogil=True, cache=True)
 def _first_counter(stretch: int, columns: Places, row: int, directory: Ints) -> int:
-    """Where the counters of a whole stretch begin; 0 where a part of it has no page, or another."""
+    """Return the first counter of a whole stretch; 0 if its pages are missing or several."""
     slot = row + np.int64(columns[stretch])
     page = np.int64(directory[slot])
     whole = page > 0
@@ -58,7 +58,7 @@ def _first_counter(stretch: int, columns: Places, row: int, directory: Ints) -> 
 def _window(
     bits: Words, stretches: Longs, columns: Places, row: int, directory: Ints, shift: int
 ) -> tuple[Longs, Longs, Longs]:
-    """Which whole stretches are counted: those that are near to the first values.
+    """Return which whole stretches are counted: those that are near to the first values.
 
     Returns:
       lows, widths, int64 [2]: the first stretch of positive and of negative values, and how many;

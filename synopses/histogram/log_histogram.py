@@ -110,7 +110,7 @@ class GroupedLogBuckets(Resizable):
 
     @property
     def groups(self) -> int:
-        """How many groups there are."""
+        """Return how many groups there are."""
         return self._groups
 
     @property

@@ -155,7 +155,7 @@ def touch(bits: Words, shift: int, touched: Flags) -> None:
 
 @njit(nogil=True, cache=True)
 def differ(bounds: Longs, bits: Words, shift: int, rows: int, first: int, least: int) -> Flags:
-    """Which groups have so many rows, and at least so many cells among the first of them.
+    """Return which groups have so many rows, and at least so many cells among the first of them.
 
     Returns:
       bool [groups].

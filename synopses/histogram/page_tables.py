@@ -59,7 +59,7 @@ class PageTables:
             self.rows = np.append(self.rows, np.zeros(more, np.int32))
 
     def _width_max(self, room: int) -> int:
-        """How wide so many rows of the directory may be."""
+        """Return how wide so many rows of the directory may be."""
         bulk = self.counters.nbytes // (4 * room)
         return min(max(_WIDE, bulk), 1 << 15, _SLOTS_MAX // room)
 
@@ -82,7 +82,7 @@ class PageTables:
         return self.width > 2 * self._width_max(self._room)
 
     def _room_with(self, new: int) -> int:
-        """How many rows the directory has when so many groups have come."""
+        """Return how many rows the directory has when so many groups have come."""
         rows = 1 + self.held.size + new
         return self._room if rows <= self._room else rows + self.held.size // 4
 
@@ -159,7 +159,7 @@ class PageTables:
 
     @property
     def _spare(self) -> int:
-        """How many pages are made for what comes later."""
+        """Return how many pages are made for what comes later."""
         return self._used // 2
 
     def _make_pages(self, least: int) -> None:
@@ -176,7 +176,7 @@ class PageTables:
             self._make_pages(EACH * self.held.size)
 
     def _touched(self, bits: NDArray[np.uint64]) -> NDArray[np.bool_]:
-        """Which stretches these values are in; bool [stretches of all keys]."""
+        """Return which stretches these values are in; bool [stretches of all keys]."""
         touched = np.zeros(_STRETCHES, np.bool_)
         kernels.touch(bits, self.shift, touched)
         return touched

@@ -71,7 +71,7 @@ def write_coupons(slots: NDArray[np.int64], registers: NDArray[np.uint8], lg_k: 
 
 
 def coupons_max(lg_k: int) -> int:
-    """How many coupons an image can have, of those that a group holds."""
+    """Return how many coupons an image can have, of those that a group holds."""
     return LIST_MAX if lg_k < _SETS_FROM else held_max(lg_k)
 
 

@@ -79,7 +79,7 @@ class GroupedDistinct(Resizable):
 
     @property
     def groups(self) -> int:
-        """How many groups there are."""
+        """Return how many groups there are."""
         return self._groups
 
     @property

@@ -98,7 +98,7 @@ def raise_rows(dense: Registers, rows: Ids, others: Registers, other_rows: Ids) 
 
 @njit(nogil=True, cache=True)
 def histograms(rows: Ids, dense: Registers, out: NDArray[np.int64]) -> None:
-    """How many registers of each dense row hold 0 … 63; out int64 [rows, 64], zeros on entry."""
+    """Count registers of each dense row that hold 0 … 63; out int64 [rows, 64], zeros on entry."""
     for place in range(rows.size):
         row = rows[place]
         for slot in range(dense.shape[1]):

@@ -22,12 +22,12 @@ _GATHERED_MAX: Final = 128
 
 
 def held_max(lg_k: int) -> int:
-    """How many coupons a group holds before it has 2^lg_k registers instead."""
+    """Return how many coupons a group holds before it has 2^lg_k registers instead."""
     return max(1, (1 << lg_k) // 16)
 
 
 def gathered_max(lg_k: int) -> int:
-    """How many coupons a group gathers before it raises its 2^lg_k registers by all of them.
+    """Return how many coupons a group gathers before it raises its 2^lg_k registers by all of them.
 
     Two for each cache line of 4,096 registers, an eighth of their bytes; of fewer a quarter. Twice
     as many are some percent faster.
@@ -52,7 +52,7 @@ def counted(
 
 
 def collided_max(held: NDArray[np.int64], confidence: float) -> NDArray[np.int64]:
-    """How many values more than coupons there are at most, with this confidence.
+    """Return how many values more than coupons there are at most, with this confidence.
 
     Whatever the slots of the values before it, value i of D (from 0) finds its own occupied with
     probability at most i/m, m = 2^26. So c given values all do with at most the product of theirs,

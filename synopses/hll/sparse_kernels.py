@@ -61,7 +61,7 @@ def _copy(source: Coupons, start: int, target: Coupons, to: int, size: int) -> N
 
 @njit(nogil=True, cache=True)
 def _low_bits(coupons: Coupons, seats: Ids, mask: np.uint64) -> int:
-    """How many different lowest bits (mask) there are: no more than coupons, and sooner counted."""
+    """Return the number of different lowest bits (mask), a cheap bound on the coupons."""
     for at in range(_signed(mask) + 1):
         seats[at] = 0
     different = 0
@@ -156,7 +156,7 @@ def _see_to(
 
 @njit(nogil=True, cache=True)
 def first_room(coming: int, room_max: int) -> int:
-    """How many places a list begins with of a group to which so many coupons come together."""
+    """Return the first places of the list of a group that gets so many coupons at once."""
     room = ROOM_MIN
     while room < min(coming, _AT_ONCE_MAX, room_max):
         room *= 2

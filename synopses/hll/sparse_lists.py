@@ -214,7 +214,7 @@ def _where(so: NDArray[np.bool_], ids: NDArray[np.int64] | None) -> NDArray[np.i
 
 
 def held_by(lists: NDArray[np.uint32]) -> NDArray[np.int64]:
-    """How many coupons there are in each of some lists; int64 [groups]."""
+    """Return how many coupons there are in each of some lists; int64 [groups]."""
     return (lists[:, kernels.END] - lists[:, kernels.START]).astype(np.int64)
 
 

@@ -181,7 +181,7 @@ def _crossing(
     low: tuple[float, float],
     high: tuple[float, float],
 ) -> float:
-    """Where the wealth becomes enough, rounded up to a mean at which it is.
+    """Return where the wealth becomes enough, rounded up to a mean at which it is.
 
     low, high: means at which it is too little and enough, each with the log of how much it is off.
     A secant that halves what it believes of an end that stays (the Illinois method; Dowell &

@@ -18,7 +18,7 @@ Floats = NDArray[np.float64]
 
 
 def vector_error(read: Floats, population: Floats, *, confidence: float) -> Floats:
-    """How far the vector sum(N_s/n_s r_s) of counts is from the true one, in Euclidean distance.
+    """Bound the Euclidean distance of the vector sum(N_s/n_s r_s) of counts to the true one.
 
     r_s counts the keys of n_s rows of stratum s, a simple random sample without replacement of its
     N_s. Let h be the distance. E h^2 = sum of (N/n)^2 times the hypergeometric variances of all

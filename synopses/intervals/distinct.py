@@ -21,7 +21,7 @@ from synopses.model.parameters import error_share
 
 
 def distinct_by_hash(*, kept: ArrayLike, share: ArrayLike, confidence: float) -> Intervals:
-    """How many distinct values there are when `kept` of them had a hash below the threshold.
+    """Return how many distinct values there are when `kept` of them had a hash below the threshold.
 
     kept is binomial(D, share); it is inverted in D, exactly. (The normal interval would cover
     0.13 for D = 1 and 0.74 for D = 10 at share 1/8.) For an adaptive threshold, which is the
@@ -58,7 +58,7 @@ def distinct_by_rows(
     values_max: ArrayLike = math.inf,
     confidence: float,
 ) -> Intervals:
-    """How many distinct values there are, from a uniform sample of rows: little can be said.
+    """Return how many distinct values there are, from a uniform sample of rows: little can be said.
 
     Low is what was seen, for certain. High is the smallest of what certainty allows (seen + rows
     skipped), of the possible matches, of the values that the type and range allow, and of

@@ -24,7 +24,7 @@ from synopses.model.parameters import error_share
 def matching_count(
     *, population: ArrayLike, read: ArrayLike, matched: ArrayLike, confidence: float
 ) -> Intervals:
-    """How many of the population match, from a simple random sample without replacement.
+    """Return how many of the population match, from a simple random sample without replacement.
 
     The hypergeometric is inverted: low is the smallest count under which m or more matches are
     not too rare (probability over delta/2), high the largest under which m or fewer are not.

@@ -70,7 +70,7 @@ def rank_bounds(
     rank_share: float,
     confidence: float,
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Which sampled ranks enclose the quantile.
+    """Return which sampled ranks enclose the quantile.
 
     Args:
       matched: int64 [groups], sampled members.

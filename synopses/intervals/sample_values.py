@@ -94,7 +94,7 @@ class SampledValues:
 
     @property
     def groups(self) -> int:
-        """How many groups there are."""
+        """Return how many groups there are."""
         return len(self.starts) - 1
 
     @property

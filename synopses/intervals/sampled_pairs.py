@@ -79,7 +79,7 @@ class SampledPairs:
 
     @property
     def groups(self) -> int:
-        """How many groups there are."""
+        """Return how many groups there are."""
         return self.first.groups
 
     @property

@@ -74,7 +74,7 @@ def alone_confidence(confidence: float) -> float:
 
 
 def rows_wanted(*, population: int, read: int, error: float, look: int, confidence: float) -> int:
-    """How many tuples the next look should have read for its intervals to be narrow enough.
+    """Return how many tuples the next look should have read for its intervals to be narrow enough.
 
     Widths fall with the root of 1/n - 1/N and grow with the normal quantile of the look's part
     of delta. Where a range and not a deviation makes them wide, they fall with 1/n. So where the

@@ -279,7 +279,7 @@ def _crossing(
     aside: float,
     bets: Floats,
 ) -> float:
-    """Where in a cell the wealth, which falls, becomes too little, on the safe side.
+    """Return where in a cell the wealth, which falls, becomes too little, on the safe side.
 
     Nothing below the cell is left. So its lower end is returned if the wealth is nowhere enough.
     """

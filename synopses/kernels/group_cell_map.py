@@ -85,7 +85,7 @@ class CellCounts:
 
     @property
     def used_max(self) -> int:
-        """How many slots may be used before the map must grow."""
+        """Return how many slots may be used before the map must grow."""
         return len(self.slots) * 5 // 8
 
     @property
@@ -142,7 +142,7 @@ class CellCounts:
         return plain >> 32, plain & 0xFFFFFFFF, counts
 
     def held_by_group(self, groups: int) -> NDArray[np.int64]:
-        """How many slots each of `groups` groups has; int64 [groups]."""
+        """Return how many slots each of `groups` groups has; int64 [groups]."""
         held = np.zeros(groups, np.int64)
         _count_slots(self.slots, held)
         return held
@@ -179,7 +179,7 @@ def _room_for(entries: int) -> Slots:
 
 
 def placing(ids: NDArray[np.int64], groups: int) -> NDArray[np.int64]:
-    """Where each of `groups` groups goes when those at `ids` are selected; -1: nowhere.
+    """Return where each of `groups` groups goes when those at `ids` are selected; -1: nowhere.
 
     Raises:
       BadParameter: one is selected twice.

@@ -110,7 +110,7 @@ class GroupTable:
 
     @property
     def size(self) -> int:
-        """How many ids there are, `others` counted."""
+        """Return how many ids there are, `others` counted."""
         return self._size
 
     @property

@@ -44,7 +44,7 @@ leading_zeros: Callable[[np.uint64], np.uint64] = cast(Any, _count_leading_zeros
 
 @njit(nogil=True, cache=True, inline="always")
 def lowest_bit(word: np.uint64) -> np.uint64:
-    """Which is the lowest bit of a word that is set, 0 to 63; not of 0."""
+    """Return which is the lowest bit of a word that is set, 0 to 63; not of 0."""
     return np.uint64(63) - leading_zeros(word ^ (word - np.uint64(1)))
 
 
@@ -300,7 +300,7 @@ def position_keys(seed: int, first: int, count: int) -> NDArray[np.uint64]:
 
 
 def position_start(seed: int, first: int) -> np.uint64:
-    """Where kernels begin: the key of position first + i is splitmix(start + i * GOLDEN)."""
+    """Return where kernels begin: the key of position first + i is splitmix(start + i * GOLDEN)."""
     word = 0xFFFFFFFFFFFFFFFF
     scrambled = _splitmix_python((seed + int(GOLDEN)) & word)
     return np.uint64((scrambled + (first + 1) * int(GOLDEN)) & word)

@@ -109,7 +109,7 @@ def distinct_pairs(
 
 @njit(nogil=True, cache=True)
 def _to_starts(counts: NDArray[np.uint32]) -> None:
-    """How many there are of each digit becomes where its first one goes."""
+    """Replace the count of each digit by the place of its first key."""
     place = np.uint32(0)
     for bucket in range(counts.size):
         count = counts[bucket]
@@ -119,7 +119,7 @@ def _to_starts(counts: NDArray[np.uint32]) -> None:
 
 @njit(nogil=True, cache=True)
 def _digits_of(keys: NDArray[np.int64], low: int, words: Words, counts: NDArray[np.uint32]) -> None:
-    """How far keys are from the lowest, into words, [n]; and how many have each digit."""
+    """Write distances of keys to the lowest into words, [n], and count each digit."""
     mask, base = np.uint64(_BUCKETS - 1), np.uint64(low)
     for row in range(keys.size):
         word = np.uint64(keys[row]) - base  # From 0, modulo 2^64.
@@ -283,7 +283,7 @@ def ranked(keys: Words, rank: int) -> np.uint64:
 
 @njit(nogil=True, cache=True)
 def _places(keys: Words, limit: np.uint64, places: NDArray[np.int64]) -> None:
-    """Where the keys below the limit are, and the first of those equal to it: all but one place."""
+    """Find the places of keys below the limit, and of the first equal keys: all but one place."""
     below = 0
     for row in range(keys.size):
         below += int(keys[row] < limit)

@@ -107,7 +107,7 @@ def _sized(part: NDArray[Any] | bytes) -> bytes:
 
 @contextmanager
 def parameters_of_bytes() -> Iterator[None]:
-    """Where parameters that were read are refused, it is the bytes that are wrong.
+    """Raise an error of the bytes where the block refuses parameters that were read.
 
     Raises:
       CorruptSynopsis: for a BadParameter.

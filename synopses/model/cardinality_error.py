@@ -33,7 +33,7 @@ Column = NDArray[np.float64]
 
 
 def z_of(confidence: float) -> float:
-    """How many standard deviations to each side hold this share of a normal distribution.
+    """Return how many standard deviations to each side hold this share of a normal distribution.
 
     Raises:
       BadParameter: the confidence is not in (0, 1).

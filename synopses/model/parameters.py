@@ -30,7 +30,7 @@ def as_whole(name: str, value: object, least: int, most: int, *, expected: str =
 
 
 def as_groups(value: object) -> int:
-    """How many groups a summary begins with.
+    """Return how many groups a summary begins with.
 
     Raises:
       BadParameter: no number of groups.

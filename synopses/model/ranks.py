@@ -18,7 +18,7 @@ _INT64_MAX = np.iinfo(np.int64).max
 
 
 def discrete_rank(q: float, counts: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Which value in order the q-quantile of so many is: max(1, ceil(q n)), 1-based; shape [n].
+    """Return the rank of the q-quantile among n values: max(1, ceil(q n)), 1-based; shape [n].
 
     Raises:
       BadParameter: q is not in [0, 1].

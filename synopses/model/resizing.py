@@ -28,7 +28,7 @@ class Resizable(ABC):
     @property
     @abstractmethod
     def groups(self) -> int:
-        """How many groups there are."""
+        """Return how many groups there are."""
 
     @abstractmethod
     def resize(self, size: int, /) -> Any:

@@ -82,7 +82,7 @@ class GroupedCrossMoments:
 
     @property
     def groups(self) -> int:
-        """How many groups there are."""
+        """Return how many groups there are."""
         return self._groups
 
     @property
@@ -171,7 +171,7 @@ class GroupedCrossMoments:
         return _estimates(sums, found, sums.squares_y == 0)
 
     def intercept(self) -> Estimates:
-        """Where that line is at y = 0: mean x - slope * mean y; null where the slope is."""
+        """Return where that line is at y = 0: mean x - slope * mean y; null where the slope is."""
         sums, slope = self.sums(), self.slope()
         with np.errstate(over="ignore", invalid="ignore"):
             found = sums.mean_x - slope.value * sums.mean_y

@@ -59,7 +59,7 @@ class GroupedFirstLast:
 
     @property
     def groups(self) -> int:
-        """How many groups there are."""
+        """Return how many groups there are."""
         return self._groups
 
     @property
@@ -125,15 +125,15 @@ class GroupedFirstLast:
         return self._end(kernels.LAST)
 
     def first_times(self) -> NDArray[np.int64]:
-        """When the first value of each group was; the largest int64 where there is none."""
+        """Return event times of the groups' first values; the largest int64 where there is none."""
         return self.cells[:, kernels.FIRST_TIME].copy()
 
     def last_times(self) -> NDArray[np.int64]:
-        """When the last value of each group was; the smallest int64 where there is none."""
+        """Return event times of the groups' last values; the smallest int64 where there is none."""
         return self.cells[:, kernels.LAST_TIME].copy()
 
     def empty(self) -> NDArray[np.bool_]:
-        """Which groups have no value."""
+        """Return which groups have no value."""
         return self.cells[:, kernels.LAST_POSITION] < 0
 
     def _end(self, column: int) -> Estimates:

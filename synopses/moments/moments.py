@@ -88,7 +88,7 @@ class GroupedMoments:
 
     @property
     def groups(self) -> int:
-        """How many groups there are."""
+        """Return how many groups there are."""
         return self._groups
 
     @property
@@ -177,7 +177,7 @@ class GroupedMoments:
         return self._floats[: self._groups, column]
 
     def _infinities(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """How many -inf and +inf each group has."""
+        """Return how many -inf and +inf each group has."""
         if self.integer:
             none = np.zeros(self._groups, np.int64)
             return none, none
@@ -266,7 +266,7 @@ class GroupedMoments:
         return without(column, self._lost(values) & ~null, SUM_OUT_OF_RANGE)
 
     def _lost(self, sums: NDArray[np.float64]) -> NDArray[np.bool_]:
-        """Where finite values have a sum that is not."""
+        """Return where finite values have a sum that is not."""
         below, above = self._infinities()
         lost: NDArray[np.bool_] = ~np.isfinite(sums) & (below == 0) & (above == 0)
         return lost

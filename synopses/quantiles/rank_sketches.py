@@ -58,7 +58,7 @@ class RankSketches(Resizable):
     @staticmethod
     @abstractmethod
     def _batch(k: int) -> int:
-        """How many values of a group a sketch of this k takes at once."""
+        """Return how many values of a group a sketch of this k takes at once."""
 
     @abstractmethod
     def _made(self, k: int) -> Any:
@@ -89,7 +89,7 @@ class RankSketches(Resizable):
 
     @property
     def groups(self) -> int:
-        """How many groups there are."""
+        """Return how many groups there are."""
         return self._groups
 
     @property
@@ -244,8 +244,10 @@ class RankSketches(Resizable):
         self._buffers.add(groups, values, self._take)
 
     def _packed(self) -> list[NDArray[Any] | bytes]:
-        """Which groups have a sketch, a bit each; the lengths of their images, the images; values
-        that wait.
+        """Return the parts of the bytes, in order.
+
+        A bit for each group that has a sketch, the lengths of the images, the images, and the
+        values that wait.
         """
         self._flush()
         held = sorted(self._sketches)

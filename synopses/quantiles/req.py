@@ -297,7 +297,7 @@ def _no_range(groups: int) -> NDArray[np.float64]:
 
 
 def _beside(sketch: Any, q: float) -> float:
-    """How far from q the ranks reach, as a share, of values that are the q-quantile's float."""
+    """Return the distance from q, as a share, of ranks of the q-quantile's float."""
     value = at_rank(sketch, q)
     if times_kept(sketch, value) <= 1:
         return 0.0

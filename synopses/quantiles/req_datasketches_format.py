@@ -79,7 +79,7 @@ def unpaired(sketch: Any) -> Any:
 
 
 def times_kept(sketch: Any, value: float) -> int:
-    """How many of the values that a sketch keeps are this one."""
+    """Return how many of the values that a sketch keeps are this one."""
     image = sketch.serialize()
     _, _, _, flags, _, _, raw = _HEAD.unpack_from(image)
     if flags & (_EMPTY | _RAW):
@@ -91,7 +91,7 @@ def times_kept(sketch: Any, value: float) -> int:
 
 
 def _levels(image: bytes | bytearray) -> Iterator[tuple[int, int]]:
-    """Where each level of an image that the library wrote begins, and how many values it has."""
+    """Yield begin and number of values of each level of an image that the library wrote."""
     *_, levels, _ = _HEAD.unpack_from(image)
     at = _HEAD.size + (_RANGE.size if levels > 1 else 0)
     for _ in range(levels):

@@ -118,7 +118,7 @@ def places(
     sizes: NDArray[np.int64],
     out: NDArray[np.int32] | None = None,
 ) -> NDArray[np.int32]:
-    """Where each row goes when blocks lie one after the other.
+    """Return where each row goes when blocks lie one after the other.
 
     Args:
       dealt: the block of each row, shape [rows].

@@ -112,7 +112,7 @@ class StratifiedBottomK(ResizableSample):
 
     @property
     def groups(self) -> int:
-        """How many strata there are."""
+        """Return how many strata there are."""
         return self._groups
 
     @property

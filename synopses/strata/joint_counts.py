@@ -64,7 +64,7 @@ def total_count(
 def joint_count(
     population: Floats, read: Floats, matched: Floats, *, confidence: float
 ) -> tuple[Floats, Floats]:
-    """How many tuples of all strata match, without a share of delta for each stratum.
+    """Return how many tuples of all strata match, without a share of delta for each stratum.
 
     The sum T of N/n times the matches read is a sum of independent hypergeometrics. A total k is
     believable if the T that was found lies inside of T's quantiles under k. These follow from the
@@ -155,7 +155,7 @@ def _largest(population: Floats, read: Floats, matched: Floats, how: tuple[float
 def _excess(
     population: Floats, read: Floats, matched: Floats, tilt: float, z: float, heaviest: float
 ) -> tuple[float, float]:
-    """How far the count of a tilt lies beyond what the test believes; and the variance there."""
+    """Return the distance of a tilt's count beyond the test's limit, and the variance there."""
     variance = third = away = 0.0
     for stratum in range(len(read)):
         size, n = population[stratum], read[stratum]

@@ -30,7 +30,7 @@ def joint_ranks(
     rank_share: float,
     confidence: float,
 ) -> tuple[Ints, Ints]:
-    """Which values seen enclose the discrete q-quantile of each group, over strata.
+    """Return which values seen enclose the discrete q-quantile of each group, over strata.
 
     At the quantile, the share of the group at or below it is at least q; before it, less than q.
     Let a value at or below an edge add 1 - q, another one of the group -q, and other rows 0. The
@@ -172,7 +172,7 @@ def _is_certified(
 def _largest_off(
     factors: Floats, unread: Floats, members: Floats, how: tuple[float, float, float]
 ) -> float:
-    """How far off the sum may be at most to be believed, whatever the shares: it is not tested."""
+    """Return the largest deviation of the sum that the test accepts for any shares."""
     share, z, _ = how
     reach = max(share, 1.0 - share)
     heaviest = variance = 0.0

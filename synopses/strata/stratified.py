@@ -31,7 +31,7 @@ Error = tuple[Floats, Floats]
 def stratified_count(
     strata: Sequence[Stratum], *, confidence: float, shown_if_read: bool = False
 ) -> Intervals:
-    """How many values each group has: one test of the sum over strata, see `total_count`.
+    """Return how many values each group has: one test of the sum over strata, see `total_count`.
 
     Args:
       strata: with the values of each group that were read.
@@ -174,7 +174,7 @@ def mean_error(stratum: Stratum, mean: Floats) -> Error:
 def error_of_total(
     stratum: Stratum, average: Floats, spread: Floats, ends: tuple[Floats | float, Floats | float]
 ) -> Error:
-    """How far a stratum's estimated total may be off, and what one value can do to it.
+    """Return how far a stratum's estimated total may be off, and what one value can do to it.
 
     Args:
       average: [groups], of what was read, per value read of any group. spread: [groups], the sum

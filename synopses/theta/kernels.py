@@ -31,7 +31,7 @@ def _full(held: int, size: int) -> bool:
 
 @njit(nogil=True, cache=True, inline="always")
 def _place(arena: Words, start: int, size: int, value: np.uint64) -> int:
-    """Where in the arena a hash is, or the free place where it belongs; size >= 1."""
+    """Return where in the arena a hash is, or the free place where it belongs; size >= 1."""
     mask = np.uint64(size - 1)
     place = value & mask
     found = arena[start + np.int64(place)]
@@ -348,7 +348,7 @@ def sorted_hashes(arena: Words, starts: Longs, sizes: Longs, out: Words) -> None
 def compare(
     left: Words, left_ends: Longs, right: Words, right_ends: Longs, thresholds: Words
 ) -> Longs:
-    """How many hashes below each group's threshold are in both, in left only, in right only.
+    """Return how many hashes below each group's threshold are in both, in left only, in right only.
 
     Hashes by group, ascending in each. Returns int64 [groups, 3].
     """

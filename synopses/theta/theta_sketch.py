@@ -62,7 +62,7 @@ class GroupedTheta(Resizable):
 
     @property
     def groups(self) -> int:
-        """How many groups there are."""
+        """Return how many groups there are."""
         return self._groups
 
     @property
@@ -374,7 +374,7 @@ def _check(
 
 
 def _starts_of(sizes: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Where tables of these sizes begin when they stand side by side."""
+    """Return where tables of these sizes begin when they stand side by side."""
     starts: NDArray[np.int64] = np.cumsum(sizes) - sizes
     return starts
 

@@ -113,7 +113,7 @@ class WindowMerges(Generic[S]):
         return self._leaves[self._order[-1]] if self._order else None
 
     def numbers_in(self, first: int | None, end: int) -> list[int]:
-        """Which leaves first <= number < end there are, ascending."""
+        """Return which leaves first <= number < end there are, ascending."""
         start = 0 if first is None else bisect_left(self._order, first)
         return self._order[start : bisect_left(self._order, end)]
 
@@ -352,12 +352,12 @@ class WindowMerges(Generic[S]):
 
 
 def block_leaves(leaves: int) -> int:
-    """How many leaves a block has where windows have so many."""
+    """Return how many leaves a block has where windows have so many."""
     return max(_FEW, 1 + isqrt(max(0, leaves - 1)))
 
 
 def merges_max(leaves: int) -> int:
-    """How many merges are kept, at most, while there are so many leaves.
+    """Return how many merges are kept, at most, while there are so many leaves.
 
     Of each block one, of two beginnings of the core, of the block that grows; and the suffixes of
     two blocks, where blocks are large.

@@ -71,7 +71,7 @@ class BackfilledRuns:
             return begun
 
     def rows(self, stream: int) -> int:
-        """How many tuples were brought in, ever; from memory, for the apply thread asks it."""
+        """Return the number of all backfilled tuples, from memory: the apply thread asks for it."""
         return self._streams.state(stream).backfilled
 
     def examine_part(

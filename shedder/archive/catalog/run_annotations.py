@@ -115,7 +115,7 @@ class RunAnnotations:
         )
 
     def scans(self) -> dict[tuple[int, int], Scans]:
-        """How runs were scanned, by stream and first position."""
+        """Return how runs were scanned, by stream and first position."""
         columns = "stream_id, first_position, dead, scans, misses"
         return {row[:2]: Scans(*row[2:]) for row in self._tables.select("scans", columns, "")}
 
@@ -165,7 +165,7 @@ class RunAnnotations:
         self._tables.insert("scrubs", run.stream_id, run.first_position, scrubbed_us)
 
     def scrubbed(self) -> dict[tuple[int, int], int]:
-        """When runs were last found whole by a scrub, by stream and first position."""
+        """Return times of the last scrub that found runs whole, by stream and first position."""
         rows = self._tables.select("scrubs", "stream_id, first_position, scrubbed_us", "")
         return {row[:2]: row[2] for row in rows}
 

@@ -89,7 +89,7 @@ class RunPlace:
 
     @contextmanager
     def all_or_nothing(self) -> Iterator[None]:
-        """When the block raises, the files that were written in it are removed again.
+        """Remove the files that were written in the block, if the block raises.
 
         They stay if the catalog may have them after a restart, which removes them otherwise.
         """

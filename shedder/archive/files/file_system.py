@@ -94,7 +94,7 @@ class Files(Protocol):
         """Atomically give a file another name."""
 
     def links(self, path: Path) -> int:
-        """How many names a file has."""
+        """Return how many names a file has."""
 
     def link(self, source: Path, target: Path) -> None:
         """Give a file a second name; EXDEV where the target is on another file system."""
@@ -121,7 +121,7 @@ class OsWriteFile:
 
     @property
     def size(self) -> int:
-        """Where the next write goes: bytes in the file, those of an older one left out."""
+        """Return where the next write goes: bytes in the file, those of an older one left out."""
         return self._size
 
     def write(self, parts: Sequence[Bytes]) -> None:
@@ -241,7 +241,7 @@ class OsFiles:
         source.rename(target)
 
     def links(self, path: Path) -> int:
-        """How many names a file has."""
+        """Return how many names a file has."""
         return path.stat().st_nlink
 
     def link(self, source: Path, target: Path) -> None:

@@ -179,7 +179,7 @@ def _rows(
     wanted: Wanted,
     told: Told,
 ) -> tuple[int, pa.Table]:
-    """How many rows a row group has, and those of them that are wanted."""
+    """Return how many rows a row group has, and those of them that are wanted."""
     told()
     its = parquet.metadata.row_group(group)
     low_us, high_us = _times(its, schema.names.index(wanted.time_column))

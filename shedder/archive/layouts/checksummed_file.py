@@ -47,7 +47,7 @@ class ReadFooter:
         return cls(metadata, schema, begins, pieces["crc"].tolist())
 
     def stretches(self, groups: Sequence[int], names: frozenset[str]) -> list[tuple[int, int]]:
-        """Where these columns of some row groups lie: begins and lengths, neighbours in one."""
+        """Return begins and lengths of columns of some row groups, neighbours joined."""
         return _joined(part for group in sorted(groups) for part in self._of_group(group, names))
 
     def _of_group(self, group: int, names: frozenset[str]) -> list[tuple[int, int]]:
@@ -180,7 +180,7 @@ class CheckedFile:
         self._file.expect(stretches)
 
     def tell(self) -> int:
-        """Where the next read begins."""
+        """Return where the next read begins."""
         return self._at
 
     def close(self) -> None:

@@ -286,7 +286,7 @@ class Built:
 
     @property
     def end_position(self) -> int:
-        """Where the stream was, and is."""
+        """Return where the stream was, and is."""
         return self.position
 
     def to_bytes(self) -> bytes:

@@ -266,7 +266,7 @@ def _gaps(scanned: list[_Scanned], at_least: int) -> list[Damage]:
 
 
 def _ended(damage: Damage, scanned: list[_Scanned]) -> Damage:
-    """Where no record of its segment is behind a damage, the next segment says where it ends."""
+    """Find the end of a damage behind which its segment has no record, from the next segment."""
     begins = [segment.state.head.first_sequence for segment in scanned]
     behind = [first for first in begins if first > damage.first_sequence]
     if damage.end_sequence is not None or not behind:

@@ -206,7 +206,7 @@ class Run:
 
     @property
     def positions_text(self) -> str:
-        """Which positions are in the file, for messages."""
+        """Return which positions are in the file, for messages."""
         return f"positions {self.first_position} to {self.end_position} (excluded)"
 
     @property

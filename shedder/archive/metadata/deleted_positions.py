@@ -30,7 +30,7 @@ class Deleted:
         return cls(int(np.count_nonzero(mask)), pa.compress(bits, "zstd", asbytes=True))
 
     def mask(self, run: Run) -> NDArray[np.bool_]:
-        """Which positions of the run are deleted, bool [run.stretch]."""
+        """Return which positions of the run are deleted, bool [run.stretch]."""
         size = (run.stretch + 7) // 8
         bits = pa.decompress(self.packed, size, "zstd", asbytes=True)
         return np.unpackbits(np.frombuffer(bits, np.uint8), count=run.stretch).astype(np.bool_)

@@ -268,7 +268,7 @@ def _list(directory: Path, catalog: Catalog, run: Run, replaced: Run | None) -> 
 
 
 def _present(directory: Path, run: Run) -> NDArray[np.bool_]:
-    """Which positions of a run have a row in its file, bool [run.stretch]."""
+    """Return which positions of a run have a row in its file, bool [run.stretch]."""
     present = np.zeros(run.stretch, bool)
     for positions, _ in read_run(directory / "runs" / run.file, run, []):
         present[positions - run.first_position] = True

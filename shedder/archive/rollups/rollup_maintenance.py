@@ -244,7 +244,7 @@ class RunRollups:
 
 
 def deleted_rows(state: StreamState, run: Run) -> int:
-    """How many rows of a run are deleted now."""
+    """Return how many rows of a run are deleted now."""
     deleted = state.deleted.get(run.first_position)
     return 0 if deleted is None else deleted.rows
 

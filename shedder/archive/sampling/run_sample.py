@@ -67,17 +67,17 @@ class RunSample:
 
     @property
     def blocks_read(self) -> int:
-        """How many of its blocks were read."""
+        """Return how many of its blocks were read."""
         return len(self.tables)
 
     @property
     def blocks(self) -> int:
-        """How many it has."""
+        """Return how many it has."""
         return self.blocks_read + len(self.unread)
 
     @property
     def extra(self) -> int:
-        """How many rows of the last block that was read were not drawn."""
+        """Return how many rows of the last block that was read were not drawn."""
         return self.rows_read - self.kept
 
     def draw(self, share: float, rng: np.random.Generator) -> None:
@@ -95,7 +95,7 @@ class RunSample:
         self.share = share
 
     def ahead(self, wanted: int) -> int:
-        """How many tuples are read when so many more are wanted."""
+        """Return how many tuples are read when so many more are wanted."""
         return sum(self.sizes[at] for at in self._next(wanted))
 
     def choose(self, key: int) -> None:
@@ -122,7 +122,7 @@ class RunSample:
         assert self.rows_read >= self.kept, (self.run.file, self.kept, self.rows_read)
 
     def _next(self, wanted: int) -> list[int]:
-        """Which blocks to read for so many more rows; of the last one some may be too many."""
+        """Return the blocks to read for more rows; the last block may have too many."""
         if wanted <= 0:
             return []
         if self.nested:

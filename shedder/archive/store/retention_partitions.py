@@ -19,14 +19,14 @@ ROWS_MIN = 16_384
 
 
 def compartment_us(retain_us: int | None) -> int | None:
-    """How long a run of a stream may span, in event time; None: as long as it likes."""
+    """Return how long a run of a stream may span, in event time; None: as long as it likes."""
     return None if retain_us is None else max(1, retain_us // COMPARTMENTS)
 
 
 def rows_within(
     times_us: Iterable[NDArray[np.int64]], width_us: int, rows_min: int = ROWS_MIN
 ) -> int:
-    """How many of the first rows a run takes.
+    """Return how many of the first rows a run takes.
 
     Args:
       times_us: event times of rows in order of position, in pieces.

@@ -195,7 +195,7 @@ assert set(_OPS) == set(Op) - {Op.HISTOGRAM}  # That is a list of aggregates.
 
 
 def true_rows(condition: pa.Array[Any]) -> NDArray[np.bool_]:
-    """Which rows a condition keeps, bool [rows]: TRUE does, FALSE and NULL do not."""
+    """Return which rows a condition keeps, bool [rows]: TRUE does, FALSE and NULL do not."""
     given: Any = condition
     kept: Any = pc.fill_null(given, False)
     return np.asarray(kept.to_numpy(zero_copy_only=False), np.bool_)

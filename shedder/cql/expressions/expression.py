@@ -191,7 +191,7 @@ def children(node: Expression) -> tuple[Expression, ...]:
 
 
 def size_of(node: Expression) -> int:
-    """How many nodes the tree has, one that stands in it twice counted twice."""
+    """Return how many nodes the tree has, one that stands in it twice counted twice."""
     return node.size if isinstance(node, Call) else 1 + sum(map(size_of, children(node)))
 
 

@@ -45,10 +45,10 @@ class AggregateSql(Protocol):
         """The value of rank max(1, ceil(q * n)), with q the decimal number that was written."""
 
     def different(self, value: str) -> str:
-        """How many different values there are, where `both` is asked beside it."""
+        """Return how many different values there are, where `both` is asked beside it."""
 
     def both(self, left: str, right: str) -> str:
-        """How many different values of one column are in the other, too."""
+        """Return how many different values of one column are in the other, too."""
 
     def top(self, k: int) -> str:
         """The first k of (v, n) by n from the largest, then v from the smallest, as a list."""

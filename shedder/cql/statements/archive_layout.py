@@ -77,7 +77,7 @@ class Hybrid:
             raise BadQuery(f"a block has at least 1 row, not {self.block_rows:,}")
 
     def blocks_of(self, rows: int) -> int:
-        """How many blocks a run of so many rows has, at least 1."""
+        """Return how many blocks a run of so many rows has, at least 1."""
         return max(1, min(self.blocks, rows // self.block_rows))
 
     def halvings_of(self, rows: int) -> int:

@@ -60,7 +60,7 @@ class Coarsening:
 
     @property
     def longest(self) -> int:
-        """How many panes the longest cells have: a window begins at a multiple of it."""
+        """Return how many panes the longest cells have: a window begins at a multiple of it."""
         return self.grains[-1]
 
     def bounds(self, end: int) -> tuple[int, ...]:
@@ -78,7 +78,7 @@ class Coarsening:
         return cells
 
     def cells_max(self, panes: int) -> tuple[int, ...]:
-        """How many cells of each rung a window of so many panes has, at most."""
+        """Return how many cells of each rung a window of so many panes has, at most."""
         most = []
         oldest = panes + self.longest - 1  # It begins up to so many panes before its end.
         reach = (*(k + g - 1 for k, g in zip(self.kept, self.grains[1:], strict=True)), oldest)

@@ -20,7 +20,7 @@ class Budgets(Controls):
     """Weights, activity and the budget of synopses. Every change is durable on return."""
 
     def set_weight(self, name: str, weight: float) -> None:
-        """How much a query's errors count beside others', from now on.
+        """Set the weight of a query's errors against those of other queries.
 
         Raises:
           UnknownQuery. BadSetting: no weight.

@@ -169,7 +169,7 @@ def runs(core: EngineState, streams: Sequence[Stream]) -> pa.Table:
 
 
 def _tuples(core: EngineState, stream: Stream) -> int:
-    """How many a stream has had: those that came, and those that were brought in as its past."""
+    """Count the tuples of a stream: those that came, and those of its backfilled past."""
     return stream.position + core.store.backfills.rows(stream.id)
 
 

@@ -25,7 +25,7 @@ class Appendable(Protocol):
 
     @property
     def limits(self) -> BatchLimits:
-        """How large one batch may be."""
+        """Return the limits of one batch."""
 
     def schema(self, stream: str) -> StreamSchema:
         """A stream's definition."""

@@ -25,7 +25,7 @@ class Ingest(ProducersProgress):
 
     @property
     def limits(self) -> BatchLimits:
-        """How large one batch may be."""
+        """Return the limits of one batch."""
         return self.core.limits
 
     def schema(self, stream: str) -> StreamSchema:

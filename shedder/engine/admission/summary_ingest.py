@@ -57,7 +57,7 @@ def merge_bytes_max(settings: Settings) -> int:
 
 
 def too_large(size_bytes: int, limit: int) -> BatchTooLarge:
-    """Why summaries are not taken."""
+    """Return why summaries are not taken."""
     return BatchTooLarge(
         f"summaries of {size_bytes:,} bytes; the limit is {limit:,}. Fewer groups, or fewer panes "
         "at a time, are smaller"

@@ -262,7 +262,7 @@ def kib_for(size_bytes: int) -> str:
 
 
 def _shortfall(curve: Curve, row: Row, quotes: Quotes, at: int, target: float) -> str:
-    """Why a target is missed, what can be had, and what more would buy."""
+    """Return why a target is missed, what can be had, and what more would buy."""
     if quotes.needed_bytes[at] < 0:
         return (
             f"no size reaches {percent(target)}{_of_tuples(row)}; the largest, "
@@ -282,7 +282,7 @@ def _of_tuples(row: Row) -> str:
 
 
 def _unsized_shortfall(kind: str, row: Row, quotes: Quotes, at: int, target: float) -> str:
-    """Why a target is missed by a synopsis whose size is not chosen."""
+    """Return why a target is missed by a synopsis whose size is not chosen."""
     if quotes.needed_bytes[at] < 0:
         return (
             f"no size reaches {percent(target)}{_of_tuples(row)}; "

@@ -61,7 +61,7 @@ def _predicted(facts: Mapping[str, str]) -> list[str]:
 
 
 def over_quota(found: Problem, solution: Solved, tenant: str, quota: int) -> str:
-    """Why a query cannot stand although there are bytes enough."""
+    """Return why a query cannot stand although there are bytes enough."""
     least = bytes_by_tenant(found, solution.allocation)[tenant]
     return (
         f"the query does not fit the quota of tenant {tenant!r}: with it, the smallest synopses of "

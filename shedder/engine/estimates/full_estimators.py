@@ -86,7 +86,7 @@ class FullPart:
 
     @property
     def known_counts(self) -> NDArray[np.int64] | None:
-        """How many values each group of the synopsis (and its partner) holds, where it knows.
+        """Return the values that each group of the synopsis (and its partner) holds, if known.
 
         Of two sets: how many different values there are of either, at the least.
         """
@@ -109,7 +109,7 @@ class FullPart:
         return self.synopsis.sums() if isinstance(self.synopsis, GroupedCrossMoments) else None
 
     def times(self, aggregate: Aggregate) -> NDArray[np.int64] | None:
-        """When the value of a FIRST or LAST was, of each group."""
+        """Return the event time of each group's FIRST or LAST."""
         return times_of(self.synopsis, aggregate)
 
     def quantile(self, aggregate: Aggregate, confidence: float, q: float) -> Estimates:
@@ -142,7 +142,7 @@ def _pairs(part: FullPart, aggregate: Aggregate, _: float) -> Estimates:
 
 
 def times_of(synopsis: Any, aggregate: Aggregate) -> NDArray[np.int64] | None:
-    """When the value of a FIRST or LAST was, of each group."""
+    """Return the event time of each group's FIRST or LAST."""
     match aggregate.function:
         case AggregateFunction.FIRST:
             times: NDArray[np.int64] = synopsis.first_times()

@@ -259,7 +259,7 @@ def _squares_fit(parts: Sequence[_Pairs], scale: Sequence[Range]) -> bool:
 
 
 def _about(means: Floats, squares: Floats) -> Range:
-    """Where all values lie: no distance from a mean is beyond the root of the sum of squares."""
+    """Return the range of all values: mean plus and minus the root of the sum of squares."""
     if not len(means):
         return 0.0, 0.0
     away = np.sqrt(squares)

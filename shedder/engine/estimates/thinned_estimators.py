@@ -81,7 +81,7 @@ class ThinnedPart:
 
     @property
     def read_counts(self) -> NDArray[np.int64]:
-        """How many values of each group were read: there were no fewer. int64 [groups]."""
+        """Return how many values of each group were read: there were no fewer. int64 [groups]."""
         counts: NDArray[np.int64] = sum(map(_counts, self._synopses), np.zeros(1, np.int64))
         return counts
 
@@ -127,7 +127,7 @@ class ThinnedPart:
         return self._by_rank.rank_error(aggregate.parameter, confidence)
 
     def times(self, aggregate: Aggregate) -> NDArray[np.int64] | None:
-        """When the value of a FIRST or LAST was that was read: the true one is beyond, if any."""
+        """Return the event time of the FIRST or LAST that was read; the true one may be beyond."""
         each = [times_of(synopsis, aggregate) for synopsis in self._synopses]
         there = [times for times in each if times is not None]
         if not there:
@@ -203,7 +203,7 @@ class ThinnedPart:
         return np.stack(list(map(self._read, self._synopses))), np.array(shares)
 
     def _read(self, synopsis: Any) -> NDArray[np.int64]:
-        """How many values of each group a synopsis has read."""
+        """Return how many values of each group a synopsis has read."""
         match self.kind:
             case SynopsisKind.COUNTERS:
                 return np.asarray(synopsis.totals(), np.int64)
@@ -395,13 +395,13 @@ def _infinite(synopsis: Any) -> NDArray[np.bool_]:
 
 
 def _lost(synopsis: Any) -> NDArray[np.bool_]:
-    """Where finite values have a sum, and so a mean, that is not."""
+    """Return where finite values have a sum, and so a mean, that is not."""
     null: NDArray[np.bool_] = synopsis.mean().null
     return null & (_counts(synopsis) > 0)
 
 
 def _shape(segment: Segment, counts: NDArray[np.int64]) -> SquareMoments | None:
-    """How squares of what was read are spread; None where some of these are not finite."""
+    """Return how squares of what was read are spread; None where some of these are not finite."""
     if segment.shape is None:
         return None
     sums = segment.shape.sums()

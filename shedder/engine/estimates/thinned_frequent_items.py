@@ -66,7 +66,7 @@ def thinned_frequent(
 def _totals(
     whole: GroupedFrequent, segments: Segments, confidence: float, *, ungrouped: bool
 ) -> tuple[Integers, Integers]:
-    """How many values each group has, at least and at most."""
+    """Return how many values each group has, at least and at most."""
     low, high = whole.totals, whole.totals
     each = split_confidence(confidence, max(_thinned(segments), 1))
     for _, segment in segments:
@@ -98,7 +98,7 @@ def _counted(
 
 
 def _thinned(segments: Segments) -> int:
-    """How many strata spend confidence: those that any tuple was skipped of."""
+    """Return how many strata spend confidence: those that any tuple was skipped of."""
     return sum(segment.skipped > 0 for _, segment in segments)
 
 

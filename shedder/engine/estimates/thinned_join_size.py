@@ -77,7 +77,7 @@ class Side:
         return np.where(self.read > 0, population / np.maximum(self.read, 1.0), 0.0)
 
     def error(self, confidence: float) -> Floats:
-        """How far the scaled counts are from the true ones."""
+        """Return how far the scaled counts are from the true ones."""
         return vector_error(self.read, self.most, confidence=confidence)
 
 

@@ -65,7 +65,7 @@ class RankStrata:
         return Estimates(value, low, high, bound, null, confidence, SOURCE, reason)
 
     def rank_error(self, q: float, confidence: float) -> Floats:
-        """How far in rank the value may lie from q, as a fraction; 1 where strata are several."""
+        """Return the rank error of the value as a fraction; 1 where strata are several."""
         if len(self._strata) != 1:
             return np.ones(self._groups)
         [stratum] = self._strata

@@ -129,7 +129,7 @@ def missing_groups(merged: Merged, confidence: float) -> MissingGroups | None:
 
 
 def note_of(merged: Merged) -> str:
-    """How much of the window was read at which share."""
+    """Return how much of the window was read at which share."""
     told = [
         f"{segment.read:,} of {segment.population:,} at {share_text(level)}"
         for level, segment in _of(merged, 0)

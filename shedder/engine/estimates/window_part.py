@@ -22,14 +22,14 @@ class WindowPart(EvidenceSource, Protocol):
 
     @property
     def known_counts(self) -> NDArray[np.int64] | None:
-        """How many values each group has, at the least."""
+        """Return how many values each group has, at the least."""
 
     @property
     def crosses(self) -> CrossSums | None:
         """The sums of pairs of each group."""
 
     def times(self, aggregate: Aggregate) -> NDArray[np.int64] | None:
-        """When the value of a FIRST or LAST was, of each group."""
+        """Return the event time of each group's FIRST or LAST."""
 
     def quantile(self, aggregate: Aggregate, confidence: float, q: float) -> Estimates:
         """The q-quantile, in the aggregate's type."""

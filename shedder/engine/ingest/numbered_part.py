@@ -32,7 +32,7 @@ class NumberedPart:
 
     @property
     def push(self) -> PushEnd | None:
-        """How far the push is with this part; None: the producer is anonymous."""
+        """Return how far the push is with this part; None: the producer is anonymous."""
         if not self.producer:
             return None
         whole = self.fingerprint

@@ -234,7 +234,7 @@ class Intake:
         return arrival is Arrival.DUPLICATE
 
     def progress(self, producer: str) -> PushProgress | None:
-        """How far a producer is, durably."""
+        """Return how far a producer is, durably."""
         with self._lock:
             return self._producers.get(producer)
 

@@ -372,7 +372,7 @@ class Overload:
                 intake.drops.let_in(share.let_in)
 
     def _owners(self) -> dict[str, str]:
-        """Whose each stream is."""
+        """Return the tenant of each stream."""
         return {name: it.schema.tenant for name, it in list(self._core.streams.items())}
 
     def set_levels(self, budget_ns: float) -> None:

@@ -137,7 +137,7 @@ class OneTime:
         self._rewrite(stream.schema.name)
 
     def explain(self, select: Select) -> str:
-        """Which source would answer, and why."""
+        """Return which source would answer, and why."""
         stream = self._core.stream(select.stream)
         query = _asked_once(select, stream)
         deadline = Deadline()

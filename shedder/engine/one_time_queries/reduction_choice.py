@@ -114,7 +114,7 @@ def partly(
 
 
 def not_reduced(snapshot: Snapshot) -> str:
-    """Why REDUCE BY has no effect on a stretch."""
+    """Return why REDUCE BY has no effect on a stretch."""
     runs = snapshot.runs
     blocks = sum(max(run.blocks, len(run.copies) + 1) for run in runs)
     if snapshot.missing or snapshot.holes:

@@ -73,7 +73,7 @@ class LatePanes:
         self.by_pane.pop(pane, None)
 
     def count_in(self, wanted: range) -> int:
-        """How many tuples were late for these panes, at most."""
+        """Return how many tuples were late for these panes, at most."""
         late = sum(count for pane, count in self.by_pane.items() if pane in wanted)
         return late + (self.beyond[1] if self.beyond is not None and self._reach(wanted) else 0)
 

@@ -198,7 +198,7 @@ class Pane:
 
     @property
     def rows(self) -> int:
-        """How many rows the synopsis with the most has."""
+        """Return how many rows the synopsis with the most has."""
         thinned = [int(segment.synopsis.groups) for segment in self.segments.values()]
         return max([int(synopsis.groups) for synopsis in self.parts] + thinned)
 

@@ -16,7 +16,7 @@ _STRETCH = 256  # About the root of a batch's rows: as many ends as rows of a st
 
 
 def first_at(times_us: Integers, from_us: int) -> int:
-    """Where in ascending event times the first one at or after a time is; mostly at an end."""
+    """Return the index of the first of ascending event times at or after a time."""
     if not times_us.size or times_us.item(0) >= from_us:
         return 0
     if times_us.item(-1) < from_us:

@@ -58,7 +58,7 @@ class PartInput:
         self._is_count = part.kind is SynopsisKind.COUNT
 
     def _values_of(self, first: int, last: int) -> tuple[int, int]:
-        """Which of the values are of the view's rows first to last (exclusive)."""
+        """Return which of the values are of the view's rows first to last (exclusive)."""
         if self._rows is None:
             return first, last
         start, stop = np.searchsorted(self._rows, (first, last)).tolist()

@@ -77,7 +77,7 @@ def _summaries(core: EngineState, part: BackfillPart) -> bytes:
 
 
 def latest_built_from(parts: Sequence[BackfillPart]) -> BuiltFrom:
-    """Which windows all parts together were built for. From any thread."""
+    """Return which windows all parts together were built for. From any thread."""
     found: BuiltFrom = {}
     for part in parts:
         for name, built in part.queries.items():

@@ -62,7 +62,7 @@ def _hides(damage: Damage, stream: Stream, *, is_behind: bool) -> bool:
 
 
 def _owner(store: Store, streams: Mapping[str, Stream], damage: Damage) -> str | None:
-    """Whose batch it was, where its header is still there and fits the hole; None: not known."""
+    """Return the stream of a batch whose header is left and fits the hole; None: not known."""
     if damage.kind != RecordType.BATCH:
         return None
     data = header_of(store.files, damage)

@@ -62,7 +62,7 @@ def explain(
 
 
 def _coarsening(grid: PaneGrid) -> list[str]:
-    """How old panes become coarser, and what that does to the window."""
+    """Return how old panes become coarser, and what that does to the window."""
     coarsening, width_us = grid.coarsening, grid.width_us
     assert width_us is not None
     if coarsening.longest == 1:

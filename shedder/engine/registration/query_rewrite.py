@@ -214,7 +214,7 @@ def _skipping(
 def _what_would_fit(
     query: BoundQuery, costing: Costing, free_bytes: int, group_bytes_max: int
 ) -> list[str]:
-    """Why what is permitted is not enough, and what else would do."""
+    """Return why what is permitted is not enough, and what else would do."""
     found = []
     fixed = range_is_fixed(query)
     if fixed is not None and Rewrite.RANGE in costing.rewrites and costing.size_bytes is not None:

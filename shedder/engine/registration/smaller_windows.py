@@ -18,7 +18,7 @@ _RATES = (2, 3, 4, 8, 16, 32, 64, 128)  # Cells beyond them are hardly of use.
 
 
 def range_is_fixed(query: BoundQuery) -> str | None:
-    """Why the window of a query must not get shorter; None where it may.
+    """Return why the window of a query must not get shorter; None where it may.
 
     The two cases of CIDR 2003, section 5.1.1. Duplicate elimination: distinct values per unit of
     time grow as windows shrink (D(a + b) <= D(a) + D(b)), by an unknown factor, so an

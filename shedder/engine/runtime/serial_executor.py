@@ -84,7 +84,7 @@ class Actor:
 
     @property
     def halted(self) -> str:
-        """Why it does nothing any more; empty while it does."""
+        """Return why it does nothing any more; empty while it does."""
         return self._halted
 
     def is_current(self) -> bool:

@@ -75,7 +75,7 @@ class Drops:
             self.before = max(last, old[-1]), count + sum(known.pop(each) for each in old)
 
     def within(self, start_us: int | None, end_us: int | None) -> int:
-        """How many tuples a window may lack, at most; None is open."""
+        """Return how many tuples a window may lack, at most; None is open."""
         if not self.rows:
             return 0
         wanted = _buckets(start_us, end_us)
@@ -138,7 +138,7 @@ class Drops:
 
 
 def _seconds_of(frame: Frame) -> Sequence[tuple[int, int]]:
-    """How many tuples of a frame there are of each second; of a batch that is nearly always one."""
+    """Count the tuples of a frame for each second; a batch nearly always has one second."""
     first, last = (end // BUCKET_US for end in frame.time_ends_us)
     if first == last:
         return ((first, len(frame)),)

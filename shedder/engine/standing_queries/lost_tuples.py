@@ -78,7 +78,7 @@ class LostTuples:
         return pieces
 
     def within(self, start_us: int | None) -> int:
-        """How many tuples a window that begins there (None: open) may lack, at most."""
+        """Return how many tuples a window that begins there may lack; None: an open window."""
         return sum(
             end - first
             for (first, end), until_us in self.until.items()
@@ -86,7 +86,7 @@ class LostTuples:
         )
 
     def doubted(self, start_us: int | None) -> str:
-        """Why no bound of a window that begins there holds; empty: its bounds hold.
+        """Return why no bound of a window that begins there holds; empty: its bounds hold.
 
         The window may lack an unknown number of tuples, or have tuples that were removed.
         """

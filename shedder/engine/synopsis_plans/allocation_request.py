@@ -142,7 +142,7 @@ def _like(then: float, now: float) -> bool:
 
 
 def _halvings(part: SynopsisSpec, size: int) -> float:
-    """How often half of a part's size is taken to come to this one; below 0: of a larger one.
+    """Return the halvings from a part's size to this one; below 0: it is larger.
 
     Not of its bytes: those of its profile are of an open pane, most groups are in closed ones.
     """

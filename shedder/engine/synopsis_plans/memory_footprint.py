@@ -38,7 +38,7 @@ _SLIDING_SHARE = 2  # While a window is merged, its accumulator stands beside it
 
 
 def copies_of(query: BoundQuery) -> int:
-    """How many panes and merges of them stand at once, and what a window is merged into."""
+    """Return how many panes and merges of them stand at once, and what a window is merged into."""
     return _copies(query.window, query.schema.lateness_us)
 
 

@@ -203,7 +203,7 @@ def opened(query: BoundQuery, closed: Plan) -> Plan:
 
 
 def _place(parts: list[SynopsisSpec], part: SynopsisSpec) -> int:
-    """Where the part is among the parts, where it is put if it is not there yet."""
+    """Return where the part is among the parts, where it is put if it is not there yet."""
     if part not in parts:
         parts.append(part)
     return parts.index(part)

@@ -173,7 +173,7 @@ class ClosedPanes:
             self._homes[there] += sign
 
     def alive(self, groups: int) -> NDArray[np.bool_]:
-        """Which of the groups 0 to groups - 1 have tuples in any of the panes."""
+        """Return which of the groups 0 to groups - 1 have tuples in any of the panes."""
         self._homes = grown(self._homes, groups)
         alive: NDArray[np.bool_] = self._homes[:groups] > 0
         return alive

@@ -50,7 +50,7 @@ GROUPS_MAX = 1 << 20  # Ids are int32, and an answer of a million rows is no ans
 
 
 def groups_max(plan: Plan, panes: int, part_bytes_max: int) -> int:
-    """How many groups can find room at all, when each takes the least in every pane."""
+    """Return how many groups can find room at all, when each takes the least in every pane."""
     least = max(GROUP_BYTES_LEAST[part.kind] for part in plan.parts)
     return max(1, min(GROUPS_MAX, part_bytes_max // (least * panes)))
 
@@ -80,7 +80,7 @@ class BucketWidths:
     def to_hold(
         self, shares: Mapping[int, float], panes: Collection[Pane], *, frozen: bool
     ) -> dict[int, int] | None:
-        """How many bits the parts get that may hold only these shares of their bytes.
+        """Return how many bits the parts get that may hold only these shares of their bytes.
 
         None: collapsing is not enough for one of them, and new groups can still be refused. When
         they are, the old ones may go on growing: then it need only be worth it.

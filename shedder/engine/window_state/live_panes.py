@@ -193,7 +193,7 @@ class LivePanes(Mapping[int, Pane]):
         keys.note_partial(1 + whole if others else None)
 
     def _alive(self, groups: int) -> NDArray[np.bool_]:
-        """Which groups have tuples in any pane."""
+        """Return which groups have tuples in any pane."""
         alive = self.closed.alive(groups)
         for pane in self.open_panes():
             alive[pane.groups_here] = True

@@ -408,7 +408,7 @@ class QueryState:
     # --- windows -------------------------------------------------------------------------------
 
     def late_in(self, span: Span) -> int:
-        """How many tuples came too late for a window's panes."""
+        """Return how many tuples came too late for a window's panes."""
         return self.late_panes.count_in(self._panes_in(span))
 
     def late_span(self, span: Span) -> tuple[int, int] | None:

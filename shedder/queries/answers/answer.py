@@ -180,7 +180,7 @@ class Answer:
         return facts
 
     def explain(self) -> str:
-        """Where the answer came from and what it rests on, a line each."""
+        """Return where the answer came from and what it rests on, a line each."""
         return explained(self)
 
     def __str__(self) -> str:

@@ -230,7 +230,7 @@ class Database(Protocol):
         """A stream's definition."""
 
     def ledger(self, stream: str) -> Ledger:
-        """Where every tuple of the stream went."""
+        """Return where every tuple of the stream went."""
 
     def plans(self, stream: str) -> str:
         """Return the plans that a producer needs to build summaries, as JSON."""

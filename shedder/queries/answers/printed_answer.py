@@ -21,7 +21,7 @@ class GroupsBound(Protocol):
 
     @property
     def reason(self) -> str:
-        """Why nothing can be said."""
+        """Return why nothing can be said."""
 
 
 class ArchivePart(Protocol):
@@ -65,7 +65,7 @@ class ArchivePart(Protocol):
 
     @property
     def looks(self) -> int:
-        """How often the answer was looked at."""
+        """Return how often the answer was looked at."""
 
 
 class PrintedAnswer(Protocol):
@@ -129,7 +129,7 @@ class PrintedAnswer(Protocol):
 
     @property
     def archive(self) -> ArchivePart | None:
-        """How the archive was read in part."""
+        """Return how the archive was read in part."""
 
     @property
     def late(self) -> int:

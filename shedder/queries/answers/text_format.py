@@ -83,7 +83,7 @@ def _missing(bound: GroupsBound) -> str:
 
 
 def _resolution(answer: PrintedAnswer) -> list[tuple[str, str]]:
-    """How far the window may begin before the one that was asked for; nothing where it does not."""
+    """Return the line of the resolution of the window's begin; [] if the begin is exact."""
     if not answer.resolution_us:
         return []
     length = duration_text(answer.resolution_us)

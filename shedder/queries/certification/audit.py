@@ -66,7 +66,7 @@ class Compared:
 
 
 def chances(query: BoundQuery, answer: Answer) -> int:
-    """How many intervals comparing an answer can find the truth outside of by chance, at most."""
+    """Return the number of intervals of an answer that may miss the truth by chance."""
     table, most = answer.table, 0
     for output in query.outputs:
         expression = output.expression

@@ -279,7 +279,7 @@ def _float(value: Any) -> float:
 
 
 def _rounding(function: AggregateFunction, truth: float, absolute_sum: float, rows: int) -> float:
-    """How far two exact computations in floating point may lie apart (Higham 2002, §4.2)."""
+    """Return how far two exact computations in floating point may lie apart (Higham 2002, §4.2)."""
     if not math.isfinite(absolute_sum):
         return 0.0
     match function:

@@ -121,7 +121,7 @@ class Evidence:
 
     @property
     def groups(self) -> int:
-        """How many rows there are, the others row included."""
+        """Return how many rows there are, the others row included."""
         for key in self.keys:
             return len(key)
         for column in self.estimates.values():

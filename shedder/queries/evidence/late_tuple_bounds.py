@@ -145,7 +145,7 @@ def _allowing(
 def _rank_error(
     aggregate: Aggregate, errors: NDArray[np.float64], late: int, counts: NDArray[np.int64] | None
 ) -> NDArray[np.float64]:
-    """How far in rank a quantile may lie from q when up to `late` values are added to its group.
+    """Return the rank error of a quantile when up to `late` values are added to its group.
 
     Of n values, those below it are (q - e) n to (q + e) n. With l more they are up to l more, of
     n + l: the error is at most (e n + l max(q, 1 - q) + 1) / (n + l), where 1 is for ranks that
@@ -183,7 +183,7 @@ def _range(aggregate: Aggregate, basics: Mapping[str, ColumnBasics]) -> tuple[fl
 
 
 def _counts(evidence: Evidence) -> Mapping[Aggregate, NDArray[np.int64]]:
-    """How many values each aggregate is made of: as the source says, or a COUNT beside it."""
+    """Return the number of values of each aggregate, from the source or a COUNT beside it."""
     counted = {
         aggregate.argument: np.floor(np.asarray(column.low, np.float64)).astype(np.int64)
         for aggregate, column in evidence.estimates.items()

@@ -159,7 +159,7 @@ def _weights(evidence: Evidence, nodes: list[Expression]) -> Floats:
 
 
 def _intervals_each(groups: Groups) -> float:
-    """How many times delta the intervals of one group spend that its place is decided by."""
+    """Return how many times delta the intervals of one group spend that its place is decided by."""
     query, estimates = groups.query, groups.evidence.estimates
     nodes = [key.expression for key in query.order[:1]]
     nodes += [] if query.having is None else [query.having]

@@ -206,7 +206,7 @@ class SampleSource:
         return gains_by_split(self.sampled, node)
 
     def _allowing(self, aggregate: Aggregate) -> NDArray[np.bool_] | None:
-        """Which groups are asked at a part of delta; None: all. Others have no extreme row."""
+        """Return the groups asked at a part of delta; None: all. Others have no extreme row."""
         extremes = self.sampled.extremes
         if extremes is None or not self._is_split(aggregate) or self._is_weighted_mean(aggregate):
             return None

@@ -209,7 +209,7 @@ class _Strata:
         return _where(certified & (thinned.bound != Bound.EXACT), found, thinned)
 
     def _read_of(self, node: Expression, at: int, part: NDArray[np.int64]) -> tuple[float, float]:
-        """How many rows a stratum has, and how many of them were read.
+        """Return how many rows a stratum has, and how many of them were read.
 
         Of a column without a filter these are the values: a simple random sample of all of them,
         which are counted.

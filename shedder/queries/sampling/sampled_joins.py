@@ -171,7 +171,7 @@ def _products(left: _Counted, right: _Counted, groups: int) -> NDArray[np.float6
 
 
 def _alike(sampled: Sampled, first: Expression, second: Expression) -> NDArray[np.float64]:
-    """How many rows of each group have the same value in both."""
+    """Return how many rows of each group have the same value in both."""
     sides = []
     for node in (first, second):
         hashes = sampled.rows.hashes(node)

@@ -35,7 +35,7 @@ def sampled_ranks(sampled: Sampled, aggregate: Aggregate, confidence: float) -> 
 
 
 def rank_error(sampled: Sampled, aggregate: Aggregate, confidence: float) -> NDArray[np.float64]:
-    """How far in rank the sampled quantile may lie from q, as a fraction, per group.
+    """Return how far in rank the sampled quantile may lie from q, as a fraction, per group.
 
     The rank of the r-th smallest of m values drawn at random is Beta(r, m - r + 1).
     Source: David & Nagaraja 2003, Order Statistics, 2.1.

@@ -160,7 +160,7 @@ class Sampled:
         return self.present_ids(node)[others if rows is None else others[rows]]
 
     def per_group(self, ids: NDArray[np.int64]) -> NDArray[np.int64]:
-        """How many of these rows each group has: int64 [groups]."""
+        """Return how many of these rows each group has: int64 [groups]."""
         return np.bincount(ids, minlength=self.groups.count)
 
     def range(self, node: Expression) -> tuple[float, float]:

@@ -52,7 +52,7 @@ def sampled_sets(sampled: Sampled, aggregate: Aggregate, confidence: float) -> E
 def _found(
     sampled: Sampled, aggregate: Aggregate, frame: Frame, ids: NDArray[np.int64], share: float
 ) -> Compared:
-    """How many values of each group the rows show in both sets, and in one of them."""
+    """Return how many values of each group the rows show in both sets, and in one of them."""
     hashes, groups, sides = [], [], []
     for side, node in zip((_LEFT, _RIGHT), inputs(aggregate), strict=True):
         mine = frame.hashes(node)

@@ -47,7 +47,7 @@ def stratified_for(query: BoundQuery, view: SampleView) -> StratifiedView | None
 def missing_from_strata(
     selection: Selection, view: StratifiedView, *, confidence: float
 ) -> MissingGroups | None:
-    """How large a group can be of which no matching row was read.
+    """Return how large a group can be of which no matching row was read.
 
     In a stratum that is one group of the query, its matching tuples are bounded by name, for all
     such strata at once; where groups share a stratum, or are parts of one, as in a uniform sample.
@@ -79,7 +79,7 @@ def missing_from_strata(
 def missing_from_parts(
     sizes: Sequence[tuple[int, int]], *, confidence: float
 ) -> MissingGroups | None:
-    """How large a group can be of which no row of any part was read; None: none can be missing.
+    """Bound the size of a group without a read row in any part; None: none can be missing.
 
     A group that is missing has no tuple in a part that was read in full. At most N/g groups have g
     of the N other tuples or more. With p the smallest share read of any part, one of g tuples is
