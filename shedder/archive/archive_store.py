@@ -223,18 +223,18 @@ class Store:
 
     def runs(self, stream: int) -> list[Run]:
         """The runs of a stream, in order of position."""
-        with self._streams.lock:
-            return list(self._streams.state(stream).runs)
+        with self._streams.reading(stream) as state:
+            return list(state.runs)
 
     def runs_bytes(self, stream: int) -> int:
         """What the runs of a stream take on disk."""
-        with self._streams.lock:
-            return sum(run.size_bytes for run in self._streams.state(stream).runs)
+        with self._streams.reading(stream) as state:
+            return sum(run.size_bytes for run in state.runs)
 
     def end_position(self, stream: int) -> int:
         """The position that the stream's next tuple gets."""
-        with self._streams.lock:
-            return self._streams.state(stream).end_position
+        with self._streams.reading(stream) as state:
+            return state.end_position
 
     # --- tail and runs ---
 
@@ -252,8 +252,7 @@ class Store:
         Raises:
           UnknownStream: there is no such stream (any more).
         """
-        with self._streams.lock:
-            state = self._streams.state(stream)
+        with self._streams.reading(stream) as state:
             covered = state.covered - first_position
             if covered > 0:
                 batch, first_position = batch.slice(covered), first_position + covered
@@ -282,8 +281,7 @@ class Store:
         Raises:
           DiskFull, StorageFailed: the tail is as it was.
         """
-        with self._streams.lock:
-            state = self._streams.state(stream)
+        state = self._streams.state(stream)
         with state.cutting:
             with self._streams.lock:
                 pieces = state.tail.stretch(size_bytes_max)
@@ -322,8 +320,7 @@ class Store:
 
     def is_wide(self, stream: int) -> bool:
         """Return whether the tail spans more event time than one run may."""
-        with self._streams.lock:
-            state = self._streams.state(stream)
+        with self._streams.reading(stream) as state:
             pieces = state.tail.stretch()
         if not pieces:
             return False
@@ -344,8 +341,7 @@ class Store:
         Raises:
           UnknownStream: there is no such stream.
         """
-        with self._streams.lock:
-            state = self._streams.state(stream)
+        with self._streams.reading(stream) as state:
             pieces = tuple(state.tail.pieces)
             wanted = [run for run in state.runs if run.overlaps(start_us, end_us)]
             return Snapshot(
@@ -370,8 +366,7 @@ class Store:
 
     def holes(self, stream: int) -> tuple[Stretch, ...]:
         """Positions that were lost with damaged bytes of the log, and are to be answered for."""
-        with self._streams.lock:
-            state = self._streams.state(stream)
+        with self._streams.reading(stream) as state:
             return tuple(it for it in state.holes if it[1] > state.entry.retained_position)
 
     def lost(self, stream: int) -> int:
@@ -383,8 +378,7 @@ class Store:
 
         end_position: everything before it has been in the log.
         """
-        with self._streams.lock:
-            state = self._streams.state(stream)
+        with self._streams.reading(stream) as state:
             held = [(run.first_position, run.end_position) for run in state.runs]
             held += [(it.first_position, it.end_position) for it in state.tail.pieces]
             held += [

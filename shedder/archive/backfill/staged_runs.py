@@ -169,8 +169,7 @@ class BackfilledRuns:
 
     def show(self, stream: int, runs: tuple[Run, ...]) -> None:
         """Runs that the catalog knows of become visible, all at once."""
-        with self._streams.lock:
-            state = self._streams.state(stream)
+        with self._streams.reading(stream) as state:
             state.add_backfilled(runs)
             for run in runs:
                 self._run_files.trust(run)
@@ -201,8 +200,7 @@ class BackfilledRuns:
 
     def live_times(self, stream: int) -> list[tuple[int, int, str]]:
         """Smallest and largest event time of each run and of the tail, and what it is."""
-        with self._streams.lock:
-            state = self._streams.state(stream)
+        with self._streams.reading(stream) as state:
             column = state.entry.schema.time_column
             found = [(run.low_us, run.high_us, f"run {run.file}") for run in state.runs]
             tail = [piece.batch.column(column) for piece in state.tail.pieces]

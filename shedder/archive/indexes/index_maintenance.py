@@ -53,8 +53,7 @@ class RunIndexes:
         Raises:
           UnknownStream, UnknownColumn. BadSetting: a column of its type cannot have one.
         """
-        with self._streams.lock:
-            state = self._streams.state(stream)
+        with self._streams.reading(stream) as state:
             if self._type_of(state, column) is ColumnType.BOOLEAN:
                 raise BadSetting(f"an index on {column!r}, a BOOLEAN, would leave nothing out")
             state.begin_index(column)
@@ -75,8 +74,7 @@ class RunIndexes:
         Raises:
           UnknownStream, UnknownColumn.
         """
-        with self._streams.change(told):
-            state = self._streams.state(stream)
+        with self._streams.changing(stream, told) as state:
             self._type_of(state, column)
             if column in state.indexes:
                 return False
@@ -86,8 +84,7 @@ class RunIndexes:
 
     def drop(self, stream: int, column: str) -> bool:
         """A column has no index any more; False when it had none. Its files go."""
-        with self._streams.change():
-            state = self._streams.state(stream)
+        with self._streams.changing(stream) as state:
             if column not in state.indexes:
                 return False
             self._catalog.annotations.drop_index(stream, column)
@@ -106,8 +103,7 @@ class RunIndexes:
 
     def to_be(self, stream: int) -> tuple[str, ...]:
         """The columns whose index is being made, and is none yet."""
-        with self._streams.lock:
-            state = self._streams.state(stream)
+        with self._streams.reading(stream) as state:
             return tuple(name for name in state.indexes_to_be if name not in state.indexes)
 
     def unindexed(
@@ -118,8 +114,7 @@ class RunIndexes:
         told: called after each file; what it raises ends the work. columns: which should; those
         that have an index when None.
         """
-        with self._streams.lock:
-            state = self._streams.state(stream)
+        with self._streams.reading(stream) as state:
             runs = [run for run in state.runs if state.readable(run)]
             columns = state.indexes if columns is None else columns
         found = []

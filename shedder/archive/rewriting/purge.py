@@ -36,8 +36,7 @@ class RunPurger:
 
         before_us: those, too, in which the first of them was marked before this instant.
         """
-        with self._streams.lock:
-            state = self._streams.state(stream)
+        with self._streams.reading(stream) as state:
             return [
                 run
                 for run in state.runs

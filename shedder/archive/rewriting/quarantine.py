@@ -21,8 +21,7 @@ class RunQuarantine:
 
     def runs(self, stream: int) -> list[tuple[Run, Quarantine]]:
         """The runs of a stream that are damaged, in order of position."""
-        with self._streams.lock:
-            state = self._streams.state(stream)
+        with self._streams.reading(stream) as state:
             return [
                 (run, state.quarantined[run.first_position])
                 for run in state.runs
@@ -81,8 +80,7 @@ class RunQuarantine:
 
     def scrubbed(self, stream: int) -> list[tuple[int | None, Run]]:
         """The whole runs of a stream, and when (us) each was noted as such; None: never."""
-        with self._streams.lock:
-            state = self._streams.state(stream)
+        with self._streams.reading(stream) as state:
             known = state.scrubbed
             return [(known.get(r.first_position), r) for r in state.runs if state.readable(r)]
 

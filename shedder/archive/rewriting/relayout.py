@@ -46,8 +46,7 @@ class RunLayouts:
 
     def unlike(self, stream: int) -> list[Run]:
         """The runs whose layout is not the stream's, except for damaged ones, oldest first."""
-        with self._streams.lock:
-            state = self._streams.state(stream)
+        with self._streams.reading(stream) as state:
             layout = state.entry.schema.layout
             return [r for r in state.runs if _is_unlike(r, layout) and state.readable(r)]
 
@@ -118,8 +117,7 @@ class RunLayouts:
 
     def waste(self, stream: int) -> list[Run]:
         """The runs of lazy layout whose copy the vacuum would build, purge or drop."""
-        with self._streams.lock:
-            state = self._streams.state(stream)
+        with self._streams.reading(stream) as state:
             return [
                 run
                 for run in state.runs

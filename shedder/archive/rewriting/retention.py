@@ -16,8 +16,8 @@ class Retention:
 
     def retained_from_us(self, stream: int) -> int | None:
         """Retention has removed tuples with event times before this; None: it has removed none."""
-        with self._streams.lock:
-            return self._streams.state(stream).entry.retained_from_us
+        with self._streams.reading(stream) as state:
+            return state.entry.retained_from_us
 
     def apply(self, stream: int, before_us: int) -> int:
         """Remove the runs all of whose event times are before an instant.
@@ -25,8 +25,7 @@ class Retention:
         Returns:
           how many rows were removed. Their files go when no snapshot holds them.
         """
-        with self._streams.change():
-            state = self._streams.state(stream)
+        with self._streams.changing(stream) as state:
             old = [run for run in state.runs if run.high_us < before_us]
             if not old:
                 return 0

@@ -89,5 +89,5 @@ class RowDeletions:
 
     def entries(self, stream: int) -> list[Deletion]:
         """All that was ever deleted from a stream, in order."""
-        with self._streams.lock:
-            return list(self._streams.state(stream).deletions)
+        with self._streams.reading(stream) as state:
+            return list(state.deletions)

@@ -61,8 +61,8 @@ class RunRollups:
 
     def entries(self, stream: int) -> list[tuple[RollupEntry, Rollup]]:
         """The rollups of a stream, the oldest first."""
-        with self._streams.lock:
-            return list(self._streams.state(stream).rollups.values())
+        with self._streams.reading(stream) as state:
+            return list(state.rollups.values())
 
     def want(self, entry: RollupEntry, runs: Sequence[Run]) -> None:
         """Note that a lazy rollup would have saved reading these runs: it is due.
@@ -101,8 +101,7 @@ class RunRollups:
 
     def missed(self, stream: int) -> list[tuple[Run, Rolled]]:
         """Partial aggregates of lazy rollups that too many scans of their run had no use for."""
-        with self._streams.lock:
-            state = self._streams.state(stream)
+        with self._streams.reading(stream) as state:
             return [
                 (run, rolled)
                 for run in state.runs
@@ -125,8 +124,7 @@ class RunRollups:
 
     def unrolled(self, stream: int) -> list[tuple[Run, RollupEntry]]:
         """Whole runs that lack a rollup, or had other rows deleted when it was made."""
-        with self._streams.lock:
-            state = self._streams.state(stream)
+        with self._streams.reading(stream) as state:
             return [
                 (run, entry)
                 for entry, _ in state.rollups.values()

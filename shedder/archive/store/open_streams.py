@@ -37,6 +37,26 @@ class OpenStreams:
         with self.catalog.turn(told), self.lock:
             yield
 
+    @contextmanager
+    def changing(self, stream: int, told: Told = nobody) -> Iterator[StreamState]:
+        """As `change`; yields the state of a stream.
+
+        Raises:
+          UnknownStream: there is no such stream (any more).
+        """
+        with self.change(told):
+            yield self.state(stream)
+
+    @contextmanager
+    def reading(self, stream: int) -> Iterator[StreamState]:
+        """Hold the lock of the states for the block; yields the state of a stream.
+
+        Raises:
+          UnknownStream: there is no such stream (any more).
+        """
+        with self.lock:
+            yield self.state(stream)
+
     def state(self, stream: int) -> StreamState:
         """Return the state of a stream.
 
@@ -78,8 +98,7 @@ class OpenStreams:
         Raises:
           UnknownStream: there is no such stream (any more).
         """
-        with self.change():
-            state = self.state(stream)
+        with self.changing(stream) as state:
             entry = replace(state.entry, schema=changed(state.entry.schema))
             self.catalog.put_stream(entry)
             state.replace_entry(entry)
@@ -90,8 +109,7 @@ class OpenStreams:
         Raises:
           UnknownStream: there is no such stream (any more).
         """
-        with self.change():
-            state = self.state(stream)
+        with self.changing(stream) as state:
             self.catalog.drop_stream(stream)
             del self._states[stream]
         return state
