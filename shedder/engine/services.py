@@ -21,6 +21,7 @@ from shedder.engine.maintenance.index_builder import Indexer
 from shedder.engine.maintenance.run_cutter import Cutter
 from shedder.engine.maintenance.run_rewriter import Relayouts
 from shedder.engine.maintenance.scrub_and_purge import Housekeeping
+from shedder.engine.one_time_queries.exact_windows import ExactWindows
 from shedder.engine.one_time_queries.executor import OneTime
 from shedder.engine.rebuild.pane_repair import Repair
 from shedder.engine.registration.query_registry import Registered
@@ -52,6 +53,7 @@ class Services:
     admission: Admission
     ingest: Ingest
     exact: ExactWorker
+    exact_windows: ExactWindows
     one_time: OneTime
     repair: Repair
     overload: Overload

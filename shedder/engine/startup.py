@@ -29,6 +29,8 @@ from shedder.engine.maintenance.index_builder import Indexer
 from shedder.engine.maintenance.run_cutter import Cutter
 from shedder.engine.maintenance.run_rewriter import Relayouts
 from shedder.engine.maintenance.scrub_and_purge import Housekeeping
+from shedder.engine.one_time_queries.exact_reader import ExactReader
+from shedder.engine.one_time_queries.exact_windows import ExactWindows
 from shedder.engine.one_time_queries.executor import OneTime
 from shedder.engine.rebuild.pane_repair import Repair
 from shedder.engine.recovery.log_replay import recover
@@ -66,7 +68,8 @@ def build(
         threads=settings.exact_threads,
         timeout_s=settings.exact_timeout_s,
     )
-    one_time = OneTime(core, exact, relayouts.wake)
+    exact_reader = ExactReader(core, exact, relayouts.wake)
+    exact_windows = ExactWindows(core, exact_reader)
     spare = SpareCapacity()
     repair = Repair(core, checkpoints, lambda: spare.idle, lambda: spare.share)
     overload = Overload(core, load_levels, spare, share_out=sharing.soon, on_idle=repair.wake)
@@ -87,12 +90,13 @@ def build(
         admission=admission,
         ingest=Ingest(core, admission),
         exact=exact,
-        one_time=one_time,
+        exact_windows=exact_windows,
+        one_time=OneTime(core, exact_reader, relayouts.wake),
         repair=repair,
         overload=overload,
         housekeeping=Housekeeping(core, relayouts),
         queries=Registered(
-            core, lifetime, ddl, sharing, overload, checkpoints, one_time.answer_window
+            core, lifetime, ddl, sharing, overload, checkpoints, exact_windows.answer
         ),
         audit=Audit(core, checkpoints, relayouts.wake),
     )
@@ -118,7 +122,7 @@ def start(services: Services) -> None:
 
 def _start(services: Services) -> None:
     core = services.core
-    recover(core, services.checkpoints, services.records, services.one_time.answer_window)
+    recover(core, services.checkpoints, services.records, services.exact_windows.answer)
     services.apply_loop.start()
     services.indexer.catch_up()
     for name in core.streams:
@@ -148,7 +152,7 @@ def drain(services: Services, within_s: float) -> None:
         stack.callback(services.repair.close)
         stack.callback(services.tasks.close)
         stack.callback(services.exact.close)
-        stack.callback(services.one_time.close)
+        stack.callback(services.exact_windows.close)
         stack.callback(services.audit.close)
         stack.callback(services.overload.close)
         stack.callback(services.queries.close)

@@ -10,7 +10,7 @@ from shedder.archive.reductions.until_error import UntilError
 from shedder.archive.tasks.deadline import Deadline
 from shedder.cql.statements.bound_query import BoundQuery
 from shedder.engine.one_time_queries.progressive_scan import Scan
-from shedder.queries.one_time.source_choice import Stretch
+from shedder.queries.one_time.plan import Stretch
 from tests.archive.dealt import DealtRuns
 
 

@@ -9,17 +9,13 @@ import pyarrow as pa
 import pytest
 
 from shedder.queries.evidence.answer_builder import finish
-from shedder.queries.one_time.source_choice import (
-    PLANNED_BY_MIN,
-    Partly,
-    Source,
-    choose,
-    explain_once,
-)
+from shedder.queries.one_time.plan import KnownSources, Source
+from shedder.queries.one_time.source_choice import PLANNED_BY_MIN, choose, explained
 from shedder.queries.sampling.from_sample import evidence_from_sample
 from shedder.streams.frame import Frame
 from shedder.streams.live_sample import SampleView, StreamSample
 from tests.queries.asking import ARROW, SCHEMA, ask
+from tests.queries.plans import PART
 from tests.truth import gate
 
 SIZE, ROWS = 6_000, 1_024  # 16 rows are kept at each end of the two numeric columns.
@@ -252,20 +248,22 @@ def test_counts_hold_as_often_as_they_say_where_extreme_rows_match() -> None:
 def test_explain_names_the_extreme_rows_and_a_target_is_met_by_them() -> None:
     view = view_of(stream_of(9))
     query = ask("SUM(bytes) AS s FROM requests WITHIN 2 PERCENT")
-    lines = dict(line.split(":", 1) for line in explain_once(query, view).splitlines()[:6])
+    known = KnownSources(sample=view)
+    plan = choose(query, known)
+    lines = dict(line.split(":", 1) for line in explained(query, known, plan).splitlines()[:7])
     rows = view.extremes.rows
     expected = f"{rows.num_rows:,} rows beyond an end of a column, {rows.nbytes:,} bytes"
     assert lines["extremes"].strip() == expected
-    assert choose(query, view).source is Source.SAMPLE
-    assert choose(query, replace(view, extremes=None)).source is Source.EXACT
+    assert plan.steps[0].source is Source.SAMPLE
+    without = KnownSources(sample=replace(view, extremes=None))
+    assert choose(query, without).steps[0].source is Source.ARCHIVE
 
 
 def test_the_archive_is_planned_by_the_sample_alone_which_it_is_read_like() -> None:
     view = view_of(stream_of(9))
     query = ask("AVG(bytes) AS s FROM requests WHERE ok WITHIN 0.001 PERCENT")
-    partly = Partly(lambda _: None, asked_for=False, reads_on=True)
     looks = [
-        choose(query, replace(each, schema=SCHEMA), partly=partly).look
+        choose(query, KnownSources(sample=replace(each, schema=SCHEMA), part=PART)).look
         for each in (whole(view), replace(whole(view), extremes=None))
     ]
     assert looks[0] is not None

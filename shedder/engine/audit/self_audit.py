@@ -16,7 +16,8 @@ from shedder.engine.audit.audit_snapshot import Moment, note, taken, unseen
 from shedder.engine.audit.external_audit import Lent
 from shedder.engine.checkpoints.checkpoint_scheduler import Checkpoints
 from shedder.engine.engine_state import EngineState
-from shedder.engine.one_time_queries.executor import OneTime
+from shedder.engine.one_time_queries.archive_question import ArchiveQuestion
+from shedder.engine.one_time_queries.exact_reader import ExactReader
 from shedder.engine.standing_queries.standing_query import StandingQuery
 from shedder.engine.standing_queries.stream_state import Stream
 from shedder.errors import ShedderError
@@ -29,6 +30,7 @@ from shedder.queries.certification.audit import (
 )
 from shedder.queries.certification.row_places import places_hold, placing_query
 from shedder.queries.evidence.answer_builder import finish
+from shedder.queries.one_time.plan import Stretch
 
 TICK_S = 1.0
 LOAD_MAX = 0.1  # Of the queue of what waits to be applied, above which nothing is audited.
@@ -64,7 +66,7 @@ class Audit:
             threads=1,
             timeout_s=TIMEOUT_S,
         )
-        self._one_time = OneTime(core, self._worker, rewrite)
+        self._reader = ExactReader(core, self._worker, rewrite)
         self._next_s = 0.0
         self._stop: Callable[[], None] | None = None
 
@@ -81,7 +83,6 @@ class Audit:
         if self._stop is not None:
             self._stop()
             self._stop = None
-        self._one_time.close()
 
     def facts(self) -> dict[str, object]:
         """For the control table."""
@@ -154,9 +155,9 @@ class Audit:
         query = moment.published.standing.query
         asked = exact_query(query)
         with snapshot:
-            evidence = self._one_time.exactly(
-                asked, snapshot, moment.span, moment.answer.watermark_us, Deadline(TIMEOUT_S)
-            )
+            stretch = Stretch.of(moment.span, moment.answer.watermark_us)
+            question = ArchiveQuestion(asked, snapshot, stretch, Deadline(TIMEOUT_S))
+            evidence = self._reader.read(question, self._reader.way(question))
         exactly = finish(asked, evidence)
         values = compared(query, moment.answer, exactly)
         strict = compared(without_decisions(query), moment.strict, exactly)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -19,11 +19,10 @@ from shedder.cql.expressions.evaluate import evaluate, true_rows
 from shedder.cql.expressions.predicate_ranges import ValueRange, value_ranges_of
 from shedder.cql.sql.exact_query import POSITION
 from shedder.cql.statements.bound_query import BoundQuery
+from shedder.engine.one_time_queries.archive_question import ArchiveQuestion
 from shedder.engine.one_time_queries.rollup_source import SMALL_SHARE
 from shedder.errors import CorruptData
-from shedder.queries.answers.text_format import stretch_text
-from shedder.queries.evidence.precision_targets import target_text
-from shedder.queries.one_time.source_choice import Stretch
+from shedder.queries.one_time.plan import PlanStep, Source
 
 GROUPS_SHARE = 1 / 16
 """More of a run's row groups than this are read faster as a whole, by DuckDB's threads."""
@@ -84,7 +83,7 @@ class Lookup:
     def is_small(self) -> bool:
         """Return whether the index is better, whatever the target: a small part lacks rare rows."""
         rows = sum(run.rows for run in self.snapshot.runs)
-        return bool(self.groups) and self.read <= SMALL_SHARE * rows
+        return self.read <= SMALL_SHARE * rows
 
     @property
     def text(self) -> str:
@@ -92,65 +91,46 @@ class Lookup:
         rows = sum(run.rows for run in self.snapshot.runs)
         return f"{self.column}: about {self.read:,} of {rows:,} tuples in runs are read"
 
-    def explain(self, query: BoundQuery, stretch: Stretch) -> str:
-        """EXPLAIN of a question that is answered so, a line per fact."""
-        lines = [
-            ("source", f"the index on {self.column}, exactly"),
-            ("because", "what WHERE keeps is in few row groups, which it names"),
-            ("target", target_text(query)),
-            ("stretch", stretch_text(stretch.start_us, stretch.end_us)),
-            ("index", self.text),
-        ]
-        return "\n".join(f"{name + ':':<11}{text}" for name, text in lines)
+    @property
+    def step(self) -> PlanStep:
+        """As a step of a plan."""
+        reason = "what WHERE keeps is in few row groups, which it names"
+        tail = sum(batch.num_rows for batch in self.snapshot.tail)
+        return PlanStep(Source.INDEX, self.column, reason, self.read + tail, self.text)
 
 
-def planned(
-    store: Store,
-    stream: int,
-    query: BoundQuery,
-    snapshot: Snapshot,
-    told: Callable[[], None] = lambda: None,
-) -> Lookup | None:
-    """What the index says of a query's WHERE; None: no index is of use.
+def planned(store: Store, stream: int, question: ArchiveQuestion) -> Lookup | None:
+    """What the index says of a query's WHERE; None: no index leaves out any of a run.
 
-    Args:
-      store, stream: whose indexes.
-      query: any.
-      snapshot: of the stream.
-      told: called before each run; what it raises ends the work.
+    store, stream: whose indexes.
     """
-    use = usable(store, stream, query)
+    use = usable(store, stream, question.query)
     if use is None:
         return None
     name, ranges = use
     found: dict[int, NDArray[np.uint16]] = {}
-    for run in snapshot.runs:
-        told()
+    for run in question.snapshot.runs:
+        question.deadline.check()
         groups = store.indexes.look_up(run, name, ranges)
         if groups is not None and _is_little(run, len(groups)):
             found[run.first_position] = groups
-    return Lookup(name, found, snapshot)
+    return Lookup(name, found, question.snapshot) if found else None
 
 
-def look_up(
-    query: BoundQuery,
-    lookup: Lookup | None,
-    columns: Sequence[str],
-    told: Callable[[], None] = lambda: None,
-) -> LookedUp:
+def look_up(question: ArchiveQuestion, lookup: Lookup | None, columns: Sequence[str]) -> LookedUp:
     """Read what WHERE keeps of those runs whose index says that little of them is needed.
 
     A run with damaged row groups is left to the full scan, which reports the damage.
 
     Args:
-      query: of which the lookup is.
+      question: of which the lookup is.
       lookup: see `planned`.
       columns: that are wanted.
-      told: called before each run; what it raises ends the work.
 
     Raises:
       StorageFailed: a run cannot be read.
     """
+    query = question.query
     if lookup is None or query.where is None:
         return LookedUp()
     names = tuple(dict.fromkeys((*columns, POSITION)))
@@ -160,7 +140,7 @@ def look_up(
     rows = read = 0
     snapshot = lookup.snapshot
     for run in snapshot.runs:
-        told()
+        question.deadline.check()
         groups = lookup.groups.get(run.first_position)
         if groups is None or rows > ROWS_MAX:
             continue

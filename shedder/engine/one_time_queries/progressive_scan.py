@@ -21,8 +21,8 @@ from shedder.cql.statements.bound_query import BoundQuery
 from shedder.errors import DeadlineExceeded
 from shedder.queries.answers.answer import ArchiveRead
 from shedder.queries.evidence.evidence import Evidence
+from shedder.queries.one_time.plan import Look, Stretch
 from shedder.queries.one_time.precision_progress import at_look, claimed, error_of
-from shedder.queries.one_time.source_choice import Look, Stretch
 from shedder.queries.sampling.from_strata import evidence_from_strata
 from synopses.intervals.sequential_looks import MET_OVER
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
@@ -22,9 +21,10 @@ from shedder.archive.tasks.deadline import Deadline
 from shedder.cql.expressions.expression import BY_TIME, Column, Expression, walk
 from shedder.cql.statements.archive_layout import Lazy
 from shedder.cql.statements.bound_query import BoundQuery, StreamSchema
+from shedder.engine.one_time_queries.archive_question import ArchiveQuestion
 from shedder.engine.one_time_queries.progressive_scan import Scan
 from shedder.errors import BadQuery, CorruptData
-from shedder.queries.one_time.source_choice import Look, Partly, Stretch
+from shedder.queries.one_time.plan import PlanStep, Source, Stretch
 
 THREADS: Final = min(4, os.cpu_count() or 1)
 
@@ -50,45 +50,26 @@ def reduction_for(
     return named
 
 
-@dataclass(frozen=True, slots=True)
-class ReducedScan:
-    """A way to read a stream in part, and the scan that does it."""
+def part_step(snapshot: Snapshot, reduction: NamedReduction | None) -> PlanStep | None:
+    """The step that reads a stream in part; None where none is asked for, or no run allows it.
 
-    partly: Partly
-    scan: Scan
-
-    @property
-    def has_read(self) -> bool:
-        """Return whether a part was read: one that is small enough to be of use."""
-        return self.scan.sample.rows_read > 0
-
-    def dropped(self) -> list[tuple[ReadablePart, float]]:
-        """Of each run of lazy layout that was asked about: what is read of it, what was wanted."""
-        return [
-            (part_of(each.run, asked), asked)
-            for each, asked in zip(self.scan.sample.runs, self.scan.asked, strict=False)
-            if isinstance(each.run.layout, Lazy)
-        ]
-
-
-def partly(
-    query: BoundQuery,
-    snapshot: Snapshot,
-    stretch: Stretch,
-    reduction: NamedReduction | None,
-    deadline: Deadline,
-    rng: np.random.Generator,
-) -> ReducedScan | None:
-    """A way to read a stream in part; None where none is asked for, or no run allows it.
-
-    Where runs or the log were damaged everything is read: that says what is missing. Where tuples
-    are deleted and not purged yet, they are read and left out as by a WHERE: what the catalog knows
-    of columns is of all tuples.
+    Where runs or the log were damaged everything is read: that says what is missing.
     """
     if reduction is None or snapshot.missing or snapshot.holes:
         return None
     if all(_is_whole(run) for run in snapshot.runs):
         return None
+    return PlanStep(Source.PART if reduction.reads_on else Source.REDUCED, reduction.text)
+
+
+def scan_of(question: ArchiveQuestion, reduction: NamedReduction, rng: np.random.Generator) -> Scan:
+    """The scan that reads a stream in part, as a reduction says.
+
+    Where tuples are deleted and not purged yet, they are read and left out as by a WHERE: what the
+    catalog knows of columns is of all tuples.
+    """
+    query, snapshot = question.query, question.snapshot
+    stretch, deadline = question.stretch, question.deadline
     narrow = not all(_is_inside(run.low_us, run.high_us, stretch) for run in snapshot.runs)
     sample = BlockSample(
         query.schema,
@@ -100,17 +81,16 @@ def partly(
         marked=bool(snapshot.deleted),
         threads=THREADS,
     )
-    position = snapshot.end_position
-    scan = Scan(query, sample, reduction, stretch, narrow, position, deadline, rng)
-    asked_for = query.reduction is not None and not reduction.reads_on
+    return Scan(query, sample, reduction, stretch, narrow, snapshot.end_position, deadline, rng)
 
-    def read(before: Look | None) -> Look | None:
-        try:
-            return scan.read(before)
-        except CorruptData:
-            return None
 
-    return ReducedScan(Partly(read, asked_for, reduction.reads_on), scan)
+def dropped(scan: Scan) -> list[tuple[ReadablePart, float]]:
+    """Of each run of lazy layout that was asked about: what is read of it, what was wanted."""
+    return [
+        (part_of(each.run, asked), asked)
+        for each, asked in zip(scan.sample.runs, scan.asked, strict=False)
+        if isinstance(each.run.layout, Lazy)
+    ]
 
 
 def not_reduced(snapshot: Snapshot) -> str:

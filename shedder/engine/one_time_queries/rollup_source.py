@@ -20,12 +20,11 @@ from shedder.archive.tasks.deadline import Deadline
 from shedder.cql.binding.rollup_definition import Rollup, answers, rollup_text
 from shedder.cql.sql.rollup_sql import Stretches, rollup_sql
 from shedder.cql.statements.bound_query import BoundQuery
+from shedder.engine.one_time_queries.archive_question import ArchiveQuestion
 from shedder.engine.one_time_queries.damaged_run_bounds import without_missing
-from shedder.queries.answers.text_format import stretch_text
 from shedder.queries.evidence.evidence import Evidence
 from shedder.queries.evidence.from_exact import SOURCE, evidence_from_exact
-from shedder.queries.evidence.precision_targets import target_text
-from shedder.queries.one_time.source_choice import Stretch
+from shedder.queries.one_time.plan import PlanStep, Source, Stretch
 from shedder.streams.batches import arrow_schema
 
 SMALL_SHARE = 1 / 8
@@ -94,16 +93,11 @@ class RolledUp:
             f"{self._read_of_runs + self._tail:,} of {self.tuples:,} tuples are read"
         )
 
-    def explain(self, query: BoundQuery, stretch: Stretch) -> str:
-        """EXPLAIN of a question that is answered so, a line per fact."""
-        lines = [
-            ("source", f"the rollup {self.entry.name}, exactly"),
-            ("because", "its windows and groups are as fine as the query's, or finer"),
-            ("target", target_text(query)),
-            ("stretch", stretch_text(stretch.start_us, stretch.end_us)),
-            ("rollup", self.text),
-        ]
-        return "\n".join(f"{name + ':':<11}{text}" for name, text in lines)
+    @property
+    def step(self) -> PlanStep:
+        """As a step of a plan."""
+        reason = "its windows and groups are as fine as the query's, or finer"
+        return PlanStep(Source.ROLLUP, self.entry.name, reason, self.read, self.text)
 
     @property
     def _tail(self) -> int:
@@ -120,15 +114,13 @@ class RolledUp:
         self.edges.pop(first_position, None)
 
 
-def rolled_up(
-    store: Store, stream: int, query: BoundQuery, snapshot: Snapshot, stretch: Stretch
-) -> RolledUp | None:
+def rolled_up(store: Store, stream: int, question: ArchiveQuestion) -> RolledUp | None:
     """The rollup that leaves the least to be read for a question; None: there is none of use."""
     found = [
         plan
         for entry, rollup in store.rollups.entries(stream)
-        if answers(rollup, query)
-        and (plan := _planned(entry, rollup, snapshot, stretch)) is not None
+        if answers(rollup, question.query)
+        and (plan := _planned(entry, rollup, question.snapshot, question.stretch)) is not None
     ]
     return min(found, key=lambda plan: (plan.read, plan.entry.id), default=None)
 
@@ -156,23 +148,23 @@ def _planned(
 
 
 def not_rolled_up(
-    store: Store, stream: int, query: BoundQuery, snapshot: Snapshot, stretch: Stretch
+    store: Store, stream: int, question: ArchiveQuestion
 ) -> tuple[RollupEntry, list[Run]] | None:
     """The lazy rollup that would have answered a question, and the runs that it lacks.
 
     None where there is no such rollup or it lacks none, and where an eager one answers, too: that
     one gets its partial aggregates anyway. Of several it is the coarsest.
     """
-    able = [each for each in store.rollups.entries(stream) if answers(each[1], query)]
+    able = [each for each in store.rollups.entries(stream) if answers(each[1], question.query)]
     if not able or not all(entry.lazy for entry, _ in able):
         return None
     entry, rollup = max(able, key=lambda e: (e[1].width_us, -len(e[1].groups), -e[0].id))
-    stretches = Stretches.of(stretch.start_us, stretch.end_us, rollup.width_us)
+    stretches = Stretches.of(question.stretch.start_us, question.stretch.end_us, rollup.width_us)
     if stretches.is_empty:
         return None
     lacking = [
         run
-        for run in snapshot.runs
+        for run in question.snapshot.runs
         if run.rolled_by(entry.id) is None
         and run.overlaps(stretches.whole_start_us, stretches.whole_end_us)
     ]

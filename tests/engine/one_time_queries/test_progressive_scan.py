@@ -16,7 +16,7 @@ from shedder.archive.tasks.deadline import Deadline
 from shedder.errors import BadReduction, DeadlineExceeded
 from shedder.queries.answers.answer import Answer
 from shedder.queries.evidence.answer_builder import finish
-from shedder.queries.one_time.source_choice import Look, Stretch
+from shedder.queries.one_time.plan import Look, Stretch
 from synopses.intervals.sequential_looks import rows_wanted
 from tests.archive.dealt import DealtRuns
 from tests.engine.progressive_coverage import ASKED, DRAWN, Stopped, measured
