@@ -35,7 +35,7 @@ ExactWay = RolledUp | Lookup | None
 
 
 def is_soonest(question: ArchiveQuestion, way: ExactWay) -> bool:
-    """Whether the exact answer is sooner there than any part."""
+    """Return whether the exact answer is sooner there than any part."""
     match way:
         case RolledUp():
             return way.is_small

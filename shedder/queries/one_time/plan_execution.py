@@ -16,7 +16,7 @@ from shedder.queries.evidence.precision_targets import target_text
 from shedder.queries.one_time.plan import Look, OneTimePlan, PlanStep, Source, Stretch
 
 _BUILT = "{:,} tuples came as summaries, which standing queries alone know"
-_DROPPED = "{:,} tuples were dropped under overload, or before they came, and nobody kept them"
+_DROPPED = "{:,} tuples were dropped under overload, or before they came, and were not archived"
 
 
 class ArchiveReader(Protocol):
@@ -93,7 +93,7 @@ def within(evidence: Evidence, stretch: Stretch) -> Evidence:
 
 
 def _is_final(query: BoundQuery, step: PlanStep, look: Look) -> bool:
-    """Whether what was read in part is the answer: for others everything is read."""
+    """Return whether what was read in part is the answer: for others everything is read."""
     if query.target is None or look.error <= 1.0:
         return True
     return (step.source is Source.REDUCED or look.is_late) and query.contract is not Contract.EXACT
