@@ -92,18 +92,15 @@ class ExactReader:
         return evidence
 
     def _read(self, stream: Stream, question: ArchiveQuestion, way: ExactWay) -> Evidence:
-        query, snapshot = question.query, question.snapshot
-        stretch, deadline = question.stretch, question.deadline
         if isinstance(way, RolledUp):
-            evidence = evidence_from_rollup(
-                self._core.store, self._worker, query, way, deadline, self._rewrite
-            )
+            evidence = evidence_from_rollup(self._core.store, self._worker, way, self._rewrite)
             self._note_scans(stream, way.scanned)
             return evidence
+        query, snapshot, stretch = question.query, question.snapshot, question.stretch
         schema = arrow_schema(query.schema)
         read = {*query.columns, query.schema.time_column}
         columns = [name for name in schema.names if name in read]
-        found = look_up(question, way, columns)
+        found = look_up(way, columns)
         self._quarantine_damaged(question, found.done)
         sql = exact_sql(query, RELATION, SqlDialect.DUCKDB, stretch.start_us, stretch.end_us)
         selection = snapshot.selection(found.done)
@@ -114,11 +111,11 @@ class ExactReader:
             selection.ordered,
             [batch.select(columns) for batch in snapshot.tail],
             pa.schema([schema.field(name) for name in columns]),
-            deadline.left_s(),
+            question.deadline.left_s(),
             snapshot.tail_positions if numbered else None,
             selection.dealt,
             Without(selection.marked, selection.deleted),
-            deadline.progress,
+            question.deadline.progress,
             [batch.select(rows_read) for batch in found.rows],
         )
         evidence = evidence_from_exact(

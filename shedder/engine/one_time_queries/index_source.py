@@ -13,7 +13,6 @@ from shedder.archive.archive_store import Store
 from shedder.archive.indexes.value_index import Ranges, keys_of
 from shedder.archive.layouts.blocks import Wanted
 from shedder.archive.metadata.catalog_entries import Run
-from shedder.archive.store.snapshot import Snapshot
 from shedder.cql.expressions.column_types import ColumnType
 from shedder.cql.expressions.evaluate import evaluate, true_rows
 from shedder.cql.expressions.predicate_ranges import ValueRange, value_ranges_of
@@ -68,12 +67,14 @@ class Lookup:
 
     column: str
     groups: Mapping[int, NDArray[np.uint16]]
-    snapshot: Snapshot
+    question: ArchiveQuestion
 
     @property
     def read(self) -> int:
         """Tuples of runs that are read, about."""
-        of_runs = ((run, self.groups.get(run.first_position)) for run in self.snapshot.runs)
+        of_runs = (
+            (run, self.groups.get(run.first_position)) for run in self.question.snapshot.runs
+        )
         return sum(
             run.rows if groups is None else run.rows * len(groups) // run.blocks
             for run, groups in of_runs
@@ -81,21 +82,21 @@ class Lookup:
 
     @property
     def is_small(self) -> bool:
-        """Return whether the index is better, whatever the target: a small part lacks rare rows."""
-        rows = sum(run.rows for run in self.snapshot.runs)
+        """Whether this is the better way, whatever the target: what is rare is in no small part."""
+        rows = sum(run.rows for run in self.question.snapshot.runs)
         return self.read <= SMALL_SHARE * rows
 
     @property
     def text(self) -> str:
         """What is left out."""
-        rows = sum(run.rows for run in self.snapshot.runs)
+        rows = sum(run.rows for run in self.question.snapshot.runs)
         return f"{self.column}: about {self.read:,} of {rows:,} tuples in runs are read"
 
     @property
     def step(self) -> PlanStep:
         """As a step of a plan."""
         reason = "what WHERE keeps is in few row groups, which it names"
-        tail = sum(batch.num_rows for batch in self.snapshot.tail)
+        tail = sum(batch.num_rows for batch in self.question.snapshot.tail)
         return PlanStep(Source.INDEX, self.column, reason, self.read + tail, self.text)
 
 
@@ -114,33 +115,32 @@ def planned(store: Store, stream: int, question: ArchiveQuestion) -> Lookup | No
         groups = store.indexes.look_up(run, name, ranges)
         if groups is not None and _is_little(run, len(groups)):
             found[run.first_position] = groups
-    return Lookup(name, found, question.snapshot) if found else None
+    return Lookup(name, found, question) if found else None
 
 
-def look_up(question: ArchiveQuestion, lookup: Lookup | None, columns: Sequence[str]) -> LookedUp:
+def look_up(lookup: Lookup | None, columns: Sequence[str]) -> LookedUp:
     """Read what WHERE keeps of those runs whose index says that little of them is needed.
 
     A run with damaged row groups is left to the full scan, which reports the damage.
 
     Args:
-      question: of which the lookup is.
       lookup: see `planned`.
       columns: that are wanted.
 
     Raises:
       StorageFailed: a run cannot be read.
     """
-    query = question.query
-    if lookup is None or query.where is None:
+    if lookup is None:
         return LookedUp()
+    query, snapshot = lookup.question.query, lookup.question.snapshot
+    assert query.where is not None  # Else no index is of use.
     names = tuple(dict.fromkeys((*columns, POSITION)))
     wanted = Wanted(query.schema.time_column, names)
     kept: list[pa.RecordBatch] = []
     done: set[int] = set()
     rows = read = 0
-    snapshot = lookup.snapshot
     for run in snapshot.runs:
-        question.deadline.check()
+        lookup.question.deadline.check()
         groups = lookup.groups.get(run.first_position)
         if groups is None or rows > ROWS_MAX:
             continue

@@ -15,16 +15,13 @@ import structlog
 from shedder.archive.archive_store import Store
 from shedder.archive.exact.client import RELATION, ExactWorker, Without
 from shedder.archive.metadata.catalog_entries import Rolled, RollupEntry, Run
-from shedder.archive.store.snapshot import Snapshot
-from shedder.archive.tasks.deadline import Deadline
 from shedder.cql.binding.rollup_definition import Rollup, answers, rollup_text
 from shedder.cql.sql.rollup_sql import Stretches, rollup_sql
-from shedder.cql.statements.bound_query import BoundQuery
 from shedder.engine.one_time_queries.archive_question import ArchiveQuestion
 from shedder.engine.one_time_queries.damaged_run_bounds import without_missing
 from shedder.queries.evidence.evidence import Evidence
 from shedder.queries.evidence.from_exact import SOURCE, evidence_from_exact
-from shedder.queries.one_time.plan import PlanStep, Source, Stretch
+from shedder.queries.one_time.plan import PlanStep, Source
 from shedder.streams.batches import arrow_schema
 
 SMALL_SHARE = 1 / 8
@@ -44,8 +41,7 @@ class RolledUp:
 
     entry: RollupEntry
     rollup: Rollup
-    snapshot: Snapshot
-    stretch: Stretch
+    question: ArchiveQuestion
     stretches: Stretches
     rolled: dict[int, tuple[Run, Rolled]]
     edges: dict[int, Run]
@@ -53,7 +49,7 @@ class RolledUp:
     @property
     def tuples(self) -> int:
         """All that there are."""
-        return sum(run.rows for run in self.snapshot.runs) + self._tail
+        return sum(run.rows for run in self.question.snapshot.runs) + self._tail
 
     @property
     def read(self) -> int:
@@ -63,7 +59,7 @@ class RolledUp:
     @property
     def archive_share_read(self) -> float:
         """Of the tuples in runs."""
-        return self._read_of_runs / max(1, sum(run.rows for run in self.snapshot.runs))
+        return self._read_of_runs / max(1, sum(run.rows for run in self.question.snapshot.runs))
 
     @property
     def read_nothing_else(self) -> bool:
@@ -75,7 +71,7 @@ class RolledUp:
         """All runs, and this rollup where it was read of them; None: they were read themselves."""
         return [
             (run, self.entry.id if run.first_position in self.rolled else None)
-            for run in self.snapshot.runs
+            for run in self.question.snapshot.runs
         ]
 
     @property
@@ -87,7 +83,7 @@ class RolledUp:
     def text(self) -> str:
         """What is taken from where."""
         rows = sum(rolled.rows for _, rolled in self.rolled.values())
-        runs = f"{len(self.rolled):,} of {len(self.snapshot.runs):,} runs"
+        runs = f"{len(self.rolled):,} of {len(self.question.snapshot.runs):,} runs"
         return (
             f"{self.entry.name} ({rollup_text(self.rollup)}): {rows:,} rows for {runs}; "
             f"{self._read_of_runs + self._tail:,} of {self.tuples:,} tuples are read"
@@ -101,11 +97,13 @@ class RolledUp:
 
     @property
     def _tail(self) -> int:
-        return sum(batch.num_rows for batch in self.snapshot.tail)
+        return sum(batch.num_rows for batch in self.question.snapshot.tail)
 
     @property
     def _read_of_runs(self) -> int:
-        others = (run for run in self.snapshot.runs if run.first_position not in self.rolled)
+        others = (
+            run for run in self.question.snapshot.runs if run.first_position not in self.rolled
+        )
         return sum(run.rows for run in (*others, *self.edges.values()))
 
     def without(self, first_position: int) -> None:
@@ -120,18 +118,17 @@ def rolled_up(store: Store, stream: int, question: ArchiveQuestion) -> RolledUp 
         plan
         for entry, rollup in store.rollups.entries(stream)
         if answers(rollup, question.query)
-        and (plan := _planned(entry, rollup, question.snapshot, question.stretch)) is not None
+        and (plan := _planned(entry, rollup, question)) is not None
     ]
     return min(found, key=lambda plan: (plan.read, plan.entry.id), default=None)
 
 
-def _planned(
-    entry: RollupEntry, rollup: Rollup, snapshot: Snapshot, stretch: Stretch
-) -> RolledUp | None:
+def _planned(entry: RollupEntry, rollup: Rollup, question: ArchiveQuestion) -> RolledUp | None:
+    snapshot, stretch = question.snapshot, question.stretch
     stretches = Stretches.of(stretch.start_us, stretch.end_us, rollup.width_us)
     if stretches.is_empty:
         return None
-    plan = RolledUp(entry, rollup, snapshot, stretch, stretches, {}, {})
+    plan = RolledUp(entry, rollup, question, stretches, {}, {})
     for run in snapshot.runs:
         rolled = run.rolled_by(entry.id)
         mark = snapshot.deleted.get(run.first_position)
@@ -172,12 +169,7 @@ def not_rolled_up(
 
 
 def evidence_from_rollup(
-    store: Store,
-    exact: ExactWorker,
-    query: BoundQuery,
-    plan: RolledUp,
-    deadline: Deadline,
-    rewrite: Callable[[str], None],
+    store: Store, exact: ExactWorker, plan: RolledUp, rewrite: Callable[[str], None]
 ) -> Evidence:
     """The exact evidence. Damaged partial aggregates are dropped, and their runs are read.
 
@@ -186,8 +178,9 @@ def evidence_from_rollup(
     Raises:
       as `ExactWorker.query`; StorageFailed: a file cannot be read.
     """
-    snapshot, stretch = plan.snapshot, plan.stretch
-    notes = _without_damage(store, query, plan, deadline, rewrite)
+    query, snapshot = plan.question.query, plan.question.snapshot
+    stretch, deadline = plan.question.stretch, plan.question.deadline
+    notes = _without_damage(store, plan, rewrite)
     selection = snapshot.selection(plan.rolled)
     files = snapshot.files
     beside = {}
@@ -231,18 +224,12 @@ def evidence_from_rollup(
     return without_missing(query, evidence, snapshot)
 
 
-def _without_damage(
-    store: Store,
-    query: BoundQuery,
-    plan: RolledUp,
-    deadline: Deadline,
-    rewrite: Callable[[str], None],
-) -> list[str]:
+def _without_damage(store: Store, plan: RolledUp, rewrite: Callable[[str], None]) -> list[str]:
     """Leave damaged files aside, of partial aggregates and then of runs; what is to be told."""
-    name, snapshot = query.schema.name, plan.snapshot
+    name, snapshot = plan.question.query.schema.name, plan.question.snapshot
 
     def told(_: int) -> None:
-        deadline.check()
+        plan.question.deadline.check()
 
     dropped = 0
     for run, rolled in list(plan.rolled.values()):
