@@ -47,7 +47,7 @@ class Moment:
     @property
     def disjoint(self) -> bool:
         """Return whether no look that was noted has bet on its tuples; on the apply thread."""
-        before_us = self.published.bet_to_us
+        before_us = self.published.audits.bet_to_us
         slides = self.published.standing.grid.slides
         return before_us is None or (slides and (self.span.start_us or 0) >= before_us)
 
@@ -64,7 +64,10 @@ def unseen(
     name, query = published.standing.name, published.standing.query
     if published.failed or stream.queries.get(name) is not published:
         return None
-    if core.store.deletions.entries(stream.id) or core.machine.monotonic_s() < published.taken_to_s:
+    if (
+        core.store.deletions.entries(stream.id)
+        or core.machine.monotonic_s() < published.audits.reserved_to_s
+    ):
         return None
     slides = published.standing.grid.slides
     if not slides if without_archive else bool(stream.built):
@@ -76,7 +79,7 @@ def unseen(
         return None
     if not Case(0, query, answer).judgeable or (slides and span.end_us is None):
         return None
-    if published.audited == _seen(published, answer, span):
+    if published.audits.audited == _seen(published, answer, span):
         return None
     try:
         if not without_archive:
@@ -89,7 +92,7 @@ def unseen(
 def taken(stream: Stream, published: StandingQuery, answer: Answer, span: Span) -> Moment:
     """On the apply thread: what is compared; the answer counts as looked at from now on."""
     strict = _strict(stream, published, answer, span)
-    published.note_audited(_seen(published, answer, span))
+    published.audits.note_audited(_seen(published, answer, span))
     return Moment(published, answer, strict, span)
 
 
@@ -104,7 +107,7 @@ def _strict(stream: Stream, published: StandingQuery, answer: Answer, span: Span
     there, intervals = max(1, chances(query, answer)), 0
     while there > intervals:
         intervals = there
-        confidence = published.certification.strict_confidence(intervals)
+        confidence = published.audits.certification.strict_confidence(intervals)
         if confidence is None:
             break
         asked = replace(query, confidence=confidence)
@@ -124,12 +127,12 @@ def without_rows(answer: Answer) -> Answer:
 
 def note(checkpoints: Checkpoints, moment: Moment, look: Look) -> None:
     """On the apply thread: what a look came to, in certification, answers and checkpoint."""
-    published, was = moment.published, moment.published.certification
+    published, was = moment.published, moment.published.audits.certification
     disjoint = moment.disjoint
     published.certify(after(was, look if disjoint else look.overlapping))
     if disjoint:
-        published.bet_to(moment.span.end_us or moment.answer.position)
-    now = published.certification
+        published.audits.note_bet(moment.span.end_us or moment.answer.position)
+    now = published.audits.certification
     if now.lost and not was.lost:
         _log.error("certification_lost", query=published.standing.name, why=now.lost)
     elif was.lost and not now.lost:

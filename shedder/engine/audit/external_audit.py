@@ -116,7 +116,7 @@ class Lent:
         lent: list[LentAnswer] = []
         room_bytes = bytes_max
         waiting = list(of.queries.values())  # At once: others may come and go.
-        for published in sorted(waiting, key=lambda each: each.audited_s):
+        for published in sorted(waiting, key=lambda each: each.audits.audited_s):
             if len(lent) == answers:
                 break
             # One by one, so that ingest goes on between them.
@@ -167,22 +167,24 @@ class Lent:
         found = unseen(self._core, stream, published, without_archive=without_archive)
         if found is None:
             return None, 0
-        seen = published.audited
+        seen = published.audits.audited
         moment = taken(stream, published, *found)
         size_bytes = _size_bytes(moment.answer) + _size_bytes(moment.strict)
         if size_bytes > room_bytes:
             if not first:
-                published.note_audited(seen)
+                published.audits.note_audited(seen)
                 return None, size_bytes
             moment = replace(moment, strict=without_rows(moment.answer))
             size_bytes = _size_bytes(moment.answer) + _size_bytes(moment.strict)
             if size_bytes > room_bytes:
                 _log.warning("too_large_to_lend", query=published.standing.name, bytes=size_bytes)
                 return None, 0
-        published.audit_from(now_s)
-        published.take_for_audit(now_s + LENT_S)
+        published.audits.note_look(now_s)
+        published.audits.reserve(now_s + LENT_S)
         name = f"{self._core.machine.random_bits(64):016x}"
-        self._lent[name] = _Loan(stream, moment, published.taken_to_s, not without_archive)
+        self._lent[name] = _Loan(
+            stream, moment, published.audits.reserved_to_s, not without_archive
+        )
         return LentAnswer(name, published.standing.name, moment.answer, moment.strict), size_bytes
 
     def _note(self, name: str, found: Reported) -> Certification:
@@ -193,13 +195,13 @@ class Lent:
                 "minutes old, or the query was dropped, or the service started anew; lend again"
             )
         published, query = loan.moment.published, loan.moment.published.standing.query
-        published.release_from_audit()
+        published.audits.release()
         shows_nothing = chooses(query) and not loan.moment.shown
         if found.values or found.refuted or shows_nothing:
             loan.check_tuples(self._core)
             note(self._checkpoints, loan.moment, found.look(query))
             self.reported += 1
-        return published.certification
+        return published.audits.certification
 
 
 def _size_bytes(answer: Answer) -> int:

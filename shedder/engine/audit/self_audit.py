@@ -114,12 +114,12 @@ class Audit:
         """
         machine = self._core.machine
         waiting = [
-            (published.audited_s, stream, published)
+            (published.audits.audited_s, stream, published)
             for stream in list(self._core.streams.values())
             for published in list(stream.queries.values())
         ]
         for _, stream, published in sorted(waiting, key=lambda each: each[0]):
-            published.audit_from(machine.monotonic_s())
+            published.audits.note_look(machine.monotonic_s())
             moment = self._core.actor.call(partial(self._moment, stream, published)).result()
             if moment is None:
                 continue
@@ -130,8 +130,8 @@ class Audit:
                 self.skipped += 1
                 _log.info("audit_skipped", query=published.standing.name, error=str(error))
             finally:
-                published.release_from_audit()
-                self.busy_s += machine.monotonic_s() - published.audited_s
+                published.audits.release()
+                self.busy_s += machine.monotonic_s() - published.audits.audited_s
             return published.standing.name
         return None
 
@@ -148,7 +148,7 @@ class Audit:
         if snapshot.missing or snapshot.holes or rows > self._core.settings.audit_rows_max:
             snapshot.release()
             return None
-        published.take_for_audit(math.inf)
+        published.audits.reserve(math.inf)
         return taken(stream, published, answer, span), snapshot
 
     def _compare(self, moment: Moment, snapshot: Snapshot) -> None:

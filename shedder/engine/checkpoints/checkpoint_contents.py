@@ -234,9 +234,9 @@ def _query_state(published: StandingQuery) -> bytes:
         "active": published.active,
         "feed": _feed_state(standing),
         "failed": published.failed,
-        "certification": asdict(published.certification),
-        "audited": published.audited,
-        "bet_to_us": published.bet_to_us,
+        "certification": asdict(published.audits.certification),
+        "audited": published.audits.audited,
+        "bet_to_us": published.audits.bet_to_us,
         "lost": published.lost.to_json() if published.lost else None,
         "deleted": published.deleted.to_json(),
     }
@@ -320,7 +320,7 @@ def restore_query(
             deleted=PaneDeletions.from_json(state["deleted"]) if "deleted" in state else None,
         )
         if "certification" in state:  # Written since audits outlive the service.
-            published.restore_audits(
+            published.audits.restore(
                 Certification.restored(state["certification"]),
                 None if state["audited"] is None else tuple(state["audited"]),
                 state["bet_to_us"],

@@ -82,7 +82,7 @@ class Lookup:
 
     @property
     def is_small(self) -> bool:
-        """Whether this is the better way, whatever the target: what is rare is in no small part."""
+        """Return whether the index is better, whatever the target: a small part lacks rare rows."""
         rows = sum(run.rows for run in self.question.snapshot.runs)
         return self.read <= SMALL_SHARE * rows
 

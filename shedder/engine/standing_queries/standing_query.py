@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Protocol
@@ -14,6 +13,7 @@ from shedder.cql.statements.bound_query import BoundQuery
 from shedder.cql.statements.statement import Contract
 from shedder.engine.estimates.window_estimates import window_evidence
 from shedder.engine.runtime.subscribers import Listeners, News
+from shedder.engine.standing_queries.answer_audits import AnswerAudits
 from shedder.engine.standing_queries.deletion_notes import allow_for_deleted
 from shedder.engine.standing_queries.lost_tuples import LostTuples
 from shedder.engine.standing_queries.observed_error import Measured
@@ -62,9 +62,7 @@ class StandingQuery:
     latest: the newest answer, or the error that stands for it (contract FAIL); any thread reads it.
     granted: in words; news: what they are of, (): it is not known.
     weight, active: for the allocator, as they were altered. measured: how wide answers really are.
-    certification: what audits of its answers have come to; audited: which answer was the last one;
-    audited_s: when; bet_to_us: later tuples than these no audit has bet on; taken_to_s: until then
-    one audit has the query, and no other audit takes it.
+    audits: of its answers.
     limits: what a query that has limits of its own may be given at most; None: what there is.
     lost: what was gone from the log when it was registered, and the stream had read before.
     deleted: the DELETEs that its panes reflect.
@@ -101,11 +99,7 @@ class StandingQuery:
         self.weight = standing.query.weight
         self.active = True
         self.limits = limits
-        self.certification = Certification()
-        self.audited: tuple[int | None, int | None, int] | None = None
-        self.audited_s = -math.inf
-        self.bet_to_us: int | None = None
-        self.taken_to_s = -math.inf
+        self.audits = AnswerAudits()
         self.lost = LostTuples()
         self.deleted = PaneDeletions() if deleted is None else deleted
         self.measured = Measured(len(standing.plan.parts))
@@ -131,15 +125,6 @@ class StandingQuery:
         self.lost = self.lost if lost is None else lost
         self.deleted = self.deleted if deleted is None else deleted
 
-    def restore_audits(
-        self,
-        certification: Certification,
-        audited: tuple[int | None, int | None, int] | None,
-        bet_to_us: int | None,
-    ) -> None:
-        """Go on from what a checkpoint has of the audits of the query's answers."""
-        self.certification, self.audited, self.bet_to_us = certification, audited, bet_to_us
-
     def grant(self, granted: dict[str, str], news: tuple[object, ...]) -> None:
         """Replace what is granted. news: what the words are of."""
         self.granted, self.news = granted, news
@@ -151,26 +136,6 @@ class StandingQuery:
     def begin_at(self, end_us: int | None) -> None:
         """Set the end of the last window before the first that is answered."""
         self.emitted_to = end_us
-
-    def audit_from(self, now_s: float) -> None:
-        """Note when an audit looked at this query; others have their turn first."""
-        self.audited_s = now_s
-
-    def take_for_audit(self, until_s: float) -> None:
-        """Keep other audits away until then."""
-        self.taken_to_s = until_s
-
-    def release_from_audit(self) -> None:
-        """Let other audits look again."""
-        self.taken_to_s = -math.inf
-
-    def note_audited(self, answer: tuple[int | None, int | None, int] | None) -> None:
-        """Note which answer was audited last."""
-        self.audited = answer
-
-    def bet_to(self, time_us: int) -> None:
-        """Note that audits have bet on tuples before this time."""
-        self.bet_to_us = time_us
 
     def guard(self, work: Callable[[], None]) -> None:
         """Do this query's own work: what goes wrong there ends this query, not the engine.
@@ -349,12 +314,12 @@ class StandingQuery:
 
     def certify(self, certification: Certification) -> None:
         """This is what audits have come to; the newest answer says so at once."""
-        self.certification = certification
+        self.audits.certify(certification)
         if isinstance(self.latest, Answer):
             self.latest = self._marked(self.latest)
 
     def _marked(self, answer: Answer) -> Answer:
-        return marked(answer, self.certification)
+        return marked(answer, self.audits.certification)
 
     def evidence(
         self, stream: StreamFacts, span: Span, query: BoundQuery | None = None
@@ -400,6 +365,6 @@ def status_of(published: StandingQuery) -> dict[str, str]:
         "thinned_panes": str(sum(bool(pane.segments) for pane in standing.panes.values())),
         "size_bytes": str(standing.size_bytes),
         "reads_panes_of": "" if standing.provider is None else standing.provider.name,
-        **facts_of(published.certification),
+        **facts_of(published.audits.certification),
         **published.granted,
     }

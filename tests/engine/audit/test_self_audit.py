@@ -102,7 +102,7 @@ def test_first_looks_at_many_values_refute_as_rarely_as_they_say(db):
         db.heartbeat("r", (number + 1) * 10 * SECOND)
         db.core.actor.call(lambda: published.certify(Certification())).result()
         refuted += not look(db)
-        values += published.certification.values
+        values += published.audits.certification.values
     assert values > 8_000
     assert refuted == 0
 
@@ -218,9 +218,9 @@ def test_what_audits_came_to_outlives_the_service(tmp_path):
         db.register("q", f"SELECT COUNT(*) AS n, SUM(x) AS total FROM r {WINDOW}")
         step(db, 0, rng)
         assert look(db) is True
-        was = db.core.stream("r").queries["q"].certification
+        was = db.core.stream("r").queries["q"].audits.certification
     with shedder.open(tmp_path / "data") as db:
-        assert db.core.stream("r").queries["q"].certification == was
+        assert db.core.stream("r").queries["q"].audits.certification == was
         assert db.query("q").answer().certified is True
         assert db.audit.look() is None  # It has seen this answer.
         step(db, 1, rng)
