@@ -295,6 +295,11 @@ class Overloaded(ResourceExhausted):
 
     retry_after_ms: int = 100
 
+    def retry_in(self, wait_ms: int) -> Self:
+        """Set when to come back; return the error."""
+        self.retry_after_ms = wait_ms
+        return self
+
 
 class RateExceeded(Overloaded):
     """A tenant sends more than its quota; `retry_after_ms` says when to come back."""

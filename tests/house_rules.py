@@ -130,7 +130,7 @@ def uncounted_gates(tree: ast.Module) -> list[str]:
 def foreign_assignments(tree: ast.Module) -> list[str]:
     """Find assignments to attributes of objects that the function was given or has looked up.
 
-    A function may set attributes of `self`, of `cls`, of what it has made by a call, those that a
+    A function may set attributes of `self`, of `cls`, of what it has constructed, those that a
     class of the same module declares, and those of protobuf messages and of other libraries.
     """
     found = set[str]()
@@ -174,11 +174,21 @@ def _declared(node: ast.AST) -> Iterator[str]:
 
 
 def _made(node: ast.AST) -> Iterator[str]:
-    """Names that an assignment gives to the result of a call, perhaps only if something holds."""
+    """Names that an assignment gives to a new object, perhaps only if something holds."""
     if isinstance(node, ast.Assign):
         value = node.value.orelse if isinstance(node.value, ast.IfExp) else node.value
-        if isinstance(value, ast.Call):
+        if isinstance(value, ast.Call) and _constructs(value.func):
             yield from (target.id for target in node.targets if isinstance(target, ast.Name))
+
+
+def _constructs(function: ast.expr) -> bool:
+    """Return whether a class is called, one of its methods, or what a factory has returned."""
+    if isinstance(function, ast.Call):
+        return True
+    return any(
+        name == "cls" or name.lstrip("_")[:1].isupper()
+        for name in ast.unparse(function).split(".")[-2:]
+    )
 
 
 def _messages(node: ast.AST) -> Iterator[str]:

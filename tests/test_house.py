@@ -196,6 +196,8 @@ def test_no_module_assigns_attributes_of_objects_of_other_modules():
         ("class A:\n    late: int\ndef f(a, b): a.late = b.lag = 1", ["3: b.lag"]),
         ("class A:\n    def g(self): self.late = 1\ndef f(a): a.late = 1", []),
         ("def f(stream): stream.late[0] = 1; late = stream.late", []),
+        ("def f(streams): one = streams.get(1); one.late = 1", ["1: one.late"]),
+        ("def f(): made = Stream.of(1); made.late = made.lag = 1", []),
         ("def f(asked: query_pb2.Query): asked.last.row = 1", []),
         ("def f(): said: a_pb2.B = wire(c); said.last.row = 1", []),
         ("def f(): said = a_pb2.B(); said.last.row = 1", []),

@@ -142,9 +142,9 @@ class AppendCall:
             overload = self._engine.overload
             over_ms = overload.backlog_ms(self._stream) - overload.backlog_ms_max
             if over_ms > 0:
-                error = Overloaded(f"what has come takes {over_ms:.0f} ms too long to be applied")
-                error.retry_after_ms = int(min(max(over_ms, LOOK_MS_MIN), LOOK_MS_MAX))
-                raise error
+                message = f"what has come takes {over_ms:.0f} ms too long to be applied"
+                wait_ms = int(min(max(over_ms, LOOK_MS_MIN), LOOK_MS_MAX))
+                raise Overloaded(message).retry_in(wait_ms)
         receipt = append(
             self._engine,
             self._stream,

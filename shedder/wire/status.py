@@ -97,7 +97,7 @@ def from_status(status: status_pb2.Status) -> ShedderError | None:
         return None
     error = named_error(info.reason, status.message, _family(status.code))
     if isinstance(error, errors.Overloaded) and retry.HasField("retry_delay"):
-        error.retry_after_ms = retry.retry_delay.ToMilliseconds()
+        return error.retry_in(retry.retry_delay.ToMilliseconds())
     return error
 
 

@@ -233,12 +233,11 @@ class Admission:
         self, message: str, what: str, *, free_s: float, takes_s: float, books: bool
     ) -> Overloaded:
         """Build the refusal for a full resource; each refused call gets a retry time of its own."""
-        error = Overloaded(message)
         with self._lock:
             slots = self._slots.setdefault(what, Slots())
             now_s = self._core.machine.monotonic_s()
-            error.retry_after_ms = slots.next_ms(now_s, free_s=free_s, takes_s=takes_s, books=books)
-        return error
+            wait_ms = slots.next_ms(now_s, free_s=free_s, takes_s=takes_s, books=books)
+        return Overloaded(message).retry_in(wait_ms)
 
     def _refuse(self, name: str, rows: int) -> None:
         """Count what was refused of a stream, if it has not been dropped meanwhile."""
@@ -259,23 +258,19 @@ class Admission:
         )
         if wait_ms:
             core.meter.refused(0 if waits else size_bytes)
-            error = Overloaded(
+            raise Overloaded(
                 f"more comes than can be applied; {name!r} may go on in {wait_ms} ms"
-            )
-            error.retry_after_ms = wait_ms
-            raise error
+            ).retry_in(wait_ms)
 
     def _admit_by_cpu(self, name: str, rows: int, size_bytes: int, *, waits: bool) -> None:
         core = self._core
         wait_ms = core.cpu_door.wait_ms(name, rows, core.machine.monotonic_s(), books=not waits)
         if wait_ms:
             core.door.give_back(name, size_bytes)
-            error = Overloaded(
+            raise Overloaded(
                 f"what cannot be thinned of {name!r} takes more CPU than its tenant's share; "
                 f"it may go on in {wait_ms} ms"
-            )
-            error.retry_after_ms = wait_ms
-            raise error
+            ).retry_in(wait_ms)
 
     def _give_back_doors(self, name: str, rows: int, size_bytes: int) -> None:
         self._core.door.give_back(name, size_bytes)

@@ -167,12 +167,10 @@ class Tenants:
                 )
                 if rate is not None
             ]
-            error = RateExceeded(
+            raise RateExceeded(
                 f"tenant {tenant!r} sends more than its quota of {' and '.join(limits)}; it may "
                 f"go on in {wait_ms} ms"
-            )
-            error.retry_after_ms = wait_ms
-            raise error
+            ).retry_in(wait_ms)
 
     def refuse(self, tenant: str, rows: int) -> None:
         """A batch was refused for a rate, for good."""
