@@ -71,7 +71,7 @@ from synopses.strata.joint_ranks import joint_ranks
 from synopses.strata.moment_bets import ratio_ends
 from synopses.strata.stratified_bets import learned_total
 from synopses.strata.stratum import Stratum
-from synopses.strata.variance_moment_bets import WeightedMoments, largest_mean, least_mean
+from synopses.strata.variance_moment_bets import StrataMoments, largest_mean, least_mean
 from synopses.theta.theta_sketch import GroupedTheta
 
 _ROWS = 100
@@ -223,10 +223,12 @@ def compile_question_kernels() -> None:
         sampled_quantile(sample, rank_share=0.5, confidence=0.95)
         sampled_correlation(SampledPairs(sample, sample), confidence=0.95)
     chernoff(np.linspace(0.0, 1.0, 5), np.full(5, 9.0), tail=0.05)
-    one = np.ones((1, _ROWS))
-    moments = WeightedMoments(one, one, np.ones((3, 1, _ROWS)), 2.0)
-    largest_mean(moments, 9.0 * one[0], 9.0 * one[0], bets_alike=1, tail=0.05)
-    least_mean(moments, 0.0 * one[0], 0.05)
+    one = np.ones((1, 1, _ROWS))
+    moments = StrataMoments(
+        np.ones((2, 1, _ROWS)), np.full(1, 2.0), one[0], one, one, 0.0 * one, 9.0 * one
+    )
+    largest_mean(moments, 9.0, 9.0 * one[0, 0], tail=0.05)
+    least_mean(moments, 0.0 * one[0, 0], 0.05)
     matching_count(population=size, read=read, matched=_ROWS, confidence=0.95)
     sizes, reads = np.full(2, float(size)), np.full(2, float(read))
     joint_count(sizes, reads, np.full((2, 1), float(_ROWS)), confidence=0.95)

@@ -28,6 +28,9 @@ A bet b = c/sqrt((r - L)(H - r)) makes b (r - y) and b (r - a) grow with r. So d
 D = H - r + k max(a - r, 0): below a, the first factor is 1 + c (H - y)/D - c, and
 (a - r)/D falls; above a, nothing but r - y is ever negative. So W grows with r, and the bound is
 one crossing.
+
+Where strata that were read in full have values far beyond the range of those that were skipped, the
+bets are those of `mean_ends`, which only the latter range limits.
 Source: Waudby-Smith & Ramdas 2024, JRSS B 86(1) (betting); Spertus, Sridhar & Stark 2024, arXiv
 2409.06680 (one test over strata); the weights g_h and the least wealth are ours.
 """
@@ -44,6 +47,8 @@ from numpy.typing import NDArray
 
 from synopses.model.overflow import SQUARES_MIN
 from synopses.strata.stratum import Stratum
+from synopses.strata.stratum_moments import mean_ends
+from synopses.strata.variance_moment_bets import two_points
 
 Floats = NDArray[np.float64]
 Ends = tuple[Floats, Floats]
@@ -54,6 +59,9 @@ _WEIGHTS: Final[Floats] = -np.log(np.arange(2.0, 2.0 + _BETS)) - math.log(
 )
 _CAP: Final = 0.95  # Of the bet that could lose all.
 _PRECISE: Final = 1e-3  # The ends are found to this part of the width, on the safe side.
+# Of the range of all values, that of the values that were skipped: with a narrower
+# one, bets that it limits gain more than bets that the range of all values limits.
+_NARROWED_MAX: Final = 0.6
 _WIDTH_MIN: Final = math.sqrt(SQUARES_MIN)  # Squares in a narrower range may all underflow.
 
 
@@ -123,6 +131,9 @@ def ratio_ends(strata: Sequence[Stratum], *, delta: float) -> Ends:
         return mean, mean
     if not all(s.read for s in thinned):
         return np.full(groups, low), np.full(groups, high)
+    skipped = max(s.high for s in thinned) - min(s.low for s in thinned)
+    if _WIDTH_MIN < high - low < np.inf and skipped < _NARROWED_MAX * (high - low):
+        return mean_ends(strata, (low, high), tail=delta / 2.0)
     return _bounds(thinned, known, (low, high), delta, is_ratio=True)
 
 
@@ -263,27 +274,10 @@ def _wealth(group: _GroupMoments, mean: float) -> float:
                 total += absent * math.log1p(scaled * rest)
             if count > 0.0:
                 least, most = group.ranges[stratum]
-                total += count * _two_points(scaled, top, average, squares / count, (least, most))
+                total += count * two_points(scaled, top, average, squares / count, (least, most))
         if total > best:
             wealth = wealth * math.exp(best - total) + 1.0
             best = total
         else:
             wealth += math.exp(total - best)
     return best + math.log(wealth)
-
-
-@njit(nogil=True, cache=True, error_model="numpy")
-def _two_points(
-    bet: float, top: float, average: float, variance: float, ends: tuple[float, float]
-) -> float:
-    """The least mean of log(1 + bet (top - y)) over values y in a range with these moments."""
-    gap = ends[1] - average
-    largest = gap * (average - ends[0])  # Bhatia & Davis 2000.
-    if not variance < largest:  # Rounded, or not a number.
-        variance = max(largest, 0.0)
-    if not (variance > 0.0 and gap > 0.0):
-        return math.log1p(bet * (top - average))
-    chance = variance / (variance + gap * gap)
-    far = math.log1p(bet * (top - ends[1]))
-    near = math.log1p(bet * (top - average + variance / gap))
-    return chance * far + (1.0 - chance) * near

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Final
 
 import numpy as np
@@ -21,13 +21,14 @@ from synopses.strata.stratified import (
     student_half,
 )
 from synopses.strata.stratum import Stratum
-from synopses.strata.variance_moment_bets import WeightedMoments, largest_mean, least_mean
+from synopses.strata.stratum_moments import mean_ends, squared_distances
+from synopses.strata.variance_moment_bets import largest_mean, least_mean
 
 # Parts of delta. The upper end is the wide one: a sample may have missed the far end of the range.
-_MEAN_SHARE: Final = 0.44
-_UPPER_SHARE: Final = 0.14
-_LOWER_SHARE: Final = 0.06
-_ANCHOR_SHARES: Final = (0.06, 0.06)  # Of the upper and the lower end, of each of three numbers.
+_MEAN_SHARE: Final = 0.3
+_UPPER_SHARE: Final = 0.34
+_LOWER_SHARE: Final = 0.12
+_ANCHOR_SHARES: Final = (0.05, 0.03)  # Of the upper and the lower end, of each of three numbers.
 _PLACES: Final = 5  # Means at which the lower end is asked.
 
 
@@ -129,32 +130,32 @@ def _squares_about(stratum: Stratum, center: Floats | float) -> Floats:
 
 
 def _by_betting(strata: Sequence[Stratum], ends: tuple[float, float], delta: float) -> Ends:
-    """Bounds for the variance (n below the line), whatever the distribution."""
-    low, high = ends
-    groups, width = len(strata[0].counts), high - low
+    """Bounds for the variance (n below the line), whatever the distribution.
+
+    ends: the range of all values.
+    """
+    groups, width = len(strata[0].counts), ends[1] - ends[0]
+    most = np.full(groups, width**2 / 4.0)
     if not width > 0.0:
         return np.zeros(groups), np.zeros(groups)
     if any(s.skipped and not s.read for s in strata):  # Its values may be anything.
-        return np.zeros(groups), np.full(groups, width**2 / 4.0)
-    most = np.full(groups, width)
+        return np.zeros(groups), most
+    low, high = range_of(strata)
     first, last = _means(strata, ends, _MEAN_SHARE * delta)
-    reach = np.maximum(last - low, high - first) ** 2
     # The wealth of bets on small squares is concave in the mean: its least is at an end.
-    about = _squared(strata, np.stack([first, last]), ends)
-    most = np.full(groups, width**2 / 4.0)
-    above = largest_mean(about, reach, most, bets_alike=3, tail=_UPPER_SHARE * delta)
+    about = squared_distances(strata, np.stack([first, last]))
+    above = largest_mean(about, (high - low) ** 2, most, tail=_UPPER_SHARE * delta)
     places = first + (last - first) * np.linspace(0.0, 1.0, _PLACES)[:, None]
     step = (last - first) / (_PLACES - 1)
-    about = _squared(strata, places, ends)
-    below = least_mean(about, step**2 / 4.0, _LOWER_SHARE * delta)
+    below = least_mean(squared_distances(strata, places), step**2 / 4.0, _LOWER_SHARE * delta)
     for anchor in (low, (low + high) / 2.0, high):
         near = np.maximum(0.0, np.maximum(first - anchor, anchor - last)) ** 2
         far = np.maximum(np.abs(first - anchor), np.abs(last - anchor)) ** 2
         least, greatest = _mean_square(strata, anchor, ends, delta)
         below, above = np.maximum(below, least - far), np.minimum(above, greatest - near)
     # Bhatia & Davis 2000: no variance is above (high - m)(m - low), for every mean m that may be.
-    middle = np.clip((low + high) / 2.0, first, last)
-    return below, np.minimum(above, (high - middle) * (middle - low))
+    middle = np.clip((ends[0] + ends[1]) / 2.0, first, last)
+    return below, np.minimum(above, (ends[1] - middle) * (middle - ends[0]))
 
 
 def _mean_square(
@@ -165,8 +166,9 @@ def _mean_square(
     reach = np.full(len(strata[0].counts), max(anchor - ends[0], ends[1] - anchor) ** 2)
     alone = [s for s in strata if s.population]
     if len(alone) > 1:
-        about = _squared(strata, np.full((1, len(reach)), anchor), ends)
-        above = largest_mean(about, reach, reach, bets_alike=1, tail=upper)
+        low, high = range_of(strata)
+        about = squared_distances(strata, np.full((1, len(reach)), anchor))
+        above = largest_mean(about, max(anchor - low, high - anchor) ** 2, reach, tail=upper)
         return least_mean(about, np.zeros(len(reach)), lower), above
     [stratum] = alone
     n = np.maximum(stratum.counts, 1).astype(np.float64)
@@ -178,68 +180,14 @@ def _mean_square(
 
 def _means(strata: Sequence[Stratum], ends: tuple[float, float], delta: float) -> Ends:
     """An interval of the mean; of one stratum half of delta is for Chernoff's bounds."""
-    low, high = ends
-    width = np.full(len(strata[0].counts), high - low)
     alone = [s for s in strata if s.population]
-    tail = delta / 2.0 if len(alone) > 1 else delta / 4.0
-    above, below = (
-        largest_mean(_distances(strata, end), width, width, bets_alike=1, tail=tail) for end in ends
-    )
-    if len(alone) == 1:
-        [stratum] = alone
-        n, known = np.maximum(stratum.counts, 1).astype(np.float64), stratum.counts > 0
-        share = np.clip((stratum.means - low) / width, 0.0, 1.0)
-        first, last = chernoff(share, n, tail=tail)
-        above = np.where(known, np.minimum(above, width * last), above)
-        below = np.where(known, np.minimum(below, width * (1.0 - first)), below)
-    last = np.clip(low + above, low, high)
-    return np.clip(high - below, low, last), last
-
-
-def _distances(strata: Sequence[Stratum], end: float) -> WeightedMoments:
-    """Of distances from an end of the range."""
-
-    def sums(stratum: Stratum) -> tuple[Floats, Floats]:
-        total = np.asarray(stratum.counts * np.abs(stratum.means - end), np.float64)
-        return total, _squares_about(stratum, end)
-
-    return _moments(strata, sums)
-
-
-def _squared(
-    strata: Sequence[Stratum], places: Floats, ends: tuple[float, float]
-) -> WeightedMoments:
-    """Of squared distances from places: float64 [places, groups]."""
-    reach = np.maximum(places - ends[0], ends[1] - places) ** 2
-
-    def sums(stratum: Stratum) -> tuple[Floats, Floats]:
-        total = _squares_about(stratum, places)
-        most = reach * total  # Of the sum of squares: no value is above the reach.
-        if stratum.shape is None:
-            return total, most
-        spread = stratum.shape.spread_about(places, stratum.squares)
-        known = spread + total**2 / np.maximum(stratum.counts, 1)
-        return total, np.where(np.isnan(known), most, np.minimum(known, most))
-
-    return _moments(strata, sums)
-
-
-def _moments(
-    strata: Sequence[Stratum], sums: Callable[[Stratum], tuple[Floats, Floats]]
-) -> WeightedMoments:
-    """Put the strata together; `sums` gives of a stratum those of values and of their squares."""
-    counts = totals = np.zeros(1)
-    squares = np.zeros((3, 1, 1))
-    weight = 0.0
-    for stratum in strata:
-        total, square = (np.atleast_2d(part) for part in sums(stratum))
-        factor = stratum.factor if stratum.skipped else 1.0
-        each = np.broadcast_to(stratum.counts.astype(np.float64), total.shape)
-        counts, totals = counts + factor * each, totals + factor * total
-        if stratum.skipped:
-            weight = max(weight, factor)
-            squares = squares + factor**2 * np.stack([each, total, square])
-    shape = 3, *counts.shape
-    return WeightedMoments(
-        counts, totals, np.ascontiguousarray(np.broadcast_to(squares, shape)), weight
-    )
+    if len(alone) > 1:
+        return mean_ends(strata, ends, tail=delta / 2.0)
+    [stratum] = alone
+    low, width = ends[0], ends[1] - ends[0]
+    first, last = mean_ends(strata, ends, tail=delta / 4.0)
+    n, known = np.maximum(stratum.counts, 1).astype(np.float64), stratum.counts > 0
+    share = np.clip((stratum.means - low) / width, 0.0, 1.0)
+    least, most = chernoff(share, n, tail=delta / 4.0)
+    last = np.where(known, np.minimum(last, low + width * most), last)
+    return np.where(known, np.maximum(first, low + width * least), first), last

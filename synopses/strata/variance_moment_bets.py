@@ -6,23 +6,25 @@ all values of all strata, the product over all rows read, for a bet b that is fi
 has expectation at most 1: within a stratum rows are negatively associated, the factors of a row of
 the stratum have the mean 1 + b f A/N, where A is the stratum's sum of u - z, these A sum to 0, and
 1 + x <= exp(x). A stratum that was read in full has a known A, and the factor exp(b A). So strata
-need no parts of delta of their own. Rows of other groups have the factor 1.
+need no parts of delta of their own. Rows of other groups have the factor 1. The range of a stratum
+read in full limits no bet.
 
-Of the logarithm only a lower bound is known: for x >= -1 and 0 <= s < 1,
-  log(1 + s x) >= s x + (log(1 - s) + s) x^2,
-which sums to the moments of z. The wealth is a mixture over bets that the sample does not decide.
-True wealth grows with u where the bet is fixed, so a mean is ruled out with all beyond it.
+Where z >= 0, a bet b = c/u makes b (u - z) grow with u, too.
 
-Source: Waudby-Smith & Ramdas 2024, JRSS B 86(1) (betting); Fan, Grama, Liu 2015, Electron. J.
-Probab. 20(1), Lemma 4.1 (the logarithm); Spertus, Sridhar, Stark 2024, arXiv 2409.06680 (bets
-across strata); the weights N/n are ours.
+Of all rows of a stratum with the moments that were found, the product is least for values at two
+points: the end of the stratum's range where a row loses, and one more (Karlin & Studden 1966,
+Tchebycheff Systems: the third derivative of log(1 + x) is positive). The wealth is a mixture over
+bets that the sample does not decide. A bet takes part where no factor is negative. True wealth
+grows with u where the bet is fixed, so a mean is ruled out with all beyond it.
+
+Source: Waudby-Smith & Ramdas 2024, JRSS B 86(1) (betting); Spertus, Sridhar, Stark 2024, arXiv
+2409.06680 (bets across strata); the weights N/n are ours.
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 from numba import njit
@@ -30,104 +32,120 @@ from numpy.typing import NDArray
 
 from synopses.intervals.from_moments import Floats
 
-_BETS: Final = 7
-_CAP: Final = 0.95  # Of the bet that could lose all; each further bet is half of the one before.
-_ROOM_MIN: Final = 1e-9  # Of the reach; rounding could make it negative.
+_CAP: Final = 0.95  # Of the bet that could lose all.
+# Of the bet that could lose all at one end of the range, against a mean at the other end. Where
+# smaller bets were best, a normal interval is certified; most values lie near one end.
+_BETS: Final[Floats] = 2.0 ** np.array([2.0, 1.5, 1.0, 0.5, 0.0, -0.5, -1.0, -2.0, -3.0])
+_PARTS: Final[Floats] = np.array([0.02, 0.02, 0.04, 0.05, 0.67, 0.08, 0.05, 0.02, 0.01])
+# Of the bet that loses all with a row at 0, against the mean that is asked: these are the best ones
+# where the rows that were read hardly differ, and only their number is uncertain.
+_NEAR_BETS: Final[Floats] = 0.5 ** np.arange(1.0, 7.0)
+_NEAR_PARTS: Final[Floats] = np.full(6, 0.04 / 6.0)
+# For the lower end: each bet is half of the one before, the first is the cap.
+_LOW_PARTS: Final[Floats] = np.arange(1.0, 8.0) ** -1.5 / (np.arange(1.0, 8.0) ** -1.5).sum()
+_SCALE_MIN: Final = 2.0**-1000  # Bets against narrower ranges may be no doubles.
 _HALVINGS: Final = 60  # At most, of the distance between what was read and the end of the range.
-_PRECISE: Final = 0.02  # The ends are found to this part of the width, on the safe side.
+_PRECISE: Final = 0.01  # The ends are found to this part of the width, on the safe side.
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class WeightedMoments:
-    """Sums over the rows of groups of values z >= 0, at one or several places: [places, groups].
+class StrataMoments(NamedTuple):
+    """Values z of groups at one or several places: float64.
 
-    counts, sums: of f and f z, where f = 1 in strata read in full.
-    squares: [3, places, groups], of f^2, f^2 z, f^2 z^2, without strata read in full.
-    weight: the largest f of a stratum not read in full.
+    known: [2, places, groups], number and sum of the values in strata that were read in full.
+    factors: [strata], N/n of the others. counts: [strata, groups], values read there.
+    means, variances: [strata, places, groups]; not a number: as large as the range allows.
+    least, most: [strata, places, groups], the range of the values there.
     """
 
+    known: Floats
+    factors: Floats
     counts: Floats
-    sums: Floats
-    squares: NDArray[np.float64]
-    weight: float
-
-    @property
-    def usable(self) -> NDArray[np.bool_]:
-        """bool [groups], whether all sums are finite."""
-        finite = np.isfinite(self.sums) & np.isfinite(self.squares).all(axis=0)
-        return np.asarray(finite.all(axis=0), np.bool_)
+    means: Floats
+    variances: Floats
+    least: Floats
+    most: Floats
 
 
-def largest_mean(
-    moments: WeightedMoments, reach: Floats, most: Floats, *, bets_alike: int, tail: float
-) -> Floats:
-    """An upper bound for a mean, wrong with probability `tail`: ruled out at every place.
+def largest_mean(moments: StrataMoments, scale: float, most: Floats, *, tail: float) -> Floats:
+    """An upper bound for a mean of z >= 0, wrong with probability `tail`: ruled out everywhere.
 
     Args:
-      reach: [groups], no value is above it at any place.
-      most: [groups], the bound where nothing is ruled out; a fixed number, it sets the bets.
-      bets_alike: how many of the largest bets have the same part of the capital.
+      scale: the width of the range of z, a number that the sample does not decide.
+      most: [groups], the bound where nothing is ruled out.
     """
-    columns = moments.counts, moments.sums, moments.squares
-    rich = -math.log(tail)
-    found = _largest(*columns, moments.weight, reach, most, _parts(bets_alike), rich)
-    return np.where(moments.usable, found, most)
+    fixed = _BETS * (_CAP / scale) if scale > _SCALE_MIN else _BETS[:0]
+    parts = np.log(np.concatenate([_PARTS[: len(fixed)], _NEAR_PARTS]))
+    bets, near = np.concatenate([fixed, _NEAR_BETS]), np.arange(len(parts)) >= len(fixed)
+    found = _largest(_aligned(moments), most, bets, near, parts, -math.log(tail))
+    return np.where(_are_numbers(moments), found, most)
 
 
-def least_mean(moments: WeightedMoments, curving: Floats, tail: float) -> Floats:
-    """A lower bound for a mean, at least 0, wrong with probability `tail`: ruled out everywhere.
+def least_mean(moments: StrataMoments, curving: Floats, tail: float) -> Floats:
+    """A lower bound for a mean of z >= 0, wrong with probability `tail`: ruled out everywhere.
 
     Args:
       curving: [groups], the squared distance of two places over 4. Between them the logarithm of
         the wealth may lie below its values at both, by as much as its second derivative allows.
     """
-    columns = moments.counts, moments.sums, moments.squares
-    found = _least(*columns, moments.weight, curving, _parts(1), -math.log(tail))
-    return np.where(moments.usable, found, 0.0)
+    found = _least(_aligned(moments), curving, np.log(_LOW_PARTS), -math.log(tail))
+    return np.where(_are_numbers(moments), found, 0.0)
 
 
-def _parts(alike: int) -> Floats:
-    """Each bet's part of the capital."""
-    parts = np.maximum(np.arange(_BETS) - alike + 2.0, 1.0) ** -1.5
-    return np.asarray(parts / parts.sum(), np.float64)
+def _aligned(moments: StrataMoments) -> StrataMoments:
+    """The same as contiguous arrays, of which the kernels are compiled once."""
+    return StrataMoments(*(np.ascontiguousarray(each, np.float64) for each in moments))
+
+
+def _are_numbers(moments: StrataMoments) -> NDArray[np.bool_]:
+    """bool [groups], whether all sums are finite."""
+    finite = np.isfinite(moments.known).all(axis=(0, 1))
+    return np.asarray(finite & np.isfinite(moments.means).all(axis=(0, 1)), np.bool_)
+
+
+@njit(nogil=True, cache=True, error_model="numpy")
+def two_points(
+    bet: float, top: float, average: float, variance: float, ends: tuple[float, float]
+) -> float:
+    """The least mean of log(1 + bet (top - y)) over values y in a range with these moments."""
+    gap = ends[1] - average
+    largest = gap * (average - ends[0])  # Bhatia & Davis 2000.
+    if not variance < largest:  # Rounded, or not a number.
+        variance = max(largest, 0.0)
+    if not (variance > 0.0 and gap > 0.0):
+        return math.log1p(bet * (top - average))
+    chance = variance / (variance + gap * gap)
+    far = math.log1p(bet * (top - ends[1]))
+    near = math.log1p(bet * (top - average + variance / gap))
+    return chance * far + (1.0 - chance) * near
 
 
 @njit(nogil=True, cache=True, error_model="numpy")
 def _largest(
-    counts: Floats,
-    sums: Floats,
-    squares: NDArray[np.float64],
-    weight: float,
-    reach: Floats,
-    most: Floats,
+    moments: StrataMoments,
+    limit: Floats,
+    bets: Floats,
+    near: NDArray[np.bool_],
     parts: Floats,
     rich: float,
 ) -> Floats:
-    found = most.copy()
-    for group in range(len(most)):
-        value = 0.0
-        for place in range(len(sums)):
-            if counts[place, group] > 0.0:
-                value = max(value, sums[place, group] / counts[place, group])
-        value = min(value, most[group])
+    """near: which of the bets are those against the mean that is asked."""
+    found = limit.copy()
+    heaviest = moments.factors.max()
+    for group in range(len(found)):
+        value = _estimate(moments, group, 1.0)
+        if not value < found[group]:
+            continue
         open_end = value
         for _ in range(_HALVINGS):
             if found[group] - open_end <= _PRECISE * (found[group] - value):
                 break
             mean = 0.5 * (open_end + found[group])
-            room = weight * max(reach[group] - mean, _ROOM_MIN * reach[group])
             wealth = 0.0
-            for bet in range(len(parts)):
-                size = _CAP * 0.5**bet / (weight * most[group])
-                if size * room > _CAP:
-                    continue
-                worst = np.inf
-                curve = (math.log1p(-size * room) + size * room) / (room * room)
-                for place in range(len(sums)):
-                    drift = counts[place, group] * mean - sums[place, group]
-                    spread = _spread(squares, place, group, mean)
-                    worst = min(worst, size * drift + curve * spread)
-                wealth += parts[bet] * math.exp(min(worst, 2.0 * rich + 9.0))
+            for at in range(len(bets)):
+                bet = bets[at] / (heaviest * mean if near[at] else heaviest)
+                if _may_lose(moments, group, mean, bet) <= _CAP:
+                    gain = parts[at] + _gain_above(moments, group, mean, bet)
+                    wealth += math.exp(min(gain, 2.0 * rich + 9.0))
             if math.log(max(wealth, 1e-300)) >= rich:
                 found[group] = mean
             else:
@@ -136,21 +154,11 @@ def _largest(
 
 
 @njit(nogil=True, cache=True, error_model="numpy")
-def _least(
-    counts: Floats,
-    sums: Floats,
-    squares: NDArray[np.float64],
-    weight: float,
-    curving: Floats,
-    parts: Floats,
-    rich: float,
-) -> Floats:
+def _least(moments: StrataMoments, curving: Floats, parts: Floats, rich: float) -> Floats:
     found = np.zeros(len(curving))
-    for group in range(len(curving)):
-        value = np.inf
-        for place in range(len(sums)):
-            if counts[place, group] > 0.0:
-                value = min(value, sums[place, group] / counts[place, group])
+    heaviest = moments.factors.max()
+    for group in range(len(found)):
+        value = -_estimate(moments, group, -1.0)
         if not 0.0 < value < np.inf:
             continue
         open_end = value
@@ -159,18 +167,10 @@ def _least(
                 break
             mean = 0.5 * (open_end + found[group])
             wealth = 0.0
-            for bet in range(len(parts)):
-                part = _CAP * 0.5**bet
-                size = part / (weight * mean)
-                curve = (math.log1p(-part) + part) / (weight * mean) ** 2
-                bent = size - 2.0 * curve * weight * weight * mean * mean * size / part
-                worst = np.inf
-                for place in range(len(sums)):
-                    drift = sums[place, group] - counts[place, group] * mean
-                    spread = _spread(squares, place, group, mean)
-                    worst = min(worst, size * drift + curve * spread)
-                worst -= curving[group] * counts[0, group] * bent
-                wealth += parts[bet] * math.exp(min(worst, 2.0 * rich + 9.0))
+            for at in range(len(parts)):
+                bet = _CAP * 0.5**at / (heaviest * mean)
+                gain = parts[at] + _gain_below(moments, group, mean, bet, curving[group])
+                wealth += math.exp(min(gain, 2.0 * rich + 9.0))
             if math.log(max(wealth, 1e-300)) >= rich:
                 found[group] = mean
             else:
@@ -178,8 +178,70 @@ def _least(
     return found
 
 
-@njit(nogil=True, cache=True, inline="always")
-def _spread(squares: NDArray[np.float64], place: int, group: int, mean: float) -> float:
-    """The sum of f^2 (mean - z)^2."""
-    ones, values = squares[0, place, group], squares[1, place, group]
-    return float(max(squares[2, place, group] - mean * (2.0 * values - mean * ones), 0.0))
+@njit(nogil=True, cache=True, error_model="numpy")
+def _estimate(moments: StrataMoments, group: int, sign: float) -> float:
+    """The largest mean of sign * z at any place; infinite where there are no values."""
+    value = -np.inf
+    for place in range(moments.means.shape[1]):
+        count, total = moments.known[0, place, group], moments.known[1, place, group]
+        for stratum in range(len(moments.factors)):
+            weight = moments.factors[stratum] * moments.counts[stratum, group]
+            count += weight
+            total += weight * moments.means[stratum, place, group]
+        value = max(value, sign * total / count if count > 0.0 else np.inf)
+    return value
+
+
+@njit(nogil=True, cache=True, error_model="numpy")
+def _may_lose(moments: StrataMoments, group: int, mean: float, bet: float) -> float:
+    """The part of the capital that one row may lose, at any place."""
+    lost = 0.0
+    for stratum in range(len(moments.factors)):
+        for place in range(moments.means.shape[1]):
+            away = moments.most[stratum, place, group] - mean
+            lost = max(lost, bet * moments.factors[stratum] * away)
+    return lost
+
+
+@njit(nogil=True, cache=True, error_model="numpy")
+def _gain_above(moments: StrataMoments, group: int, mean: float, bet: float) -> float:
+    """Log of the least wealth of a bet on a smaller mean, at the worst place."""
+    worst = np.inf
+    for place in range(moments.means.shape[1]):
+        gain = bet * (moments.known[0, place, group] * mean - moments.known[1, place, group])
+        for stratum in range(len(moments.factors)):
+            count = moments.counts[stratum, group]
+            if count > 0.0:
+                gain += count * two_points(
+                    bet * moments.factors[stratum],
+                    mean,
+                    moments.means[stratum, place, group],
+                    moments.variances[stratum, place, group],
+                    (moments.least[stratum, place, group], moments.most[stratum, place, group]),
+                )
+        worst = min(worst, gain)
+    return worst
+
+
+@njit(nogil=True, cache=True, error_model="numpy")
+def _gain_below(
+    moments: StrataMoments, group: int, mean: float, bet: float, curving: float
+) -> float:
+    """Log of the least wealth of a bet on a larger mean, at the worst place or between two."""
+    worst = np.inf
+    for place in range(moments.means.shape[1]):
+        gain = bet * (moments.known[1, place, group] - moments.known[0, place, group] * mean)
+        bent = bet * moments.known[0, place, group]
+        for stratum in range(len(moments.factors)):
+            count, scaled = moments.counts[stratum, group], bet * moments.factors[stratum]
+            if count > 0.0:
+                gain += count * two_points(
+                    scaled,
+                    -mean,
+                    -moments.means[stratum, place, group],
+                    moments.variances[stratum, place, group],
+                    (-moments.most[stratum, place, group], -moments.least[stratum, place, group]),
+                )
+                bent += count * scaled / (1.0 - scaled * mean)
+        worst = min(worst, gain - curving * bent)
+    return worst
