@@ -32,7 +32,7 @@ _TRIES = 5  # Of sending a part: a server that starts again has forgotten what w
 
 
 class Receiver(Protocol):
-    """Target of a backfill part: a client, or an engine."""
+    """Target of a backfill part: a client, or the backfills of an engine."""
 
     def write_backfill(
         self, stream: str, name: str, part: int, attempt: str, file: int, offset: int, data: bytes

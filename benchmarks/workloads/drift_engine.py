@@ -183,7 +183,7 @@ class DriftWorld:
             checkpoint_seconds=1e9,
             sample_rows=64,
         )
-        self.db.set_synopsis_bytes(budget_bytes)
+        self.db.budgets.set_synopsis_bytes(budget_bytes)
         for stream in STREAMS:
             self.db.execute(CREATE.format(stream))
             for name, text in QUERIES.items():

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import cache
 from math import inf
 from pathlib import Path
@@ -13,52 +13,65 @@ from typing import Any, Self
 import pyarrow as pa
 
 from shedder.archive.archive_store import Store
-from shedder.cql.expressions.expression_text import quoted
+from shedder.archive.operations.backup import Copied
 from shedder.cql.expressions.integer_division import compile_remainders
+from shedder.cql.statements.bound_query import StreamSchema
 from shedder.cql.statements.statement import Statement
 from shedder.engine.administration import show_and_describe as describe
-from shedder.engine.administration.budget_controls import Budgets
-from shedder.engine.administration.control_table import control_table
-from shedder.engine.administration.file_controls import Upkeep
+from shedder.engine.administration.control_table import control_table, set_control
 from shedder.engine.administration.ledger import ledger_of
-from shedder.engine.administration.quota_controls import TenantQuotas
 from shedder.engine.administration.statement_executor import execute
-from shedder.engine.administration.stream_definitions import StreamDefinitions
-from shedder.engine.administration.thinning_controls import ToldLevels
 from shedder.engine.admission.batch_push import push
 from shedder.engine.admission.local_producer import LocalProducer
-from shedder.engine.admission.stream_ingest import Ingest
-from shedder.engine.admission.summary_ingest import Merging
 from shedder.engine.ingest.known_producers import ProducerLimits
 from shedder.engine.ingest.producer_sequences import check_named_producer, check_producer
-from shedder.engine.rebuild.backfill import Backfilling
 from shedder.engine.registration.query_handle import Query
+from shedder.engine.remote_summaries.wire_format import NOBODY
 from shedder.engine.runtime.background_tasks import Watch
 from shedder.engine.runtime.caller import OPERATOR, Asker
 from shedder.engine.runtime.environment import Machine
 from shedder.engine.services import Services
 from shedder.engine.startup import build, drain, start
-from shedder.errors import BadQuery, BadSetting, ShedderError
+from shedder.errors import BadQuery, ShedderError
 from shedder.gc_tuning import loading
 from shedder.logging_defaults import be_quiet
 from shedder.queries.answers.answer import Answer
 from shedder.queries.answers.database_api import Ledger, Params, Receipt
 from shedder.settings import Settings
 from shedder.streams.column_bits import compile_words
+from shedder.streams.push_parts import WHOLE, Part
 from shedder.streams.row_sizes import compile_row_sizes
 from synopses.precompile import compile_kernels, compile_question_kernels
 
 
-class Engine(
-    StreamDefinitions, Upkeep, ToldLevels, Budgets, TenantQuotas, Ingest, Merging, Backfilling
-):
-    """A database of streams in this process. Make it with `shedder.open`. Safe from any thread."""
+class Engine:
+    """A database of streams in this process. Make it with `shedder.open`. Safe from any thread.
+
+    It is a facade: each attribute is one of its services, with operations of its own.
+    """
 
     def __init__(self, services: Services) -> None:
-        super().__init__(services)
-        self.housekeeping = services.housekeeping
+        self.services = services
+        self.core = services.core
+        self.tasks = services.tasks
+        self.checkpoints = services.checkpoints
+        self.indexer = services.indexer
+        self.relayouts = services.relayouts
+        self.cutter = services.cutter
+        self.sharing = services.sharing
+        self.admission = services.admission
+        self.ingest = services.ingest
+        self.append = services.ingest.append
+        self.blocks = services.ingest.blocks
+        self.backfills = services.backfills
         self.repair = services.repair
+        self.overload = services.overload
+        self.housekeeping = services.housekeeping
         self.audit = services.audit
+        self.files = services.files
+        self.thinning = services.thinning
+        self.budgets = services.budgets
+        self.quotas = services.quotas
 
     @classmethod
     def open(
@@ -119,7 +132,7 @@ class Engine(
           watch: is told of the progress of a statement that takes long, and may cancel it.
           asker: whose names it may use; streams that it makes are this tenant's.
         """
-        self._check_open()
+        self.services.lifetime.check_open()
         began = time.monotonic()
         answer = execute(self.services, self._parsed(sql, params), timeout_s, watch, asker)
         return describe.with_elapsed(answer, began)
@@ -154,7 +167,7 @@ class Engine(
         Raises:
           as `Registered.register`.
         """
-        self._check_open()
+        self.services.lifetime.check_open()
         return self.services.queries.register(name, self._parsed(sql, params), asker=asker)
 
     def query(self, name: str, asker: Asker = OPERATOR) -> Query:
@@ -187,9 +200,11 @@ class Engine(
         sequence: int | None = None,
     ) -> Receipt:
         """Append rows and return when they are durable; waits while there is no room."""
-        self._check_open()
+        self.services.lifetime.check_open()
         check_producer(producer or "", epoch)
-        return push(self, stream, data, producer=producer or "", epoch=epoch, sequence=sequence)
+        return push(
+            self.ingest, stream, data, producer=producer or "", epoch=epoch, sequence=sequence
+        )
 
     def producer(self, stream: str, name: str, *, epoch: int | None = None) -> LocalProducer:
         """A producer that keeps batches in flight and goes on where it stopped.
@@ -202,9 +217,13 @@ class Engine(
         Raises:
           StaleEpoch: a newer incarnation has written.
         """
-        self._check_open()
+        self.services.lifetime.check_open()
         check_named_producer(name, epoch)
-        return LocalProducer(self, stream, name, epoch=epoch)
+        return LocalProducer(self.ingest, stream, name, epoch=epoch)
+
+    def last_sequence(self, stream: str, producer: str) -> tuple[int, int] | None:
+        """Return (epoch, sequence) of a producer's last durable push; None: it has none."""
+        return self.ingest.producers.last_sequence(stream, producer)
 
     def heartbeat(self, stream: str, watermark_us: int) -> None:
         """Promise that no tuple with an event time below watermark_us will follow.
@@ -230,6 +249,44 @@ class Engine(
 
         return core.actor.call(look).result()
 
+    def schema(self, stream: str) -> StreamSchema:
+        """Return a stream's definition."""
+        return self.ingest.schema(stream)
+
+    def plans(self, stream: str) -> str:
+        """The description from which a client builds the stream's summaries: JSON of Plans."""
+        return self.services.summaries.plans(stream)
+
+    def merge(
+        self,
+        stream: str,
+        summaries: bytes,
+        *,
+        producer: str | None = None,
+        epoch: int = 0,
+        sequence: int | None = None,
+        tuples_follow: bool = False,
+        bytes_max: int | None = None,
+        after: Mapping[str, tuple[int, int]] = NOBODY,
+        part: Part = WHOLE,
+    ) -> Receipt:
+        """Merge summaries into the stream's standing queries; returns when answers know them.
+
+        Raises:
+          as `append_summaries`.
+        """
+        return self.services.summaries.merge(
+            stream,
+            summaries,
+            producer=producer,
+            epoch=epoch,
+            sequence=sequence,
+            tuples_follow=tuples_follow,
+            bytes_max=bytes_max,
+            after=after,
+            part=part,
+        )
+
     # --- control -------------------------------------------------------------------------------
 
     def control(self, entity: str = "", name: str = "") -> pa.Table:
@@ -253,31 +310,22 @@ class Engine(
         Raises:
           BadSetting: no such control. UnknownQuery, BadQuery: of thinning.
         """
-        match entity, key:
-            case "stream", "seal":
-                self.seal(name)
-            case "task", "cancel":
-                self.tasks.cancel(name)
-            case "query", "thinning":
-                self.execute(f"ALTER QUERY {quoted(name)} SET THINNING {value}")
-            case "overload", "mode" if value in ("on", "off"):
-                self._check_open()
-                with self._ddl:
-                    self.overload.start() if value == "on" else self.overload.stop()
-            case "query", "weight":
-                self.execute(f"ALTER QUERY {quoted(name)} SET WEIGHT {value}")
-            case "query", "active" if value.lower() in ("true", "false"):
-                self.set_active(name, active=value.lower() == "true")
-            case "tenant", _:
-                self.set_quota(name, key, value)
-            case "budget", "bytes" if name == "synopses":
-                self.budget_from(value)
-            case _:
-                raise BadSetting(
-                    f"no control {entity}.{key} = {value!r}; there are stream.seal, task.cancel, "
-                    "query.thinning, query.weight, query.active (true, false), budget.bytes "
-                    "(of synopses), tenant quotas (SHOW TENANTS) and overload.mode (on or off)"
-                )
+        set_control(self.services, entity, name, key, value)
+
+    def backup(
+        self,
+        target: str | Path,
+        *,
+        link: bool = True,
+        timeout_s: float | None = None,
+        watch: Watch | None = None,
+    ) -> Copied:
+        """Make a second data directory that holds what is durable now; the engine goes on.
+
+        Raises:
+          as `FileControls.backup`.
+        """
+        return self.files.backup(target, link=link, timeout_s=timeout_s, watch=watch)
 
     def close(self, within_s: float = inf) -> None:
         """Stop, leaving everything durable and checkpointed.

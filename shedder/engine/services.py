@@ -9,12 +9,18 @@ from shedder.archive.exact.client import ExactWorker
 from shedder.cql.binding.statement_cache import StatementCache
 from shedder.engine.admission.admission_control import Admission
 from shedder.engine.admission.stream_ingest import Ingest
+from shedder.engine.admission.summary_ingest import SummaryIngest
 from shedder.engine.allocation.rebalancer import Sharing
 from shedder.engine.apply.apply_loop import ApplyLoop
 from shedder.engine.apply.load_levels import LevelsByLoad
 from shedder.engine.apply.record_handler import RecordHandler
 from shedder.engine.audit.self_audit import Audit
 from shedder.engine.checkpoints.checkpoint_scheduler import Checkpoints
+from shedder.engine.controls.budget_controls import BudgetControls
+from shedder.engine.controls.file_controls import FileControls
+from shedder.engine.controls.quota_controls import QuotaControls
+from shedder.engine.controls.stream_definitions import StreamDefinitions
+from shedder.engine.controls.thinning_controls import ThinningControls
 from shedder.engine.engine_state import EngineState
 from shedder.engine.load_shedding.controller_loop import Overload
 from shedder.engine.maintenance.index_builder import Indexer
@@ -23,6 +29,7 @@ from shedder.engine.maintenance.run_rewriter import Relayouts
 from shedder.engine.maintenance.scrub_and_purge import Housekeeping
 from shedder.engine.one_time_queries.exact_windows import ExactWindows
 from shedder.engine.one_time_queries.executor import OneTime
+from shedder.engine.rebuild.backfill import Backfills
 from shedder.engine.rebuild.pane_repair import Repair
 from shedder.engine.registration.query_registry import Registered
 from shedder.engine.runtime.background_tasks import Tasks
@@ -52,6 +59,8 @@ class Services:
     apply_loop: ApplyLoop
     admission: Admission
     ingest: Ingest
+    summaries: SummaryIngest
+    backfills: Backfills
     exact: ExactWorker
     exact_windows: ExactWindows
     one_time: OneTime
@@ -60,3 +69,8 @@ class Services:
     housekeeping: Housekeeping
     queries: Registered
     audit: Audit
+    definitions: StreamDefinitions
+    files: FileControls
+    thinning: ThinningControls
+    budgets: BudgetControls
+    quotas: QuotaControls

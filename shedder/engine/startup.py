@@ -13,6 +13,7 @@ from shedder.cql.binding.statement_cache import StatementCache
 from shedder.cql.text.size_limits import Limits
 from shedder.engine.admission.admission_control import Admission
 from shedder.engine.admission.stream_ingest import Ingest
+from shedder.engine.admission.summary_ingest import SummaryIngest
 from shedder.engine.allocation.rebalancer import Sharing
 from shedder.engine.apply.apply_loop import ApplyLoop
 from shedder.engine.apply.load_levels import LevelsByLoad
@@ -21,6 +22,11 @@ from shedder.engine.apply.size_records import PaneShrinker
 from shedder.engine.apply.window_answers import WindowAnswers
 from shedder.engine.audit.self_audit import Audit
 from shedder.engine.checkpoints.checkpoint_scheduler import Checkpoints
+from shedder.engine.controls.budget_controls import BudgetControls
+from shedder.engine.controls.file_controls import FileControls
+from shedder.engine.controls.quota_controls import QuotaControls
+from shedder.engine.controls.stream_definitions import StreamDefinitions
+from shedder.engine.controls.thinning_controls import ThinningControls
 from shedder.engine.engine_state import EngineState
 from shedder.engine.ingest.known_producers import ProducerLimits
 from shedder.engine.load_shedding.controller_loop import Overload
@@ -32,6 +38,7 @@ from shedder.engine.maintenance.scrub_and_purge import Housekeeping
 from shedder.engine.one_time_queries.exact_reader import ExactReader
 from shedder.engine.one_time_queries.exact_windows import ExactWindows
 from shedder.engine.one_time_queries.executor import OneTime
+from shedder.engine.rebuild.backfill import Backfills
 from shedder.engine.rebuild.pane_repair import Repair
 from shedder.engine.recovery.log_replay import recover
 from shedder.engine.registration.query_registry import Registered
@@ -73,6 +80,7 @@ def build(
     spare = SpareCapacity()
     repair = Repair(core, checkpoints, lambda: spare.idle, lambda: spare.share)
     overload = Overload(core, load_levels, spare, share_out=sharing.soon, on_idle=repair.wake)
+    budgets = BudgetControls(core, lifetime, ddl, sharing)
     return Services(
         lifetime=lifetime,
         ddl=ddl,
@@ -89,6 +97,8 @@ def build(
         apply_loop=apply_loop,
         admission=admission,
         ingest=Ingest(core, admission),
+        summaries=SummaryIngest(core, lifetime, admission),
+        backfills=Backfills(core, lifetime, ddl, checkpoints, indexer, relayouts),
         exact=exact,
         exact_windows=exact_windows,
         one_time=OneTime(core, exact_reader, relayouts.wake),
@@ -99,6 +109,11 @@ def build(
             core, lifetime, ddl, sharing, overload, checkpoints, exact_windows.answer
         ),
         audit=Audit(core, checkpoints, relayouts.wake),
+        definitions=StreamDefinitions(core, lifetime, ddl, checkpoints),
+        files=FileControls(core, lifetime, ddl, relayouts, indexer),
+        thinning=ThinningControls(core, lifetime, ddl),
+        budgets=budgets,
+        quotas=QuotaControls(core, lifetime, ddl, sharing, budgets, overload),
     )
 
 

@@ -26,7 +26,7 @@ class BackfillService(BackfillServicer):
     async def Begin(self, request: pb.BeginRequest, context: Context) -> pb.BeginResponse:
         """Begin, or look."""
         state = await self._workers.run(
-            lambda: self._engine.begin_backfill(
+            lambda: self._engine.backfills.begin_backfill(
                 request.stream, request.name, request.plan, request.parts
             )
         )
@@ -35,7 +35,7 @@ class BackfillService(BackfillServicer):
     async def Write(self, request: pb.WriteRequest, context: Context) -> pb.WriteResponse:
         """Some bytes of a file."""
         await self._workers.run(
-            lambda: self._engine.write_backfill(
+            lambda: self._engine.backfills.write_backfill(
                 request.stream,
                 request.name,
                 request.part,
@@ -56,7 +56,7 @@ class BackfillService(BackfillServicer):
             for each in request.files
         ]
         await self._workers.run(
-            lambda: self._engine.finish_backfill_part(
+            lambda: self._engine.backfills.finish_backfill_part(
                 request.stream,
                 request.name,
                 request.part,
@@ -76,7 +76,7 @@ class BackfillService(BackfillServicer):
     async def Adopt(self, request: pb.AdoptRequest, context: Context) -> pb.AdoptResponse:
         """Answered when all is part of the stream."""
         adopted = await self._workers.run(
-            lambda: self._engine.adopt_backfill(
+            lambda: self._engine.backfills.adopt_backfill(
                 request.stream, request.name, rows=request.rows, overlap=request.overlap
             )
         )
@@ -84,5 +84,7 @@ class BackfillService(BackfillServicer):
 
     async def Abandon(self, request: pb.AbandonRequest, context: Context) -> pb.AbandonResponse:
         """Forget it."""
-        await self._workers.run(lambda: self._engine.abandon_backfill(request.stream, request.name))
+        await self._workers.run(
+            lambda: self._engine.backfills.abandon_backfill(request.stream, request.name)
+        )
         return pb.AbandonResponse()

@@ -199,13 +199,15 @@ class IngestService(IngestServicer):
         if not producer:
             return response
         check_producer(producer, 0)
-        response.epoch_min = self._engine.epoch_min(stream, producer)
+        response.epoch_min = self._engine.ingest.producers.epoch_min(stream, producer)
         last = self._engine.last_sequence(stream, producer)
         if last is not None:
             response.last.epoch, response.last.sequence = last
-            response.owed_rows = self._engine.owed_rows(stream, producer)
-            response.open_rows = self._engine.open_rows(stream, producer)
-            response.contents.extend(contents_to_wire(self._engine.contents(stream, producer)))
+            response.owed_rows = self._engine.ingest.producers.owed_rows(stream, producer)
+            response.open_rows = self._engine.ingest.producers.open_rows(stream, producer)
+            response.contents.extend(
+                contents_to_wire(self._engine.ingest.producers.contents(stream, producer))
+            )
         return response
 
 

@@ -183,7 +183,7 @@ class Server:
             self._metrics.connections_closed.inc(await self._connections.look_aside(port))
             if tokens is not None:
                 tokens.refresh_or_keep()
-            self._engine.refresh_tenants()
+            self._engine.quotas.refresh_tenants()
 
 
 def serve(

@@ -262,7 +262,7 @@ class ArchiveWalk:
         assert self.engine.core.store.quarantine.runs(1) == []
 
     def scrub(self) -> None:
-        assert self.engine.scrub().damaged == []
+        assert self.engine.files.scrub().damaged == []
 
     def next(self) -> Path:
         self.lives += 1

@@ -134,7 +134,7 @@ LIES = [
 @pytest.mark.parametrize("lie", LIES)
 def test_who_lies_is_refused_and_others_have_his_place(client, engine, append, lie):
     client.execute("CREATE STREAM others (ts TIMESTAMP NOT NULL) TIMESTAMP BY ts")
-    engine.set_quota(DEFAULT_TENANT, "rows_per_s", "1")
+    engine.quotas.set_quota(DEFAULT_TENANT, "rows_per_s", "1")
     for _ in range(3):
         with pytest.raises(errors.InvalidRequest, match="the request has"):
             append(declared=lie)
@@ -168,7 +168,7 @@ def test_two_declarations_are_one_too_many(announce):
 
 
 def test_who_leaves_before_he_sends_gives_his_place_back(client, engine, channel, append):
-    engine.set_quota(DEFAULT_TENANT, "rows_per_s", "1")
+    engine.quotas.set_quota(DEFAULT_TENANT, "rows_per_s", "1")
     never = threading.Event()
 
     def requests():
@@ -191,7 +191,7 @@ def test_who_leaves_before_he_sends_gives_his_place_back(client, engine, channel
 @pytest.mark.slow
 def test_a_stream_that_blocks_waits_before_it_receives(client, engine, append):
     client.execute("ALTER STREAM trades SET ON OVERLOAD BLOCK")
-    engine.set_quota(DEFAULT_TENANT, "rows_per_s", str(10 * ROWS))
+    engine.quotas.set_quota(DEFAULT_TENANT, "rows_per_s", str(10 * ROWS))
     for number in range(1, 8):  # Three are over the quota at any time.
         assert append().position == number * ROWS
     ledger = client.ledger("trades")

@@ -8,15 +8,17 @@ from functools import partial
 
 import pyarrow as pa
 
+from shedder.cql.expressions.expression_text import quoted
 from shedder.cql.statements.archive_layout import layout_text
 from shedder.cql.statements.canonical_text import overload_text
-from shedder.engine.administration.budget_controls import Budgets
 from shedder.engine.administration.show_and_describe import relaid_share
+from shedder.engine.administration.statement_executor import execute
 from shedder.engine.engine_state import EngineState
 from shedder.engine.services import Services
 from shedder.engine.standing_queries.standing_query import status_of
 from shedder.engine.standing_queries.stream_state import Stream
 from shedder.engine.tenants.tenant_report import tenant_facts, tenants_table
+from shedder.errors import BadSetting
 
 Row = tuple[str, str, str, str]
 
@@ -31,13 +33,44 @@ def control_table(services: Services, entity: str = "", name: str = "") -> pa.Ta
     return pa.table(columns, schema=_SCHEMA)
 
 
+def set_control(services: Services, entity: str, name: str, key: str, value: str) -> None:
+    """Change a property of the control table, as `Engine.set_control`."""
+    match entity, key:
+        case "stream", "seal":
+            services.cutter.seal(name)
+        case "task", "cancel":
+            services.tasks.cancel(name)
+        case "query", "thinning":
+            text = f"ALTER QUERY {quoted(name)} SET THINNING {value}"
+            execute(services, services.statements.parse(text), None)
+        case "overload", "mode" if value in ("on", "off"):
+            services.lifetime.check_open()
+            with services.ddl:
+                services.overload.start() if value == "on" else services.overload.stop()
+        case "query", "weight":
+            text = f"ALTER QUERY {quoted(name)} SET WEIGHT {value}"
+            execute(services, services.statements.parse(text), None)
+        case "query", "active" if value.lower() in ("true", "false"):
+            services.budgets.set_active(name, active=value.lower() == "true")
+        case "tenant", _:
+            services.quotas.set_quota(name, key, value)
+        case "budget", "bytes" if name == "synopses":
+            services.budgets.budget_from(value)
+        case _:
+            raise BadSetting(
+                f"no control {entity}.{key} = {value!r}; there are stream.seal, task.cancel, "
+                "query.thinning, query.weight, query.active (true, false), budget.bytes "
+                "(of synopses), tenant quotas (SHOW TENANTS) and overload.mode (on or off)"
+            )
+
+
 def _rows(services: Services, entity: str, name: str) -> Iterator[Row]:
     """Those of the entity; of other names, too, where leaving them out would save nothing."""
     core, overload = services.core, services.overload
     if entity in ("", "stream", "query"):
         yield from _streams_and_queries(core, entity, name)
     if entity in ("", "tenant", "budget", "synopsis"):
-        shares = Budgets(services).allocation()
+        shares = services.budgets.allocation()
         if entity in ("", "tenant"):
             yield from tenant_facts(tenants_table(core, shares, overload.cpu_ns_per_s()))
         yield from (row for row in _shares(core, shares) if entity in ("", row[0]))

@@ -78,11 +78,11 @@ def _push(services: Services, statement: Insert, batch: pa.RecordBatch) -> Answe
         push(services.ingest, statement.stream, batch, producer="", epoch=0, sequence=None)
         return _status(statement, batch.num_rows)
     name, rows = f"insert/values/{statement.producer}", batch.num_rows
-    stored = services.ingest.last_sequence(statement.stream, name)
+    stored = services.ingest.producers.last_sequence(statement.stream, name)
     is_answer = statement.select is not None
     if is_answer and stored is not None and stored[1] >= 0:  # The stored rows may differ.
         return _status(statement, 0, already=rows)
-    before = services.ingest.open_rows(statement.stream, name)
+    before = services.ingest.producers.open_rows(statement.stream, name)
     receipt = push(services.ingest, statement.stream, batch, producer=name, epoch=0, sequence=0)
     already = rows if receipt.duplicate else before
     return _status(statement, rows - already, already=already)
@@ -181,7 +181,7 @@ class _Copying:
 
     def _send_numbered(self, pipeline: Pipeline) -> int:
         """The chunks that are not there yet; how many rows."""
-        stored = self.services.ingest.last_sequence(self.statement.stream, self.producer)
+        stored = self.services.ingest.producers.last_sequence(self.statement.stream, self.producer)
         chunk = 0 if stored is None else stored[1] + 1
         self.progress.reach(min(self.end, chunk * CHUNK_ROWS))
         sent = 0
@@ -271,7 +271,7 @@ def _begun(services: Services, statement: Insert, source: Stream, end: int) -> t
     """
     assert statement.producer is not None
     name = f"insert/{source.id}/from/{statement.producer}"
-    last = services.ingest.last_sequence(statement.stream, name)
+    last = services.ingest.producers.last_sequence(statement.stream, name)
     if last is not None:
         return name, last[0], last[0]
     pattern = re.compile(f"insert/{source.id}/([0-9]+)/{re.escape(statement.producer)}")
@@ -279,7 +279,7 @@ def _begun(services: Services, statement: Insert, source: Stream, end: int) -> t
     found = next(filter(None, map(pattern.fullmatch, known)), None)
     if found is not None:
         return found[0], 0, int(found[1])
-    if services.ingest.epoch_min(statement.stream, name):
+    if services.ingest.producers.epoch_min(statement.stream, name):
         raise ProducerForgotten.from_message(
             f"producers of stream {statement.stream!r} have been forgotten, and "
             f"{statement.producer!r} may be one: its rows could be stored twice. If it has stored "

@@ -9,9 +9,7 @@ from dataclasses import replace
 import pyarrow as pa
 
 from shedder.cql.statements.archive_layout import layout_text
-from shedder.cql.statements.bound_query import StreamSchema
-from shedder.cql.statements.canonical_text import text_of_stream
-from shedder.cql.statements.statement import CreateStream
+from shedder.engine.controls.stream_definitions import definition
 from shedder.engine.engine_state import EngineState
 from shedder.engine.runtime.caller import OPERATOR, Asker
 from shedder.engine.standing_queries.standing_query import status_of
@@ -25,34 +23,6 @@ _ROLLUPS = pa.schema(
     + [("lazy", pa.bool_())]
     + [(name, pa.int64()) for name in ("runs_rolled", "runs", "rows", "size_bytes")]
 )
-
-
-def is_same(schema: StreamSchema, statement: CreateStream) -> bool:
-    """Return whether a stream is what the statement would make."""
-    mine = (schema.columns, schema.time_column, schema.lateness_us, schema.retain_us, schema.layout)
-    return (*mine, schema.on_overload) == (
-        statement.columns,
-        statement.time_column,
-        statement.lateness_us,
-        statement.retain_us,
-        statement.layout,
-        statement.on_overload,
-    )
-
-
-def definition(schema: StreamSchema) -> str:
-    """The CREATE STREAM statement that makes such a stream."""
-    statement = CreateStream(
-        name=schema.name,
-        columns=schema.columns,
-        time_column=schema.time_column,
-        lateness_us=schema.lateness_us,
-        retain_us=schema.retain_us,
-        layout=schema.layout,
-        if_not_exists=False,
-        on_overload=schema.on_overload,
-    )
-    return text_of_stream(statement)
 
 
 def with_elapsed(answer: Answer, began: float) -> Answer:

@@ -16,13 +16,8 @@ from shedder.cql.statements.archive_layout import layout_text
 from shedder.cql.statements.canonical_text import overload_text
 from shedder.cql.text.sampling_fractions import share_text
 from shedder.engine.administration import show_and_describe as describe
-from shedder.engine.administration.budget_controls import Budgets
 from shedder.engine.administration.delete import delete
-from shedder.engine.administration.file_controls import Upkeep
 from shedder.engine.administration.insert import insert
-from shedder.engine.administration.quota_controls import TenantQuotas
-from shedder.engine.administration.stream_definitions import StreamDefinitions
-from shedder.engine.administration.thinning_controls import ToldLevels
 from shedder.engine.runtime.background_tasks import Watch
 from shedder.engine.runtime.caller import OPERATOR, Asker
 from shedder.engine.services import Services
@@ -47,11 +42,6 @@ class StatementCall:
     timeout_s: float | None
     watch: Watch | None
 
-    @property
-    def files(self) -> Upkeep:
-        """Controls of runs, rollups and indexes."""
-        return Upkeep(self.services)
-
 
 def execute(
     services: Services,
@@ -74,13 +64,13 @@ def _select(statement: cql.Select, call: StatementCall) -> Answer:
 
 
 def _create_stream(statement: cql.CreateStream, call: StatementCall) -> Answer:
-    made = StreamDefinitions(call.services).create_stream(statement, call.asker.tenant)
+    made = call.services.definitions.create_stream(statement, call.asker.tenant)
     return Answer.status(f"stream {statement.name} {'created' if made else 'exists'}")
 
 
 def _drop_stream(statement: cql.DropStream, call: StatementCall) -> Answer:
     try:
-        StreamDefinitions(call.services).drop_stream(statement.name)
+        call.services.definitions.drop_stream(statement.name)
     except UnknownStream:
         if not statement.if_exists:
             raise
@@ -103,7 +93,7 @@ def _drop_query(statement: cql.DropQuery, call: StatementCall) -> Answer:
 
 
 def _create_rollup(statement: cql.CreateRollup, call: StatementCall) -> Answer:
-    made = call.files.create_rollup(
+    made = call.services.files.create_rollup(
         statement.name,
         statement.select,
         if_not_exists=statement.if_not_exists,
@@ -113,38 +103,38 @@ def _create_rollup(statement: cql.CreateRollup, call: StatementCall) -> Answer:
 
 
 def _drop_rollup(statement: cql.DropRollup, call: StatementCall) -> Answer:
-    dropped = call.files.drop_rollup(statement.name, if_exists=statement.if_exists)
+    dropped = call.services.files.drop_rollup(statement.name, if_exists=statement.if_exists)
     return Answer.status(f"rollup {statement.name} {'dropped' if dropped else 'does not exist'}")
 
 
 def _alter_query(statement: cql.AlterQuery, call: StatementCall) -> Answer:
     name, level, of = statement.name, statement.level, statement.of
-    outputs = ToldLevels(call.services).set_thinning(name, level, of)
+    outputs = call.services.thinning.set_thinning(name, level, of)
     told = f"{', '.join(outputs)} of query {name} read" if of else f"query {name} reads"
     share = "what load leaves" if level is None else share_text(level)
     return Answer.status(f"{told} {share} of the tuples")
 
 
 def _alter_overload(statement: cql.AlterOverload, call: StatementCall) -> Answer:
-    policy = call.files.set_on_overload(statement.name, statement.on_overload)
+    policy = call.services.definitions.set_on_overload(statement.name, statement.on_overload)
     return Answer.status(f"stream {statement.name} has ON OVERLOAD {overload_text(policy)}")
 
 
 def _alter_stream(statement: cql.AlterStream, call: StatementCall) -> Answer:
     name, layout = statement.name, statement.layout
-    runs = call.files.set_layout(name, layout)
+    runs = call.services.files.set_layout(name, layout)
     these = "1 run is" if runs == 1 else f"{runs:,} runs are"
     told = f"; {these} being rewritten" if runs else ""
     return Answer.status(f"stream {name} has ARCHIVE {layout_text(layout)}{told}")
 
 
 def _alter_weight(statement: cql.AlterWeight, call: StatementCall) -> Answer:
-    Budgets(call.services).set_weight(statement.name, statement.weight)
+    call.services.budgets.set_weight(statement.name, statement.weight)
     return Answer.status(f"query {statement.name} has WEIGHT {statement.weight:g}")
 
 
 def _alter_activity(statement: cql.AlterActivity, call: StatementCall) -> Answer:
-    Budgets(call.services).set_active(statement.name, active=statement.active)
+    call.services.budgets.set_active(statement.name, active=statement.active)
     return Answer.status(
         f"query {statement.name} is {'active' if statement.active else 'inactive'}"
     )
@@ -164,7 +154,7 @@ def _explain(statement: cql.Explain, call: StatementCall) -> Answer:
 
 def _explain_allocation(_: cql.ExplainAllocation, call: StatementCall) -> Answer:
     """Return the rows of the caller's queries, and the rows of no query."""
-    shares = Budgets(call.services).allocation()
+    shares = call.services.budgets.allocation()
     streams = own_streams(call.services.core, call.asker)
     own = {query for stream in streams for query in stream.queries}
     return Answer(shares.filter([row is None or row in own for row in shares["query"].to_pylist()]))
@@ -180,7 +170,7 @@ def _delete(statement: cql.Delete, call: StatementCall) -> Answer:
 
 def _create_index(statement: cql.CreateIndex, call: StatementCall) -> Answer:
     stream, column = statement.stream, statement.column
-    if call.files.create_index(stream, column, timeout_s=call.timeout_s, watch=call.watch):
+    if call.services.files.create_index(stream, column, timeout_s=call.timeout_s, watch=call.watch):
         return Answer.status(f"index on {stream}({column}) created")
     if not statement.if_not_exists:
         raise IndexExists(f"there is an index on {stream}({column})")
@@ -189,7 +179,7 @@ def _create_index(statement: cql.CreateIndex, call: StatementCall) -> Answer:
 
 def _drop_index(statement: cql.DropIndex, call: StatementCall) -> Answer:
     stream, column = statement.stream, statement.column
-    if call.files.drop_index(stream, column):
+    if call.services.files.drop_index(stream, column):
         return Answer.status(f"index on {stream}({column}) dropped")
     if not statement.if_exists:
         raise UnknownIndex(
@@ -210,14 +200,14 @@ def _backup(statement: cql.Backup, call: StatementCall) -> Answer:
             f"a backup cannot be named {name[:80]!r}: letters, digits, '.', '_' and '-', "
             "not a dot first, at most 100"
         )
-    made = call.files.backup(place / name, timeout_s=call.timeout_s, watch=call.watch)
+    made = call.services.files.backup(place / name, timeout_s=call.timeout_s, watch=call.watch)
     return Answer.status(
         f"backup {name} made: {made.linked_bytes:,} bytes linked, {made.copied_bytes:,} copied"
     )
 
 
 def _scrub(_: cql.Scrub, call: StatementCall) -> Answer:
-    found = call.files.scrub(timeout_s=call.timeout_s, watch=call.watch)
+    found = call.services.files.scrub(timeout_s=call.timeout_s, watch=call.watch)
     text = f"{found.runs:,} runs with {found.read_bytes:,} bytes read"
     for run, problem in found.damaged:
         text += f"; quarantined {run.file}: {problem}"
@@ -229,13 +219,13 @@ def _scrub(_: cql.Scrub, call: StatementCall) -> Answer:
 
 
 def _purge(statement: cql.Purge, call: StatementCall) -> Answer:
-    rows = call.files.purge(statement.stream, timeout_s=call.timeout_s, watch=call.watch)
+    rows = call.services.files.purge(statement.stream, timeout_s=call.timeout_s, watch=call.watch)
     return Answer.status(f"{rows:,} deleted rows purged from {statement.stream}")
 
 
 def _show(statement: cql.Show, call: StatementCall) -> Answer:
     if statement.what == "TENANTS":
-        return Answer(TenantQuotas(call.services).tenants(call.asker))
+        return Answer(call.services.quotas.tenants(call.asker))
     core = call.services.core
     return Answer(core.look(lambda: describe.show(core, statement.what, call.asker)))
 

@@ -6,46 +6,18 @@ from collections import deque
 from concurrent.futures import Future
 from concurrent.futures import wait as wait_for
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import pyarrow as pa
 
-from shedder.cql.statements.bound_query import StreamSchema
+from shedder.engine.admission.stream_ingest import Ingest
 from shedder.errors import FailedPrecondition, Overloaded
 from shedder.queries.answers.database_api import Receipt
-from shedder.streams.batches import BatchLimits, encode
+from shedder.streams.batches import encode
 from shedder.streams.push_parts import WHOLE, Part, parts_of
 
 IN_FLIGHT = 16  # Batches: enough for one group to gather while another is being fsynced.
 _PAUSE_S = 0.02
-
-
-class Appendable(Protocol):
-    """What batches are appended to."""
-
-    @property
-    def limits(self) -> BatchLimits:
-        """Return the limits of one batch."""
-
-    def schema(self, stream: str) -> StreamSchema:
-        """A stream's definition."""
-
-    def append(
-        self,
-        stream: str,
-        payload: bytes,
-        *,
-        producer: str,
-        epoch: int,
-        sequence: int | None,
-        rows: int,
-        waits: bool,
-        part: Part,
-    ) -> Future[Receipt]:
-        """Append one encoded batch."""
-
-    def next_sequence(self, stream: str, producer: str, epoch: int) -> int:
-        """The number of a producer's next push."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -63,8 +35,8 @@ class Pipeline:
     receipt: of the newest push, as far as it is known to be durable; rows 0 before the first.
     """
 
-    def __init__(self, engine: Appendable, stream: str, *, producer: str, epoch: int) -> None:
-        self._engine = engine
+    def __init__(self, ingest: Ingest, stream: str, *, producer: str, epoch: int) -> None:
+        self._ingest = ingest
         self._stream = stream
         self._producer = producer
         self._epoch = epoch
@@ -124,7 +96,7 @@ class Pipeline:
     ) -> Future[Receipt]:
         while True:
             try:
-                return self._engine.append(
+                return self._ingest.append(
                     self._stream,
                     payload,
                     producer=self._producer,
@@ -141,7 +113,7 @@ class Pipeline:
 
 
 def push(
-    engine: Appendable, stream: str, data: Any, *, producer: str, epoch: int, sequence: int | None
+    ingest: Ingest, stream: str, data: Any, *, producer: str, epoch: int, sequence: int | None
 ) -> Receipt:
     """Append everything in `data` as one push, under one number; the receipt of all of it.
 
@@ -150,13 +122,13 @@ def push(
       DiskFull, StorageFailed. Batches before the one that failed are durable; under the same
       number, the same data stores the rest.
     """
-    pipeline = Pipeline(engine, stream, producer=producer, epoch=epoch)
+    pipeline = Pipeline(ingest, stream, producer=producer, epoch=epoch)
     next_number = None
     if producer and sequence is None:
-        next_number = engine.next_sequence(stream, producer, epoch)
-    schema, ends_at_error = engine.schema(stream), sequence is None
+        next_number = ingest.producers.next_sequence(stream, producer, epoch)
+    schema, ends_at_error = ingest.schema(stream), sequence is None
     try:
-        for part, batch in parts_of(data, schema, engine.limits, ends_at_error=ends_at_error):
+        for part, batch in parts_of(data, schema, ingest.limits, ends_at_error=ends_at_error):
             if part == WHOLE and sequence is None:  # The engine numbers the push.
                 if producer or batch.num_rows:
                     pipeline.send(batch, None)

@@ -3,25 +3,13 @@
 from __future__ import annotations
 
 from types import TracebackType
-from typing import Any, Protocol, Self
+from typing import Any, Self
 
-from shedder.engine.admission.batch_push import Appendable, Pipeline
+from shedder.engine.admission.batch_push import Pipeline
+from shedder.engine.admission.stream_ingest import Ingest
 from shedder.errors import ProducerForgotten, StaleEpoch
 from shedder.queries.answers.database_api import Receipt
 from shedder.streams.push_parts import parts_of
-
-
-class ProducerEngine(Appendable, Protocol):
-    """What a producer appends to."""
-
-    def last_sequence(self, stream: str, producer: str) -> tuple[int, int] | None:
-        """(epoch, sequence) of a producer's last durable push."""
-
-    def open_rows(self, stream: str, producer: str) -> int:
-        """Durable rows of a producer's push whose end is not durable."""
-
-    def epoch_min(self, stream: str, producer: str) -> int:
-        """The smallest epoch in which an unknown producer may begin; 0: it was not forgotten."""
 
 
 class LocalProducer:
@@ -32,18 +20,18 @@ class LocalProducer:
     that push are stored, pushing it again stores the others.
     """
 
-    def __init__(
-        self, engine: ProducerEngine, stream: str, name: str, *, epoch: int | None
-    ) -> None:
-        self._engine = engine
+    def __init__(self, ingest: Ingest, stream: str, name: str, *, epoch: int | None) -> None:
+        self._ingest = ingest
         self.stream = stream
         self.name = name
-        self.schema = engine.schema(stream)
-        last, epoch_min = engine.last_sequence(stream, name), engine.epoch_min(stream, name)
+        self.schema = ingest.schema(stream)
+        producers = ingest.producers
+        last, epoch_min = producers.last_sequence(stream, name), producers.epoch_min(stream, name)
         self.epoch, self.next_sequence = _go_on(name, epoch, last, epoch_min)
-        is_begun = last is not None and last[0] == self.epoch and engine.open_rows(stream, name) > 0
+        is_resumed = last is not None and last[0] == self.epoch
+        is_begun = is_resumed and producers.open_rows(stream, name) > 0
         self._begun = self.next_sequence if is_begun else None
-        self._pipeline = Pipeline(engine, stream, producer=name, epoch=self.epoch)
+        self._pipeline = Pipeline(ingest, stream, producer=name, epoch=self.epoch)
 
     def push(self, data: Any, *, sequence: int | None = None) -> int:
         """Hand over rows; returns when all are on their way, not when they are durable.
@@ -63,7 +51,7 @@ class LocalProducer:
           ShedderError: an earlier batch was refused.
         """
         given = self.next_sequence if sequence is None else sequence
-        is_fresh, limits = sequence is None and given != self._begun, self._engine.limits
+        is_fresh, limits = sequence is None and given != self._begun, self._ingest.limits
         for part, batch in parts_of(data, self.schema, limits, ends_at_error=sequence is None):
             self._pipeline.send(batch, given, part, is_fresh=is_fresh)
             self.next_sequence = given + part.is_last

@@ -11,7 +11,8 @@ from shedder.errors import UnknownStream
 class ProducersProgress:
     """Reports the progress of producers. Safe from any thread."""
 
-    core: EngineState
+    def __init__(self, core: EngineState) -> None:
+        self._core = core
 
     def last_sequence(self, stream: str, producer: str) -> tuple[int, int] | None:
         """Return (epoch, sequence) of a producer's last durable push; None: it has none.
@@ -49,7 +50,7 @@ class ProducersProgress:
 
     def _intake(self, stream: str) -> Intake:
         """Return a stream's intake, whether or not the queue has room."""
-        intake = self.core.intakes.get(stream)
+        intake = self._core.intakes.get(stream)
         if intake is None:
-            raise UnknownStream(stream, list(self.core.intakes))
+            raise UnknownStream(stream, list(self._core.intakes))
         return intake

@@ -1,4 +1,4 @@
-"""Ingest by name of the stream: admission, append, and the progress of producers."""
+"""Ingest by name of the stream: admission and append."""
 
 from __future__ import annotations
 
@@ -16,21 +16,25 @@ from shedder.streams.dropped_counts import Dropped
 from shedder.streams.push_parts import WHOLE, Part
 
 
-class Ingest(ProducersProgress):
-    """Takes encoded batches of all streams. Safe from any thread."""
+class Ingest:
+    """Takes encoded batches of all streams. Safe from any thread.
+
+    producers: the progress of the producers of all streams.
+    """
 
     def __init__(self, core: EngineState, admission: Admission) -> None:
-        self.core = core
-        self.admission = admission
+        self.producers = ProducersProgress(core)
+        self._core = core
+        self._admission = admission
 
     @property
     def limits(self) -> BatchLimits:
-        """Return the limits of one batch."""
-        return self.core.limits
+        """How large one batch may be."""
+        return self._core.limits
 
     def schema(self, stream: str) -> StreamSchema:
         """A stream's definition."""
-        return self.core.stream(stream).schema
+        return self._core.stream(stream).schema
 
     def append(
         self,
@@ -61,9 +65,9 @@ class Ingest(ProducersProgress):
         Raises:
           what `Intake.append` and `Admission.admit` raise.
         """
-        core, size_bytes = self.core, memoryview(payload).nbytes
+        core, size_bytes = self._core, memoryview(payload).nbytes
         declared, for_good = rows or 0, rows is not None and not waits
-        admission = self.admission
+        admission = self._admission
         if not is_let_in:
             admission.check_size(stream, declared, size_bytes)
         with admission.counted(stream, declared, size_bytes, for_good=for_good):
@@ -88,6 +92,6 @@ class Ingest(ProducersProgress):
                 )
 
     def blocks(self, stream: str) -> bool:
-        """Return whether appends wait for room without a limit (ON OVERLOAD BLOCK)."""
-        known = self.core.streams.get(stream)
+        """Return whether whoever appends waits for room, however long (ON OVERLOAD BLOCK)."""
+        known = self._core.streams.get(stream)
         return known is not None and known.schema.on_overload.policy is Policy.BLOCK

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from concurrent.futures import Future
 from dataclasses import replace
@@ -16,6 +15,7 @@ from shedder.engine.ingest.stream_intake import Intake
 from shedder.engine.remote_summaries.summary_builder import Plans, QueryPlan
 from shedder.engine.remote_summaries.validation import ROWS_MAX, Checked, checked
 from shedder.engine.remote_summaries.wire_format import AT_LEAST_BYTES, NOBODY, Summaries
+from shedder.engine.runtime.lifetime import Lifetime
 from shedder.engine.standing_queries.standing_query import StandingQuery
 from shedder.engine.standing_queries.stream_state import Stream
 from shedder.engine.synopsis_plans.synopsis_plan import sizes_to_json
@@ -183,18 +183,17 @@ def _check_times(core: EngineState, summaries: Summaries) -> None:
         )
 
 
-class Merging(ABC):
-    """The part of the engine that takes summaries instead of tuples."""
+class SummaryIngest:
+    """Takes summaries instead of tuples. Safe from any thread."""
 
-    core: EngineState
-    admission: Admission
-
-    @abstractmethod
-    def _check_open(self) -> None: ...
+    def __init__(self, core: EngineState, lifetime: Lifetime, admission: Admission) -> None:
+        self._core = core
+        self._lifetime = lifetime
+        self._admission = admission
 
     def plans(self, stream: str) -> str:
         """The description from which a client builds the stream's summaries: JSON of Plans."""
-        return plans_of(self.core, stream).to_json()
+        return plans_of(self._core, stream).to_json()
 
     def merge(
         self,
@@ -216,10 +215,10 @@ class Merging(ABC):
         Raises:
           as `append_summaries`.
         """
-        self._check_open()
+        self._lifetime.check_open()
         receipt = append_summaries(
-            self.core,
-            self.admission,
+            self._core,
+            self._admission,
             stream,
             summaries,
             producer=producer or "",
@@ -230,5 +229,5 @@ class Merging(ABC):
             after=after,
             part=part,
         ).result()
-        self.core.actor.call(lambda: None).result()
+        self._core.actor.call(lambda: None).result()
         return receipt

@@ -6,7 +6,6 @@ import hashlib
 import json
 import re
 import threading
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import wait
 from contextlib import suppress
@@ -33,6 +32,7 @@ from shedder.engine.rebuild.backfilled_panes import (
     received,
 )
 from shedder.engine.remote_summaries.wire_format import Summaries
+from shedder.engine.runtime.lifetime import Lifetime
 from shedder.engine.standing_queries.stream_state import Stream
 from shedder.errors import BadBatch, BadSetting, CommitUnknown, FailedPrecondition
 
@@ -91,17 +91,24 @@ class Adopted:
     duplicate: bool = False
 
 
-class Backfilling(ABC):
-    """The part of the engine that takes in a past. Safe from any thread."""
+class Backfills:
+    """Takes in the past of streams. Safe from any thread."""
 
-    core: EngineState
-    checkpoints: Checkpoints
-    indexer: Indexer
-    relayouts: Relayouts
-    _ddl: threading.RLock
-
-    @abstractmethod
-    def _check_open(self) -> None: ...
+    def __init__(
+        self,
+        core: EngineState,
+        lifetime: Lifetime,
+        ddl: threading.RLock,
+        checkpoints: Checkpoints,
+        indexer: Indexer,
+        relayouts: Relayouts,
+    ) -> None:
+        self._core = core
+        self._lifetime = lifetime
+        self._ddl = ddl
+        self._checkpoints = checkpoints
+        self._indexer = indexer
+        self._relayouts = relayouts
 
     def begin_backfill(
         self, stream: str, name: str, plan: str = "", parts: int = 0
@@ -117,12 +124,12 @@ class Backfilling(ABC):
         Raises:
           UnknownStream, BadSetting; FailedPrecondition: it has not begun, or parts are too many.
         """
-        self._check_open()
+        self._lifetime.check_open()
         if not _NAME.fullmatch(name):
             raise BadSetting(f"{name[:120]!r} is no name of a backfill: letters, digits, . _ -")
         if parts < 0:
             raise BadSetting(f"{parts} parts; it must be 0, to look, or more")
-        of, store = self.core.stream(stream), self.core.store
+        of, store = self._core.stream(stream), self._core.store
         begun = store.backfills.begin(of.id, name, plan, parts)
         done = store.catalog.backfills.parts(of.id, name)
         return BackfillState(
@@ -131,11 +138,11 @@ class Backfilling(ABC):
             layout=layout_text(begun.layout),
             first_position=begun.first_position,
             part_positions=store.backfills.part_positions,
-            run_rows=self.core.settings.run_rows,
+            run_rows=self._core.settings.run_rows,
             plan=begun.plan,
             done={part.part: (part.rows, part.poison) for part in done},
             adopted=None if begun.adopted_us is None else begun.rows,
-            plans=backfill_plans(self.core, stream).to_json(),
+            plans=backfill_plans(self._core, stream).to_json(),
             watermark_us=of.watermark_us,
             newest_us=max((run.high_us for part in done for run in part.runs), default=None),
         )
@@ -155,9 +162,9 @@ class Backfilling(ABC):
         if offset < 0:
             raise BadSetting(f"offset {offset} of file {file} of part {part}; it must be 0 or more")
         path = self._path(self._going_on(stream, name), part, attempt, file)
-        files = self.core.store.files
+        files = self._core.store.files
         try:
-            with self.indexer.giving_way():
+            with self._indexer.giving_way():
                 with suppress(FileExistsError):
                     files.create(path).close()
                 out = files.append(path)
@@ -202,7 +209,7 @@ class Backfilling(ABC):
           FailedPrecondition: the backfill is over.
           DiskFull, StorageFailed.
         """
-        backfill, store = self._going_on(stream, name), self.core.store
+        backfill, store = self._going_on(stream, name), self._core.store
         self._check_part(backfill, part)
         if not 0 <= rows <= store.backfills.part_positions or not 0 <= poison <= POISON_MAX:
             raise BadBatch(
@@ -216,7 +223,7 @@ class Backfilling(ABC):
         runs: tuple[Run, ...] = ()
         try:
             if store.catalog.backfills.part(backfill.stream_id, name, part) is None:
-                with self.indexer.giving_way():
+                with self._indexer.giving_way():
                     for path in paths:
                         self._sync(path)
                     runs = store.backfills.examine_part(
@@ -245,8 +252,8 @@ class Backfilling(ABC):
           BeforeRetention: some are older than what the stream retains.
           BadBatch, DiskFull, StorageFailed: nothing has changed.
         """
-        self._check_open()
-        core = self.core
+        self._lifetime.check_open()
+        core = self._core
         with self._ddl:
             of, backfill = core.stream(stream), self._begun(stream, name)
             if backfill.adopted_us is not None:
@@ -269,8 +276,8 @@ class Backfilling(ABC):
             finally:
                 wait([adopting])  # A cancelled caller waits, too: the lock is held until the end.
             core.store.backfills.forget_files(runs)
-        self.relayouts.wake(stream)
-        self.indexer.catch_up()
+        self._relayouts.wake(stream)
+        self._indexer.catch_up()
         return Adopted(sum(run.rows for run in runs))
 
     def abandon_backfill(self, stream: str, name: str) -> None:
@@ -279,14 +286,14 @@ class Backfilling(ABC):
         Raises:
           FailedPrecondition: it has never begun, or was adopted.
         """
-        self._check_open()
+        self._lifetime.check_open()
         with self._ddl:
-            backfill = self.core.store.catalog.backfills.find(self.core.stream(stream).id, name)
+            backfill = self._core.store.catalog.backfills.find(self._core.stream(stream).id, name)
             if backfill is None:
                 raise FailedPrecondition(f"backfill {name!r} has not begun")
             if backfill.adopted_us is not None:
                 raise FailedPrecondition(f"backfill {name!r} is part of the stream; use DELETE")
-            self.core.store.backfills.drop(backfill)
+            self._core.store.backfills.drop(backfill)
             self._forget(backfill, "")
 
     # --- inside --------------------------------------------------------------------------------
@@ -302,16 +309,16 @@ class Backfilling(ABC):
         overlap: bool,
     ) -> None:
         """Adopt all or nothing. Runs on the apply thread, also after the caller gave up."""
-        core = self.core
+        core = self._core
         now_us = core.clock_us()
         newest_us = max((run.high_us for run in runs), default=None)
         undo: Callable[[], None] | None = None
         try:
             check_times(core, stream, runs, overlap=overlap)
-            self.checkpoints.settle()  # What is undone below is not what it believes to be stored.
+            self._checkpoints.settle()  # What is undone below is not what it believes to be stored.
             if newest_us is not None:
                 undo = put_in(stream, panes, built_from, newest_us, now_us)
-            self.checkpoints.now(also=lambda: core.store.backfills.adopt(backfill, runs, now_us))
+            self._checkpoints.now(also=lambda: core.store.backfills.adopt(backfill, runs, now_us))
         except BaseException as error:
             if undo is not None:
                 undo()
@@ -324,7 +331,7 @@ class Backfilling(ABC):
             published.guard(partial(published.refresh, stream))
 
     def _begun(self, stream: str, name: str) -> Backfill:
-        return self.core.store.backfills.begin(self.core.stream(stream).id, name, "", 0)
+        return self._core.store.backfills.begin(self._core.stream(stream).id, name, "", 0)
 
     def _going_on(self, stream: str, name: str) -> Backfill:
         backfill = self._begun(stream, name)
@@ -335,7 +342,7 @@ class Backfilling(ABC):
     def _check_part(self, backfill: Backfill, part: int) -> None:
         """Raise BadSetting unless a backfill has such a part."""
         positions = backfill.end_position - backfill.first_position
-        parts = positions // self.core.store.backfills.part_positions
+        parts = positions // self._core.store.backfills.part_positions
         if not 0 <= part < parts:
             raise BadSetting(f"backfill {backfill.name!r} has no part {part}; it has {parts:,}")
 
@@ -344,11 +351,11 @@ class Backfilling(ABC):
         if not _ATTEMPT.fullmatch(attempt) or not 0 <= file < FILES_MAX:
             raise BadSetting(f"no file {file} of attempt {attempt[:40]!r}")
         name = f"{_prefix(backfill)}{part}-{attempt}-{file}"
-        return self.core.store.directory / "tmp" / name
+        return self._core.store.directory / "tmp" / name
 
     def _sync(self, path: Path) -> None:
         try:
-            file = self.core.store.files.append(path)
+            file = self._core.store.files.append(path)
             try:
                 file.sync()
             finally:
@@ -360,12 +367,12 @@ class Backfilling(ABC):
 
     def _forget(self, backfill: Backfill, which: str) -> None:
         """Remove what was written of one attempt, or (which is empty) of all."""
-        folder = self.core.store.directory / "tmp"
+        folder = self._core.store.directory / "tmp"
         begin = f"{_prefix(backfill)}{which}" + ("-" if which else "")
         with suppress(OSError):  # The next start empties it.
-            for name in self.core.store.files.names(folder):
+            for name in self._core.store.files.names(folder):
                 if name.startswith(begin):
-                    self.core.store.files.unlink(folder / name)
+                    self._core.store.files.unlink(folder / name)
 
 
 def _prefix(backfill: Backfill) -> str:

@@ -313,7 +313,7 @@ def _restored(
     parts: Mapping[str, bytes],
     go_exact: Callable[[StandingQuery, Span], None],
 ) -> tuple[StandingQuery, tuple[str, int, int] | None]:
-    """Restore a standing query from its checkpoint; also return its provider, as restore_query does.
+    """Restore a standing query from its checkpoint, and return its provider as restore_query does.
 
     One whose summaries are in a layout that is not read any more fails, and it alone: the archive
     has its past.

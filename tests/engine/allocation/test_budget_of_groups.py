@@ -51,7 +51,7 @@ def test_no_budget_is_overrun_by_sketches_of_groups(tmp_path: Path) -> None:
         taken = 0
         for at in reversed(range(0, 60, 2)):
             try:
-                engine.set_synopsis_bytes(int(300_000 * 1.07**at))
+                engine.budgets.set_synopsis_bytes(int(300_000 * 1.07**at))
             except BudgetExceeded:
                 continue
             taken += 1
@@ -60,7 +60,7 @@ def test_no_budget_is_overrun_by_sketches_of_groups(tmp_path: Path) -> None:
             held = [each.standing.size_bytes for each in engine.core.streams["s"].queries.values()]
             assert sum(held) <= engine.core.synopsis_bytes
         assert taken > 5
-        engine.set_synopsis_bytes(engine.core.synopsis_bytes * 2)
+        engine.budgets.set_synopsis_bytes(engine.core.synopsis_bytes * 2)
         engine.register("more", "SELECT COUNT(*) AS n FROM s")
         assert free(engine) >= 0
     with opened(tmp_path) as engine:
@@ -76,7 +76,7 @@ def test_a_refused_quota_leaves_every_pane_as_it_was(tmp_path: Path) -> None:
             engine.push("s", batch(second, 100_000))
         (before,) = engine.query("exact enough").answer().rows()
         with pytest.raises(BudgetExceeded, match="tenant 'acme'"):
-            engine.set_quota("acme", "synopsis_bytes", "1024")
+            engine.quotas.set_quota("acme", "synopsis_bytes", "1024")
         engine.push("s", batch(0, 100_000))  # Of no new values, behind whatever was logged.
         assert free(engine) >= 0
         engine.sharing.tick()
@@ -88,7 +88,7 @@ def test_a_refused_quota_leaves_every_pane_as_it_was(tmp_path: Path) -> None:
 def test_who_fits_with_coarser_sketches_of_groups_is_not_refused(tmp_path: Path) -> None:
     with opened(tmp_path) as engine:
         engine.execute(CREATE)
-        engine.set_synopsis_bytes(3_000_000)
+        engine.budgets.set_synopsis_bytes(3_000_000)
         text = JOINED.replace("k % 2", "k % 50")
         query = engine.register("joined", text)
         assert int(query.granted["bytes"]) <= 3_000_000
@@ -97,6 +97,6 @@ def test_who_fits_with_coarser_sketches_of_groups_is_not_refused(tmp_path: Path)
             engine.push("s", batch(second, 2_000))
         engine.heartbeat("s", 70_000_000)
         assert len(query.answer().rows()) > 0
-        engine.set_synopsis_bytes(30_000_000)
-        engine.share_out()
+        engine.budgets.set_synopsis_bytes(30_000_000)
+        engine.budgets.share_out()
         assert int(query.granted["bytes"]) > 3_000_000

@@ -170,11 +170,11 @@ def test_an_engine_logs_smaller_registers_of_groups_and_larger_ones_when_it_can(
             db.push("s", batch(second))
         db.heartbeat("s", (1_700_000_000 + 30) * 1_000_000)
         whole = db.core.streams["s"].queries["q"].standing.memory.foreseen[1]
-        db.set_synopsis_bytes(3 * whole)
-        db.share_out()
+        db.budgets.set_synopsis_bytes(3 * whole)
+        db.budgets.share_out()
         assert registers(db) == LG_K
-        db.set_synopsis_bytes(whole // 2)
-        db.share_out()
+        db.budgets.set_synopsis_bytes(whole // 2)
+        db.budgets.share_out()
         coarse = registers(db)
         assert coarse < LG_K
         while db.core.actor.call(lambda: shrinks(db.core)).result():
@@ -190,6 +190,6 @@ def test_an_engine_logs_smaller_registers_of_groups_and_larger_ones_when_it_can(
     with shedder.open(tmp_path, checkpoint_seconds=1e6, allocation_seconds=1e6) as db:
         assert isinstance(db, Engine)
         assert registers(db) == coarse
-        db.set_synopsis_bytes(100 * whole)
-        db.share_out()
+        db.budgets.set_synopsis_bytes(100 * whole)
+        db.budgets.share_out()
         assert registers(db) == LG_K

@@ -50,7 +50,7 @@ def feed(db: Engine, machine: Advanced, seconds: int = 20, rows: int = 20_000) -
     for number in range(seconds):
         db.push("s", second(number, rows))
         machine.now_s += 1.0
-        db.share_out()
+        db.budgets.share_out()
 
 
 @pytest.mark.slow
@@ -125,12 +125,14 @@ def test_what_is_granted_follows_levels_and_factors(db: Engine, machine: Advance
     """Not only bytes: a query whose size stays may err by more, and miss what it was granted."""
     query = db.register("q", BY_RANK.replace("0.02", "0.003"))
     log_registers(db)
-    db.set_synopsis_bytes(int(query.granted["bytes"]))  # It cannot make up for what is skipped.
+    db.budgets.set_synopsis_bytes(
+        int(query.granted["bytes"])
+    )  # It cannot make up for what is skipped.
     feed(db, machine)
     told = []
     for clause in ("1", "1/64", "1"):
         db.execute(f"ALTER QUERY q SET THINNING {clause}")
-        db.share_out()
+        db.budgets.share_out()
         size = query.granted["bytes"]
         error = percent(explained(db, "q", "KLL")["predicted_error"])
         assert f"predicted error {error}" in query.granted["quantile 0.5"]

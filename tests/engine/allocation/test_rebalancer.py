@@ -50,7 +50,7 @@ def db(tmp_path: Path) -> Iterator[Engine]:
 
 
 def bytes_of(db: Engine, name: str) -> int:
-    rows = db.allocation().to_pylist()
+    rows = db.budgets.allocation().to_pylist()
     return sum(row["size_bytes"] for row in rows if row["query"] == name)
 
 
@@ -64,13 +64,13 @@ def check_sum(db: Engine) -> None:
 
 def test_one_that_got_less_than_its_target_gets_more_when_memory_frees_up(db: Engine) -> None:
     whole = int(db.register("a", DISTINCT).granted["bytes"])
-    db.set_synopsis_bytes(whole + whole // 3)
+    db.budgets.set_synopsis_bytes(whole + whole // 3)
     late = db.register("b", DISTINCT)
     assert "missed" in late.granted
     assert log_registers(db) == {"a": 16, "b": 14}
     check_sum(db)
     db.query("a").drop()
-    db.share_out()
+    db.budgets.share_out()
     assert log_registers(db) == {"b": 16}
     assert "missed" not in late.granted
     assert int(late.granted["bytes"]) == whole
@@ -82,7 +82,7 @@ def test_a_departure_is_noticed_without_being_asked(tmp_path: Path) -> None:
     with Engine.open(tmp_path, machine=machine, allocation_seconds=1e6) as db:
         db.execute(CREATE)
         whole = int(db.register("a", DISTINCT).granted["bytes"])
-        db.set_synopsis_bytes(whole + whole // 3)
+        db.budgets.set_synopsis_bytes(whole + whole // 3)
         db.register("b", DISTINCT)
         db.query("a").drop()
         machine.settle("shedder-allocation")  # The rebalancer has done all posted work.
@@ -96,7 +96,7 @@ def test_a_new_query_takes_from_those_who_lose_least_and_no_tuple_is_lost(db: En
         pushed.append(second(number))
         db.push("s", pushed[-1])
     db.heartbeat("s", (START + 10) * SECOND)
-    db.set_synopsis_bytes(int(query.granted["bytes"]) + 100_000)
+    db.budgets.set_synopsis_bytes(int(query.granted["bytes"]) + 100_000)
     db.register("b", DISTINCT.replace("(DISTINCT k)", "(DISTINCT v)") + " ELSE FAIL WEIGHT 5")
     sizes = log_registers(db)
     assert sizes["b"] == 16
@@ -119,13 +119,13 @@ def test_weights_decide_who_gets_what_and_are_there_after_a_restart(tmp_path: Pa
         db.execute(CREATE)
         whole = int(db.register("a", DISTINCT).granted["bytes"])
         db.register("b", DISTINCT)
-        db.set_synopsis_bytes(whole + whole // 3)
+        db.budgets.set_synopsis_bytes(whole + whole // 3)
         answer = db.execute("ALTER QUERY b SET WEIGHT 50")
         assert answer.rows() == [{"status": "query b has WEIGHT 50"}]
-        db.share_out()
+        db.budgets.share_out()
         assert log_registers(db) == {"a": 14, "b": 16}
         db.set_control("query", "a", "weight", "1e4")
-        db.share_out()
+        db.budgets.share_out()
         assert log_registers(db) == {"a": 16, "b": 14}
     with opened(tmp_path) as db:
         assert log_registers(db) == {"a": 16, "b": 14}
@@ -206,7 +206,7 @@ def test_who_is_set_inactive_keeps_what_nobody_needs_however_heavy_the_others(db
         # One record for the alteration, one for the heartbeat, and none for sizes.
         assert db.core.applied_sequence == sequence + 2
     db.execute("ALTER QUERY b SET ACTIVE")
-    db.set_synopsis_bytes(int(db.core.published("b")[1].granted["bytes"]) * 4 // 3)
+    db.budgets.set_synopsis_bytes(int(db.core.published("b")[1].granted["bytes"]) * 4 // 3)
     assert log_registers(db)["b"] == before["b"]  # A thousand millionth of the other's weight.
     assert log_registers(db)["a"] < before["a"]
 
@@ -216,16 +216,16 @@ def test_an_inactive_query_yields_and_gets_its_own_back(tmp_path: Path) -> None:
         db.execute(CREATE)
         whole = int(db.register("a", DISTINCT).granted["bytes"])
         db.execute("ALTER QUERY a SET INACTIVE")
-        db.share_out()
+        db.budgets.share_out()
         assert log_registers(db) == {"a": 16}  # No other query needs the memory.
-        db.set_synopsis_bytes(whole + whole // 3)
+        db.budgets.set_synopsis_bytes(whole + whole // 3)
         db.register("b", DISTINCT)
         assert log_registers(db) == {"a": 14, "b": 16}
     with opened(tmp_path) as db:
         assert not db.core.published("a")[1].active
         db.execute("ALTER QUERY a SET ACTIVE")
         db.execute("ALTER QUERY b SET INACTIVE")
-        db.share_out()
+        db.budgets.share_out()
         assert log_registers(db) == {"a": 16, "b": 14}
 
 
@@ -254,7 +254,7 @@ def test_the_budget_changes_while_queries_stand(db: Engine) -> None:
 def test_a_budget_that_is_none_is_refused_and_nothing_has_changed(db: Engine, wrong: Any) -> None:
     before = db.core.synopsis_bytes
     with pytest.raises(BadSetting, match=r"is .*; it must be a whole number of bytes, over 0"):
-        db.set_synopsis_bytes(wrong)
+        db.budgets.set_synopsis_bytes(wrong)
     assert db.core.synopsis_bytes == before
     check_sum(db)
 
@@ -282,17 +282,17 @@ def test_a_budget_is_what_it_was_whatever_goes_wrong_while_it_is_shared_out(
         before = db.core.synopsis_bytes
         files.is_full = True
         with pytest.raises(DiskFull):
-            db.set_synopsis_bytes(whole // 2)
+            db.budgets.set_synopsis_bytes(whole // 2)
         files.is_full = False
         assert db.core.synopsis_bytes == before
-        db.share_out()
+        db.budgets.share_out()
         assert log_registers(db) == {"a": 16}
         check_sum(db)
 
 
 def test_nobody_without_a_promise_takes_one_away(db: Engine) -> None:
     whole = int(db.register("a", f"{DISTINCT} ELSE FAIL").granted["bytes"])
-    db.set_synopsis_bytes(whole + 300_000)
+    db.budgets.set_synopsis_bytes(whole + 300_000)
     before = bytes_of(db, "a")
     panes = WINDOW.replace("'8' SECOND", "'100' SECOND")
     with pytest.raises(BudgetExceeded, match=r"292 KiB .* are free; it fits only if a lost what"):
@@ -321,7 +321,7 @@ def test_bad_alterations_are_refused_by_name(db: Engine) -> None:
     wrong: list[Any] = [0.0, -1.0, float("nan"), float("inf"), "3", None, True]
     for weight in wrong:
         with pytest.raises(BadSetting, match=r"weight is .*; it must be a number over 0"):
-            db.set_weight("a", weight)
+            db.budgets.set_weight("a", weight)
     with pytest.raises(UnknownQuery):
         db.execute("ALTER QUERY absent SET ACTIVE")
     with pytest.raises(BadSetting, match=r"query\.active"):
@@ -336,13 +336,13 @@ def test_groups_that_come_to_need_more_get_it_when_others_need_less(tmp_path: Pa
         db.execute(CREATE)
         db.register("small", GROUPED.replace("5000", "10"))
         db.register("large", GROUPED)
-        db.set_synopsis_bytes(4 << 20)
+        db.budgets.set_synopsis_bytes(4 << 20)
         before = bytes_of(db, "large")
         assert before < bytes_of(db, "small")  # Without data a tie: the first one has more.
         for number in range(10):
             db.push("s", second(number))
         db.heartbeat("s", (START + 10) * SECOND)
-        db.share_out()
+        db.budgets.share_out()
         log_registers(db)
         assert bytes_of(db, "large") > before
         assert bytes_of(db, "large") > 1.5 * bytes_of(db, "small")
@@ -363,7 +363,7 @@ def test_measured_errors_correct_the_curve_and_never_the_interval(db: Engine) ->
     wrong = db.register("wrong", text)
     for number in range(12):
         db.push("s", second(number, rows=8_000))
-    db.share_out()  # It looks at the next answer.
+    db.budgets.share_out()  # It looks at the next answer.
     believed = db.core.published("wrong")[1].measured
     believed.factors = [16.0] * len(believed.factors)
     db.heartbeat("s", (START + 12) * SECOND)
@@ -381,7 +381,7 @@ def test_measured_errors_correct_the_curve_and_never_the_interval(db: Engine) ->
 
 def test_explain_tells_prices_and_what_targets_need(db: Engine) -> None:
     whole = int(db.register("a", DISTINCT).granted["bytes"])
-    db.set_synopsis_bytes(whole // 2)
+    db.budgets.set_synopsis_bytes(whole // 2)
     db.push("s", second(0))
     row = explained(db, "a", "HLL of 2^14")
     assert row["target"] == 0.01
@@ -390,7 +390,7 @@ def test_explain_tells_prices_and_what_targets_need(db: Engine) -> None:
     assert row["saved_per_kib"] > 0
     assert row["thinning"] == "1"
     assert row["answers"] == "COUNT(DISTINCT k)"
-    db.set_thinning("a", 3)
+    db.thinning.set_thinning("a", 3)
     assert explained(db, "a", "HLL of 2^14")["thinning"] == "1/8"
     control = db.control().to_pylist()
     told = {(r["entity"], r["name"], r["key"]): r["value"] for r in control}
@@ -405,7 +405,7 @@ def test_nothing_is_shared_out_while_nothing_drifts(tmp_path: Path) -> None:
         db.execute(CREATE)
         db.register("a", DISTINCT)
         db.push("s", second(0))
-        db.share_out()
+        db.budgets.share_out()
         last = db.sharing.last
         db.sharing.tick()
         assert db.sharing.last is last
@@ -417,7 +417,7 @@ def test_nothing_is_shared_out_while_nothing_drifts(tmp_path: Path) -> None:
 
 def test_a_budget_that_memory_pressure_halves_is_shared_out_by_the_next_look(db: Engine) -> None:
     whole = int(db.register("a", DISTINCT).granted["bytes"])
-    db.set_synopsis_bytes(whole + whole // 3)
+    db.budgets.set_synopsis_bytes(whole + whole // 3)
     assert log_registers(db) == {"a": 16}
     db.core.set_pressure(Pressure(halvings=1))
     db.sharing.tick()
@@ -469,8 +469,8 @@ def test_what_halving_sketches_of_groups_would_keep_is_tried_once_for_each_close
 
 
 def test_an_engine_without_queries_has_all_of_it_free(db: Engine) -> None:
-    assert not db.share_out()
-    assert db.allocation().to_pylist()[0]["size_bytes"] == db.core.synopsis_bytes
+    assert not db.budgets.share_out()
+    assert db.budgets.allocation().to_pylist()[0]["size_bytes"] == db.core.synopsis_bytes
 
 
 def test_a_query_with_limits_keeps_them_whatever_becomes_free(tmp_path: Path) -> None:
@@ -482,19 +482,19 @@ def test_a_query_with_limits_keeps_them_whatever_becomes_free(tmp_path: Path) ->
         size = log_registers(db)["a"]
         assert size < 16
         assert bytes_of(db, "a") <= 200 << 10
-        db.share_out()
+        db.budgets.share_out()
         assert log_registers(db) == {"a": size}
-        db.set_synopsis_bytes(bytes_of(db, "a") - 10_000)
+        db.budgets.set_synopsis_bytes(bytes_of(db, "a") - 10_000)
         assert log_registers(db)["a"] < size
     with opened(tmp_path) as db:  # What it may have at most is known after a restart, too.
-        db.set_synopsis_bytes(1 << 30)
-        db.share_out()
+        db.budgets.set_synopsis_bytes(1 << 30)
+        db.budgets.share_out()
         assert log_registers(db) == {"a": size}
 
 
 def test_a_query_with_limits_may_take_from_others(db: Engine) -> None:
     whole = int(db.register("a", FREE).granted["bytes"])
-    db.set_synopsis_bytes(whole + 20_000)
+    db.budgets.set_synopsis_bytes(whole + 20_000)
     before = log_registers(db)["a"]
     query = db.register("b", f"{FREE} WEIGHT 9 COSTING AT MOST 60 KIB")
     assert 20_000 < int(query.granted["bytes"]) <= 60 << 10
@@ -537,10 +537,10 @@ def test_what_is_told_is_bound_by_the_coarsest_live_pane(db: Engine) -> None:
     """More bytes help once the panes of fewer have left; until then a window errs as they do."""
     query = db.register("a", DISTINCT)
     whole = int(query.granted["bytes"])
-    db.set_synopsis_bytes(whole // 16)
+    db.budgets.set_synopsis_bytes(whole // 16)
     coarse = db.core.published("a")[1].granted["count distinct"]
     db.push("s", second(0))
-    db.set_synopsis_bytes(None)
+    db.budgets.set_synopsis_bytes(None)
     words = db.core.published("a")[1].granted["count distinct"]
     error = coarse.split("predicted error ")[1]
     assert f"2^16 registers, predicted error {error} while older panes live, then 0.802%" in words
@@ -560,7 +560,7 @@ def test_what_frequent_items_lack_is_measured_as_it_is(db: Engine) -> None:
     query = db.register("q", f"SELECT TOP(k, 3) AS top FROM s {WINDOW}")
     for number in range(12):
         db.push("s", second(number, rows=4_000))
-    db.share_out()  # It looks at the next answer.
+    db.budgets.share_out()  # It looks at the next answer.
     db.heartbeat("s", (START + 12) * SECOND)
     [row] = query.answer().rows()
     told = explained(db, "q", "frequent items")

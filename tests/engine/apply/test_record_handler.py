@@ -36,7 +36,7 @@ def test_every_kind_of_record_is_read_from_the_log_as_it_was_written(tmp_path: P
         db.heartbeat("s", START * SECOND)
         sizes = tuple(part.size for part in published.standing.plan.parts)
         submit_sizes(core, stream, "q", sizes, 4 << 20).result()
-        db.set_weight("q", 7)
+        db.budgets.set_weight("q", 7)
         change_levels(core, stream, "q", (2, 2), forced=[0])
         db.services.load_levels.want({("s", "q"): {1: 4}})
         core.actor.call(lambda: None).result()

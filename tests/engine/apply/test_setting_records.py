@@ -49,13 +49,13 @@ def with_queries(directory: Path, files: PowerFiles | None = None) -> Engine:
 def alter(db: Engine, key: str, value: Any) -> None:
     match key.split():
         case [name, "weight"]:
-            db.set_weight(name, value)
+            db.budgets.set_weight(name, value)
         case [name, "active"]:
-            db.set_active(name, active=value)
+            db.budgets.set_active(name, active=value)
         case ["budget"]:
-            db.set_synopsis_bytes(value)
+            db.budgets.set_synopsis_bytes(value)
         case _:
-            db.set_quota(TENANT, key, "none" if value is None else str(value))
+            db.quotas.set_quota(TENANT, key, "none" if value is None else str(value))
 
 
 def told(db: Engine) -> Told:
@@ -170,7 +170,7 @@ def test_a_full_disk_alters_nothing_whatever_checkpoints_come(tmp_path: Path, se
 
 def test_a_budget_that_is_only_tried_is_in_no_checkpoint(tmp_path: Path) -> None:
     with with_queries(tmp_path / "data") as db:
-        db.set_synopsis_bytes(3 * MIB)
+        db.budgets.set_synopsis_bytes(3 * MIB)
         with db.core.trying_budget(2 * MIB), db.core.tenants.trying({TENANT: {"queries": 1}}):
             assert db.core.synopsis_bytes == 2 * MIB
             assert db.core.tenants.quota(TENANT).queries == 1
@@ -215,7 +215,7 @@ def test_an_alteration_waits_for_no_tuple_and_stores_no_checkpoint(tmp_path: Pat
             assert told(db)["a weight"] == 5.0
         finally:
             go_on.set()
-        db.set_weight("b", 6.0)
+        db.budgets.set_weight("b", 6.0)
         assert db.core.store.catalog.checkpoint_parts() == before
         assert (format_of(tmp_path / "data") or 0) >= FORMAT_ALTERED
 
@@ -228,7 +228,7 @@ def test_the_newest_alteration_stands_with_and_without_a_checkpoint_between(
     files = PowerFiles(root)
     with with_queries(root, files) as db:
         for number, weight in enumerate((2.0, 3.0, 4.0, 5.0)):
-            db.set_weight("a", weight)
+            db.budgets.set_weight("a", weight)
             if number % 2:
                 checkpoint(db)
             files.crash_into(tmp_path / str(number), seed=number)
@@ -242,8 +242,8 @@ def test_a_query_made_anew_has_the_weight_of_its_text(tmp_path: Path) -> None:
     root.mkdir()
     files = PowerFiles(root)
     with with_queries(root, files) as db:
-        db.set_weight("a", 9.0)
-        db.set_active("a", active=False)
+        db.budgets.set_weight("a", 9.0)
+        db.budgets.set_active("a", active=False)
         db.execute("DROP QUERY a")
         files.crash_into(tmp_path / "dropped", seed=1)
         db.register("a", f"{QUERY} WEIGHT 2")

@@ -198,7 +198,7 @@ def test_a_query_that_fed_another_as_of_the_checkpoint_can_be_dropped(tmp_path: 
         assert queries["short"].standing.feed is not None
         checkpoint(db)
         db.push("s", second(1))
-        db.set_thinning("long", 1)  # From now on it reads other tuples.
+        db.thinning.set_thinning("long", 1)  # From now on it reads other tuples.
         receipt = db.push("s", second(2))
         answer = db.query("short").answer(after=receipt).rows()
         assert queries["short"].standing.feed is None

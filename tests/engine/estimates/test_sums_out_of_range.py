@@ -81,7 +81,7 @@ def test_a_thinned_window_does_not_take_it_for_an_answer(tmp_path: Path) -> None
         query = engine.register("q", QUESTION)
         times = pa.array(np.arange(4000), pa.timestamp("us"))
         engine.push("t", pa.table({"ts": times, "x": np.full(4000, 1e308)}))
-        engine.set_thinning("q", 3)
+        engine.thinning.set_thinning("q", 3)
         engine.push("t", pa.table({"ts": times, "x": np.full(4000, 1e300)}))
         row = query.answer().rows()[0]
     assert [(row[name], row[f"{name}_bound"]) for name in "sa"] == [(None, "none")] * 2

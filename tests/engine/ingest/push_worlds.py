@@ -50,7 +50,9 @@ def push_in_part(
 ) -> int:
     """Push the first batches of a push and die; how many rows that was."""
     schema, done = engine.schema("s"), 0
-    batches = conform(data, schema, rows_max=engine.limits.rows_max, limits=engine.limits)
+    batches = conform(
+        data, schema, rows_max=engine.ingest.limits.rows_max, limits=engine.ingest.limits
+    )
     nothing = pa.RecordBatch.from_pylist([], arrow_schema(schema))
     for part, batch in islice(in_parts(batches, nothing, ends_at_error=False), parts):
         engine.append(

@@ -208,7 +208,7 @@ def test_the_retry_of_a_forgotten_producer_is_refused_and_a_new_one_can_begin(
             with pytest.raises(ProducerForgotten, match="could be stored twice"):
                 db.execute(f"{once} 'once'")
             assert db.ledger("s").applied == rows
-            assert db.epoch_min("s", "high") == (1 << 62) + 1
+            assert db.ingest.producers.epoch_min("s", "high") == (1 << 62) + 1
     with opened(tmp_path / "db", 100, none) as db:
         db.push("s", rows_of(1, 5), producer="new", sequence=0)
         with db.producer("s", "another") as new:

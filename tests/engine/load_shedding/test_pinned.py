@@ -96,7 +96,7 @@ def test_a_quota_of_cpu_holds_whatever_its_tenant_has_forced(tmp_path):
     engine = world.engine
     run(world, 12 * LOOKED)
     whole = float(world.facts("tenant", "default")["cpu_ns_per_s"])
-    engine.set_quota("default", "cpu_ns_per_s", str(0.1 * whole))
+    engine.quotas.set_quota("default", "cpu_ns_per_s", str(0.1 * whole))
     force(engine, world.machine, "wide")
     force(engine, world.machine, "groups")
     run(world, 16 * LOOKED)  # Until nothing is seen any more of the rate before.

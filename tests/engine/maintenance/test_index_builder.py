@@ -329,7 +329,7 @@ def lay_out_anew(engine: Engine) -> None:
 
 def purge(engine: Engine) -> None:
     engine.execute("DELETE FROM requests WHERE client = 17 OR hits > 20")
-    engine.purge("requests")
+    engine.files.purge("requests")
 
 
 def lose_a_file(engine: Engine) -> None:
@@ -426,9 +426,9 @@ def test_who_sends_and_examines_a_backfilled_part_is_given_way(tmp_path):
         indexer.share()  # The indexer notices the last push.
         machine.rested_s += 2 * QUIET_S
         assert indexer.share() == 1.0
-        state = engine.begin_backfill("requests", "old", "a plan", 1)
+        state = engine.backfills.begin_backfill("requests", "old", "a plan", 1)
         machine.at_file = at_file
-        send_part(engine, state, "old", 0, requests(500, 1), watermark_us=None)
+        send_part(engine.backfills, state, "old", 0, requests(500, 1), watermark_us=None)
         machine.at_file = lambda _: None
         assert shares == {"create": {SHARE}, "read": {SHARE}}
         assert indexer.share() == SHARE

@@ -223,7 +223,7 @@ def test_thinned_segments_shrink_with_their_pane(db: Engine) -> None:
     pushed = []
     for number in range(12):
         if number == 5:
-            db.set_thinning("q", 1)
+            db.thinning.set_thinning("q", 1)
         if number == 8:
             resize(db, "q", -4)
         pushed.append(second(number))

@@ -64,17 +64,17 @@ def db(tmp_path: Path) -> Iterator[Engine]:
 
 def sent(db: Engine, past: list[pa.Table] = PAST, name: str = "old") -> BackfillState:
     """All parts of a backfill, sent."""
-    state = db.begin_backfill("s", name, "a plan", len(past))
+    state = db.backfills.begin_backfill("s", name, "a plan", len(past))
     newest = max(int(table["ts"].cast(pa.int64()).to_numpy().max()) for table in past)
     watermark = newest - 5 * SECOND if state.watermark_us is None else state.watermark_us
     for part, table in enumerate(past):
-        send_part(db, state, name, part, table, watermark_us=watermark)
+        send_part(db.backfills, state, name, part, table, watermark_us=watermark)
     return state
 
 
 def adopted(db: Engine, past: list[pa.Table] = PAST, name: str = "old", **more: Any) -> int:
     sent(db, past, name)
-    return db.adopt_backfill("s", name, rows=sum(map(len, past)), **more).rows
+    return db.backfills.adopt_backfill("s", name, rows=sum(map(len, past)), **more).rows
 
 
 def answers(db: Engine, stream: str, queries: dict[str, str] = QUERIES) -> dict[str, Any]:
@@ -135,9 +135,9 @@ def test_a_target_is_met_from_the_archive_and_holds_the_truth(db: Engine) -> Non
 @pytest.mark.slow
 def test_nothing_is_adopted_twice(db: Engine) -> None:
     adopted(db)
-    again = db.adopt_backfill("s", "old", rows=7_000)
+    again = db.backfills.adopt_backfill("s", "old", rows=7_000)
     assert (again.rows, again.duplicate) == (7_000, True)
-    assert db.begin_backfill("s", "old").adopted == 7_000
+    assert db.backfills.begin_backfill("s", "old").adopted == 7_000
     assert asked(db) == truth(*PAST)
 
 
@@ -146,7 +146,9 @@ def test_one_backfill_after_the_other_goes_further_back(db: Engine) -> None:
     db.push("s", LIVE)
     adopted(db, PAST[1:], "recent")
     adopted(db, PAST[:1], "long-ago")
-    first, second = (db.begin_backfill("s", name).first_position for name in ("long-ago", "recent"))
+    first, second = (
+        db.backfills.begin_backfill("s", name).first_position for name in ("long-ago", "recent")
+    )
     assert first < second < 0
     assert asked(db) == truth(*PAST, LIVE)
 
@@ -156,19 +158,19 @@ def test_parts_that_are_done_stay_done_over_a_restart_and_a_part_may_come_again(
     tmp_path: Path,
 ) -> None:
     with created(tmp_path / "data") as db:
-        state = db.begin_backfill("s", "old", "a plan", 2)
-        send_part(db, state, "old", 0, PAST[0], poison=3, watermark_us=50 * SECOND)
-        send_part(db, state, "old", 0, PAST[0], poison=3, watermark_us=50 * SECOND)
+        state = db.backfills.begin_backfill("s", "old", "a plan", 2)
+        send_part(db.backfills, state, "old", 0, PAST[0], poison=3, watermark_us=50 * SECOND)
+        send_part(db.backfills, state, "old", 0, PAST[0], poison=3, watermark_us=50 * SECOND)
     orphan = tmp_path / "data/backfills/1/orphan.parquet"
     orphan.write_bytes(b"of a part that was never done")
     with opened(tmp_path / "data") as db:
         assert not orphan.exists()
-        state = db.begin_backfill("s", "old", "another plan", 7)
+        state = db.backfills.begin_backfill("s", "old", "another plan", 7)
         assert (state.plan, state.done) == ("a plan", {0: (4_000, 3)})
         with pytest.raises(FailedPrecondition, match="has 4,003 rows, its source 7,003"):
-            db.adopt_backfill("s", "old", rows=7_003)
-        send_part(db, state, "old", 1, PAST[1], watermark_us=50 * SECOND)
-        assert db.adopt_backfill("s", "old", rows=7_003).rows == 7_000
+            db.backfills.adopt_backfill("s", "old", rows=7_003)
+        send_part(db.backfills, state, "old", 1, PAST[1], watermark_us=50 * SECOND)
+        assert db.backfills.adopt_backfill("s", "old", rows=7_003).rows == 7_000
         assert asked(db) == truth(*PAST)
     assert list((tmp_path / "data/backfills/1").iterdir()) == []
 
@@ -179,7 +181,7 @@ def test_parts_whose_files_are_gone_are_to_be_done_again(tmp_path: Path) -> None
         sent(db)
     shutil.rmtree(tmp_path / "data/backfills")  # As in a backup, which leaves them out.
     with opened(tmp_path / "data") as db:
-        assert db.begin_backfill("s", "old").done == {}
+        assert db.backfills.begin_backfill("s", "old").done == {}
         adopted(db)
         assert asked(db) == truth(*PAST)
 
@@ -190,12 +192,12 @@ def test_an_adoption_that_the_catalog_refuses_has_changed_nothing(db: Engine) ->
     before = answers(db, "s")
     sent(db)
     with full_catalog(db), pytest.raises(DiskFull):
-        db.adopt_backfill("s", "old", rows=7_000)
+        db.backfills.adopt_backfill("s", "old", rows=7_000)
     assert asked(db) == truth(LIVE)
     assert answers(db, "s") == before
     assert list((db.core.store.directory / "runs/1").iterdir()) == []
     db.push("pushed", pa.concat_tables([*PAST, LIVE]))
-    db.adopt_backfill("s", "old", rows=7_000)
+    db.backfills.adopt_backfill("s", "old", rows=7_000)
     assert asked(db) == truth(*PAST, LIVE)
     assert answers(db, "s") == answers(db, "pushed")
 
@@ -274,9 +276,9 @@ def test_who_gives_up_waiting_for_an_adoption_takes_no_files_from_it(tmp_path: P
         sent(db)
         machine.interrupts = True
         with pytest.raises(KeyboardInterrupt):
-            db.adopt_backfill("s", "old", rows=7_000)
+            db.backfills.adopt_backfill("s", "old", rows=7_000)
         assert not machine.interrupts
-        assert db.adopt_backfill("s", "old", rows=7_000).duplicate
+        assert db.backfills.adopt_backfill("s", "old", rows=7_000).duplicate
         assert asked(db) == truth(*PAST)
     assert check(tmp_path / "data").damages == []
 
@@ -340,7 +342,7 @@ def test_a_kill_at_any_step_leaves_all_or_nothing(tmp_path: Path, moment: str) -
             elif moment == "unknown":
                 fail_durable_adoption(connection_of(db))
             try:
-                db.adopt_backfill("s", "old", rows=7_000)
+                db.backfills.adopt_backfill("s", "old", rows=7_000)
             except CommitUnknown:
                 os._exit(9)
         os._exit(1)
@@ -348,11 +350,11 @@ def test_a_kill_at_any_step_leaves_all_or_nothing(tmp_path: Path, moment: str) -
     assert os.waitstatus_to_exitcode(status) == 9
     with opened(directory) as db:
         if moment in ("committed", "unknown"):
-            assert db.adopt_backfill("s", "old", rows=7_000).duplicate
+            assert db.backfills.adopt_backfill("s", "old", rows=7_000).duplicate
         else:
             assert asked(db) == truth(LIVE)
-            assert len(db.begin_backfill("s", "old").done) == 2
-            assert not db.adopt_backfill("s", "old", rows=7_000).duplicate
+            assert len(db.backfills.begin_backfill("s", "old").done) == 2
+            assert not db.backfills.adopt_backfill("s", "old", rows=7_000).duplicate
         assert asked(db) == truth(*PAST, LIVE)
         db.push("pushed", pa.concat_tables([*PAST, LIVE]))
         assert answers(db, "s") == answers(db, "pushed")
@@ -369,12 +371,12 @@ def test_a_query_that_came_after_the_parts_were_built_asks_for_panes_again(db: E
     state = sent(db)
     db.register("new", QUERIES["ever"].format("s"))
     with pytest.raises(PlansChanged, match="before query 'new' was registered"):
-        db.adopt_backfill("s", "old", rows=7_000)
+        db.backfills.adopt_backfill("s", "old", rows=7_000)
     assert db.ledger("s").backfilled == 0
-    state = db.begin_backfill("s", "old")
+    state = db.backfills.begin_backfill("s", "old")
     for part, table in enumerate(PAST):
-        send_part(db, state, "old", part, table, watermark_us=50 * SECOND, runs=False)
-    db.adopt_backfill("s", "old", rows=7_000)
+        send_part(db.backfills, state, "old", part, table, watermark_us=50 * SECOND, runs=False)
+    db.backfills.adopt_backfill("s", "old", rows=7_000)
     assert db.query("new").answer().rows()[0]["n"] == 7_000
 
 
@@ -386,8 +388,8 @@ def test_a_backup_during_a_refused_adoption_takes_no_files_from_the_next(db: Eng
     sent(db)
     with db.core.store.kept():
         with pytest.raises(FailedPrecondition, match="overlap"):
-            db.adopt_backfill("s", "old", rows=7_000)
-        db.adopt_backfill("s", "old", rows=7_000, overlap=True)
+            db.backfills.adopt_backfill("s", "old", rows=7_000)
+        db.backfills.adopt_backfill("s", "old", rows=7_000, overlap=True)
     assert asked(db) == truth(*PAST, LIVE, late)
     assert check_of(db) == []
 
@@ -397,13 +399,13 @@ def test_times_that_overlap_are_refused_unless_they_may(db: Engine) -> None:
     db.push("s", pa.concat_tables([LIVE, rows(5, 9, 40, 1)]))  # Five that came late.
     sent(db)
     with pytest.raises(FailedPrecondition, match=r"overlap those of tuples in the log, 1970-01-01"):
-        db.adopt_backfill("s", "old", rows=7_000)
-    assert db.adopt_backfill("s", "old", rows=7_000, overlap=True).rows == 7_000
+        db.backfills.adopt_backfill("s", "old", rows=7_000)
+    assert db.backfills.adopt_backfill("s", "old", rows=7_000, overlap=True).rows == 7_000
     assert asked(db) == truth(*PAST, LIVE, rows(5, 9, 40, 1))
     sent(db, name="again")
     with pytest.raises(FailedPrecondition, match="overlap those of run 1/-"):
-        db.adopt_backfill("s", "again", rows=7_000)
-    db.abandon_backfill("s", "again")
+        db.backfills.adopt_backfill("s", "again", rows=7_000)
+    db.backfills.abandon_backfill("s", "again")
     assert list((db.core.store.directory / "backfills/1").iterdir()) == []
 
 
@@ -416,7 +418,7 @@ def test_what_the_stream_does_not_retain_is_refused(tmp_path: Path) -> None:
         db.push("s", LIVE)
         sent(db)
         with pytest.raises(BeforeRetention, match="leave older ones out"):
-            db.adopt_backfill("s", "old", rows=7_000)
+            db.backfills.adopt_backfill("s", "old", rows=7_000)
         assert adopted(db, [rows(500, 5, 45, 10)], "kept") == 500
 
 
@@ -432,15 +434,15 @@ class Tampering:
     def finish_backfill_part(self, *arguments: Any, sent: list[SentFile], **facts: Any) -> None:
         data, file = self.change(bytes(self.data), sent[-1])
         stream, name, part, attempt = arguments
-        self.db.write_backfill(stream, name, part, attempt, 0, 0, data)
-        self.db.finish_backfill_part(*arguments, sent=[file], **facts)
+        self.db.backfills.write_backfill(stream, name, part, attempt, 0, 0, data)
+        self.db.backfills.finish_backfill_part(*arguments, sent=[file], **facts)
 
 
 def refusal(db: Engine, change: Any) -> str:
-    state = db.begin_backfill("s", "old", "a plan", 1)
+    state = db.backfills.begin_backfill("s", "old", "a plan", 1)
     with pytest.raises((BadBatch, SchemaMismatch)) as refused:
         send_part(Tampering(db, change), state, "old", 0, PAST[0], watermark_us=0)
-    assert db.begin_backfill("s", "old").done == {}
+    assert db.backfills.begin_backfill("s", "old").done == {}
     assert not list((db.core.store.directory / "tmp").glob("backfill-*"))
     return str(refused.value)
 
@@ -506,18 +508,20 @@ def test_other_types_are_refused_by_column_and_both_types(db: Engine) -> None:
 
 def test_only_known_names_and_only_the_bytes_that_come_next_are_taken(db: Engine) -> None:
     with pytest.raises(BadSetting, match="no name of a backfill"):
-        db.begin_backfill("s", "../../etc", "a plan", 1)
+        db.backfills.begin_backfill("s", "../../etc", "a plan", 1)
     with pytest.raises(FailedPrecondition, match="has not begun"):
-        db.begin_backfill("s", "nothing")
-    db.begin_backfill("s", "old", "a plan", 1)
+        db.backfills.begin_backfill("s", "nothing")
+    db.backfills.begin_backfill("s", "old", "a plan", 1)
     with pytest.raises(BadSetting, match="attempt"):
-        db.write_backfill("s", "old", 0, "../a", 0, 0, b"bytes")
-    db.write_backfill("s", "old", 0, "a", 0, 0, b"bytes")
-    db.write_backfill("s", "old", 0, "a", 0, 0, b"bytes")
+        db.backfills.write_backfill("s", "old", 0, "../a", 0, 0, b"bytes")
+    db.backfills.write_backfill("s", "old", 0, "a", 0, 0, b"bytes")
+    db.backfills.write_backfill("s", "old", 0, "a", 0, 0, b"bytes")
     with pytest.raises(FailedPrecondition, match="bytes 5 to 9 of file 0"):
-        db.write_backfill("s", "old", 0, "a", 0, 9, b"more")
-    db.write_backfill("s", "old", 0, "a", 0, 0, b"bytes and")  # Of which a part had no room.
-    db.write_backfill("s", "old", 0, "a", 0, 9, b" more")
+        db.backfills.write_backfill("s", "old", 0, "a", 0, 9, b"more")
+    db.backfills.write_backfill(
+        "s", "old", 0, "a", 0, 0, b"bytes and"
+    )  # Of which a part had no room.
+    db.backfills.write_backfill("s", "old", 0, "a", 0, 9, b" more")
 
 
 @pytest.mark.slow
@@ -556,7 +560,7 @@ def test_pushes_go_on_while_a_past_is_adopted(db: Engine) -> None:
     pusher.start()
     begun.wait()
     try:
-        assert db.adopt_backfill("s", "old", rows=7_000).rows == 7_000
+        assert db.backfills.adopt_backfill("s", "old", rows=7_000).rows == 7_000
         assert db.execute("SELECT COUNT(*) AS n FROM s").rows()[0]["n"] >= 7_000
     finally:
         is_adopted.set()

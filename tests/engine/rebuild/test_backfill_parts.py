@@ -47,37 +47,37 @@ def waiting(db: Engine) -> list[str]:
 def test_one_that_was_abandoned_has_not_begun_and_begins_anew_with_another_plan(
     db: Engine,
 ) -> None:
-    first = db.begin_backfill("s", "old", "a plan", 2)
-    send_part(db, first, "old", 0, PAST[0], watermark_us=50 * SECOND)
-    db.abandon_backfill("s", "old")
-    db.abandon_backfill("s", "old")  # As when an answer was lost.
+    first = db.backfills.begin_backfill("s", "old", "a plan", 2)
+    send_part(db.backfills, first, "old", 0, PAST[0], watermark_us=50 * SECOND)
+    db.backfills.abandon_backfill("s", "old")
+    db.backfills.abandon_backfill("s", "old")  # As when an answer was lost.
     assert waiting(db) == []
     with pytest.raises(FailedPrecondition, match="'old' has not begun"):
-        db.begin_backfill("s", "old")
+        db.backfills.begin_backfill("s", "old")
     with pytest.raises(FailedPrecondition, match="'old' has not begun"):
-        send_part(db, first, "old", 1, PAST[1], watermark_us=50 * SECOND)
+        send_part(db.backfills, first, "old", 1, PAST[1], watermark_us=50 * SECOND)
     with pytest.raises(FailedPrecondition, match="'old' has not begun"):
-        db.adopt_backfill("s", "old", rows=0)
+        db.backfills.adopt_backfill("s", "old", rows=0)
     with pytest.raises(BadSetting, match="say how the source"):
-        db.begin_backfill("s", "old", "", 1)
-    again = db.begin_backfill("s", "old", "another plan", 1)
+        db.backfills.begin_backfill("s", "old", "", 1)
+    again = db.backfills.begin_backfill("s", "old", "another plan", 1)
     assert (again.plan, again.done) == ("another plan", {})
     assert again.first_position < first.first_position
-    send_part(db, again, "old", 0, PAST[1], watermark_us=50 * SECOND)
-    assert db.adopt_backfill("s", "old", rows=3_000).rows == 3_000
+    send_part(db.backfills, again, "old", 0, PAST[1], watermark_us=50 * SECOND)
+    assert db.backfills.adopt_backfill("s", "old", rows=3_000).rows == 3_000
     assert db.query("ever_s").answer().rows()[0]["n"] == 3_000
 
 
 def test_to_see_how_far_it_is_needs_no_memory_for_what_the_parts_hold(db: Engine) -> None:
-    state = db.begin_backfill("s", "old", "a plan", 50)
+    state = db.backfills.begin_backfill("s", "old", "a plan", 50)
     held = bytes(1_000_000)
     for number in range(40):
         part = BackfillPart(state.stream_id, "old", number, 1, 0, (), {})
         db.core.store.catalog.backfills.put_part(part, held)
     tracemalloc.start()
     try:
-        assert len(db.begin_backfill("s", "old").done) == 40
-        send_part(db, state, "old", 40, PAST[0].slice(0, 10), watermark_us=50 * SECOND)
+        assert len(db.backfills.begin_backfill("s", "old").done) == 40
+        send_part(db.backfills, state, "old", 40, PAST[0].slice(0, 10), watermark_us=50 * SECOND)
         _, peak_bytes = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
@@ -136,10 +136,12 @@ class DelayedFile(OsReadFile):
 def test_of_two_who_do_a_part_the_catalog_knows_the_file_of_the_first(
     db: Engine, slow: Delayed
 ) -> None:
-    state = db.begin_backfill("s", "old", "a plan", 2)
+    state = db.backfills.begin_backfill("s", "old", "a plan", 2)
     others = rows(4_000, 99, 0, 30)  # As many rows of other bytes.
-    late = slow.run(lambda: send_part(db, state, "old", 0, others, watermark_us=50 * SECOND))
-    send_part(db, state, "old", 0, PAST[0], watermark_us=50 * SECOND)
+    late = slow.run(
+        lambda: send_part(db.backfills, state, "old", 0, others, watermark_us=50 * SECOND)
+    )
+    send_part(db.backfills, state, "old", 0, PAST[0], watermark_us=50 * SECOND)
     slow.may_go_on.set()
     late.join()
     [part] = db.core.store.catalog.backfills.parts(state.stream_id, "old")
@@ -148,8 +150,8 @@ def test_of_two_who_do_a_part_the_catalog_knows_the_file_of_the_first(
     assert google_crc32c.value(path.read_bytes()) == run.crc
     assert waiting(db) == [path.name]
     assert list((db.core.store.directory / "tmp").glob("backfill-*")) == []
-    send_part(db, state, "old", 1, PAST[1], watermark_us=50 * SECOND)
-    db.adopt_backfill("s", "old", rows=7_000)
+    send_part(db.backfills, state, "old", 1, PAST[1], watermark_us=50 * SECOND)
+    db.backfills.adopt_backfill("s", "old", rows=7_000)
     assert asked(db) == truth(*PAST)
 
 
@@ -157,20 +159,20 @@ def test_of_two_who_do_a_part_the_catalog_knows_the_file_of_the_first(
 def test_who_finishes_a_part_after_the_end_is_refused_and_leaves_nothing(
     db: Engine, slow: Delayed, ended: str
 ) -> None:
-    state = db.begin_backfill("s", "old", "a plan", 2)
+    state = db.backfills.begin_backfill("s", "old", "a plan", 2)
     refused: list[str] = []
 
     def do_again() -> None:
         with pytest.raises(FailedPrecondition) as error:
-            send_part(db, state, "old", 1, PAST[0], watermark_us=50 * SECOND)
+            send_part(db.backfills, state, "old", 1, PAST[0], watermark_us=50 * SECOND)
         refused.append(str(error.value))
 
     late = slow.run(do_again)
-    send_part(db, state, "old", 0, PAST[0], watermark_us=50 * SECOND)
+    send_part(db.backfills, state, "old", 0, PAST[0], watermark_us=50 * SECOND)
     if ended == "adopted":
-        db.adopt_backfill("s", "old", rows=4_000)
+        db.backfills.adopt_backfill("s", "old", rows=4_000)
     else:
-        db.abandon_backfill("s", "old")
+        db.backfills.abandon_backfill("s", "old")
     slow.may_go_on.set()
     late.join()
     assert ("is part of the stream already" if ended == "adopted" else "has not begun") in refused[
@@ -183,12 +185,12 @@ def test_who_finishes_a_part_after_the_end_is_refused_and_leaves_nothing(
 
 def test_what_is_built_again_while_it_is_read_is_not_mixed(db: Engine) -> None:
     """A late task sends panes for the queries that it knew, and others are taken to be there."""
-    state = db.begin_backfill("s", "old", "a plan", 1)
+    state = db.backfills.begin_backfill("s", "old", "a plan", 1)
     db.register("later", "SELECT SUM(k) AS s FROM s")
-    knowing = db.begin_backfill("s", "old")
-    send_part(db, knowing, "old", 0, PAST[0], watermark_us=50 * SECOND)
+    knowing = db.backfills.begin_backfill("s", "old")
+    send_part(db.backfills, knowing, "old", 0, PAST[0], watermark_us=50 * SECOND)
     of, parts = db.core.stream("s"), db.core.store.catalog.backfills.parts(state.stream_id, "old")
-    send_part(db, state, "old", 0, PAST[0], watermark_us=50 * SECOND, runs=False)
+    send_part(db.backfills, state, "old", 0, PAST[0], watermark_us=50 * SECOND, runs=False)
     with pytest.raises(PlansChanged, match="part 0 was built again while it was read"):
         received(db.core, of, parts)
 

@@ -222,7 +222,7 @@ def test_an_exact_answer_equals_a_scan_whatever_was_pushed_and_deleted(tmp_path_
             case "seal":
                 world.engine.seal("s")
             case "purge":
-                world.engine.purge("s")
+                world.engine.files.purge("s")
             case "register":
                 world.engine.execute("DROP QUERY whole")
                 world.engine.register("whole", QUERIES["whole"])

@@ -255,13 +255,13 @@ def test_a_query_with_limits_gets_what_they_allow_when_others_leave(tmp_path: Pa
         allowed = db.register("alone", f"{text} COSTING AT MOST 1 MIB").granted["bytes"]
         db.query("alone").drop()
         promised = db.register("other", other).granted["bytes"]
-        db.set_synopsis_bytes(int(promised) + int(allowed) * 3 // 4)
+        db.budgets.set_synopsis_bytes(int(promised) + int(allowed) * 3 // 4)
         first = db.register("q", f"{text} COSTING AT MOST 1 MIB").granted["bytes"]
         assert int(first) < int(allowed)
         db.query("other").drop()
     with opened(tmp_path) as db:  # A restart knows what it may have, too.
-        db.set_synopsis_bytes(1 << 30)
-        db.share_out()
+        db.budgets.set_synopsis_bytes(1 << 30)
+        db.budgets.share_out()
         assert db.query("q").granted["bytes"] == allowed
 
 

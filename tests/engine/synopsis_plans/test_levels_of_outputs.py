@@ -106,11 +106,11 @@ def test_the_control_table_sets_levels_too(db: Engine) -> None:
 
 def test_a_controller_sets_levels_by_the_numbers_of_synopses(db: Engine) -> None:
     db.register("q", TEXT)
-    db.set_levels("q", {1: 3, 2: 5})
+    db.thinning.set_levels("q", {1: 3, 2: 5})
     assert db.core.published("q")[1].standing.levels[:3] == (0, 3, 5)
     for bad in ({99: 1}, {-1: 1}, {1: LEVEL_MAX + 1}, {1: -1}):
         with pytest.raises(BadSetting):
-            db.set_levels("q", bad)
+            db.thinning.set_levels("q", bad)
 
 
 @pytest.mark.slow

@@ -305,7 +305,7 @@ def test_a_level_out_of_range_is_refused(tmp_path: Path) -> None:
     with begun(tmp_path) as engine:
         for level in (-1, 21):
             with pytest.raises(BadSetting, match="must be 0 to 20"):
-                engine.set_thinning("whole", level)
+                engine.thinning.set_thinning("whole", level)
 
 
 @pytest.mark.slow

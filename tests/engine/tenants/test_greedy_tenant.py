@@ -14,7 +14,7 @@ def waits_s(tmp_path):
 
     def found(times):
         world = Shared(tmp_path / str(times))
-        world.engine.set_quota("greedy", "rows_per_s", str(QUOTA))
+        world.engine.quotas.set_quota("greedy", "rows_per_s", str(QUOTA))
         waits = world.waits_s(times)
         world.engine.close()
         return waits, world.refused

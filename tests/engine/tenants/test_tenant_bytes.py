@@ -34,7 +34,7 @@ def distinct(tenant, k=0, target="WITHIN 1 PERCENT"):
 
 
 def taken(db):
-    return {row["tenant"]: row["synopsis_bytes"] for row in db.tenants().to_pylist()}
+    return {row["tenant"]: row["synopsis_bytes"] for row in db.quotas.tenants().to_pylist()}
 
 
 def settled(db):
@@ -47,7 +47,7 @@ def settled(db):
 
 def test_a_query_over_its_tenants_quota_is_told_so_with_the_price(db):
     whole = int(db.register("free", distinct("bolt")).granted["bytes"])
-    db.set_quota("acme", "synopsis_bytes", str(whole // 2))
+    db.quotas.set_quota("acme", "synopsis_bytes", str(whole // 2))
     granted = db.register("bound", distinct("acme")).granted
     assert int(granted["bytes"]) <= whole // 2
     assert granted["limited_by"] == "the quota of tenant 'acme'"
@@ -65,7 +65,7 @@ def test_a_quota_that_is_raised_by_what_is_told_to_lack_is_enough(db, share):
     promised = "WITHIN 1 PERCENT ELSE FAIL"
     first = int(db.register("first", distinct("acme", 0, promised)).granted["bytes"])
     quota = int(share * first)
-    db.set_quota("acme", "synopsis_bytes", str(quota))
+    db.quotas.set_quota("acme", "synopsis_bytes", str(quota))
     more = distinct("acme", 1, promised)
     with pytest.raises(PrecisionUnavailable) as refused:
         db.register("more", more)
@@ -74,7 +74,7 @@ def test_a_quota_that_is_raised_by_what_is_told_to_lack_is_enough(db, share):
     assert told is not None, refused.value
     needed, free = (int(number.replace(",", "")) for number in told.groups())
     assert free == (quota - first) // 1024
-    db.set_quota("acme", "synopsis_bytes", str(quota + (needed - free) * 1024))
+    db.quotas.set_quota("acme", "synopsis_bytes", str(quota + (needed - free) * 1024))
     assert "missed" not in db.register("more", more).granted
     assert "missed" not in db.query("first").granted
 
@@ -82,13 +82,13 @@ def test_a_quota_that_is_raised_by_what_is_told_to_lack_is_enough(db, share):
 def test_a_tenants_own_queries_make_room_and_no_others(db):
     other = int(db.register("other", distinct("bolt", target="")).granted["bytes"])
     first = int(db.register("first", distinct("acme", target="")).granted["bytes"])
-    db.set_quota("acme", "synopsis_bytes", str(first + first // 8))
+    db.quotas.set_quota("acme", "synopsis_bytes", str(first + first // 8))
     db.register("second", distinct("acme", 1, target=""))
     settled(db)
     now = taken(db)
     assert now["acme"] <= first + first // 8
     assert now["bolt"] >= other
-    rows = db.allocation().to_pylist()
+    rows = db.budgets.allocation().to_pylist()
     assert sum(row["size_bytes"] for row in rows if row["query"] == "first") < first
 
 
@@ -98,11 +98,11 @@ def test_a_quota_that_is_lowered_shrinks_its_queries_alone(db):
             db.register(f"{tenant}{number}", distinct(tenant, number))
     settled(db)
     before = taken(db)
-    db.set_quota("acme", "synopsis_bytes", str(before["acme"] // 2))
+    db.quotas.set_quota("acme", "synopsis_bytes", str(before["acme"] // 2))
     settled(db)
     assert taken(db)["acme"] <= before["acme"] // 2
     assert taken(db)["bolt"] >= before["bolt"]
-    db.set_quota("acme", "synopsis_bytes", "none")
+    db.quotas.set_quota("acme", "synopsis_bytes", "none")
     settled(db)
     assert taken(db) == before
 
@@ -115,13 +115,13 @@ def test_a_quota_below_the_smallest_synopses_is_refused_and_one_in_a_file_harms_
     settled(db)
     before = taken(db)
     with pytest.raises(BudgetExceeded, match=r"'acme' take .* bytes more than that"):
-        db.set_quota("acme", "synopsis_bytes", "1KiB")
-    db.share_out()
+        db.quotas.set_quota("acme", "synopsis_bytes", "1KiB")
+    db.budgets.share_out()
     settled(db)
     assert taken(db) == before
     (tmp_path / "tenants.toml").write_text("[tenant.acme]\nsynopsis_bytes = '1KiB'\n")
-    db.refresh_tenants()
-    db.share_out()  # As small as it can be; the others as they were.
+    db.quotas.refresh_tenants()
+    db.budgets.share_out()  # As small as it can be; the others as they were.
     settled(db)
     assert 1 * KIB < taken(db)["acme"] < before["acme"]
     assert taken(db)["bolt"] == before["bolt"]
@@ -134,7 +134,7 @@ def test_nobody_is_told_whose_promise_is_in_the_way(db):
     whole = int(
         db.register("secret", distinct("bolt", 0, "WITHIN 1 PERCENT ELSE FAIL")).granted["bytes"]
     )
-    db.set_synopsis_bytes(whole + 4 * KIB)
+    db.budgets.set_synopsis_bytes(whole + 4 * KIB)
     with pytest.raises((PrecisionUnavailable, BudgetExceeded)) as refused:
         db.register("x", distinct("acme", 0, "WITHIN 1 PERCENT ELSE FAIL"))
     assert "secret" not in str(refused.value)

@@ -22,7 +22,7 @@ def test_who_is_over_his_quota_of_cpu_is_thinned_without_any_overload(world):
     assert set(world.levels("wide")) == {0}
     whole = float(world.facts("tenant", "default")["cpu_ns_per_s"])
     assert whole > 0
-    engine.set_quota("default", "cpu_ns_per_s", str(0.6 * whole))
+    engine.quotas.set_quota("default", "cpu_ns_per_s", str(0.6 * whole))
     run(world, 4 * LOOKED)
     assert not engine.overload.state.overloaded
     assert max(world.levels("wide")) > 0
@@ -32,7 +32,7 @@ def test_who_is_over_his_quota_of_cpu_is_thinned_without_any_overload(world):
     [ledger] = [q for q in engine.ledger("s").queries if q.query == "wide"]
     assert ledger.thinned > 0
     assert ledger.read + ledger.thinned + ledger.late == engine.ledger("s").applied
-    engine.set_quota("default", "cpu_ns_per_s", "none")
+    engine.quotas.set_quota("default", "cpu_ns_per_s", "none")
     run(world, 3 * LOOKED)
     assert set(world.levels("wide")) == {0}
 
@@ -41,7 +41,7 @@ def test_who_is_over_his_quota_of_cpu_is_thinned_without_any_overload(world):
 def test_levels_are_steady_under_a_quota(world):
     engine = world.engine
     whole = float(world.facts("tenant", "default")["cpu_ns_per_s"])
-    engine.set_quota("default", "cpu_ns_per_s", str(0.6 * whole))
+    engine.quotas.set_quota("default", "cpu_ns_per_s", str(0.6 * whole))
     run(world, 8 * LOOKED)
     seen = []
     for _ in range(10):
@@ -56,14 +56,14 @@ def test_a_quota_of_cpu_thins_nobody_elses_queries(world):
     engine = world.engine
     engine.execute(CREATE.replace("STREAM s", "STREAM t"), asker=Asker("acme"))
     engine.register("t_wide", "SELECT COUNT(*) AS n, TOP(k, 5) AS t FROM t", asker=Asker("acme"))
-    engine.set_quota("acme", "cpu_ns_per_s", "1")
+    engine.quotas.set_quota("acme", "cpu_ns_per_s", "1")
     run(world, 4 * LOOKED)
     assert set(world.levels("wide")) == {0}
 
 
 @pytest.mark.slow
 def test_stopping_the_controller_lifts_its_quotas(world):
-    world.engine.set_quota("default", "cpu_ns_per_s", "1000")
+    world.engine.quotas.set_quota("default", "cpu_ns_per_s", "1000")
     run(world, 4 * LOOKED)
     assert max(world.levels("wide")) > 0
     world.engine.set_control("overload", "", "mode", "off")

@@ -50,7 +50,7 @@ def facts(engine, tenant):
 
 
 def test_what_is_over_the_rate_is_refused_undecoded_and_counted(engine, machine):
-    engine.set_quota("acme", "rows_per_s", "100")
+    engine.quotas.set_quota("acme", "rows_per_s", "100")
     came = refused = 0
     waits_ms = []
     for step in range(200):  # 1,000 rows/s for ten seconds: ten times the quota.
@@ -75,7 +75,7 @@ def test_what_is_over_the_rate_is_refused_undecoded_and_counted(engine, machine)
 
 
 def test_who_waits_was_not_refused(engine):
-    engine.set_quota("acme", "bytes_per_s", "1KiB")
+    engine.quotas.set_quota("acme", "bytes_per_s", "1KiB")
     engine.append("a", batch(5_000), rows=5_000, **SEND)
     with pytest.raises(RateExceeded):
         engine.append("a", batch(1), rows=1, waits=True, **SEND)
@@ -89,7 +89,7 @@ def test_a_batch_that_declares_fewer_rows_than_it_has_is_refused(engine):
 
 
 def test_what_the_load_refuses_does_not_use_the_quota_up(engine, machine):
-    engine.set_quota("acme", "rows_per_s", "100")
+    engine.quotas.set_quota("acme", "rows_per_s", "100")
     engine.core.door.hold(1.0, {"a": 1.0}, 0.0, 0.1)
     engine.core.door.wait_ms("a", 1, 1.0)  # In debt from here on.
     machine.s = 1.0
@@ -113,7 +113,7 @@ def test_an_archive_grows_up_to_its_quota_and_goes_on_when_there_is_room(tmp_pat
         there = int(facts(engine, "acme")["archive_bytes"])
         (run,) = engine.core.store.runs(engine.core.stream("a").id)
         assert there == run.size_bytes == run_file_bytes(tmp_path)
-        engine.set_quota("acme", "archive_bytes", str(there + 1))
+        engine.quotas.set_quota("acme", "archive_bytes", str(there + 1))
         send("a", 100)
         engine.ledger("a")  # Once it is applied.
         with pytest.raises(QuotaExceeded, match="RETAIN"):
@@ -121,7 +121,7 @@ def test_an_archive_grows_up_to_its_quota_and_goes_on_when_there_is_room(tmp_pat
         ledger = engine.ledger("a")
         assert (ledger.accepted, ledger.refused_rows) == (200, 7)
         send("b", 7)  # A stream of another tenant.
-        engine.set_quota("acme", "archive_bytes", "none")
+        engine.quotas.set_quota("acme", "archive_bytes", "none")
         send("a", 7)
         assert engine.ledger("a").accepted == 207
 
@@ -131,7 +131,7 @@ def run_file_bytes(directory):
 
 
 def test_queries_stand_up_to_the_quota_and_stay_when_it_is_lowered(engine):
-    engine.set_quota("acme", "queries", "2")
+    engine.quotas.set_quota("acme", "queries", "2")
     for name in ("p", "q"):
         engine.register(name, "SELECT SUM(x) AS s FROM a", asker=ACME)
     with pytest.raises(QuotaExceeded, match="'acme' has 2 standing queries, its quota is 2"):
@@ -140,7 +140,7 @@ def test_queries_stand_up_to_the_quota_and_stay_when_it_is_lowered(engine):
     with pytest.raises(QuotaExceeded):  # An operator's, too: it would be the tenant's.
         engine.register("r", "SELECT AVG(x) AS s FROM a")
     engine.register("r", "SELECT AVG(x) AS s FROM b", asker=BOLT)
-    engine.set_quota("acme", "queries", "0")
+    engine.quotas.set_quota("acme", "queries", "0")
     assert facts(engine, "acme")["queries"] == "2"
     engine.query("p").drop()
     with pytest.raises(QuotaExceeded):
@@ -161,7 +161,7 @@ def test_queries_stand_up_to_the_quota_and_stay_when_it_is_lowered(engine):
     ],
 )
 def test_what_no_quota_can_be_changes_nothing(engine, key, value):
-    engine.set_quota("acme", "rows_per_s", "7")
+    engine.quotas.set_quota("acme", "rows_per_s", "7")
     with pytest.raises(BadSetting):
         engine.set_control("tenant", "acme", key, value)
     assert facts(engine, "acme")["rows_per_s_max"] == "7.0"
@@ -196,12 +196,12 @@ def test_a_changed_file_is_taken_over_and_a_broken_one_is_not(tmp_path):
     file.write_text("[tenant.acme]\nqueries = 3\n")
     with shedder.open(tmp_path / "d", tenants_file=file) as engine:
         file.write_text("[tenant.acme]\nqueries = 30\n")
-        engine.refresh_tenants()
+        engine.quotas.refresh_tenants()
         assert engine.core.tenants.quota("acme").queries == 30
         file.write_text("[tenant.acme]\nqueries = -30\n")
-        engine.refresh_tenants()
+        engine.quotas.refresh_tenants()
         file.unlink()
-        engine.refresh_tenants()
+        engine.quotas.refresh_tenants()
         assert engine.core.tenants.quota("acme").queries == 30
     with pytest.raises(BadSetting, match="cannot read the tenants file"):
         shedder.open(tmp_path / "d", tenants_file=file)

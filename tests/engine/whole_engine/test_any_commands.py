@@ -122,19 +122,21 @@ class Asked:
         del self.queries[name]
 
     def weigh(self) -> None:
-        self.engine.set_weight(self.one(self.queries), float(self.rng.choice([1e-3, 1, 50, 1e6])))
+        self.engine.budgets.set_weight(
+            self.one(self.queries), float(self.rng.choice([1e-3, 1, 50, 1e6]))
+        )
 
     def rest(self) -> None:
         name = self.one(self.queries)
-        self.engine.set_active(name, active=name not in self.active)
+        self.engine.budgets.set_active(name, active=name not in self.active)
         self.active ^= {name}
 
     def budget(self) -> None:
-        self.engine.set_synopsis_bytes(int(2 ** self.rng.uniform(16, 26)))
+        self.engine.budgets.set_synopsis_bytes(int(2 ** self.rng.uniform(16, 26)))
 
     def quota(self) -> None:
         tenant, size = self.one(TENANTS), int(2 ** self.rng.uniform(16, 25))
-        self.engine.set_quota(tenant, "synopsis_bytes", str(size))
+        self.engine.quotas.set_quota(tenant, "synopsis_bytes", str(size))
         self.quotas[tenant] = size
 
     def feed(self) -> None:
@@ -150,7 +152,7 @@ class Asked:
         assert said(after) == said(before)
 
     def share(self) -> None:
-        self.engine.share_out()
+        self.engine.budgets.share_out()
         taken = self.taken(self.settled())
         for name, size in taken.items():
             assert int(self.engine.query(name).granted["bytes"]) == size, name

@@ -213,7 +213,7 @@ def test_thinned_panes_collapse_like_others(tmp_path: Path) -> None:
         query = db.register("q", text)
         sent = tuples(np.arange(0, 5_000, 0.05), 1)
         for part in range(10):
-            db.set_thinning("q", [0, 2, 4][part % 3])
+            db.thinning.set_thinning("q", [0, 2, 4][part % 3])
             answer = query.answer(after=db.push("s", sent.slice(10_000 * part, 10_000)))
         assert answer.start_us is not None
         times = sent["ts"].cast(pa.int64()).to_numpy()

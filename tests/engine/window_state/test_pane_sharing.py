@@ -256,10 +256,10 @@ def test_levels_that_differ_end_sharing_and_equal_ones_begin_it(tmp_path: Path) 
         sent = []
         for step, newest in enumerate(range(100, 340, 4)):
             if step == 20:
-                db.set_thinning("minute", 1)
+                db.thinning.set_thinning("minute", 1)
                 assert not fed(db)
             if step == 40:
-                db.set_thinning("two", 1)
+                db.thinning.set_thinning("two", 1)
                 assert fed(db) == {"two": "minute"}
             sent.append(batch(rng, newest))
             receipt = db.push("s", sent[-1])

@@ -2,22 +2,34 @@
 
 from __future__ import annotations
 
+import threading
+
 import pyarrow as pa
 
 from allocator.demands import BYTES_END
 from shedder.archive.log.setting_changes import BudgetAltered, QueryAltered
 from shedder.cql.statements.statement import WEIGHT_MAX
-from shedder.engine.administration.controls import Controls
 from shedder.engine.allocation.explain import allocation_table
+from shedder.engine.allocation.rebalancer import Sharing
 from shedder.engine.apply.setting_records import alter
+from shedder.engine.engine_state import EngineState
+from shedder.engine.runtime.lifetime import Lifetime
 from shedder.errors import BadSetting, BudgetExceeded, Unavailable
 from shedder.settings import parse_bytes
 
 SET_BACK = "default"
 
 
-class Budgets(Controls):
+class BudgetControls:
     """Weights, activity and the budget of synopses. Every change is durable on return."""
+
+    def __init__(
+        self, core: EngineState, lifetime: Lifetime, ddl: threading.RLock, sharing: Sharing
+    ) -> None:
+        self._core = core
+        self._lifetime = lifetime
+        self._ddl = ddl
+        self._sharing = sharing
 
     def set_weight(self, name: str, weight: float) -> None:
         """Set the weight of a query's errors against those of other queries.
@@ -42,11 +54,11 @@ class Budgets(Controls):
         self._alter(name, active=active)
 
     def _alter(self, name: str, *, weight: float | None = None, active: bool | None = None) -> None:
-        self._check_open()
+        self._lifetime.check_open()
         with self._ddl:
-            stream, published = self.core.published(name)
+            stream, published = self._core.published(name)
             alter(
-                self.core,
+                self._core,
                 QueryAltered(
                     stream.id,
                     name,
@@ -56,9 +68,9 @@ class Budgets(Controls):
             )
             is_active = published.active
             try:  # A query that counts no more keeps its bytes until another needs them.
-                self.sharing.settle([name] if is_active else [])
+                self._sharing.settle([name] if is_active else [])
             except (BudgetExceeded, Unavailable):  # The query is altered all the same.
-                self.sharing.soon()
+                self._sharing.soon()
 
     def set_synopsis_bytes(self, size_bytes: int | None) -> None:
         """The budget of all synopses from now on, in place of the settings'; None: that again.
@@ -68,7 +80,7 @@ class Budgets(Controls):
           BudgetExceeded: the standing queries do not fit.
           DiskFull, StorageFailed: nothing has changed.
         """
-        self._check_open()
+        self._lifetime.check_open()
         is_whole = isinstance(size_bytes, int) and not isinstance(size_bytes, bool)
         if size_bytes is not None and not (is_whole and 0 < size_bytes < BYTES_END):
             raise BadSetting(
@@ -77,11 +89,11 @@ class Budgets(Controls):
             )
         with self._ddl:
             try:
-                with self.core.trying_budget(size_bytes):
-                    self.sharing.settle()
-                    alter(self.core, BudgetAltered(size_bytes))
+                with self._core.trying_budget(size_bytes):
+                    self._sharing.settle()
+                    alter(self._core, BudgetAltered(size_bytes))
             except BaseException:
-                self.sharing.soon()  # As things were.
+                self._sharing.soon()  # As things were.
                 raise
 
     def share_out(self) -> bool:
@@ -90,19 +102,19 @@ class Budgets(Controls):
         Raises:
           BudgetExceeded: not even the smallest synopses fit; no grant has changed.
         """
-        self._check_open()
+        self._lifetime.check_open()
         with self._ddl:
-            return self.sharing.settle()
+            return self._sharing.settle()
 
     def allocation(self) -> pa.Table:
-        """Tabulate bytes, errors and prices of each query: EXPLAIN ALLOCATION."""
-        self._check_open()
+        """Who has which bytes, what that gives, what more would buy: EXPLAIN ALLOCATION."""
+        self._lifetime.check_open()
         return allocation_table(
-            self.sharing.problem(self.sharing.asked()),
-            self.core.synopsis_bytes,
-            self.sharing.last,
-            group_bytes_max=self.core.settings.group_bytes_max,
-            drawings=self.sharing.priced,
+            self._sharing.problem(self._sharing.asked()),
+            self._core.synopsis_bytes,
+            self._sharing.last,
+            group_bytes_max=self._core.settings.group_bytes_max,
+            drawings=self._sharing.priced,
         )
 
     def budget_from(self, value: str) -> None:

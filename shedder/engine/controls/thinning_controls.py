@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Mapping, Sequence
 
 from shedder.cql.expressions.expression import Expression
-from shedder.engine.administration.controls import Controls
 from shedder.engine.apply.level_records import change_levels
+from shedder.engine.engine_state import EngineState
+from shedder.engine.runtime.lifetime import Lifetime
 from shedder.engine.synopsis_plans.thinning_levels import outputs_of, synopses_of, with_levels
 
 
-class ToldLevels(Controls):
+class ThinningControls:
     """Levels of thinning that an operator sets."""
+
+    def __init__(self, core: EngineState, lifetime: Lifetime, ddl: threading.RLock) -> None:
+        self._core = core
+        self._lifetime = lifetime
+        self._ddl = ddl
 
     def set_thinning(
         self, name: str, level: int | None, of: Sequence[Expression] = ()
@@ -31,7 +38,7 @@ class ToldLevels(Controls):
           UnknownQuery. BadQuery: the query has no such output. BadSetting: no such level.
           DiskFull, StorageFailed: nothing has changed.
         """
-        _, published = self.core.published(name)
+        _, published = self._core.published(name)
         query, plan = published.standing.query, published.standing.plan
         parts = synopses_of(query, plan, of)
         self._change_levels(name, dict.fromkeys(parts, level or 0), forced=level is not None)
@@ -50,10 +57,10 @@ class ToldLevels(Controls):
         self._change_levels(name, levels, forced=True)
 
     def _change_levels(self, name: str, levels: Mapping[int, int], *, forced: bool) -> None:
-        self._check_open()
+        self._lifetime.check_open()
         with self._ddl:
-            stream, published = self.core.published(name)
+            stream, published = self._core.published(name)
             standing = published.standing
             changed = with_levels(standing.levels, levels)
             kept = standing.forced | set(levels) if forced else standing.forced - set(levels)
-            change_levels(self.core, stream, name, changed, kept)
+            change_levels(self._core, stream, name, changed, kept)

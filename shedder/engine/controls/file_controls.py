@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,41 +12,31 @@ from shedder.archive.operations.scrub import Scrubbed, scrub
 from shedder.archive.tasks.progress import Progress
 from shedder.cql.binding.new_names import check_new_name, check_outputs
 from shedder.cql.statements.archive_layout import Layout
-from shedder.cql.statements.overload_policy import OnOverload, resolved
 from shedder.cql.statements.statement import Select
-from shedder.engine.administration.controls import Controls
+from shedder.engine.engine_state import EngineState
+from shedder.engine.maintenance.index_builder import Indexer
+from shedder.engine.maintenance.run_rewriter import Relayouts
 from shedder.engine.runtime.background_tasks import Watch
+from shedder.engine.runtime.lifetime import Lifetime
 from shedder.errors import UnknownRollup
 
 
-class Upkeep(Controls):
-    """Backup, layouts, rollups, indexes, purges and scrubs."""
+class FileControls:
+    """Backup, layouts, rollups, indexes, purges and scrubs while the engine runs."""
 
-    def set_on_overload(self, name: str, asked: OnOverload) -> OnOverload:
-        """Have a stream that comes too fast thinned, held back or dropped from, from now on.
-
-        Args:
-          name: of the stream.
-          asked: what is to be done.
-
-        Returns:
-          The same, with the column as the stream writes it.
-
-        Raises:
-          UnknownStream. BadQuery: no such column. DiskFull, StorageFailed: nothing has changed.
-        """
-        self._check_open()
-        with self._ddl:
-            stream = self.core.stream(name)
-            policy = resolved(asked, {column.name: column.type for column in stream.schema.columns})
-            self.core.store.set_on_overload(stream.id, policy)
-
-            def change() -> None:
-                stream.change_schema(replace(stream.schema, on_overload=policy))
-                self.core.hold_policy(stream)
-
-            self.core.actor.call(change).result()
-            return policy
+    def __init__(
+        self,
+        core: EngineState,
+        lifetime: Lifetime,
+        ddl: threading.RLock,
+        relayouts: Relayouts,
+        indexer: Indexer,
+    ) -> None:
+        self._core = core
+        self._lifetime = lifetime
+        self._ddl = ddl
+        self._relayouts = relayouts
+        self._indexer = indexer
 
     def set_layout(self, name: str, layout: Layout) -> int:
         """Lay out a stream's runs in another way: new ones at once, older ones in the background.
@@ -63,15 +54,15 @@ class Upkeep(Controls):
         Raises:
           UnknownStream. DiskFull, StorageFailed: nothing has changed.
         """
-        self._check_open()
+        self._lifetime.check_open()
         with self._ddl:
-            stream = self.core.stream(name)
-            self.core.store.set_layout(stream.id, layout)
+            stream = self._core.stream(name)
+            self._core.store.set_layout(stream.id, layout)
             schema = replace(stream.schema, layout=layout)
-            self.core.actor.call(lambda: stream.change_schema(schema)).result()
-            self.relayouts.stop(name)
-            self.relayouts.wake(name)
-            return len(self.core.store.layouts.unlike(stream.id))
+            self._core.actor.call(lambda: stream.change_schema(schema)).result()
+            self._relayouts.stop(name)
+            self._relayouts.wake(name)
+            return len(self._core.store.layouts.unlike(stream.id))
 
     def backup(
         self,
@@ -93,10 +84,10 @@ class Upkeep(Controls):
           TargetExists, BadSetting, DiskFull, StorageFailed, CorruptData, Cancelled,
           DeadlineExceeded: nothing is left at target.
         """
-        self._check_open()
+        self._lifetime.check_open()
         progress = Progress(f"backup to {target}", "bytes")
-        with self.tasks.running(progress, timeout_s=timeout_s, watch=watch):
-            return backup(self.core.store, Path(target), progress=progress, link=link)
+        with self._core.tasks.running(progress, timeout_s=timeout_s, watch=watch):
+            return backup(self._core.store, Path(target), progress=progress, link=link)
 
     def create_rollup(
         self, name: str, select: Select, *, if_not_exists: bool = False, lazy: bool = False
@@ -115,15 +106,15 @@ class Upkeep(Controls):
         Raises:
           UnknownStream, UnknownColumn, BadQuery; RollupExists; DiskFull, StorageFailed.
         """
-        self._check_open()
+        self._lifetime.check_open()
         with self._ddl:
-            stream = self.core.stream(select.stream)
+            stream = self._core.stream(select.stream)
             if if_not_exists and name in self._rollups():
                 return False
             check_new_name("rollup", name)
             check_outputs(select)
-            self.core.store.rollups.add(stream.id, name, select, lazy=lazy)
-            self.relayouts.wake(select.stream)
+            self._core.store.rollups.add(stream.id, name, select, lazy=lazy)
+            self._relayouts.wake(select.stream)
             return True
 
     def drop_rollup(self, name: str, *, if_exists: bool = False) -> bool:
@@ -132,24 +123,24 @@ class Upkeep(Controls):
         Raises:
           UnknownRollup. DiskFull, StorageFailed: nothing has changed.
         """
-        self._check_open()
+        self._lifetime.check_open()
         with self._ddl:
             known = self._rollups()
             if name not in known:
                 if if_exists:
                     return False
                 raise UnknownRollup(name, sorted(known))
-            self.relayouts.stop(known[name][0])
-            self.core.store.rollups.drop(known[name][1])
-            self.relayouts.wake(known[name][0])
+            self._relayouts.stop(known[name][0])
+            self._core.store.rollups.drop(known[name][1])
+            self._relayouts.wake(known[name][0])
             return True
 
     def _rollups(self) -> dict[str, tuple[str, RollupEntry]]:
         """All rollups by name, with the names of their streams."""
         return {
             entry.name: (stream, entry)
-            for stream, known in list(self.core.streams.items())
-            for entry, _ in self.core.store.rollups.entries(known.id)
+            for stream, known in list(self._core.streams.items())
+            for entry, _ in self._core.store.rollups.entries(known.id)
         }
 
     def create_index(
@@ -173,11 +164,11 @@ class Upkeep(Controls):
           DeadlineExceeded; CorruptData: a run is damaged, and in quarantine now, and the statement
           may be repeated. There is no index then.
         """
-        self._check_open()
-        store, number = self.core.store, self.core.stream(stream).id
+        self._lifetime.check_open()
+        store, number = self._core.store, self._core.stream(stream).id
         progress = Progress(f"index on {stream}({column})", "rows")
         with (
-            self.tasks.running(progress, timeout_s=timeout_s, watch=watch),
+            self._core.tasks.running(progress, timeout_s=timeout_s, watch=watch),
             store.indexes.making(number, column),
         ):
             if column in store.indexes.columns(number):
@@ -185,9 +176,9 @@ class Upkeep(Controls):
             lacking = store.indexes.unindexed(number, progress.advance, columns=(column,))
             progress.expect(sum(run.rows for run, _ in lacking))
             for run, _ in lacking:
-                self.indexer.build(run, column, progress)
+                self._indexer.build(run, column, progress)
             is_new = store.indexes.create(number, column, progress.advance)
-        self.indexer.catch_up()  # Runs that were written meanwhile are due now.
+        self._indexer.catch_up()  # Runs that were written meanwhile are due now.
         return is_new
 
     def drop_index(self, stream: str, column: str) -> bool:
@@ -196,8 +187,8 @@ class Upkeep(Controls):
         Raises:
           UnknownStream.
         """
-        self._check_open()
-        return self.core.store.indexes.drop(self.core.stream(stream).id, column)
+        self._lifetime.check_open()
+        return self._core.store.indexes.drop(self._core.stream(stream).id, column)
 
     def purge(
         self, stream: str, *, timeout_s: float | None = None, watch: Watch | None = None
@@ -214,17 +205,17 @@ class Upkeep(Controls):
           UnknownStream, DiskFull, StorageFailed, Cancelled, DeadlineExceeded: runs that were
           purged by then are. CorruptData: a run is damaged; it is in quarantine then.
         """
-        self._check_open()
-        core = self.core
+        self._lifetime.check_open()
+        core = self._core
         runs, rows = core.store.purger.marked(core.stream(stream).id), 0
         progress = Progress(f"purge of {stream}", "rows", total=sum(run.rows for run in runs))
-        with self.tasks.running(progress, timeout_s=timeout_s, watch=watch):
+        with self._core.tasks.running(progress, timeout_s=timeout_s, watch=watch):
             for run in runs:
                 with core.store.quarantine.watched(run):
                     rows += core.store.purger.purge(run, progress.advance)
                 progress.advance(run.rows)
-        self.indexer.catch_up()
-        self.relayouts.wake(stream)  # Rollups may be due.
+        self._indexer.catch_up()
+        self._relayouts.wake(stream)  # Rollups may be due.
         return rows
 
     def scrub(self, *, timeout_s: float | None = None, watch: Watch | None = None) -> Scrubbed:
@@ -239,9 +230,9 @@ class Upkeep(Controls):
         Raises:
           Cancelled, DeadlineExceeded: what was found by then holds.
         """
-        self._check_open()
-        core = self.core
-        with self.tasks.running(
+        self._lifetime.check_open()
+        core = self._core
+        with self._core.tasks.running(
             Progress("scrub", "bytes"), timeout_s=timeout_s, watch=watch
         ) as progress:
             rate = core.settings.scrub_bytes_per_second

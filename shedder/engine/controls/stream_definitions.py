@@ -1,0 +1,148 @@
+"""Creation, change and removal of streams."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import replace
+
+from shedder.archive.files.data_directory import FORMAT_TENANTS
+from shedder.cql.binding.new_names import check_new_stream
+from shedder.cql.statements.bound_query import DEFAULT_TENANT, StreamSchema
+from shedder.cql.statements.canonical_text import text_of_stream
+from shedder.cql.statements.overload_policy import OnOverload, resolved
+from shedder.cql.statements.statement import CreateStream
+from shedder.engine.checkpoints.checkpoint_scheduler import Checkpoints
+from shedder.engine.engine_state import EngineState
+from shedder.engine.runtime.lifetime import Lifetime
+from shedder.errors import StreamExists, StreamInUse
+from shedder.streams.live_sample import StreamSample
+
+
+def _is_same(schema: StreamSchema, statement: CreateStream) -> bool:
+    """Whether a stream is what the statement would make."""
+    mine = (schema.columns, schema.time_column, schema.lateness_us, schema.retain_us, schema.layout)
+    return (*mine, schema.on_overload) == (
+        statement.columns,
+        statement.time_column,
+        statement.lateness_us,
+        statement.retain_us,
+        statement.layout,
+        statement.on_overload,
+    )
+
+
+def definition(schema: StreamSchema) -> str:
+    """The CREATE STREAM statement that makes such a stream."""
+    statement = CreateStream(
+        name=schema.name,
+        columns=schema.columns,
+        time_column=schema.time_column,
+        lateness_us=schema.lateness_us,
+        retain_us=schema.retain_us,
+        layout=schema.layout,
+        if_not_exists=False,
+        on_overload=schema.on_overload,
+    )
+    return text_of_stream(statement)
+
+
+class StreamDefinitions:
+    """CREATE STREAM, DROP STREAM and ALTER STREAM SET ON OVERLOAD."""
+
+    def __init__(
+        self,
+        core: EngineState,
+        lifetime: Lifetime,
+        ddl: threading.RLock,
+        checkpoints: Checkpoints,
+    ) -> None:
+        self._core = core
+        self._lifetime = lifetime
+        self._ddl = ddl
+        self._checkpoints = checkpoints
+
+    def create_stream(self, statement: CreateStream, tenant: str = DEFAULT_TENANT) -> bool:
+        """Create a stream, for a tenant; False when an equal one exists.
+
+        Raises:
+          StreamExists: there is one of this name with another definition.
+        """
+        with self._ddl:
+            if statement.name in self._core.streams:
+                schema = self._core.streams[statement.name].schema
+                if statement.if_not_exists or _is_same(schema, statement):
+                    return False
+                raise StreamExists(
+                    f"stream {statement.name!r} exists with another definition: "
+                    f"{definition(schema)}"
+                )
+            check_new_stream(statement)
+            schema = StreamSchema(
+                name=statement.name,
+                columns=statement.columns,
+                time_column=statement.time_column,
+                lateness_us=statement.lateness_us,
+                retain_us=statement.retain_us,
+                layout=statement.layout,
+                on_overload=statement.on_overload,
+                seed=self._core.machine.random_bits(64),
+                tenant=tenant,
+            )
+            if tenant != DEFAULT_TENANT:
+                self._core.store.allow(FORMAT_TENANTS)
+            stream_id = self._core.store.create_stream(schema).id
+            fair_bytes = self._core.samples.fair_bytes(len(self._core.streams) + 1)
+            rows = self._core.settings.sample_rows
+            sample = StreamSample(schema, rows=rows, size_bytes_max=fair_bytes)
+            self._core.actor.call(lambda: self._core.add_stream(stream_id, schema, sample)).result()
+            return True
+
+    def drop_stream(self, name: str) -> None:
+        """Forget a stream and delete its data.
+
+        Raises:
+          UnknownStream; StreamInUse: standing queries need it.
+        """
+        with self._ddl:
+            stream = self._core.stream(name)
+            if stream.queries:
+                raise StreamInUse(
+                    f"stream {name!r} has standing queries: {', '.join(sorted(stream.queries))}; "
+                    "drop them first"
+                )
+
+            def forget() -> None:
+                self._checkpoints.forget_stream(stream.id)
+                self._core.store.drop_stream(stream.id)
+                del self._core.streams[name]
+                self._core.intakes.pop(name).close()
+                self._core.queues.drop_stream(stream.schema.tenant)
+
+            self._checkpoints.end_begun()
+            self._core.actor.call(forget).result()
+
+    def set_on_overload(self, name: str, asked: OnOverload) -> OnOverload:
+        """Have a stream that comes too fast thinned, held back or dropped from, from now on.
+
+        Args:
+          name: of the stream.
+          asked: what is to be done.
+
+        Returns:
+          The same, with the column as the stream writes it.
+
+        Raises:
+          UnknownStream. BadQuery: no such column. DiskFull, StorageFailed: nothing has changed.
+        """
+        self._lifetime.check_open()
+        with self._ddl:
+            stream = self._core.stream(name)
+            policy = resolved(asked, {column.name: column.type for column in stream.schema.columns})
+            self._core.store.set_on_overload(stream.id, policy)
+
+            def change() -> None:
+                stream.change_schema(replace(stream.schema, on_overload=policy))
+                self._core.hold_policy(stream)
+
+            self._core.actor.call(change).result()
+            return policy
