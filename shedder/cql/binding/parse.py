@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 
 from sqlglot import exp
 from sqlglot.errors import ParseError, TokenError
@@ -17,7 +18,7 @@ from shedder.cql.binding.clause_checks import created_stream, said_layout, selec
 from shedder.cql.binding.expression_translation import Translator
 from shedder.cql.binding.insert_checks import deleted, inserted
 from shedder.cql.expressions.literals import Bindings, Parameters
-from shedder.cql.grammar.dialect import STATEMENT, Cql
+from shedder.cql.grammar.dialect import STATEMENT, Cql, CqlThinning
 from shedder.cql.grammar.parse_nodes import (
     RawAlterQuery,
     RawAlterStream,
@@ -58,11 +59,15 @@ from shedder.errors import BadQuery
 DEFAULT_LIMITS = Limits()
 
 _DIALECT = Cql()
+_THINNING = CqlThinning()
 _NUMBERED = re.compile(r"\$[1-9][0-9]{0,5}")
 
 
 def parse(
-    text: str, params: Parameters | None = None, limits: Limits = DEFAULT_LIMITS
+    text: str,
+    params: Parameters | None = None,
+    limits: Limits = DEFAULT_LIMITS,
+    dialect: Cql = _DIALECT,
 ) -> Statement:
     """The one statement of a text.
 
@@ -71,18 +76,33 @@ def parse(
       params: values for `?` and `$1` (a sequence) or `:name` (a mapping); they become literals of
         the tree and are never read as text.
       limits: what the text may cost.
+      dialect: its grammar.
 
     Raises:
       BadQuery: with line, column and what was expected. Unimplemented: not of this version.
     """
-    statements = parse_script(text, params, limits)
+    statements = parse_script(text, params, limits, dialect)
     if len(statements) != 1:
         raise BadQuery(f"expected one statement, got {len(statements)}")
     return statements[0]
 
 
+def parse_thinning(query: str, text: str, limits: Limits = DEFAULT_LIMITS) -> AlterQuery:
+    """The statement ALTER QUERY query SET THINNING text.
+
+    Raises:
+      BadQuery, Unimplemented: as `parse`, with the place in `text`.
+    """
+    statement = parse(text, None, limits, _THINNING)
+    assert isinstance(statement, AlterQuery)
+    return replace(statement, name=query)
+
+
 def parse_script(
-    text: str, params: Parameters | None = None, limits: Limits = DEFAULT_LIMITS
+    text: str,
+    params: Parameters | None = None,
+    limits: Limits = DEFAULT_LIMITS,
+    dialect: Cql = _DIALECT,
 ) -> list[Statement]:
     """All statements of a text, separated by semicolons. `?` are counted through the text.
 
@@ -93,7 +113,8 @@ def parse_script(
     source = SourceText(text)
     bindings = Bindings(params)
     tokens = _marked(_tokens(source))
-    statements = [_statement(part, source, bindings, limits) for part in _split(tokens) if part]
+    parts = [part for part in _split(tokens) if part]
+    statements = [_statement(part, source, bindings, limits, dialect) for part in parts]
     bindings.check_used()
     return statements
 
@@ -158,11 +179,11 @@ def _split(tokens: Sequence[Token]) -> list[list[Token]]:
 
 
 def _statement(
-    tokens: list[Token], source: SourceText, bindings: Bindings, limits: Limits
+    tokens: list[Token], source: SourceText, bindings: Bindings, limits: Limits, dialect: Cql
 ) -> Statement:
     check_nesting(tokens, source, limits)
     try:
-        nodes = _DIALECT.parser(max_nodes=limits.nodes_max).parse(tokens, source.text)
+        nodes = dialect.parser(max_nodes=limits.nodes_max).parse(tokens, source.text)
         if len(nodes) != 1:  # Seen once, of random text.
             raise source.error("this is no statement", tokens[0].start)
         [node] = nodes

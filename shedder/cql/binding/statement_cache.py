@@ -8,9 +8,9 @@ from collections.abc import Mapping
 from datetime import date, datetime
 from decimal import Decimal
 
-from shedder.cql.binding.parse import DEFAULT_LIMITS, parse
+from shedder.cql.binding.parse import DEFAULT_LIMITS, parse, parse_thinning
 from shedder.cql.expressions.literals import Parameters
-from shedder.cql.statements.statement import Statement
+from shedder.cql.statements.statement import AlterQuery, Statement
 from shedder.cql.text.size_limits import Limits
 
 _Key = tuple[str, str]
@@ -62,6 +62,14 @@ class StatementCache:
                 oldest, _ = self._kept.popitem(last=False)
                 self._characters -= _size(oldest)
         return statement
+
+    def parse_thinning(self, query: str, text: str) -> AlterQuery:
+        """Return the statement ALTER QUERY query SET THINNING text; it is not kept.
+
+        Raises:
+          BadQuery, Unimplemented: as `parse_thinning`.
+        """
+        return parse_thinning(query, text, self._limits)
 
     def __len__(self) -> int:
         """Return the number of entries."""

@@ -441,3 +441,16 @@ class Cql(Dialect):
     NULL_ORDERING = "nulls_are_last"
     Tokenizer = CqlTokenizer
     Parser = CqlParser
+
+
+class ThinningParser(CqlParser):
+    """Parser of a text that stands alone, as it stands after ALTER QUERY name SET THINNING."""
+
+    def _statement(self) -> RawAlterQuery:
+        return self._thinning("")
+
+
+class CqlThinning(Cql):
+    """The dialect of `ThinningParser`."""
+
+    Parser = ThinningParser

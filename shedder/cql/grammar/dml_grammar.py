@@ -47,6 +47,10 @@ class ChangesParser(Parser):
                 "expected SET THINNING and a share (1/8) or AUTO, SET WEIGHT and a number, "
                 "SET ACTIVE or SET INACTIVE"
             )
+        return self._thinning(name)
+
+    def _thinning(self, name: str) -> RawAlterQuery:
+        """The rest of ALTER QUERY name SET THINNING."""
         level = None if self._match_text_seq(AUTO) else read_share(self)
         of = self._parse_csv(self._parse_disjunction) if self._match_text_seq("FOR") else []
         if not of and self._prev.text.upper() == "FOR":

@@ -8,11 +8,9 @@ from functools import partial
 
 import pyarrow as pa
 
-from shedder.cql.expressions.expression_text import quoted
 from shedder.cql.statements.archive_layout import layout_text
 from shedder.cql.statements.canonical_text import overload_text
 from shedder.engine.administration.show_and_describe import relaid_share
-from shedder.engine.administration.statement_executor import execute
 from shedder.engine.engine_state import EngineState
 from shedder.engine.services import Services
 from shedder.engine.standing_queries.standing_query import status_of
@@ -41,15 +39,14 @@ def set_control(services: Services, entity: str, name: str, key: str, value: str
         case "task", "cancel":
             services.tasks.cancel(name)
         case "query", "thinning":
-            text = f"ALTER QUERY {quoted(name)} SET THINNING {value}"
-            execute(services, services.statements.parse(text), None)
+            told = services.statements.parse_thinning(name, value)
+            services.thinning.set_thinning(name, told.level, told.of)
         case "overload", "mode" if value in ("on", "off"):
             services.lifetime.check_open()
             with services.ddl:
                 services.overload.start() if value == "on" else services.overload.stop()
         case "query", "weight":
-            text = f"ALTER QUERY {quoted(name)} SET WEIGHT {value}"
-            execute(services, services.statements.parse(text), None)
+            services.budgets.weight_from(name, value)
         case "query", "active" if value.lower() in ("true", "false"):
             services.budgets.set_active(name, active=value.lower() == "true")
         case "tenant", _:

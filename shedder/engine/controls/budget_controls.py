@@ -40,10 +40,16 @@ class BudgetControls:
         """
         is_number = isinstance(weight, int | float) and not isinstance(weight, bool)
         if not (is_number and 0 < weight <= WEIGHT_MAX):
-            raise BadSetting(
-                f"weight is {weight!r}; it must be a number over 0, at most {WEIGHT_MAX:g}"
-            )
+            raise _bad_weight(weight)
         self._alter(name, weight=weight)
+
+    def weight_from(self, name: str, value: str) -> None:
+        """Set a query's weight to a text: 2.5."""
+        try:
+            weight = float(value)
+        except ValueError:
+            raise _bad_weight(value) from None
+        self.set_weight(name, weight)
 
     def set_active(self, name: str, *, active: bool) -> None:
         """Set whether the allocator counts a query. An inactive query keeps only spare memory.
@@ -127,3 +133,7 @@ class BudgetControls:
             raise BadSetting(f"budget of synopses {value!r}: {error}") from error
         assert isinstance(size, int)
         return self.set_synopsis_bytes(size)
+
+
+def _bad_weight(weight: object) -> BadSetting:
+    return BadSetting(f"weight is {weight!r}; it must be a number over 0, at most {WEIGHT_MAX:g}")

@@ -10,6 +10,7 @@ import pytest
 
 from shedder.engine.engine import Engine
 from shedder.engine.runtime.environment import Machine
+from shedder.errors import BadQuery, BadSetting, UnknownQuery
 
 SECOND = 1_000_000
 QUERIES = 12
@@ -74,3 +75,37 @@ def test_queries_of_more_than_one_look_are_all_told(tmp_path: Path) -> None:
         machine.hurries = True
         assert rows(db.control("query")) == whole
     assert len({name for _, name, _, _ in whole}) == 2 * QUERIES
+
+
+def test_a_bad_value_is_refused_by_name_and_changes_nothing(db: Engine) -> None:
+    bad = [
+        ("thinning", "1/3", BadQuery, r"line 1, column 3: expected a share .*\n  1/3\n    \^"),
+        ("thinning", "", BadQuery, "expected one statement, got 0"),
+        ("thinning", "1/8; DROP STREAM a", BadQuery, "line 1, column 6: expected a share"),
+        ("thinning", "1/8 SET WEIGHT 3", BadQuery, "unexpected 'SET'"),
+        ("thinning", "1/8 FOR", BadQuery, "expected outputs or aggregates"),
+        ("thinning", "1/8 FOR MIN(x)", BadQuery, "MIN"),
+        ("weight", "x", BadSetting, "weight is 'x'; it must be a number over 0, at most 1e"),
+        ("weight", "0", BadSetting, "weight is 0.0; it must be a number over 0"),
+        ("weight", "nan", BadSetting, "weight is nan; it must be a number over 0"),
+        ("active", "perhaps", BadSetting, r"no control query\.active = 'perhaps'"),
+    ]
+    published = db.core.published("a0")[1]
+    for key, value, error, message in bad:
+        with pytest.raises(error, match=message):
+            db.set_control("query", "a0", key, value)
+        assert (published.weight, published.active) == (1.0, True)
+        assert set(published.standing.levels) == {0}
+
+
+def test_values_of_a_query_are_set_in_the_words_of_the_statements(db: Engine) -> None:
+    published = db.core.published("a0")[1]
+    for value, levels in (("1/8 for median(x);", {0, 3}), ("1/4", {2}), ("AUTO", {0})):
+        db.set_control("query", "a0", "thinning", value)
+        assert set(published.standing.levels) == levels
+    db.set_control("query", "a0", "weight", " 2.5 ")
+    assert published.weight == 2.5
+    for name in ("absent", 'a "name"', ""):
+        for key, value in (("thinning", "1/8"), ("weight", "2"), ("active", "true")):
+            with pytest.raises(UnknownQuery):
+                db.set_control("query", name, key, value)
