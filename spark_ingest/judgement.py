@@ -9,7 +9,7 @@ from types import MappingProxyType
 from typing import Any
 
 from shedder.cql.expressions.expression import JOINS, Aggregate, AggregateFunction
-from shedder.queries.certification.audit import Compared
+from shedder.queries.certification.audit import ComparedValue
 from shedder.queries.certification.claims import Case, Key, aggregate_name
 from shedder.queries.certification.value_verdict import (
     Claim,
@@ -64,7 +64,7 @@ def judge(
     return Judgement(tuple(judged), unjudged, groups)
 
 
-def compared(case: Case, truths: Truths) -> Iterator[Compared]:
+def compared(case: Case, truths: Truths) -> Iterator[ComparedValue]:
     """Each value of a judgeable case beside what Spark found about it."""
     groups = truths.groups(case)
     anything = case.query.target is not None and case.query.target.size >= ANYTHING
@@ -75,10 +75,10 @@ def compared(case: Case, truths: Truths) -> Iterator[Compared]:
             certain = claim.bound == "exact" or case.answer.confidence >= 1.0
             for verdict in _verdicts(aggregate, claim, facts, case):
                 sure = certain or verdict.claim.bound == "exact"
-                yield Compared(name, key, aggregate, verdict, sure)
+                yield ComparedValue(name, key, aggregate, verdict, sure)
 
 
-def _judged(case: Case, one: Compared, made: Made) -> Judged:
+def _judged(case: Case, one: ComparedValue, made: Made) -> Judged:
     return Judged(
         case.number,
         _printed(one.key),

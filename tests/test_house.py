@@ -265,8 +265,9 @@ def test_no_folder_has_more_than_32_modules():
     assert not full
 
 
-# Names that two modules define. A rename removes one; none may be added.
-SHARED_NAMES = frozenset({"Compared", "Look", "Plan", "Selection"})
+# Names that two modules define; none may be added. Kernels of learned_bets are cached with their
+# Plan: an index that an older version has written cannot be read without a class of this name.
+SHARED_NAMES = frozenset({"Plan"})
 
 
 def class_names(text: str) -> set[str]:

@@ -6,7 +6,7 @@ import pyarrow as pa
 import pytest
 
 from shedder.queries.certification.audit import chances, compared, exact_query, look_at
-from shedder.queries.certification.certification import Certification, Look, after, marked
+from shedder.queries.certification.certification import AuditSample, Certification, after, marked
 from tests.queries.certified import bound
 from tests.spark_ingest.archives import answer
 
@@ -43,7 +43,7 @@ def test_intervals_of_hashes_are_not_bet_on_and_certain_ones_refute():
     said = answer({}, cells)
     values = compared(query, said, exactly({"d": [150], "n": [7], "m": [6.5]}, {}))
     found = look_at(values, [], 0.95)
-    assert found == Look(3, 2, 1, 1, pytest.approx(0.05), "")
+    assert found == AuditSample(3, 2, 1, 1, pytest.approx(0.05), "")
     wrong = compared(query, said, exactly({"d": [100], "n": [8], "m": [5.0]}, {}))
     found = look_at(wrong, [], 0.95)
     assert found is not None
@@ -101,9 +101,9 @@ def test_what_promises_nothing_is_not_compared():
 def test_an_answer_says_what_became_of_its_query_and_no_more_than_once():
     said = dataclasses.replace(answer({}, {"n": [(1, 1, 1, "exact")]}), notes=("late",))
     assert marked(said, Certification()) is said
-    lost = after(Certification(), Look(1, 1, 0, 0, 0.05, "n was said to be 1, and is 2"))
+    lost = after(Certification(), AuditSample(1, 1, 0, 0, 0.05, "n was said to be 1, and is 2"))
     once = marked(said, lost)
     assert (once.certified, once.notes[0]) == (False, "late")
     assert marked(once, lost).notes == ("late", "not certified: n was said to be 1, and is 2")
     assert str(once).splitlines()[-1].startswith("NOT CERTIFIED")
-    assert str(marked(said, after(Certification(), Look(1, 0, 0, 0, 0.05)))) == str(said)
+    assert str(marked(said, after(Certification(), AuditSample(1, 0, 0, 0, 0.05)))) == str(said)

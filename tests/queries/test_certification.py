@@ -9,16 +9,16 @@ from hypothesis import strategies as st
 
 from shedder.queries.certification.certification import (
     ALARM,
+    AuditSample,
     Certification,
-    Look,
     after,
     broken_share,
 )
 from tests.truth import gate
 
 
-def look(missed: int, of: int = 1, delta: float = 0.05, refuted: str = "") -> Look:
-    return Look(of, missed, of, missed, delta, refuted)
+def look(missed: int, of: int = 1, delta: float = 0.05, refuted: str = "") -> AuditSample:
+    return AuditSample(of, missed, of, missed, delta, refuted)
 
 
 def audited(rng: np.random.Generator, share: float, looks: int, of: int = 1) -> Certification:
@@ -110,13 +110,13 @@ def test_a_refutation_while_it_is_lost_begins_the_count_anew():
 def test_misses_of_looks_that_share_their_randomness_are_not_bet_on():
     found = Certification()
     for _ in range(50):
-        found = after(found, Look(10, 10, 0, 0, 0.05))
+        found = after(found, AuditSample(10, 10, 0, 0, 0.05))
     assert found.certified
     assert (found.looks, found.values, found.missed) == (50, 500, 500)
 
 
-SHOWN_AND_MISSED = Look(1, 1, 1, 1, 0.05, chosen=True)
-NOTHING_SHOWN = Look(0, 0, 0, 0, 0.05, chosen=True)
+SHOWN_AND_MISSED = AuditSample(1, 1, 1, 1, 0.05, chosen=True)
+NOTHING_SHOWN = AuditSample(0, 0, 0, 0, 0.05, chosen=True)
 
 
 @pytest.mark.slow

@@ -11,7 +11,7 @@ import pytest
 
 from shedder.queries.answers.answer import CERTAIN, Answer
 from shedder.queries.certification.audit import look_at
-from shedder.queries.certification.certification import ALARM, Certification, Look, after
+from shedder.queries.certification.certification import ALARM, AuditSample, Certification, after
 from shedder.queries.certification.row_places import places_hold, placing_query
 from tests.queries.certified import bound
 from tests.spark_ingest.archives import answer
@@ -106,20 +106,25 @@ def test_the_query_for_places_has_every_group_that_passes_and_its_sort_key():
 
 def test_an_answer_with_one_wrong_place_bets_half_of_its_look():
     found = look_at([], [], 0.95, chosen=True, placed=False)
-    assert found == Look(1, 1, 0, 0, pytest.approx(0.05), chosen=True, placed=False)
+    assert found == AuditSample(1, 1, 0, 0, pytest.approx(0.05), chosen=True, placed=False)
     assert found.missed_share == 0.5
     assert found.overlapping.missed_share is None
     assert look_at([], [], 0.95, placed=None) is None
-    assert Look(3, 0, 3, 0, 0.05).missed_share == 0.0
-    assert Look(3, 0, 0, 0, 0.05).missed_share is None
+    assert AuditSample(3, 0, 3, 0, 0.05).missed_share == 0.0
+    assert AuditSample(3, 0, 0, 0, 0.05).missed_share is None
 
 
 def test_places_that_are_often_wrong_take_the_certification():
     found, looks = Certification(), 0
     while not found.lost:
-        found, looks = after(found, Look(6, 1, 5, 0, 0.05, chosen=True, placed=False)), looks + 1
+        found, looks = (
+            after(found, AuditSample(6, 1, 5, 0, 0.05, chosen=True, placed=False)),
+            looks + 1,
+        )
     assert looks < 10
     for right in range(200):  # One of twenty may be wrong.
-        found = after(Certification() if not right else found, Look(6, 0, 5, 0, 0.05, placed=True))
+        found = after(
+            Certification() if not right else found, AuditSample(6, 0, 5, 0, 0.05, placed=True)
+        )
     assert not found.lost
     assert found.evidence < 2.0 / ALARM

@@ -8,7 +8,7 @@ from contextlib import ExitStack
 import pyarrow as pa
 from prometheus_client import CollectorRegistry
 
-from shedder.queries.certification.certification import Certification, Look, after, facts_of
+from shedder.queries.certification.certification import AuditSample, Certification, after, facts_of
 from shedder.server.metrics import ControlGauges, Metrics
 from shedder.server.metrics_listener import CONNECTIONS_MAX
 from shedder.wire.addresses import Address
@@ -24,8 +24,8 @@ def control(certifications: dict[str, Certification]) -> pa.Table:
 
 
 def test_coverage_is_a_family_with_a_value_per_query_that_was_audited():
-    held = after(Certification(), Look(40, 1, 40, 1, 0.05))
-    broken = after(Certification(), Look(10, 10, 0, 0, 0.05, refuted="n was wrong"))
+    held = after(Certification(), AuditSample(40, 1, 40, 1, 0.05))
+    broken = after(Certification(), AuditSample(10, 10, 0, 0, 0.05, refuted="n was wrong"))
     table = control({"held": held, "broken": broken, "new": Certification()})
     registry = CollectorRegistry()
     registry.register(ControlGauges(lambda: table))

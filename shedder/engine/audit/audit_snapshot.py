@@ -17,7 +17,7 @@ from shedder.engine.standing_queries.stream_state import Stream
 from shedder.errors import ShedderError
 from shedder.queries.answers.answer import Answer
 from shedder.queries.certification.audit import chances, without_decisions
-from shedder.queries.certification.certification import Look, after
+from shedder.queries.certification.certification import AuditSample, after
 from shedder.queries.certification.claims import Case
 from shedder.queries.evidence.answer_builder import finish
 from shedder.streams.windows import Span
@@ -125,7 +125,7 @@ def without_rows(answer: Answer) -> Answer:
     return replace(answer, table=answer.table.slice(0, 0), others=None)
 
 
-def note(checkpoints: Checkpoints, moment: Moment, look: Look) -> None:
+def note(checkpoints: Checkpoints, moment: Moment, look: AuditSample) -> None:
     """On the apply thread: what a look came to, in certification, answers and checkpoint."""
     published, was = moment.published, moment.published.audits.certification
     disjoint = moment.disjoint

@@ -18,7 +18,7 @@ from shedder.engine.standing_queries.stream_state import Stream
 from shedder.errors import BadSetting, FailedPrecondition, ShedderError
 from shedder.queries.answers.answer import Answer
 from shedder.queries.certification.audit import chooses
-from shedder.queries.certification.certification import Certification, Look, may_miss
+from shedder.queries.certification.certification import AuditSample, Certification, may_miss
 
 LENT_S = 1_800.0
 """Time that an auditor has, in seconds; until then no other audit takes the query."""
@@ -44,7 +44,7 @@ class LentAnswer:
 
 @dataclass(frozen=True, slots=True)
 class Reported:
-    """What an auditor found: counts as of `Look`; no values: nothing could be compared."""
+    """What an auditor found: counts as of `AuditSample`; no values: nothing could be compared."""
 
     values: int
     missed: int
@@ -68,9 +68,9 @@ class Reported:
                 f"{self.fresh} fresh ones: no part may be larger than the whole"
             )
 
-    def look(self, query: BoundQuery) -> Look:
+    def look(self, query: BoundQuery) -> AuditSample:
         """For the certification of this query."""
-        return Look(
+        return AuditSample(
             self.values,
             self.missed,
             self.fresh,

@@ -25,7 +25,7 @@ from shedder.cql.statements.bound_query import BoundQuery
 from shedder.cql.statements.statement import Contract, Output
 from shedder.queries.answers.answer import Answer
 from shedder.queries.answers.text_format import shown
-from shedder.queries.certification.certification import Look, may_miss
+from shedder.queries.certification.certification import AuditSample, may_miss
 from shedder.queries.certification.claims import Case, Key
 from shedder.queries.certification.value_verdict import (
     Claim,
@@ -49,7 +49,7 @@ def measured_closely(aggregate: Aggregate, claim: Claim) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class Compared:
+class ComparedValue:
     """One value beside the truth. name: of the output. certain: a miss cannot be chance."""
 
     name: str
@@ -108,7 +108,7 @@ def without_decisions(query: BoundQuery) -> BoundQuery:
     return replace(query, having=None, order=(), limit=None, target=None, contract=Contract.WIDEN)
 
 
-def compared(query: BoundQuery, answer: Answer, exactly: Answer) -> list[Compared]:
+def compared(query: BoundQuery, answer: Answer, exactly: Answer) -> list[ComparedValue]:
     """Judge each value of an answer.
 
     Args:
@@ -117,7 +117,7 @@ def compared(query: BoundQuery, answer: Answer, exactly: Answer) -> list[Compare
       exactly: the answer to `exact_query`, over the same tuples.
     """
     case, truth = Case(0, query, answer), Case(0, exact_query(query), exactly)
-    found: list[Compared] = []
+    found: list[ComparedValue] = []
     for name, aggregate in case.aggregates():
         truths: dict[Key, Claim] = dict(truth.claims(name))
         at = query.aggregates.index(aggregate)
@@ -130,7 +130,7 @@ def compared(query: BoundQuery, answer: Answer, exactly: Answer) -> list[Compare
             certain = claim.bound == "exact" or answer.confidence >= 1.0
             for verdict in _verdicts(aggregate, at, claim, true, rounding):
                 sure = certain or verdict.claim.bound == "exact"
-                found.append(Compared(name, key, aggregate, verdict, sure))
+                found.append(ComparedValue(name, key, aggregate, verdict, sure))
     return found
 
 
@@ -140,13 +140,13 @@ def chooses(query: BoundQuery) -> bool:
 
 
 def look_at(
-    published: list[Compared],
-    strict: list[Compared],
+    published: list[ComparedValue],
+    strict: list[ComparedValue],
     confidence: float,
     *,
     chosen: bool = False,
     placed: bool | None = None,
-) -> Look | None:
+) -> AuditSample | None:
     """What comparing one answer says; None: it had no value to compare.
 
     Args:
@@ -163,7 +163,7 @@ def look_at(
     wrong += [one for one in strict if not one.verdict.held and one.verdict.claim.bound != "none"]
     fresh = [one for one in promised if one.fresh]
     places = 0 if placed is None else 1
-    return Look(
+    return AuditSample(
         len(promised) + places,
         sum(not one.verdict.held for one in promised) + places * (not placed),
         len(fresh),
@@ -175,7 +175,7 @@ def look_at(
     )
 
 
-def _refuted(one: Compared) -> str:
+def _refuted(one: ComparedValue) -> str:
     claim = one.verdict.claim
     group = "" if not one.key else f" of {', '.join(map(str, one.key))}"
     said = shown(claim.value, claim.low, claim.high, claim.bound)

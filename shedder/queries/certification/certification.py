@@ -50,7 +50,7 @@ _BROKEN_TIMES = 3.0
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class AuditSample:
     """One answer beside the truth.
 
     values: how many values were compared. missed: of these, those whose truth was outside.
@@ -79,7 +79,7 @@ class Look:
         return sum(shares) / len(shares) if shares else None
 
     @property
-    def overlapping(self) -> Look:
+    def overlapping(self) -> AuditSample:
         """Return the same look, of tuples that an earlier look has bet on."""
         return replace(self, fresh=0, fresh_missed=0, chosen=False, placed=None)
 
@@ -166,7 +166,7 @@ def facts_of(certification: Certification) -> dict[str, str]:
     }
 
 
-def after(before: Certification, look: Look) -> Certification:
+def after(before: Certification, look: AuditSample) -> Certification:
     """The certification when one more answer was compared."""
     assert 0 <= look.missed <= look.values, look
     assert 0 <= look.fresh_missed <= look.fresh, look
@@ -179,7 +179,7 @@ def after(before: Certification, look: Look) -> Certification:
     return _doubted(counted, look) if before.lost else _trusted(counted, look)
 
 
-def _trusted(now: Certification, look: Look) -> Certification:
+def _trusted(now: Certification, look: AuditSample) -> Certification:
     if look.refuted:
         return replace(now, lost=look.refuted, log_trust=0.0, losses=now.losses + 1)
     share = look.missed_share
@@ -197,7 +197,7 @@ def _trusted(now: Certification, look: Look) -> Certification:
     return replace(now, lost=reason, log_trust=0.0, losses=now.losses + 1)
 
 
-def _doubted(now: Certification, look: Look) -> Certification:
+def _doubted(now: Certification, look: AuditSample) -> Certification:
     if look.refuted:
         return replace(now, lost=look.refuted, log_trust=0.0)
     if not look.values:

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from shedder.cql.expressions.expression import Expression
 from shedder.queries.evidence.known_range import known_range
-from shedder.queries.sampling.sampled_rows import SampledGroups, Selection
+from shedder.queries.sampling.sampled_rows import RowFilter, SampledGroups
 from shedder.streams.basics import ColumnBasics
 from shedder.streams.extreme_rows import ExtremesView
 from shedder.streams.frame import Frame
@@ -40,17 +40,17 @@ class ExtremeStratum:
     @classmethod
     def of(
         cls,
-        selection: Selection,
+        row_filter: RowFilter,
         view: SampleView,
         extremes: ExtremesView,
         sampled: Frame,
         groups: SampledGroups,
     ) -> Self:
         """Split the rows of a sample. sampled: those that match; groups: theirs."""
-        time_column = selection.query.schema.time_column
+        time_column = row_filter.query.schema.time_column
         held = extremes.rows.num_rows
         drawn = int(np.count_nonzero(extremes.has(Frame(view.rows, time_column))))
-        frame = selection.rows(extremes.rows)
+        frame = row_filter.rows(extremes.rows)
         ids = groups.of_rows(frame)
         if (ids < 0).any():
             frame, ids = frame.rows_where(ids >= 0), ids[ids >= 0]
@@ -74,12 +74,12 @@ class ExtremeStratum:
         return known_range(node, self.basics)
 
 
-def view_of_matches(selection: Selection, view: SampleView) -> SampleView | None:
+def view_of_matches(row_filter: RowFilter, view: SampleView) -> SampleView | None:
     """Return a sample of everything that can match; None: other rows than the held ones can.
 
     A filter such as `latency > 5000` passes extreme rows only, if no other row has such a value.
     """
-    where, extremes = selection.query.where, view.extremes
+    where, extremes = row_filter.query.where, view.extremes
     if where is None or extremes is None or view.is_everything:
         return None
     if known_range(where, extremes.of_others(view.basics))[1] >= 1.0:  # It can be true.

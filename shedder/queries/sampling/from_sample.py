@@ -37,7 +37,7 @@ from shedder.queries.sampling.sampled_joins import sampled_join
 from shedder.queries.sampling.sampled_moments import sampled_spread
 from shedder.queries.sampling.sampled_quantiles import rank_error, sampled_ranks
 from shedder.queries.sampling.sampled_query import Sampled
-from shedder.queries.sampling.sampled_rows import SampledGroups, Selection
+from shedder.queries.sampling.sampled_rows import RowFilter, SampledGroups
 from shedder.queries.sampling.sampled_sets import sampled_sets
 from shedder.queries.sampling.sampled_sums import sampled_average, sampled_total
 from shedder.queries.sampling.sampled_top import sampled_list
@@ -95,10 +95,10 @@ def evidence_from_sample(
       query: any query over the sample's stream.
       view: the sample.
       start_us, end_us: the stretch of event time that the query is over; None is open.
-      marked: whether the sample's rows say which of them are deleted, see `Selection`.
+      marked: whether the sample's rows say which of them are deleted, see `RowFilter`.
     """
-    selection = Selection(query, start_us, end_us, marked)
-    sampled = Sampled.of(selection, view_of_matches(selection, view) or view)
+    row_filter = RowFilter(query, start_us, end_us, marked)
+    sampled = Sampled.of(row_filter, view_of_matches(row_filter, view) or view)
     found = evidence_of(query, SampleSource(sampled), query.aggregates)
     name = SOURCE if sampled.stratified is None else "stratified sample"
     position = sampled.view.position
@@ -128,7 +128,7 @@ class SampleSource:
         sampled, view = self.sampled, self.view
         if sampled.stratified is not None:
             return missing_from_strata(
-                sampled.selection, sampled.stratified, confidence=query.confidence
+                sampled.row_filter, sampled.stratified, confidence=query.confidence
             )
         if not query.groups or view.is_everything:
             return None

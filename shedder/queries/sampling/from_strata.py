@@ -42,7 +42,7 @@ from shedder.queries.sampling.from_sample import SampleSource, evidence_from_sam
 from shedder.queries.sampling.interval_columns import SOURCE, as_estimates, spoiled
 from shedder.queries.sampling.sample_evidence import evidence_of
 from shedder.queries.sampling.sampled_query import Sampled
-from shedder.queries.sampling.sampled_rows import SampledGroups, Selection
+from shedder.queries.sampling.sampled_rows import RowFilter, SampledGroups
 from shedder.queries.sampling.stratified import missing_from_parts
 from shedder.streams.live_sample import SampleView
 from synopses.intervals.interval import Intervals
@@ -80,14 +80,14 @@ def evidence_from_strata(
       views: at least one; each a simple random sample of its own part, with its basics.
       rng: what thinning is drawn with.
       start_us, end_us: the stretch of event time that the query is over; None is open.
-      marked: whether the samples' rows say which of them are deleted, see `Selection`.
+      marked: whether the samples' rows say which of them are deleted, see `RowFilter`.
     """
     there = [view for view in views if view.population] or list(views[:1])
     if len(there) == 1:
         return evidence_from_sample(
             query, there[0], start_us=start_us, end_us=end_us, marked=marked
         )
-    strata = _Strata.of(Selection(query, start_us, end_us, marked), there, rng)
+    strata = _Strata.of(RowFilter(query, start_us, end_us, marked), there, rng)
     found = evidence_of(query, strata, query.aggregates)
     return found.changed(partial(replace, start_us=start_us, end_us=end_us, sources=(SOURCE,)))
 
@@ -107,11 +107,11 @@ class _Strata:
 
     @classmethod
     def of(
-        cls, selection: Selection, views: Sequence[SampleView], rng: np.random.Generator
+        cls, row_filter: RowFilter, views: Sequence[SampleView], rng: np.random.Generator
     ) -> _Strata:
         merged = together(views)
-        union = Sampled.of(selection, merged)
-        _, where = selection.frame_and_rows(merged.rows)
+        union = Sampled.of(row_filter, merged)
+        _, where = row_filter.frame_and_rows(merged.rows)
         ends = np.cumsum([view.rows.num_rows for view in views])
         part = np.searchsorted(ends, where, side="right")
         return cls(union, views, part, cache(lambda: _thinned(union, views, rng)))
@@ -191,7 +191,7 @@ class _Strata:
         assert node is not None, aggregate
         assert share is not None, aggregate
         thinned = self._of_thinned(aggregate, confidence)
-        target = self.union.selection.query.target
+        target = self.union.row_filter.query.target
         by_rank = target is not None and target.kind is TargetKind.RANK
         if self.union.is_everything or is_beyond_doubles(self.union, node) or by_rank:
             return thinned
@@ -420,10 +420,10 @@ def together(views: Sequence[SampleView]) -> SampleView:
 def _thinned(union: Sampled, views: Sequence[SampleView], rng: np.random.Generator) -> SampleSource:
     """A simple random sample of all parts, with the groups of all that was seen."""
     view = thinned_together(views, rng)
-    rows = union.selection.rows(view.rows)
+    rows = union.row_filter.rows(view.rows)
     groups = replace(union.groups, ids=union.groups.of_rows(rows))
     return SampleSource(
-        Sampled(union.selection, view, rows, groups, view.population, view.rows.num_rows)
+        Sampled(union.row_filter, view, rows, groups, view.population, view.rows.num_rows)
     )
 
 

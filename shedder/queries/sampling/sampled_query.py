@@ -13,7 +13,7 @@ from shedder.cql.expressions.column_types import ColumnType
 from shedder.cql.expressions.expression import Aggregate, AggregateFunction, Column, Expression
 from shedder.queries.evidence.known_range import known_range
 from shedder.queries.sampling.extreme_stratum import ExtremeStratum
-from shedder.queries.sampling.sampled_rows import SampledGroups, Selection, ValueCounts
+from shedder.queries.sampling.sampled_rows import RowFilter, SampledGroups, ValueCounts
 from shedder.queries.sampling.stratified import stratified_for
 from shedder.streams.frame import Frame
 from shedder.streams.live_sample import HashedView, SampleView, WeightedView
@@ -34,7 +34,7 @@ class Sampled:
     it; of a stratified sample int64 [groups], those of each group's stratum.
     """
 
-    selection: Selection
+    row_filter: RowFilter
     view: SampleView
     rows: Frame
     groups: SampledGroups
@@ -44,25 +44,25 @@ class Sampled:
     owners: NDArray[np.int64] | None = None  # The stratum of each group, of a stratified sample.
 
     @classmethod
-    def of(cls, selection: Selection, view: SampleView) -> Sampled:
+    def of(cls, row_filter: RowFilter, view: SampleView) -> Sampled:
         """Select the rows and number their groups."""
-        stratified = stratified_for(selection.query, view)
+        stratified = stratified_for(row_filter.query, view)
         if stratified is not None:
-            return cls._of_strata(selection, view, stratified)
-        rows = selection.rows(view.rows)
-        groups = SampledGroups.of(selection.query.groups, rows)
-        return cls(selection, view, rows, groups, view.population, view.rows.num_rows)
+            return cls._of_strata(row_filter, view, stratified)
+        rows = row_filter.rows(view.rows)
+        groups = SampledGroups.of(row_filter.query.groups, rows)
+        return cls(row_filter, view, rows, groups, view.population, view.rows.num_rows)
 
     @classmethod
     def _of_strata(
-        cls, selection: Selection, view: SampleView, stratified: StratifiedView
+        cls, row_filter: RowFilter, view: SampleView, stratified: StratifiedView
     ) -> Sampled:
-        rows, where = selection.frame_and_rows(stratified.rows)
-        groups = SampledGroups.of(selection.query.groups, rows)
+        rows, where = row_filter.frame_and_rows(stratified.rows)
+        groups = SampledGroups.of(row_filter.query.groups, rows)
         owners = np.zeros(groups.count, np.int64)  # A group lies in one stratum.
         owners[groups.ids] = stratified.strata[where]
         population, read = stratified.population[owners], stratified.read[owners]
-        return cls(selection, view, rows, groups, population, read, stratified, owners)
+        return cls(row_filter, view, rows, groups, population, read, stratified, owners)
 
     def only(self, groups: NDArray[np.int64]) -> Sampled:
         """The same of some groups, in this order."""
@@ -94,9 +94,9 @@ class Sampled:
     def are_strata(self) -> bool:
         """Return whether each group is all of its stratum: it is known how many tuples it has."""
         stratified = self.stratified
-        if stratified is None or not self.selection.is_all or stratified.has_others:
+        if stratified is None or not self.row_filter.is_all or stratified.has_others:
             return False
-        return len(self.selection.query.groups) == len(stratified.columns)
+        return len(self.row_filter.query.groups) == len(stratified.columns)
 
     def known(self, aggregate: Aggregate) -> Estimates | None:
         """What the moments of all tuples say exactly; None: nothing."""
@@ -129,7 +129,7 @@ class Sampled:
     @cached_property
     def is_whole(self) -> bool:
         """Neither filtered nor grouped: what the basics know is what is asked."""
-        return self.selection.is_all and not self.groups.groups
+        return self.row_filter.is_all and not self.groups.groups
 
     def present(self, node: Expression) -> tuple[Any, NDArray[np.int64]]:
         """The non-null values (numpy, or Arrow text) and their groups."""
@@ -189,7 +189,7 @@ class Sampled:
         extremes = self.view.extremes
         if extremes is None or self.stratified is not None or self.is_everything:
             return None
-        found = ExtremeStratum.of(self.selection, self.view, extremes, self.rows, self.groups)
+        found = ExtremeStratum.of(self.row_filter, self.view, extremes, self.rows, self.groups)
         return found if 0 < found.read < found.population and found.rows_held else None
 
     def values(self, node: Expression, *, finite: bool = True) -> SampledValues:
@@ -245,12 +245,12 @@ class Sampled:
 
     def hashed_counts(self, node: Expression, view: HashedView) -> ValueCounts:
         """The distinct values of each group in a sample by the column's hash."""
-        frame = self.selection.rows(view.rows)
+        frame = self.row_filter.rows(view.rows)
         return ValueCounts.of(frame.hashes(node), self.groups.of_rows(frame))
 
     def weighted_matches(self, view: WeightedView) -> WeightedMatches:
         """What a weighted sample holds of each group."""
-        frame, where = self.selection.frame_and_rows(view.rows)
+        frame, where = self.row_filter.frame_and_rows(view.rows)
         ids = self.groups.of_rows(frame)
         known = ids >= 0
         return WeightedMatches.by_group(

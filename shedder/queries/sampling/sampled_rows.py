@@ -17,7 +17,7 @@ from synopses.kernels.group_table import GroupTable
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Selection:
+class RowFilter:
     """Which rows of a stream a query is over: its WHERE and a stretch of event time.
 
     marked: whether rows have the column LIVE, and those that are deleted are left out.

@@ -38,7 +38,7 @@ def sampled_sets(sampled: Sampled, aggregate: Aggregate, confidence: float) -> E
     if isinstance(node, Column) and not sampled.is_everything:
         view = sampled.view.hashed.get(node.name)
     if view is not None:
-        frame = sampled.selection.rows(view.rows)
+        frame = sampled.row_filter.rows(view.rows)
         found = _found(sampled, aggregate, frame, sampled.groups.of_rows(frame), view.share)
         return replace(_answer(found, aggregate.function, confidence), source="hash sample")
     found = _found(sampled, aggregate, sampled.rows, sampled.groups.ids, 1.0)

@@ -17,7 +17,7 @@ from shedder.cql.expressions.expression import (
 )
 from shedder.cql.statements.bound_query import BoundQuery
 from shedder.queries.answers.answer import MissingGroups
-from shedder.queries.sampling.sampled_rows import Selection
+from shedder.queries.sampling.sampled_rows import RowFilter
 from shedder.streams.group_keys import OTHERS
 from shedder.streams.live_sample import SampleView
 from shedder.streams.stratified_sample import StratifiedView
@@ -45,7 +45,7 @@ def stratified_for(query: BoundQuery, view: SampleView) -> StratifiedView | None
 
 
 def missing_from_strata(
-    selection: Selection, view: StratifiedView, *, confidence: float
+    row_filter: RowFilter, view: StratifiedView, *, confidence: float
 ) -> MissingGroups | None:
     """Return how large a group can be of which no matching row was read.
 
@@ -53,10 +53,10 @@ def missing_from_strata(
     such strata at once; where groups share a stratum, or are parts of one, as in a uniform sample.
     Half of delta is for either. None: no group can be missing.
     """
-    query = selection.query
+    query = row_filter.query
     skipped = np.flatnonzero(view.read < view.population)
     if not skipped.size or (
-        selection.is_all and not view.has_others and len(query.groups) == len(view.columns)
+        row_filter.is_all and not view.has_others and len(query.groups) == len(view.columns)
     ):
         return None
     each = split_confidence(confidence, 2 * skipped.size)
