@@ -23,11 +23,12 @@ from shedder.streams.positions import Positions
 from shedder.streams.row_selection import BatchRows
 from shedder.streams.value_hashes import hash_values
 from synopses.kernels.hashing import combine
-from synopses.samples.admission_kernels import Rows, below
+from synopses.samples.admission_kernels import Rows, below, few_below
 
 _WHOLE = (ColumnType.BIGINT, ColumnType.TIMESTAMP)
 _STRETCHES = 8  # Each query asks for the rows that came too late, those that did not, and others.
 _AMONG_MIN = 1  # Half of the rows are gathered no faster than all are looked at.
+_FEW_LEVEL = 3  # From 1/8 on, few rows are kept (benchmarks/thinning.py).
 _NULL_HASH = np.uint64(0x9E3779B97F4A7C15)  # 2^64 / golden ratio: no value's hash by design
 
 
@@ -152,7 +153,8 @@ class Frame(BatchRows):
                 own = keys if self._rows is None else keys[self._rows]
             else:
                 own = keys[among if self._rows is None else self._rows[among]]
-            rows = below(own, np.uint64(1 << (64 - level)))
+            chosen = below if level < _FEW_LEVEL else few_below
+            rows = chosen(own, np.uint64(1 << (64 - level)))
             rows = rows if among is None else among[rows]
             self._thinned[level] = Thinned(self._picked(rows), rows)
         return self._thinned[level]

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from shedder.cql.expressions.expression import Column, walk
 from shedder.cql.statements.bound_query import BoundQuery
 from shedder.engine.panes.argument_basics import known_of
 from shedder.engine.panes.late_tuples import LatePanes
@@ -113,6 +114,7 @@ class QueryState:
         self.failed = False
         self._where = with_time_range(query)
         self._first_open: int | None = None  # While a frame is read.
+        self._gathered = _number_columns(query, plan)
 
     @property
     def plan(self) -> Plan:
@@ -255,6 +257,8 @@ class QueryState:
         """Each part reads what its level keeps; the basics are taken of everything."""
         # The smallest level comes first, so that the rows that are counted name the first groups.
         levels = levels_read(self.plan, self.levels, grouped=self.keys is not None)
+        for column in self._gathered:  # From arrays, which is faster than from Arrow columns.
+            view.present(column)
         kept = {level: self._kept(view.thinned(level)) for level in sorted(set(levels))}
         self.watch.lap(0, len(view))
         parts = []
@@ -442,3 +446,11 @@ def _reads_hash(query: BoundQuery, plan: Plan) -> int:
     """Of what a query keeps of which tuples: queries that read the same have the same."""
     parts = tuple((part.kind, part.variance, part.argument, part.second) for part in plan.parts)
     return hash((query.schema.name, query.where, query.groups, parts))
+
+
+def _number_columns(query: BoundQuery, plan: Plan) -> list[Column]:
+    """The numeric columns that groups are made of or that are arguments, each once."""
+    nodes = [node for group in query.groups for node in walk(group)]
+    nodes += [part.argument for part in plan.parts if part.argument is not None]
+    columns = [node for node in dict.fromkeys(nodes) if isinstance(node, Column)]
+    return [column for column in columns if column.type is not None and column.type.is_number]
