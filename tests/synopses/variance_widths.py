@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from statistics import median
 from typing import Final
 
@@ -13,6 +14,7 @@ from numpy.typing import NDArray
 from synopses.intervals.interval import Intervals
 from synopses.intervals.sample_values import SampledValues
 from synopses.intervals.variance import sampled_variance
+from synopses.strata.stratified import stratified_mean, stratified_sum
 from synopses.strata.stratified_variance import stratified_variance
 from synopses.strata.stratum import SquareMoments, Stratum
 
@@ -55,6 +57,8 @@ Variances, in the same way: the ideal is that of the average of e = (y − μ)²
   kept. *Mixed*: {_MIXED[0]:,} tuples, one half read at 1/8, the other at 1/2.
 - *before*: three bounds at delta/3 each; of thinned panes, mean squares about three fixed numbers.
 - *range*: as above, of e."""
+_OTHERS_PREFACE: Final = """\
+Sums and averages of the same thinned and mixed panes. *range*: as above, of AVG thinned."""
 
 
 def whole(draw: Draw, rng: np.random.Generator) -> tuple[list[float], list[float]]:
@@ -69,14 +73,14 @@ def by_group(draw: Draw, rng: np.random.Generator) -> tuple[list[float], list[fl
     return _sampled(draw(rng, size), rng.integers(0, _GROUPS, size), read, _GROUPS, rng)
 
 
-def thinned(draw: Draw, rng: np.random.Generator) -> list[float]:
-    """Half widths over the ideal of every group that was read at one level."""
-    return _stratified(draw, _THINNED, rng)
+def thinned(draw: Draw, rng: np.random.Generator) -> Strata:
+    """What every group's answers are made of where all was read at one level."""
+    return Strata.of(draw, _THINNED, rng)
 
 
-def mixed(draw: Draw, rng: np.random.Generator) -> list[float]:
+def mixed(draw: Draw, rng: np.random.Generator) -> Strata:
     """The same at two levels."""
-    return _stratified(draw, _MIXED, rng)
+    return Strata.of(draw, _MIXED, rng)
 
 
 def _sampled(
@@ -100,21 +104,71 @@ def _sampled(
     return halves, (floors[there] / ideals[there]).tolist()
 
 
-def _stratified(
-    draw: Draw, world: tuple[int, tuple[tuple[float, int], ...]], rng: np.random.Generator
-) -> list[float]:
-    size, parts = world
-    column, ids = draw(rng, size), rng.integers(0, _GROUPS, size)
-    _, _, spread = _truths(column, ids, _GROUPS)
-    strata, square, first = [], np.zeros(_GROUPS), 0
-    for share, one_in in parts:
-        last = first + round(share * size)
-        rows = first + rng.choice(last - first, (last - first) // one_in, replace=False)
-        strata.append(_stratum(column, ids, rows, last - first))
-        square += np.bincount(ids[first:last], minlength=_GROUPS) * spread**2 * (one_in - 1)
-        first = last
-    ideals = _NORMAL * np.sqrt(square) / np.bincount(ids, minlength=_GROUPS)
-    return _halves(stratified_variance(strata, confidence=1 - _DELTA), ideals)
+@dataclass(frozen=True, slots=True, eq=False)
+class Strata:
+    """Moments of groups that were read by levels, and how far ideal answers are off.
+
+    ids: int64 [tuples]. unread: float64 [tuples], N/n - 1 of the stratum of each.
+    """
+
+    strata: list[Stratum]
+    column: Values
+    ids: Ids
+    unread: Values
+
+    @classmethod
+    def of(
+        cls,
+        draw: Draw,
+        world: tuple[int, tuple[tuple[float, int], ...]],
+        rng: np.random.Generator,
+    ) -> Strata:
+        """Draw a column of random groups, and read each stratum at its share."""
+        size, parts = world
+        column, ids = draw(rng, size), rng.integers(0, _GROUPS, size)
+        strata, unread, first = [], np.zeros(size), 0
+        for share, one_in in parts:
+            last = first + round(share * size)
+            rows = first + rng.choice(last - first, (last - first) // one_in, replace=False)
+            strata.append(_stratum(column, ids, rows, last - first))
+            unread[first:last] = one_in - 1
+            first = last
+        return cls(strata, column, ids, unread)
+
+    def sums(self) -> list[float]:
+        """Half widths of the sums of groups over the ideal ones."""
+        each = _totals(self.ids, self.column) / len(self.column)
+        squares = _totals(self.ids, self.unread * self.column**2)
+        ideals = _NORMAL * np.sqrt(np.maximum(squares - each**2 * self.unread.sum(), 0.0))
+        return _halves(stratified_sum(self.strata, confidence=1 - _DELTA), ideals)
+
+    def means(self) -> list[float]:
+        """Likewise of averages."""
+        mean, _, _ = _truths(self.column, self.ids, _GROUPS)
+        away = (self.column - mean[self.ids]) ** 2
+        return _halves(stratified_mean(self.strata, confidence=1 - _DELTA), self._ideals(away))
+
+    def variances(self) -> list[float]:
+        """Likewise of variances."""
+        _, _, spread = _truths(self.column, self.ids, _GROUPS)
+        ideals = self._ideals((spread**2)[self.ids])
+        return _halves(stratified_variance(self.strata, confidence=1 - _DELTA), ideals)
+
+    def floors(self) -> list[float]:
+        """The part of the range of averages that were read at one level."""
+        mean, _, _ = _truths(self.column, self.ids, _GROUPS)
+        reach = np.maximum(self.column.max() - mean, mean - self.column.min())
+        [unread] = np.unique(self.unread)
+        missed = math.log(2 * _DELTA) / math.log1p(-1.0 / (unread + 1.0))
+        ideals = self._ideals((self.column - mean[self.ids]) ** 2)
+        there = ideals > 0
+        counts = np.bincount(self.ids, minlength=_GROUPS)
+        return list((missed / counts * reach / 2)[there] / ideals[there])
+
+    def _ideals(self, squares: Values) -> Values:
+        """Of averages of values with these squared distances from their mean."""
+        counts = np.bincount(self.ids, minlength=_GROUPS)
+        return _NORMAL * np.sqrt(_totals(self.ids, self.unread * squares)) / counts
 
 
 def _stratum(column: Values, ids: Ids, rows: Ids, population: int) -> Stratum:
@@ -149,41 +203,61 @@ def _halves(found: Intervals, ideals: Values) -> list[float]:
     return list(half[there] / ideals[there])
 
 
-def measured(draw: Draw, trials: int) -> tuple[float, float, float, float, float, float]:
-    """Medians: whole, its range's part; by group, its range's part; thinned; mixed."""
-    found: tuple[list[float], ...] = ([], [], [], [], [], [])
+def measured(draw: Draw, trials: int) -> tuple[list[float], list[float]]:
+    """Medians of variances: whole, its range's part; by group, its range's part; thinned; mixed.
+
+    And of thinned and mixed: sums, averages and the range's part of these; sums, averages.
+    """
+    found: tuple[list[float], ...] = tuple([] for _ in range(11))
     for trial in range(trials):
         rng = np.random.default_rng(trial)
-        for at, (halves, floors) in enumerate((whole(draw, rng), by_group(draw, rng))):
-            found[2 * at].extend(halves)
-            found[2 * at + 1].extend(floors)
-        found[4].extend(thinned(draw, rng))
-        found[5].extend(mixed(draw, rng))
-    one, two, three, four, five, six = (median(each) for each in found)
-    return one, two, three, four, five, six
+        level, levels = _widths_of(draw, rng, found)
+        widths = level.variances(), levels.variances()
+        others = level.sums(), level.means(), level.floors(), levels.sums(), levels.means()
+        for into, more in zip(found[4:], (*widths, *others), strict=True):
+            into.extend(more)
+    medians = [median(each) for each in found]
+    return medians[:6], medians[6:]
+
+
+def _widths_of(
+    draw: Draw, rng: np.random.Generator, found: tuple[list[float], ...]
+) -> tuple[Strata, Strata]:
+    """Add the widths of samples to the first four lists; return what was thinned, and mixed."""
+    for at, (halves, floors) in enumerate((whole(draw, rng), by_group(draw, rng))):
+        found[2 * at].extend(halves)
+        found[2 * at + 1].extend(floors)
+    return thinned(draw, rng), mixed(draw, rng)
 
 
 def table(columns: Mapping[str, Draw], trials: int) -> list[str]:
-    """The lines of the table."""
-    lines = [
-        "",
-        *PREFACE.split("\n"),
-        "",
+    """The lines of the tables: of variances, then of sums and averages of thinned panes."""
+    rows, others = {}, {}
+    for name, draw in columns.items():
+        (all_of_it, its_range, group, group_range, level, levels), others[name] = measured(
+            draw, trials
+        )
+        before = BEFORE[name]
+        sampled = before[0], all_of_it, its_range, before[1], group, group_range
+        rows[name] = [*sampled, before[2], level, before[3], levels]
+    return [
+        *("", *PREFACE.split("\n"), ""),
         (
             "| column | whole: before | now | range | by group: before | now | range "
             "| thinned: before | now | mixed: before | now |"
         ),
         "|---|---|---|---|---|---|---|---|---|---|---|",
+        *_lines(rows),
+        *("", *_OTHERS_PREFACE.split("\n"), ""),
+        "| column | thinned: SUM | AVG | range | mixed: SUM | AVG |",
+        "|---|---|---|---|---|---|",
+        *_lines(others),
     ]
-    rows = []
-    for name, draw in columns.items():
-        all_of_it, its_range, group, group_range, level, levels = measured(draw, trials)
-        before = BEFORE[name]
-        sampled = before[0], all_of_it, its_range, before[1], group, group_range
-        rows.append((*sampled, before[2], level, before[3], levels))
-        lines.append(_row(name, rows[-1]))
-    return [*lines, _row("median over columns", [median(each) for each in zip(*rows, strict=True)])]
 
 
-def _row(name: str, widths: tuple[float, ...] | list[float]) -> str:
-    return f"| {name} | " + " | ".join(f"{width:,.2f}" for width in widths) + " |"
+def _lines(rows: Mapping[str, list[float]]) -> list[str]:
+    medians = [median(each) for each in zip(*rows.values(), strict=True)]
+    return [
+        f"| {name} | " + " | ".join(f"{width:,.2f}" for width in widths) + " |"
+        for name, widths in {**rows, "median over columns": medians}.items()
+    ]
