@@ -23,7 +23,7 @@ from shedder.engine.administration.ledger import ledger_of
 from shedder.engine.administration.statement_executor import execute
 from shedder.engine.admission.batch_push import push
 from shedder.engine.admission.local_producer import LocalProducer
-from shedder.engine.ingest.known_producers import ProducerLimits
+from shedder.engine.ingest.producer_memory import ProducerLimits
 from shedder.engine.ingest.producer_sequences import check_named_producer, check_producer
 from shedder.engine.registration.query_handle import Query
 from shedder.engine.remote_summaries.wire_format import NOBODY

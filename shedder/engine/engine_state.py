@@ -11,7 +11,7 @@ from shedder.archive.archive_store import Store
 from shedder.archive.files.data_directory import FORMAT_DROPS
 from shedder.cql.statements.bound_query import StreamSchema
 from shedder.engine.ingest.drop_policy import DoorDrops
-from shedder.engine.ingest.known_producers import ProducerLimits, ProducerMemory
+from shedder.engine.ingest.producer_memory import ProducerLimits, ProducerMemory
 from shedder.engine.ingest.stream_intake import Intake
 from shedder.engine.ingest.tenant_queues import QueueShares
 from shedder.engine.runtime.background_tasks import Tasks

@@ -28,7 +28,7 @@ from shedder.engine.controls.quota_controls import QuotaControls
 from shedder.engine.controls.stream_definitions import StreamDefinitions
 from shedder.engine.controls.thinning_controls import ThinningControls
 from shedder.engine.engine_state import EngineState
-from shedder.engine.ingest.known_producers import ProducerLimits
+from shedder.engine.ingest.producer_memory import ProducerLimits
 from shedder.engine.load_shedding.controller_loop import Overload
 from shedder.engine.load_shedding.spare_capacity import SpareCapacity
 from shedder.engine.maintenance.index_builder import Indexer

@@ -29,7 +29,7 @@ from shedder.cql.statements.archive_layout import DEFAULT_LAYOUT
 from shedder.cql.statements.bound_query import StreamSchema
 from shedder.cql.statements.statement import ColumnDefinition
 from shedder.engine.engine import Engine
-from shedder.engine.ingest.known_producers import ProducerLimits
+from shedder.engine.ingest.producer_memory import ProducerLimits
 from shedder.engine.ingest.producer_sequences import NUMBER_MAX
 from shedder.errors import (
     FailedPrecondition,

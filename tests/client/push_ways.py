@@ -20,7 +20,7 @@ from shedder.cli.files.row_file import RowFile
 from shedder.cli.load_sources import LoadOptions
 from shedder.client.connection import Connection
 from shedder.engine.engine import Engine
-from shedder.engine.ingest.known_producers import ProducerLimits
+from shedder.engine.ingest.producer_memory import ProducerLimits
 from shedder.errors import SchemaMismatch, Unavailable
 from shedder.queries.answers.database_api import Database
 from shedder.server.server import running

@@ -4,7 +4,7 @@ import pytest
 
 import shedder
 from shedder import errors
-from shedder.engine.ingest.known_producers import ProducerLimits
+from shedder.engine.ingest.producer_memory import ProducerLimits
 from shedder.settings import Settings
 from tests.server.worlds import CREATE_TRADES, spilling
 from tests.streams.streams import trades

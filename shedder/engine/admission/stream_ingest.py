@@ -29,7 +29,7 @@ class Ingest:
 
     @property
     def limits(self) -> BatchLimits:
-        """How large one batch may be."""
+        """Return the limits of one batch."""
         return self._core.limits
 
     def schema(self, stream: str) -> StreamSchema:
@@ -92,6 +92,6 @@ class Ingest:
                 )
 
     def blocks(self, stream: str) -> bool:
-        """Return whether whoever appends waits for room, however long (ON OVERLOAD BLOCK)."""
+        """Return whether appends wait for room without a limit (ON OVERLOAD BLOCK)."""
         known = self._core.streams.get(stream)
         return known is not None and known.schema.on_overload.policy is Policy.BLOCK

@@ -113,7 +113,7 @@ class BudgetControls:
             return self._sharing.settle()
 
     def allocation(self) -> pa.Table:
-        """Who has which bytes, what that gives, what more would buy: EXPLAIN ALLOCATION."""
+        """Tabulate bytes, errors and prices of each query: EXPLAIN ALLOCATION."""
         self._lifetime.check_open()
         return allocation_table(
             self._sharing.problem(self._sharing.asked()),

@@ -13,122 +13,22 @@ from __future__ import annotations
 
 import hashlib
 import re
-import threading
-from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, Self
 
-import numpy as np
-from numpy.typing import NDArray
-
 from shedder.cql.statements.bound_query import DEFAULT_TENANT
+from shedder.engine.ingest.evicted_producers import PLACE_BYTES, EvictedProducers
 from shedder.engine.ingest.forgotten_producers import ForgottenProducers
+from shedder.engine.ingest.producer_memory import ProducerMemory
 from shedder.engine.ingest.producer_sequences import OWN_PREFIX, Content, PushProgress
 from shedder.errors import BadSetting, ProducerForgotten, QuotaExceeded
 
-_EVICTED: Final = np.dtype(
-    [
-        ("name", "<u8"),
-        ("epoch", "<i8"),
-        ("sequence", "<i8"),
-        ("position", "<i8"),
-        ("rows", "<i8"),
-        ("flags", "<i8"),
-        ("evicted_us", "<i8"),
-        ("fingerprint", "<u8"),
-    ]
-)
-_OPEN: Final = 1  # A flag: the end of its newest push is not stored.
-_OWN: Final = 2  # A flag: a client has drawn the name for one process.
-_FINGERPRINT: Final = 4  # A flag: the fingerprint of its newest push is known.
-_OWN_RETRY_US: Final = 86_400_000_000  # A client tries a push for its patience, 30 s by default.
 _ROOM_MIN: Final = 64
 _ACTIVE_BYTES: Final = 400  # Of an active producer in memory, its name and contents aside.
 _CONTENT_BYTES: Final = 150  # Of one content.
-_MARKS_SHARE: Final = 8  # Marks for each evicted name, a byte each; most other names have none.
 _SLOTS_MIN: Final = 1 << 12  # Of the bounds of forgotten producers, however many streams there are.
 _EARLIER_COPY: Final = re.compile("(insert/[0-9]+)/[0-9]+/(.*)", re.DOTALL)  # INSERT ... PRODUCER.
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ProducerLimits:
-    """Limits of the memory for known producers.
-
-    bytes_max: of the active producers of all streams.
-    evicted_max: evicted producers of one stream; 72 bytes each.
-    forgotten_bytes: of the bounds of one stream's forgotten producers, at most.
-    remembered_bytes_max: of the evicted and forgotten producers of all streams.
-    names_max: active and evicted producers of all streams of one tenant.
-    """
-
-    bytes_max: int = 32 << 20
-    evicted_max: int = 1 << 17
-    forgotten_bytes: int = 1 << 22
-    remembered_bytes_max: int = 64 << 20
-    names_max: int = 1 << 20
-
-
-class ProducerMemory:
-    """Bytes and names of the producers of all streams. Safe from any thread.
-
-    size_bytes: of active producers. remembered_bytes: of evicted and forgotten ones.
-    """
-
-    def __init__(self, limits: ProducerLimits) -> None:
-        self.limits = limits
-        self.size_bytes = 0
-        self.remembered_bytes = 0
-        self._streams: Counter[str] = Counter()  # By tenant,
-        self._names: Counter[str] = Counter()  # ... and so are names.
-        self._lock = threading.Lock()
-
-    def join(self, tenant: str) -> None:
-        """Count one more stream of a tenant."""
-        with self._lock:
-            self._streams[tenant] += 1
-
-    def leave(self, tenant: str) -> None:
-        """Count one stream of a tenant less; its bytes and names have been taken off."""
-        with self._lock:
-            self._streams[tenant] -= 1
-
-    def add(
-        self, tenant: str, *, size_bytes: int = 0, remembered_bytes: int = 0, names: int = 0
-    ) -> None:
-        """Add the changes of a stream's bytes and names; they may be negative."""
-        with self._lock:
-            self.size_bytes += size_bytes
-            self.remembered_bytes += remembered_bytes
-            self._names[tenant] += names
-
-    def names_of(self, tenant: str) -> int:
-        """Return the number of active and evicted producers of a tenant."""
-        return self._names[tenant]
-
-    def is_full(self, tenant: str, own_names: int) -> bool:
-        """Return whether a stream with own_names takes no new name.
-
-        Its tenant has as many names as it may have, and the stream at least its even share.
-        """
-        most = self.limits.names_max
-        share = most // max(1, self._streams[tenant])
-        return self._names[tenant] >= most and own_names >= share
-
-    def may_remember(self, own_bytes: int, more_bytes: int) -> bool:
-        """Return whether a stream may keep more bytes of evicted and forgotten producers."""
-        over = self.remembered_bytes + more_bytes > self.limits.remembered_bytes_max
-        return not over or own_bytes + more_bytes <= self.remembered_share
-
-    @property
-    def remembered_share(self) -> int:
-        """An even share of the bytes for evicted and forgotten producers."""
-        return self.limits.remembered_bytes_max // max(1, self._streams.total())
-
-    def is_over(self, own_bytes: int) -> bool:
-        """Return whether a stream with own_bytes has to evict: it has more than its even share."""
-        share = self.limits.bytes_max // max(1, self._streams.total())
-        return self.size_bytes > self.limits.bytes_max and own_bytes > share
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,12 +75,7 @@ class KnownProducers:
         self._tenant = tenant
         self._active = dict(state.active)
         self._forgotten = ForgottenProducers(state.forgotten, state.epoch_max)
-        self._evicted: NDArray[Any] = np.frombuffer(state.evicted, _EVICTED).copy()
-        self._size = len(self._evicted)
-        self._next = 0  # The oldest of the evicted, once there is no more room.
-        self._marks = self._marked()
-        self._stale_marks = 0
-        self._first_past_us = 0  # No name of one process is past before this time.
+        self._evicted = EvictedProducers(state.evicted)
         self._bytes = self._remembered = self._names = 0
         memory.join(tenant)
         self._grow(sum(_bytes_of(name, each) for name, each in self._active.items()))
@@ -204,9 +99,7 @@ class KnownProducers:
     def get(self, name: str) -> PushProgress | None:
         """Return a producer's progress; None: the producer is not active or evicted."""
         found = self._active.get(name)
-        if found is None and self._size:
-            return self._evicted_progress(name)
-        return found
+        return self._evicted.get(_hash(name)) if found is None and len(self._evicted) else found
 
     def epoch_min(self, name: str) -> int:
         """Return the smallest epoch in which an unknown producer may begin.
@@ -238,7 +131,8 @@ class KnownProducers:
         """
         if known is not None or not self._memory.is_full(self._tenant, self._names):
             return
-        self._forget_past(now_us)
+        self._evicted.drop_past(now_us)
+        self._account()
         if self._memory.is_full(self._tenant, self._names):
             raise QuotaExceeded(
                 f"tenant {self._tenant!r} has {self._memory.names_of(self._tenant):,} producers, "
@@ -263,9 +157,8 @@ class KnownProducers:
 
     def state(self) -> ProducerState:
         """Return the state for a checkpoint."""
-        order = np.roll(self._evicted[: self._size], -self._next)
         slots, epoch_max = self._forgotten.to_bytes(), self._forgotten.epoch_max
-        return ProducerState(dict(self._active), order.tobytes(), slots, epoch_max)
+        return ProducerState(dict(self._active), self._evicted.to_bytes(), slots, epoch_max)
 
     def _grow(self, size_bytes: int) -> None:
         self._bytes += size_bytes
@@ -273,8 +166,8 @@ class KnownProducers:
 
     def _account(self) -> None:
         """Tell the memory of all streams what has changed of names and remembered bytes."""
-        names = len(self._active) + self._size
-        remembered = self._evicted.nbytes + self._marks.nbytes + self._forgotten.size_bytes
+        names = len(self._active) + len(self._evicted)
+        remembered = self._evicted.size_bytes + self._forgotten.size_bytes
         changes = {"names": names - self._names, "remembered_bytes": remembered - self._remembered}
         if any(changes.values()):
             self._names, self._remembered = names, remembered
@@ -283,58 +176,28 @@ class KnownProducers:
     def _evict(self, name: str, progress: PushProgress, now_us: int) -> None:
         self._grow(-_bytes_of(name, progress))
         hashed = _hash(name)
-        place = self._place_of(hashed)
-        if place is None:
-            place = self._free_place(now_us)
-            self._marks[hashed % len(self._marks)] = True
+        if not self._evicted.has_room_for(hashed):
+            self._widen()
+        is_own = name.startswith(OWN_PREFIX)
+        forgotten = self._evicted.put(hashed, progress, now_us, is_own=is_own)
+        if forgotten is not None:
+            self._forget(*forgotten)
         copied = _EARLIER_COPY.fullmatch(name)
         if copied:  # A repeated statement has another name in this version.
             self._forget(_hash(f"{copied[1]}/from/{copied[2]}"), progress.epoch)
-        rows = -1 if progress.rows is None else progress.rows
-        flags = _OPEN * (not progress.is_whole) | _OWN * name.startswith(OWN_PREFIX)
-        flags |= _FINGERPRINT * (progress.fingerprint is not None)
-        self._evicted[place] = (
-            hashed,
-            progress.epoch,
-            progress.sequence,
-            progress.position,
-            rows,
-            flags,
-            now_us,
-            progress.fingerprint or 0,
-        )
 
-    def _free_place(self, now_us: int) -> int:
-        """Return the place of the next evicted producer; forget the oldest if all are taken."""
-        if self._size < len(self._evicted) or self._has_widened():
-            self._size += 1
-            return self._size - 1
-        place, self._next = self._next, (self._next + 1) % self._size
-        if not self._is_past(place, now_us):
-            forgotten = self._evicted[place]
-            self._forget(int(forgotten["name"]), int(forgotten["epoch"]))
-        self._stale_marks += 1
-        if self._stale_marks > self._size:
-            self._marks, self._stale_marks = self._marked(), 0
-        return place
-
-    def _has_widened(self) -> bool:
-        """Make room for more evicted producers; return whether there is any.
+    def _widen(self) -> None:
+        """Make room for more evicted producers if memory allows it.
 
         Without a place there is no eviction, so the first 64 places do not depend on memory.
         """
-        size = min(self._memory.limits.evicted_max, max(_ROOM_MIN, 2 * self._size))
-        more_bytes = (size - self._size) * (_EVICTED.itemsize + _MARKS_SHARE)
-        if size <= self._size:
-            return False
-        if self._size and not self._memory.may_remember(self._remembered, more_bytes):
-            return False
-        room = np.zeros(size, _EVICTED)
-        room[: self._size] = np.roll(self._evicted[: self._size], -self._next)
-        self._evicted, self._next = room, 0
-        self._marks, self._stale_marks = self._marked(), 0
+        now = len(self._evicted)
+        places = min(self._memory.limits.evicted_max, max(_ROOM_MIN, 2 * now))
+        more_bytes = (places - now) * PLACE_BYTES
+        if places <= now or (now and not self._memory.may_remember(self._remembered, more_bytes)):
+            return
+        self._evicted.widen(places)
         self._account()
-        return True
 
     def _forget(self, hashed: int, epoch: int) -> None:
         """Keep a bound of an epoch; the first name decides how many slots there are."""
@@ -350,50 +213,6 @@ class KnownProducers:
                 break
             slots *= 2
         return slots
-
-    def _forget_past(self, now_us: int) -> None:
-        """Drop evicted names of one process of which no client sends a push again."""
-        if now_us < self._first_past_us:
-            return
-        entries = np.roll(self._evicted[: self._size], -self._next)
-        own = (entries["flags"] & _OWN) > 0
-        past = own & (now_us - entries["evicted_us"] > _OWN_RETRY_US)
-        waiting = entries["evicted_us"][own & ~past]
-        self._first_past_us = int(waiting.min(initial=now_us)) + _OWN_RETRY_US
-        kept = entries[~past]
-        self._evicted[: len(kept)], self._size, self._next = kept, len(kept), 0
-        self._marks, self._stale_marks = self._marked(), 0
-        self._account()
-
-    def _is_past(self, place: int, now_us: int) -> bool:
-        """Return whether no client can send a push of an evicted producer again."""
-        entry = self._evicted[place]
-        is_own = bool(int(entry["flags"]) & _OWN)
-        return is_own and now_us - int(entry["evicted_us"]) > _OWN_RETRY_US
-
-    def _marked(self) -> NDArray[np.bool_]:
-        """Return marks at the hashes of the evicted names."""
-        marks = np.zeros(max(1, _MARKS_SHARE * len(self._evicted)), np.bool_)
-        names = self._evicted["name"][: self._size]
-        marks[names % np.uint64(len(marks))] = True
-        return marks
-
-    def _place_of(self, hashed: int) -> int | None:
-        if not self._marks[hashed % len(self._marks)]:
-            return None
-        [found] = np.nonzero(self._evicted["name"][: self._size] == np.uint64(hashed))
-        return int(found[-1]) if found.size else None
-
-    def _evicted_progress(self, name: str) -> PushProgress | None:
-        place = self._place_of(_hash(name))
-        if place is None:
-            return None
-        _, epoch, sequence, position, rows, flags, _, fingerprint = self._evicted[place].tolist()
-        is_whole = not flags & _OPEN
-        contents = (Content(sequence, rows, fingerprint),) if flags & _FINGERPRINT else ()
-        return PushProgress(
-            epoch, sequence, position, None if rows < 0 else rows, is_whole, contents
-        )
 
 
 def _bytes_of(name: str, progress: PushProgress) -> int:

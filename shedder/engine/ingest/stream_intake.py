@@ -23,13 +23,9 @@ from shedder.engine.ingest.arrival_watermark import ArrivalWatermark
 from shedder.engine.ingest.arrived_record import Arrived
 from shedder.engine.ingest.drop_policy import DoorDrops
 from shedder.engine.ingest.expected_rows import Owed
-from shedder.engine.ingest.known_producers import (
-    KnownProducers,
-    ProducerLimits,
-    ProducerMemory,
-    ProducerState,
-)
+from shedder.engine.ingest.known_producers import KnownProducers, ProducerState
 from shedder.engine.ingest.numbered_part import ANONYMOUS, NumberedPart
+from shedder.engine.ingest.producer_memory import ProducerLimits, ProducerMemory
 from shedder.engine.ingest.producer_sequences import Arrival, PushProgress, judge, progress_after
 from shedder.engine.ingest.replays import Replays
 from shedder.engine.ingest.tenant_queues import QueueShares

@@ -9,12 +9,8 @@ import numpy as np
 import pytest
 
 from shedder.engine.ingest.forgotten_producers import ForgottenProducers
-from shedder.engine.ingest.known_producers import (
-    KnownProducers,
-    ProducerLimits,
-    ProducerMemory,
-    ProducerState,
-)
+from shedder.engine.ingest.known_producers import KnownProducers, ProducerState
+from shedder.engine.ingest.producer_memory import ProducerLimits, ProducerMemory
 from shedder.engine.ingest.producer_sequences import Content, PushProgress
 from shedder.errors import BadSetting, ProducerForgotten, QuotaExceeded
 from tests.seeds import seed

@@ -10,7 +10,7 @@ import pytest
 
 import shedder
 from shedder.engine.engine import Engine
-from shedder.engine.ingest.known_producers import ProducerLimits
+from shedder.engine.ingest.producer_memory import ProducerLimits
 from shedder.errors import (
     BadSetting,
     ProducerForgotten,
