@@ -19,7 +19,7 @@ from shedder.streams.live_sample import StreamSample
 
 
 def _is_same(schema: StreamSchema, statement: CreateStream) -> bool:
-    """Whether a stream is what the statement would make."""
+    """Return whether a stream is what the statement would make."""
     mine = (schema.columns, schema.time_column, schema.lateness_us, schema.retain_us, schema.layout)
     return (*mine, schema.on_overload) == (
         statement.columns,
