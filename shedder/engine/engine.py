@@ -23,6 +23,7 @@ from shedder.engine.administration.ledger import ledger_of
 from shedder.engine.administration.statement_executor import execute
 from shedder.engine.admission.batch_push import push
 from shedder.engine.admission.local_producer import LocalProducer
+from shedder.engine.admission.summary_ingest import append_summaries, plans_of
 from shedder.engine.ingest.producer_memory import ProducerLimits
 from shedder.engine.ingest.producer_sequences import check_named_producer, check_producer
 from shedder.engine.registration.query_handle import Query
@@ -255,7 +256,7 @@ class Engine:
 
     def plans(self, stream: str) -> str:
         """The description from which a client builds the stream's summaries: JSON of Plans."""
-        return self.services.summaries.plans(stream)
+        return plans_of(self.core, stream).to_json()
 
     def merge(
         self,
@@ -272,20 +273,27 @@ class Engine:
     ) -> Receipt:
         """Merge summaries into the stream's standing queries; returns when answers know them.
 
+        bytes_max: as many as they may have; None: as a batch. part: their place in the push.
+
         Raises:
           as `append_summaries`.
         """
-        return self.services.summaries.merge(
+        self.services.lifetime.check_open()
+        receipt = append_summaries(
+            self.core,
+            self.admission,
             stream,
             summaries,
-            producer=producer,
+            producer=producer or "",
             epoch=epoch,
             sequence=sequence,
             tuples_follow=tuples_follow,
             bytes_max=bytes_max,
             after=after,
             part=part,
-        )
+        ).result()
+        self.core.actor.call(lambda: None).result()
+        return receipt
 
     # --- control -------------------------------------------------------------------------------
 

@@ -9,7 +9,6 @@ from shedder.archive.exact.client import ExactWorker
 from shedder.cql.binding.statement_cache import StatementCache
 from shedder.engine.admission.admission_control import Admission
 from shedder.engine.admission.stream_ingest import Ingest
-from shedder.engine.admission.summary_ingest import SummaryIngest
 from shedder.engine.allocation.rebalancer import Sharing
 from shedder.engine.apply.apply_loop import ApplyLoop
 from shedder.engine.apply.load_levels import LevelsByLoad
@@ -59,7 +58,6 @@ class Services:
     apply_loop: ApplyLoop
     admission: Admission
     ingest: Ingest
-    summaries: SummaryIngest
     backfills: Backfills
     exact: ExactWorker
     exact_windows: ExactWindows

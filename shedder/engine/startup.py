@@ -13,7 +13,6 @@ from shedder.cql.binding.statement_cache import StatementCache
 from shedder.cql.text.size_limits import Limits
 from shedder.engine.admission.admission_control import Admission
 from shedder.engine.admission.stream_ingest import Ingest
-from shedder.engine.admission.summary_ingest import SummaryIngest
 from shedder.engine.allocation.rebalancer import Sharing
 from shedder.engine.apply.apply_loop import ApplyLoop
 from shedder.engine.apply.load_levels import LevelsByLoad
@@ -97,7 +96,6 @@ def build(
         apply_loop=apply_loop,
         admission=admission,
         ingest=Ingest(core, admission),
-        summaries=SummaryIngest(core, lifetime, admission),
         backfills=Backfills(core, lifetime, ddl, checkpoints, indexer, relayouts),
         exact=exact,
         exact_windows=exact_windows,

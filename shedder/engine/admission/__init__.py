@@ -3,6 +3,6 @@
 A batch is admitted or refused by its declared size, before it is decoded: by quotas, tenant
 share, load, CPU and memory. `summary_ingest` admits and logs summaries.
 
-May import: synopsis_plans, runtime, remote_summaries, ingest, standing_queries, engine_state,
-tenants, maintenance, allocation.
+May import: synopsis_plans, remote_summaries, ingest, standing_queries, engine_state, tenants,
+maintenance, allocation.
 """

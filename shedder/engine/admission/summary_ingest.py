@@ -15,7 +15,6 @@ from shedder.engine.ingest.stream_intake import Intake
 from shedder.engine.remote_summaries.summary_builder import Plans, QueryPlan
 from shedder.engine.remote_summaries.validation import ROWS_MAX, Checked, checked
 from shedder.engine.remote_summaries.wire_format import AT_LEAST_BYTES, NOBODY, Summaries
-from shedder.engine.runtime.lifetime import Lifetime
 from shedder.engine.standing_queries.standing_query import StandingQuery
 from shedder.engine.standing_queries.stream_state import Stream
 from shedder.engine.synopsis_plans.synopsis_plan import sizes_to_json
@@ -181,53 +180,3 @@ def _check_times(core: EngineState, summaries: Summaries) -> None:
             f"newest_us is {summaries.newest_us}, {summaries.newest_us - limit_us:,} us further in "
             "the future than is believed; leave such tuples out"
         )
-
-
-class SummaryIngest:
-    """Takes summaries instead of tuples. Safe from any thread."""
-
-    def __init__(self, core: EngineState, lifetime: Lifetime, admission: Admission) -> None:
-        self._core = core
-        self._lifetime = lifetime
-        self._admission = admission
-
-    def plans(self, stream: str) -> str:
-        """The description from which a client builds the stream's summaries: JSON of Plans."""
-        return plans_of(self._core, stream).to_json()
-
-    def merge(
-        self,
-        stream: str,
-        summaries: bytes,
-        *,
-        producer: str | None = None,
-        epoch: int = 0,
-        sequence: int | None = None,
-        tuples_follow: bool = False,
-        bytes_max: int | None = None,
-        after: Mapping[str, tuple[int, int]] = NOBODY,
-        part: Part = WHOLE,
-    ) -> Receipt:
-        """Merge summaries into the stream's standing queries; returns when answers know them.
-
-        bytes_max: as many as they may have; None: as a batch. part: their place in the push.
-
-        Raises:
-          as `append_summaries`.
-        """
-        self._lifetime.check_open()
-        receipt = append_summaries(
-            self._core,
-            self._admission,
-            stream,
-            summaries,
-            producer=producer or "",
-            epoch=epoch,
-            sequence=sequence,
-            tuples_follow=tuples_follow,
-            bytes_max=bytes_max,
-            after=after,
-            part=part,
-        ).result()
-        self._core.actor.call(lambda: None).result()
-        return receipt
