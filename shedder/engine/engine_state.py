@@ -195,6 +195,12 @@ class EngineState:
             self.store.allow(FORMAT_DROPS)
         self.intakes[schema.name].drop_by(drops)
 
+    def forget_stream(self, stream: Stream) -> None:
+        """Drop a stream's state and end its intake. On the apply thread."""
+        del self.streams[stream.schema.name]
+        self.intakes.pop(stream.schema.name).close()
+        self.queues.drop_stream(stream.schema.tenant)
+
     def forget_query(self, stream: Stream, published: StandingQuery) -> None:
         """A query was dropped; those that took its panes go on with their own, or each other's."""
         provides = bool(published.standing.consumers)

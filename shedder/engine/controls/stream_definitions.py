@@ -114,9 +114,7 @@ class StreamDefinitions:
             def forget() -> None:
                 self._checkpoints.forget_stream(stream.id)
                 self._core.store.drop_stream(stream.id)
-                del self._core.streams[name]
-                self._core.intakes.pop(name).close()
-                self._core.queues.drop_stream(stream.schema.tenant)
+                self._core.forget_stream(stream)
 
             self._checkpoints.end_begun()
             self._core.actor.call(forget).result()
