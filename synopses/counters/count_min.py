@@ -54,7 +54,6 @@ class GroupedCountMin(GroupedHashedCounters):
         share=Share.VALUE,
         error_of=_error_of,
         bytes_of=bytes_of,
-        power=0.5,
         cost=Cost(read=5.0, read_grouped=8.8, kept=7.1, kept_grouped=8.9, always=1.2),
     )
     __slots__ = ()

@@ -52,7 +52,6 @@ class GroupedCountSketch(GroupedHashedCounters):
         share=Share.VALUE,
         error_of=_error_of,
         bytes_of=bytes_of,
-        power=0.5,
     )
     __slots__ = ()
     _kind: ClassVar[Kind] = Kind.COUNT_SKETCH

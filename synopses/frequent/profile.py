@@ -40,7 +40,6 @@ FREQUENT: Final = Profile(
     share=Share.TUPLES,
     error_of=_error_of,
     bytes_of=_bytes_of,
-    power=1.0,
     grows=True,
     cost=Cost(read=7.5, read_grouped=20.4, kept=7.6, kept_grouped=19.4, always=1.2),
 )

@@ -39,6 +39,5 @@ DISTINCT: Final = Profile(
     share=Share.VALUE,
     error_of=_error_of,
     bytes_of=_bytes_of,
-    power=0.5,
     cost=Cost(read=1.0, read_grouped=7.5, kept=1.0, kept_grouped=7.5, always=0.0),
 )

@@ -92,7 +92,6 @@ class Profile:
     error_of: (size, statistics, confidence) -> the largest distance from value to truth, as a
       share, that is exceeded with probability 1 - confidence at most; 0 where answers are exact.
     bytes_of: (size, statistics) -> bytes that one group holds when it is full.
-    power: error falls about as bytes ** -power.
     grows: whether `resize` makes a summary larger, too; others forget for good.
     cost: CPU per tuple; None for what no pane keeps.
     """
@@ -107,7 +106,6 @@ class Profile:
     share: Share
     error_of: Callable[[int, Statistics, float], float]
     bytes_of: Callable[[int, Statistics], int]
-    power: float = 0.0
     grows: bool = False
     cost: Cost | None = None
 

@@ -77,7 +77,6 @@ class GroupedKll(RankSketches):
         share=Share.TUPLES,
         error_of=_error_of,
         bytes_of=_bytes_of,
-        power=0.9,
         cost=Cost(read=6.2, read_grouped=23.3, kept=9.3, kept_grouped=23.3, always=1.0),
     )
     item_bytes, sketch_bytes = _ITEM_BYTES, _SKETCH_BYTES

@@ -114,7 +114,6 @@ class GroupedReq(RankSketches):
         share=Share.TAIL,
         error_of=_error_of,
         bytes_of=_bytes_of,
-        power=0.9,
         cost=Cost(read=41.0, read_grouped=73.0, kept=41.0, kept_grouped=85.0, always=1.0),
     )
     item_bytes, sketch_bytes = _ITEM_BYTES, _SKETCH_BYTES + 8 * _LEVEL_BYTES

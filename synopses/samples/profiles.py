@@ -13,7 +13,6 @@ from synopses.model.profile import Profile, Share, Statistics, Thinning
 
 _SIZES: Final = tuple(1 << lg for lg in range(25))
 _DEFAULT: Final = 4096
-_POWER: Final = 0.5
 
 
 def _share_error(k: int, statistics: Statistics, confidence: float) -> float:
@@ -50,7 +49,6 @@ UNIFORM: Final = Profile(
     share=Share.TUPLES,
     error_of=_share_error,
     bytes_of=_keys,
-    power=_POWER,
     grows=True,
 )
 STRATIFIED: Final = Profile(
@@ -64,7 +62,6 @@ STRATIFIED: Final = Profile(
     share=Share.TUPLES,
     error_of=_share_error,
     bytes_of=_keys_and_strata,
-    power=_POWER,
     grows=True,
 )
 BY_HASH: Final = Profile(
@@ -78,7 +75,6 @@ BY_HASH: Final = Profile(
     share=Share.VALUE,
     error_of=_value_error,
     bytes_of=_keys,
-    power=_POWER,
     grows=True,
 )
 BY_WEIGHT: Final = Profile(
@@ -92,6 +88,5 @@ BY_WEIGHT: Final = Profile(
     share=Share.VALUE,
     error_of=_value_error,
     bytes_of=_weights_and_priorities,
-    power=_POWER,
     grows=True,
 )

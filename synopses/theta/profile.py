@@ -40,7 +40,6 @@ THETA: Final = Profile(
     share=Share.VALUE,
     error_of=_error_of,
     bytes_of=_bytes_of,
-    power=0.5,
     grows=True,
     cost=Cost(read=1.7, read_grouped=6.8, kept=8.5, kept_grouped=7.4, always=4.3),
 )

@@ -120,7 +120,7 @@ def test_a_snapshot_stays_whole_while_the_store_changes(store):
     assert store.retention.apply(1, 10_000) == 10
     ingest(store, 20, 10)
     assert [run.end_position for run in snapshot.runs] == [10]
-    (path,) = snapshot.paths
+    (path,) = snapshot.files.verified(snapshot.runs)
     assert path.exists()
     assert [rows.num_rows for rows in snapshot.tail] == [10]
     assert snapshot.end_position == 20
@@ -134,7 +134,7 @@ def test_a_forgotten_snapshot_releases_its_files(store):
     ingest(store, 0, 10)
     store.cut(1)
     snapshot = store.snapshot(1)
-    (path,) = snapshot.paths
+    (path,) = snapshot.files.verified(snapshot.runs)
     store.retention.apply(1, 10**15)
     assert path.exists()
     del snapshot
@@ -230,7 +230,7 @@ def test_a_dropped_stream_takes_its_files_and_leaves_its_id_unused(store):
     snapshot = store.snapshot(1)
     store.drop_stream(1)
     assert store.streams() == []
-    (path,) = snapshot.paths
+    (path,) = snapshot.files.verified(snapshot.runs)
     assert path.exists()
     snapshot.release()
     assert not path.exists()
@@ -329,7 +329,7 @@ def test_a_damaged_run_is_never_served(tmp_path):
     again = Store.open(tmp_path)
     snapshot = again.snapshot(1)  # an answer that does not read the archive is not disturbed
     with pytest.raises(CorruptData, match="checksum"):
-        _ = snapshot.paths
+        snapshot.files.verified(snapshot.runs)
     with pytest.raises(CorruptData, match="checksum"):
         positions(again)
     snapshot.release()

@@ -72,18 +72,6 @@ class Snapshot:
         self._finalizer = weakref.finalize(self, self.files.unpin, names)
         self._finalizer.atexit = False
 
-    @property
-    def paths(self) -> tuple[Path, ...]:
-        """The files of the runs; each one's checksum is verified before its first use.
-
-        That reads whole files, about 2 GB/s from the page cache: not for the apply thread.
-
-        Raises:
-          CorruptData: a file is damaged or missing.
-          StorageFailed: a file cannot be read.
-        """
-        return self.files.verified(self.runs)
-
     def selection(self, done: Container[int] = frozenset()) -> SelectedRuns:
         """The files of all runs but those that are done with, by first position.
 

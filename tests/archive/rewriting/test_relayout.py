@@ -83,7 +83,7 @@ def test_there_and_back_again_is_the_same(tmp_path):
 def test_who_reads_an_old_run_goes_on_reading_it(tmp_path):
     store = opened(tmp_path, Plain(), 100)
     snapshot = store.snapshot(1)
-    (old,) = snapshot.paths
+    (old,) = snapshot.files.verified(snapshot.runs)
     scan = store.scan(1)
     store.set_layout(1, Hybrid(4, 3))
     assert rewrite(store) == 1
