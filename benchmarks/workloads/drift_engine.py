@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from shedder.engine.engine import Engine
 from shedder.engine.runtime.cpu_timer import Stopwatch
 from shedder.engine.synopsis_plans.cpu_costs import costs_ns
-from shedder.engine.synopsis_plans.synopsis_plan import Plan
+from shedder.engine.synopsis_plans.synopsis_plan import SynopsisPlan
 from shedder.overload.controller import TICK_S
 from shedder.queries.answers.database_api import Ledger
 from shedder.simulation.virtual_environment import VirtualMachine
@@ -111,7 +111,7 @@ class Priced(VirtualMachine):
         """The same."""
         return self.ns / 1e9
 
-    def stopwatch(self, query: str, plan: Plan, *, grouped: bool) -> Stopwatch:
+    def stopwatch(self, query: str, plan: SynopsisPlan, *, grouped: bool) -> Stopwatch:
         """Return a stopwatch that lets the model's time pass."""
         del query
         return _Watch(self, [costs_ns(part, grouped=grouped) for part in plan.parts])

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from shedder.cql.text.sampling_fractions import LEVEL_MAX
 from shedder.engine.runtime.cpu_timer import Stopwatch
 from shedder.engine.synopsis_plans.cpu_costs import costs_ns, shared_ns
-from shedder.engine.synopsis_plans.synopsis_plan import Plan
+from shedder.engine.synopsis_plans.synopsis_plan import SynopsisPlan
 from shedder.engine.window_state.query_state import QueryState
 from shedder.overload.load_meter import Meter
 from shedder.simulation.scenario import ScenarioCosts, ScenarioMachine
@@ -32,12 +32,12 @@ class CostModel:
         self.base_ns = self._times * costs.base_ns
         self.answer_ns = 1e3 * machine.answer_us / machine.core_share
 
-    def parts_ns(self, query: str, plan: Plan, *, grouped: bool) -> NDArray[np.float64]:
+    def parts_ns(self, query: str, plan: SynopsisPlan, *, grouped: bool) -> NDArray[np.float64]:
         """Of one tuple in each synopsis of a plan at each level: float64 [parts, levels]."""
         costs = np.array([costs_ns(part, grouped=grouped, alone=False) for part in plan.parts])
         return self._times * self._factors.get(query, 1.0) * costs
 
-    def shared_ns(self, query: str, plan: Plan) -> Shared:
+    def shared_ns(self, query: str, plan: SynopsisPlan) -> Shared:
         """CPU per tuple of the work that several synopses share, in ns: [parts][levels]."""
         times = self._times * self._factors.get(query, 1.0)
         return [

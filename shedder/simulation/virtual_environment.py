@@ -15,7 +15,7 @@ from shedder.archive.log.log import Log
 from shedder.engine.runtime.cpu_timer import Stopwatch
 from shedder.engine.runtime.environment import Machine
 from shedder.engine.runtime.serial_executor import Actor
-from shedder.engine.synopsis_plans.synopsis_plan import Plan
+from shedder.engine.synopsis_plans.synopsis_plan import SynopsisPlan
 from shedder.overload.load import MachineReading as Reading
 from shedder.overload.load_meter import Meter
 from shedder.overload.process_usage import MachineReader
@@ -94,7 +94,7 @@ class VirtualMachine(Machine):
         base_ns = self.costs.base_ns
         return VirtualMeter(self.monotonic_ns, base_ns, self.spend, self.wait, self.done)
 
-    def stopwatch(self, query: str, plan: Plan, *, grouped: bool) -> Stopwatch:
+    def stopwatch(self, query: str, plan: SynopsisPlan, *, grouped: bool) -> Stopwatch:
         """Return a stopwatch that reports the times of the cost model."""
         if self.costs is None:
             return super().stopwatch(query, plan, grouped=grouped)

@@ -65,6 +65,7 @@ _NEAR: Final = 8.0  # Half-widths: farther out a cell is half of its distance.
 _PRECISE: Final = 0.02  # The ends are found to this part of the width, on the safe side.
 
 
+# Cached kernels name this class: without it an index that an older version wrote is not readable.
 class Plan(NamedTuple):
     """A sample dealt into blocks, with what is known before each.
 

@@ -26,8 +26,8 @@ from shedder.engine.synopsis_plans.memory_footprint import (
 )
 from shedder.engine.synopsis_plans.synopsis_plan import (
     RANKED,
-    Plan,
     SynopsisKind,
+    SynopsisPlan,
     SynopsisSpec,
     kind_of,
 )
@@ -235,7 +235,7 @@ def _more_bytes(asked: Asked, parts: Sequence[int], size: int) -> int:
     return round(max(0.0, asked.needed_share(sizes) - 1.0) * asked.needed_bytes)
 
 
-def tied(plan: Plan) -> list[tuple[int, ...]]:
+def tied(plan: SynopsisPlan) -> list[tuple[int, ...]]:
     """The parts of a plan; those that are compared with each other are one: they have one size."""
     home = list(range(len(plan.parts)))
     for first, second in zip(plan.answers, plan.partners, strict=True):

@@ -20,7 +20,12 @@ from shedder.engine.synopsis_plans.synopsis_factory import (
     make_thinned,
     thinned_size,
 )
-from shedder.engine.synopsis_plans.synopsis_plan import BY_HASH, Plan, SynopsisKind, SynopsisSpec
+from shedder.engine.synopsis_plans.synopsis_plan import (
+    BY_HASH,
+    SynopsisKind,
+    SynopsisPlan,
+    SynopsisSpec,
+)
 from synopses.histogram.log_histogram import GroupedLogBuckets
 from synopses.kernels.grouped_arrays import united
 from synopses.moments.covariance import GroupedCrossMoments
@@ -48,7 +53,7 @@ class Pane:
 
     def __init__(
         self,
-        plan: Plan,
+        plan: SynopsisPlan,
         groups: int,
         *,
         of_any_size: bool = False,
@@ -135,17 +140,17 @@ class Pane:
         thinned = [it.synopsis for (owner, _), it in self.segments.items() if owner == part]
         return [self.parts[part], *thinned]
 
-    def is_larger_than(self, plan: Plan) -> bool:
+    def is_larger_than(self, plan: SynopsisPlan) -> bool:
         """Return whether any synopsis is larger than it is in this plan."""
         return any(True for _ in self.larger_than(plan))
 
-    def larger_than(self, plan: Plan) -> Iterator[tuple[Place, Any, int]]:
+    def larger_than(self, plan: SynopsisPlan) -> Iterator[tuple[Place, Any, int]]:
         """The synopses that are larger than in this plan: where, and their size there."""
         for place, synopsis, size in self._sizes_in(plan):
             if size_of(synopsis) > size:
                 yield place, synopsis, size
 
-    def settle(self, plan: Plan, *, shrinks: bool = True) -> None:
+    def settle(self, plan: SynopsisPlan, *, shrinks: bool = True) -> None:
         """Nothing more is counted: what is larger than in this plan takes its size there.
 
         shrinks: else it stays as large as it is.
@@ -154,7 +159,7 @@ class Pane:
         for _, synopsis, size in self._sizes_in(plan):
             settle(synopsis, size if shrinks else size_of(synopsis))
 
-    def with_others(self, others: Mapping[Place, Any], plan: Plan) -> Pane:
+    def with_others(self, others: Mapping[Place, Any], plan: SynopsisPlan) -> Pane:
         """A version with other synopses in some places, and a plan for segments that it begins."""
         parts = [others.get((at, 0), synopsis) for at, synopsis in enumerate(self.parts)]
         version = Pane(plan, 0, parts=parts)
@@ -165,7 +170,7 @@ class Pane:
         }
         return version
 
-    def _sizes_in(self, plan: Plan) -> list[tuple[Place, Any, int]]:
+    def _sizes_in(self, plan: SynopsisPlan) -> list[tuple[Place, Any, int]]:
         """Each synopsis, those of segments last, with the size that it has in a plan."""
         whole = zip(self.parts, plan.parts, strict=True)
         sizes = [((at, 0), synopsis, part.size) for at, (synopsis, part) in enumerate(whole)]
@@ -368,7 +373,7 @@ class Pane:
         return [synopsis.to_bytes() for synopsis in self.parts]
 
     @classmethod
-    def from_bytes(cls, plan: Plan, parts: Sequence[bytes]) -> Pane:
+    def from_bytes(cls, plan: SynopsisPlan, parts: Sequence[bytes]) -> Pane:
         """Read what to_bytes wrote for the same plan; it has no segments yet."""
         read = [
             class_of(part).from_bytes(data) for part, data in zip(plan.parts, parts, strict=True)

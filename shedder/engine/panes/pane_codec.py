@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from shedder.engine.panes.overflow_group import among_others
 from shedder.engine.panes.pane import Pane
-from shedder.engine.synopsis_plans.synopsis_plan import Plan
+from shedder.engine.synopsis_plans.synopsis_plan import SynopsisPlan
 from shedder.streams.group_keys import GroupKeys
 from shedder.streams.ipc import table_bytes
 
@@ -41,7 +41,7 @@ def pane_to_bytes(held: Pane, keys: GroupKeys | None) -> bytes:
     return table_bytes(pa.table(columns, metadata={_SEGMENTS: json.dumps(segments)}))
 
 
-def pane_from_bytes(data: bytes, plan: Plan, keys: GroupKeys | None) -> Pane:
+def pane_from_bytes(data: bytes, plan: SynopsisPlan, keys: GroupKeys | None) -> Pane:
     """What pane_to_bytes wrote for the same plan, with the ids of its groups among `keys`."""
     row = pa.ipc.open_stream(data).read_all()
     held = Pane.from_bytes(plan, [row[f"s{i}"][0].as_py() for i in range(len(plan.parts))])

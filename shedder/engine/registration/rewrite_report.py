@@ -11,7 +11,7 @@ from shedder.cql.text.durations import duration_text
 from shedder.cql.text.sampling_fractions import share_text
 from shedder.engine.synopsis_plans.allocation_request import Given
 from shedder.engine.synopsis_plans.cpu_costs import costs_ns
-from shedder.engine.synopsis_plans.synopsis_plan import BY_HASH, Plan, SynopsisSpec
+from shedder.engine.synopsis_plans.synopsis_plan import BY_HASH, SynopsisPlan, SynopsisSpec
 from shedder.engine.synopsis_plans.thinning_levels import outputs_of
 from synopses.model.profile import CHOOSING_NS
 
@@ -30,7 +30,7 @@ class Rewritten:
     """
 
     query: BoundQuery
-    plan: Plan
+    plan: SynopsisPlan
     levels: tuple[int, ...]
     given: Given
     size_bytes: int

@@ -15,7 +15,7 @@ from shedder.engine.panes.pane import Pane
 from shedder.engine.remote_summaries.received_groups import GroupsReader, ReceivedGroups
 from shedder.engine.remote_summaries.synopsis_decoding import Seen, images_of
 from shedder.engine.remote_summaries.wire_format import PaneSummary, SegmentSummary
-from shedder.engine.synopsis_plans.synopsis_plan import Plan
+from shedder.engine.synopsis_plans.synopsis_plan import SynopsisPlan
 from shedder.errors import BadBatch
 from shedder.streams.batches import BatchLimits, encode
 from shedder.streams.group_keys import GroupKeys
@@ -41,7 +41,7 @@ class PaneReader:
     """Reads the summaries of one query's panes, whatever process sent them."""
 
     def __init__(
-        self, query: BoundQuery, plan: Plan, limits: BatchLimits, seen: Seen | None = None
+        self, query: BoundQuery, plan: SynopsisPlan, limits: BatchLimits, seen: Seen | None = None
     ) -> None:
         """Read panes of this query.
 

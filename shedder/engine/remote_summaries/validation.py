@@ -10,7 +10,7 @@ import numpy as np
 from shedder.engine.remote_summaries.received_pane import PaneReader, ReceivedPane
 from shedder.engine.remote_summaries.synopsis_decoding import Seen
 from shedder.engine.remote_summaries.wire_format import PaneSummary, Summaries
-from shedder.engine.synopsis_plans.synopsis_plan import Plan
+from shedder.engine.synopsis_plans.synopsis_plan import SynopsisPlan
 from shedder.engine.window_state.query_state import QueryState
 from shedder.errors import BadBatch, PlansChanged
 from shedder.streams.batches import BatchLimits
@@ -25,7 +25,7 @@ class Checked:
     """Summaries, and their panes as read when they were checked: plan and pane by place."""
 
     summaries: Summaries
-    received: Mapping[int, tuple[Plan, ReceivedPane]] = field(default_factory=dict)
+    received: Mapping[int, tuple[SynopsisPlan, ReceivedPane]] = field(default_factory=dict)
 
     @property
     def num_rows(self) -> int:

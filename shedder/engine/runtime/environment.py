@@ -19,7 +19,7 @@ from shedder.archive.log.log import Log
 from shedder.cpu_priority import LATE, give_way
 from shedder.engine.runtime.cpu_timer import Stopwatch
 from shedder.engine.runtime.serial_executor import Actor
-from shedder.engine.synopsis_plans.synopsis_plan import Plan
+from shedder.engine.synopsis_plans.synopsis_plan import SynopsisPlan
 from shedder.overload.load_meter import Meter
 from shedder.overload.process_usage import MachineReader
 
@@ -71,7 +71,7 @@ class Machine:
         """Return a reader of this process's CPU and memory."""
         return MachineReader()
 
-    def stopwatch(self, query: str, plan: Plan, *, grouped: bool) -> Stopwatch:
+    def stopwatch(self, query: str, plan: SynopsisPlan, *, grouped: bool) -> Stopwatch:
         """Return a stopwatch that measures each synopsis of a standing query's plan."""
         del query, grouped
         return Stopwatch(len(plan.parts), self.monotonic_ns, self.cpu_ns)

@@ -12,7 +12,7 @@ from shedder.cql.expressions.expression import AggregateFunction
 from shedder.cql.statements.bound_query import BoundQuery
 from shedder.cql.statements.statement import Contract
 from shedder.engine.synopsis_plans.error_curves import SIZED, curve_of, fixed_error
-from shedder.engine.synopsis_plans.synopsis_plan import ENDS_IN_TIME, Plan, SynopsisKind
+from shedder.engine.synopsis_plans.synopsis_plan import ENDS_IN_TIME, SynopsisKind, SynopsisPlan
 from shedder.engine.synopsis_plans.thinning_error import beside, skipping_error
 from shedder.queries.evidence.confidence_budget import EXACT_IN_PANES, split_confidence
 from shedder.queries.evidence.evidence import Evidence
@@ -60,7 +60,7 @@ class Measured:
         self.skipping = [1.0] * self.parts
         self._levels = [None] * self.parts
 
-    def look(self, query: BoundQuery, plan: Plan, evidence: Evidence) -> None:
+    def look(self, query: BoundQuery, plan: SynopsisPlan, evidence: Evidence) -> None:
         """Measure an answer's intervals: of each part the widest aggregate that it answers.
 
         evidence: of the rows that the answer shows, with the intervals that it shows.
@@ -80,7 +80,9 @@ class Measured:
         sized = any(part.kind in SIZED for part in plan.parts)
         self.wanted = sized and not np.isfinite(self.errors).any()  # There was no window yet.
 
-    def _levels_of(self, query: BoundQuery, plan: Plan, evidence: Evidence) -> list[int | None]:
+    def _levels_of(
+        self, query: BoundQuery, plan: SynopsisPlan, evidence: Evidence
+    ) -> list[int | None]:
         """The level of each part that says something of its error: 0 of what was read whole."""
         found: list[int | None] = [None] * self.parts
         if evidence.late or evidence.others is not None:
@@ -94,7 +96,9 @@ class Measured:
                 mixed.add(part)
         return [None if part in mixed else level for part, level in enumerate(found)]
 
-    def correct(self, query: BoundQuery, plan: Plan, sizes: Sequence[int], tuples: float) -> None:
+    def correct(
+        self, query: BoundQuery, plan: SynopsisPlan, sizes: Sequence[int], tuples: float
+    ) -> None:
         """Learn the factors from the newest errors, once.
 
         A promise is never planned with less than its curve says.
@@ -165,7 +169,7 @@ def _median(errors: NDArray[np.float64]) -> float:
 
 
 def skipping_predictions(
-    query: BoundQuery, plan: Plan, tuples: float
+    query: BoundQuery, plan: SynopsisPlan, tuples: float
 ) -> dict[int, NDArray[np.float64]]:
     """What skipping is predicted to cost parts at each level, uncorrected.
 
@@ -181,7 +185,7 @@ def skipping_predictions(
     return found
 
 
-def predictions(query: BoundQuery, plan: Plan, sizes: Sequence[int]) -> list[float]:
+def predictions(query: BoundQuery, plan: SynopsisPlan, sizes: Sequence[int]) -> list[float]:
     """What each part's answers are predicted to err by, uncorrected; 0 for what is exact."""
     confidences = split_confidence(query, EXACT_IN_PANES)
     found = [0.0] * len(plan.parts)

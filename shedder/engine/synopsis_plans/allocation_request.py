@@ -10,7 +10,7 @@ from typing import Any
 
 from shedder.cql.statements.bound_query import BoundQuery
 from shedder.engine.synopsis_plans.error_curves import SIZED
-from shedder.engine.synopsis_plans.synopsis_plan import Plan, SynopsisSpec
+from shedder.engine.synopsis_plans.synopsis_plan import SynopsisPlan, SynopsisSpec
 
 _BYTES_SPARE = 1 / 32  # Of what groups need: so much too much is still what they need.
 _PACE_NOISE = 1 / 16  # Of a stream's pace: errors go by the root of it.
@@ -42,7 +42,7 @@ class Asked:
 
     name: str
     query: BoundQuery
-    plan: Plan
+    plan: SynopsisPlan
     levels: tuple[int, ...]
     weight: float
     active: bool = True
@@ -62,7 +62,7 @@ class Asked:
     measured: tuple[float, ...] = ()
 
     @classmethod
-    def new(cls, name: str, query: BoundQuery, plan: Plan) -> Asked:
+    def new(cls, name: str, query: BoundQuery, plan: SynopsisPlan) -> Asked:
         """Of a query that is to be registered, to read what it asks to.
 
         plan: with the sizes that it wants.

@@ -8,7 +8,12 @@ from typing import Final
 from shedder.cql.statements.bound_query import BoundQuery
 from shedder.cql.statements.statement import Window
 from shedder.engine.synopsis_plans.error_curves import SIZED
-from shedder.engine.synopsis_plans.synopsis_plan import OPEN_TIMES, Plan, SynopsisKind, SynopsisSpec
+from shedder.engine.synopsis_plans.synopsis_plan import (
+    OPEN_TIMES,
+    SynopsisKind,
+    SynopsisPlan,
+    SynopsisSpec,
+)
 from shedder.streams.windows import PaneGrid
 from synopses.frequent.frequent_items import GroupedFrequent
 from synopses.histogram.log_histogram import GroupedLogBuckets
@@ -68,7 +73,7 @@ def window_bytes(query: BoundQuery, part: SynopsisSpec, size: int) -> int:
     )
 
 
-def beside_bytes(query: BoundQuery, plan: Plan) -> int:
+def beside_bytes(query: BoundQuery, plan: SynopsisPlan) -> int:
     """What the objects of the panes take beside what the synopses say of themselves."""
     return len(plan.parts) * copies_of(query) * _OBJECT_BYTES
 

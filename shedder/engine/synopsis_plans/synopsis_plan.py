@@ -86,7 +86,7 @@ class SynopsisSpec:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class SynopsisPlan:
     """parts: each synopsis once; part 0 counts rows. answers: the part for each aggregate.
 
     partners: the other part of JOIN_SIZE and of SET_FUNCTIONS, None for other aggregates.
@@ -154,7 +154,7 @@ def _quantiles(choice: RankSketch | None) -> SynopsisKind:
     return SynopsisKind.REQ_HIGH if choice.high else SynopsisKind.REQ_LOW
 
 
-def plan(query: BoundQuery, sizes: dict[Aggregate, int]) -> Plan:
+def plan(query: BoundQuery, sizes: dict[Aggregate, int]) -> SynopsisPlan:
     """Share synopses between aggregates: one of moments serves SUM, AVG, MIN, MAX, VAR of a column.
 
     Args:
@@ -179,16 +179,16 @@ def plan(query: BoundQuery, sizes: dict[Aggregate, int]) -> Plan:
         first, *others = inputs(aggregate) or (None,)
         answers.append(_place(parts, SynopsisSpec(kind, first, size, variance)))
         partners.append(_place(parts, SynopsisSpec(kind, others[0], size)) if others else None)
-    return Plan(tuple(parts), tuple(answers), tuple(partners))
+    return SynopsisPlan(tuple(parts), tuple(answers), tuple(partners))
 
 
-def with_sizes(plan: Plan, sizes: Sequence[int]) -> Plan:
+def with_sizes(plan: SynopsisPlan, sizes: Sequence[int]) -> SynopsisPlan:
     """The same synopses in other sizes; shape [parts], 0 where one has none."""
     parts = zip(plan.parts, sizes, strict=True)
     return replace(plan, parts=tuple(replace(part, size=size) for part, size in parts))
 
 
-def opened(query: BoundQuery, closed: Plan) -> Plan:
+def opened(query: BoundQuery, closed: SynopsisPlan) -> SynopsisPlan:
     """The plan of panes that still count: larger tables of frequent items, where windows slide.
 
     With GROUP BY the bytes go to more groups instead.

@@ -8,7 +8,7 @@ from shedder.cql.expressions.expression import Aggregate, Column, Expression, wa
 from shedder.cql.expressions.expression_text import text_of
 from shedder.cql.statements.bound_query import BoundQuery
 from shedder.cql.text.sampling_fractions import LEVEL_MAX, share_text
-from shedder.engine.synopsis_plans.synopsis_plan import ENDS_IN_TIME, Plan
+from shedder.engine.synopsis_plans.synopsis_plan import ENDS_IN_TIME, SynopsisPlan
 from shedder.errors import BadQuery, BadSetting
 
 
@@ -35,7 +35,7 @@ def with_levels(levels: Sequence[int], changes: Mapping[int, int]) -> tuple[int,
     return (min([rows, *others]), *others)
 
 
-def levels_read(plan: Plan, levels: Sequence[int], *, grouped: bool) -> list[int]:
+def levels_read(plan: SynopsisPlan, levels: Sequence[int], *, grouped: bool) -> list[int]:
     """The levels; but one end of a batch is found faster than what to skip is chosen."""
     return [
         0 if not grouped and part.kind in ENDS_IN_TIME else level
@@ -55,7 +55,9 @@ def by_load(
     return with_levels(levels, free)
 
 
-def synopses_of(query: BoundQuery, plan: Plan, asked: Sequence[Expression]) -> frozenset[int]:
+def synopses_of(
+    query: BoundQuery, plan: SynopsisPlan, asked: Sequence[Expression]
+) -> frozenset[int]:
     """The numbers of the synopses that answer outputs or aggregates; of none, all of the plan.
 
     Args:
@@ -77,7 +79,7 @@ def synopses_of(query: BoundQuery, plan: Plan, asked: Sequence[Expression]) -> f
     return frozenset(found)
 
 
-def outputs_of(query: BoundQuery, plan: Plan, parts: Iterable[int]) -> list[str]:
+def outputs_of(query: BoundQuery, plan: SynopsisPlan, parts: Iterable[int]) -> list[str]:
     """The names of the output columns that any of these synopses answers."""
     chosen = set(parts)
     told = {

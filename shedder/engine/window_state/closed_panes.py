@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from shedder.engine.panes.pane import Pane
 from shedder.engine.panes.sparse_groups import SPAN_MIN, are_few
-from shedder.engine.synopsis_plans.synopsis_plan import Plan
+from shedder.engine.synopsis_plans.synopsis_plan import SynopsisPlan
 from synopses.kernels.grouped_arrays import grown
 from synopses.windows.sliding_merge import WindowMerges
 
@@ -27,7 +27,7 @@ class ClosedPanes:
 
     def __init__(
         self,
-        plan: Plan,
+        plan: SynopsisPlan,
         *,
         grouped: bool,
         cells: tuple[int, ...],

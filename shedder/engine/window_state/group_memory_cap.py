@@ -11,7 +11,7 @@ import numpy as np
 from shedder.cql.statements.bound_query import BoundQuery
 from shedder.cql.statements.statement import TargetKind
 from shedder.engine.panes.pane import Pane
-from shedder.engine.synopsis_plans.synopsis_plan import Plan, SynopsisKind
+from shedder.engine.synopsis_plans.synopsis_plan import SynopsisKind, SynopsisPlan
 from synopses.histogram.log_histogram import GroupedLogBuckets
 from synopses.model.errors import BadParameter
 
@@ -49,7 +49,7 @@ GROUP_BYTES_LEAST = {
 GROUPS_MAX = 1 << 20  # Ids are int32, and an answer of a million rows is no answer.
 
 
-def groups_max(plan: Plan, panes: int, part_bytes_max: int) -> int:
+def groups_max(plan: SynopsisPlan, panes: int, part_bytes_max: int) -> int:
     """Return how many groups can find room at all, when each takes the least in every pane."""
     least = max(GROUP_BYTES_LEAST[part.kind] for part in plan.parts)
     return max(1, min(GROUPS_MAX, part_bytes_max // (least * panes)))
@@ -72,7 +72,7 @@ class BucketWidths:
         self.bits = dict.fromkeys(self.fewest, GroupedLogBuckets.profile.default)
 
     @classmethod
-    def of(cls, query: BoundQuery, plan: Plan) -> Self:
+    def of(cls, query: BoundQuery, plan: SynopsisPlan) -> Self:
         """Those of a new query."""
         parts = [at for at, part in enumerate(plan.parts) if part.kind is SynopsisKind.BUCKETS]
         return cls(dict.fromkeys(parts, _fewest_bits(query)))

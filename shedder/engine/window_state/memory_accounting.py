@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from shedder.engine.panes.pane import Pane
 from shedder.engine.synopsis_plans.memory_footprint import pane_bytes
-from shedder.engine.synopsis_plans.synopsis_plan import Plan
+from shedder.engine.synopsis_plans.synopsis_plan import SynopsisPlan
 from shedder.engine.window_state.group_memory_cap import GROWTH_MAX, HOLD_TEXTS, TEXTS_BYTES_MAX
 from shedder.engine.window_state.live_panes import LivePanes
 from shedder.engine.window_state.pane_sizes import PaneSizes
@@ -66,7 +66,7 @@ class PaneMemory:
             panes.widen(bits)
 
     def hold_texts(
-        self, panes: Iterable[Pane], plan: Plan, consumers: Sequence[PaneMemory]
+        self, panes: Iterable[Pane], plan: SynopsisPlan, consumers: Sequence[PaneMemory]
     ) -> None:
         """Hold the texts of these panes to their shares of the cap on texts.
 

@@ -10,7 +10,12 @@ import numpy as np
 from shedder.engine.panes.pane import Pane
 from shedder.engine.panes.synopsis_resizing import size_of
 from shedder.engine.synopsis_plans.error_curves import SIZED
-from shedder.engine.synopsis_plans.synopsis_plan import Plan, SynopsisKind, SynopsisSpec, with_sizes
+from shedder.engine.synopsis_plans.synopsis_plan import (
+    SynopsisKind,
+    SynopsisPlan,
+    SynopsisSpec,
+    with_sizes,
+)
 from shedder.engine.window_state.live_panes import LivePanes
 from shedder.engine.window_state.pane_shrinking import SLICE_BYTES, Shrinking
 from shedder.engine.window_state.pane_sizes import PaneSizes
@@ -26,7 +31,7 @@ class PaneResizer:
         """Resize these panes. sizes: of the query, changed here alone."""
         self._panes = panes
         self._sizes = sizes
-        self._to_shrink: dict[int, Plan] = {}
+        self._to_shrink: dict[int, SynopsisPlan] = {}
         self._shrinking: Shrinking | None = None
         # Of the newest closed pane.
         self._halved: tuple[Pane, tuple[float, ...]] | None = None
@@ -64,7 +69,7 @@ class PaneResizer:
         """From now on a closed pane is to shrink to the present sizes."""
         self._shrink_to(number, self._sizes.plan)
 
-    def _shrink_to(self, number: int, limit: Plan) -> None:
+    def _shrink_to(self, number: int, limit: SynopsisPlan) -> None:
         """From now on a pane is to shrink to a plan's sizes, or to smaller ones that it had to."""
         if self._panes[number].is_larger_than(limit):
             before = self._to_shrink.setdefault(number, limit)
@@ -73,7 +78,7 @@ class PaneResizer:
                 self._to_shrink[number] = least
 
     @property
-    def _limit_while_open(self) -> Plan:
+    def _limit_while_open(self) -> SynopsisPlan:
         """Tables of frequent items shrink when a pane closes: it matters to them when."""
         opened_plan = self._sizes.opened_plan
         if not self._panes.grid.slides:
@@ -150,7 +155,7 @@ class PaneResizer:
         return tuple(found)
 
 
-def _are_sizes_of(plan: Plan, sizes: Sequence[int]) -> bool:
+def _are_sizes_of(plan: SynopsisPlan, sizes: Sequence[int]) -> bool:
     """Return whether the parts of a plan may have these sizes."""
     if len(sizes) != len(plan.parts):
         return False
@@ -163,7 +168,7 @@ def _are_sizes_of(plan: Plan, sizes: Sequence[int]) -> bool:
     return True
 
 
-def _least(plan: Plan, other: Plan) -> Plan:
+def _least(plan: SynopsisPlan, other: SynopsisPlan) -> SynopsisPlan:
     """A plan with the smaller sizes of two."""
     sizes = zip(plan.parts, other.parts, strict=True)
     return with_sizes(plan, [min(one.size, two.size) for one, two in sizes])

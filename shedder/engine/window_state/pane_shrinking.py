@@ -10,7 +10,7 @@ import numpy as np
 from shedder.engine.panes.pane import Pane, Place
 from shedder.engine.panes.synopsis_input import PartInput
 from shedder.engine.panes.synopsis_resizing import settle, shrunk
-from shedder.engine.synopsis_plans.synopsis_plan import Plan
+from shedder.engine.synopsis_plans.synopsis_plan import SynopsisPlan
 
 SLICE_BYTES = 32 << 10  # Bytes of a synopsis that one step shrinks, in one or two milliseconds.
 
@@ -57,7 +57,7 @@ class Shrinking:
     """
 
     def __init__(
-        self, pane: Pane, limit: Plan, *, closed: bool, slice_bytes: int = SLICE_BYTES
+        self, pane: Pane, limit: SynopsisPlan, *, closed: bool, slice_bytes: int = SLICE_BYTES
     ) -> None:
         """Begin with no group.
 
@@ -74,7 +74,7 @@ class Shrinking:
         if not closed:
             pane.hand_on_to(self)
 
-    def is_still(self, pane: Pane, limit: Plan, *, closed: bool) -> bool:
+    def is_still(self, pane: Pane, limit: SynopsisPlan, *, closed: bool) -> bool:
         """Return whether the copy has the wanted sizes, and all that the pane took in since."""
         same = self.pane is pane and self.limit is limit and self.closed is closed
         return same and (closed or pane.handed_on_to is self)
@@ -103,7 +103,7 @@ class Shrinking:
             places = None if own is None else own.places
             given.feed(each.made, first, last, places=places, groups=each.groups)
 
-    def finish(self, plan: Plan) -> Pane:
+    def finish(self, plan: SynopsisPlan) -> Pane:
         """The other version, with this plan for what it begins; every step has been taken."""
         if self.closed:
             for each in self._made.values():

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shedder.cql.statements.bound_query import BoundQuery
-from shedder.engine.synopsis_plans.synopsis_plan import Plan, opened, with_sizes
+from shedder.engine.synopsis_plans.synopsis_plan import SynopsisPlan, opened, with_sizes
 from shedder.engine.window_state.group_memory_cap import groups_max
 from shedder.streams.windows import PaneGrid
 
@@ -25,9 +25,9 @@ class PaneSizes:
     """
 
     query: BoundQuery
-    plan: Plan
+    plan: SynopsisPlan
     part_bytes_max: int
-    opened_plan: Plan = field(init=False)
+    opened_plan: SynopsisPlan = field(init=False)
     cells_max: NDArray[np.int64] = field(init=False)
 
     def __post_init__(self) -> None:

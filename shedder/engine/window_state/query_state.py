@@ -17,7 +17,7 @@ from shedder.engine.panes.pane_slices import first_at, slices, slices_of
 from shedder.engine.panes.sparse_groups import SPAN_MIN
 from shedder.engine.panes.synopsis_input import PartInput
 from shedder.engine.runtime.cpu_timer import Stopwatch
-from shedder.engine.synopsis_plans.synopsis_plan import BY_HASH, Plan
+from shedder.engine.synopsis_plans.synopsis_plan import BY_HASH, SynopsisPlan
 from shedder.engine.synopsis_plans.thinning_levels import levels_read
 from shedder.engine.window_state.group_memory_cap import BucketWidths
 from shedder.engine.window_state.live_panes import LivePanes
@@ -76,7 +76,7 @@ class QueryState:
         self,
         name: str,
         query: BoundQuery,
-        plan: Plan,
+        plan: SynopsisPlan,
         *,
         part_bytes_max: int,
         own_span_min: int = SPAN_MIN,
@@ -117,7 +117,7 @@ class QueryState:
         self._gathered = _number_columns(query, plan)
 
     @property
-    def plan(self) -> Plan:
+    def plan(self) -> SynopsisPlan:
         """Synopses of closed panes, at their present sizes."""
         return self.sizes.plan
 
@@ -395,7 +395,7 @@ class QueryState:
         """Make room once the panes of any aggregate weigh, or will weigh, more than they may."""
         self.memory.hold_to_the_cap([each.memory for each in self.consumers])
 
-    def hold_texts(self, panes: Iterable[Pane], plan: Plan) -> None:
+    def hold_texts(self, panes: Iterable[Pane], plan: SynopsisPlan) -> None:
         """Hold the texts of these panes, of a plan, to their shares of the cap on texts."""
         self.memory.hold_texts(panes, plan, [each.memory for each in self.consumers])
 
@@ -442,13 +442,13 @@ class QueryState:
         return Merged(whole.select(ids), ids, late)
 
 
-def _reads_hash(query: BoundQuery, plan: Plan) -> int:
+def _reads_hash(query: BoundQuery, plan: SynopsisPlan) -> int:
     """Of what a query keeps of which tuples: queries that read the same have the same."""
     parts = tuple((part.kind, part.variance, part.argument, part.second) for part in plan.parts)
     return hash((query.schema.name, query.where, query.groups, parts))
 
 
-def _number_columns(query: BoundQuery, plan: Plan) -> list[Column]:
+def _number_columns(query: BoundQuery, plan: SynopsisPlan) -> list[Column]:
     """The numeric columns that groups are made of or that are arguments, each once."""
     nodes = [node for group in query.groups for node in walk(group)]
     nodes += [part.argument for part in plan.parts if part.argument is not None]

@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from shedder.engine.engine import Engine
 from shedder.engine.runtime.cpu_timer import Stopwatch
-from shedder.engine.synopsis_plans.synopsis_plan import Plan
+from shedder.engine.synopsis_plans.synopsis_plan import SynopsisPlan
 from shedder.queries.answers.answer import Answer
 from shedder.simulation.virtual_environment import Later, VirtualMachine
 from shedder.streams.batches import encode
@@ -66,7 +66,7 @@ class Unrepaired(VirtualMachine):
         self.repairs = Later()
         self.at_registration: list[Callable[[], object]] = []
 
-    def stopwatch(self, query: str, plan: Plan, *, grouped: bool) -> Stopwatch:
+    def stopwatch(self, query: str, plan: SynopsisPlan, *, grouped: bool) -> Stopwatch:
         """Do what is to be done after the past was read, and before the query stands."""
         while self.at_registration:
             self.at_registration.pop()()

@@ -11,7 +11,7 @@ import pytest
 from shedder.engine.engine import Engine
 from shedder.engine.runtime.cpu_timer import Stopwatch
 from shedder.engine.runtime.environment import Machine
-from shedder.engine.synopsis_plans.synopsis_plan import Plan, plan
+from shedder.engine.synopsis_plans.synopsis_plan import SynopsisPlan, plan
 from shedder.engine.window_state.query_state import QueryState
 from shedder.queries.answers.database_api import Receipt
 from tests.engine.allocation_world import MIB, bound
@@ -64,7 +64,7 @@ class Breakable(Machine):
         self.query = query
         self.breaks = False
 
-    def stopwatch(self, query: str, plan: Plan, *, grouped: bool) -> Stopwatch:
+    def stopwatch(self, query: str, plan: SynopsisPlan, *, grouped: bool) -> Stopwatch:
         if query != self.query:
             return super().stopwatch(query, plan, grouped=grouped)
         return BreakableWatch(self, len(plan.parts))
