@@ -35,17 +35,19 @@ from synopses.intervals.from_moments import Floats
 _CAP: Final = 0.95  # Of the bet that could lose all.
 # Of the bet that could lose all at one end of the range, against a mean at the other end. Where
 # smaller bets were best, a normal interval is certified; most values lie near one end.
-_BETS: Final[Floats] = 2.0 ** np.array([2.0, 1.5, 1.0, 0.5, 0.0, -0.5, -1.0, -2.0, -3.0])
-_PARTS: Final[Floats] = np.array([0.02, 0.02, 0.04, 0.05, 0.67, 0.08, 0.05, 0.02, 0.01])
+_BETS: Final[Floats] = 2.0 ** np.array([0.0, -0.5, -1.0, 0.5, 1.0, 2.0, 1.5, -2.0, -3.0])
+_PARTS: Final[Floats] = np.array([0.67, 0.08, 0.05, 0.05, 0.04, 0.02, 0.02, 0.02, 0.01])
 # Of the bet that loses all with a row at 0, against the mean that is asked: these are the best ones
 # where the rows that were read hardly differ, and only their number is uncertain.
-_NEAR_BETS: Final[Floats] = 0.5 ** np.arange(1.0, 7.0)
-_NEAR_PARTS: Final[Floats] = np.full(6, 0.04 / 6.0)
+_NEAR_BETS: Final[Floats] = 0.5 ** np.array([1.0, 3.0, 5.0])
+_NEAR_PARTS: Final[Floats] = np.full(3, 0.04 / 3.0)
 # For the lower end: each bet is half of the one before, the first is the cap.
 _LOW_PARTS: Final[Floats] = np.arange(1.0, 8.0) ** -1.5 / (np.arange(1.0, 8.0) ** -1.5).sum()
 _SCALE_MIN: Final = 2.0**-1000  # Bets against narrower ranges may be no doubles.
+# In logarithms, below what is needed: a bet that won less at some place counts as lost.
+_HOPELESS: Final = 8.0
 _HALVINGS: Final = 60  # At most, of the distance between what was read and the end of the range.
-_PRECISE: Final = 0.01  # The ends are found to this part of the width, on the safe side.
+_PRECISE: Final = 0.02  # The ends are found to this part of the width, on the safe side.
 
 
 class StrataMoments(NamedTuple):
@@ -130,7 +132,7 @@ def _largest(
 ) -> Floats:
     """near: which of the bets are those against the mean that is asked."""
     found = limit.copy()
-    heaviest = moments.factors.max()
+    heaviest, enough = moments.factors.max(), math.exp(rich)
     for group in range(len(found)):
         value = _estimate(moments, group, 1.0)
         if not value < found[group]:
@@ -144,9 +146,13 @@ def _largest(
             for at in range(len(bets)):
                 bet = bets[at] / (heaviest * mean if near[at] else heaviest)
                 if _may_lose(moments, group, mean, bet) <= _CAP:
-                    gain = parts[at] + _gain_above(moments, group, mean, bet)
+                    gain = parts[at] + _gain_above(
+                        moments, group, mean, bet, rich - parts[at] - _HOPELESS
+                    )
                     wealth += math.exp(min(gain, 2.0 * rich + 9.0))
-            if math.log(max(wealth, 1e-300)) >= rich:
+                    if wealth >= enough:
+                        break
+            if wealth >= enough:
                 found[group] = mean
             else:
                 open_end = mean
@@ -156,7 +162,7 @@ def _largest(
 @njit(nogil=True, cache=True, error_model="numpy")
 def _least(moments: StrataMoments, curving: Floats, parts: Floats, rich: float) -> Floats:
     found = np.zeros(len(curving))
-    heaviest = moments.factors.max()
+    heaviest, enough = moments.factors.max(), math.exp(rich)
     for group in range(len(found)):
         value = -_estimate(moments, group, -1.0)
         if not 0.0 < value < np.inf:
@@ -169,9 +175,13 @@ def _least(moments: StrataMoments, curving: Floats, parts: Floats, rich: float) 
             wealth = 0.0
             for at in range(len(parts)):
                 bet = _CAP * 0.5**at / (heaviest * mean)
-                gain = parts[at] + _gain_below(moments, group, mean, bet, curving[group])
+                gain = parts[at] + _gain_below(
+                    moments, group, mean, bet, curving[group], rich - parts[at] - _HOPELESS
+                )
                 wealth += math.exp(min(gain, 2.0 * rich + 9.0))
-            if math.log(max(wealth, 1e-300)) >= rich:
+                if wealth >= enough:
+                    break
+            if wealth >= enough:
                 found[group] = mean
             else:
                 open_end = mean
@@ -204,7 +214,9 @@ def _may_lose(moments: StrataMoments, group: int, mean: float, bet: float) -> fl
 
 
 @njit(nogil=True, cache=True, error_model="numpy")
-def _gain_above(moments: StrataMoments, group: int, mean: float, bet: float) -> float:
+def _gain_above(
+    moments: StrataMoments, group: int, mean: float, bet: float, hopeless: float
+) -> float:
     """Log of the least wealth of a bet on a smaller mean, at the worst place."""
     worst = np.inf
     for place in range(moments.means.shape[1]):
@@ -220,12 +232,14 @@ def _gain_above(moments: StrataMoments, group: int, mean: float, bet: float) -> 
                     (moments.least[stratum, place, group], moments.most[stratum, place, group]),
                 )
         worst = min(worst, gain)
+        if worst < hopeless:
+            return -np.inf
     return worst
 
 
 @njit(nogil=True, cache=True, error_model="numpy")
 def _gain_below(
-    moments: StrataMoments, group: int, mean: float, bet: float, curving: float
+    moments: StrataMoments, group: int, mean: float, bet: float, curving: float, hopeless: float
 ) -> float:
     """Log of the least wealth of a bet on a larger mean, at the worst place or between two."""
     worst = np.inf
@@ -244,4 +258,6 @@ def _gain_below(
                 )
                 bent += count * scaled / (1.0 - scaled * mean)
         worst = min(worst, gain - curving * bent)
+        if worst < hopeless:
+            return -np.inf
     return worst
