@@ -1,4 +1,4 @@
-"""The engine in this process: the whole public interface, over one data directory."""
+"""The engine in this process: a facade over the services of one data directory."""
 
 from __future__ import annotations
 

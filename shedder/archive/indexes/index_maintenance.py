@@ -211,9 +211,8 @@ class RunIndexes:
             names = self._files.names(folder)
         except OSError:  # It has none; or they are swept the next time.
             return
-        with (
-            self._streams.lock
-        ):  # After the names: the run of a file that was made before is here, too.
+        # After the names: the run of a file that was made before is here, too.
+        with self._streams.lock:
             state = self._streams.find(stream)
             runs, columns = ([], ()) if state is None else (list(state.runs), state.wanted_indexes)
         wanted: set[str] = set()

@@ -19,7 +19,8 @@ class OpenStreams:
     """States of all streams, as the catalog has them. Any thread may call it.
 
     catalog: of the directory.
-    lock: held by each thread that reads or changes a state; a change uses `change`.
+    lock: held by a thread that reads or changes a state. A change that the catalog stores uses
+      `change`.
     """
 
     def __init__(self, catalog: Catalog) -> None:
@@ -65,7 +66,7 @@ class OpenStreams:
         """
         state = self._states.get(stream)
         if state is None:
-            known = [f"{s.entry.id} ({s.entry.schema.name})" for s in self._states.values()]
+            known = [f"{s.entry.id} ({s.entry.schema.name})" for s in self.states()]
             raise UnknownStream(str(stream), known)
         return state
 

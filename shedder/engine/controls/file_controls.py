@@ -1,4 +1,4 @@
-"""File controls: backups and layout changes of a running engine."""
+"""File controls: backups, layouts, rollups, indexes, purges and scrubs of a running engine."""
 
 from __future__ import annotations
 

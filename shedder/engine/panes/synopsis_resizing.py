@@ -19,7 +19,7 @@ _WITH_ROOM = (RankSketches, GroupedDistinct, GroupedHashedCounters, GroupedTheta
 
 
 def size_of(synopsis: Any) -> int:
-    """The parameter that sets its memory, as in `Part.size`; 0 where there is none."""
+    """The parameter that sets its memory, as in `SynopsisSpec.size`; 0 where there is none."""
     name = _size_name(synopsis.__class__)
     return 0 if name is None else int(getattr(synopsis, name))
 
