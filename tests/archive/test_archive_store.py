@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from shedder.archive.archive_store import Store
-from shedder.archive.files.data_directory import DirectoryLock
+from shedder.archive.files.data_directory import FORMAT_VERSION, DirectoryLock
 from shedder.archive.files.file_system import OsFiles
 from shedder.errors import (
     BadSetting,
@@ -198,6 +198,39 @@ def test_a_cut_that_waits_for_a_transaction_keeps_nobody_waiting(store, files):
             assert store.runs(1) == []
         cutting.result()
     assert [run.rows for run in store.runs(1)] == [1000]
+
+
+class HeldFiles(OsFiles):
+    """The real file system; a file FORMAT gets its name when `go_on` is set."""
+
+    def __init__(self):
+        self.is_held, self.go_on = threading.Event(), threading.Event()
+
+    def rename(self, source, target):
+        if target.name == "FORMAT" and not self.is_held.is_set():
+            self.is_held.set()
+            self.go_on.wait(60)
+        super().rename(source, target)
+
+
+def test_sizes_are_told_while_another_thread_writes_under_the_lock_of_the_streams(tmp_path):
+    recover(tmp_path).close()
+    with ThreadPoolExecutor(2) as pool:
+        store = Store.open(tmp_path, files=(files := HeldFiles()))
+        store.create_stream(SCHEMA)
+        ingest(store, 0, 10)
+        run = store.cut(1)
+        ingest(store, 10, 5)
+        raising = pool.submit(store.allow, FORMAT_VERSION)
+        assert files.is_held.wait(60)
+        try:
+            assert pool.submit(store.runs_bytes, 1).result(10) == run.size_bytes
+            assert pool.submit(store.tail_bytes, 1).result(10) > 0
+            assert pool.submit(store.tail_rows, 1).result(10) == 5
+        finally:
+            files.go_on.set()
+        raising.result()
+        store.close()
 
 
 def test_a_hole_in_the_positions_ends_a_run(store):
