@@ -12,6 +12,7 @@ import pytest
 from shedder.queries.answers.answer import CERTAIN, Answer
 from shedder.queries.certification.audit import look_at
 from shedder.queries.certification.certification import ALARM, AuditSample, Certification, after
+from shedder.queries.certification.claims import Case
 from shedder.queries.certification.row_places import places_hold, placing_query
 from tests.queries.certified import bound
 from tests.spark_ingest.archives import answer
@@ -83,6 +84,18 @@ def test_a_row_that_is_certain_is_in_its_place(rows, shows, places, choice, hold
 def test_doubles_may_be_in_either_order_when_rounding_decides(places, holds):
     query = bound(TEXT + "ORDER BY m LIMIT 1")
     assert places_hold(query, shown("c", [1]), exactly(places, pa.float64())) is holds
+
+
+@pytest.mark.parametrize("order", ["", " ORDER BY m"])
+def test_a_row_without_groups_is_in_its_place_if_it_passes(order):
+    query = bound("SELECT AVG(x) AS m FROM r HAVING m > 1" + order)
+    row = answer({}, {"m": [(2.0, 1.0, 3.0, "interval")]})
+    said = replace(row, table=row.table.append_column(CERTAIN, pa.array([True])))
+    passes = replace(row, table=row.table.append_column("__order", pa.array([1.5])))
+    assert places_hold(query, said, passes) is True
+    none = replace(passes, table=passes.table.slice(0, 0))
+    assert places_hold(query, said, none) is False
+    assert list(Case(0, query, none).claims("m")) == []
 
 
 def test_the_row_of_groups_without_room_has_no_place():

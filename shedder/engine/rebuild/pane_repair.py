@@ -211,7 +211,7 @@ class Repair:
         found, standing = list(published.deleted.behind), published.standing
         if not found or any(standing.levels) or not self._has_all(stream):
             return frozenset()
-        panes, untaken = set(standing.panes), standing.first_untaken
+        panes, untaken = set(standing.panes.keys()), standing.first_untaken  # Copied at once.
         if standing.grid.slides:
             panes.difference_update(standing.panes.open_numbers())
         return frozenset(

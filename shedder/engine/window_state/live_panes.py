@@ -2,7 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, ItemsView, Iterable, Iterator, Mapping, Sequence, ValuesView
+from collections.abc import (
+    Callable,
+    ItemsView,
+    Iterable,
+    Iterator,
+    KeysView,
+    Mapping,
+    Sequence,
+    ValuesView,
+)
 
 import numpy as np
 from numpy.typing import NDArray
@@ -73,6 +82,10 @@ class LivePanes(Mapping[int, Pane]):
 
     def __len__(self) -> int:
         return len(self._panes)
+
+    def keys(self) -> KeysView[int]:
+        """Return a view that other threads may copy at once, as that of a dict."""
+        return self._panes.keys()
 
     def items(self) -> ItemsView[int, Pane]:
         """Return a view that other threads may copy at once, as that of a dict."""

@@ -74,7 +74,9 @@ class Case:
     def keys(self) -> list[Key | None]:
         """The key of each row of the answer; None for the row of `others`."""
         columns = [self.answer.table[name].to_pylist() for name in self._key_columns() if name]
-        keys: list[Key | None] = list(zip(*columns, strict=True)) if columns else [()]
+        keys: list[Key | None] = [()] * len(self.answer.table)  # HAVING may show no row.
+        if columns:
+            keys = list(zip(*columns, strict=True))
         if self.answer.others is not None:
             keys[self.answer.others] = None
         return keys
