@@ -35,9 +35,10 @@ def placing_query(query: BoundQuery) -> BoundQuery:
 def places_hold(query: BoundQuery, answer: Answer, exactly: Answer) -> bool | None:
     """Return whether every row that is `certain` is in its place; None if there is none to judge.
 
-    A place is decided by HAVING and the first key of ORDER BY. Ties are right in any order. Rows
-    whose values are all exact are not judged: their values are, and sums of doubles may round to
-    the other side of a limit. Nor are places that hashes decide, which are wrong again and again.
+    A place is decided by HAVING and the first key of ORDER BY. Ties are right in any order. A row
+    is judged if an output with an interval decides its place: exact sums of doubles may round to
+    the other side of a limit. Places that hashes decide are not judged: if one is wrong, it stays
+    wrong in later windows.
 
     Args:
       query: that was asked.
@@ -45,10 +46,18 @@ def places_hold(query: BoundQuery, answer: Answer, exactly: Answer) -> bool | No
       exactly: the answer to `placing_query`, over the same tuples.
     """
     table = answer.table
-    if CERTAIN not in table.column_names or _decided_by_hash(query):
+    deciding = _deciding(query)
+    if CERTAIN not in table.column_names or any(
+        aggregate.function in BY_HASH for aggregate in deciding
+    ):
         return None
     shown = Case(0, query, answer).keys()
-    bounds = [table[name + "_bound"].to_numpy() == "interval" for name in answer.approximate]
+    bounds = [
+        table[output.name + "_bound"].to_numpy() == "interval"
+        for output in query.outputs
+        if output.name in answer.approximate
+        and not deciding.isdisjoint(parts_of(output.expression))
+    ]
     judged = np.logical_or.reduce([np.zeros(len(table), np.bool_), *bounds])
     sure = np.flatnonzero(judged & table[CERTAIN].to_numpy())
     if not len(sure):
@@ -72,11 +81,12 @@ def places_hold(query: BoundQuery, answer: Answer, exactly: Answer) -> bool | No
     return bool(in_order[np.isin(listed, sure)].all())
 
 
-def _decided_by_hash(query: BoundQuery) -> bool:
-    deciding = [key.expression for key in query.order[:1]]
-    deciding += [] if query.having is None else [query.having]
-    parts = [part for expression in deciding for part in parts_of(expression)]
-    return any(isinstance(part, Aggregate) and part.function in BY_HASH for part in parts)
+def _deciding(query: BoundQuery) -> set[Aggregate]:
+    """Return the aggregates that decide the places of rows."""
+    expressions = [key.expression for key in query.order[:1]]
+    expressions += [] if query.having is None else [query.having]
+    parts = {part for expression in expressions for part in parts_of(expression)}
+    return {part for part in parts if isinstance(part, Aggregate)}
 
 
 def _place(values: pa.ChunkedArray[Any], *, descending: bool) -> tuple[Floats, Floats]:
@@ -89,9 +99,8 @@ def _place(values: pa.ChunkedArray[Any], *, descending: bool) -> tuple[Floats, F
         place = sign * values.to_numpy().astype(np.float64)
         slack = np.where(np.isfinite(place), _ROUNDING * np.abs(place), 0.0)
     else:
-        place = sign * pc.rank(values, "ascending", tiebreaker="dense").to_numpy().astype(
-            np.float64
-        )
+        ranks = pc.rank(values, "ascending", tiebreaker="dense")
+        place = sign * ranks.to_numpy().astype(np.float64)
         slack = np.zeros(len(place))
     missing = np.isnan(place) | values.is_null().to_numpy()
     first, last = (np.where(missing, np.inf, end) for end in (place - slack, place + slack))
