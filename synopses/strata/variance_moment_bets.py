@@ -31,6 +31,7 @@ from numba import njit
 from numpy.typing import NDArray
 
 from synopses.intervals.from_moments import Floats
+from synopses.model.overflow import SQUARES_MIN
 
 _CAP: Final = 0.95  # Of the bet that could lose all.
 # Of the bet that could lose all at one end of the range, against a mean at the other end. Where
@@ -43,7 +44,9 @@ _NEAR_BETS: Final[Floats] = 0.5 ** np.array([1.0, 3.0, 5.0])
 _NEAR_PARTS: Final[Floats] = np.full(3, 0.04 / 3.0)
 # For the lower end: each bet is half of the one before, the first is the cap.
 _LOW_PARTS: Final[Floats] = np.arange(1.0, 8.0) ** -1.5 / (np.arange(1.0, 8.0) ** -1.5).sum()
-_SCALE_MIN: Final = 2.0**-1000  # Bets against narrower ranges may be no doubles.
+# Of the bound where nothing is ruled out: a narrower range, or none, sets no larger bets.
+_SCALE_MIN: Final = 2.0**-30
+_WIDTH_MIN: Final = math.sqrt(SQUARES_MIN)  # Squares in a narrower range may all underflow.
 # In logarithms, below what is needed: a bet that won less at some place counts as lost.
 _HOPELESS: Final = 8.0
 _HALVINGS: Final = 60  # At most, of the distance between what was read and the end of the range.
@@ -75,11 +78,17 @@ def largest_mean(moments: StrataMoments, scale: float, most: Floats, *, tail: fl
       scale: the width of the range of z, a number that the sample does not decide.
       most: [groups], the bound where nothing is ruled out.
     """
-    fixed = _BETS * (_CAP / scale) if scale > _SCALE_MIN else _BETS[:0]
-    parts = np.log(np.concatenate([_PARTS[: len(fixed)], _NEAR_PARTS]))
-    bets, near = np.concatenate([fixed, _NEAR_BETS]), np.arange(len(parts)) >= len(fixed)
-    found = _largest(_aligned(moments), most, bets, near, parts, -math.log(tail))
-    return np.where(_are_numbers(moments), found, most)
+    top = float(most.max())
+    scale = max(scale, _SCALE_MIN * top)
+    moments, unit = _in_unit(moments, top, scale)
+    if not scale > 0.0:
+        return most
+    limit = most / unit
+    parts = np.log(np.concatenate([_PARTS, _NEAR_PARTS]))
+    bets = np.concatenate([_BETS * (_CAP * unit / scale), _NEAR_BETS])
+    near = np.arange(len(bets)) >= len(_BETS)
+    found = _largest(moments, limit, bets, near, parts, -math.log(tail))
+    return np.where(_are_numbers(moments) & (found < limit), unit * found, most)
 
 
 def least_mean(moments: StrataMoments, curving: Floats, tail: float) -> Floats:
@@ -89,13 +98,33 @@ def least_mean(moments: StrataMoments, curving: Floats, tail: float) -> Floats:
       curving: [groups], the squared distance of two places over 4. Between them the logarithm of
         the wealth may lie below its values at both, by as much as its second derivative allows.
     """
-    found = _least(_aligned(moments), curving, np.log(_LOW_PARTS), -math.log(tail))
-    return np.where(_are_numbers(moments), found, 0.0)
+    top = float(moments.most.max())
+    moments, unit = _in_unit(moments, top, top)
+    found = _least(moments, curving / unit, np.log(_LOW_PARTS), -math.log(tail))
+    return np.where(_are_numbers(moments), unit * found, 0.0)
 
 
-def _aligned(moments: StrataMoments) -> StrataMoments:
-    """The same as contiguous arrays, of which the kernels are compiled once."""
-    return StrataMoments(*(np.ascontiguousarray(each, np.float64) for each in moments))
+def _in_unit(moments: StrataMoments, top: float, width: float) -> tuple[StrataMoments, float]:
+    """The same in a power of two near `top`, in which no square overflows; and this unit.
+
+    Variances of values in a range of this width that may have underflowed are not known. Arrays
+    are contiguous, so that the kernels are compiled once.
+    """
+    unit = math.ldexp(1.0, math.frexp(top)[1] - 1) if 0.0 < top < math.inf else 1.0
+    divisors = np.array([1.0, unit])[:, None, None]
+    variances = (
+        moments.variances / unit / unit
+        if width > _WIDTH_MIN
+        else np.full_like(moments.variances, np.nan)
+    )
+    scaled = moments._replace(
+        known=moments.known / divisors,
+        means=moments.means / unit,
+        variances=variances,
+        least=moments.least / unit,
+        most=moments.most / unit,
+    )
+    return StrataMoments(*(np.ascontiguousarray(each, np.float64) for each in scaled)), unit
 
 
 def _are_numbers(moments: StrataMoments) -> NDArray[np.bool_]:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -148,6 +149,49 @@ def test_a_stratum_of_which_nothing_was_read_leaves_the_range() -> None:
     found = stratified_variance([*strata, none], confidence=0.95)
     assert (found.low == 0.0).all()
     assert (found.high >= 100.0).all()
+
+
+def times(strata: Sequence[Stratum], unit: float) -> list[Stratum]:
+    """The same values in another unit, without what is known of their squares."""
+    with np.errstate(over="ignore", under="ignore"):
+        return [
+            replace(
+                s,
+                means=unit * s.means,
+                squares=unit * (unit * s.squares),
+                low=unit * s.low,
+                high=unit * s.high,
+                shape=None,
+            )
+            for s in strata
+        ]
+
+
+@pytest.mark.parametrize("lg_unit", [300, -300])  # Fourth powers are no doubles.
+def test_bounds_of_variances_do_not_depend_on_the_unit(lg_unit: int) -> None:
+    strata, _, _ = samples(np.random.default_rng(6).exponential(1.0, 2_000), 20, 3, shaped=False)
+    found = stratified_variance(strata, confidence=0.95)
+    with np.errstate(over="ignore", invalid="ignore"):  # As its callers have it.
+        scaled = stratified_variance(times(strata, 2.0**lg_unit), confidence=0.95)
+    assert 4.0**-lg_unit * scaled.low == pytest.approx(found.low, rel=1e-9)
+    assert 4.0**-lg_unit * scaled.high == pytest.approx(found.high, rel=1e-9)
+
+
+def test_bounds_of_means_hold_where_squares_are_no_doubles() -> None:
+    column = np.random.default_rng(5).exponential(1.0, 2_000)
+    strata, unit = times(with_extremes_in_full(column, 200, 7), 2.0**600), 2.0**600
+    low, high = mean_ends(strata, (unit * column.min(), unit * column.max()), tail=0.05)
+    held = (low <= unit * column.mean()) & (unit * column.mean() <= high)
+    assert held.sum() >= gate(200, 0.9)
+
+
+def test_values_without_a_spread_beside_others_read_in_full_are_bounded() -> None:
+    """0 and 10 when a range without a width left all of its bets out."""
+    whole = Stratum(500, 500, np.array([50]), np.array([5.0]), np.array([400.0]), 0.0, 10.0, False)
+    alike = Stratum(8_000, 10, np.array([5]), np.array([2.0]), np.zeros(1), 2.0, 2.0, False)
+    low, high = mean_ends([whole, alike], (0.0, 10.0), tail=0.025)
+    assert 1.9 <= low[0] <= 2.0
+    assert 2.0 <= high[0] <= 5.1
 
 
 def test_sums_that_are_no_numbers_rule_nothing_out() -> None:
