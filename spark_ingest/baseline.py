@@ -112,9 +112,8 @@ def _stream(directory: Path, name: str) -> SealedStream:
         known = {entry.schema.name: entry for entry in catalog.streams()}
         if name not in known:
             raise UnknownStream(name, list(known))
-        marks = (
-            catalog.annotations.deleted()
-        )  # First: what is purged in between is marked, and gone.
+        # Marks first: a row that is purged in between is marked, and gone.
+        marks = catalog.annotations.deleted()
         runs = tuple(catalog.runs(known[name].id))
         return SealedStream(known[name].schema, directory, runs, tuple(_positions(runs, marks)))
     finally:
