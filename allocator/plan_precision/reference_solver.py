@@ -2,7 +2,7 @@
 
 Between the sizes that are given, an operator's precision is interpolated, so that sizes become
 continuous and the loss of the plan a smooth function of them; SLSQP (Kraft 1988, in scipy)
-minimises it from several starts. It takes three to five times as long as `plan_memory.best_sizes`,
+minimises it from several starts. It takes three to five times as long as `memory.best_sizes`,
 and its sizes still have to be made whole; but it assumes nothing of how losses of operators add up.
 """
 
@@ -30,7 +30,7 @@ def solved_sizes(
     """Continuous bytes of a plan's operators, float64 [operators], and the loss at them.
 
     Args:
-      plan, sizes, budget_bytes, loss: as `plan_memory.best_sizes` has them; sizes ascend, and
+      plan, sizes, budget_bytes, loss: as `memory.best_sizes` has them; sizes ascend, and
         there are two of each operator, or more.
 
     Raises:

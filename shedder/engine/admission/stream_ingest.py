@@ -77,7 +77,7 @@ class Ingest:
                 intake = admission.admit(stream, declared, size_bytes, waits=waits)
             with admission.giving_back(stream, declared, size_bytes):
                 if left_out is not None:
-                    core.store.allow(FORMAT_DROPS)
+                    core.allow(FORMAT_DROPS)
                 if producer:
                     core.allow(FORMAT_PUSHES)
                 return intake.append(
