@@ -78,7 +78,7 @@ def largest_mean(moments: StrataMoments, scale: float, most: Floats, *, tail: fl
       scale: the width of the range of z, a number that the sample does not decide.
       most: [groups], the bound where nothing is ruled out.
     """
-    top = float(most.max())
+    top = float(most.max(initial=0.0))
     scale = max(scale, _SCALE_MIN * top)
     moments, unit = _in_unit(moments, top, scale)
     if not scale > 0.0:
@@ -98,7 +98,7 @@ def least_mean(moments: StrataMoments, curving: Floats, tail: float) -> Floats:
       curving: [groups], the squared distance of two places over 4. Between them the logarithm of
         the wealth may lie below its values at both, by as much as its second derivative allows.
     """
-    top = float(moments.most.max())
+    top = float(moments.most.max(initial=0.0))
     moments, unit = _in_unit(moments, top, top)
     found = _least(moments, curving / unit, np.log(_LOW_PARTS), -math.log(tail))
     return np.where(_are_numbers(moments), unit * found, 0.0)

@@ -201,3 +201,11 @@ def test_sums_that_are_no_numbers_rule_nothing_out() -> None:
     found = largest_mean(moments, 4.0, np.full(3, 4.0), tail=0.05)
     assert found[:2].tolist() == [4.0, 4.0]
     assert least_mean(moments, np.zeros(3), 0.05)[:2].tolist() == [0.0, 0.0]
+
+
+def test_without_groups_there_are_no_bounds() -> None:
+    none = np.zeros(0)
+    strata = [Stratum(100, 10, none.astype(np.int64), none, none, 0.0, 9.0, False)] * 2
+    low, high = mean_ends(strata, (0.0, 9.0), tail=0.05)
+    found = stratified_variance(strata, confidence=0.95)
+    assert low.shape == high.shape == found.low.shape == found.high.shape == (0,)
