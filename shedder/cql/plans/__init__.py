@@ -1,0 +1,6 @@
+"""Logical plans of relational queries as frozen trees.
+
+One plan serves DuckDB, Spark and the dataflow planner.
+
+May import: expressions, statements.
+"""

@@ -1,0 +1,220 @@
+"""Logical plans: trees of relational operators with typed expressions and unique column names.
+
+A `Scan` names its columns `alias.column`, and aliases are unique in a plan. So expressions above a
+join refer to columns by plain names. A `Project` gives outputs the names that the query wrote.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import Enum
+
+from shedder.cql.expressions.expression import Aggregate, Expression
+from shedder.cql.statements.statement import ColumnDefinition, OrderKey, Output, Window
+
+
+class RelationKind(Enum):
+    """Kind of a named relation in FROM."""
+
+    STREAM = "STREAM"
+    TABLE = "TABLE"
+
+
+class JoinKind(Enum):
+    """Kind of a join. SEMI and ANTI have the columns of the left side alone."""
+
+    INNER = "INNER"
+    LEFT = "LEFT"
+    FULL = "FULL"
+    SEMI = "SEMI"  # [NOT] IN and [NOT] EXISTS are joins of these two kinds
+    ANTI = "ANTI"
+    ANTI_NULL_AWARE = "ANTI NULL AWARE"  # NOT IN: NULL on either side leaves the row out
+
+
+class SetOperator(Enum):
+    """Bag operator over two relations with equal column types."""
+
+    UNION = "UNION"
+    EXCEPT = "EXCEPT"
+    INTERSECT = "INTERSECT"
+
+
+class StreamOperator(Enum):
+    """Relation-to-stream operator (CQL, Arasu, Babu, Widom 2006)."""
+
+    ISTREAM = "ISTREAM"
+    DSTREAM = "DSTREAM"
+    RSTREAM = "RSTREAM"
+
+
+@dataclass(frozen=True, slots=True)
+class Scan:
+    """Tuples of a stream, or rows of a table.
+
+    relation: name of the stream or table.
+    alias: unique in the plan.
+    kind: stream or table.
+    columns: those that the plan reads, named `alias.column`, in the order of the schema.
+    time_column: `alias.column` of a stream's event time; None: of a table.
+    sample: share in (0, 1] of tuples that SAMPLE keeps; None: all.
+    """
+
+    relation: str
+    alias: str
+    kind: RelationKind
+    columns: tuple[ColumnDefinition, ...]
+    time_column: str | None
+    sample: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RowsWindow:
+    """The n newest tuples, by event time and position, of the input or of each partition.
+
+    rows: n > 0.
+    slide_rows: evaluated after so many tuples; 1: after each.
+    partition: names of columns; (): one partition.
+    """
+
+    rows: int
+    slide_rows: int = 1
+    partition: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class NowWindow:
+    """The tuples of the last tick (1 us)."""
+
+
+@dataclass(frozen=True, slots=True)
+class WindowOf:
+    """A window over a stream, or over a subquery that is a stream.
+
+    condition: WHERE inside of the brackets, applied before the window.
+    """
+
+    input: Plan
+    window: Window | RowsWindow | NowWindow
+    condition: Expression | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Filter:
+    """The rows for which a BOOLEAN condition is true."""
+
+    input: Plan
+    condition: Expression
+
+
+@dataclass(frozen=True, slots=True)
+class Project:
+    """One output per expression over columns of the input; names are unique."""
+
+    input: Plan
+    outputs: tuple[Output, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Join:
+    """Pairs of rows for which a condition is true. condition None: the cross product."""
+
+    kind: JoinKind
+    left: Plan
+    right: Plan
+    condition: Expression | None
+
+
+@dataclass(frozen=True, slots=True)
+class Distinct:
+    """Each row once; NULLs are equal."""
+
+    input: Plan
+
+
+@dataclass(frozen=True, slots=True)
+class SetOperation:
+    """Bag union, difference or intersection; columns are matched by place, names are the left's.
+
+    all: multiplicities are kept (v1 + v2, max(0, v1 - v2), min(v1, v2)); else rows are distinct.
+    """
+
+    operator: SetOperator
+    all: bool
+    left: Plan
+    right: Plan
+
+
+@dataclass(frozen=True, slots=True)
+class Aggregated:
+    """One row per group, or one row where there are no groups.
+
+    groups: outputs g0, g1, ... ; aggregates: outputs a0, a1, ...
+    """
+
+    input: Plan
+    groups: tuple[Expression, ...]
+    aggregates: tuple[Aggregate, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Ordered:
+    """Rows in order, NULLs last, and a stretch of them. limit None: to the end."""
+
+    input: Plan
+    keys: tuple[OrderKey, ...]
+    limit: int | None = None
+    offset: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class ToStream:
+    """The stream of insertions, deletions, or whole contents of a relation."""
+
+    operator: StreamOperator
+    input: Plan
+
+
+Plan = (
+    Scan
+    | WindowOf
+    | Filter
+    | Project
+    | Join
+    | Distinct
+    | SetOperation
+    | Aggregated
+    | Ordered
+    | ToStream
+)
+
+
+def inputs_of(plan: Plan) -> tuple[Plan, ...]:
+    """Return the direct inputs of a node, left before right."""
+    match plan:
+        case Scan():
+            return ()
+        case Join(left=left, right=right) | SetOperation(left=left, right=right):
+            return (left, right)
+        case _:
+            return (plan.input,)
+
+
+def scans_of(plan: Plan) -> Iterator[Scan]:
+    """The scans of a plan, left to right."""
+    if isinstance(plan, Scan):
+        yield plan
+    for part in inputs_of(plan):
+        yield from scans_of(part)
+
+
+@dataclass(frozen=True, slots=True)
+class BoundRelational:
+    """A bound query whose result is rows: its text, its plan and its columns.
+
+    text: canonical. plan: every expression is typed. columns: of the result, in order.
+    """
+
+    text: str
+    plan: Plan
+    columns: tuple[ColumnDefinition, ...]
