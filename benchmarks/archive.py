@@ -22,8 +22,9 @@ import pyarrow.parquet as pq
 from benchmarks.measure import Report
 from shedder.archive.encoding.parquet_encoding import ROW_GROUP_ROWS_MAX, open_writer
 from shedder.archive.files.file_system import OsFiles
-from shedder.archive.log.group_commit import Entry, GroupCommit
+from shedder.archive.log.group_commit import GroupCommit
 from shedder.archive.log.log import Log
+from shedder.archive.log.log_queue import Entry, LogQueue
 from shedder.archive.log.records import Batch, RecordType
 from shedder.archive.metadata.catalog_entries import Run, StreamEntry
 from shedder.archive.runs.run_format import write_run
@@ -123,12 +124,13 @@ def _log(folder: Path) -> list[tuple[str, str, str]]:
 
     def grouped() -> None:
         log = Log.open(folder / "log")
-        commit = GroupCommit(log)
-        commit.start(_nothing)
+        queue = LogQueue()
+        commit = GroupCommit(queue, log, _nothing)
+        commit.start()
 
         def send() -> None:
             for _ in range(BODIES // 4):
-                future: Future[int] = commit.submit(RecordType.BATCH, [header, body])
+                future: Future[int] = queue.submit(RecordType.BATCH, [header, body])
                 future.result()
 
         threads = [threading.Thread(target=send) for _ in range(4)]

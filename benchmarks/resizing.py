@@ -89,10 +89,10 @@ def _measured(queries: Mapping[str, str], some: int) -> tuple[int, Times, Times,
             db.push("trades", batch)
             if number % 10 == 9:
                 heaviest = max(
-                    heaviest, db.core.actor.call(partial(_heaviest, db, queries)).result()
+                    heaviest, db.core.executor.call(partial(_heaviest, db, queries)).result()
                 )
                 _change(db, small if number % 20 == 9 else large)
-        while db.core.actor.call(lambda: shrinks(db.core)).result():
+        while db.core.executor.call(lambda: shrinks(db.core)).result():
             pass
         return db.ledger("trades").applied, applied, sizes, slices, heaviest
 

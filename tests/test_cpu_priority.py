@@ -8,8 +8,9 @@ import pytest
 
 from shedder.archive.log.group_commit import GroupCommit
 from shedder.archive.log.log import Log
+from shedder.archive.log.log_queue import LogQueue
 from shedder.cpu_priority import BULK, LATE, give_way, run_soon
-from shedder.engine.runtime.serial_executor import Actor
+from shedder.engine.runtime.serial_executor import ExecutorThread, SerialExecutor
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="these means are Linux's")
 
@@ -68,16 +69,18 @@ def test_short_slices_leave_another_policy_alone():
 
 
 def test_applying_gives_way_and_the_log_does_not(tmp_path):
-    actor = Actor("test-apply")
-    actor.start(lambda: None)
-    assert actor.call(niceness).result() == min(19, niceness() + BULK)
-    actor.close()
+    executor = SerialExecutor()
+    thread = ExecutorThread(executor, "test-apply", lambda: None)
+    thread.start()
+    assert executor.call(niceness).result() == min(19, niceness() + BULK)
+    thread.close()
 
     found = []
     log = Log.open(tmp_path / "log", quarantine=tmp_path / "quarantine")
-    commit = GroupCommit(log)
-    commit.start(lambda _: found.append(niceness()))
-    commit.submit(1, [b"header", b"body"]).result()
+    queue = LogQueue()
+    commit = GroupCommit(queue, log, lambda _: found.append(niceness()))
+    commit.start()
+    queue.submit(1, [b"header", b"body"]).result()
     commit.close()
     log.close()
     assert found == [niceness()]

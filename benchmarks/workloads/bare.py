@@ -15,8 +15,9 @@ from typing import Any, cast
 
 import shedder
 from benchmarks.workloads.trades import CREATE
-from shedder.archive.log.group_commit import Entry, GroupCommit
+from shedder.archive.log.group_commit import GroupCommit
 from shedder.archive.log.log import Log
+from shedder.archive.log.log_queue import Entry, LogQueue
 from shedder.engine.ingest.arrived_record import Arrived
 from shedder.engine.ingest.stream_intake import Intake
 from shedder.queries.answers.database_api import Ledger, Receipt
@@ -34,12 +35,11 @@ class BareEngine:
     def __init__(self, directory: Path) -> None:
         self._engine = shedder.open(directory / "engine")
         self._engine.execute(CREATE)
-        self._commit = GroupCommit(Log.open(directory / "log"))
-        self._commit.start(self._durable)
+        self._queue = LogQueue()
+        self._commit = GroupCommit(self._queue, Log.open(directory / "log"), self._durable)
+        self._commit.start()
         schema = self._engine.schema(STREAM)
-        self._intake = Intake(
-            0, schema, self._commit, BatchLimits(), lambda: time.time_ns() // 1000
-        )
+        self._intake = Intake(0, schema, self._queue, BatchLimits(), lambda: time.time_ns() // 1000)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._engine, name)

@@ -232,7 +232,7 @@ class Engine:
         Returns when the windows that this closes have been answered.
         """
         self.admission.intake(stream).heartbeat(watermark_us).result()
-        self.core.actor.call(lambda: None).result()
+        self.core.executor.call(lambda: None).result()
 
     def seal(self, stream: str) -> None:
         """Write the stream's tail into a run, so that other readers of the archive see it."""
@@ -248,7 +248,7 @@ class Engine:
             backfilled, lost = kept.backfills.rows(of.id), kept.lost(of.id)
             return ledger_of(of, core.intakes[stream], backfilled=backfilled, lost=lost)
 
-        return core.actor.call(look).result()
+        return core.executor.call(look).result()
 
     def schema(self, stream: str) -> StreamSchema:
         """Return a stream's definition."""
@@ -292,7 +292,7 @@ class Engine:
             after=after,
             part=part,
         ).result()
-        self.core.actor.call(lambda: None).result()
+        self.core.executor.call(lambda: None).result()
         return receipt
 
     # --- control -------------------------------------------------------------------------------

@@ -40,7 +40,7 @@ Result = TypeVar("Result")
 class EngineState:
     """Data and look-ups that every service of an engine has in common.
 
-    Streams and queries change on the apply thread (`actor`), or before it starts.
+    Streams and queries change on the apply thread (`executor`), or before it starts.
 
     applied_sequence: the log's number of the next record to apply.
     synopsis_bytes_set: the budget of synopses that is durable; None: that of the settings.
@@ -69,8 +69,8 @@ class EngineState:
         self.samples = SampleBudget(settings.memory_bytes)
         self.intakes: dict[str, Intake] = {}
         self.applied_sequence = 0
-        self.actor = machine.actor("shedder-apply")
-        self.commit = machine.commit(store.log, bytes_max=settings.queue_bytes_max)
+        self.executor = machine.executor()
+        self.log_queue = machine.log_queue(settings.queue_bytes_max)
         self.tasks = Tasks()
         self.meter = machine.meter()
         self.door = Door()
@@ -124,7 +124,7 @@ class EngineState:
         must not wait for the end of an overload.
         """
         ahead = self.coalesces and self.meter.drain_ms(0) > 1e3 * LOOK_S
-        seen = self.actor.call(work, ahead=ahead)
+        seen = self.executor.call(work, ahead=ahead)
         while self.sheds and not ahead:
             try:
                 return seen.result(LOOK_S)
@@ -132,7 +132,7 @@ class EngineState:
                 if seen.done():  # Just now; or the work itself says so.
                     break
                 if self.coalesces and seen.cancel():  # Else it is being looked at.
-                    return self.actor.call(work, ahead=True).result()
+                    return self.executor.call(work, ahead=True).result()
         return seen.result()
 
     # --- the budget of synopses ----------------------------------------------------------------
@@ -174,7 +174,7 @@ class EngineState:
         self.intakes[schema.name] = Intake(
             stream_id,
             schema,
-            self.commit,
+            self.log_queue,
             self.limits,
             self.clock_us,
             self.queues,

@@ -9,7 +9,7 @@ from functools import partial
 
 import pyarrow as pa
 
-from shedder.archive.log.group_commit import Entry
+from shedder.archive.log.log_queue import Entry
 from shedder.archive.log.records import Batch, Built
 from shedder.engine.engine import Engine
 from shedder.engine.ingest.arrived_record import Arrived
@@ -97,7 +97,7 @@ class Process:
     @property
     def queue_bytes(self) -> int:
         """Taken at the door and not applied."""
-        return self.engine.core.commit.in_flight_bytes + self.engine.core.meter.queue_bytes
+        return self.engine.core.log_queue.in_flight_bytes + self.engine.core.meter.queue_bytes
 
     def oldest_us(self) -> int | None:
         """Return the arrival of the oldest durable batch that waits; None: there is none."""

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from shedder.archive.log.group_commit import Entry
+from shedder.archive.log.log_queue import Entry
 from shedder.archive.log.records import DROPPED, Batch, Built
 from shedder.engine.admission.summary_ingest import append_summaries, plans_now
 from shedder.engine.apply.level_records import submit_levels
@@ -351,10 +351,10 @@ class SimulatedServer:
     def _applied(self, durable: Future[Receipt]) -> Future[Receipt]:
         """Done when what is durable has been applied; never, if the process dies before."""
         known: Future[Receipt] = Future()
-        actor = self.engine.core.actor
+        executor = self.engine.core.executor
 
         def tell(done: Future[Receipt]) -> None:
-            actor.post(lambda: known.set_result(done.result()))
+            executor.post(lambda: known.set_result(done.result()))
 
         durable.add_done_callback(tell)
         return known

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import random
 from collections import deque
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Sequence
 from concurrent.futures import Executor, Future
 from functools import partial
 from typing import Any, TypeVar
 
-from shedder.archive.files.file_system import Files
-from shedder.archive.log.group_commit import GroupCommit
+from shedder.archive.files.file_system import Bytes, Files
+from shedder.archive.log.group_commit import FailureHandler, GroupCommit, Handler
 from shedder.archive.log.log import Log
+from shedder.archive.log.log_queue import LogQueue
 from shedder.engine.runtime.cpu_timer import Stopwatch
 from shedder.engine.runtime.environment import Machine
-from shedder.engine.runtime.serial_executor import Actor
+from shedder.engine.runtime.serial_executor import ExecutorThread, SerialExecutor
 from shedder.engine.synopsis_plans.synopsis_plan import SynopsisPlan
 from shedder.overload.load import MachineReading as Reading
 from shedder.overload.load_meter import Meter
@@ -40,7 +41,7 @@ class VirtualMachine(Machine):
     done: work on the present batch that is shared by all queries and was done.
     """
 
-    applier: SteppedActor
+    applier: SteppedThread
     log: GroupCommit
 
     def __init__(
@@ -135,15 +136,34 @@ class VirtualMachine(Machine):
         """The next number of the seed's."""
         return self._random.getrandbits(bits)
 
-    def actor(self, name: str) -> Actor:
-        """Make the executor that applies, step by step."""
-        self.applier = SteppedActor(name, self.give_way)
+    def executor(self) -> SerialExecutor:
+        """Return an executor whose callers take part in the steps."""
+        return SteppedExecutor(self.give_way)
+
+    def apply_thread(
+        self, executor: SerialExecutor, idle: Callable[[], float | None]
+    ) -> ExecutorThread:
+        """Return what runs the executor's work, step by step."""
+        self.applier = SteppedThread(executor, idle)
         return self.applier
 
-    def commit(self, log: Log, *, bytes_max: int) -> GroupCommit:
-        """Make what makes records durable, group by group."""
-        self.log = GroupCommit(log, bytes_max=bytes_max, own_thread=False)
+    def log_queue(self, bytes_max: int) -> LogQueue:
+        """Return a queue whose writers commit what waits."""
+        return SteppedLogQueue(bytes_max, self.write_log)
+
+    def group_commit(
+        self, queue: LogQueue, log: Log, durable: Handler, failed: FailureHandler
+    ) -> GroupCommit:
+        """Return what makes records durable, group by group."""
+        self.log = GroupCommit(queue, log, durable, failed, own_thread=False)
         return self.log
+
+    def write_log(self) -> bool:
+        """Make durable what waits for the log; False: nothing waits."""
+        group = self.log.gather()
+        if group:
+            self.log.commit(group)
+        return bool(group)
 
     def pool(self, name: str) -> Executor:
         """Return a pool; all pools share the queue `later`."""
@@ -153,9 +173,9 @@ class VirtualMachine(Machine):
     def settle(self) -> None:
         """Do all that waits, as a machine does that is left alone: write, apply, and the rest."""
         while True:
-            if group := self.log.gather():
-                self.log.commit(group)
-            elif self.applier.waiting is not None:
+            if self.write_log():
+                continue
+            if self.applier.waiting is not None:
                 self.applier.step()
             elif not self.later.step():
                 return
@@ -170,43 +190,34 @@ class _NoReader(MachineReader):
         return Reading()
 
 
-class SteppedActor(Actor):
-    """Does its work when it is told to, on the thread that tells it.
+class SteppedLogQueue(LogQueue):
+    """Log queue without a disk thread: who writes commits all that waits.
+
+    write_log: makes durable what waits.
+    """
+
+    def __init__(self, bytes_max: int, write_log: Callable[[], object]) -> None:
+        super().__init__(bytes_max)
+        self._write_log = write_log
+
+    def write(
+        self, kind: int, parts: Sequence[Bytes], token: object = None, *, urgent: bool = False
+    ) -> int:
+        """Submit a record, write all that waits, and return the record's sequence."""
+        written = self.submit(kind, parts, token, urgent=urgent)
+        self._write_log()
+        return written.result()
+
+
+class SteppedExecutor(SerialExecutor):
+    """Executor without a thread: its callers wait in steps.
 
     wait: called until what was asked for is done; it steps, or lets others do so.
     """
 
-    def __init__(self, name: str, wait: Callable[[], object] | None = None) -> None:
-        super().__init__(name)
-        self._wait = self.step if wait is None else wait
-        self._begun = False
-        self._depth = 0
-
-    @property
-    def waiting(self) -> Callable[[], None] | None:
-        """What the next step will do; None: what there is to do when idle."""
-        return self._work[0][0] if self._work else None
-
-    def start(self, idle: Callable[[], float | None]) -> None:
-        """From now on there may be steps."""
-        self._idle = idle
-        self._begun = True
-
-    def is_alive(self) -> bool:
-        """Return whether it takes work."""
-        return self._begun and not self._closed
-
-    def is_current(self) -> bool:
-        """Return whether a step is being made."""
-        return self._depth > 0
-
-    def step(self) -> float | None:
-        """As of any actor."""
-        self._depth += 1
-        try:
-            return super().step()
-        finally:
-            self._depth -= 1
+    def __init__(self, wait: Callable[[], object]) -> None:
+        super().__init__()
+        self._wait = wait
 
     def call(self, work: Callable[[], Result], *, ahead: bool = False) -> Future[Result]:
         """Run all that was posted before, and then this call, until it is done."""
@@ -215,10 +226,32 @@ class SteppedActor(Actor):
             self._wait()
         return future
 
+
+class SteppedThread(ExecutorThread):
+    """Runs the executor's work when it is told to, on the thread that tells it."""
+
+    def __init__(self, executor: SerialExecutor, idle: Callable[[], float | None]) -> None:
+        super().__init__(executor, "", idle)
+        self._executor = executor
+
+    @property
+    def waiting(self) -> Callable[[], None] | None:
+        """What the next step will do; None: what there is to do when idle."""
+        return self._executor.next
+
+    @property
+    def halted(self) -> str:
+        """Return why there are no more steps; empty while there are."""
+        return self._executor.halted
+
+    def start(self) -> None:
+        """From now on there may be steps."""
+        self._executor.begin()
+
     def close(self) -> None:
         """Finish what was posted."""
-        self._closed = True
-        while self._work:
+        self._executor.close()
+        while self.waiting is not None:
             self.step()
 
 

@@ -284,7 +284,7 @@ class World:
         memory = self._memory_bytes()
         if memory > spec.memory_bytes:
             self._problem(f"{memory:,} bytes of memory; the budget is {spec.memory_bytes:,}")
-        in_flight = process.engine.core.commit.in_flight_bytes
+        in_flight = process.engine.core.log_queue.in_flight_bytes
         if in_flight > spec.ingest_queue_bytes:
             self._problem(f"{in_flight:,} bytes wait for the disk; {spec.ingest_queue_bytes:,} may")
 

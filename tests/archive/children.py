@@ -16,8 +16,9 @@ from pathlib import Path
 from shedder.archive.archive_store import Store
 from shedder.archive.catalog.catalog import Catalog
 from shedder.archive.layouts.readable_part import part_of
-from shedder.archive.log.group_commit import Entry, GroupCommit
+from shedder.archive.log.group_commit import GroupCommit
 from shedder.archive.log.log import Log
+from shedder.archive.log.log_queue import Entry, LogQueue
 from shedder.archive.log.records import Batch, RecordType
 from shedder.archive.operations.backup import restore
 from shedder.archive.tasks.progress import Progress
@@ -176,8 +177,8 @@ def ingest_for_ever(directory: Path) -> None:
             store.cut(1)
             store.write_checkpoint(entries[-1].sequence + 1, {"stream/1": b"x"})
 
-    commit = GroupCommit(store.log)
-    commit.start(durable)
+    queue = LogQueue()
+    GroupCommit(queue, store.log, durable).start()
     first = store.end_position(1)
     while True:
         waiting = []
@@ -185,7 +186,7 @@ def ingest_for_ever(directory: Path) -> None:
             content = batch(first, 20)
             header = Batch(1, "p", 0, first, first, 20, 0)
             parts = [header.to_bytes(), encode(content)]
-            waiting.append(commit.submit(RecordType.BATCH, parts, (header, content)))
+            waiting.append(queue.submit(RecordType.BATCH, parts, (header, content)))
             first += 20
         for future in waiting:
             future.result()

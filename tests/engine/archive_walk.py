@@ -220,7 +220,7 @@ class ArchiveWalk:
     def retire(self) -> None:
         """Old runs go: of the rows that are too old any, of others none."""
         core = self.engine.core
-        core.actor.call(self.engine.checkpoints.tidy).result()
+        core.executor.call(self.engine.checkpoints.tidy).result()
         store = core.store
         left = Counter[int]()
         for _, batch in store.scan(1):

@@ -25,4 +25,4 @@ def opened(directory: Path, files: PowerFiles | None = None) -> Engine:
 
 def checkpoint(db: Engine) -> None:
     """Write a checkpoint now, even if no record was applied since the last checkpoint."""
-    db.core.actor.call(lambda: db.checkpoints.now(also=lambda: None)).result()
+    db.core.executor.call(lambda: db.checkpoints.now(also=lambda: None)).result()

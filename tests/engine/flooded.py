@@ -111,7 +111,7 @@ class Flooded:
     def killed_and_opened(self, *, checkpointed):
         """Another engine on what this one leaves; checkpointed: right before the kill."""
         if checkpointed:
-            self.engine.core.actor.call(self.engine.checkpoints.now).result()
+            self.engine.core.executor.call(self.engine.checkpoints.now).result()
         self.engine.core.store.close()  # As a kill does: nothing is written any more.
         machine = VirtualMachine(2, self.machine.time_us)
         self.engine = Engine.open(self.directory, machine=machine, **self.settings)

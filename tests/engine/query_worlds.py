@@ -48,7 +48,7 @@ def inside(answer: Any, pushed: Sequence[pa.Table]) -> pa.Table:
 
 def log_registers(db: Engine) -> dict[str, int]:
     """The size of each query's last synopsis, once all records of sizes are in force."""
-    while db.core.actor.call(lambda: shrinks(db.core)).result():
+    while db.core.executor.call(lambda: shrinks(db.core)).result():
         pass
     db.heartbeat("s", START * SECOND)  # Behind them in the log.
     return {

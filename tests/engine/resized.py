@@ -16,7 +16,7 @@ def resize(db: Engine, name: str, scale: int) -> QueryState:
     submit_sizes(
         db.core, stream, name, changed(standing, scale), standing.sizes.part_bytes_max
     ).result()
-    while db.core.actor.call(lambda: shrinks(db.core)).result():
+    while db.core.executor.call(lambda: shrinks(db.core)).result():
         pass
     return standing
 

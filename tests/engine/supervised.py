@@ -11,7 +11,7 @@ from typing import Any
 
 from shedder.archive.files.file_system import Files, OsFiles, WriteFile
 from shedder.engine.runtime.environment import Machine
-from shedder.engine.runtime.serial_executor import Actor
+from shedder.engine.runtime.serial_executor import SerialExecutor
 
 
 class Supervised(Machine):
@@ -101,13 +101,13 @@ class Recording(Machine):
         self.asked: list[Future[Any]] = []
         self.ahead = threading.Event()
 
-    def actor(self, name: str) -> Actor:
-        return _RecordingActor(name, self)
+    def executor(self) -> SerialExecutor:
+        return _RecordingExecutor(self)
 
 
-class _RecordingActor(Actor):
-    def __init__(self, name: str, machine: Recording) -> None:
-        super().__init__(name)
+class _RecordingExecutor(SerialExecutor):
+    def __init__(self, machine: Recording) -> None:
+        super().__init__()
         self.machine = machine
 
     def call(self, work: Callable[[], Any], *, ahead: bool = False) -> Future[Any]:

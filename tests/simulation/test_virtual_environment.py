@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import errno
 import threading
 
 import pyarrow as pa
 import pytest
 
+from shedder.archive.log.log import Log
 from shedder.engine.apply.level_records import submit_levels
 from shedder.engine.engine import Engine
 from shedder.engine.runtime.environment import Machine
-from shedder.errors import InternalError
-from shedder.simulation.virtual_environment import SteppedActor, VirtualMachine
+from shedder.errors import DiskFull, InternalError, StorageFailed
+from shedder.simulation.virtual_environment import SteppedExecutor, SteppedThread, VirtualMachine
 from shedder.streams.batches import encode
+from tests.archive.power import PowerFiles
 from tests.engine.world import CREATE, SECOND, START_US, requests
 
 QUERY = (
@@ -107,15 +110,34 @@ def test_levels_are_in_force_behind_what_was_logged_before_them(tmp_path):
     engine.close()
 
 
-def test_an_actor_that_halts_says_so():
-    actor = SteppedActor("test")
-    actor.start(lambda: None)
-    actor.post(lambda: 1 / 0)
-    assert actor.halted == ""
-    assert actor.step() == 0.0
-    assert "ZeroDivisionError" in actor.halted
+def test_a_writer_commits_what_waits_where_there_is_no_disk_thread(tmp_path):
+    files, durable = PowerFiles(tmp_path / "log"), []
+    machine = VirtualMachine(1, START_US)
+    log = Log.open(tmp_path / "log", files=files)
+    queue = machine.log_queue(1_000)
+    commit = machine.group_commit(queue, log, durable.extend, lambda entries, error: None)
+    first = queue.submit(1, [b"h", b"first"], "first")
+    assert not first.done()
+    assert queue.write(1, [b"h", b"second"], "second") == 1
+    assert first.result(0) == 0
+    files.fail_next("sync", errno.ENOSPC)
+    with pytest.raises((DiskFull, StorageFailed)):
+        queue.write(1, [b"h", b"third"], "third")
+    assert [entry.token for entry in durable] == ["first", "second"]
+    commit.close()
+    log.close()
+
+
+def test_an_executor_that_halts_says_so():
+    executor = SteppedExecutor(lambda: None)
+    thread = SteppedThread(executor, lambda: None)
+    thread.start()
+    executor.post(lambda: 1 / 0)
+    assert thread.halted == ""
+    assert thread.step() == 0.0
+    assert "ZeroDivisionError" in thread.halted
     with pytest.raises(InternalError, match="ZeroDivisionError"):
-        actor.post(lambda: None)
+        executor.post(lambda: None)
 
 
 def test_seeds_give_the_randomness(tmp_path):

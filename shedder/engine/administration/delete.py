@@ -74,7 +74,7 @@ def delete(
         )
     if rows:
         with suppress(InternalError, Draining):  # Halted, or closed: what is deleted stays so.
-            core.actor.call(stream.note_deleted).result()
+            core.executor.call(stream.note_deleted).result()
     services.repair.wake()  # Rebuild panes of standing queries without the rows,
     services.relayouts.wake(stream.schema.name)  # ... and rollups.
     return Answer.status(f"{rows:,} rows deleted from {stream.schema.name}")

@@ -134,7 +134,7 @@ class _Copying:
         names = insert_columns(schema, statement.columns, len(query.outputs))
         span = span_of(query.window, None)
         check_retained(core, source, span)
-        end = core.actor.call(lambda: source.position).result()
+        end = core.executor.call(lambda: source.position).result()
         producer, epoch = "", 0
         progress.expect(end + core.store.backfills.rows(source.id))
         if statement.producer is not None:

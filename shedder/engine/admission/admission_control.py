@@ -175,7 +175,7 @@ class Admission:
         most, queued, ahead = (
             core.settings.queue_bytes_max,
             meter.queue_bytes,
-            core.commit.in_flight_bytes,
+            core.log_queue.in_flight_bytes,
         )
         if queued > most:
             raise self._full(
@@ -219,7 +219,7 @@ class Admission:
         if queued <= share_bytes:
             return
         # Batches of all tenants are applied in their order: of each byte of its own, so many.
-        of_all = max(core.meter.queue_bytes + core.commit.in_flight_bytes, queued) / queued
+        of_all = max(core.meter.queue_bytes + core.log_queue.in_flight_bytes, queued) / queued
         raise self._full(
             f"{queued} bytes of tenant {tenant!r} wait to be applied; its share of the queue is "
             f"{share_bytes:.0f}",

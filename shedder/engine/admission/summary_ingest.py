@@ -31,7 +31,7 @@ def plans_of(core: EngineState, name: str) -> Plans:
       UnknownStream.
     """
     core.stream(name)
-    return core.actor.call(lambda: plans_now(core, name)).result()
+    return core.executor.call(lambda: plans_now(core, name)).result()
 
 
 def plans_now(core: EngineState, name: str) -> Plans:

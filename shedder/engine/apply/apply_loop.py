@@ -38,13 +38,16 @@ class ApplyLoop:
         self._cutter = cutter
         self._checkpoints = checkpoints
         self._share_out = share_out
-        self._queue = DurableQueue(core, handler, load_levels, self._after_group)
+        self._queue = queue = DurableQueue(core, handler, load_levels, self._after_group)
+        machine = core.machine
+        self._commit = machine.group_commit(core.log_queue, core.store.log, queue.came, queue.lost)
+        self._thread = machine.apply_thread(core.executor, self._idle)
         self._share_at = core.machine.monotonic_s() + core.settings.allocation_seconds
 
     def start(self) -> None:
         """Begin to write records and to apply them."""
-        self._core.commit.start(self._queue.came, self._queue.lost)
-        self._core.actor.start(self._idle)
+        self._commit.start()
+        self._thread.start()
 
     def close(self, within_s: float = inf) -> None:
         """Drain the log and the queue, and checkpoint.
@@ -59,10 +62,10 @@ class ApplyLoop:
         with ExitStack() as stack:  # The last callback is called first.
             stack.callback(self._cutter.close, cancel=within_s < inf)
             stack.callback(self._checkpoints.close)
-            stack.callback(core.actor.close)
-            core.commit.close()
-            if core.actor.is_alive():
-                core.actor.call(partial(self._checkpoints.tidy, ends_s)).result()
+            stack.callback(self._thread.close)
+            self._commit.close()
+            if core.executor.is_alive():
+                core.executor.call(partial(self._checkpoints.tidy, ends_s)).result()
 
     def _after_group(self, size_bytes: int) -> None:
         """So much of the log has been applied; do what is due between."""

@@ -11,7 +11,7 @@ from math import inf
 
 import structlog
 
-from shedder.archive.log.group_commit import Entry
+from shedder.archive.log.log_queue import Entry
 from shedder.archive.log.records import Batch, Heartbeat, RecordType
 from shedder.cql.statements.overload_policy import Policy
 from shedder.engine.apply.batch_coalescing import BatchGroup, batch_of
@@ -92,7 +92,7 @@ class DurableQueue:
             core.meter.came(tuples, size, dropped)
         group = _Group(entries, size, tuples, waits)
         self._groups.append(group)
-        core.actor.post(partial(self._apply, group))
+        core.executor.post(partial(self._apply, group))
 
     def lost(self, entries: list[Entry], error: ShedderError) -> None:
         """On the disk thread: these will never be durable, and neither will what is in flight."""

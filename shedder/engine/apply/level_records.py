@@ -31,7 +31,7 @@ def change_levels(
 ) -> None:
     """Log the levels of a query's synopses; returns when they are durable and in force."""
     submit_levels(core, stream, query, levels, forced).result()
-    core.actor.call(lambda: None).result()
+    core.executor.call(lambda: None).result()
 
 
 def submit_levels(
@@ -49,4 +49,4 @@ def submit_levels(
     if not header.fits:
         raise BadSetting(f"the name of query {query[:40]!r}... is too long for a log record")
     core.store.allow(FORMAT_LOAD if header.forced else FORMAT_LEVELS)
-    return core.commit.submit(RecordType.LEVEL, [header.to_bytes()], header)
+    return core.log_queue.submit(RecordType.LEVEL, [header.to_bytes()], header)

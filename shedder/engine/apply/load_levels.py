@@ -50,7 +50,7 @@ class LevelsByLoad:
         with self._lock:
             self._wanted = {**self._wanted, **levels}
         with suppress(Draining, InternalError):  # closed meanwhile
-            self._core.actor.post(lambda: self.take(self._core.applied_sequence))
+            self._core.executor.post(lambda: self.take(self._core.applied_sequence))
 
     def take(self, sequence: int) -> None:
         """On the apply thread, before the record of this sequence: what is wanted is in force."""
@@ -87,7 +87,7 @@ class LevelsByLoad:
             return False
         try:
             core.store.allow(FORMAT_LOAD)
-            core.commit.submit(RecordType.LEVEL_FROM, [header.to_bytes()], header, urgent=True)
+            core.log_queue.submit(RecordType.LEVEL_FROM, [header.to_bytes()], header, urgent=True)
         except ShedderError as error:
             _log.warning("levels_not_changed", query=query, error=str(error))
             return False

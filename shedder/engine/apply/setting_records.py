@@ -30,7 +30,7 @@ def alter(core: EngineState, alteration: Alteration) -> None:
     """
     core.store.allow(FORMAT_ALTERED)
     parts = alteration_to_parts(alteration, core.clock_us())
-    core.commit.write(RecordType.ALTERED, parts, alteration, urgent=True)
+    core.log_queue.write(RecordType.ALTERED, parts, alteration, urgent=True)
 
 
 def apply_alteration(core: EngineState, alteration: Alteration) -> None:

@@ -24,7 +24,7 @@ def submit_sizes(
     if not header.fits:
         raise BadSetting(f"the name of query {query[:40]!r}... is too long for a log record")
     core.store.allow(FORMAT_SIZES)
-    return core.commit.submit(RecordType.SIZES, [header.to_bytes()], header)
+    return core.log_queue.submit(RecordType.SIZES, [header.to_bytes()], header)
 
 
 def shrinks(core: EngineState) -> bool:
@@ -68,11 +68,11 @@ class PaneShrinker:
         """Have panes shrink that are to, when what has been posted by now is done."""
         if not shrinks(self._core):
             return
-        if not self._core.actor.is_alive():  # Recovery runs on this thread alone.
+        if not self._core.executor.is_alive():  # Recovery runs on this thread alone.
             self._shrink()
         elif not self._is_posted:
             with suppress(Draining, InternalError):  # Closed meanwhile.
-                self._core.actor.post(self._shrink)
+                self._core.executor.post(self._shrink)
                 self._is_posted = True
 
     def _shrink(self) -> None:
@@ -84,6 +84,6 @@ class PaneShrinker:
             for published in stream.queries.values():
                 while published.standing.resizer.shrinks and not published.failed:
                     published.guard(published.standing.resizer.shrink_some)
-                    if core.machine.monotonic_s() >= end_s and core.actor.is_alive():
+                    if core.machine.monotonic_s() >= end_s and core.executor.is_alive():
                         self.shrink_soon()
                         return

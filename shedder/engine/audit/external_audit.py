@@ -120,7 +120,7 @@ class Lent:
             if len(lent) == answers:
                 break
             # One by one, so that ingest goes on between them.
-            found, size_bytes = self._core.actor.call(
+            found, size_bytes = self._core.executor.call(
                 partial(
                     self._take,
                     of,
@@ -147,7 +147,7 @@ class Lent:
           BadSetting: the counts contradict each other.
         """
         found.check()
-        return self._core.actor.call(partial(self._note, id, found)).result()
+        return self._core.executor.call(partial(self._note, id, found)).result()
 
     def _take(
         self,

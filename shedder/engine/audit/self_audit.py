@@ -120,7 +120,7 @@ class Audit:
         ]
         for _, stream, published in sorted(waiting, key=lambda each: each[0]):
             published.audits.note_look(machine.monotonic_s())
-            moment = self._core.actor.call(partial(self._moment, stream, published)).result()
+            moment = self._core.executor.call(partial(self._moment, stream, published)).result()
             if moment is None:
                 continue
             try:
@@ -164,7 +164,7 @@ class Audit:
         placed = places_hold(query, moment.answer, finish(placing_query(query), evidence))
         look = look_at(values, strict, query.confidence, chosen=chooses(query), placed=placed)
         if look is not None:
-            self._core.actor.call(partial(note, self._checkpoints, moment, look)).result()
+            self._core.executor.call(partial(note, self._checkpoints, moment, look)).result()
 
     def _look_quietly(self) -> None:
         try:

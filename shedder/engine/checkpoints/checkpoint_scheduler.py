@@ -126,7 +126,7 @@ class Checkpoints:
             self.left[name] = stream_id
             forget()
 
-        self._core.actor.call(left).result()
+        self._core.executor.call(left).result()
 
     def make_way_for(self, name: str) -> None:
         """Forget that a query was dropped, so that another one may have its name."""
@@ -152,10 +152,10 @@ class Checkpoints:
         Raises:
           Draining.
         """
-        actor = self._core.actor
+        executor = self._core.executor
         while (begun := self._begun) is not None:
             end_by = partial(self._end_by_caller, begun)
-            (writing, is_mine) = actor.call(end_by).result()
+            (writing, is_mine) = executor.call(end_by).result()
             if writing is None:
                 continue
             try:
@@ -163,7 +163,7 @@ class Checkpoints:
                     _store(begun, self._core.store.catalog, writing)
                 wait([writing])
             finally:
-                actor.call(partial(self._finish, writing)).result()
+                executor.call(partial(self._finish, writing)).result()
 
     def _end_by_caller(self, begun: Checkpoint | Joining) -> tuple[Future[None] | None, bool]:
         """Return the pending write, and whether the caller does it; None: not all is encoded."""
@@ -191,12 +191,12 @@ class Checkpoints:
                 self.settle()
 
         try:
-            while not core.actor.call(lambda: joining.encode_some(core)).result():
+            while not core.executor.call(lambda: joining.encode_some(core)).result():
                 pass
             if joining.writing.set_running_or_notify_cancel():
                 _store(joining, core.store.catalog, joining.writing)
         finally:
-            core.actor.call(settle).result()
+            core.executor.call(settle).result()
         if joining.error is not None:
             raise joining.error
 
@@ -304,7 +304,7 @@ class Checkpoints:
 
     def _written(self, writing: Future[None]) -> None:
         with suppress(Draining, InternalError):  # Closed or halted meanwhile.
-            self._core.actor.post(lambda: self._finish(writing))
+            self._core.executor.post(lambda: self._finish(writing))
 
     def _finish(self, writing: Future[None]) -> None:
         """It is written, or could not be; waits for it."""

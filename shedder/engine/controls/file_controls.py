@@ -59,7 +59,7 @@ class FileControls:
             stream = self._core.stream(name)
             self._core.store.set_layout(stream.id, layout)
             schema = replace(stream.schema, layout=layout)
-            self._core.actor.call(lambda: stream.change_schema(schema)).result()
+            self._core.executor.call(lambda: stream.change_schema(schema)).result()
             self._relayouts.stop(name)
             self._relayouts.wake(name)
             return len(self._core.store.layouts.unlike(stream.id))

@@ -94,7 +94,9 @@ class StreamDefinitions:
             fair_bytes = self._core.samples.fair_bytes(len(self._core.streams) + 1)
             rows = self._core.settings.sample_rows
             sample = StreamSample(schema, rows=rows, size_bytes_max=fair_bytes)
-            self._core.actor.call(lambda: self._core.add_stream(stream_id, schema, sample)).result()
+            self._core.executor.call(
+                lambda: self._core.add_stream(stream_id, schema, sample)
+            ).result()
             return True
 
     def drop_stream(self, name: str) -> None:
@@ -117,7 +119,7 @@ class StreamDefinitions:
                 self._core.forget_stream(stream)
 
             self._checkpoints.end_begun()
-            self._core.actor.call(forget).result()
+            self._core.executor.call(forget).result()
 
     def set_on_overload(self, name: str, asked: OnOverload) -> OnOverload:
         """Have a stream that comes too fast thinned, held back or dropped from, from now on.
@@ -142,5 +144,5 @@ class StreamDefinitions:
                 stream.change_schema(replace(stream.schema, on_overload=policy))
                 self._core.hold_policy(stream)
 
-            self._core.actor.call(change).result()
+            self._core.executor.call(change).result()
             return policy

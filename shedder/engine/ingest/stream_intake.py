@@ -8,7 +8,7 @@ from concurrent.futures import Future
 
 import pyarrow as pa
 
-from shedder.archive.log.group_commit import GroupCommit
+from shedder.archive.log.log_queue import LogQueue
 from shedder.archive.log.records import (
     DROPPED,
     FOLLOW,
@@ -58,7 +58,7 @@ class Intake:
         self,
         stream_id: int,
         schema: StreamSchema,
-        commit: GroupCommit,
+        log_queue: LogQueue,
         limits: BatchLimits,
         clock_us: Callable[[], int],
         queues: QueueShares | None = None,
@@ -75,7 +75,7 @@ class Intake:
         self.refused_rows = 0
         self.durable_position = 0
         self.drops: DoorDrops | None = None
-        self._commit = commit
+        self._log_queue = log_queue
         self._limits = limits
         self._clock_us = clock_us
         self.queues = QueueShares() if queues is None else queues
@@ -268,7 +268,7 @@ class Intake:
         """Log a promise that nothing earlier will come; its log sequence when it is durable."""
         header = Heartbeat(self.stream_id, watermark_us, self._clock_us())
         with self._lock:
-            durable = self._commit.submit(RecordType.HEARTBEAT, [header.to_bytes()], header)
+            durable = self._log_queue.submit(RecordType.HEARTBEAT, [header.to_bytes()], header)
             self._watermark.promise(watermark_us, header.arrival_us)
         return durable
 
@@ -409,7 +409,7 @@ class Intake:
         size_bytes = sum(memoryview(part).nbytes for part in parts)
         self.queues.came(tenant, size_bytes)
         try:
-            durable = self._commit.submit(kind, parts, arrived)
+            durable = self._log_queue.submit(kind, parts, arrived)
         except BaseException:
             self.queues.left(tenant, size_bytes)
             raise

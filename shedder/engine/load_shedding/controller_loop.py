@@ -128,7 +128,7 @@ class Overload:
         if known.schema.on_overload.policy not in (Policy.THIN, Policy.BLOCK):
             return 0.0
         one_run = core.rows_at_once / 2
-        return core.meter.drain_ms(core.commit.in_flight_bytes, one_run=one_run)
+        return core.meter.drain_ms(core.log_queue.in_flight_bytes, one_run=one_run)
 
     def start(self) -> None:
         """Act from now on, every 100 ms."""

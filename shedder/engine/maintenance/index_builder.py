@@ -178,7 +178,7 @@ class Indexer:
         """Return whether batches or runs are being written, or were a moment ago."""
         core, now_s = self._core, self._core.machine.monotonic_s()
         sequence, before = core.store.log.next_sequence, self._sequence
-        waits = core.commit.in_flight_bytes or core.meter.queue_bytes
+        waits = core.log_queue.in_flight_bytes or core.meter.queue_bytes
         if sequence != before or waits or self._writers:
             self._sequence, self._written_s = sequence, now_s
         return now_s - self._written_s < QUIET_S

@@ -35,7 +35,7 @@ class Cutter:
         self._store = core.store
         self._settings = core.settings
         self._streams: Mapping[str, Stream] = core.streams
-        self._actor = core.actor
+        self._executor = core.executor
         self._pool = core.machine.pool("shedder-runs")
         self._indexer = indexer
         self._lay_out_anew = lay_out_anew
@@ -103,7 +103,7 @@ class Cutter:
                 _log.error("run_not_written", stream=name, error=str(error))
                 return
             with suppress(Draining, InternalError):  # closed meanwhile
-                self._actor.post(self.cut_what_is_due)
+                self._executor.post(self.cut_what_is_due)
 
         self._pool.submit(self._cut_wide, stream.id).add_done_callback(done)
 
@@ -114,7 +114,7 @@ class Cutter:
         told: called now and then meanwhile; what it raises is raised, and the run is still written.
         """
         stream = self._core.stream(name)
-        awaited(self._actor.call(lambda: None), told)
+        awaited(self._executor.call(lambda: None), told)
         while awaited(self._pool.submit(self._cut_once, stream.id), told) is not None:
             pass  # A run ends before a hole that damage has torn; the next one begins after it.
         self._follow(stream)

@@ -69,7 +69,7 @@ class ExactWindows:
             with question.snapshot:
                 evidence = self._reader.read(question, self._reader.way(question))
                 answer = finish(question.query, evidence)
-            self._core.actor.post(lambda: published.tell_exact(answer))
+            self._core.executor.post(lambda: published.tell_exact(answer))
         except ShedderError as error:
             _log.warning("exact_slide_failed", query=published.standing.name, error=str(error))
 

@@ -128,7 +128,7 @@ class OneTime:
             return ArchiveQuestion(query, snapshot, stretch, deadline), sample
 
         # When ingest is behind, the caller may cancel the query meanwhile.
-        return awaited(self._core.actor.call(look), deadline.check)
+        return awaited(self._core.executor.call(look), deadline.check)
 
 
 def _asked_once(select: Select, stream: Stream) -> BoundQuery:

@@ -268,7 +268,7 @@ class Backfills:
             runs = tuple(run for part in parts for run in part.runs)
             panes, built_from = received(core, of, parts), latest_built_from(parts)
             core.store.backfills.link(runs)
-            adopting = core.actor.call(
+            adopting = core.executor.call(
                 lambda: self._adopt(of, backfill, runs, panes, built_from, overlap=overlap)
             )
             try:

@@ -129,7 +129,7 @@ class Repair:
 
     def _work(self) -> None:
         try:
-            units = self._core.actor.call(self._due).result()
+            units = self._core.executor.call(self._due).result()
             if units:
                 progress = Progress("repair", "panes", sum(len(unit.panes) for unit in units))
                 with self._tasks.running(progress):
@@ -145,7 +145,7 @@ class Repair:
                 self._mend(unit, progress)
                 progress.advance(len(unit.panes))
         finally:
-            self._core.actor.call(lambda: self._checkpoints.now(lambda: None)).result()
+            self._core.executor.call(lambda: self._checkpoints.now(lambda: None)).result()
 
     # --- what there is to do; on the apply thread ----------------------------------------------
 
@@ -252,7 +252,7 @@ class Repair:
             _log.warning("repair_without_archive", query=standing.name, problem=str(error))
             self._give_up(unit)
             return
-        self._core.actor.call(lambda: self._replace(unit, again, past)).result()
+        self._core.executor.call(lambda: self._replace(unit, again, past)).result()
 
     def _past(self, unit: _Unit, again: QueryState, progress: Progress) -> History:
         """The tuples of the panes, told to a query that has read nothing yet."""

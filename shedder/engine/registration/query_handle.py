@@ -76,7 +76,7 @@ class Query:
         self._check_standing()
         if after is None and self.slides:
             return _answer(self._published.latest)
-        future = self._registry.core.actor.call(lambda: self._fresh(after))
+        future = self._registry.core.executor.call(lambda: self._fresh(after))
         try:
             return _answer(future.result(timeout_s))
         except FutureTimeout:

@@ -88,7 +88,7 @@ class Registrar:
         catch_up(past, lambda: stream.position)
         self._core.store.allow(FORMAT_JOINED)
         self._checkpoints.end_begun()
-        published, joining = self._core.actor.call(
+        published, joining = self._core.executor.call(
             lambda: self._begin(stream, standing, granted, past, sharper, deleted)
         ).result()
         self._checkpoints.end_joining(joining)

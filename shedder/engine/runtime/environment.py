@@ -14,11 +14,12 @@ from concurrent.futures import Executor, ThreadPoolExecutor
 from functools import partial
 
 from shedder.archive.files.file_system import Files, OsFiles
-from shedder.archive.log.group_commit import GroupCommit
+from shedder.archive.log.group_commit import FailureHandler, GroupCommit, Handler
 from shedder.archive.log.log import Log
+from shedder.archive.log.log_queue import LogQueue
 from shedder.cpu_priority import LATE, give_way
 from shedder.engine.runtime.cpu_timer import Stopwatch
-from shedder.engine.runtime.serial_executor import Actor
+from shedder.engine.runtime.serial_executor import ExecutorThread, SerialExecutor
 from shedder.engine.synopsis_plans.synopsis_plan import SynopsisPlan
 from shedder.overload.load_meter import Meter
 from shedder.overload.process_usage import MachineReader
@@ -100,13 +101,25 @@ class Machine:
         """Return an unpredictable number."""
         return secrets.randbits(bits)
 
-    def actor(self, name: str) -> Actor:
-        """Make the executor that applies; it begins when it is started."""
-        return Actor(name)
+    def executor(self) -> SerialExecutor:
+        """Return the executor of the apply thread."""
+        return SerialExecutor()
 
-    def commit(self, log: Log, *, bytes_max: int) -> GroupCommit:
-        """Make what makes records durable; it begins when it is started."""
-        return GroupCommit(log, bytes_max=bytes_max)
+    def apply_thread(
+        self, executor: SerialExecutor, idle: Callable[[], float | None]
+    ) -> ExecutorThread:
+        """Return the thread that runs the executor's work, not started yet."""
+        return ExecutorThread(executor, "shedder-apply", idle)
+
+    def log_queue(self, bytes_max: int) -> LogQueue:
+        """Return the queue of records that wait for the log."""
+        return LogQueue(bytes_max)
+
+    def group_commit(
+        self, queue: LogQueue, log: Log, durable: Handler, failed: FailureHandler
+    ) -> GroupCommit:
+        """Return the group commit of a queue, not started yet."""
+        return GroupCommit(queue, log, durable, failed)
 
     def pool(self, name: str) -> Executor:
         """Return a pool with one thread of low priority for background work."""

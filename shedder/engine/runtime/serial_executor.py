@@ -1,4 +1,4 @@
-"""Serial executor: one thread that owns live state and runs the work that others post."""
+"""Serial executor: work posted by any thread runs on one thread, which owns live state."""
 
 from __future__ import annotations
 
@@ -15,35 +15,24 @@ from shedder.errors import Draining, InternalError
 
 Result = TypeVar("Result")
 
-_log = structlog.get_logger("shedder.actor")
+_log = structlog.get_logger("shedder.executor")
 
 
-class Actor:
-    """Runs functions one after the other on its own thread, in the order they were posted.
+class SerialExecutor:
+    """Functions that run one after the other, in the order in which they were posted.
 
     If a posted function raises, the state is in doubt and the executor halts: later calls raise
     InternalError. A restart recovers the state from the log.
 
-    Posted work waits until `start`.
+    Posted work waits until an `ExecutorThread` starts.
     """
 
-    def __init__(self, name: str) -> None:
-        self._idle: Callable[[], float | None] | None = None
+    def __init__(self) -> None:
         self._work: deque[tuple[Callable[[], None], Future[Any] | None]] = deque()
         self._wake = threading.Condition()
+        self._begun = False
         self._closed = False
         self._halted = ""
-        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
-
-    def start(self, idle: Callable[[], float | None]) -> None:
-        """Begin to work; once.
-
-        Args:
-          idle: called on the thread whenever it has caught up, before it sleeps; returns for how
-            many seconds it may sleep at most (None: until work comes).
-        """
-        self._idle = idle
-        self._thread.start()
 
     def post(self, work: Callable[[], None]) -> None:
         """Post work without a result. It must not raise."""
@@ -79,57 +68,45 @@ class Actor:
         return future
 
     def is_alive(self) -> bool:
-        """Return whether it takes work."""
-        return self._thread.is_alive() and not self._closed
+        """Return whether a thread runs the work that is posted."""
+        return self._begun and not self._closed and not self._halted
 
     @property
     def halted(self) -> str:
         """Return why it does nothing any more; empty while it does."""
         return self._halted
 
-    def is_current(self) -> bool:
-        """Return whether the caller runs on this actor's thread."""
-        return threading.current_thread() is self._thread
+    # --- for the thread ------------------------------------------------------------------------
+
+    def begin(self) -> None:
+        """Note that a thread runs the work from now on."""
+        self._begun = True
 
     def close(self) -> None:
-        """Finish what was posted, then stop."""
+        """Take no more work."""
         with self._wake:
             self._closed = True
             self._wake.notify()
-        if self._thread.is_alive() and not self.is_current():
-            self._thread.join()
 
-    def _run(self) -> None:
-        give_way(BULK)
-        pause: float | None = 0.0
-        while True:
-            with self._wake:
-                if not self._work and not self._closed:
-                    self._wake.wait(pause)
-                if not self._work and self._closed:
-                    return
-            pause = self.step()
-            if self._halted:
-                return
-
-    def step(self) -> float | None:
-        """Do the next piece of work, or what there is to do when idle.
-
-        Returns:
-          for how many seconds there may be nothing to do (None: until work comes).
-        """
+    def wait(self, pause_s: float | None) -> bool:
+        """Wait for work, at most for pause_s (None: until work comes); False: halted, or closed."""
         with self._wake:
-            work = self._work.popleft()[0] if self._work else None
-        try:
-            if work is None:
-                assert self._idle is not None, "start comes before"
-                return self._idle()
-            work()
-        except Exception as error:
-            self._halt(error)
-        return 0.0
+            if not self._work and not self._closed:
+                self._wake.wait(pause_s)
+            return not self._halted and (bool(self._work) or not self._closed)
 
-    def _halt(self, error: Exception) -> None:
+    @property
+    def next(self) -> Callable[[], None] | None:
+        """The oldest work; None: nothing waits."""
+        return self._work[0][0] if self._work else None
+
+    def take(self) -> Callable[[], None] | None:
+        """Take the oldest work; None: nothing waits."""
+        with self._wake:
+            return self._work.popleft()[0] if self._work else None
+
+    def halt(self, error: Exception) -> None:
+        """Fail the calls that wait and all later ones: the state is in doubt."""
         _log.error("engine_halted", exc_info=error)
         with self._wake:
             self._halted = f"the engine halted ({type(error).__name__}); a restart recovers"
@@ -137,3 +114,50 @@ class Actor:
         for _, future in left:
             if future is not None and future.set_running_or_notify_cancel():  # Some gave up.
                 future.set_exception(InternalError(self._halted))
+
+
+class ExecutorThread:
+    """The thread that runs the work of an executor.
+
+    idle: called on the thread whenever nothing waits, before it sleeps. It returns for how many
+      seconds the thread may sleep at most (None: until work comes).
+    """
+
+    def __init__(
+        self, executor: SerialExecutor, name: str, idle: Callable[[], float | None]
+    ) -> None:
+        self._executor = executor
+        self._idle = idle
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+
+    def start(self) -> None:
+        """Begin to work; once."""
+        self._executor.begin()
+        self._thread.start()
+
+    def close(self) -> None:
+        """Finish what was posted, then stop."""
+        self._executor.close()
+        if self._thread.is_alive() and threading.current_thread() is not self._thread:
+            self._thread.join()
+
+    def _run(self) -> None:
+        give_way(BULK)
+        pause_s: float | None = 0.0
+        while self._executor.wait(pause_s):
+            pause_s = self.step()
+
+    def step(self) -> float | None:
+        """Do the next piece of work, or what there is to do when idle.
+
+        Returns:
+          for how many seconds there may be nothing to do (None: until work comes).
+        """
+        work = self._executor.take()
+        try:
+            if work is None:
+                return self._idle()
+            work()
+        except Exception as error:
+            self._executor.halt(error)
+        return 0.0

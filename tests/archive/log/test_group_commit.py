@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from shedder.archive.log.group_commit import Entry, GroupCommit
+from shedder.archive.log.group_commit import GroupCommit
 from shedder.archive.log.log import Log
+from shedder.archive.log.log_queue import BYTES_MAX, Entry, LogQueue
 from shedder.archive.log.records import FOLLOW, Batch, Built, Heartbeat, PushEnd, RecordType
 from shedder.archive.log.setting_changes import (
     BudgetAltered,
@@ -48,26 +49,27 @@ class Applied:
 
 
 def opened(
-    directory: Path, files: PowerFiles | None = None, **options
-) -> tuple[Log, Applied, GroupCommit]:
+    directory: Path, files: PowerFiles | None = None, bytes_max: int = BYTES_MAX
+) -> tuple[Log, Applied, LogQueue, GroupCommit]:
     log = Log.open(directory, files=PowerFiles(directory) if files is None else files)
     applied = Applied()
-    commit = GroupCommit(log, **options)
-    commit.start(applied.durable, applied.lost)
-    return log, applied, commit
+    queue = LogQueue(bytes_max)
+    commit = GroupCommit(queue, log, applied.durable, applied.lost)
+    commit.start()
+    return log, applied, queue, commit
 
 
-def hold(applied: Applied, commit: GroupCommit) -> Future[int]:
+def hold(applied: Applied, queue: LogQueue) -> Future[int]:
     """Make the disk thread wait with one record in its hands, so that others gather."""
     applied.gate.clear()
-    first = commit.submit(1, [b"h", b"first"], "first")
+    first = queue.submit(1, [b"h", b"first"], "first")
     applied.entered.wait()
     return first
 
 
 def test_records_are_handed_on_in_order_and_acknowledged_with_their_sequences(tmp_path):
-    log, applied, commit = opened(tmp_path)
-    futures = [commit.submit(1, [b"h", bytes([n])], n) for n in range(50)]
+    log, applied, queue, commit = opened(tmp_path)
+    futures = [queue.submit(1, [b"h", bytes([n])], n) for n in range(50)]
     assert [future.result() for future in futures] == list(range(50))
     assert applied.tokens == list(range(50))
     commit.close()
@@ -76,9 +78,9 @@ def test_records_are_handed_on_in_order_and_acknowledged_with_their_sequences(tm
 
 
 def test_those_that_wait_share_one_fsync(tmp_path):
-    log, applied, commit = opened(tmp_path)
-    hold(applied, commit)
-    futures = [commit.submit(1, [b"h"], n) for n in range(20)]
+    log, applied, queue, commit = opened(tmp_path)
+    hold(applied, queue)
+    futures = [queue.submit(1, [b"h"], n) for n in range(20)]
     applied.gate.set()
     for future in futures:
         future.result()
@@ -88,12 +90,12 @@ def test_those_that_wait_share_one_fsync(tmp_path):
 
 
 def test_many_threads_get_one_order(tmp_path):
-    log, applied, commit = opened(tmp_path)
+    log, applied, queue, commit = opened(tmp_path)
     results: list[tuple[str, int]] = []
 
     def send(name: str) -> None:
         parts = [b"h", name.encode()]
-        results.extend((name, commit.submit(1, parts, name).result()) for _ in range(50))
+        results.extend((name, queue.submit(1, parts, name).result()) for _ in range(50))
 
     threads = [threading.Thread(target=send, args=(f"t{n}",)) for n in range(4)]
     for thread in threads:
@@ -107,42 +109,42 @@ def test_many_threads_get_one_order(tmp_path):
 
 
 def test_too_many_bytes_on_their_way_are_refused_and_then_taken_again(tmp_path):
-    log, applied, commit = opened(tmp_path, bytes_max=100)
-    hold(applied, commit)  # 6 bytes
-    waiting = commit.submit(1, [bytes(94)])
+    log, applied, queue, commit = opened(tmp_path, bytes_max=100)
+    hold(applied, queue)  # 6 bytes
+    waiting = queue.submit(1, [bytes(94)])
     with pytest.raises(Overloaded, match="100 bytes wait for the disk; 1 more"):
-        commit.submit(1, [b"x"])
+        queue.submit(1, [b"x"])
     applied.gate.set()
     assert waiting.result() == 1
-    assert commit.submit(1, [bytes(100)]).result() == 2
+    assert queue.submit(1, [bytes(100)]).result() == 2
     commit.close()
     log.close()
 
 
 def test_one_record_over_the_limit_is_taken_when_nothing_else_waits(tmp_path):
-    log, _, commit = opened(tmp_path, bytes_max=10)
-    assert commit.submit(1, [bytes(1000)]).result() == 0
+    log, _, queue, commit = opened(tmp_path, bytes_max=10)
+    assert queue.submit(1, [bytes(1000)]).result() == 0
     commit.close()
     log.close()
 
 
 def test_close_drains_and_then_refuses(tmp_path):
-    log, applied, commit = opened(tmp_path)
-    first = hold(applied, commit)
-    second = commit.submit(1, [b"h"])
+    log, applied, queue, commit = opened(tmp_path)
+    first = hold(applied, queue)
+    second = queue.submit(1, [b"h"])
     applied.gate.set()
     commit.close()
     assert (first.result(0), second.result(0)) == (0, 1)
     with pytest.raises(Draining):
-        commit.submit(1, [b"h"])
+        queue.submit(1, [b"h"])
     log.close()
 
 
 def test_a_full_disk_fails_all_that_wait_behind_it_and_then_goes_on(tmp_path):
     files = PowerFiles(tmp_path)
-    log, applied, commit = opened(tmp_path, files)
-    hold(applied, commit)
-    futures = [commit.submit(1, [b"h"], n) for n in range(3)]
+    log, applied, queue, commit = opened(tmp_path, files)
+    hold(applied, queue)
+    futures = [queue.submit(1, [b"h"], n) for n in range(3)]
     files.fail_in(1, errno.ENOSPC)  # the second of the three
     applied.gate.set()
     assert futures[0].result() == 1
@@ -153,23 +155,23 @@ def test_a_full_disk_fails_all_that_wait_behind_it_and_then_goes_on(tmp_path):
     assert [entry.token for entry in lost] == [1, 2]
     assert isinstance(error, DiskFull)
     assert applied.tokens == ["first", 0]
-    assert commit.submit(1, [b"h"], "after").result() == 2
+    assert queue.submit(1, [b"h"], "after").result() == 2
     commit.close()
     log.close()
 
 
 def test_a_failed_fsync_acknowledges_nothing_and_stops_the_log(tmp_path):
     files = PowerFiles(tmp_path)
-    log, applied, commit = opened(tmp_path, files)
-    hold(applied, commit)
-    futures = [commit.submit(1, [b"h"], n) for n in range(2)]
+    log, applied, queue, commit = opened(tmp_path, files)
+    hold(applied, queue)
+    futures = [queue.submit(1, [b"h"], n) for n in range(2)]
     files.fail_next("sync")
     applied.gate.set()
     for future in futures:
         with pytest.raises(StorageFailed, match="fsync failed"):
             future.result()
     with pytest.raises(StorageFailed, match="ingest has stopped"):
-        commit.submit(1, [b"h"]).result()
+        queue.submit(1, [b"h"]).result()
     assert applied.tokens == ["first"]
     assert len(applied.failed) == 2
     commit.close()
@@ -180,9 +182,9 @@ def test_a_failed_fsync_acknowledges_nothing_and_stops_the_log(tmp_path):
 
 
 def test_what_was_handed_in_cannot_be_cancelled(tmp_path):
-    log, applied, commit = opened(tmp_path)
-    hold(applied, commit)
-    future = commit.submit(1, [b"h"])
+    log, applied, queue, commit = opened(tmp_path)
+    hold(applied, queue)
+    future = queue.submit(1, [b"h"])
     assert not future.cancel()
     applied.gate.set()
     assert future.result() == 1
@@ -197,27 +199,27 @@ def test_a_bug_in_the_handler_stops_the_thread_and_everyone_is_told(tmp_path):
     def broken(entries: list[Entry]) -> None:
         raise ZeroDivisionError
 
-    commit = GroupCommit(log)
-    commit.start(broken)
+    queue = LogQueue()
+    commit = GroupCommit(queue, log, broken)
+    commit.start()
     with pytest.raises(ZeroDivisionError):
-        commit.submit(1, [b"h"]).result()
+        queue.submit(1, [b"h"]).result()
     with pytest.raises(StorageFailed, match="ZeroDivisionError"):
-        commit.submit(1, [b"h"])
+        queue.submit(1, [b"h"])
     commit.close()
     log.close()
 
 
-@pytest.mark.parametrize("own_thread", [True, False])
-def test_who_writes_waits_until_it_is_durable_behind_what_waited(tmp_path, own_thread):
+def test_a_writer_waits_until_its_record_is_durable_behind_what_waited(tmp_path):
     files = PowerFiles(tmp_path)
-    log, applied, commit = opened(tmp_path, files, own_thread=own_thread)
-    first = commit.submit(1, [b"h", b"first"], "first")
-    assert commit.write(1, [b"h", b"second"], "second") == 1
+    log, applied, queue, commit = opened(tmp_path, files)
+    first = queue.submit(1, [b"h", b"first"], "first")
+    assert queue.write(1, [b"h", b"second"], "second") == 1
     assert first.result(0) == 0
     assert applied.tokens == ["first", "second"]
     files.fail_next("sync", errno.ENOSPC)
     with pytest.raises((DiskFull, StorageFailed)):
-        commit.write(1, [b"h", b"third"], "third")
+        queue.write(1, [b"h", b"third"], "third")
     assert applied.tokens == ["first", "second"]
     commit.close()
     log.close()
@@ -240,11 +242,9 @@ def test_alterations_come_back_as_they_went_in(alteration):
     assert alteration_from_body(body) == alteration
 
 
-def test_a_limit_of_nothing_is_refused(tmp_path):
-    log = Log.open(tmp_path)
+def test_a_limit_of_nothing_is_refused():
     with pytest.raises(BadSetting, match="0"):
-        GroupCommit(log, bytes_max=0)
-    log.close()
+        LogQueue(0)
 
 
 def test_headers_come_back_as_they_went_in():

@@ -127,10 +127,10 @@ def test_an_engine_keeps_little_more_than_it_has_to(tmp_path, batches):
         size = rows // batches
         for first in range(0, rows, size):
             engine.push("requests", table.slice(first, size))
-            engine.core.actor.call(engine.cutter.cut_what_is_due).result()
+            engine.core.executor.call(engine.cutter.cut_what_is_due).result()
             machine.finish_background()
         engine.heartbeat("requests", START_US + 3_600 * SECOND)
-        engine.core.actor.call(engine.checkpoints.tidy).result()
+        engine.core.executor.call(engine.checkpoints.tidy).result()
         store = engine.core.store
         times = [
             t for _, b in store.scan(1, columns=["ts"]) for t in b["ts"].cast("int64").tolist()

@@ -168,15 +168,15 @@ def test_a_delete_that_is_durable_says_so_whatever_halts_the_engine_then(tmp_pat
     with reachable():
         engine = filled(tmp_path / "data", "plain")
     with engine:
-        actor = engine.core.actor
+        executor = engine.core.executor
 
         def halt(changed: set[str]) -> None:
             if "deletions" in changed:
-                actor.post(lambda: 1 / 0)
+                executor.post(lambda: 1 / 0)
 
         connection_of(engine).after_commit = halt
         assert said(engine, "DELETE FROM requests") == f"{ROWS:,} rows deleted from requests"
-        assert actor.halted
+        assert executor.halted
     with Engine.open(tmp_path / "data") as again:
         assert again.ledger("requests").deleted == ROWS
 

@@ -39,7 +39,7 @@ def engine(tmp_path):
 
 
 def rows_of(engine: Engine, stream: str) -> pa.Table:
-    engine.core.actor.call(lambda: None).result()  # All that is durable is applied.
+    engine.core.executor.call(lambda: None).result()  # All that is durable is applied.
     stream_id = engine.core.stream(stream).id
     batches = [batch for _, batch in engine.core.store.scan(stream_id)]
     return pa.Table.from_batches(batches).combine_chunks()

@@ -32,7 +32,7 @@ def batch(second: int, rows: int) -> pa.Table:
 
 def free(engine: Engine) -> int:
     """What EXPLAIN says is free; all rows together are the budget."""
-    while engine.core.actor.call(lambda: shrinks(engine.core)).result():
+    while engine.core.executor.call(lambda: shrinks(engine.core)).result():
         pass
     rows = engine.execute("EXPLAIN ALLOCATION").rows()
     assert sum(row["size_bytes"] for row in rows) == engine.core.synopsis_bytes

@@ -177,7 +177,7 @@ def test_an_engine_logs_smaller_registers_of_groups_and_larger_ones_when_it_can(
         db.budgets.share_out()
         coarse = registers(db)
         assert coarse < LG_K
-        while db.core.actor.call(lambda: shrinks(db.core)).result():
+        while db.core.executor.call(lambda: shrinks(db.core)).result():
             pass
         db.push("s", batch(40))
         db.heartbeat("s", (1_700_000_000 + 50) * 1_000_000)

@@ -459,8 +459,8 @@ def test_what_halving_sketches_of_groups_would_keep_is_tried_once_for_each_close
     for number in range(4):
         db.push("s", second(number, rows=200 * 4**number))
         db.heartbeat("s", (START + number + 1) * SECOND)
-        found.append(db.core.actor.call(standing.resizer.halved).result())
-        standing_again = db.core.actor.call(standing.resizer.halved).result()
+        found.append(db.core.executor.call(standing.resizer.halved).result())
+        standing_again = db.core.executor.call(standing.resizer.halved).result()
         assert standing_again is found[-1]  # Not tried again.
         newest = standing.panes[standing.panes.closed.numbers[-1]]
         tried = tuple(map(kept_by_halving, standing.plan.parts, newest.parts))

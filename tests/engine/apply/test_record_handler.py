@@ -39,7 +39,7 @@ def test_every_kind_of_record_is_read_from_the_log_as_it_was_written(tmp_path: P
         db.budgets.set_weight("q", 7)
         change_levels(core, stream, "q", (2, 2), forced=[0])
         db.services.load_levels.want({("s", "q"): {1: 4}})
-        core.actor.call(lambda: None).result()
+        core.executor.call(lambda: None).result()
         db.push("s", second(2, 10))  # Its record is behind that of the level.
 
         found = {}

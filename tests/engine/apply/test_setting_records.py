@@ -208,7 +208,7 @@ def test_an_alteration_waits_for_no_tuple_and_stores_no_checkpoint(tmp_path: Pat
             busy.set()
             go_on.wait()
 
-        db.core.actor.post(work)
+        db.core.executor.post(work)
         busy.wait()
         try:
             setting_records.alter(db.core, QueryAltered(stream.id, "a", 5.0, active=True))

@@ -100,7 +100,7 @@ def test_first_looks_at_many_values_refute_as_rarely_as_they_say(db):
         many = pa.array([f"{each}" for each in rng.integers(0, 9, ROWS)])
         db.push("r", rows.set_column(3, "g", many))
         db.heartbeat("r", (number + 1) * 10 * SECOND)
-        db.core.actor.call(lambda: published.certify(Certification())).result()
+        db.core.executor.call(lambda: published.certify(Certification())).result()
         refuted += not look(db)
         values += published.audits.certification.values
     assert values > 8_000

@@ -171,7 +171,7 @@ def test_panes_of_a_checkpoint_that_fails_later_are_in_the_next_one(
             world.push()
     assert world.sequence == before
     assert world.recovered(tmp_path / "failed") == told(world.engine)
-    world.engine.core.actor.call(world.engine.checkpoints.now).result()
+    world.engine.core.executor.call(world.engine.checkpoints.now).result()
     assert world.sequence > before
     assert world.recovered(tmp_path / "stored") == told(world.engine)
 

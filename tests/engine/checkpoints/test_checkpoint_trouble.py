@@ -25,7 +25,7 @@ def db(tmp_path: Path) -> Iterator[Engine]:
 
 
 def checkpoint(db: Engine) -> None:
-    db.core.actor.call(db.checkpoints.now).result()
+    db.core.executor.call(db.checkpoints.now).result()
 
 
 def test_panes_of_a_failed_checkpoint_are_in_the_next_one(db: Engine, tmp_path: Path) -> None:
@@ -126,6 +126,6 @@ def test_a_checkpoint_comes_when_the_log_has_grown(
         db.execute(CREATE)
         for seed in range(8):
             db.push("requests", requests(10_000, seed=seed))
-        db.core.actor.call(db.checkpoints.settle).result()
+        db.core.executor.call(db.checkpoints.settle).result()
         assert db.core.store.log.next_sequence > 4
         assert (db.core.store.catalog.checkpoint_sequence() > 0) == comes

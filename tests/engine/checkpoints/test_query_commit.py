@@ -104,7 +104,7 @@ def while_it_is_written(db: Engine, work: Callable[[], None]) -> None:
         with catalog.transaction():
             registered = pool.submit(db.register, "short", TEXTS["short"])
             while "short" not in db.core.stream("s").queries:
-                db.core.actor.call(lambda: None).result()
+                db.core.executor.call(lambda: None).result()
             work()
         registered.result()
 
@@ -171,7 +171,7 @@ def test_a_query_is_no_checkpoint_and_the_log_goes_on_behind_it(tmp_path: Path) 
         catalog = db.core.store.catalog
         sequence = catalog.checkpoint_sequence()
         db.push("s", second(0))
-        db.core.actor.call(lambda: None).result()
+        db.core.executor.call(lambda: None).result()
         db.register("short", TEXTS["short"])
         assert catalog.checkpoint_sequence() == sequence
         assert catalog.joined() == {"short": db.core.applied_sequence}
@@ -223,7 +223,7 @@ def test_a_query_that_feeds_others_goes_without_a_checkpoint(tmp_path: Path, the
         assert queries["short"].standing.feed is not None
         checkpoint(db)
         db.push("s", second(1))
-        db.core.actor.call(lambda: None).result()
+        db.core.executor.call(lambda: None).result()
         catalog = db.core.store.catalog
         sequence = catalog.checkpoint_sequence()
         db.drop_query("long")
@@ -258,11 +258,11 @@ def test_a_checkpoint_that_was_begun_before_may_still_name_it(tmp_path: Path) ->
         for name in ("long", "short"):
             db.register(name, TEXTS[name])
         db.push("s", second(0))
-        checkpoints, actor = db.checkpoints, db.core.actor
+        checkpoints, executor = db.checkpoints, db.core.executor
         catalog = db.core.store.catalog
-        actor.call(lambda: checkpoints.go_on(1e12)).result()  # A checkpoint is due.
+        executor.call(lambda: checkpoints.go_on(1e12)).result()  # A checkpoint is due.
         catalog.leave_checkpoint("long")  # As far as a drop is when the other is written.
-        actor.call(checkpoints.settle).result()
+        executor.call(checkpoints.settle).result()
         assert catalog.left() == {"long"}
         files.crash_into(tmp_path / "copy", seed=1)
     with opened(tmp_path / "copy") as again:

@@ -137,7 +137,7 @@ def test_what_waits_for_the_disk_is_told_by_what_becomes_durable(engine, machine
     taken, error = refused_at(engine, "a")  # Nothing is written in between.
     assert "wait for the disk" in str(error)
     size_bytes = len(batch(5_000))
-    ahead = engine.core.commit.in_flight_bytes
+    ahead = engine.core.log_queue.in_flight_bytes
     over_s = engine.core.meter.store_s(ahead + size_bytes - (1 << 20))
     assert error.retry_after_ms == pytest.approx(1e3 * min(over_s, 5.0), abs=1)
     assert taken > 10

@@ -88,8 +88,8 @@ def test_who_has_waited_for_his_own_writes_long_enough_goes_ahead_of_a_flood(tmp
         core = engine.core
         core.set_sheds(sheds=True)
         core.ease(coalesces=True)
-        core.actor.post(blocked.wait)
-        core.actor.post(lambda: order.append("flood"))
+        core.executor.post(blocked.wait)
+        core.executor.post(lambda: order.append("flood"))
         machine.ahead.clear()
         looking = threading.Thread(target=lambda: core.look(lambda: order.append("look")))
         looking.start()

@@ -26,7 +26,7 @@ def test_the_little_that_is_let_in_does_not_make_thinning_dear(
             stamps = pa.array([NOW_US + at * ROWS + row for row in range(ROWS)], pa.timestamp("us"))
             values = pa.array([float(row) for row in range(ROWS)])
             db.push("s", pa.table({"ts": stamps, "v": values}))
-        db.core.actor.call(lambda: None).result()
+        db.core.executor.call(lambda: None).result()
 
         def least_ns(let_in: float, offered: float) -> float:
             streams = db.core.streams.values()

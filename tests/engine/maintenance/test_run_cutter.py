@@ -60,14 +60,14 @@ def test_a_stream_may_be_dropped_while_its_run_waits_to_be_written(tmp_path):
         created(engine)
         with machine.held("shedder-runs"):
             push(engine, "requests", RUN_ROWS)
-            engine.core.actor.call(int).result()  # The batch is applied, and its run is due.
+            engine.core.executor.call(int).result()  # The batch is applied, and its run is due.
             engine.execute("DROP STREAM requests")
         machine.settle("shedder-runs")
         engine.seal("others")
         assert runs(engine, "others") == [1]
         engine.execute(CREATE.format("requests"))  # A new stream of the same name is cut as usual.
         push(engine, "requests", RUN_ROWS)
-        engine.core.actor.call(int).result()
+        engine.core.executor.call(int).result()
         machine.settle("shedder-runs")
         assert runs(engine, "requests") == [RUN_ROWS]
         assert "run_not_written" not in {log["event"] for log in logs}
@@ -83,7 +83,7 @@ def test_a_long_tail_becomes_runs_of_a_sixteenth_of_the_memory_each(tmp_path):
                 times = pa.array([datetime.datetime(2026, 1, 1)] * 4, pa.timestamp("us"))
                 texts = [f"{number}".ljust(1 << 20)] * 4
                 engine.push("wide", pa.table({"ts": times, "text": texts}))
-            engine.core.actor.call(int).result()
+            engine.core.executor.call(int).result()
         machine.settle("shedder-runs")
         engine.seal("wide")
         assert sum(runs(engine, "wide")) == 40

@@ -36,7 +36,7 @@ def push(engine: Engine, *tables: pa.Table) -> None:
         engine.push("s", table)
         engine.seal("s")
     core = engine.core
-    core.actor.call(engine.checkpoints.tidy).result()
+    core.executor.call(engine.checkpoints.tidy).result()
 
 
 def tens(first: int, end: int) -> list[pa.Table]:
@@ -139,7 +139,7 @@ def test_a_slide_is_not_answered_from_an_archive_that_lacks_a_part_of_it(tmp_pat
             push(engine, pa.table({"ts": times, "v": numbers}))
             if first:  # The first batch closes no window, so no slide is answered exactly.
                 machine.settle("shedder-exact-slides")
-            engine.core.actor.call(int).result()
+            engine.core.executor.call(int).result()
         answer = query.answer()
         row, begins = answer.rows()[0], (answer.start_us - START_US) // (MINUTE_US // 1_000)
         assert row["n"] == 120_000

@@ -296,7 +296,7 @@ def test_retention_takes_them_with_their_runs(tmp_path):
             engine.push(name, numbered(9_000, 9_100))
             engine.seal(name)
         before = engine.core.store.runs(1)
-        engine.core.actor.call(engine.checkpoints.tidy).result()
+        engine.core.executor.call(engine.checkpoints.tidy).result()
         kept = engine.core.store.runs(1)
         assert 0 < len(kept) < len(before)
         assert shown(engine)["runs_rolled"] == len(kept)

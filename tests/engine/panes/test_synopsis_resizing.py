@@ -134,7 +134,7 @@ def test_a_restart_brings_the_same_panes(tmp_path: Path, checkpointed: bool) -> 
             if number == 8:
                 resize(db, "q", -3)
                 if checkpointed:
-                    db.core.actor.call(db.checkpoints.now).result()
+                    db.core.executor.call(db.checkpoints.now).result()
             db.push("s", second(number))
         db.heartbeat("s", (START + 11) * SECOND)
         before = facts(db, "q")
@@ -156,7 +156,7 @@ def facts(db: Engine, name: str) -> dict[str, Any]:
         }
         return {"sizes": changed(standing, 0), "cap": standing.sizes.part_bytes_max, "panes": panes}
 
-    return db.core.actor.call(read).result()
+    return db.core.executor.call(read).result()
 
 
 class Hurried(VirtualMachine):

@@ -24,7 +24,7 @@ from shedder.archive.runs.external_run import SentFile
 from shedder.engine.engine import Engine
 from shedder.engine.rebuild.backfill import BackfillState
 from shedder.engine.runtime.environment import Machine
-from shedder.engine.runtime.serial_executor import Actor
+from shedder.engine.runtime.serial_executor import SerialExecutor
 from shedder.errors import (
     BadBatch,
     BadSetting,
@@ -240,13 +240,13 @@ class Interrupted(Machine):
         super().__init__(now_us)
         self.interrupts = False
 
-    def actor(self, name: str) -> Actor:
-        return GivenUp(name, self)
+    def executor(self) -> SerialExecutor:
+        return GivenUp(self)
 
 
-class GivenUp(Actor):
-    def __init__(self, name: str, machine: Interrupted) -> None:
-        super().__init__(name)
+class GivenUp(SerialExecutor):
+    def __init__(self, machine: Interrupted) -> None:
+        super().__init__()
         self._machine = machine
 
     def call(self, work: Callable[[], Any], *, ahead: bool = False) -> Future[Any]:

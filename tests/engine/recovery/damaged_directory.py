@@ -81,7 +81,7 @@ def fill(directory: Path, target: Path) -> None:
             engine.push("requests", PUSHED.slice(first, ROWS // 6))
             if number in (1, 3):
                 engine.seal("requests")
-        engine.core.actor.call(engine.checkpoints.now).result()
+        engine.core.executor.call(engine.checkpoints.now).result()
         store = engine.core.store
         assert store.trim_log() > 0  # Tuples are in runs that are in no log any more.
         (directory / "quarantine" / "kept").write_bytes(b"of an earlier damage")

@@ -242,7 +242,7 @@ def test_what_a_checkpoint_knew_is_known_though_the_log_has_lost_it(tmp_path):
         engine.register("busy", BUSY)
         push_all(engine)
         truth = truths(engine)
-        engine.core.actor.call(engine.checkpoints.now).result()
+        engine.core.executor.call(engine.checkpoints.now).result()
         copy_killed(engine, tmp_path / "data")
     flip(tmp_path / "data", 0.9)  # The last batch: nothing is behind it.
     for again in range(2):

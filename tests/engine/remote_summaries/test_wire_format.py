@@ -257,7 +257,7 @@ def test_what_an_older_version_let_into_the_log_stops_nobody(
             Checked(made), made.to_bytes(), producer="p", epoch=0, sequence=0
         )
         assert unchecked.result().rows == 300
-        engine.core.actor.call(lambda: None).result()  # It is applied, too.
+        engine.core.executor.call(lambda: None).result()  # It is applied, too.
         before = answers(engine)
         copy_killed(engine, tmp_path / "copy")  # As a power cut would leave it.
     with opened(tmp_path / "copy") as again:
@@ -380,7 +380,7 @@ def test_panes_built_elsewhere_collapse_when_they_close(tmp_path: Path) -> None:
                 else:
                     plans = Plans.from_json(db.plans("s"))
                     db.merge("s", built(plans, table).to_bytes())
-                db.core.actor.call(db.checkpoints.now).result()
+                db.core.executor.call(db.checkpoints.now).result()
             standing = db.core.published("coarse")[1].standing
             held = sorted(standing.panes)
             answers = db.query("coarse").answer().rows()

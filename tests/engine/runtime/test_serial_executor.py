@@ -6,26 +6,27 @@ import threading
 
 import pytest
 
-from shedder.engine.runtime.serial_executor import Actor
+from shedder.engine.runtime.serial_executor import ExecutorThread, SerialExecutor
 from shedder.errors import InternalError
 
 
 def test_when_it_halts_whoever_waits_is_told_and_who_had_given_up_keeps_nobody_waiting():
-    actor = Actor("acting")
+    executor = SerialExecutor()
+    thread = ExecutorThread(executor, "acting", lambda: None)
     begun = threading.Event()
 
     def fails() -> None:
         begun.wait()
         raise ZeroDivisionError
 
-    actor.post(fails)
-    waiting = [actor.call(lambda: 1) for _ in range(3)]
+    executor.post(fails)
+    waiting = [executor.call(lambda: 1) for _ in range(3)]
     assert waiting[0].cancel()
-    actor.start(lambda: None)
+    thread.start()
     begun.set()
     for each in waiting[1:]:
         with pytest.raises(InternalError, match="ZeroDivisionError"):
             each.result()
     with pytest.raises(InternalError, match="ZeroDivisionError"):
-        actor.call(lambda: 1)
-    actor.close()
+        executor.call(lambda: 1)
+    thread.close()

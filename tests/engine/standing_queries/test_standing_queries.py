@@ -45,14 +45,14 @@ def test_what_nobody_waits_for_any_more_is_not_done(tmp_path: Path) -> None:
         db.execute(CREATE)
         standing = db.register("all", "SELECT COUNT(*) AS n FROM requests")
         held = threading.Event()
-        db.core.actor.post(held.wait)
+        db.core.executor.post(held.wait)
         before = len(machine.asked)
         for _ in range(3):
             with pytest.raises(DeadlineExceeded):
                 standing.answer(timeout_s=0.01)
         asked = machine.asked[before:]
         held.set()
-        db.core.actor.call(lambda: None).result()
+        db.core.executor.call(lambda: None).result()
     assert len(asked) == 3
     assert all(future.cancelled() for future in asked)
 

@@ -236,7 +236,7 @@ def test_a_restart_makes_the_same_panes(tmp_path: Path, clean: bool, checkpoint:
     thin(engine, "1/4")
     engine.push("s", rows(1_000, 2, begin_s=10))
     if checkpoint:
-        engine.core.actor.call(engine.checkpoints.now).result()
+        engine.core.executor.call(engine.checkpoints.now).result()
     engine.push("s", rows(1_000, 3, begin_s=20))
     thin(engine, "1/32")
     engine.push("s", rows(1_000, 4, begin_s=30))

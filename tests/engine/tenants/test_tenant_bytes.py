@@ -39,7 +39,7 @@ def taken(db):
 
 def settled(db):
     """Once all records of sizes are in force."""
-    while db.core.actor.call(lambda: shrinks(db.core)).result():
+    while db.core.executor.call(lambda: shrinks(db.core)).result():
         pass
     for tenant in ("acme", "bolt"):
         db.heartbeat(tenant, 0)

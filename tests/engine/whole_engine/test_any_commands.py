@@ -160,7 +160,7 @@ class Asked:
     def settled(self) -> list[Row]:
         """What EXPLAIN ALLOCATION says when all that was decided is in force."""
         self.machine.settle("shedder-allocation")  # The rebalancer has done all posted work.
-        while self.engine.core.actor.call(lambda: shrinks(self.engine.core)).result():
+        while self.engine.core.executor.call(lambda: shrinks(self.engine.core)).result():
             pass
         for tenant in TENANTS:
             self.engine.heartbeat(tenant, (START + self.seconds) * 1_000_000)

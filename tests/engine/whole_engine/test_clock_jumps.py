@@ -50,7 +50,7 @@ class World:
         store = self.db.core.store
         if self.hour % 2:
             self.db.seal("s")  # A run is committed, and compartments that are too old are dropped.
-            self.db.core.actor.call(self.db.checkpoints.tidy).result()
+            self.db.core.executor.call(self.db.checkpoints.tidy).result()
         if self.hour % 5 == 1:
             self.db.execute(f"DELETE FROM s WHERE hour = {self.hour - 1}")
         if self.hour % 3 == 0:

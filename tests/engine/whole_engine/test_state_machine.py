@@ -346,7 +346,7 @@ class EngineMachine(RuleBasedStateMachine):
     @rule()
     def checkpoint(self) -> None:
         core = self.engine.core
-        core.actor.call(self.engine.checkpoints.now).result()
+        core.executor.call(self.engine.checkpoints.now).result()
 
     @rule(clean=st.booleans())
     def restart(self, clean: bool) -> None:
@@ -367,7 +367,7 @@ class EngineMachine(RuleBasedStateMachine):
     # --- what must hold ---
 
     def fresh(self, name: str) -> Answer:
-        self.engine.core.actor.call(lambda: None).result()
+        self.engine.core.executor.call(lambda: None).result()
         stream = self.queries[name].stream
         receipt = self.engine.push(stream, table_of([]))
         return self.engine.query(name).answer(after=receipt)

@@ -94,7 +94,7 @@ def test_a_recovered_query_has_the_same_widths_and_answers(tmp_path: Path) -> No
     for second in range(12):
         told[second] = push(db, second)
         if second == 8:
-            db.core.actor.call(db.checkpoints.now)
+            db.core.executor.call(db.checkpoints.now)
     bits = db.core.published("q")[1].standing.panes.widths.bits
     assert max(bits.values()) < 7
     killed = copy_killed(db, tmp_path / "killed")

@@ -60,7 +60,7 @@ def panes_held(db: Engine, query: Query) -> int:
 
     An answer is told before the panes are dropped that no window needs any more.
     """
-    return db.core.actor.call(lambda: len(standing_of(db, query).panes)).result()
+    return db.core.executor.call(lambda: len(standing_of(db, query).panes)).result()
 
 
 def check(answer: Answer, sent: pa.Table, resolution_s: int = 60, range_s: int = 3_600) -> None:
@@ -200,7 +200,7 @@ def test_a_stored_pane_that_climbs_two_rungs_between_checkpoints_does_not_stay(
             receipt = db.push("s", tuples(np.arange(begin, begin + 8, 0.1), begin))
             before = query.answer(after=receipt).rows()
             if begin == 0:
-                db.core.actor.call(db.checkpoints.now).result()
+                db.core.executor.call(db.checkpoints.now).result()
     with open_at(tmp_path) as db:
         assert db.query("q").answer().rows() == before
 
