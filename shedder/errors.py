@@ -295,10 +295,11 @@ class Overloaded(ResourceExhausted):
 
     retry_after_ms: int = 100
 
-    def retry_in(self, wait_ms: int) -> Self:
-        """Set when to come back; return the error."""
-        self.retry_after_ms = wait_ms
-        return self
+    def __init__(self, message: str, *, retry_after_ms: int | None = None) -> None:
+        """retry_after_ms: milliseconds until a retry; None: those of the class."""
+        super().__init__(message)
+        if retry_after_ms is not None:
+            self.retry_after_ms = retry_after_ms
 
 
 class RateExceeded(Overloaded):

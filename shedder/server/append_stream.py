@@ -144,7 +144,7 @@ class AppendCall:
             if over_ms > 0:
                 message = f"what has come takes {over_ms:.0f} ms too long to be applied"
                 wait_ms = int(min(max(over_ms, LOOK_MS_MIN), LOOK_MS_MAX))
-                raise Overloaded(message).retry_in(wait_ms)
+                raise Overloaded(message, retry_after_ms=wait_ms)
         receipt = append(
             self._engine,
             self._stream,

@@ -95,10 +95,10 @@ def from_status(status: status_pb2.Status) -> ShedderError | None:
             detail.Unpack(retry)
     if info.domain != DOMAIN:
         return None
-    error = named_error(info.reason, status.message, _family(status.code))
-    if isinstance(error, errors.Overloaded) and retry.HasField("retry_delay"):
-        return error.retry_in(retry.retry_delay.ToMilliseconds())
-    return error
+    named = ShedderError.by_reason.get(info.reason, _family(status.code))
+    if issubclass(named, errors.Overloaded) and retry.HasField("retry_delay"):
+        return named(status.message, retry_after_ms=retry.retry_delay.ToMilliseconds())
+    return named.from_message(status.message)
 
 
 def named_error(

@@ -37,15 +37,12 @@ def waits_of(error, seconds):
 
 
 def test_nobody_comes_before_the_time_that_the_server_gave_and_each_a_little_later():
-    error = Overloaded("full")
-    error.retry_after_ms = 100
-    waits = waits_of(error, 20.0)
+    waits = waits_of(Overloaded("full", retry_after_ms=100), 20.0)
     assert len(waits) > 20.0 / 0.14 - 2
     for number, wait_s in enumerate(waits):
         assert 0.1 <= wait_s <= 0.1 * (1 + 0.05 * min(2**number, 8)) + 1e-12
     assert len(set(waits)) > 1
-    error.retry_after_ms = 65_000  # However long that is.
-    (wait_s,) = waits_of(error, 100.0)
+    (wait_s,) = waits_of(Overloaded("full", retry_after_ms=65_000), 100.0)  # However long that is.
     assert 65.0 <= wait_s <= 65.0 * 1.05
 
 
@@ -63,10 +60,9 @@ def test_clients_of_one_held_door_take_turns(seed, clients):
     door, events = Door(), [(0.001 * client, client) for client in range(clients)]
     door.hold(1e6, {"s": 1.0}, 0.0, 0.1)
     came, refused, backoffs = [0] * clients, 0, [Backoff(uniform) for _ in range(clients)]
-    error = Overloaded("full")
     while events[0][0] < 60.0:
         now_s, client = heapq.heappop(events)
-        error.retry_after_ms = door.wait_ms("s", 100_000, now_s)
+        error = Overloaded("full", retry_after_ms=door.wait_ms("s", 100_000, now_s))
         if error.retry_after_ms:
             refused += 1
             heapq.heappush(events, (now_s + backoffs[client].wait_s(error), client))

@@ -51,9 +51,7 @@ def again(settings, address):
 
 def overloaded(retry_after_ms):
     """Return a refusal for lack of room."""
-    error = errors.Overloaded("full")
-    error.retry_after_ms = retry_after_ms
-    return error
+    return errors.Overloaded("full", retry_after_ms=retry_after_ms)
 
 
 def wait_until_reached(address):

@@ -17,9 +17,7 @@ def pauses_us(retry, hint_us, tries):
 
 
 def told(hint_ms):
-    error = Overloaded("full")
-    error.retry_after_ms = hint_ms
-    return error
+    return Overloaded("full", retry_after_ms=hint_ms)
 
 
 def test_nobody_comes_back_before_the_server_has_said_nor_much_later():

@@ -46,11 +46,12 @@ def test_no_two_families_share_a_code():
     assert len(set(CODES.values())) == len(CODES)
 
 
-def test_a_retry_time_travels():
-    sent = errors.Overloaded("full")
-    sent.retry_after_ms = 1234
+@pytest.mark.parametrize("error", [errors.Overloaded, errors.RateExceeded])
+def test_a_retry_time_travels(error):
+    sent = error("full", retry_after_ms=1234)
     got = from_status(to_status(sent))
-    assert isinstance(got, errors.Overloaded)
+    assert type(got) is error
+    assert str(got) == "full"
     assert retry_after_ms(got) == 1234
     details = to_status(sent).details
     assert [d.Is(error_details_pb2.RetryInfo.DESCRIPTOR) for d in details] == [False, True]

@@ -237,7 +237,7 @@ class Admission:
             slots = self._slots.setdefault(what, Slots())
             now_s = self._core.machine.monotonic_s()
             wait_ms = slots.next_ms(now_s, free_s=free_s, takes_s=takes_s, books=books)
-        return Overloaded(message).retry_in(wait_ms)
+        return Overloaded(message, retry_after_ms=wait_ms)
 
     def _refuse(self, name: str, rows: int) -> None:
         """Count what was refused of a stream, if it has not been dropped meanwhile."""
@@ -259,8 +259,9 @@ class Admission:
         if wait_ms:
             core.meter.refused(0 if waits else size_bytes)
             raise Overloaded(
-                f"more comes than can be applied; {name!r} may go on in {wait_ms} ms"
-            ).retry_in(wait_ms)
+                f"more comes than can be applied; {name!r} may go on in {wait_ms} ms",
+                retry_after_ms=wait_ms,
+            )
 
     def _admit_by_cpu(self, name: str, rows: int, size_bytes: int, *, waits: bool) -> None:
         core = self._core
@@ -269,8 +270,9 @@ class Admission:
             core.door.give_back(name, size_bytes)
             raise Overloaded(
                 f"what cannot be thinned of {name!r} takes more CPU than its tenant's share; "
-                f"it may go on in {wait_ms} ms"
-            ).retry_in(wait_ms)
+                f"it may go on in {wait_ms} ms",
+                retry_after_ms=wait_ms,
+            )
 
     def _give_back_doors(self, name: str, rows: int, size_bytes: int) -> None:
         self._core.door.give_back(name, size_bytes)

@@ -169,8 +169,9 @@ class Tenants:
             ]
             raise RateExceeded(
                 f"tenant {tenant!r} sends more than its quota of {' and '.join(limits)}; it may "
-                f"go on in {wait_ms} ms"
-            ).retry_in(wait_ms)
+                f"go on in {wait_ms} ms",
+                retry_after_ms=wait_ms,
+            )
 
     def refuse(self, tenant: str, rows: int) -> None:
         """A batch was refused for a rate, for good."""

@@ -39,9 +39,7 @@ class LossyDatabase:
 
 
 def full_for(wait_ms: int) -> Overloaded:
-    error = Overloaded("more comes than can be applied")
-    error.retry_after_ms = wait_ms
-    return error
+    return Overloaded("more comes than can be applied", retry_after_ms=wait_ms)
 
 
 @pytest.mark.slow
