@@ -1,7 +1,7 @@
 """Exact answers: a DuckDB process with a memory limit and a deadline.
 
-`client` starts the process and sends SQL over runs and tail. `worker` is the process itself and
-imports no other module of Shedder.
+`client` starts the process and sends SQL over relations of runs and tails (`relation`), through
+`worker_pipe`. `worker` is the process itself and imports no other module of Shedder.
 
 May import: tasks.
 """

@@ -8,48 +8,39 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
-from dataclasses import asdict, dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import asdict
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, BinaryIO
 
-import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
 from shedder.archive.exact import worker as exact_worker
-from shedder.archive.exact.worker import LENGTH, WorkerLimits
+from shedder.archive.exact.relation import ExactRelation
+from shedder.archive.exact.worker import ResultLimits, WorkerLimits
+from shedder.archive.exact.worker_pipe import (
+    ExactRequest,
+    ProcessGone,
+    QueryFailed,
+    ResultReader,
+    of_the_process,
+    send_request,
+)
 from shedder.archive.tasks.progress import Progress
-from shedder.cql.sql.exact_query import POSITION
 from shedder.errors import (
     BudgetExceeded,
-    CorruptData,
     DeadlineExceeded,
     InternalError,
     ShedderError,
     Unavailable,
 )
 
-RELATION = "stream"  # what the SQL of `ExactWorker.query` reads from
+RELATION = "stream"  # The name of the relation of a query of one stream.
 
 _MI = 1 << 20
 _NOTHING: Mapping[str, Sequence[Path]] = MappingProxyType({})
 _STEP_S = 0.05  # Seconds between two checks for cancellation of a query that waits for its turn.
-_ERRORS: dict[str, type[ShedderError]] = {
-    "budget": BudgetExceeded,
-    "files": CorruptData,
-    "bug": InternalError,
-}
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Without:
-    """Rows that are in files and deleted: the files, and the rows' positions, int64."""
-
-    files: Sequence[Path]
-    positions: NDArray[np.int64]
 
 
 class _End:
@@ -76,7 +67,7 @@ class _End:
 
 
 class ExactWorker:
-    """Answers SQL over a stream's runs and tail, one query at a time; safe to share by threads.
+    """Answers SQL over streams' runs and tails, one query at a time; safe to share by threads.
 
     The process is started on first use, kept, killed at a query's deadline and started again when
     it is next needed. It can read the files of the query at hand and nothing else.
@@ -100,7 +91,7 @@ class ExactWorker:
           threads: DuckDB's threads.
           timeout_s: the deadline of queries that bring none.
           temp_bytes_max: how much may be spilled.
-          result_bytes_max: how large a result may be.
+          result_bytes_max: how large a result without limits may be.
         """
         self._temp_dir = temp_dir
         self._limits = WorkerLimits(
@@ -125,32 +116,45 @@ class ExactWorker:
     def query(
         self,
         sql: str,
-        files: Sequence[Path],
-        tail: Sequence[pa.RecordBatch],
-        schema: pa.Schema,
+        relations: Sequence[ExactRelation],
+        *,
         timeout_s: float | None = None,
-        tail_positions: Sequence[int] | None = None,
-        dealt_files: Sequence[Path] = (),
-        without: Without | None = None,
         progress: Progress | None = None,
-        more: Sequence[pa.RecordBatch] = (),
         beside: Mapping[str, Sequence[Path]] = _NOTHING,
     ) -> pa.Table:
-        """Run one SELECT over the relation `stream`.
+        """Run one SELECT; the result is whole, or an error.
+
+        Args: as `reading`.
+
+        Raises:
+          BudgetExceeded: the result has more than result_bytes_max, or as `reading`.
+        """
+        reading = self.reading(
+            sql, relations, None, timeout_s=timeout_s, progress=progress, beside=beside
+        )
+        with reading as result:
+            return pa.Table.from_batches(list(result), result.schema)
+
+    @contextmanager
+    def reading(
+        self,
+        sql: str,
+        relations: Sequence[ExactRelation],
+        limits: ResultLimits | None,
+        *,
+        timeout_s: float | None = None,
+        progress: Progress | None = None,
+        beside: Mapping[str, Sequence[Path]] = _NOTHING,
+    ) -> Iterator[ResultReader]:
+        """Run one SELECT while the block reads its result; the worker has no other query then.
 
         Args:
-          sql: DuckDB SQL, as `cql.render.exact_sql` makes it.
-          files: Parquet files with at least the columns of `schema`, in order of position.
-          tail: record batches of `schema`, the rows that are in no file yet.
-          schema: the stream's columns.
+          sql: DuckDB SQL over the relations' names.
+          relations: their names are unique and do not begin with two underscores.
+          limits: where the result is cut; None: it must fit into result_bytes_max, and comes
+            when it is whole.
           timeout_s: from now, the wait for other queries included.
-          tail_positions: of the first row of each batch of the tail; if given, the relation has
-            the column POSITION, too, and each file's name begins with its first row's position.
-          dealt_files: further files, which have POSITION as a column, rows in any order.
-          more: further rows, of the schema; if tail_positions is given, with POSITION.
-          without: rows of some of the files that are not part of the relation.
           progress: by which it may be called off.
-
           beside: further relations by name, of all columns of Parquet files; at least one each.
 
         Raises:
@@ -170,13 +174,9 @@ class ExactWorker:
                     f"no exact answer within {allowed_s:g} s: others were before it"
                 )
         try:
-            position = None
-            if tail_positions is not None:
-                position, tail = POSITION, _numbered(tail, tail_positions)
-            tail = [*tail, *more]
-            paths = (files, dealt_files)
-            rest = (without, progress, beside)
-            return self._ask(sql, paths, tail, schema, deadline, allowed_s, position, *rest)
+            request = ExactRequest(sql, relations, limits, beside)
+            with self._asked(request, deadline, allowed_s, progress) as result:
+                yield result
         finally:
             self._turn.release()
 
@@ -190,19 +190,11 @@ class ExactWorker:
             self._forget()
             shutil.rmtree(self._temp_dir, ignore_errors=True)
 
-    def _ask(
-        self,
-        sql: str,
-        files: tuple[Sequence[Path], Sequence[Path]],
-        tail: Sequence[pa.RecordBatch],
-        schema: pa.Schema,
-        deadline: float,
-        allowed_s: float,
-        position: str | None,
-        without: Without | None,
-        progress: Progress,
-        beside: Mapping[str, Sequence[Path]],
-    ) -> pa.Table:
+    @contextmanager
+    def _asked(
+        self, request: ExactRequest, deadline: float, allowed_s: float, progress: Progress
+    ) -> Iterator[ResultReader]:
+        rows = [relation.rows() for relation in request.relations]
         process = self._running()
         late = threading.Event()
         end = _End(process)
@@ -214,30 +206,23 @@ class ExactWorker:
         timer = threading.Timer(max(0.0, deadline - time.monotonic()), end_late)
         timer.daemon = True
         timer.start()
-        header = {
-            "sql": sql,
-            "files": [str(path.absolute()) for path in files[0]],
-            "dealt": [str(path.absolute()) for path in files[1]],
-            "columns": schema.names,
-            "position": position,
-            "beside": {
-                name: [str(path.absolute()) for path in paths] for name, paths in beside.items()
-            },
-            "marked": [str(path.absolute()) for path in without.files] if without else [],
-        }
-        if position is not None:
-            schema = schema.append(pa.field(position, pa.int64()))
         try:
             assert process.stdin is not None
             assert process.stdout is not None
             with progress.calling(end.now):
-                _send(process.stdin, header, tail, schema, without)
-                error, table = _receive(process.stdout)
-        except (OSError, EOFError, pa.ArrowException) as broken:
+                with of_the_process():
+                    send_request(process.stdin, request, rows)
+                result = ResultReader(process.stdout)
+                yield result
+                if not result.is_over:  # The rest of it is in the pipe.
+                    self._forget()
+        except ProcessGone as broken:
             self._forget()
             if late.is_set():
                 raise DeadlineExceeded(f"no exact answer within {allowed_s:g} s") from broken
             raise self._died(process) from broken
+        except QueryFailed as failed:
+            raise failed.error from None
         except BaseException:  # interrupted half way: what is in the pipes belongs to no one
             self._forget()
             raise
@@ -245,10 +230,6 @@ class ExactWorker:
             timer.cancel()
             if end.came_before_over():  # Just after the reply: the next query gets another process.
                 self._forget()
-        if error is not None:
-            raise error
-        assert table is not None
-        return table
 
     def _died(self, process: subprocess.Popen[bytes]) -> ShedderError:
         if self._closed:
@@ -285,46 +266,3 @@ class ExactWorker:
             if pipe is not None:
                 with suppress(OSError):
                     pipe.close()
-
-
-def _send(
-    out: Any,
-    header: dict[str, Any],
-    tail: Sequence[pa.RecordBatch],
-    schema: pa.Schema,
-    without: Without | None,
-) -> None:
-    text = json.dumps(header).encode()
-    out.write(LENGTH.pack(len(text)) + text)
-    with pa.ipc.new_stream(out, schema) as writer:
-        for batch in tail:
-            writer.write_batch(batch)
-    if without is not None and without.files:
-        deleted = pa.record_batch([pa.array(without.positions)], [POSITION])
-        with pa.ipc.new_stream(out, deleted.schema) as writer:
-            writer.write_batch(deleted)
-    out.flush()
-
-
-def _receive(source: Any) -> tuple[ShedderError | None, pa.Table | None]:
-    (size,) = LENGTH.unpack(_exactly(source, LENGTH.size))
-    header = json.loads(_exactly(source, size))
-    if header["error"] is not None:
-        return _ERRORS[header["error"]](header["message"].splitlines()[0]), None
-    with pa.ipc.open_stream(source) as reader:
-        return None, reader.read_all()
-
-
-def _numbered(batches: Sequence[pa.RecordBatch], positions: Sequence[int]) -> list[pa.RecordBatch]:
-    """The batches with the position of each row."""
-    return [
-        batch.append_column(POSITION, pa.array(np.arange(first, first + batch.num_rows)))
-        for first, batch in zip(positions, batches, strict=True)
-    ]
-
-
-def _exactly(source: BinaryIO, size: int) -> bytes:
-    data = source.read(size)
-    if len(data) < size:
-        raise EOFError("the exact worker is gone")
-    return data

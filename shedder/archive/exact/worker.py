@@ -1,4 +1,4 @@
-"""The exact worker's own process: SQL over a stream's runs and tail, inside a memory limit.
+"""The exact worker's own process: SQL over streams' runs and tails, inside a memory limit.
 
 It is started as a script (see client.py) and imports nothing of Shedder, so that it is small and
 quick to start. DuckDB is imported where it runs: the process that starts this one knows limits and
@@ -6,10 +6,12 @@ lengths from here, and does without. It reads requests from its standard input a
 what was its standard output; when the input ends it exits at once, also in the middle of a query,
 so it never outlives its parent.
 
-A request is a length (uint32, little-endian), a JSON object {sql, files, dealt, columns, position,
-marked, beside} and an Arrow IPC stream: the tail; if there are marked files, a second one: the
-positions of their deleted rows. A reply is a length and a JSON object {error, message}, and when
-error is null an Arrow IPC stream: the result.
+A request is a length (uint32, little-endian), a JSON object {sql, relations, beside, limits}, and
+Arrow IPC streams: of each relation the tail and, if it has marked files, the positions of their
+deleted rows. A reply is a length and a JSON object {error, message}. If error is null, an Arrow IPC
+stream of the result follows, batch by batch as DuckDB produces it, and then a second length and
+JSON object {error, message, cut}: an error after the first batch, or the limit that ended the
+result.
 """
 
 from __future__ import annotations
@@ -20,23 +22,26 @@ import queue
 import struct
 import sys
 import threading
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import Any, BinaryIO
 
 import pyarrow as pa
 
-if TYPE_CHECKING:
-    import duckdb
-
 LENGTH = struct.Struct("<I")
 HEADER_BYTES_MAX = 64 << 20
-BATCH_ROWS = 65_536
+WHOLE_BATCH_ROWS = 65_536  # Of a result that is sent when it is whole.
+BATCH_ROWS = 8_192  # Of a result that is sent as it comes: 8 MiB of rows of 1 KiB.
 POSITION_DIGITS = 20  # A run's file name begins with the position of its first row.
 
 
 class ResultTooLarge(Exception):
     """The result does not fit into the bytes it may have."""
+
+
+class ResultFailed(Exception):
+    """DuckDB failed while it produced a result; pyarrow keeps nothing but the text."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,36 +56,55 @@ class WorkerLimits:
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
-    """One query: `sql` over the relation `stream`.
+class ResultLimits:
+    """Limits at which a result is cut, with the rows before them as the result; None: no limit."""
 
-    position: the relation's column of positions, which the tail and the dealt files have; of the
-    other files, names and order of rows tell it. None: not wanted. marked: files in which rows are
-    deleted, those whose positions `deleted` has. beside: further
-    relations, of all columns of files.
+    rows_max: int | None = None
+    bytes_max: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RequestRelation:
+    """One relation of a request.
+
+    position: name of the relation's column of positions, which the tail and the dealt files have.
+      For the other files, names and order of rows tell it. None: not wanted.
+    marked: files in which rows are deleted; `deleted` has the positions of these rows.
+    """
+
+    name: str
+    columns: list[str]
+    position: str | None
+    files: list[str]
+    dealt: list[str]
+    marked: list[str]
+    tail: pa.Table
+    deleted: pa.Table | None
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """One query.
+
+    beside: further relations by name, of all columns of files.
+    limits: where the result is cut; None: a result beyond the worker's limit is an error.
     """
 
     sql: str
-    files: list[str]
-    dealt: list[str]
-    columns: list[str]
-    position: str | None
-    tail: pa.Table
-    marked: list[str]
-    deleted: pa.Table | None
+    relations: list[RequestRelation]
     beside: dict[str, list[str]]
+    limits: ResultLimits | None
 
     @property
     def all_files(self) -> list[str]:
         """All that may be read."""
         return [
-            *self.files,
-            *self.dealt,
+            *(name for relation in self.relations for name in (*relation.files, *relation.dealt)),
             *(name for names in self.beside.values() for name in names),
         ]
 
 
-def answer(request: Request, limits: WorkerLimits) -> pa.Table:
+def answer(request: Request, limits: WorkerLimits, reply: Reply) -> None:
     """Run one query in a database of its own, which can read these files and nothing else."""
     import duckdb
 
@@ -101,60 +125,111 @@ def answer(request: Request, limits: WorkerLimits) -> pa.Table:
         database.execute("SET disabled_optimizers = 'statistics_propagation'")
         database.execute(f"SET allowed_paths = [{_quoted(request.all_files)}]")
         database.execute("SET enable_external_access = false")
-        database.register("tail", request.tail)
-        if request.deleted is not None:
-            database.register("deleted", request.deleted)
-        database.execute(f"CREATE TEMP VIEW stream AS {_relation(request)}")
+        for number, relation in enumerate(request.relations):
+            database.register(_tail(number), relation.tail)
+            if relation.deleted is not None:
+                database.register(_deleted(number), relation.deleted)
+            source = _relation(relation, number)
+            database.execute(f"CREATE TEMP VIEW {_name(relation.name)} AS {source}")
         for name, files in request.beside.items():
             options = "hive_partitioning = false, union_by_name = true"
             source = f"read_parquet([{_quoted(files)}], {options})"
             database.execute(f"CREATE TEMP VIEW {_name(name)} AS SELECT * FROM {source}")  # noqa: S608
         database.execute("SET lock_configuration = true")
-        return _bounded(database.sql(request.sql), limits.result_bytes_max)
+        result = database.sql(request.sql)
+        if request.limits is None:
+            _send_whole(result.to_arrow_reader(WHOLE_BATCH_ROWS), limits.result_bytes_max, reply)
+        else:
+            _send_cut(result.to_arrow_reader(BATCH_ROWS), request.limits, reply)
 
 
-def _bounded(result: duckdb.DuckDBPyRelation, bytes_max: int) -> pa.Table:
-    reader = result.to_arrow_reader(BATCH_ROWS)
+def _send_whole(reader: pa.RecordBatchReader, bytes_max: int, reply: Reply) -> None:
+    """Send a result that must fit into its bytes; nothing is sent before all of it is there."""
     batches, size = [], 0
-    for batch in reader:
+    for batch in _batches(reader):
         size += batch.nbytes
         if size > bytes_max:
             raise ResultTooLarge(f"the result has more than {bytes_max:,} bytes")
         batches.append(batch)
-    return pa.Table.from_batches(batches, reader.schema)
+    reply.begin(reader.schema)
+    for batch in batches:
+        reply.put(batch)
 
 
-def _relation(request: Request) -> str:
+def _send_cut(reader: pa.RecordBatchReader, limits: ResultLimits, reply: Reply) -> None:
+    """Send batches as they come, up to the first row beyond a limit."""
+    batches = _batches(reader)
+    first = next(batches, None)  # An error of the query comes before anything is sent.
+    reply.begin(reader.schema)
+    rows = size = 0
+    batch = first
+    while batch is not None:
+        fitting, cut = batch.num_rows, ""
+        if limits.rows_max is not None and rows + fitting > limits.rows_max:
+            fitting, cut = limits.rows_max - rows, "rows"
+        if limits.bytes_max is not None and size + batch.nbytes > limits.bytes_max:
+            share = (limits.bytes_max - size) / batch.nbytes
+            if (few := int(share * batch.num_rows)) < fitting:
+                fitting, cut = few, "bytes"
+        reply.put(batch.slice(0, fitting))
+        if cut:
+            reply.cut = cut
+            return
+        rows, size = rows + fitting, size + batch.nbytes
+        batch = next(batches, None)
+
+
+def _batches(reader: pa.RecordBatchReader) -> Iterator[pa.RecordBatch]:
+    """The batches of a result.
+
+    Raises:
+      ResultFailed: an error came between two of them.
+    """
+    try:
+        yield from reader
+    except (OSError, pa.ArrowException) as error:
+        raise ResultFailed(str(error)) from error
+
+
+def _tail(number: int) -> str:
+    return f"__tail_{number}"
+
+
+def _deleted(number: int) -> str:
+    return f"__deleted_{number}"
+
+
+def _relation(relation: RequestRelation, number: int) -> str:
     """Ordered and dealt files, each without and with deleted rows, and the tail."""
-    columns = ", ".join(_name(name) for name in request.columns)
+    columns = ", ".join(_name(name) for name in relation.columns)
     of_ordered = of_others = ""
-    if request.position is not None:
-        of_ordered = f", {_OF_ORDER} AS {_name(request.position)}"
-        of_others = f", {_name(request.position)}"
+    if relation.position is not None:
+        of_ordered = f", {_OF_ORDER} AS {_name(relation.position)}"
+        of_others = f", {_name(relation.position)}"
     parts = []
-    marked = set(request.marked)
-    for files, is_dealt in ((request.files, False), (request.dealt, True)):
+    marked = set(relation.marked)
+    for files, is_dealt in ((relation.files, False), (relation.dealt, True)):
         more = of_others if is_dealt else of_ordered
         for deleted in (False, True):
             some = [name for name in files if (name in marked) == deleted]
             if some:
                 numbered = not is_dealt and (deleted or bool(more))
-                source = _source(some, numbered=numbered, deleted=deleted)
+                source = _source(some, numbered=numbered)
+                if deleted:
+                    position = _OF_ORDER if numbered else "__position"
+                    gone = f"SELECT __position FROM {_deleted(number)}"  # noqa: S608
+                    source = f"{source} WHERE {position} NOT IN ({gone})"
                 parts.append(f"SELECT {columns}{more} FROM {source}")  # noqa: S608
-    parts.append(f"SELECT {columns}{of_others} FROM tail")  # noqa: S608  (quoted)
+    parts.append(f"SELECT {columns}{of_others} FROM {_tail(number)}")  # noqa: S608  (quoted)
     return " UNION ALL ".join(parts)
 
 
-def _source(files: list[str], *, numbered: bool, deleted: bool) -> str:
+def _source(files: list[str], *, numbered: bool) -> str:
     """Files, by whose names and order of rows positions are known if they are to be numbered."""
     options = "hive_partitioning = false"
     if numbered:
         options += f", filename = '{_FILE}', file_row_number = true"
-    source = f"read_parquet([{_quoted(files)}], {options})"
-    if not deleted:
-        return source
-    position = _OF_ORDER if numbered else "__position"
-    return f"{source} WHERE {position} NOT IN (SELECT __position FROM deleted)"  # noqa: S608
+    return f"read_parquet([{_quoted(files)}], {options})"
 
 
 _FILE = "__file"  # The name that DuckDB gives it is one that streams have, too.
@@ -177,18 +252,47 @@ def _error_kind(error: BaseException, files: list[str]) -> str:
 
     if isinstance(error, (duckdb.OutOfMemoryException, MemoryError, ResultTooLarge)):
         return "budget"
-    if isinstance(error, duckdb.Error) and any(name in str(error) for name in files):
+    if isinstance(error, ResultFailed) and str(error).startswith("Out of Memory"):
+        return "budget"
+    if isinstance(error, (duckdb.Error, ResultFailed)) and any(
+        name in str(error) for name in files
+    ):
         return "files"
     return "bug"
 
 
-def _reply(out: Any, header: dict[str, Any], table: pa.Table | None) -> None:
-    text = json.dumps(header).encode()
-    out.write(LENGTH.pack(len(text)) + text)
-    if table is not None:
-        with pa.ipc.new_stream(out, table.schema) as writer:
-            writer.write_table(table)
-    out.flush()
+class Reply:
+    """Reply to one request: its header, the batches of the result, and its end.
+
+    cut: the limit that ended the result, `rows` or `bytes`; empty: none did.
+    """
+
+    def __init__(self, out: BinaryIO) -> None:
+        self._out = out
+        self._writer: pa.ipc.RecordBatchStreamWriter | None = None
+        self.cut = ""
+
+    def begin(self, schema: pa.Schema) -> None:
+        """Send the header of a result."""
+        self._tell(None, "")
+        self._writer = pa.ipc.new_stream(self._out, schema)
+
+    def put(self, batch: pa.RecordBatch) -> None:
+        """Send some rows."""
+        assert self._writer is not None
+        self._writer.write_batch(batch)
+        self._out.flush()
+
+    def end(self, error: str | None = None, message: str = "") -> None:
+        """Send the end; an error before any batch is the header."""
+        if self._writer is not None:
+            self._writer.close()
+        self._tell(error, message)
+        self._out.flush()
+
+    def _tell(self, error: str | None, message: str) -> None:
+        text = json.dumps({"error": error, "message": message, "cut": self.cut}).encode()
+        self._out.write(LENGTH.pack(len(text)) + text)
 
 
 def _exactly(source: BinaryIO, size: int) -> bytes:
@@ -202,17 +306,24 @@ def _read_request(source: Any) -> Request:
     (size,) = LENGTH.unpack(_exactly(source, LENGTH.size))
     assert size <= HEADER_BYTES_MAX, size
     header = json.loads(_exactly(source, size))
+    relations = [_read_relation(source, said) for said in header["relations"]]
+    limits = header["limits"]
+    return Request(
+        header["sql"],
+        relations,
+        header["beside"],
+        None if limits is None else ResultLimits(**limits),
+    )
+
+
+def _read_relation(source: Any, said: dict[str, Any]) -> RequestRelation:
     with pa.ipc.open_stream(source) as reader:
         tail = reader.read_all()
-    position = header.get("position")
-    files, dealt = header["files"], header["dealt"]
-    marked, deleted = header["marked"], None
-    if marked:
+    deleted = None
+    if said["marked"]:
         with pa.ipc.open_stream(source) as reader:
             deleted = reader.read_all()
-    columns = header["columns"]
-    beside = header["beside"]
-    return Request(header["sql"], files, dealt, columns, position, tail, marked, deleted, beside)
+    return RequestRelation(**said, tail=tail, deleted=deleted)
 
 
 def _read_requests(source: BinaryIO, requests: queue.SimpleQueue[Request]) -> None:
@@ -236,13 +347,13 @@ def main() -> None:
     threading.Thread(target=_read_requests, args=(sys.stdin.buffer, requests), daemon=True).start()
     while True:
         request = requests.get()
+        reply = Reply(out)
         try:
-            table = answer(request, limits)
-        except (duckdb.Error, MemoryError, ResultTooLarge, pa.ArrowException) as error:
-            kind = _error_kind(error, request.all_files)
-            _reply(out, {"error": kind, "message": str(error)}, None)
+            answer(request, limits, reply)
+        except (duckdb.Error, MemoryError, ResultTooLarge, ResultFailed) as error:
+            reply.end(_error_kind(error, request.all_files), str(error))
         else:
-            _reply(out, {"error": None, "message": ""}, table)
+            reply.end()
 
 
 if __name__ == "__main__":

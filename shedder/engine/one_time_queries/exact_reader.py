@@ -8,7 +8,8 @@ from dataclasses import replace
 import pyarrow as pa
 import structlog
 
-from shedder.archive.exact.client import RELATION, ExactWorker, Without
+from shedder.archive.exact.client import RELATION, ExactWorker
+from shedder.archive.exact.relation import ExactRelation, Without
 from shedder.archive.metadata.catalog_entries import Run
 from shedder.cql.sql.exact_query import POSITION, SqlDialect, exact_sql, needs_positions
 from shedder.engine.engine_state import EngineState
@@ -106,17 +107,21 @@ class ExactReader:
         selection = snapshot.selection(found.done)
         numbered = needs_positions(query)
         rows_read = [*columns, POSITION] if numbered else columns
+        relation = ExactRelation(
+            RELATION,
+            pa.schema([schema.field(name) for name in columns]),
+            files=selection.ordered,
+            dealt=selection.dealt,
+            tail=[batch.select(columns) for batch in snapshot.tail],
+            tail_positions=snapshot.tail_positions if numbered else None,
+            more=[batch.select(rows_read) for batch in found.rows],
+            without=Without(selection.marked, selection.deleted),
+        )
         table = self._worker.query(
             sql,
-            selection.ordered,
-            [batch.select(columns) for batch in snapshot.tail],
-            pa.schema([schema.field(name) for name in columns]),
-            question.deadline.left_s(),
-            snapshot.tail_positions if numbered else None,
-            selection.dealt,
-            Without(selection.marked, selection.deleted),
-            question.deadline.progress,
-            [batch.select(rows_read) for batch in found.rows],
+            [relation],
+            timeout_s=question.deadline.left_s(),
+            progress=question.deadline.progress,
         )
         evidence = evidence_from_exact(
             query,

@@ -13,7 +13,8 @@ import pyarrow as pa
 import structlog
 
 from shedder.archive.archive_store import Store
-from shedder.archive.exact.client import RELATION, ExactWorker, Without
+from shedder.archive.exact.client import RELATION, ExactWorker
+from shedder.archive.exact.relation import ExactRelation, Without
 from shedder.archive.metadata.catalog_entries import Rolled, RollupEntry, Run
 from shedder.cql.binding.rollup_definition import Rollup, answers, rollup_text
 from shedder.cql.sql.rollup_sql import Stretches, rollup_sql
@@ -190,6 +191,14 @@ def evidence_from_rollup(
         beside[_EDGES] = files.verified(plan.edges.values())
     columns = [*dict.fromkeys((query.schema.time_column, *query.columns))]
     schema = arrow_schema(query.schema)
+    relation = ExactRelation(
+        RELATION,
+        pa.schema([schema.field(name) for name in columns]),
+        files=selection.ordered,
+        dealt=selection.dealt,
+        tail=[batch.select(columns) for batch in snapshot.tail],
+        without=Without(selection.marked, selection.deleted),
+    )
     table = exact.query(
         rollup_sql(
             query,
@@ -199,12 +208,8 @@ def evidence_from_rollup(
             edges=_EDGES if plan.edges else None,
             rolled=_ROLLED if plan.rolled else None,
         ),
-        selection.ordered,
-        [batch.select(columns) for batch in snapshot.tail],
-        pa.schema([schema.field(name) for name in columns]),
-        deadline.left_s(),
-        dealt_files=selection.dealt,
-        without=Without(selection.marked, selection.deleted),
+        [relation],
+        timeout_s=deadline.left_s(),
         progress=deadline.progress,
         beside=beside,
     )

@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -18,6 +18,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from shedder.archive.exact.client import ExactWorker
+from shedder.archive.exact.relation import ExactRelation
 from shedder.archive.tasks.progress import Progress
 from shedder.cql.sql.exact_query import SqlDialect, exact_sql
 from shedder.errors import (
@@ -71,9 +72,7 @@ def occupied(worker: ExactWorker) -> Iterator[tuple[Watched, Future[pa.Table]]]:
     """Keep the worker busy with an endless query until the block cancels that query."""
     progress = Watched("the first")
     with ThreadPoolExecutor(1) as pool:
-        asked = pool.submit(
-            worker.query, FOREVER, [], [], SCHEMA, timeout_s=FOREVER_S, progress=progress
-        )
+        asked = pool.submit(worker.query, FOREVER, [], timeout_s=FOREVER_S, progress=progress)
         asked.add_done_callback(lambda _: progress.asked.set())
         progress.asked.wait()
         try:
@@ -103,11 +102,17 @@ def run_file(directory: Path, batch: pa.RecordBatch, name: str = "0-2.parquet") 
     return path
 
 
+def stream(
+    files: Sequence[Path] = (), *tail: pa.RecordBatch, positions: Sequence[int] | None = None
+) -> ExactRelation:
+    return ExactRelation("stream", SCHEMA, files, tail=tail, tail_positions=positions)
+
+
 @pytest.mark.slow
 def test_runs_and_tail_are_one_relation(worker, tmp_path):
     file = run_file(tmp_path, rows(1, 2))
     sql = "SELECT count(*) AS a0, sum(value) AS a1 FROM stream"
-    table = worker.query(sql, [file], [rows(3), rows(4)], SCHEMA)
+    table = worker.query(sql, [stream([file], rows(3), rows(4))])
     assert table.to_pylist() == [{"a0": 4, "a1": 5.0}]
 
 
@@ -118,15 +123,15 @@ def test_rows_are_numbered_by_the_names_of_files_and_by_the_tail(worker, tmp_pat
         for keys, name in zip([(5, 3), (4,)], names, strict=True)
     ]
     sql = "SELECT list(struct_pack(p := __position, k := key) ORDER BY __position) AS a FROM stream"
-    table = worker.query(sql, files, [rows(9, 8), rows(2)], SCHEMA, tail_positions=[8, 12])
+    table = worker.query(sql, [stream(files, rows(9, 8), rows(2), positions=[8, 12])])
     found = [(item["p"], item["k"]) for item in table.to_pylist()[0]["a"]]
     assert found == [(0, 5), (1, 3), (7, 4), (8, 9), (9, 8), (12, 2)]
-    table = worker.query(sql, [], [rows(9)], SCHEMA, tail_positions=[3])
+    table = worker.query(sql, [stream([], rows(9), positions=[3])])
     assert table.to_pylist() == [{"a": [{"p": 3, "k": 9}]}]
 
 
 def test_a_stream_without_runs_or_rows_still_answers(worker):
-    table = worker.query("SELECT count(*) AS a0 FROM stream", [], [], SCHEMA)
+    table = worker.query("SELECT count(*) AS a0 FROM stream", [stream()])
     assert table.to_pylist() == [{"a0": 0}]
 
 
@@ -134,7 +139,7 @@ def test_a_directory_named_like_a_partition_adds_no_column(worker, tmp_path):
     directory = tmp_path / "key=99"
     directory.mkdir()
     file = run_file(directory, rows(1), "it's.parquet")
-    table = worker.query("SELECT key FROM stream", [file], [], SCHEMA)
+    table = worker.query("SELECT key FROM stream", [stream([file])])
     assert table.to_pylist() == [{"key": 1}]
 
 
@@ -142,35 +147,35 @@ def test_a_file_that_is_not_of_the_query_cannot_be_read(worker, tmp_path):
     allowed, other = run_file(tmp_path, rows(1)), run_file(tmp_path, rows(2), "other.parquet")
     for sql in (f"SELECT * FROM read_parquet('{other}')", "SELECT * FROM read_text('/etc/passwd')"):
         with pytest.raises(InternalError, match=r"Permission"):
-            worker.query(sql, [allowed], [], SCHEMA)
+            worker.query(sql, [stream([allowed])])
 
 
 def test_the_limits_cannot_be_changed_by_a_query(worker):
     with pytest.raises((InternalError, CorruptData)):
-        worker.query("SET memory_limit = '10GB'", [], [], SCHEMA)
+        worker.query("SET memory_limit = '10GB'", [])
 
 
 @pytest.mark.slow
 def test_a_query_past_its_deadline_is_killed_and_the_next_one_answered(worker):
     with pytest.raises(DeadlineExceeded, match=r"0\.3 s"):
-        worker.query(FOREVER, [], [], SCHEMA, timeout_s=0.3)
-    assert worker.query("SELECT 1 AS a0 FROM stream", [], [rows(1)], SCHEMA).num_rows == 1
+        worker.query(FOREVER, [], timeout_s=0.3)
+    assert worker.query("SELECT 1 AS a0 FROM stream", [stream([], rows(1))]).num_rows == 1
 
 
 @pytest.mark.slow
 def test_more_memory_than_the_budget_is_refused_and_the_next_one_answered(worker):
     with pytest.raises(BudgetExceeded):
-        worker.query("SELECT list(range) FROM range(50000000)", [], [], SCHEMA)
+        worker.query("SELECT list(range) FROM range(50000000)", [])
     with pytest.raises(BudgetExceeded, match="result"):
-        worker.query("SELECT range FROM range(1000000)", [], [], SCHEMA)
-    assert worker.query("SELECT 1 AS a0 FROM stream", [], [rows(1)], SCHEMA).num_rows == 1
+        worker.query("SELECT range FROM range(1000000)", [])
+    assert worker.query("SELECT 1 AS a0 FROM stream", [stream([], rows(1))]).num_rows == 1
 
 
 def test_a_damaged_run_is_reported_as_corrupt(worker, tmp_path):
     file = tmp_path / "0-1.parquet"
     file.write_bytes(b"PAR1" + bytes(100))
     with pytest.raises(CorruptData, match=r"0-1\.parquet"):
-        worker.query("SELECT * FROM stream", [file], [], SCHEMA)
+        worker.query("SELECT * FROM stream", [stream([file])])
 
 
 def test_a_closed_worker_says_so(tmp_path):
@@ -178,13 +183,13 @@ def test_a_closed_worker_says_so(tmp_path):
     worker.start()
     worker.close()
     with pytest.raises(Unavailable):
-        worker.query("SELECT 1", [], [], SCHEMA)
+        worker.query("SELECT 1", [])
 
 
 @pytest.mark.slow
 def test_queries_of_several_threads_are_answered_one_by_one(worker):
     def ask(key: int) -> int:
-        table = worker.query("SELECT max(key) AS a0 FROM stream", [], [rows(key)], SCHEMA)
+        table = worker.query("SELECT max(key) AS a0 FROM stream", [stream([], rows(key))])
         return table["a0"][0].as_py()
 
     with ThreadPoolExecutor(4) as pool:
@@ -194,16 +199,16 @@ def test_queries_of_several_threads_are_answered_one_by_one(worker):
 @pytest.mark.slow
 def test_a_query_that_waits_too_long_for_its_turn_misses_its_deadline(worker):
     with occupied(worker), pytest.raises(DeadlineExceeded, match="others"):
-        worker.query("SELECT 1 AS a0", [], [], SCHEMA, timeout_s=0.05)
+        worker.query("SELECT 1 AS a0", [], timeout_s=0.05)
 
 
 @pytest.mark.slow
 def test_a_worker_killed_from_outside_is_replaced(worker):
-    worker.query("SELECT 1 AS a0", [], [], SCHEMA)
+    worker.query("SELECT 1 AS a0", [])
     assert worker.pid is not None
     os.kill(worker.pid, signal.SIGKILL)
     os.waitid(os.P_PID, worker.pid, os.WEXITED | os.WNOWAIT)
-    assert worker.query("SELECT 1 AS a0", [], [], SCHEMA).num_rows == 1
+    assert worker.query("SELECT 1 AS a0", []).num_rows == 1
 
 
 @pytest.mark.slow
@@ -211,12 +216,11 @@ def test_the_process_ends_with_its_parent_also_during_a_query(tmp_path):
     script = f"""
 import os, threading, pathlib
 from shedder.archive.exact.client import ExactWorker
-import pyarrow as pa
 worker = ExactWorker(pathlib.Path({str(tmp_path / "exact")!r}), threads=1)
-worker.query("SELECT 1", [], [], pa.schema([("a", pa.int64())]))
+worker.query("SELECT 1", [])
 print(worker.pid, flush=True)
 threading.Timer(0.3, lambda: os._exit(0)).start()
-worker.query({FOREVER!r}, [], [], pa.schema([("a", pa.int64())]))
+worker.query({FOREVER!r}, [])
 """
     found = subprocess.run([sys.executable, "-c", script], stdout=subprocess.PIPE, check=True)
     # No other process inherited the pipe of its standard output, so run() returned after both had
@@ -239,7 +243,7 @@ def test_a_bound_query_is_answered_over_runs_and_tail(worker, tmp_path, text):
     file = run_file(tmp_path, data.slice(0, 1200))
     sql = exact_sql(query, "stream", SqlDialect.DUCKDB, 100, 1900)
     tail = [data.slice(1200, 500), data.slice(1700)]
-    table = worker.query(sql, [file], tail, asking.ARROW)
+    table = worker.query(sql, [ExactRelation("stream", asking.ARROW, [file], tail=tail)])
     expected = asking.exact_rows(query, data, 100, 1900)
     answers = [finish(query, evidence_from_exact(query, each)) for each in (table, expected)]
     first, second = (sorted(map(str, answer.rows())) for answer in answers)
@@ -250,30 +254,28 @@ def test_a_bound_query_is_answered_over_runs_and_tail(worker, tmp_path, text):
 def test_a_query_that_is_called_off_is_killed_and_the_next_one_answered(worker):
     with occupied(worker) as (progress, _):
         progress.cancel()
-    assert worker.query("SELECT 1 AS a0 FROM stream", [], [rows(1)], SCHEMA).num_rows == 1
+    assert worker.query("SELECT 1 AS a0 FROM stream", [stream([], rows(1))]).num_rows == 1
 
 
 @pytest.mark.slow
 def test_a_query_cancelled_just_after_its_reply_leaves_the_next_one_a_process(worker):
     for _ in range(5):
         progress = CancelledAfterReply("an answer", "tuples")
-        count = worker.query("SELECT 1 AS n", [], [], SCHEMA, progress=progress)
+        count = worker.query("SELECT 1 AS n", [], progress=progress)
         assert count["n"].to_pylist() == [1]
-        assert worker.query("SELECT 2 AS n", [], [], SCHEMA)["n"].to_pylist() == [2]
+        assert worker.query("SELECT 2 AS n", [])["n"].to_pylist() == [2]
 
 
 def test_a_query_that_cannot_be_asked_keeps_nobody_waiting(worker):
     with pytest.raises(ValueError, match="zip"):
-        worker.query("SELECT 1 AS n", [], [rows(1)], SCHEMA, tail_positions=[0, 1])
-    assert worker.query("SELECT 2 AS n", [], [], SCHEMA, timeout_s=FOREVER_S)["n"].to_pylist() == [
-        2
-    ]
+        worker.query("SELECT 1 AS n", [stream([], rows(1), positions=[0, 1])])
+    assert worker.query("SELECT 2 AS n", [], timeout_s=FOREVER_S)["n"].to_pylist() == [2]
 
 
 def test_a_query_that_is_called_off_before_its_turn_does_not_wait_for_it(worker):
     second = Progress("the second", "tuples")
     with occupied(worker) as (_, first), ThreadPoolExecutor(1) as pool:
-        waiting = pool.submit(worker.query, "SELECT 1", [], [], SCHEMA, progress=second)
+        waiting = pool.submit(worker.query, "SELECT 1", [], progress=second)
         second.cancel()
         with pytest.raises(Cancelled, match="the second"):
             waiting.result()
