@@ -267,7 +267,7 @@ class Reply:
     cut: the limit that ended the result, `rows` or `bytes`; empty: none did.
     """
 
-    def __init__(self, out: BinaryIO) -> None:
+    def __init__(self, out: Any) -> None:
         self._out = out
         self._writer: pa.ipc.RecordBatchStreamWriter | None = None
         self.cut = ""

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import pyarrow as pa
 
@@ -31,7 +31,7 @@ class ResultReader:
     is_over: the reply was read to its end.
     """
 
-    def __init__(self, source: BinaryIO) -> None:
+    def __init__(self, source: Any) -> None:
         """Wait for the head of a result."""
         self._source = source
         self.cut = ""
@@ -132,8 +132,8 @@ def send_request(out: Any, request: ExactRequest, rows: Sequence[Sequence[pa.Rec
     out.flush()
 
 
-def _exactly(source: BinaryIO, size: int) -> bytes:
-    data = source.read(size)
+def _exactly(source: Any, size: int) -> bytes:
+    data: bytes = source.read(size)
     if len(data) < size:
         raise EOFError("the exact worker is gone")
     return data
