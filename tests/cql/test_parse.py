@@ -19,6 +19,7 @@ from shedder.cql.expressions.expression import (
     Op,
 )
 from shedder.cql.statements.canonical_text import text_of_stream
+from shedder.cql.statements.relational_select import RelationalSelect
 from shedder.cql.statements.statement import (
     AlterActivity,
     AlterQuery,
@@ -331,7 +332,7 @@ def test_a_whole_number_that_does_not_fit_an_integer_is_refused_with_a_way_out()
 
 def test_an_integer_is_one_when_it_is_read_again() -> None:
     """A standing query's column was a BIGINT after a restart."""
-    once = select("SELECT CAST('-5' AS INTEGER) AS five FROM s")
+    once = select("SELECT CAST('-5' AS INTEGER) AS five, COUNT(*) FROM s")
     assert once.outputs[0].expression == Literal(-5, ColumnType.INTEGER)
     assert select(once.text).outputs == once.outputs
 
@@ -498,18 +499,13 @@ def test_a_wrong_text_is_refused_where_it_is_wrong(text: str, message: str) -> N
         "SELECT COUNT(*) FROM s, t",
         "SELECT COUNT(*) FROM s JOIN t ON s.a = t.a",
         "SELECT COUNT(*) FROM s [RANGE 1 MINUTE] LEFT JOIN t USING (a)",
-        "SELECT DISTINCT a FROM s",
-        "SELECT * FROM s",
-        "SELECT s.* FROM s",
         "SELECT COUNT(*) FROM (SELECT a FROM s)",
         "SELECT COUNT(*) FROM s WHERE a IN (SELECT a FROM t)",
         "SELECT COUNT(*) FROM s WHERE EXISTS (SELECT 1 FROM t)",
         "SELECT COUNT(*) FROM s UNION ALL SELECT COUNT(*) FROM t",
         "SELECT COUNT(*) FROM s EXCEPT SELECT COUNT(*) FROM t",
-        "WITH t AS (SELECT 1) SELECT COUNT(*) FROM t",
         "SELECT SUM(x) OVER (PARTITION BY a) FROM s",
         "SELECT SUM(DISTINCT x) FROM s",
-        "SELECT COUNT(*) FROM s LIMIT 5 OFFSET 5",
         "SELECT a, COUNT(*) FROM s GROUP BY ROLLUP (a)",
         "CREATE TABLE t (a BIGINT)",
         "DROP TABLE t",
@@ -549,5 +545,6 @@ def test_what_comes_later_is_refused_as_that(text: str) -> None:
     ],
 )
 def test_canonical_text_means_the_same_query(text: str) -> None:
-    query = select(text)
-    assert select(query.text) == query
+    query = parse(text)
+    assert isinstance(query, (Select, RelationalSelect))
+    assert parse(query.text) == query

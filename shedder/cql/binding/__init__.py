@@ -3,5 +3,5 @@
 `parse` is the entry point for every text of CQL. Any text gives a statement or
 raises `BadQuery` or `Unimplemented`.
 
-May import: text, expressions, statements, grammar.
+May import: text, expressions, statements, plans, grammar.
 """

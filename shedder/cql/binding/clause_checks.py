@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
 from dataclasses import replace
 from decimal import Decimal
 
 from sqlglot import exp
 
 from shedder.cql.binding.expression_translation import Translator
+from shedder.cql.binding.select_list import groups_of, limit_of, order_of, outputs_of
 from shedder.cql.binding.window_checks import duration_us, positive_us, window_of
 from shedder.cql.expressions.column_types import ColumnType
-from shedder.cql.expressions.expression import Expression
-from shedder.cql.expressions.expression_text import name_of
 from shedder.cql.expressions.literals import Bindings
 from shedder.cql.expressions.type_names import column_type
-from shedder.cql.grammar.dialect import WINDOW
 from shedder.cql.grammar.parse_nodes import RawCreateStream, RawLayout, RawNumber, RawSelect
+from shedder.cql.grammar.query_grammar import WINDOW
 from shedder.cql.statements.archive_layout import DEFAULT_LAYOUT, Layout, layout_of
 from shedder.cql.statements.bound_query import OWN_COLUMNS
 from shedder.cql.statements.canonical_text import text_of_select
@@ -28,8 +26,6 @@ from shedder.cql.statements.statement import (
     Contract,
     Costing,
     CreateStream,
-    OrderKey,
-    Output,
     ReductionClause,
     Rewrite,
     Select,
@@ -41,7 +37,7 @@ from shedder.cql.text.durations import INT64_MAX
 from shedder.cql.text.size_limits import Limits
 from shedder.cql.text.source_text import SourceText, start_of
 from shedder.cql.text.unsupported import later
-from shedder.errors import BadQuery, Unimplemented
+from shedder.errors import BadQuery
 
 CONFIDENCE = 0.95
 COLUMNS_MAX = 1_000
@@ -75,7 +71,7 @@ def selected(raw: RawSelect, source: SourceText, bindings: Bindings, limits: Lim
     if not isinstance(table, exp.Table):
         raise source.error("expected FROM and the name of a stream", start_of(select))
     translator = Translator(source, bindings, limits, (table.name, table.alias))
-    outputs = _outputs(select.expressions, translator, source)
+    outputs = outputs_of(select.expressions, translator, source)
     where, having = select.args.get("where"), select.args.get("having")
     query = Select(
         text="",
@@ -83,10 +79,10 @@ def selected(raw: RawSelect, source: SourceText, bindings: Bindings, limits: Lim
         stream=table.name,
         window=window_of(table.meta.get(WINDOW), translator, source, limits),
         where=translator.expression(where.this) if where else None,
-        groups=_groups(select.args.get("group"), outputs, translator, source),
+        groups=groups_of(select.args.get("group"), outputs, translator, source),
         having=translator.expression(having.this) if having else None,
-        order=_order(select.args.get("order"), outputs, translator, source),
-        limit=_limit(select.args.get("limit"), translator, source),
+        order=order_of(select.args.get("order"), outputs, translator, source),
+        limit=limit_of(select.args.get("limit"), translator, source),
         target=_target(raw.target, translator, source),
         confidence=_confidence(raw.confidence, translator, source),
         contract=Contract(raw.contract or "WIDEN"),
@@ -96,91 +92,6 @@ def selected(raw: RawSelect, source: SourceText, bindings: Bindings, limits: Lim
         costing=_costing(raw, translator, source),
     )
     return replace(query, text=text_of_select(query))
-
-
-# --- the select list and its order --------------------------------------------------------------
-
-
-def _outputs(
-    nodes: Iterable[exp.Expr], translator: Translator, source: SourceText
-) -> tuple[Output, ...]:
-    outputs: list[Output] = []
-    taken = {node.alias.lower() for node in nodes if isinstance(node, exp.Alias)}
-    said: set[str] = set()
-    for node in nodes:
-        if isinstance(node, exp.Alias):
-            name, inner = node.alias, node.this
-            if name.lower() in said:
-                raise source.wrong(node, f"two outputs are named {name!r}")
-            said.add(name.lower())
-            outputs.append(Output(name, translator.expression(inner)))
-            continue
-        expression = translator.expression(node)
-        name = _free(name_of(expression), taken)
-        taken.add(name.lower())
-        outputs.append(Output(name, expression))
-    if not outputs:
-        raise source.error("expected something to select", None)
-    return tuple(outputs)
-
-
-def _free(name: str, taken: set[str]) -> str:
-    candidate, number = name, 2
-    while candidate.lower() in taken:
-        candidate, number = f"{name}_{number}", number + 1
-    return candidate
-
-
-def _groups(
-    group: exp.Group | None, outputs: tuple[Output, ...], translator: Translator, source: SourceText
-) -> tuple[Expression, ...]:
-    if group is None:
-        return ()
-    for key in ("grouping_sets", "cube", "rollup", "totals", "all"):
-        if group.args.get(key):
-            raise later(f"GROUP BY {key.replace('_', ' ').upper()}")
-    found = [_by_number(node, outputs, translator, source) for node in group.expressions]
-    if not found:
-        raise source.error("expected something to group by", start_of(group))
-    return tuple(dict.fromkeys(found))
-
-
-def _order(
-    order: exp.Order | None, outputs: tuple[Output, ...], translator: Translator, source: SourceText
-) -> tuple[OrderKey, ...]:
-    keys = []
-    for node in order.expressions if order else ():
-        if node.args.get("nulls_first"):
-            raise Unimplemented("NULLS FIRST: NULLs always come last")
-        if node.args.get("with_fill"):
-            raise Unimplemented("WITH FILL: not in this version")
-        expression = _by_number(node.this, outputs, translator, source)
-        keys.append(OrderKey(expression, bool(node.args.get("desc"))))
-    return tuple(keys)
-
-
-def _by_number(
-    node: exp.Expr, outputs: tuple[Output, ...], translator: Translator, source: SourceText
-) -> Expression:
-    """GROUP BY 1 and ORDER BY 2 mean the outputs of these numbers."""
-    if isinstance(node, exp.Literal) and not node.is_string:
-        if not node.name.isdigit() or not 1 <= int(node.name) <= len(outputs):
-            raise source.wrong(
-                node, f"{node.name} is not the number of an output; there are {len(outputs)}"
-            )
-        return outputs[int(node.name) - 1].expression
-    return translator.expression(node)
-
-
-def _limit(limit: exp.Limit | None, translator: Translator, source: SourceText) -> int | None:
-    if limit is None:
-        return None
-    if limit.args.get("limit_options") or not isinstance(limit, exp.Limit):
-        raise later("FETCH and LIMIT ... PERCENT or WITH TIES")
-    value = translator.constant(limit.expression).value
-    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
-        raise source.wrong(limit.expression, f"LIMIT takes a whole number, not {value!r}")
-    return value
 
 
 # --- precision ----------------------------------------------------------------------------------

@@ -40,7 +40,7 @@ from shedder.cql.expressions.type_names import column_type
 from shedder.cql.text.durations import interval_us
 from shedder.cql.text.size_limits import Limits
 from shedder.cql.text.source_text import SourceText
-from shedder.cql.text.unsupported import rows_later
+from shedder.cql.text.unsupported import stars_alone
 from shedder.errors import BadQuery, Unimplemented
 
 _BINARY: dict[type[exp.Expr], Op] = {
@@ -63,9 +63,25 @@ class Translator:
     """One statement's way from sqlglot's tree to ours."""
 
     def __init__(
-        self, source: SourceText, bindings: Bindings, limits: Limits, names: Sequence[str] = ()
+        self,
+        source: SourceText,
+        bindings: Bindings,
+        limits: Limits,
+        names: Sequence[str] = (),
+        *,
+        subquery: Callable[[exp.Expr], str] | None = None,
     ) -> None:
-        """`names`: what may stand before a column and a dot: the stream's names."""
+        """Begin a statement, or one query of a relational statement.
+
+        Args:
+          source: the text.
+          bindings: values of its parameters.
+          limits: of the text.
+          names: what may stand before a column and a dot: the stream's names.
+          subquery: reads a subquery of an expression and returns its canonical text; columns keep
+            what stands before their dot. None: the query is of one stream and has no subqueries.
+        """
+        self._subquery = subquery
         self._source = source
         self._bindings = bindings
         self._limits = limits
@@ -137,7 +153,7 @@ class Translator:
         return integer(interval_us(text, unit))
 
     def _translated(self, node: exp.Expr) -> Expression:
-        _check_details(node)
+        check_details(node)
         op = _BINARY.get(type(node))
         if op is not None:
             return Call(op, (self.expression(node.this), self.expression(node.expression)))
@@ -150,11 +166,13 @@ class Translator:
     # --- leaves -------------------------------------------------------------------------------
 
     def _star(self, _: exp.Star) -> Expression:
-        raise rows_later("*")
+        raise stars_alone("*")
 
     def _column(self, node: exp.Column) -> Expression:
         if isinstance(node.this, exp.Star):
-            raise rows_later(f"{node.table}.*")
+            raise stars_alone(f"{node.table}.*")
+        if self._subquery is not None and not node.args.get("db"):
+            return Column(node.name, qualifier=node.table or None)
         if node.args.get("db") or (node.table and node.table.lower() not in self._names):
             raise BadQuery(f"{node.sql()!r}: no stream {node.table!r} in this query")
         return Column(node.name)
@@ -207,8 +225,22 @@ class Translator:
         low, high = self.expression(node.args["low"]), self.expression(node.args["high"])
         return Call(Op.AND, (Call(Op.GE, (inner, low)), Call(Op.LE, (inner, high))))
 
+    def _query(self, node: exp.Query) -> Expression:
+        return Call(Op.QUERY, (self._query_text(node),))
+
+    def _exists(self, node: exp.Exists) -> Expression:
+        return Call(Op.EXISTS, (self._query_text(node.this),))
+
+    def _query_text(self, node: exp.Expr) -> Literal:
+        if self._subquery is None or not isinstance(node, exp.Query):
+            raise Unimplemented(f"{_shown(node)}: not in this version")
+        return Literal(self._subquery(node), ColumnType.VARCHAR)
+
     def _in(self, node: exp.In) -> Expression:
-        if node.args.get("query") or not node.expressions:
+        query = node.args.get("query")
+        if query is not None:
+            return Call(Op.IN_QUERY, (self.expression(node.this), self._query_text(query)))
+        if not node.expressions:
             raise Unimplemented("IN over anything but a list in brackets: not in this version")
         inner = self.expression(node.this)
         items = [self.expression(item) for item in node.expressions]
@@ -283,6 +315,8 @@ class Translator:
             raise BadQuery(f"DISTINCT makes no sense in {name}")
         if name in ("COUNT_IF", "COUNTIF") and len(args) == 1:
             return Aggregate(AggregateFunction.COUNT, _only_where(args[0], integer(1)))
+        if name == "NOW" and not args and self._subquery is not None:
+            return Call(Op.NOW, ())
         if name == "CDF" and len(args) == 2:
             return _share_up_to(*args)
         return scalar(name, args)
@@ -315,7 +349,7 @@ class Translator:
         return Aggregate(AggregateFunction.QUANTILE, self.expression(keys[0].this), rank)
 
 
-def _check_details(node: exp.Expr) -> None:
+def check_details(node: exp.Expr) -> None:
     """Refuse a node that says more than we read, so that nothing is silently left away."""
     known = _DETAILS.get(type(node), set()) | {"this", "expression", "expressions", "negate"}
     for name, value in node.args.items():
@@ -386,6 +420,9 @@ _HANDLERS: dict[type[exp.Expr], Callable[[Translator, Any], Expression]] = {
     exp.Is: Translator._is,
     exp.Between: Translator._between,
     exp.In: Translator._in,
+    exp.Exists: Translator._exists,
+    exp.Subquery: Translator._query,
+    exp.Select: Translator._query,
     exp.Like: Translator._like,
     exp.Escape: Translator._escape,
     exp.NullSafeEQ: Translator._same,

@@ -17,6 +17,7 @@ from sqlglot.tokenizer_core import Token, TokenType
 from shedder.cql.binding.clause_checks import created_stream, said_layout, selected, tumbling
 from shedder.cql.binding.expression_translation import Translator
 from shedder.cql.binding.insert_checks import deleted, inserted
+from shedder.cql.binding.relational_clauses import relational_select
 from shedder.cql.expressions.literals import Bindings, Parameters
 from shedder.cql.grammar.dialect import STATEMENT, Cql, CqlThinning
 from shedder.cql.grammar.parse_nodes import (
@@ -28,8 +29,10 @@ from shedder.cql.grammar.parse_nodes import (
     RawDelete,
     RawExplain,
     RawInsert,
+    RawRelational,
     RawSelect,
 )
+from shedder.cql.statements.relational_select import RelationalSelect
 from shedder.cql.statements.statement import (
     AlterActivity,
     AlterOverload,
@@ -49,6 +52,7 @@ from shedder.cql.statements.statement import (
     ExplainAllocation,
     Purge,
     Scrub,
+    Select,
     Show,
     Statement,
 )
@@ -197,8 +201,8 @@ def _statement(
 
 def _meaning(raw: object, source: SourceText, bindings: Bindings, limits: Limits) -> Statement:
     match raw:
-        case RawSelect():
-            return selected(raw, source, bindings, limits)
+        case RawSelect() | RawRelational():
+            return _query(raw, source, bindings, limits)
         case RawCreateStream():
             return created_stream(raw, source, bindings, limits)
         case RawDelete():
@@ -206,16 +210,16 @@ def _meaning(raw: object, source: SourceText, bindings: Bindings, limits: Limits
         case RawInsert():
             return inserted(raw, source, bindings, limits)
         case RawCreateQuery():
-            select = selected(raw.select, source, bindings, limits)
-            return CreateQuery(raw.name, select, raw.if_not_exists)
+            query = _query(raw.select, source, bindings, limits)
+            return CreateQuery(raw.name, query, raw.if_not_exists)
         case RawCreateRollup():
             select = selected(tumbling(raw.select), source, bindings, limits)
             return CreateRollup(raw.name, select, raw.if_not_exists, raw.lazy)
-        case RawExplain(subject=RawSelect() as query):
-            return Explain(selected(query, source, bindings, limits))
+        case RawExplain(subject=RawSelect() | RawRelational() as explained):
+            return Explain(_query(explained, source, bindings, limits))
         case RawExplain(subject=RawCreateQuery() as created):
-            select = selected(created.select, source, bindings, limits)
-            return Explain(CreateQuery(created.name, select, created.if_not_exists))
+            query = _query(created.select, source, bindings, limits)
+            return Explain(CreateQuery(created.name, query, created.if_not_exists))
         case RawExplain(subject=str(name)):
             return Explain(name)
         case RawAlterStream(name, layout):
@@ -242,6 +246,14 @@ def _meaning(raw: object, source: SourceText, bindings: Bindings, limits: Limits
         ):
             return raw
     raise AssertionError(raw)
+
+
+def _query(
+    raw: RawSelect | RawRelational, source: SourceText, bindings: Bindings, limits: Limits
+) -> Select | RelationalSelect:
+    if isinstance(raw, RawRelational):
+        return relational_select(raw.query, source, bindings, limits)
+    return selected(raw, source, bindings, limits)
 
 
 def _located(error: ParseError, source: SourceText, limits: Limits) -> BadQuery:

@@ -12,6 +12,8 @@ from shedder.cql.expressions.expression import Literal
 from shedder.cql.expressions.literals import converted
 from shedder.cql.grammar.parse_nodes import RawCollapse, RawDuration, RawNumber, RawWindow
 from shedder.cql.statements.pane_coarsening import Coarsening, Collapse
+from shedder.cql.statements.relational_text import EVERY_TICK_US
+from shedder.cql.statements.relational_tree import WindowClause
 from shedder.cql.statements.statement import (
     LandmarkWindow,
     RangeWindow,
@@ -57,6 +59,27 @@ def window_of(
     window = RangeWindow(range_us, slide_us, collapse)
     _check_panes(window, panes, raw, source, limits)
     return window
+
+
+def window_clause(
+    raw: RawWindow | None, translator: Translator, source: SourceText, limits: Limits
+) -> WindowClause | None:
+    """The window in a query of rows; none: everything. RANGE without SLIDE is of every tick.
+
+    Raises:
+      BadQuery: with the place. Unimplemented: COLLAPSE.
+    """
+    if raw is None or (raw.length is None and raw.begin is None):
+        return None
+    if raw.length is None:
+        return WindowClause(window_of(raw, translator, source, limits))
+    if raw.collapse is not None:
+        raise source.error("COLLAPSE is for aggregates over one stream", raw.start)
+    range_us = positive_us(raw.length, "RANGE", translator, source)
+    slide_us = EVERY_TICK_US
+    if raw.slide is not None:
+        slide_us = positive_us(raw.slide, "SLIDE", translator, source)
+    return WindowClause(RangeWindow(range_us, slide_us))
 
 
 def _check_panes(

@@ -18,6 +18,7 @@ from shedder.cql.expressions import arithmetic as numbers
 from shedder.cql.expressions import calendar, casts
 from shedder.cql.expressions.column_types import ColumnType
 from shedder.cql.expressions.expression import (
+    UNBOUND,
     Aggregate,
     Call,
     Column,
@@ -191,7 +192,7 @@ _OPS: dict[Op, Evaluate] = {
     Op.EXTRACT: _extract,
     Op.CONCAT: _concat,
 }
-assert set(_OPS) == set(Op) - {Op.HISTOGRAM}  # That is a list of aggregates.
+assert set(_OPS) == set(Op) - {Op.HISTOGRAM} - UNBOUND  # HISTOGRAM is a list of aggregates.
 
 
 def true_rows(condition: pa.Array[Any]) -> NDArray[np.bool_]:

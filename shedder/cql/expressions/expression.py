@@ -51,6 +51,15 @@ class Op(Enum):
     EXTRACT = "EXTRACT"  # args[0] is a VARCHAR literal: the unit
     CONCAT = "||"
     HISTOGRAM = "HISTOGRAM"  # args: the COUNT of each bucket; a list, without type
+    # Before binding only; the last argument is a VARCHAR literal: the canonical text of a query.
+    EXISTS = "EXISTS"
+    IN_QUERY = "IN (SELECT)"
+    QUERY = "(SELECT)"  # a scalar subquery
+    NOW = "NOW"  # before binding only; without arguments
+
+
+UNBOUND = frozenset({Op.EXISTS, Op.IN_QUERY, Op.QUERY, Op.NOW})
+"""Operators that binding replaces: by joins, by columns and by a constant."""
 
 
 class AggregateFunction(Enum):
@@ -111,20 +120,24 @@ BY_TIME = frozenset({AggregateFunction.FIRST, AggregateFunction.LAST})
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A column of the stream. Its hash is computed once, as that of `Call`."""
+    """A column of the stream. Its hash is computed once, as that of `Call`.
+
+    qualifier: alias of the relation, as written before the dot; None: not written, or bound.
+    """
 
     name: str
     type: ColumnType | None = None
+    qualifier: str | None = None
     _hash: int = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "_hash", hash((self.name, self.type)))
+        object.__setattr__(self, "_hash", hash((self.name, self.type, self.qualifier)))
 
     def __hash__(self) -> int:
         return self._hash
 
     def __reduce__(self) -> tuple[object, ...]:
-        return Column, (self.name, self.type)  # Hashes are of one process.
+        return Column, (self.name, self.type, self.qualifier)  # Hashes are of one process.
 
 
 @dataclass(frozen=True, slots=True)

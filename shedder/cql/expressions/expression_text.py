@@ -75,8 +75,11 @@ def text_of(expression: Expression) -> str:
 
 def _text(node: Expression) -> tuple[str, int]:
     match node:
-        case Column(name=name):
+        case Column(name=name, qualifier=None):
             return quoted(name), _ATOM
+        case Column(name=name, qualifier=qualifier):
+            assert qualifier is not None
+            return f"{quoted(qualifier)}.{quoted(name)}", _ATOM
         case Literal():
             return literal_text(node), _ATOM
         case Aggregate():
@@ -164,8 +167,21 @@ def _call_text(node: Call) -> tuple[str, int]:
             return f"EXTRACT({unit.value} FROM {text_of(args[1])})", _ATOM
         case Op.CASE:
             return _case_text(args), _ATOM
+        case Op.EXISTS:
+            return f"EXISTS ({query_text(node)})", _ATOM
+        case Op.IN_QUERY:
+            return f"{_inside(args[0], _CONCAT)} IN ({query_text(node)})", _COMPARISON
+        case Op.QUERY:
+            return f"({query_text(node)})", _ATOM
         case op:
             return f"{op.value}({', '.join(text_of(arg) for arg in args)})", _ATOM
+
+
+def query_text(node: Call) -> str:
+    """The canonical text of the query in an EXISTS, an IN or a scalar subquery."""
+    text = node.args[-1]
+    assert isinstance(text, Literal)
+    return str(text.value)
 
 
 def _inside(node: Expression, least: int) -> str:

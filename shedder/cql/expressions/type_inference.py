@@ -94,6 +94,8 @@ def typed_call(node: Call, args: tuple[Expression, ...]) -> Call:
         case Op.CAST:
             assert node.type is not None
             return _cast(args[0], node.type)
+        case Op.EXISTS | Op.IN_QUERY | Op.QUERY | Op.NOW:
+            raise AssertionError(node)  # Binding has replaced them.
 
 
 def typed_aggregate(

@@ -2,5 +2,5 @@
 
 The result is raw parse nodes; `binding` checks them.
 
-May import: text, statements.
+May import: text, expressions, statements.
 """

@@ -26,8 +26,10 @@ from shedder.cql.grammar.parse_nodes import (
     RawCreateStream,
     RawExplain,
     RawNumber,
+    RawRelational,
     RawSelect,
 )
+from shedder.cql.grammar.query_grammar import QueriesParser, is_relational
 from shedder.cql.grammar.window_grammar import WindowsParser
 from shedder.cql.statements.overload_policy import THINS
 from shedder.cql.statements.statement import (
@@ -52,7 +54,6 @@ from shedder.cql.text.unsupported import LATER, later
 from synopses.frequent.heavy_share import Promise
 
 STATEMENT = "cql"  # the key of a node's meta
-WINDOW = "cql_window"
 
 _STATEMENTS = (
     "SELECT, CREATE, ALTER, DROP, INSERT, DELETE, BACKUP, SCRUB, PURGE, SHOW, DESCRIBE or EXPLAIN"
@@ -60,7 +61,6 @@ _STATEMENTS = (
 
 
 _SHOWN = ("STREAMS", "QUERIES", "TABLES", "RUNS", "INDEXES", "ROLLUPS", "TENANTS")
-_COST_WORDS = ("THINNING", "COSTING", "REWRITE")
 
 
 class CqlTokenizer(tokens.Tokenizer):
@@ -82,7 +82,7 @@ class CqlTokenizer(tokens.Tokenizer):
     COMMANDS: ClassVar[set[TokenType]] = set()
 
 
-class CqlParser(ChangesParser, WindowsParser):
+class CqlParser(ChangesParser, QueriesParser, WindowsParser):
     """sqlglot's parser with the statements, windows and clauses of CQL."""
 
     FUNCTIONS: ClassVar[dict[str, Any]] = {}
@@ -112,8 +112,8 @@ class CqlParser(ChangesParser, WindowsParser):
 
     def _statement(self) -> object:
         word = self._curr.text.upper()
-        if self._match(TokenType.SELECT, advance=False):
-            return self._select()
+        if self._begins_query():
+            return self._query()
         if self._match(TokenType.CREATE):
             return self._create()
         if self._match(TokenType.DROP):
@@ -139,15 +139,15 @@ class CqlParser(ChangesParser, WindowsParser):
             self._match_text_seq("STREAM") or self._match_text_seq("QUERY")
             return Describe(self._name("the name of a stream or query"))
         if self._match_text_seq("EXPLAIN"):
-            if self._match(TokenType.SELECT, advance=False):
-                return RawExplain(self._select())
+            if self._begins_query():
+                return RawExplain(self._query())
             plain = self._curr and self._curr.token_type is not TokenType.IDENTIFIER
             if plain and self._match_text_seq("ALLOCATION"):  # In quotes it is a query's name.
                 return ExplainAllocation()
             if self._match(TokenType.CREATE):
                 if not self._match_text_seq("QUERY"):
                     self.raise_error("expected QUERY, a name, AS and a SELECT")
-                return RawExplain(RawCreateQuery(*self._named_select("the name of the query")))
+                return RawExplain(self._create_query())
             return RawExplain(self._name("SELECT, CREATE QUERY or the name of a query"))
         if word in LATER and self._curr.token_type is not TokenType.IDENTIFIER:
             raise later(LATER[word])
@@ -163,24 +163,29 @@ class CqlParser(ChangesParser, WindowsParser):
         if self._match_text_seq("STREAM"):
             return self._create_stream(start)
         if self._match_text_seq("QUERY"):
-            return RawCreateQuery(*self._named_select("the name of the query"))
+            return self._create_query()
         lazy = bool(self._match_text_seq("LAZY", "ROLLUP"))
         if lazy or self._match_text_seq("ROLLUP"):
-            return RawCreateRollup(*self._named_select("the name of the rollup"), lazy)
+            name, if_not_exists = self._named("the name of the rollup")
+            return RawCreateRollup(name, self._select(), if_not_exists, lazy)
         if self._match_texts(("TABLE", "VIEW", "SCHEMA", "MATERIALIZED", "TEMPORARY")):
             raise later(f"CREATE {self._prev.text.upper()}")
         self.raise_error("expected STREAM, QUERY, ROLLUP or INDEX")
         raise AssertionError("raise_error raises")
 
-    def _named_select(self, what: str) -> tuple[str, RawSelect, bool]:
-        """[IF NOT EXISTS] name AS SELECT ...: name, query, and whether it may exist."""
+    def _create_query(self) -> RawCreateQuery:
+        name, if_not_exists = self._named("the name of the query")
+        return RawCreateQuery(name, self._query(), if_not_exists)
+
+    def _named(self, what: str) -> tuple[str, bool]:
+        """[IF NOT EXISTS] name AS, before a query: the name, and whether it may exist."""
         if_not_exists = bool(self._match_text_seq("IF", "NOT", "EXISTS"))
         name = self._name(what)
         if not self._match(TokenType.ALIAS):
             self.raise_error("expected AS and a SELECT")
-        if not self._match(TokenType.SELECT, advance=False):
+        if not self._begins_query():
             self.raise_error("expected a SELECT")
-        return name, self._select(), if_not_exists
+        return name, if_not_exists
 
     def _create_stream(self, start: int) -> RawCreateStream:
         if_not_exists = self._match_text_seq("IF", "NOT", "EXISTS")
@@ -286,10 +291,28 @@ class CqlParser(ChangesParser, WindowsParser):
 
     # --- queries ------------------------------------------------------------------------------
 
+    def _begins_query(self) -> bool:
+        return bool(self._match(TokenType.SELECT, advance=False))
+
+    def _query(self) -> RawSelect | RawRelational:
+        """A query of aggregates over one stream, or of rows."""
+        query = self._parse_select()
+        said = self._answer_clauses()
+        if isinstance(query, exp.Select) and not is_relational(query):
+            return _with_clauses(query, said)
+        for clause in said:
+            raise later(f"{clause} of a query of rows; its answer is exact")
+        assert query is not None
+        return RawRelational(query)
+
     def _select(self) -> RawSelect:
-        select = self._parse_select()
-        if not isinstance(select, exp.Select):
-            raise later("UNION, INTERSECT and EXCEPT")
+        """A query over one stream."""
+        query = self._parse_select()
+        if not isinstance(query, exp.Select):
+            raise later("UNION, INTERSECT and EXCEPT here")
+        return _with_clauses(query, self._answer_clauses())
+
+    def _answer_clauses(self) -> dict[str, Any]:
         said: dict[str, Any] = {}
         while self._curr:
             clause = self._answer_clause()
@@ -301,17 +324,7 @@ class CqlParser(ChangesParser, WindowsParser):
             if clause[0] in said:
                 self.raise_error(f"{clause[0]} is said twice")
             said[clause[0]] = clause[1]
-        return RawSelect(
-            select=select,
-            target=said.get("WITHIN"),
-            confidence=said.get("CONFIDENCE"),
-            contract=said.get("ELSE"),
-            weight=said.get("WEIGHT"),
-            reduction=said.get("REDUCE BY"),
-            thinning=said.get("THINNING", 0),
-            costing=said.get("COSTING", ()),
-            rewrites=said.get("REWRITE"),
-        )
+        return said
 
     def _frequent(self) -> exp.Expr:
         """The arguments of FREQUENT; the words of its promise become a text after them."""
@@ -365,34 +378,6 @@ class CqlParser(ChangesParser, WindowsParser):
             self.raise_error("expected )")
         return name, tuple(arguments)
 
-    def _parse_table(self, *_: Any, **__: Any) -> exp.Expr:
-        """A stream, its window and its other name. sqlglot calls this for FROM and JOIN."""
-        if self._match(TokenType.L_PAREN, advance=False):
-            raise later("a subquery in FROM")
-        if self._match_texts(("LATERAL", "UNNEST", "VALUES"), advance=False):
-            raise later(f"{self._curr.text.upper()} in FROM")
-        table = self.expression(exp.Table(this=self._identifier("the name of a stream")))
-        if self._match(TokenType.DOT, advance=False):
-            self.raise_error("a stream has no schema before its name")
-        if self._match(TokenType.L_PAREN, advance=False):
-            raise later("a table function")
-        alias = self._stream_alias()
-        if self._match(TokenType.L_BRACKET):
-            table.meta[WINDOW] = self._window()
-            alias = alias or self._stream_alias()
-        if alias is not None:
-            table.set("alias", exp.TableAlias(this=alias))
-        return table
-
-    def _stream_alias(self) -> exp.Expr | None:
-        if self._match(TokenType.ALIAS):
-            return self._identifier("another name for the stream")
-        words = ("WITHIN", "CONFIDENCE", "WEIGHT", "REDUCE", "PRODUCER", *_COST_WORDS)
-        if self._match_texts(words, advance=False):
-            return None
-        alias: exp.Expr | None = self._parse_id_var(any_token=False, tokens={TokenType.VAR})
-        return alias
-
     # --- words --------------------------------------------------------------------------------
 
     def _number(self) -> RawNumber:
@@ -432,6 +417,20 @@ class CqlParser(ChangesParser, WindowsParser):
 
     def _name(self, what: str) -> str:
         return str(self._identifier(what).name)
+
+
+def _with_clauses(select: exp.Select, said: dict[str, Any]) -> RawSelect:
+    return RawSelect(
+        select=select,
+        target=said.get("WITHIN"),
+        confidence=said.get("CONFIDENCE"),
+        contract=said.get("ELSE"),
+        weight=said.get("WEIGHT"),
+        reduction=said.get("REDUCE BY"),
+        thinning=said.get("THINNING", 0),
+        costing=said.get("COSTING", ()),
+        rewrites=said.get("REWRITE"),
+    )
 
 
 class Cql(Dialect):

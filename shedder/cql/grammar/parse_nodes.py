@@ -62,6 +62,13 @@ class RawSelect:
 
 
 @dataclass(frozen=True, slots=True)
+class RawRelational:
+    """A query of rows; windows are in the meta of its relations."""
+
+    query: exp.Expr
+
+
+@dataclass(frozen=True, slots=True)
 class RawColumn:
     """A column of CREATE STREAM."""
 
@@ -99,7 +106,7 @@ class RawCreateQuery:
     """CREATE QUERY."""
 
     name: str
-    select: RawSelect
+    select: RawSelect | RawRelational
     if_not_exists: bool
 
 
@@ -153,4 +160,4 @@ class RawDelete:
 class RawExplain:
     """EXPLAIN of a query, of a name, or of what a query would be registered as."""
 
-    subject: RawSelect | RawCreateQuery | str
+    subject: RawSelect | RawRelational | RawCreateQuery | str

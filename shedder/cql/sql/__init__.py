@@ -3,5 +3,5 @@
 The SQL means the same as `shedder.cql.expressions.evaluate`; tests compare DuckDB and Spark with
 that evaluation.
 
-May import: expressions, statements, binding.
+May import: text, expressions, statements, plans, binding.
 """

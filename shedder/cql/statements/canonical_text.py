@@ -34,17 +34,17 @@ from shedder.cql.text.sampling_fractions import share_text
 def text_of_select(query: Select) -> str:
     """A query's canonical text: defaults of windows said, bound parameters written out."""
     parts = [
-        "SELECT " + ", ".join(_output_text(item.name, item.expression) for item in query.outputs),
+        "SELECT " + ", ".join(output_text(item.name, item.expression) for item in query.outputs),
         f"FROM {quoted(query.stream)}{_window_text(query.window)}",
     ]
     if query.where is not None:
         parts.append(f"WHERE {text_of(query.where)}")
     if query.groups:
-        parts.append("GROUP BY " + ", ".join(_key_text(group) for group in query.groups))
+        parts.append("GROUP BY " + ", ".join(key_text(group) for group in query.groups))
     if query.having is not None:
         parts.append(f"HAVING {text_of(query.having)}")
     if query.order:
-        keys = (_key_text(key.expression) + " DESC" * key.descending for key in query.order)
+        keys = (key_text(key.expression) + " DESC" * key.descending for key in query.order)
         parts.append("ORDER BY " + ", ".join(keys))
     if query.limit is not None:
         parts.append(f"LIMIT {query.limit}")
@@ -78,29 +78,37 @@ def costing_text(costing: Costing) -> str:
     return f"{text} REWRITE {', '.join(r.value for r in costing.rewrites) or 'NEVER'}"
 
 
-def _output_text(name: str, expression: Expression) -> str:
+def output_text(name: str, expression: Expression) -> str:
+    """An item of a select list; a column that keeps its name needs no AS."""
     if isinstance(expression, Column) and expression.name == name:
-        return quoted(name)
+        return text_of(expression)
     return f"{text_of(expression)} AS {quoted(name)}"
 
 
-def _key_text(expression: Expression) -> str:
+def key_text(expression: Expression) -> str:
+    """A key of GROUP BY or ORDER BY."""
     # A bare number would mean the output of that number.
     text = text_of(expression)
     return f"({text})" if isinstance(expression, Literal) else text
 
 
 def _window_text(window: Window) -> str:
+    words = window_words(window)
+    return f" [{words}]" if words else ""
+
+
+def window_words(window: Window) -> str:
+    """The words inside of the brackets; of the unbounded window, none."""
     match window:
         case UnboundedWindow():
             return ""
         case RangeWindow(range_us=length, slide_us=slide):
             slides = f"RANGE {duration_text(length)} SLIDE {duration_text(slide)}"
-            return f" [{slides}{_collapse_text(window.collapse)}]"
+            return f"{slides}{_collapse_text(window.collapse)}"
         case LandmarkWindow(start_us=start):
-            return f" [FROM {_moment_text(start)}]"
+            return f"FROM {_moment_text(start)}"
         case SnapshotWindow(start_us=start, end_us=end):
-            return f" [FROM {_moment_text(start)} TO {_moment_text(end)}]"
+            return f"FROM {_moment_text(start)} TO {_moment_text(end)}"
     assert_never(window)
 
 

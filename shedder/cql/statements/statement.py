@@ -11,6 +11,9 @@ from shedder.cql.expressions.expression import Expression, Literal
 from shedder.cql.statements.archive_layout import Layout
 from shedder.cql.statements.overload_policy import THINS, OnOverload
 from shedder.cql.statements.pane_coarsening import Coarsening, Collapse
+from shedder.cql.statements.relational_select import RelationalSelect
+from shedder.cql.text.unsupported import later
+from shedder.errors import BadSetting
 
 WEIGHT_MAX = 1e9
 """The largest weight that a query may have."""
@@ -193,7 +196,7 @@ class CreateQuery:
     """CREATE QUERY [IF NOT EXISTS] name AS SELECT ..."""
 
     name: str
-    select: Select
+    select: Select | RelationalSelect
     if_not_exists: bool
 
 
@@ -335,7 +338,7 @@ class Purge:
 class Explain:
     """EXPLAIN SELECT ..., EXPLAIN CREATE QUERY ..., or EXPLAIN name of a standing query."""
 
-    subject: Select | CreateQuery | str
+    subject: Select | RelationalSelect | CreateQuery | str
 
 
 @dataclass(frozen=True, slots=True)
@@ -359,6 +362,7 @@ class Describe:
 
 Statement = (
     Select
+    | RelationalSelect
     | CreateStream
     | DropStream
     | CreateQuery
@@ -382,3 +386,16 @@ Statement = (
     | Show
     | Describe
 )
+
+
+def aggregates_of_one_stream(statement: Statement) -> Select:
+    """The statement, if it is a query of aggregates over one stream.
+
+    Raises:
+      Unimplemented: the result of the query is rows. BadSetting: it is no query.
+    """
+    if isinstance(statement, RelationalSelect):
+        raise later("a query whose result is rows")
+    if not isinstance(statement, Select):
+        raise BadSetting(f"only a SELECT can be registered, not {type(statement).__name__}")
+    return statement

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from shedder.errors import Unimplemented
+from shedder.errors import BadQuery, Unimplemented
 
 # Statements by their first word.
 LATER = {
@@ -10,7 +10,6 @@ LATER = {
     "MERGE": "MERGE",
     "TRUNCATE": "TRUNCATE",
     "COPY": "COPY (push loads files)",
-    "WITH": "WITH (common table expressions)",
     "VALUES": "VALUES",
     "FROM": "a query that begins with FROM",
     "SET": "SET",
@@ -24,11 +23,11 @@ LATER = {
 }
 
 
-def rows_later(what: str) -> Unimplemented:
-    """The refusal of questions for tuples as such."""
-    return Unimplemented(
-        f"{what} asks for rows, and answers here are aggregates: select COUNT(*), AVG(x), ... or "
-        "add GROUP BY; the rows are Parquet under runs/ of the data directory"
+def stars_alone(what: str) -> BadQuery:
+    """The refusal of a star among aggregates or inside of an expression."""
+    return BadQuery(
+        f"{what} is all columns of rows; it stands in the select list of a query without "
+        "aggregates and GROUP BY, or in COUNT(*)"
     )
 
 

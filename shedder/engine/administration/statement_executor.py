@@ -14,7 +14,9 @@ from shedder.cql.binding.new_names import check_outputs
 from shedder.cql.statements import statement as cql
 from shedder.cql.statements.archive_layout import layout_text
 from shedder.cql.statements.canonical_text import overload_text
+from shedder.cql.statements.relational_select import RelationalSelect
 from shedder.cql.text.sampling_fractions import share_text
+from shedder.cql.text.unsupported import later
 from shedder.engine.administration import show_and_describe as describe
 from shedder.engine.administration.delete import delete
 from shedder.engine.administration.insert import insert
@@ -63,6 +65,10 @@ def _select(statement: cql.Select, call: StatementCall) -> Answer:
     return call.services.one_time.ask(statement, call.timeout_s, call.watch)
 
 
+def _rows(_statement: RelationalSelect, _: StatementCall) -> Answer:
+    raise later("a query whose result is rows")
+
+
 def _create_stream(statement: cql.CreateStream, call: StatementCall) -> Answer:
     made = call.services.definitions.create_stream(statement, call.asker.tenant)
     return Answer.status(f"stream {statement.name} {'created' if made else 'exists'}")
@@ -79,7 +85,8 @@ def _drop_stream(statement: cql.DropStream, call: StatementCall) -> Answer:
 
 
 def _create_query(statement: cql.CreateQuery, call: StatementCall) -> Answer:
-    return _pairs(call.services.queries.register_select(statement.name, statement.select).granted)
+    select = cql.aggregates_of_one_stream(statement.select)
+    return _pairs(call.services.queries.register_select(statement.name, select).granted)
 
 
 def _drop_query(statement: cql.DropQuery, call: StatementCall) -> Answer:
@@ -143,11 +150,13 @@ def _alter_activity(statement: cql.AlterActivity, call: StatementCall) -> Answer
 def _explain(statement: cql.Explain, call: StatementCall) -> Answer:
     subject, services = statement.subject, call.services
     if isinstance(subject, cql.CreateQuery):
-        return _pairs(services.queries.explain_registration(subject.select))
+        return _pairs(
+            services.queries.explain_registration(cql.aggregates_of_one_stream(subject.select))
+        )
     text = (
         services.queries.query(subject).explain()
         if isinstance(subject, str)
-        else services.one_time.explain(subject)
+        else services.one_time.explain(cql.aggregates_of_one_stream(subject))
     )
     return Answer(pa.table({"plan": pa.array(text.splitlines(), pa.string())}))
 
@@ -245,6 +254,7 @@ def _pairs(facts: object) -> Answer:
 HANDLERS: Mapping[type[Any], Callable[[Any, StatementCall], Answer]] = MappingProxyType(
     {
         cql.Select: _select,
+        RelationalSelect: _rows,
         cql.CreateStream: _create_stream,
         cql.DropStream: _drop_stream,
         cql.CreateQuery: _create_query,

@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable
 
 from shedder.cql.binding.new_names import check_new_name, check_outputs
-from shedder.cql.statements.statement import Select, Statement
+from shedder.cql.statements.statement import Select, Statement, aggregates_of_one_stream
 from shedder.engine.allocation.rebalancer import Sharing
 from shedder.engine.checkpoints.checkpoint_scheduler import Checkpoints
 from shedder.engine.engine_state import EngineState
@@ -21,7 +21,7 @@ from shedder.engine.standing_queries.standing_query import StandingQuery
 from shedder.engine.standing_queries.stream_state import Stream
 from shedder.engine.tenants.access_control import check_new_query, check_stream
 from shedder.engine.tenants.tenant_limits import check_queries
-from shedder.errors import BadSetting, QueryExists, ShedderError, UnknownQuery
+from shedder.errors import QueryExists, ShedderError, UnknownQuery
 from shedder.queries.answers.answer import Answer
 from shedder.streams.windows import Span
 
@@ -57,11 +57,10 @@ class Registered:
           PrecisionUnavailable: contract FAIL and the target cannot be promised.
         """
         self._lifetime.check_open()
-        if not isinstance(statement, Select):
-            raise BadSetting(f"only a SELECT can be registered, not {type(statement).__name__}")
-        check_stream(self.core, asker, statement.stream)
+        select = aggregates_of_one_stream(statement)
+        check_stream(self.core, asker, select.stream)
         check_new_query(self.core, asker, name)
-        return self.register_select(name, statement)
+        return self.register_select(name, select)
 
     def register_select(self, name: str, select: Select) -> Query:
         """Make a parsed query standing."""

@@ -9,6 +9,7 @@ from types import MappingProxyType
 from typing import Any, TypeVar
 
 from shedder.cql.statements import statement as cql
+from shedder.cql.statements.relational_select import RelationalSelect
 from shedder.engine.runtime.caller import Scope
 
 S = TypeVar("S", bound=cql.Statement)
@@ -78,13 +79,17 @@ def _query(name: str) -> tuple[UsedName]:
     return _used(NameKind.QUERY, name)
 
 
-def _new(kind: NameKind, name: str, select: cql.Select) -> tuple[UsedName, ...]:
-    return _stream(select.stream) + _used(kind, name)
+def _new(kind: NameKind, name: str, query: cql.Select | RelationalSelect) -> tuple[UsedName, ...]:
+    return names_of(query) + _used(kind, name)
 
 
 def _inserted(insert: cql.Insert) -> tuple[UsedName, ...]:
     source = () if insert.select is None else _stream(insert.select.stream)
     return _stream(insert.stream) + source
+
+
+def _relations(query: RelationalSelect) -> tuple[UsedName, ...]:
+    return tuple(UsedName(NameKind.STREAM, name) for name in query.relations)
 
 
 def _explained(explain: cql.Explain) -> tuple[UsedName, ...]:
@@ -96,6 +101,7 @@ STATEMENTS: Mapping[type[Any], StatementAccess] = MappingProxyType(
     dict(
         [
             _row(cql.Select, Scope.QUERY, lambda s: _stream(s.stream)),
+            _row(RelationalSelect, Scope.QUERY, _relations),
             _row(
                 cql.CreateQuery, Scope.QUERY, lambda s: _new(NameKind.NEW_QUERY, s.name, s.select)
             ),

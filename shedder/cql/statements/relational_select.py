@@ -1,0 +1,23 @@
+"""The statement of a query whose result is rows."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+class QueryTree:
+    """Syntax tree of a query: a `SelectQuery` or a `SetQuery` of `relational_tree`."""
+
+    __slots__ = ()
+
+
+@dataclass(frozen=True, slots=True)
+class RelationalSelect:
+    """A query whose result is rows, before binding.
+
+    text: canonical. relations: names of streams and tables in FROM at any depth, each once.
+    """
+
+    text: str
+    query: QueryTree
+    relations: tuple[str, ...]

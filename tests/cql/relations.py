@@ -1,0 +1,100 @@
+"""Streams and tables of a few rows in DuckDB, and the rows that a query of CQL has over them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import duckdb
+import pyarrow as pa
+
+from shedder.cql.binding.parse import parse
+from shedder.cql.binding.relational_binding import bind_relational
+from shedder.cql.expressions.column_types import ColumnType
+from shedder.cql.plans.logical_plan import BoundRelational, scans_of
+from shedder.cql.sql.plan_sql import RelationSql, plan_sql
+from shedder.cql.statements.archive_layout import DEFAULT_LAYOUT
+from shedder.cql.statements.bound_query import StreamSchema
+from shedder.cql.statements.relational_select import RelationalSelect
+from shedder.cql.statements.statement import ColumnDefinition
+
+SECOND = 1_000_000
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table's schema."""
+
+    name: str
+    columns: tuple[ColumnDefinition, ...]
+
+
+Schema = StreamSchema | Table
+
+
+def stream(name: str, /, **columns: ColumnType) -> StreamSchema:
+    """A stream with these columns and then `ts`."""
+    defined = (
+        *(ColumnDefinition(column, kind, True) for column, kind in columns.items()),
+        ColumnDefinition("ts", ColumnType.TIMESTAMP, False),
+    )
+    return StreamSchema(name, defined, "ts", 0, None, DEFAULT_LAYOUT, 1)
+
+
+def table(name: str, /, **columns: ColumnType) -> Table:
+    """A table with these columns."""
+    return Table(name, tuple(ColumnDefinition(*each, True) for each in columns.items()))
+
+
+class Relations:
+    """A connection of DuckDB with relations of the given rows."""
+
+    def __init__(self, given: dict[str, tuple[Schema, list[tuple[Any, ...]]]]) -> None:
+        """given: schema and rows by name; the time of a stream's row is in microseconds."""
+        self.schemas = {name: schema for name, (schema, _) in given.items()}
+        self.connection = duckdb.connect()
+        for name, (schema, rows) in given.items():
+            self.connection.register(name, _arrow(schema, rows))
+
+    def bound(self, text: str, now_us: int | None = None) -> BoundRelational:
+        """The bound query."""
+        statement = parse(text)
+        assert isinstance(statement, RelationalSelect), text
+        assert parse(statement.text) == statement, statement.text
+        return bind_relational(statement, self.schemas, now_us)
+
+    def table(
+        self,
+        text: str,
+        *,
+        now_us: int | None = None,
+        stretch: tuple[int | None, int | None] = (None, None),
+    ) -> pa.Table:
+        """The result of a query of CQL; it has the columns and types that were bound."""
+        query = self.bound(text, now_us)
+        found = {scan.alias: RelationSql(scan.relation, *stretch) for scan in scans_of(query.plan)}
+        result = self.connection.sql(plan_sql(query.plan, found)).to_arrow_table()
+        assert result.column_names == [column.name for column in query.columns], text
+        assert result.schema.types == [column.type.arrow for column in query.columns], text
+        return result
+
+    def rows(self, text: str, **options: Any) -> list[tuple[Any, ...]]:
+        """The rows of a query of CQL, in order."""
+        return [tuple(row.values()) for row in self.table(text, **options).to_pylist()]
+
+    def sql(self, text: str) -> list[tuple[Any, ...]]:
+        """The rows of a query of DuckDB."""
+        return self.connection.sql(text).fetchall()
+
+
+def _arrow(schema: Schema, rows: list[tuple[Any, ...]]) -> pa.Table:
+    arrays: dict[str, Any] = {}
+    for at, column in enumerate(schema.columns):
+        values = [row[at] for row in rows]
+        if column.type is ColumnType.TIMESTAMP:
+            arrays[column.name] = pa.array(values, pa.int64()).cast(column.type.arrow)
+        else:
+            arrays[column.name] = pa.array(values, column.type.arrow, from_pandas=False)
+    if isinstance(schema, StreamSchema):
+        arrays["__position"] = pa.array(range(len(rows)), pa.int64())
+    return pa.table(arrays)
