@@ -47,7 +47,7 @@ class BareEngine:
     def _durable(self, entries: list[Entry]) -> None:
         for entry in entries:
             assert isinstance(entry.token, Arrived)
-            self._intake.made_durable(entry.token)
+            self._intake.durable.note(entry.token)
 
     def append(
         self,
@@ -74,7 +74,7 @@ class BareEngine:
 
     def ledger(self, stream: str) -> Ledger:
         """Nothing is applied here; what is durable is all there is."""
-        rows = self._intake.accepted
+        rows = self._intake.durable.accepted
         return Ledger(stream, rows, rows, 0, 0, 0, 0)
 
 

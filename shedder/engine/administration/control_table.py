@@ -105,7 +105,7 @@ def _stream(core: EngineState, stream: Stream) -> list[Row]:
         "tenant": stream.schema.tenant,
         "position": stream.position,
         "backfilled": core.store.backfills.rows(stream.id),
-        "durable_position": intake.durable_position,
+        "durable_position": intake.durable.position,
         "watermark_us": "" if stream.watermark_us is None else stream.watermark_us,
         "late": stream.late,
         "dropped": stream.drops.rows,

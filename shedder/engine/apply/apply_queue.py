@@ -81,11 +81,11 @@ class DurableQueue:
                 if intake is not None:
                     if intake.drops is not None and entry.token.dropped is not None:
                         dropped += entry.token.dropped.rows
-                    intake.made_durable(entry.token)
+                    intake.durable.note(entry.token)
             elif isinstance(entry.token, Heartbeat):
                 intake = core.intake_of(entry.token.stream)
                 if intake is not None:
-                    intake.promise_durable(entry.token)
+                    intake.durable.note_promise(entry.token)
             elif KINDS[entry.kind].timing is Timing.WHEN_DURABLE:
                 self._handler.apply(entry.kind, [entry.token])
         if waits:

@@ -22,6 +22,7 @@ from shedder.cql.statements.bound_query import StreamSchema
 from shedder.engine.ingest.arrival_watermark import ArrivalWatermark
 from shedder.engine.ingest.arrived_record import Arrived
 from shedder.engine.ingest.drop_policy import DoorDrops
+from shedder.engine.ingest.durable_progress import DurableProgress
 from shedder.engine.ingest.expected_rows import Owed
 from shedder.engine.ingest.known_producers import KnownProducers, ProducerState
 from shedder.engine.ingest.numbered_part import ANONYMOUS, NumberedPart
@@ -49,7 +50,8 @@ from shedder.streams.watermark import Watermark
 class Intake:
     """Gives out positions and sequence numbers of one stream. Safe to call from any thread.
 
-    accepted: rows made durable. duplicate: rows of replays that were acknowledged again.
+    durable: what the disk thread has made durable.
+    duplicate: rows of replays that were acknowledged again.
     refused_batches, refused_rows: what was turned away, and the rows of it that could be counted.
     drops: says which tuples are dropped, of a stream that drops; they are acknowledged, too.
     """
@@ -69,11 +71,9 @@ class Intake:
         """memory: of producers, of all streams. future_us_max: as of the stream's watermark."""
         self.stream_id = stream_id
         self.schema = schema
-        self.accepted = 0
         self.duplicate = 0
         self.refused_batches = 0
         self.refused_rows = 0
-        self.durable_position = 0
         self.drops: DoorDrops | None = None
         self._log_queue = log_queue
         self._limits = limits
@@ -81,15 +81,17 @@ class Intake:
         self.queues = QueueShares() if queues is None else queues
         self._lock = threading.RLock()  # A future that is done calls back at once.
         self._next_position = 0
-        self._memory = ProducerMemory(ProducerLimits()) if memory is None else memory
-        self._producers = KnownProducers(self._memory, tenant=schema.tenant)  # Durable progress;
-        self._in_flight: dict[str, PushProgress] = {}  # ... and progress on its way to disk.
-        self._replays = Replays()
+        memory = ProducerMemory(ProducerLimits()) if memory is None else memory
         watermark = Watermark(schema.lateness_us, future_us_max)
-        self._watermark = ArrivalWatermark(watermark, schema.time_column)
-        self._waiting: dict[str, Future[int]] = {}
+        self.durable = DurableProgress(
+            self._lock,
+            KnownProducers(memory, tenant=schema.tenant),
+            ArrivalWatermark(watermark, schema.time_column),
+        )
+        self._in_flight: dict[str, PushProgress] = {}  # Progress on its way to the disk.
+        self._waiting: dict[str, Future[int]] = {}  # The newest record of each producer.
         self._owed = Owed()
-        self._durable_owed = Owed()
+        self._replays = Replays()
 
     def restore(
         self,
@@ -102,12 +104,16 @@ class Intake:
     ) -> None:
         """Go on from what was recovered."""
         with self._lock:
-            self.accepted = accepted
-            self._next_position = self.durable_position = position
-            self._producers.close()
-            self._producers = producers
-            self._owed, self._durable_owed = owed.copy(), owed.copy()
-            self._watermark = ArrivalWatermark(watermark, self.schema.time_column)
+            self.durable.restore(
+                position,
+                producers,
+                owed,
+                watermark,
+                accepted=accepted,
+                time_column=self.schema.time_column,
+            )
+            self._next_position = position
+            self._owed = owed.copy()
 
     def drop_by(self, drops: DoorDrops | None) -> None:
         """From the next batch on, drop tuples as these say; None: none."""
@@ -116,7 +122,7 @@ class Intake:
     def close(self) -> None:
         """Forget the producers of a dropped stream."""
         with self._lock:
-            self._producers.close()
+            self.durable.producers.close()
 
     def append(
         self,
@@ -232,7 +238,7 @@ class Intake:
     def progress(self, producer: str) -> PushProgress | None:
         """Return how far a producer is, durably."""
         with self._lock:
-            return self._producers.get(producer)
+            return self.durable.producers.get(producer)
 
     def next_sequence(self, producer: str, epoch: int) -> int:
         """Return the number of a producer's next push, after all that are on their way.
@@ -252,59 +258,38 @@ class Intake:
     def epoch_min(self, producer: str) -> int:
         """The smallest epoch in which an unknown producer may begin; 0: it was not forgotten."""
         with self._lock:
-            return self._producers.epoch_min(producer)
+            return self.durable.producers.epoch_min(producer)
 
     def owed_rows(self, producer: str) -> int:
         """Rows of a producer's summaries that are to follow, durably."""
         with self._lock:
-            return self._durable_owed.of(producer)
+            return self.durable.owed.of(producer)
 
     def producers(self) -> ProducerState:
         """Return the durable progress of all producers."""
         with self._lock:
-            return self._producers.state()
+            return self.durable.producers.state()
 
     def heartbeat(self, watermark_us: int) -> Future[int]:
         """Log a promise that nothing earlier will come; its log sequence when it is durable."""
         header = Heartbeat(self.stream_id, watermark_us, self._clock_us())
         with self._lock:
             durable = self._log_queue.submit(RecordType.HEARTBEAT, [header.to_bytes()], header)
-            self._watermark.promise(watermark_us, header.arrival_us)
+            self.durable.watermark.promise(watermark_us, header.arrival_us)
         return durable
-
-    def made_durable(self, arrived: Arrived) -> None:
-        """The disk thread says, in log order, that a batch is on disk."""
-        header = arrived.header
-        with self._lock:
-            self.durable_position = header.end_position
-            self.accepted += _new_rows(header)
-            arrived.number(self.accepted)
-            if header.producer:
-                progress = progress_after(self._producers.get(header.producer), header)
-                self._producers.note(header.producer, progress, header.arrival_us)
-                ahead = self._in_flight.get(header.producer)
-                if ahead is not None and ahead.place == progress.place:
-                    del self._in_flight[header.producer]
-            self._watermark.durable(arrived.newest_us, header.arrival_us)
-            self._durable_owed.note(header)
-
-    def promise_durable(self, header: Heartbeat) -> None:
-        """Note that a heartbeat is on disk. Called by the disk thread, in log order."""
-        with self._lock:
-            self._watermark.durable_promise(header.watermark_us, header.arrival_us)
 
     def lost_in_flight(self) -> None:
         """The disk thread says that nothing which is not durable ever will be."""
         with self._lock:
-            self._next_position = self.durable_position
+            self._next_position = self.durable.position
             self._in_flight.clear()
-            self._owed = self._durable_owed.copy()
-            self._watermark.go_back()
+            self._owed = self.durable.owed.copy()
+            self.durable.watermark.go_back()
             self._waiting.clear()
 
     def _known(self, producer: str) -> PushProgress | None:
         """Return a producer's progress, including pushes on their way."""
-        return self._in_flight.get(producer) or self._producers.get(producer)
+        return self._in_flight.get(producer) or self.durable.producers.get(producer)
 
     def _take(
         self,
@@ -325,12 +310,12 @@ class Intake:
         rows = content.num_rows + part.skipped
         rows += 0 if left_out is None else left_out.rows
         known = self._known(producer)
-        self._producers.check_epoch(producer, known, epoch)
+        self.durable.producers.check_epoch(producer, known, epoch)
         arrival, number = judge(
             producer, known, epoch=epoch, sequence=sequence, part=part, rows=rows
         )
         numbered = NumberedPart(producer, epoch, number, part, rows, hashed, known)
-        self._producers.check_room(producer, known, self._clock_us())
+        self.durable.producers.check_room(producer, known, self._clock_us())
         if arrival is Arrival.NEXT:
             return self._admit(content, payload, numbered, flag, left_out)
         assert known is not None
@@ -435,11 +420,11 @@ class Intake:
         if isinstance(content, Checked):
             if content.summaries.rows:
                 arrived.believe(content.summaries.newest_us)
-                self._watermark.observe(content.summaries.newest_us, header.arrival_us)
+                self.durable.watermark.observe(content.summaries.newest_us, header.arrival_us)
             return 0
         if header.flags & SUMMARISED:
             return 0
-        late, newest_us = self._watermark.take(content, header.arrival_us)
+        late, newest_us = self.durable.watermark.take(content, header.arrival_us)
         arrived.believe(newest_us)
         return late
 
@@ -452,7 +437,7 @@ class Intake:
     def _arrived(self, producer: str, done: Future[int]) -> None:
         with self._lock:
             if self._waiting.get(producer) is done:
-                del self._waiting[producer]
+                del self._waiting[producer], self._in_flight[producer]
 
     def _reacknowledge(self, rows: int, producer: str, progress: PushProgress) -> Future[Receipt]:
         """A replay's receipt, given only when the first copy is durable."""
@@ -468,11 +453,6 @@ class Intake:
             waiting = Future()
             waiting.set_result(-1)
         return _when(waiting, count)
-
-
-def _new_rows(header: Batch | Built) -> int:
-    """The rows that were not counted before, when summaries of them came."""
-    return 0 if isinstance(header, Batch) and header.flags & SUMMARISED else header.rows
 
 
 def _when(durable: Future[int], result: Callable[[], Receipt]) -> Future[Receipt]:

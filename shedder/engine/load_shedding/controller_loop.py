@@ -256,8 +256,9 @@ class Overload:
         elapsed_s = max(now_s - self._looked_s, 1e-3)
         self._looked_s = now_s
         for name, intake in list(core.intakes.items()):
-            came = intake.accepted - self._accepted.get(name, intake.accepted)
-            self._accepted[name] = intake.accepted
+            accepted = intake.durable.accepted
+            came = accepted - self._accepted.get(name, accepted)
+            self._accepted[name] = accepted
             before = self._rates.get(name, came / elapsed_s)
             self._rates[name] = before + ALPHA * (came / elapsed_s - before)
         live = list(core.streams.values())
