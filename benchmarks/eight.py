@@ -95,7 +95,7 @@ def feed(stream: Stream, given: Sequence[pa.RecordBatch], *, answer: bool) -> No
             assert not published.failed
             published.standing.close(stream.watermark_us)
             if answer:
-                published.windows_closed(stream)
+                published.windows_closed(stream.facts())
         at += rows
 
 

@@ -15,6 +15,7 @@ import pyarrow as pa
 
 from shedder.engine.allocation.negotiation import negotiate
 from shedder.engine.synopsis_plans.synopsis_plan import plan
+from shedder.engine.window_state.merged_window import merged_window
 from shedder.engine.window_state.query_state import QueryState
 from shedder.streams.frame import Frame
 from shedder.streams.positions import Positions
@@ -118,7 +119,7 @@ def feed(queries: Sequence[QueryState], seconds: int, rows: int = ROWS) -> Itera
             query.apply(frame, watermark_us=watermark, limit_us=None)
             query.close(watermark)
             if query.name in NEW_KEYS and watermark >= 0:
-                query.merged(query.grid.window(watermark))
+                merged_window(query, query.grid.window(watermark))
                 query.drop_before(query.grid.panes_in(query.grid.window(watermark)).start)
         yield sum(query.size_bytes for query in queries)
 

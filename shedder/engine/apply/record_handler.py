@@ -134,6 +134,7 @@ class RecordHandler:
         return None if name is None else self.core.streams[name]
 
     def _after(self, stream: Stream) -> None:
+        stream.close_panes()
         self._windows.after(stream)
         self.shrinker.shrink_soon()
 

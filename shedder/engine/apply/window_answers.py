@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import partial
 
 from shedder.cql.statements.overload_policy import Policy
 from shedder.engine.engine_state import EngineState
@@ -15,7 +14,7 @@ REFRESH_SECONDS = 0.1  # How old the answer of a window that does not slide gets
 
 
 class WindowAnswers:
-    """Closes panes and answers windows, at once or when there is time.
+    """Answers windows, at once or when there is time.
 
     refresh_at: when answers of windows that do not slide are due, on the machine's clock, in s.
     """
@@ -26,11 +25,9 @@ class WindowAnswers:
         self.refresh_at = 0.0
 
     def after(self, stream: Stream) -> None:
-        """Close the panes that the watermark has passed, and answer their windows."""
+        """Answer the windows whose panes have just been closed."""
         core = self._core
         thins = stream.schema.on_overload.policy is Policy.THIN
-        for published in list(stream.queries.values()):
-            published.guard(partial(published.standing.close, stream.watermark_us))
         spreads = thins and core.coalesces
         with self._measured():
             self._answering.after(stream, core.stretch if thins else 1, spreads=spreads)

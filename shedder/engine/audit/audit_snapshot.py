@@ -73,7 +73,7 @@ def unseen(
     if not slides if without_archive else bool(stream.built):
         return None  # Of tuples that came as summaries, windows say which, and the archive nothing.
     if published.stale:
-        published.refresh(stream)
+        published.refresh(stream.facts())
     answer, span = published.latest, published.span
     if not isinstance(answer, Answer) or span is None:
         return None
@@ -111,7 +111,7 @@ def _strict(stream: Stream, published: StandingQuery, answer: Answer, span: Span
         if confidence is None:
             break
         asked = replace(query, confidence=confidence)
-        strict = finish(asked, published.evidence(stream, span, asked))
+        strict = finish(asked, published.evidence(stream.facts(), span, asked))
         if 1 - strict.confidence > (1 - confidence) * _ROUNDING:
             break  # Some column cannot be asked for more.
         there = chances(query, strict)

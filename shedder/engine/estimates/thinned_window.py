@@ -15,7 +15,8 @@ from shedder.engine.estimates.thinned_estimators import THINNED, ThinnedPart
 from shedder.engine.estimates.window_part import WindowPart
 from shedder.engine.panes.level_segment import Segment
 from shedder.engine.panes.synopsis_resizing import merged as together
-from shedder.engine.window_state.query_state import Merged, QueryState
+from shedder.engine.window_state.merged_window import Merged
+from shedder.engine.window_state.query_state import QueryState
 from shedder.queries.answers.answer import MissingGroups
 from shedder.queries.sampling.stratified import missing_from_parts
 from synopses.counters.count_min import GroupedCountMin

@@ -20,7 +20,8 @@ from shedder.engine.estimates.thinned_window import (
     smallest_share,
     window_parts,
 )
-from shedder.engine.window_state.query_state import Merged, QueryState
+from shedder.engine.window_state.merged_window import Merged, merged_window
+from shedder.engine.window_state.query_state import QueryState
 from shedder.queries.answers.answer import MissingGroups
 from shedder.queries.evidence.confidence_budget import at_share, split_confidence
 from shedder.queries.evidence.evidence import Evidence
@@ -52,7 +53,7 @@ def window_evidence(
       watermark_us, position: the stream's, for the record.
       query: the standing one with another confidence; the standing one when None.
     """
-    merged = standing.merged(span)
+    merged = merged_window(standing, span)
     query = standing.query if query is None else query
 
     def asked(

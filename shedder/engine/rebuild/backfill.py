@@ -328,7 +328,7 @@ class Backfills:
         core.store.backfills.show(stream.id, runs)
         for published in stream.queries.values():
             published.note_behind()
-            published.guard(partial(published.refresh, stream))
+            published.guard(partial(published.refresh, stream.facts()))
 
     def _begun(self, stream: str, name: str) -> Backfill:
         return self._core.store.backfills.begin(self._core.stream(stream).id, name, "", 0)

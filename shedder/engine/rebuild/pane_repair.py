@@ -327,7 +327,7 @@ class Repair:
                 deleted.rebuild(number, unit.reflected, deletions, grid)
             self.repaired_panes += 1
         standing.hold_to_the_cap()
-        unit.published.guard(lambda: unit.published.refresh(unit.stream))
+        unit.published.guard(lambda: unit.published.refresh(unit.stream.facts()))
 
     def _give_up(self, unit: _Unit) -> None:
         self._hopeless |= {_key(unit.stream, unit.published, number) for number in unit.panes}

@@ -84,9 +84,9 @@ def recover(
         _log.error("damaged", what=damage)
     for stream in core.streams.values():
         for published in stream.queries.values():
-            published.guard(partial(published.refresh, stream))
+            published.guard(partial(published.refresh, stream.facts()))
             if published.failed:
-                published.refresh(stream)
+                published.refresh(stream.facts())
     _log.info("recovered", streams=len(core.streams), replayed_tuples=replay.rows)
 
 

@@ -122,7 +122,7 @@ class Query:
                 f"stream {self._stream.schema.name!r} has {self._stream.position}"
             )
         if self._published.stale:
-            self._published.refresh(self._stream)
+            self._published.refresh(self._stream.facts())
         return self._published.latest
 
 

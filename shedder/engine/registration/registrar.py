@@ -164,7 +164,7 @@ class Registrar:
         for hole in stream.lost.without(core.store.holes(stream.id)):
             published.lost.add(hole, stream.watermark.limit_us(core.clock_us()))
         published.lost.note_retired(core.store.retention.retained_from_us(stream.id))
-        published.begin(stream)
+        published.begin(stream.facts())
         entry = QueryEntry(
             standing.name,
             query.text,

@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from functools import partial
 
-from shedder.engine.standing_queries.standing_query import StandingQuery
+from shedder.engine.standing_queries.standing_query import StandingQuery, StreamFacts
 from shedder.engine.standing_queries.stream_state import Stream
 
 SHARE = 0.25  # CPU time of answers per time of all other work, while load is shed.
@@ -39,14 +39,15 @@ class Answering:
         """
         if not spreads:
             self._waiting.pop(stream.id, None)
+            facts = stream.facts()
             for name in list(stream.queries):
-                self._answer(stream, name, stretch)
+                self._answer(stream, facts, name, stretch)
             return
-        waiting = self._line(stream, stream.queries)
+        waiting, facts = self._line(stream, stream.queries), stream.facts()
         now = self._clock_s()
         self._saved_s = min(self._saved_s + SHARE * (now - self._at_s), SAVED_S_MAX)
         while waiting and self._saved_s >= 0:
-            self._answer(stream, waiting.popleft(), stretch)
+            self._answer(stream, facts, waiting.popleft(), stretch)
             before, now = now, self._clock_s()
             self._saved_s -= now - before
         self._at_s = now
@@ -70,15 +71,16 @@ class Answering:
                 names = [each.standing.name for each in stale]
                 self._stale.setdefault(stream.id, set()).update(names)
                 self._line(stream, names)
+            facts = stream.facts()
             for published in () if spreads else stale:
-                published.guard(partial(published.refresh, stream))
+                published.guard(partial(published.refresh, facts))
             for published in list(stream.queries.values()) if idle else ():
                 if published.put_off and not published.stale:
-                    put_off = stream, published
+                    put_off = facts, published
         if put_off is None:
             return any(self._waiting.values())
-        stream, published = put_off
-        published.guard(partial(published.refresh, stream))
+        facts, published = put_off
+        published.guard(partial(published.refresh, facts))
         return not published.failed
 
     def go_on(self, streams: Iterable[Stream], stretch: int) -> bool:
@@ -87,7 +89,8 @@ class Answering:
         self._waiting = {key: who for key, who in self._waiting.items() if who and key in live}
         self._stale = {key: who for key, who in self._stale.items() if key in self._waiting}
         for key, waiting in self._waiting.items():
-            self._answer(live[key], waiting.popleft(), stretch)
+            stream = live[key]
+            self._answer(stream, stream.facts(), waiting.popleft(), stretch)
             return True
         return False
 
@@ -98,17 +101,17 @@ class Answering:
         waiting.extend(name for name in names if name not in there)
         return waiting
 
-    def _answer(self, stream: Stream, name: str, stretch: int) -> None:
+    def _answer(self, stream: Stream, facts: StreamFacts, name: str, stretch: int) -> None:
         stale = self._stale.get(stream.id, set())
         may_be_stale = name in stale
         stale.discard(name)
         published = stream.queries.get(name)
         if published is not None:
-            published.guard(partial(_answer_due, published, stream, stretch, again=may_be_stale))
+            published.guard(partial(_answer_due, published, facts, stretch, again=may_be_stale))
 
 
-def _answer_due(published: StandingQuery, stream: Stream, stretch: int, *, again: bool) -> None:
+def _answer_due(published: StandingQuery, facts: StreamFacts, stretch: int, *, again: bool) -> None:
     """Answer what has closed, or again what has not."""
-    published.windows_closed(stream, stretch)
+    published.windows_closed(facts, stretch)
     if again and published.stale:
-        published.refresh(stream)
+        published.refresh(facts)

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import replace
-from typing import Protocol
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 import structlog
 
@@ -15,6 +14,7 @@ from shedder.engine.estimates.window_estimates import window_evidence
 from shedder.engine.runtime.subscribers import Listeners, News
 from shedder.engine.standing_queries.answer_audits import AnswerAudits
 from shedder.engine.standing_queries.deletion_notes import allow_for_deleted
+from shedder.engine.standing_queries.dropped_tuples import Drops
 from shedder.engine.standing_queries.lost_tuples import LostTuples
 from shedder.engine.standing_queries.observed_error import Measured
 from shedder.engine.standing_queries.pane_deletions import PaneDeletions
@@ -27,6 +27,8 @@ from shedder.queries.certification.certification import Certification, facts_of,
 from shedder.queries.evidence.answer_builder import finish, needs_exact, shown_evidence
 from shedder.queries.evidence.confidence_budget import EXACT_IN_PANES, split_confidence
 from shedder.queries.evidence.evidence import Evidence
+from shedder.queries.evidence.late_tuple_bounds import widen_late
+from shedder.streams.basics import ColumnBasics
 from shedder.streams.frame import Frame
 from shedder.streams.windows import Span
 
@@ -37,23 +39,34 @@ PANES_PER_FRAME_MAX = 10_000  # and no more than have their slides in so many pa
 _log = structlog.get_logger("shedder.engine")
 
 
-class StreamFacts(Protocol):
-    """What an answer says about its stream."""
+@dataclass(frozen=True, slots=True, eq=False)
+class StreamFacts:
+    """What an answer says about its stream, as of one moment on the apply thread.
 
-    @property
-    def position(self) -> int:
-        """One past the last applied tuple."""
+    position: one past the last applied tuple.
+    watermark_us: the stream's watermark; None before its first tuple.
+    basics: basics of each column, of all tuples that were applied.
+    drops: tuples that were dropped on admission, or left out at the source.
+    drops_by_chance: whether chance alone decides which tuples are dropped.
+    lost: tuples that damaged bytes of the log held.
+    deletions: returns all DELETEs of the stream.
+    """
 
-    @property
-    def watermark_us(self) -> int | None:
-        """The stream's watermark."""
+    position: int
+    watermark_us: int | None
+    basics: Mapping[str, ColumnBasics]
+    drops: Drops
+    drops_by_chance: bool
+    lost: LostTuples
+    deletions: Callable[[], Sequence[Deletion]]
 
-    def widen(self, evidence: Evidence, standing: QueryState) -> Evidence:
-        """Account for tuples that came too late for their panes."""
-
-    @property
-    def deletions(self) -> Callable[[], Sequence[Deletion]]:
-        """Return all DELETEs of the stream."""
+    def widen(self, evidence: Evidence, query: BoundQuery) -> Evidence:
+        """Account for tuples that were too late for their panes, were dropped, or were lost."""
+        if evidence.late:
+            evidence = widen_late(query, evidence, self.basics)
+        by_chance = self.drops_by_chance
+        evidence = self.drops.widen(query, evidence, self.basics, by_chance=by_chance)
+        return self.lost.widen(query, evidence)
 
 
 class StandingQuery:
@@ -336,7 +349,7 @@ class StandingQuery:
             position=stream.position,
             query=query,
         )
-        evidence = self.lost.widen(self.standing.query, stream.widen(evidence, self.standing))
+        evidence = self.lost.widen(self.standing.query, stream.widen(evidence, self.standing.query))
         deletions = stream.deletions()
         if deletions:
             self.deleted.look(deletions, self.standing, stream.position)

@@ -16,11 +16,9 @@ from shedder.engine.ingest.expected_rows import Owed
 from shedder.engine.remote_summaries.validation import Checked, take_in
 from shedder.engine.standing_queries.dropped_tuples import Drops
 from shedder.engine.standing_queries.lost_tuples import LostTuples
-from shedder.engine.standing_queries.standing_query import StandingQuery
+from shedder.engine.standing_queries.standing_query import StandingQuery, StreamFacts
 from shedder.engine.window_state.pane_sharing import share_panes
 from shedder.engine.window_state.query_state import QueryState
-from shedder.queries.evidence.evidence import Evidence
-from shedder.queries.evidence.late_tuple_bounds import widen_late
 from shedder.streams.basics import ColumnBasics
 from shedder.streams.dropped_counts import BUCKET_US, Dropped
 from shedder.streams.frame import Frame
@@ -225,17 +223,22 @@ class Stream:
         for published in self.queries.values():
             published.note_behind()  # A window with a fixed end may be complete now.
 
-    def widen(self, evidence: Evidence, standing: QueryState) -> Evidence:
-        """Account for tuples that came too late for their panes (estimators: late tuples).
+    def close_panes(self) -> None:
+        """Close the panes that the watermark has passed; they do not change any more."""
+        for published in list(self.queries.values()):
+            published.guard(partial(published.standing.close, self.watermark_us))
 
-        And for those that never came, dropped at the door, or went with a damaged part of the log.
-        """
-        basics = self._basics
-        if evidence.late:
-            evidence = widen_late(standing.query, evidence, basics)
-        by_chance = self.schema.on_overload.policy is not Policy.DROP_LEAST
-        evidence = self.drops.widen(standing.query, evidence, basics, by_chance=by_chance)
-        return self.lost.widen(standing.query, evidence)
+    def facts(self) -> StreamFacts:
+        """Return what answers say about the stream now."""
+        return StreamFacts(
+            position=self.position,
+            watermark_us=self.watermark_us,
+            basics=self._basics,
+            drops=self.drops,
+            drops_by_chance=self.schema.on_overload.policy is not Policy.DROP_LEAST,
+            lost=self.lost,
+            deletions=self.deletions,
+        )
 
     @property
     def _basics(self) -> Mapping[str, ColumnBasics]:
@@ -255,8 +258,9 @@ class Stream:
 
     def note_deleted(self) -> None:
         """Answer again after a DELETE, so that no newest answer counts deleted rows as exact."""
+        facts = self.facts()
         for published in self.queries.values():
-            published.guard(partial(published.refresh, self))
+            published.guard(partial(published.refresh, facts))
 
     @staticmethod
     def _newest_believed(frame: Frame, limit_us: int) -> int | None:

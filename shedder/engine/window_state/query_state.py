@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,15 +31,6 @@ from shedder.errors import InternalError
 from shedder.streams.frame import Frame, Thinned
 from shedder.streams.group_keys import GroupKeys
 from shedder.streams.windows import PaneGrid, Span
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Merged:
-    """A window's panes as one, to be read only. ids: groups, ascending; None without GROUP BY."""
-
-    pane: Pane
-    ids: NDArray[np.int64] | None
-    late: int
 
 
 class QueryState:
@@ -413,33 +403,19 @@ class QueryState:
 
     def late_in(self, span: Span) -> int:
         """Return how many tuples came too late for a window's panes."""
-        return self.late_panes.count_in(self._panes_in(span))
+        return self.late_panes.count_in(self.panes_in(span))
 
     def late_span(self, span: Span) -> tuple[int, int] | None:
         """The event times, half open, that tuples too late for a window's panes lie in."""
-        panes = self.late_panes.panes_in(self._panes_in(span))
+        panes = self.late_panes.panes_in(self.panes_in(span))
         if panes is None or self.grid.width_us is None:  # A window that does not slide: anywhere.
             return None
         return panes[0] * self.grid.width_us, (panes[1] + 1) * self.grid.width_us
 
-    def _panes_in(self, span: Span) -> range:
-        """The panes of a window; none before the first window has closed."""
+    def panes_in(self, span: Span) -> range:
+        """Return the panes of a window; none before the first window has closed."""
         none_yet = self.grid.slides and span.end_us is None
         return range(0) if none_yet else self.grid.panes_in(span)
-
-    def merged(self, span: Span) -> Merged:
-        """The panes of a window of the grid, as one; only the groups that have tuples."""
-        wanted, late = self._panes_in(span), self.late_in(span)
-        if self.grid.slides:  # A window that has closed is of closed panes, which never change.
-            whole = self.panes.closed.merged(wanted)
-        else:
-            whole = Pane(self.plan, self.panes.groups, of_any_size=True)
-            if 0 in self.panes:
-                whole.merge(self.panes[0])
-        if self.keys is None:
-            return Merged(whole, None, late)
-        ids = whole.groups_here
-        return Merged(whole.select(ids), ids, late)
 
 
 def _reads_hash(query: BoundQuery, plan: SynopsisPlan) -> int:

@@ -12,6 +12,7 @@ import pytest
 from shedder.engine.allocation.negotiation import negotiate
 from shedder.engine.synopsis_plans.error_curves import SIZED
 from shedder.engine.synopsis_plans.synopsis_plan import plan
+from shedder.engine.window_state.merged_window import merged_window
 from shedder.engine.window_state.query_state import QueryState
 from shedder.streams.frame import Frame
 from shedder.streams.positions import Positions
@@ -93,7 +94,7 @@ def feed(query: QueryState, levels: Sequence[int] = ()) -> Iterator[int]:
 
 def window_bytes(query: QueryState, number: int) -> tuple[list[int], list[bytes], list[bytes]]:
     """The groups of a window by their hashes, and its synopses in that order."""
-    told = query.merged(query.grid.window((number - 2) * SECOND))
+    told = merged_window(query, query.grid.window((number - 2) * SECOND))
     assert told.ids is not None
     assert query.keys is not None
     hashes = query.keys.hashes(told.ids)

@@ -11,7 +11,7 @@ import pytest
 
 from shedder.engine.engine import Engine
 from shedder.engine.standing_queries.answer_scheduler import SAVED_S_MAX, SHARE, Answering
-from shedder.engine.standing_queries.standing_query import StandingQuery
+from shedder.engine.standing_queries.standing_query import StandingQuery, StreamFacts
 from shedder.engine.standing_queries.stream_state import Stream
 from shedder.engine.window_state.query_state import QueryState
 from shedder.simulation.virtual_environment import VirtualMachine
@@ -52,16 +52,16 @@ class Timed:
         self._query.guard(work)
         assert not self._query.failed
 
-    def windows_closed(self, _: object, stretch: int) -> None:
+    def windows_closed(self, facts: StreamFacts, stretch: int) -> None:
         before = self._query.span
-        self._query.windows_closed(self._world.real, stretch)
+        self._query.windows_closed(facts, stretch)
         if self._query.span != before:
             assert self._query.span is not None
             self._world.s += ANSWER_S
             self._world.answers.append((self.standing.name, self._query.span.end_us))
 
-    def refresh(self, _: object) -> None:
-        self._query.refresh(self._world.real)
+    def refresh(self, facts: StreamFacts) -> None:
+        self._query.refresh(facts)
         self._world.s += ANSWER_S
         self._world.refreshed.append(self.standing.name)
 
@@ -85,6 +85,9 @@ class World:
         self.id = self.real.id
         self.queries = {name: Timed(query, self) for name, query in self.real.queries.items()}
 
+    def facts(self) -> StreamFacts:
+        return self.real.facts()
+
     @property
     def names(self) -> list[str]:
         return [name for name, _ in self.answers]
@@ -92,8 +95,7 @@ class World:
     def close(self, second: int) -> None:
         """Close the windows before this second, and answer none of them."""
         self.real.watermark.raise_to(START_US + second * 1_000_000)
-        for query in self.real.queries.values():
-            query.standing.close(self.real.watermark_us)
+        self.real.close_panes()
 
     def push(self, second: int) -> None:
         """Push one tuple of this second, which closes the window before it, and answer."""

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from shedder.engine.panes.pane_codec import pane_from_bytes
 from shedder.engine.panes.synopsis_resizing import size_of
 from shedder.engine.synopsis_plans.synopsis_plan import SynopsisKind
+from shedder.engine.window_state.merged_window import merged_window
 from shedder.engine.window_state.query_state import QueryState
 from shedder.streams.frame import Frame
 from shedder.streams.positions import Positions
@@ -130,7 +131,7 @@ def test_while_groups_shrink_a_pane_is_asked_stored_and_merged_as_it_was() -> No
     query.close(3 * SECOND)
     before = {number: query.panes.to_bytes(number) for number in query.panes}
     query.resizer.set_sizes(changed(query, -3), query.sizes.part_bytes_max)
-    window = query.merged(Span(0, 3 * SECOND))
+    window = merged_window(query, Span(0, 3 * SECOND))
     turns = 0
 
     def all_are_larger() -> bool:
@@ -141,13 +142,13 @@ def test_while_groups_shrink_a_pane_is_asked_stored_and_merged_as_it_was() -> No
         turns += 1
         if all_are_larger():
             assert {number: query.panes.to_bytes(number) for number in query.panes} == before
-            assert query.merged(Span(0, 3 * SECOND)).pane.counts.tolist() == (
+            assert merged_window(query, Span(0, 3 * SECOND)).pane.counts.tolist() == (
                 window.pane.counts.tolist()
             )
     assert turns > 10
     while query.resizer.shrinks:
         query.resizer.shrink_some(slice_bytes=SLICE_BYTES)
-        mixed = query.merged(Span(0, 3 * SECOND)).pane
+        mixed = merged_window(query, Span(0, 3 * SECOND)).pane
         assert mixed.counts.tolist() == window.pane.counts.tolist()
         distinct = mixed.parts[1].distinct(0.999)
         exact = window.pane.parts[1].distinct(0.999)

@@ -14,6 +14,7 @@ from shedder.engine.engine import Engine
 from shedder.engine.panes.pane import Pane
 from shedder.engine.standing_queries.standing_query import SLIDES_PER_FRAME_MAX
 from shedder.engine.synopsis_plans.synopsis_plan import SynopsisKind
+from shedder.engine.window_state.merged_window import merged_window
 from shedder.engine.window_state.query_state import QueryState
 from shedder.errors import BudgetExceeded
 from shedder.streams.windows import Span
@@ -65,7 +66,7 @@ def check_window(standing: QueryState, answer: Any) -> None:
     if answer.end_us is None:
         return
     naive = all_panes_merged(standing, answer.start_us, answer.end_us)
-    told = standing.merged(Span(answer.start_us, answer.end_us))
+    told = merged_window(standing, Span(answer.start_us, answer.end_us))
     if told.ids is not None:
         assert told.ids.tolist() == np.flatnonzero(naive.counts > 0).tolist()
         naive = naive.select(told.ids)
