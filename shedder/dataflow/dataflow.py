@@ -1,0 +1,168 @@
+"""Dataflow: the graph of one query of rows, with its sources and its watermarks.
+
+The caller, which has the streams, drives a dataflow in this way:
+
+    dataflow = Dataflow(query, state_bytes_max=64 << 20)
+    dataflow.sources                        # alias -> StreamSource(relation, columns)
+    late = dataflow.push(alias, batch, first_position)      # once per alias of the stream
+    changes = dataflow.advance({alias: watermark_us, ...})  # watermarks never go back
+    dataflow.as_of_us                       # instant up to which `changes` is complete
+
+`push` takes a batch with the columns of the stream, under their own names, and its position in
+the stream. It holds the tuples until the watermark passes them, and counts late tuples.
+`advance` gives all changes up to the least watermark. They do not depend on how tuples were cut
+into batches, nor on their order within the lateness.
+
+If the query is a relation (`is_stream` is false), feed the changes to a sink:
+
+    relation = dataflow.current_relation(bytes_max)
+    relation.add(dataflow.as_of_us, changes); relation.table(as_of_us)    # rows as of an instant
+    signs = dataflow.signed_changes()
+    stream_batch(signs.apply(dataflow.as_of_us, changes))                 # rows with _ts, _sign
+
+If the query is a stream (ISTREAM, DSTREAM, RSTREAM), the changes are its tuples:
+`stream_batch(changes)`. A step that raises leaves the dataflow in doubt: drop it, and rebuild.
+State is derived from the streams: a rebuild pushes the tuples that windows can still hold.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from shedder.cql.plans.logical_plan import BoundRelational, Ordered, Scan, ToStream, scans_of
+from shedder.dataflow.changes import ChangeBatch
+from shedder.dataflow.current_relation import CurrentRelation
+from shedder.dataflow.planner import graph_of, scan_schema
+from shedder.dataflow.relation_to_stream import RelationToStream
+from shedder.dataflow.reorder_buffer import ReorderBuffer
+from shedder.dataflow.update_patterns import EdgeLabel
+from shedder.errors import BudgetExceeded
+
+
+@dataclass(frozen=True, slots=True)
+class StreamSource:
+    """A stream in FROM.
+
+    relation: name of the stream. columns: those that the query reads, by the stream's own names.
+    time_column: of the event time, by the stream's own name.
+    """
+
+    relation: str
+    columns: tuple[str, ...]
+    time_column: str
+
+
+class Dataflow:
+    """The operators of one query, and the tuples that wait for a watermark."""
+
+    def __init__(self, query: BoundRelational, *, state_bytes_max: int) -> None:
+        """The graph of a query, without tuples.
+
+        Args:
+          query: bound. Its ORDER BY and LIMIT apply to `current_relation`.
+          state_bytes_max: limit of `size_bytes`.
+
+        Raises:
+          Unimplemented: an operator of the query is not in this version; the message names it.
+        """
+        plan = query.plan
+        self._ordered = plan if isinstance(plan, Ordered) else None
+        if isinstance(plan, Ordered):
+            plan = plan.input
+        self._graph = graph_of(plan)
+        self._state_bytes_max = state_bytes_max
+        scans = {scan.alias: scan for scan in scans_of(plan)}
+        self._buffers = {alias: ReorderBuffer(scan_schema(scan)) for alias, scan in scans.items()}
+        self._watermarks: dict[str, int] = {}
+        self.sources = {alias: _source(scan) for alias, scan in scans.items()}
+        self.is_stream = isinstance(plan, ToStream)
+        self.as_of_us: int | None = None
+
+    @property
+    def schema(self) -> pa.Schema:
+        """Columns of the result."""
+        return self._graph.result.schema
+
+    @property
+    def label(self) -> EdgeLabel:
+        """Update pattern of the result."""
+        return self._graph.result.label
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of all operators and of the tuples that wait."""
+        waiting = sum(buffer.size_bytes for buffer in self._buffers.values())
+        return self._graph.size_bytes + waiting
+
+    def push(self, alias: str, batch: pa.RecordBatch, positions: int | NDArray[np.int64]) -> int:
+        """Take a batch of the stream behind an alias; return how many tuples were late.
+
+        Args:
+          alias: one of `sources`.
+          batch: has at least the columns of the source and its event time, without NULL.
+          positions: of the first tuple, or of each tuple.
+
+        Raises:
+          BudgetExceeded: the tuples that wait need more than `state_bytes_max`.
+        """
+        source, buffer = self.sources[alias], self._buffers[alias]
+        ts_us = batch.column(source.time_column).view(pa.int64()).to_numpy()
+        if isinstance(positions, int):
+            positions = np.arange(positions, positions + batch.num_rows)
+        arrays = [batch.column(name) for name in source.columns]
+        late = buffer.push(
+            pa.RecordBatch.from_arrays(arrays, schema=buffer.schema), ts_us, positions
+        )
+        self._check_size()
+        return late
+
+    def advance(self, watermarks: Mapping[str, int]) -> ChangeBatch:
+        """Raise watermarks, by alias, and give the changes up to the least of all.
+
+        Raises:
+          BudgetExceeded: the state needs more than `state_bytes_max`.
+        """
+        for alias, watermark_us in watermarks.items():
+            before_us = self._watermarks.get(alias, watermark_us)
+            self._watermarks[alias] = max(before_us, watermark_us)
+            self._buffers[alias].close(self._watermarks[alias])
+        if len(self._watermarks) < len(self._buffers):
+            return ChangeBatch.empty(self.schema)
+        as_of_us = min(self._watermarks.values())
+        if self.as_of_us is not None and as_of_us <= self.as_of_us:
+            return ChangeBatch.empty(self.schema)
+        self.as_of_us = as_of_us
+        sources = {alias: buffer.release(as_of_us) for alias, buffer in self._buffers.items()}
+        changes = self._graph.apply(as_of_us, sources)
+        self._check_size()
+        return changes
+
+    def current_relation(self, bytes_max: int) -> CurrentRelation:
+        """An empty sink for the rows of a query that is a relation."""
+        assert not self.is_stream
+        return CurrentRelation(self.schema, bytes_max, self._ordered)
+
+    def signed_changes(self) -> RelationToStream:
+        """An empty sink for the insertions and deletions of a query that is a relation."""
+        assert not self.is_stream
+        return RelationToStream(None, self.schema, self.label)
+
+    def _check_size(self) -> None:
+        size_bytes = self.size_bytes
+        if size_bytes > self._state_bytes_max:
+            raise BudgetExceeded(
+                f"the operators of the query need {size_bytes:,} bytes; the limit is "
+                f"{self._state_bytes_max:,}; shorter windows or a WHERE need less"
+            )
+
+
+def _source(scan: Scan) -> StreamSource:
+    assert scan.time_column is not None
+    prefix = len(scan.alias) + 1
+    columns = tuple(name[prefix:] for name in scan_schema(scan).names)
+    return StreamSource(scan.relation, columns, scan.time_column[prefix:])

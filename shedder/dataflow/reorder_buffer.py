@@ -1,0 +1,75 @@
+"""Reorder buffer: tuples of a stream, released in (event time, position) order by the watermark."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from shedder.dataflow.batch_rows import concat_rows, take_rows
+from shedder.dataflow.changes import ChangeBatch
+
+Held = tuple[pa.RecordBatch, NDArray[np.int64], NDArray[np.int64]]
+
+
+class ReorderBuffer:
+    """Tuples that the watermark has not passed, as sorted batches. schema: of the tuples."""
+
+    def __init__(self, schema: pa.Schema) -> None:
+        self.schema = schema
+        self._held: list[Held] = []
+        self._closed_us: int | None = None  # A tuple before this event time is late.
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of the tuples that wait."""
+        return sum(batch.nbytes + ts.nbytes + at.nbytes for batch, ts, at in self._held)
+
+    def push(
+        self, batch: pa.RecordBatch, ts_us: NDArray[np.int64], positions: NDArray[np.int64]
+    ) -> int:
+        """Hold a batch; return how many tuples were late, which are left out."""
+        late = 0
+        if self._closed_us is not None:
+            kept = ts_us >= self._closed_us
+            late = int(len(kept) - np.count_nonzero(kept))
+            if late:
+                batch, ts_us, positions = _taken((batch, ts_us, positions), np.flatnonzero(kept))
+        if len(ts_us):
+            self._held.append(_in_order((batch, ts_us, positions)))
+        return late
+
+    def close(self, watermark_us: int) -> None:
+        """Accept no more tuples with event time before the watermark of the stream."""
+        self._closed_us = watermark_us
+
+    def release(self, as_of_us: int) -> ChangeBatch:
+        """The tuples with event time before an instant, in order."""
+        ready: list[Held] = []
+        waiting: list[Held] = []
+        for batch, ts, at in self._held:
+            cut = int(np.searchsorted(ts, as_of_us))
+            if cut:
+                ready.append((batch.slice(0, cut), ts[:cut], at[:cut]))
+            if cut < len(ts):
+                waiting.append((batch.slice(cut), ts[cut:], at[cut:]))
+        self._held = waiting
+        if not ready:
+            return ChangeBatch.empty(self.schema)
+        batches, times, places = zip(*ready, strict=True)
+        joined = (concat_rows(batches), np.concatenate(times), np.concatenate(places))
+        columns, ts, _ = _in_order(joined)
+        return ChangeBatch.of_tuples(columns, ts)
+
+
+def _in_order(held: Held) -> Held:
+    _, ts, at = held
+    same, rising = ts[1:] == ts[:-1], ts[1:] > ts[:-1]
+    if bool((rising | (same & (at[1:] > at[:-1]))).all()):
+        return held
+    return _taken(held, np.lexsort((at, ts)))
+
+
+def _taken(held: Held, rows: NDArray[np.intp]) -> Held:
+    batch, ts, at = held
+    return take_rows(batch, rows), ts[rows], at[rows]

@@ -1,0 +1,27 @@
+"""Bag union: the changes of both inputs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from shedder.dataflow.changes import ChangeBatch
+
+
+@dataclass(frozen=True, slots=True)
+class UnionAll:
+    """Operator of UNION ALL; columns are matched by place, names are the left's."""
+
+    @property
+    def size_bytes(self) -> int:
+        """Nothing is held."""
+        return 0
+
+    def apply(self, as_of_us: int, left: ChangeBatch, right: ChangeBatch) -> ChangeBatch:  # noqa: ARG002
+        """The changes of both, in the order of event times."""
+        renamed = pa.RecordBatch.from_arrays(right.columns.columns, schema=left.columns.schema)
+        both = ChangeBatch.concat([left, right.with_columns(renamed)])
+        ts = both.ts_us
+        in_order = bool((ts[1:] >= ts[:-1]).all())
+        return both if in_order else both.take(ts.argsort(kind="stable"))

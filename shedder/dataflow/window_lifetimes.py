@@ -1,0 +1,68 @@
+"""Windows as arithmetic on event times: the first and the last instant of each tuple.
+
+A window stores nothing. As of e, RANGE T holds the tuples with e - T <= ts < e. With SLIDE s the
+relation changes at multiples of s only. NOW is RANGE of one tick (1 us).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from shedder.cql.plans.logical_plan import NowWindow
+from shedder.cql.statements.statement import (
+    LandmarkWindow,
+    RangeWindow,
+    SnapshotWindow,
+    UnboundedWindow,
+    Window,
+)
+from shedder.dataflow.changes import NEVER_US, ChangeBatch
+from shedder.dataflow.update_patterns import MONOTONIC, EdgeLabel, of_range
+
+TimeWindow = Window | NowWindow
+
+
+@dataclass(frozen=True, slots=True)
+class WindowLifetimes:
+    """Operator of a time window; its input is a stream."""
+
+    window: TimeWindow
+
+    @property
+    def size_bytes(self) -> int:
+        """Nothing is held."""
+        return 0
+
+    def apply(self, as_of_us: int, changes: ChangeBatch) -> ChangeBatch:  # noqa: ARG002
+        """Give each tuple its lifetime; tuples outside of the window are left out."""
+        ts = changes.ts_us
+        match self.window:
+            case RangeWindow(range_us=range_us, slide_us=slide_us):
+                born = (np.floor_divide(ts, slide_us) + 1) * slide_us
+                expires = (np.floor_divide(ts + range_us, slide_us) + 1) * slide_us - 1
+                return changes.with_lifetimes(born, expires)
+            case NowWindow():
+                return changes.with_lifetimes(ts + 1, ts + 1)
+            case LandmarkWindow(start_us):
+                return _unbounded(changes.where(ts >= start_us))
+            case SnapshotWindow(start_us, end_us):
+                return _unbounded(changes.where((ts >= start_us) & (ts < end_us)))
+            case UnboundedWindow():
+                return _unbounded(changes)
+
+
+def _unbounded(changes: ChangeBatch) -> ChangeBatch:
+    return changes.with_lifetimes(changes.ts_us + 1, np.full(len(changes), NEVER_US))
+
+
+def label_of(window: TimeWindow) -> EdgeLabel:
+    """The update pattern of a time window over a stream."""
+    match window:
+        case RangeWindow(range_us=range_us, slide_us=slide_us):
+            return of_range(range_us, slide_us)
+        case NowWindow():
+            return of_range(1, 1)
+        case _:
+            return MONOTONIC

@@ -1,0 +1,215 @@
+"""Windows, WHERE, select lists and ISTREAM over one stream, against brute force."""
+
+from __future__ import annotations
+
+from collections import Counter
+from random import Random
+
+import numpy as np
+import pytest
+
+from shedder.cql.expressions.column_types import ColumnType
+from shedder.cql.expressions.expression import Call, Literal, Op
+from shedder.cql.plans.logical_plan import (
+    Filter,
+    NowWindow,
+    Ordered,
+    Project,
+    StreamOperator,
+    ToStream,
+    WindowOf,
+)
+from shedder.cql.statements.statement import (
+    LandmarkWindow,
+    OrderKey,
+    Output,
+    RangeWindow,
+    SnapshotWindow,
+    UnboundedWindow,
+)
+from shedder.dataflow.relation_to_stream import stream_batch
+from shedder.errors import BudgetExceeded
+from tests.dataflow import brute_force as brute
+from tests.dataflow.worlds import (
+    COLUMNS,
+    END,
+    batch_of,
+    boolean,
+    column,
+    dataflow,
+    number,
+    rows_of,
+    run,
+    scan,
+    stream,
+    windowed,
+)
+
+LOG = stream(1)
+
+WINDOWS = {
+    "range": (RangeWindow(50, 1), brute.range_window(LOG, 50)),
+    "slide": (RangeWindow(50, 20), brute.range_window(LOG, 50, 20)),
+    "tumbling": (RangeWindow(40, 40), brute.range_window(LOG, 40, 40)),
+    "gaps": (RangeWindow(10, 30), brute.range_window(LOG, 10, 30)),
+    "now": (NowWindow(), brute.range_window(LOG, 1)),
+    "unbounded": (UnboundedWindow(), brute.unbounded(LOG)),
+    "landmark": (LandmarkWindow(100), brute.landmark(LOG, 100)),
+    "snapshot": (SnapshotWindow(100, 200), brute.landmark(LOG, 100, 200)),
+}
+
+
+def instants(seed: int) -> list[int]:
+    return [Random(seed).randrange(END + 100) for _ in range(200)]
+
+
+@pytest.mark.parametrize("name", WINDOWS)
+def test_a_window_holds_the_tuples_of_the_brute_force(name):
+    window, expected = WINDOWS[name]
+    made = run(WindowOf(scan("s"), window), {"s": LOG}, seed=2)
+    for e in instants(3):
+        assert made.at(e) == Counter(expected(e)), e
+
+
+def test_where_and_select_list_are_those_of_the_brute_force():
+    kept = Filter(windowed("s", 60, 7), boolean(Op.GT, column("s.x"), number(1)))
+    total = Call(Op.ADD, (column("s.k"), column("s.x")), ColumnType.BIGINT)
+    plan = Project(kept, (Output("n", column("s.name")), Output("t", total)))
+    filtered = brute.select(
+        brute.range_window(LOG, 60, 7), lambda row: row[1] is not None and row[1] > 1
+    )
+    expected = brute.project(
+        filtered, lambda row: (row[2], None if row[0] is None else row[0] + row[1])
+    )
+    made = run(plan, {"s": LOG}, seed=4)
+    for e in instants(5):
+        assert made.at(e) == Counter(expected(e)), e
+
+
+def test_where_inside_of_a_window_is_applied_before_it():
+    plan = WindowOf(scan("s"), RangeWindow(30, 1), boolean(Op.IS_NULL, column("s.name")))
+    expected = brute.select(brute.range_window(LOG, 30), lambda row: row[2] is None)
+    made = run(plan, {"s": LOG}, seed=6)
+    for e in instants(7):
+        assert made.at(e) == Counter(expected(e)), e
+
+
+def test_the_stream_of_all_tuples_is_the_stream_in_order():
+    plan = ToStream(StreamOperator.ISTREAM, scan("s"))
+    tuples = run(plan, {"s": LOG}, seed=8).changes
+    assert rows_of(tuples.columns) == [row for _, _, row in LOG]
+    assert tuples.ts_us.tolist() == [ts for ts, _, _ in LOG]
+    assert stream_batch(tuples).schema.names[-2:] == ["_ts", "_sign"]
+
+
+@pytest.mark.parametrize("operator", [StreamOperator.ISTREAM, StreamOperator.DSTREAM])
+@pytest.mark.parametrize("slide", [1, 20])
+def test_stream_of_a_window_is_the_difference_of_neighbouring_instants(operator, slide):
+    plan = ToStream(operator, Project(windowed("s", 50, slide), (Output("n", column("s.name")),)))
+    relation = brute.project(brute.range_window(LOG, 50, slide), lambda row: (row[2],))
+    differences = brute.insertions if operator is StreamOperator.ISTREAM else brute.deletions
+    expected = differences(relation, range(END + 100))
+    tuples = run(plan, {"s": LOG}, seed=9).changes
+    found = Counter(zip(tuples.ts_us.tolist(), rows_of(tuples.columns), strict=True))
+    assert found == Counter((ts, row) for ts, _, row in expected)
+    assert (np.diff(tuples.ts_us) >= 0).all()
+    assert len(found) > 20
+
+
+def test_sum_of_signed_changes_is_the_relation():
+    plan = Project(windowed("s", 50), (Output("k", column("s.k")),))
+    made = run(plan, {"s": LOG}, seed=10)
+    signs = made.flow.signed_changes()
+    bag: Counter = Counter()
+    for as_of, changes in made.steps:
+        signed = signs.apply(as_of, changes)
+        rows = rows_of(signed.columns)
+        for row, weight in zip(rows, signed.weight.tolist(), strict=True):
+            bag[row] += weight
+        assert +bag == made.at(as_of)
+        assert min(bag.values(), default=0) >= 0
+    assert len(made.steps) > 5
+
+
+def test_current_relation_is_the_relation_at_each_step():
+    made = run(windowed("s", 50, 10), {"s": LOG}, seed=11)
+    relation = made.flow.current_relation(1 << 20)
+    for as_of, changes in made.steps:
+        relation.add(as_of, changes)
+        assert Counter(rows_of(relation.table(as_of))) == made.at(as_of)
+        assert Counter(rows_of(relation.table(as_of + 7))) == made.at(as_of + 7) or as_of < END
+
+
+def test_order_by_and_limit_apply_to_the_current_relation():
+    keys = (OrderKey(column("s.k"), descending=True), OrderKey(column("s.ts"), descending=False))
+    plan = Ordered(windowed("s", 100), keys, limit=5, offset=2)
+    made = run(plan, {"s": LOG}, seed=12)
+    relation = made.flow.current_relation(1 << 20)
+    for as_of, changes in made.steps[:-1]:
+        relation.add(as_of, changes)
+        rows = sorted(
+            brute.range_window(LOG, 100)(as_of),
+            key=lambda row: (row[0] is None, -(row[0] or 0), row[4]),
+        )
+        table = relation.table(as_of).select(["s.k", "s.ts"])
+        assert rows_of(table) == [(row[0], row[4]) for row in rows[2:7]]
+
+
+def test_current_relation_beyond_its_limit_says_how_many_bytes_it_needs():
+    made = run(scan("s"), {"s": LOG}, seed=13)
+    relation = made.flow.current_relation(1000)
+    as_of, _ = made.steps[-1]
+    with pytest.raises(BudgetExceeded, match=r"needs [\d,]+ bytes; the limit is 1,000"):
+        relation.add(as_of, made.changes)
+
+
+def test_rows_that_have_left_take_no_memory_in_the_current_relation():
+    flow = dataflow(windowed("s", 10))
+    relation = flow.current_relation(1 << 20)
+    rows = [(ts, ts, (1, 1, "a", 0.0, ts)) for ts in range(20_000)]
+    for first in range(0, len(rows), 500):
+        flow.push("s", batch_of(rows[first : first + 500]), first)
+        changes = flow.advance({"s": first + 500})
+        relation.add(first + 500, changes)
+        assert relation.size_bytes < 250_000
+
+
+def test_late_tuples_are_counted_and_left_out():
+    flow = dataflow(scan("s"))
+    flow.push("s", batch_of(LOG[:50]), 0)
+    flow.advance({"s": LOG[49][0]})
+    late = sum(ts < LOG[49][0] for ts, _, _ in LOG[40:60])
+    assert flow.push("s", batch_of(LOG[40:60]), 40) == late
+    assert late > 0
+
+
+def test_tuples_at_the_watermark_wait_and_count_as_state():
+    flow = dataflow(scan("s"))
+    flow.push("s", batch_of(LOG[:50]), 0)
+    assert len(flow.advance({"s": LOG[49][0]})) == sum(ts < LOG[49][0] for ts, _, _ in LOG)
+    assert flow.size_bytes > 0
+    assert len(flow.advance({"s": LOG[49][0] + 1})) == 50 - sum(
+        ts < LOG[49][0] for ts, _, _ in LOG[:50]
+    )
+    assert flow.size_bytes == 0
+
+
+def test_tuples_that_wait_beyond_the_limit_are_refused_with_both_sizes():
+    flow = dataflow(scan("s"), state_bytes_max=500)
+    with pytest.raises(BudgetExceeded, match=r"need [\d,]+ bytes; the limit is 500"):
+        flow.push("s", batch_of(LOG), 0)
+
+
+def test_a_source_names_the_columns_of_its_stream():
+    source = dataflow(windowed("s", 10, relation="requests")).sources["s"]
+    assert source.relation == "requests"
+    assert source.columns == (*COLUMNS, "ts")
+    assert source.time_column == "ts"
+
+
+def test_a_constant_without_columns_has_a_row_per_tuple():
+    one = Output("one", Literal(1, ColumnType.BIGINT))
+    bare = scan("s")
+    plan = Project(type(bare)(bare.relation, "s", bare.kind, (), "s.ts"), (one,))
+    made = run(plan, {"s": LOG}, seed=14)
+    assert made.at(END) == Counter({(1,): len(LOG)})

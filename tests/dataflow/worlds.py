@@ -1,0 +1,155 @@
+"""Random streams, pushed in random batches with disorder, and the relations that come out."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from random import Random
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from shedder.cql.expressions.column_types import ColumnType
+from shedder.cql.expressions.expression import Call, Column, Expression, Literal, Op
+from shedder.cql.plans.logical_plan import BoundRelational, Plan, RelationKind, Scan, WindowOf
+from shedder.cql.statements.statement import ColumnDefinition, RangeWindow
+from shedder.dataflow.changes import ChangeBatch
+from shedder.dataflow.dataflow import Dataflow
+from tests.dataflow.brute_force import Row, Tuple
+
+END = 400  # Event times of a world are in [0, END).
+COLUMNS = {
+    "k": ColumnType.BIGINT,
+    "x": ColumnType.INTEGER,
+    "name": ColumnType.VARCHAR,
+    "d": ColumnType.DOUBLE,
+}
+KINDS = {**COLUMNS, "ts": ColumnType.TIMESTAMP}
+SCHEMA = pa.schema([(name, kind.arrow) for name, kind in KINDS.items()])
+
+
+def stream(seed: int, size: int = 120, keys: int = 6) -> list[Tuple]:
+    """Tuples (k, x, name, d, ts) with ties and NULLs, in the order of their positions."""
+    random = Random(seed)
+    times = sorted(random.randrange(END) for _ in range(size))
+
+    def some(value: Any) -> Any:
+        return None if random.random() < 0.1 else value
+
+    return [
+        (
+            ts,
+            position,
+            (
+                some(random.randrange(keys)),
+                some(random.randrange(4)),
+                some(random.choice(["", "a", "bb", "é" * 20])),
+                some(random.choice([0.0, 1.5, -2.25])),
+                ts,
+            ),
+        )
+        for position, ts in enumerate(times)
+    ]
+
+
+def column(name: str, kind: ColumnType | None = None) -> Column:
+    """A bound column `alias.name`."""
+    return Column(name, kind or KINDS[name.partition(".")[2]])
+
+
+def number(value: int) -> Literal:
+    return Literal(value, ColumnType.BIGINT)
+
+
+def boolean(op: Op, *args: Expression) -> Call:
+    return Call(op, args, ColumnType.BOOLEAN)
+
+
+def equal(left: str, right: str) -> Call:
+    return boolean(Op.EQ, column(left), column(right))
+
+
+def scan(alias: str, relation: str | None = None) -> Scan:
+    """All columns of a stream; the event time is `alias.ts`."""
+    columns = tuple(
+        ColumnDefinition(f"{alias}.{name}", kind, nullable=name != "ts")
+        for name, kind in KINDS.items()
+    )
+    return Scan(relation or alias, alias, RelationKind.STREAM, columns, f"{alias}.ts")
+
+
+def windowed(alias: str, size: int, slide: int = 1, relation: str | None = None) -> WindowOf:
+    return WindowOf(scan(alias, relation), RangeWindow(size, slide))
+
+
+def dataflow(plan: Plan, state_bytes_max: int = 1 << 26) -> Dataflow:
+    return Dataflow(BoundRelational("", plan, ()), state_bytes_max=state_bytes_max)
+
+
+def batch_of(rows: Sequence[Tuple]) -> pa.RecordBatch:
+    columns = list(zip(*(row for _, _, row in rows), strict=True)) or [()] * len(SCHEMA)
+    arrays = [pa.array(list(v), f.type) for v, f in zip(columns, SCHEMA, strict=True)]
+    return pa.RecordBatch.from_arrays(arrays, schema=SCHEMA)
+
+
+@dataclass(slots=True)
+class Run:
+    """ChangeBatch of one run. steps: (as_of_us, changes), in order."""
+
+    flow: Dataflow
+    steps: list[tuple[int, ChangeBatch]]
+
+    @property
+    def changes(self) -> ChangeBatch:
+        return ChangeBatch.concat([changes for _, changes in self.steps])
+
+    def at(self, e: int) -> Counter[Row]:
+        """The relation as of e, by the definition of changes."""
+        changes = self.changes
+        live = changes.where((changes.born_us <= e) & (e <= changes.expires_us))
+        bag: Counter[Row] = Counter()
+        for row, weight in zip(rows_of(live.columns), live.weight.tolist(), strict=True):
+            bag[row] += weight
+        assert all(count >= 0 for count in bag.values()), bag
+        return +bag
+
+
+def rows_of(batch: pa.RecordBatch | pa.Table) -> list[Row]:
+    plain = [c.cast(pa.int64()) if pa.types.is_timestamp(c.type) else c for c in batch.columns]
+    return list(zip(*(c.to_pylist() for c in plain), strict=True))
+
+
+def run(
+    plan: Plan,
+    streams: Mapping[str, Sequence[Tuple]],
+    seed: int,
+    lateness: int = 15,
+    batch_max: int = 20,
+) -> Run:
+    """Push streams by alias in random batches, disordered within the lateness."""
+    random = Random(seed)
+    made = Run(dataflow(plan), [])
+    left = {
+        alias: sorted(rows, key=lambda each: each[0] + random.random() * lateness * 0.99)
+        for alias, rows in streams.items()
+    }
+    newest = dict.fromkeys(streams, 0)
+    while any(left.values()):
+        alias = random.choice([name for name, rows in left.items() if rows])
+        size = random.randint(1, batch_max)
+        rows, left[alias] = left[alias][:size], left[alias][size:]
+        places = np.array([position for _, position, _ in rows])
+        assert made.flow.push(alias, batch_of(rows), places) == 0
+        newest[alias] = max(newest[alias], *(ts for ts, _, _ in rows))
+        _advance(made, {alias: newest[alias] - lateness})
+    _advance(made, dict.fromkeys(streams, 3 * END))
+    return made
+
+
+def _advance(made: Run, watermarks: dict[str, int]) -> None:
+    before_us = made.flow.as_of_us
+    changes = made.flow.advance(watermarks)
+    if made.flow.as_of_us is not None and made.flow.as_of_us != before_us:
+        made.steps.append((made.flow.as_of_us, changes))
