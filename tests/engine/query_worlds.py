@@ -46,6 +46,11 @@ def inside(answer: Any, pushed: Sequence[pa.Table]) -> pa.Table:
     return whole.filter(pa.array((times >= answer.start_us) & (times < answer.end_us)))
 
 
+def reallocate(db: Engine) -> None:
+    """Allocate memory to the standing queries now, as setting the budget again does."""
+    db.budgets.set_synopsis_bytes(db.core.synopsis_bytes_set)
+
+
 def log_registers(db: Engine) -> dict[str, int]:
     """The size of each query's last synopsis, once all records of sizes are in force."""
     while db.core.executor.call(lambda: shrinks(db.core)).result():

@@ -102,16 +102,6 @@ class BudgetControls:
                 self._sharing.soon()  # As things were.
                 raise
 
-    def share_out(self) -> bool:
-        """Allocate memory to the standing queries now; return whether any grant changed.
-
-        Raises:
-          BudgetExceeded: not even the smallest synopses fit; no grant has changed.
-        """
-        self._lifetime.check_open()
-        with self._ddl:
-            return self._sharing.settle()
-
     def allocation(self) -> pa.Table:
         """Tabulate bytes, errors and prices of each query: EXPLAIN ALLOCATION."""
         self._lifetime.check_open()

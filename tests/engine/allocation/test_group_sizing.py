@@ -171,10 +171,8 @@ def test_an_engine_logs_smaller_registers_of_groups_and_larger_ones_when_it_can(
         db.heartbeat("s", (1_700_000_000 + 30) * 1_000_000)
         whole = db.core.streams["s"].queries["q"].standing.memory.foreseen[1]
         db.budgets.set_synopsis_bytes(3 * whole)
-        db.budgets.share_out()
         assert registers(db) == LG_K
         db.budgets.set_synopsis_bytes(whole // 2)
-        db.budgets.share_out()
         coarse = registers(db)
         assert coarse < LG_K
         while db.core.executor.call(lambda: shrinks(db.core)).result():
@@ -191,5 +189,4 @@ def test_an_engine_logs_smaller_registers_of_groups_and_larger_ones_when_it_can(
         assert isinstance(db, Engine)
         assert registers(db) == coarse
         db.budgets.set_synopsis_bytes(100 * whole)
-        db.budgets.share_out()
         assert registers(db) == LG_K

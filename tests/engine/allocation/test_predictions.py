@@ -12,7 +12,15 @@ from shedder.engine.allocation.grant_report import percent
 from shedder.engine.engine import Engine
 from shedder.engine.load_shedding.shedding_units import Costs, units_of
 from shedder.engine.window_state.selectivity import Selectivity
-from tests.engine.query_worlds import CREATE, WINDOW, Advanced, explained, log_registers, second
+from tests.engine.query_worlds import (
+    CREATE,
+    WINDOW,
+    Advanced,
+    explained,
+    log_registers,
+    reallocate,
+    second,
+)
 
 BY_RANK = f"SELECT MEDIAN(v) AS m FROM s {WINDOW} WITHIN 0.02 RANK"
 SELECTIVE = BY_RANK.replace("WITHIN", "WHERE k % 50 = 0 WITHIN")  # One tuple in fifty passes.
@@ -50,7 +58,7 @@ def feed(db: Engine, machine: Advanced, seconds: int = 20, rows: int = 20_000) -
     for number in range(seconds):
         db.push("s", second(number, rows))
         machine.now_s += 1.0
-        db.budgets.share_out()
+        reallocate(db)
 
 
 @pytest.mark.slow
@@ -132,7 +140,7 @@ def test_what_is_granted_follows_levels_and_factors(db: Engine, machine: Advance
     told = []
     for clause in ("1", "1/64", "1"):
         db.execute(f"ALTER QUERY q SET THINNING {clause}")
-        db.budgets.share_out()
+        reallocate(db)
         size = query.granted["bytes"]
         error = percent(explained(db, "q", "KLL")["predicted_error"])
         assert f"predicted error {error}" in query.granted["quantile 0.5"]

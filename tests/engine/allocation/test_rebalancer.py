@@ -33,6 +33,7 @@ from tests.engine.query_worlds import (
     inside,
     log_registers,
     opened,
+    reallocate,
     second,
 )
 from tests.engine.supervised import Recording, Supervised
@@ -70,7 +71,7 @@ def test_one_that_got_less_than_its_target_gets_more_when_memory_frees_up(db: En
     assert log_registers(db) == {"a": 16, "b": 14}
     check_sum(db)
     db.query("a").drop()
-    db.budgets.share_out()
+    reallocate(db)
     assert log_registers(db) == {"b": 16}
     assert "missed" not in late.granted
     assert int(late.granted["bytes"]) == whole
@@ -122,10 +123,10 @@ def test_weights_decide_who_gets_what_and_are_there_after_a_restart(tmp_path: Pa
         db.budgets.set_synopsis_bytes(whole + whole // 3)
         answer = db.execute("ALTER QUERY b SET WEIGHT 50")
         assert answer.rows() == [{"status": "query b has WEIGHT 50"}]
-        db.budgets.share_out()
+        reallocate(db)
         assert log_registers(db) == {"a": 14, "b": 16}
         db.set_control("query", "a", "weight", "1e4")
-        db.budgets.share_out()
+        reallocate(db)
         assert log_registers(db) == {"a": 16, "b": 14}
     with opened(tmp_path) as db:
         assert log_registers(db) == {"a": 16, "b": 14}
@@ -216,7 +217,7 @@ def test_an_inactive_query_yields_and_gets_its_own_back(tmp_path: Path) -> None:
         db.execute(CREATE)
         whole = int(db.register("a", DISTINCT).granted["bytes"])
         db.execute("ALTER QUERY a SET INACTIVE")
-        db.budgets.share_out()
+        reallocate(db)
         assert log_registers(db) == {"a": 16}  # No other query needs the memory.
         db.budgets.set_synopsis_bytes(whole + whole // 3)
         db.register("b", DISTINCT)
@@ -225,7 +226,7 @@ def test_an_inactive_query_yields_and_gets_its_own_back(tmp_path: Path) -> None:
         assert not db.core.published("a")[1].active
         db.execute("ALTER QUERY a SET ACTIVE")
         db.execute("ALTER QUERY b SET INACTIVE")
-        db.budgets.share_out()
+        reallocate(db)
         assert log_registers(db) == {"a": 16, "b": 14}
 
 
@@ -285,7 +286,7 @@ def test_a_budget_is_what_it_was_whatever_goes_wrong_while_it_is_shared_out(
             db.budgets.set_synopsis_bytes(whole // 2)
         files.is_full = False
         assert db.core.synopsis_bytes == before
-        db.budgets.share_out()
+        reallocate(db)
         assert log_registers(db) == {"a": 16}
         check_sum(db)
 
@@ -342,7 +343,7 @@ def test_groups_that_come_to_need_more_get_it_when_others_need_less(tmp_path: Pa
         for number in range(10):
             db.push("s", second(number))
         db.heartbeat("s", (START + 10) * SECOND)
-        db.budgets.share_out()
+        reallocate(db)
         log_registers(db)
         assert bytes_of(db, "large") > before
         assert bytes_of(db, "large") > 1.5 * bytes_of(db, "small")
@@ -363,7 +364,7 @@ def test_measured_errors_correct_the_curve_and_never_the_interval(db: Engine) ->
     wrong = db.register("wrong", text)
     for number in range(12):
         db.push("s", second(number, rows=8_000))
-    db.budgets.share_out()  # It looks at the next answer.
+    reallocate(db)  # It looks at the next answer.
     believed = db.core.published("wrong")[1].measured
     believed.factors = [16.0] * len(believed.factors)
     db.heartbeat("s", (START + 12) * SECOND)
@@ -405,7 +406,7 @@ def test_nothing_is_shared_out_while_nothing_drifts(tmp_path: Path) -> None:
         db.execute(CREATE)
         db.register("a", DISTINCT)
         db.push("s", second(0))
-        db.budgets.share_out()
+        reallocate(db)
         last = db.sharing.last
         db.sharing.tick()
         assert db.sharing.last is last
@@ -469,7 +470,7 @@ def test_what_halving_sketches_of_groups_would_keep_is_tried_once_for_each_close
 
 
 def test_an_engine_without_queries_has_all_of_it_free(db: Engine) -> None:
-    assert not db.budgets.share_out()
+    reallocate(db)
     assert db.budgets.allocation().to_pylist()[0]["size_bytes"] == db.core.synopsis_bytes
 
 
@@ -482,13 +483,12 @@ def test_a_query_with_limits_keeps_them_whatever_becomes_free(tmp_path: Path) ->
         size = log_registers(db)["a"]
         assert size < 16
         assert bytes_of(db, "a") <= 200 << 10
-        db.budgets.share_out()
+        reallocate(db)
         assert log_registers(db) == {"a": size}
         db.budgets.set_synopsis_bytes(bytes_of(db, "a") - 10_000)
         assert log_registers(db)["a"] < size
     with opened(tmp_path) as db:  # What it may have at most is known after a restart, too.
         db.budgets.set_synopsis_bytes(1 << 30)
-        db.budgets.share_out()
         assert log_registers(db) == {"a": size}
 
 
@@ -560,7 +560,7 @@ def test_what_frequent_items_lack_is_measured_as_it_is(db: Engine) -> None:
     query = db.register("q", f"SELECT TOP(k, 3) AS top FROM s {WINDOW}")
     for number in range(12):
         db.push("s", second(number, rows=4_000))
-    db.budgets.share_out()  # It looks at the next answer.
+    reallocate(db)  # It looks at the next answer.
     db.heartbeat("s", (START + 12) * SECOND)
     [row] = query.answer().rows()
     told = explained(db, "q", "frequent items")

@@ -261,7 +261,6 @@ def test_a_query_with_limits_gets_what_they_allow_when_others_leave(tmp_path: Pa
         db.query("other").drop()
     with opened(tmp_path) as db:  # A restart knows what it may have, too.
         db.budgets.set_synopsis_bytes(1 << 30)
-        db.budgets.share_out()
         assert db.query("q").granted["bytes"] == allowed
 
 

@@ -20,7 +20,7 @@ from shedder.engine.standing_queries.observed_error import (
 from shedder.queries.evidence.evidence import Evidence
 from synopses.model.estimate import Bound, Estimates
 from tests.engine.allocation_world import bound, standing
-from tests.engine.query_worlds import CREATE, WINDOW, second
+from tests.engine.query_worlds import CREATE, WINDOW, reallocate, second
 
 TUPLES = 1e6
 TEXT = "SELECT COUNT(DISTINCT k) AS d FROM s [RANGE INTERVAL '8' SECOND] WITHIN 2 PERCENT"
@@ -183,7 +183,7 @@ def test_a_window_without_values_says_nothing_of_sizes(tmp_path: Path, asked: st
         for number in range(12):
             db.push("s", second(number))
         db.query("q").answer()
-        db.budgets.share_out()
+        reallocate(db)
         for name in ("q", "whole"):
             measured = db.core.published(name)[1].measured
             assert np.isnan(measured.errors).all()
@@ -201,7 +201,7 @@ def test_of_chosen_groups_the_intervals_that_are_shown_are_measured(tmp_path: Pa
         for number in range(12):
             receipt = db.push("s", second(number))
         db.query("chosen").answer(after=receipt)
-        db.budgets.share_out()  # The next answer is measured.
+        reallocate(db)  # The next answer is measured.
         receipt = db.push("s", second(12))
         errors = {}
         for name in ("every", "chosen"):

@@ -10,6 +10,7 @@ import shedder
 from shedder.engine.apply.size_records import shrinks
 from shedder.engine.runtime.caller import Asker
 from shedder.errors import BudgetExceeded, PrecisionUnavailable
+from tests.engine.query_worlds import reallocate
 
 KIB = 1024
 WINDOW = "[RANGE INTERVAL '10' SECOND SLIDE INTERVAL '5' SECOND]"
@@ -116,12 +117,12 @@ def test_a_quota_below_the_smallest_synopses_is_refused_and_one_in_a_file_harms_
     before = taken(db)
     with pytest.raises(BudgetExceeded, match=r"'acme' take .* bytes more than that"):
         db.quotas.set_quota("acme", "synopsis_bytes", "1KiB")
-    db.budgets.share_out()
+    reallocate(db)
     settled(db)
     assert taken(db) == before
     (tmp_path / "tenants.toml").write_text("[tenant.acme]\nsynopsis_bytes = '1KiB'\n")
     db.quotas.refresh_tenants()
-    db.budgets.share_out()  # As small as it can be; the others as they were.
+    reallocate(db)  # As small as it can be; the others as they were.
     settled(db)
     assert 1 * KIB < taken(db)["acme"] < before["acme"]
     assert taken(db)["bolt"] == before["bolt"]

@@ -13,7 +13,7 @@ from shedder.engine.apply.size_records import shrinks
 from shedder.engine.engine import Engine
 from shedder.engine.runtime.caller import Asker
 from shedder.errors import ShedderError
-from tests.engine.query_worlds import START, second
+from tests.engine.query_worlds import START, reallocate, second
 from tests.engine.supervised import Supervised
 from tests.scale import scaled
 
@@ -152,7 +152,7 @@ class Asked:
         assert said(after) == said(before)
 
     def share(self) -> None:
-        self.engine.budgets.share_out()
+        reallocate(self.engine)
         taken = self.taken(self.settled())
         for name, size in taken.items():
             assert int(self.engine.query(name).granted["bytes"]) == size, name
