@@ -74,7 +74,7 @@ class Dataflow:
         self._ordered = plan if isinstance(plan, Ordered) else None
         if isinstance(plan, Ordered):
             plan = plan.input
-        self._graph = graph_of(plan)
+        self._graph = graph_of(plan, state_bytes_max)
         self._state_bytes_max = state_bytes_max
         scans = {scan.alias: scan for scan in scans_of(plan)}
         self._buffers = {alias: ReorderBuffer(scan_schema(scan)) for alias, scan in scans.items()}

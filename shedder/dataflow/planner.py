@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
 
+from shedder.cql.expressions.column_types import ColumnType
+from shedder.cql.expressions.expression import Column, Expression, Literal
 from shedder.cql.plans.logical_plan import (
+    Aggregated,
     Distinct,
     Filter,
+    Join,
+    JoinKind,
     NowWindow,
     Plan,
     Project,
@@ -20,18 +25,24 @@ from shedder.cql.plans.logical_plan import (
     StreamOperator,
     ToStream,
     WindowOf,
+    inputs_of,
 )
-from shedder.cql.statements.statement import RangeWindow, Window
+from shedder.cql.statements.statement import Output, RangeWindow, Window
+from shedder.dataflow.equi_join import EquiJoin, EquiJoinSpec
 from shedder.dataflow.graph import ChangeOperator, Graph, Node
+from shedder.dataflow.match_condition import MatchCondition, conjunction, conjuncts
 from shedder.dataflow.multiplicities import Multiplicities
 from shedder.dataflow.multiplicity_kernels import Multiplicity
 from shedder.dataflow.projection import Projection
 from shedder.dataflow.relation_to_stream import RelationToStream
 from shedder.dataflow.selection import WhereFilter
 from shedder.dataflow.union import UnionAll
-from shedder.dataflow.update_patterns import MONOTONIC, STRICT, EdgeLabel, of_union
+from shedder.dataflow.update_patterns import MONOTONIC, STRICT, EdgeLabel, of_join, of_union
 from shedder.dataflow.window_lifetimes import WindowLifetimes, label_of
 from shedder.errors import Unimplemented
+
+_HIDDEN = "#"  # First character of names that the planner makes; no column's name begins so.
+_OF_BOTH = (JoinKind.INNER, JoinKind.LEFT, JoinKind.FULL)
 
 _COUNTED = {
     (SetOperator.UNION, False): Multiplicity.DISTINCT,
@@ -42,13 +53,15 @@ _COUNTED = {
 }
 
 
-def graph_of(plan: Plan) -> Graph:
+def graph_of(plan: Plan, bytes_max: int) -> Graph:
     """The operators of a plan.
+
+    bytes_max: of the rows that one operator makes in one step.
 
     Raises:
       Unimplemented: a node of the plan has no operator in this version; the message names it.
     """
-    planner = _Planner()
+    planner = _Planner(bytes_max)
     planner.add(plan)
     return Graph(tuple(planner.nodes))
 
@@ -59,6 +72,7 @@ def _later(what: str) -> Unimplemented:
 
 @dataclass(slots=True)
 class _Planner:
+    bytes_max: int
     nodes: list[Node] = field(default_factory=list)
 
     def add(self, plan: Plan) -> int:
@@ -73,11 +87,15 @@ class _Planner:
                 if condition is not None:
                     stream = self._copy(WhereFilter(condition), stream)
                 return self._window(window, stream)
+            case Join():
+                return self._join(plan)
+            case Filter(input=Join(kind=JoinKind.INNER) as join, condition=condition):
+                both = conjunction([*conjuncts(join.condition), *conjuncts(condition)])
+                return self._join(replace(join, condition=both))
             case Filter(input=source, condition=condition):
                 return self._copy(WhereFilter(condition), self.add(source))
             case Project(input=source, outputs=outputs):
-                projection = Projection(outputs)
-                return self._copy(projection, self.add(source), projection.schema)
+                return self._projected(outputs, self.add(source))
             case Distinct(input=source):
                 return self._counted(Multiplicity.DISTINCT, (self.add(source),))
             case SetOperation():
@@ -126,8 +144,120 @@ class _Planner:
         inputs = (self.add(plan.left), self.add(plan.right))
         if (plan.operator, plan.all) in _COUNTED:
             return self._counted(_COUNTED[plan.operator, plan.all], inputs)
-        left, right = (self.nodes[each] for each in inputs)
-        return self._node(UnionAll(), inputs, left.schema, of_union(left.label, right.label))
+        return self._union(*inputs)
+
+    def _join(self, join: Join) -> int:
+        """Add the nodes of a join; outer joins and [NOT] EXISTS are made of inner joins."""
+        if join.kind is JoinKind.INNER:
+            return self._inner(join)
+        left, right = self.add(join.left), self.add(join.right)
+        matches = self._matches(join.condition, left, right)
+        match join.kind:
+            case JoinKind.SEMI:
+                return self._semi(matches, left, right)
+            case JoinKind.ANTI:
+                return self._without(left, self._semi(matches, left, right))
+            case JoinKind.LEFT | JoinKind.FULL:
+                pairs = self._pairs(matches, left, right)
+                alone = self._without(left, self._semi(matches, left, right))
+                both = self._union(pairs, self._padded(alone, self.nodes[pairs].schema))
+                if join.kind is JoinKind.LEFT:
+                    return both
+                mirrored = matches.mirrored()
+                alone = self._without(right, self._semi(mirrored, right, left))
+                return self._union(both, self._padded(alone, self.nodes[pairs].schema))
+            case _:
+                raise _later("NOT IN over a subquery")
+
+    def _inner(self, join: Join) -> int:
+        """Conditions on one side are applied below the join, and so reach the join below it."""
+        names = [_columns_of(side) for side in (join.left, join.right)]
+        matches = MatchCondition.of(join.condition, *names)
+        left = join.left if matches.left is None else Filter(join.left, matches.left)
+        right = join.right if matches.right is None else Filter(join.right, matches.right)
+        below = replace(matches, left=None, right=None)
+        return self._pairs(below, self.add(left), self.add(right))
+
+    def _matches(self, condition: Expression | None, left: int, right: int) -> MatchCondition:
+        names = [frozenset(self.nodes[each].schema.names) for each in (left, right)]
+        return MatchCondition.of(condition, *names)
+
+    def _pairs(self, matches: MatchCondition, left: int, right: int) -> int:
+        """Add an inner join."""
+        left, right = self._filtered(matches.left, left), self._filtered(matches.right, right)
+        return self._equi(EquiJoinSpec(matches.keys, matches.rest), left, right)
+
+    def _semi(self, matches: MatchCondition, left: int, right: int) -> int:
+        """Add the rows of the left for which a row of the right matches.
+
+        If equal keys are enough, a row pairs with the distinct keys of the right. Otherwise the
+        distinct left rows of all pairs say which values match.
+        """
+        schema = self.nodes[left].schema
+        if matches.rest is None:
+            ours = self._filtered(matches.left, left)
+            keys = tuple(
+                Output(f"{_HIDDEN}{at}", right_key)
+                for at, (_, right_key) in enumerate(matches.keys)
+            ) or (Output(f"{_HIDDEN}0", Literal(1, ColumnType.BIGINT)),)
+            theirs = self._projected(keys, self._filtered(matches.right, right))
+            named = tuple(
+                (left_key, Column(output.name, output.expression.type))
+                for (left_key, _), output in zip(matches.keys, keys, strict=False)
+            )
+            distinct = self._counted(Multiplicity.DISTINCT, (theirs,))
+            pairs = self._equi(EquiJoinSpec(named), ours, distinct)
+        else:
+            ours = left
+            found = self._projected(columns_of(schema), self._pairs(matches, left, right))
+            distinct = self._counted(Multiplicity.DISTINCT, (found,))
+            hidden = tuple(
+                Output(f"{_HIDDEN}{at}", output.expression)
+                for at, output in enumerate(columns_of(schema))
+            )
+            rows = self._projected(hidden, distinct)
+            whole = tuple(
+                (each.expression, Column(hide.name, each.expression.type))
+                for each, hide in zip(columns_of(schema), hidden, strict=True)
+            )
+            pairs = self._equi(EquiJoinSpec(whole, nulls_are_equal=True), ours, rows)
+        return self._projected(columns_of(schema), pairs)
+
+    def _filtered(self, condition: Expression | None, source: int) -> int:
+        return source if condition is None else self._copy(WhereFilter(condition), source)
+
+    def _projected(self, outputs: tuple[Output, ...], source: int) -> int:
+        projection = Projection(outputs)
+        return self._copy(projection, source, projection.schema)
+
+    def _equi(self, spec: EquiJoinSpec, left: int, right: int) -> int:
+        ours, theirs = self.nodes[left], self.nodes[right]
+        schemas, labels = (ours.schema, theirs.schema), (ours.label, theirs.label)
+        join = EquiJoin(spec, schemas, labels, self.bytes_max)
+        return self._node(
+            join, (left, right), pa.schema([*schemas[0], *schemas[1]]), of_join(*labels)
+        )
+
+    def _without(self, whole: int, part: int) -> int:
+        """Add the rows of `whole` less those of `part`, which is contained in it as a bag."""
+        node = self.nodes[whole]
+        return self._node(UnionAll(negates_right=True), (whole, part), node.schema, STRICT)
+
+    def _padded(self, source: int, schema: pa.Schema) -> int:
+        """Add rows with NULL in the columns of `schema` that the source does not have."""
+        own = self.nodes[source].schema.names
+        outputs = tuple(
+            output
+            if output.name in own
+            else Output(output.name, Literal(None, output.expression.type))
+            for output in columns_of(schema)
+        )
+        return self._projected(outputs, source)
+
+    def _union(self, left: int, right: int) -> int:
+        ours, theirs = self.nodes[left], self.nodes[right]
+        label = of_union(ours.label, theirs.label)
+        return self._node(UnionAll(), (left, right), ours.schema, label)
 
     def _to_stream(self, operator: StreamOperator, source: int) -> int:
         if operator is StreamOperator.RSTREAM:
@@ -144,6 +274,28 @@ def scan_schema(scan: Scan) -> pa.Schema:
         assert scan.time_column is not None
         fields = [(scan.time_column, pa.timestamp("us"))]
     return pa.schema(fields)
+
+
+def columns_of(schema: pa.Schema) -> tuple[Output, ...]:
+    """Each column of a schema as an output with its own name."""
+    kinds = {kind.arrow: kind for kind in ColumnType}
+    return tuple(Output(each.name, Column(each.name, kinds[each.type])) for each in schema)
+
+
+def _columns_of(plan: Plan) -> frozenset[str]:
+    """Names of the columns of a plan's rows."""
+    match plan:
+        case Scan():
+            return frozenset(scan_schema(plan).names)
+        case Project(outputs=outputs):
+            return frozenset(output.name for output in outputs)
+        case Join(left=left, right=right) if plan.kind in _OF_BOTH:
+            return _columns_of(left) | _columns_of(right)
+        case Aggregated(groups=groups, aggregates=aggregates):
+            names = [f"g{at}" for at in range(len(groups))]
+            return frozenset([*names, *(f"a{at}" for at in range(len(aggregates)))])
+        case _:
+            return _columns_of(inputs_of(plan)[0])
 
 
 def _is_stream(plan: Plan) -> bool:

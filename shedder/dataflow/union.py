@@ -11,7 +11,12 @@ from shedder.dataflow.changes import ChangeBatch
 
 @dataclass(frozen=True, slots=True)
 class UnionAll:
-    """Operator of UNION ALL; columns are matched by place, names are the left's."""
+    """Operator of UNION ALL; columns are matched by place, names are the left's.
+
+    negates_right: the right rows are taken away from the left ones, which contain them.
+    """
+
+    negates_right: bool = False
 
     @property
     def size_bytes(self) -> int:
@@ -20,6 +25,8 @@ class UnionAll:
 
     def apply(self, as_of_us: int, left: ChangeBatch, right: ChangeBatch) -> ChangeBatch:  # noqa: ARG002
         """The changes of both, in the order of event times."""
+        if self.negates_right:
+            right = right.negated()
         renamed = pa.RecordBatch.from_arrays(right.columns.columns, schema=left.columns.schema)
         both = ChangeBatch.concat([left, right.with_columns(renamed)])
         ts = both.ts_us

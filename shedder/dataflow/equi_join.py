@@ -1,0 +1,169 @@
+"""Windowed equi-join: pairs of rows of two inputs with equal keys and common instants.
+
+The join is linear in both inputs, so it takes rows of any sign: the weight of a pair is the
+product of the weights. A pair is born with its later part, and expires with its earlier one.
+Source: Kang, Naughton, Viglas 2003, Evaluating window joins over unbounded streams; Golab 2006,
+chapter 5.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from shedder.cql.expressions.evaluate import evaluate, true_rows
+from shedder.cql.expressions.expression import Expression
+from shedder.dataflow.batch_rows import take_rows
+from shedder.dataflow.changes import ChangeBatch
+from shedder.dataflow.join_kernels import Int32s
+from shedder.dataflow.join_side import JoinSide
+from shedder.dataflow.key_directory import KeyDirectory
+from shedder.dataflow.update_patterns import EdgeLabel
+from shedder.errors import BudgetExceeded
+
+_PAIRS_MAX = 1 << 16  # Pairs that are made at a time, before a condition on pairs drops some.
+_KEYS_MIN = 4096  # A directory below this size is not searched for keys without rows.
+
+
+@dataclass(frozen=True, slots=True)
+class EquiJoinSpec:
+    """What makes a pair.
+
+    keys: (left, right) expressions that are equal in a pair, with one type; (): all pairs.
+    condition: true of a pair, over the columns of both; None: none.
+    nulls_are_equal: NULL keys match each other; else they match nothing.
+    """
+
+    keys: tuple[tuple[Expression, Expression], ...]
+    condition: Expression | None = None
+    nulls_are_equal: bool = False
+
+
+class EquiJoin:
+    """Inner join of two inputs; memory is that of the rows which can still find a partner."""
+
+    def __init__(
+        self,
+        spec: EquiJoinSpec,
+        schemas: tuple[pa.Schema, pa.Schema],
+        labels: tuple[EdgeLabel, EdgeLabel],
+        bytes_max: int,
+    ) -> None:
+        """A join without rows.
+
+        Args:
+          spec: what makes a pair.
+          schemas, labels: of the left and the right input; names of columns differ.
+          bytes_max: of the pairs of one step.
+        """
+        self._spec = spec
+        self._schema = pa.schema([*schemas[0], *schemas[1]])
+        self._bytes_max = bytes_max
+        self._sides = (JoinSide(schemas[0], labels[0]), JoinSide(schemas[1], labels[1]))
+        kinds = [_arrow_type(left) for left, _ in spec.keys]
+        self._key_schema = pa.schema([(str(at), kind) for at, kind in enumerate(kinds)])
+        self._directory = KeyDirectory(self._key_schema) if spec.keys else None
+        self._purge_at = _KEYS_MIN
+        self._since_us = 0
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of both sides and of the keys."""
+        keys = 0 if self._directory is None else self._directory.size_bytes
+        return keys + sum(side.size_bytes for side in self._sides)
+
+    def apply(self, as_of_us: int, left: ChangeBatch, right: ChangeBatch) -> ChangeBatch:
+        """The pairs of new rows, among each other and with the rows before.
+
+        Raises:
+          BudgetExceeded: the pairs of this step need more bytes than the limit.
+        """
+        left, left_ids = self._keyed(left, [key for key, _ in self._spec.keys])
+        right, right_ids = self._keyed(right, [key for _, key in self._spec.keys])
+        pieces: list[ChangeBatch] = []
+        ours, theirs = self._sides
+        self._collect(pieces, self._pairs_of(left, left_ids, theirs, left_is_new=True))
+        ours.insert(left, left_ids, self._since_us)
+        self._collect(pieces, self._pairs_of(right, right_ids, ours, left_is_new=False))
+        theirs.insert(right, right_ids, self._since_us)
+        self._since_us = as_of_us + 1
+        self._forget(as_of_us)
+        if not pieces:
+            return ChangeBatch.empty(self._schema)
+        pairs = ChangeBatch.concat(pieces)
+        ts = pairs.ts_us
+        in_order = bool((ts[1:] >= ts[:-1]).all())
+        return pairs if in_order else pairs.take(np.argsort(ts, kind="stable"))
+
+    def _keyed(
+        self, changes: ChangeBatch, keys: Sequence[Expression]
+    ) -> tuple[ChangeBatch, Int32s]:
+        """The changes whose keys can match, and the ids of their keys."""
+        if self._directory is None or not len(changes):
+            return changes, np.ones(len(changes), np.int32)
+        columns = [evaluate(key, changes.columns) for key in keys]
+        if not self._spec.nulls_are_equal and any(column.null_count for column in columns):
+            valid = np.ones(len(changes), np.bool_)
+            for column in columns:
+                valid &= np.asarray(column.is_valid())
+            keyed = pa.RecordBatch.from_arrays(columns, schema=self._key_schema)
+            rows = np.flatnonzero(valid)
+            changes, columns = changes.take(rows), take_rows(keyed, rows).columns
+        return changes, self._directory.assign(columns).astype(np.int32)
+
+    def _pairs_of(
+        self, new: ChangeBatch, ids: Int32s, others: JoinSide, *, left_is_new: bool
+    ) -> Iterator[ChangeBatch]:
+        for rows, places in others.pairs(new, ids, _PAIRS_MAX):
+            ours, theirs = new.take(rows), others.taken(places)
+            left, right = (ours, theirs) if left_is_new else (theirs, ours)
+            columns = [*left.columns.columns, *right.columns.columns]
+            pairs = ChangeBatch(
+                pa.RecordBatch.from_arrays(columns, schema=self._schema),
+                np.maximum(left.ts_us, right.ts_us),
+                np.maximum(left.born_us, right.born_us),
+                np.minimum(left.expires_us, right.expires_us),
+                left.weight * right.weight,
+            )
+            if self._spec.condition is not None:
+                pairs = pairs.where(true_rows(evaluate(self._spec.condition, pairs.columns)))
+            if len(pairs):
+                yield pairs
+
+    def _collect(self, pieces: list[ChangeBatch], more: Iterator[ChangeBatch]) -> None:
+        size_bytes = sum(piece.size_bytes for piece in pieces)
+        for piece in more:
+            size_bytes += piece.size_bytes
+            if size_bytes > self._bytes_max:
+                raise BudgetExceeded(
+                    f"a join made pairs of more than {self._bytes_max:,} bytes in one step; a "
+                    "further condition, shorter windows or an aggregate make fewer pairs"
+                )
+            pieces.append(piece)
+
+    def _forget(self, as_of_us: int) -> None:
+        """Drop rows that find no more partners, and then keys without rows."""
+        for side in self._sides:
+            if side.is_half_empty:
+                side.compact(as_of_us)
+        if self._directory is None or self._directory.size <= self._purge_at:
+            return
+        size = self._directory.size
+        used = self._sides[0].used(size) | self._sides[1].used(size)
+        used[0] = False
+        kept = np.flatnonzero(used)
+        if 2 * len(kept) < size:
+            new_ids = np.zeros(size, np.int32)
+            new_ids[kept] = np.arange(1, len(kept) + 1, dtype=np.int32)
+            self._directory.keep(kept)
+            for side in self._sides:
+                side.renumber(new_ids)
+        self._purge_at = max(_KEYS_MIN, 2 * self._directory.size)
+
+
+def _arrow_type(expression: Expression) -> pa.DataType:
+    assert expression.type is not None, expression
+    return expression.type.arrow

@@ -1,0 +1,156 @@
+"""One side of an equi-join: its rows that can still find a partner, in chains by key."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from shedder.dataflow.changes import ChangeBatch, Int64s
+from shedder.dataflow.join_kernels import END, Int32s, insert_rows, probe_rows
+from shedder.dataflow.key_directory import KeyDirectory
+from shedder.dataflow.row_store import RowStore
+from shedder.dataflow.update_patterns import EdgeLabel, UpdatePattern
+
+_ROWS_MIN = 1024
+_COMPACT_ROWS_MIN = 4096  # Fewer rows are not searched for those that have left.
+
+
+class JoinSide:
+    """Rows by position. Rows that have left are dropped when they are half of all.
+
+    label: of the input. Only STRICT inputs have negative weights; inputs that are WEAKEST or
+    MONOTONIC leave in the order of positions.
+    """
+
+    def __init__(self, schema: pa.Schema, label: EdgeLabel) -> None:
+        self._rows = RowStore(schema)
+        self._in_order = label.pattern <= UpdatePattern.WEAKEST
+        self._row_keys = KeyDirectory(schema) if label.is_strict else None
+        self._ts = np.empty(_ROWS_MIN, np.int64)
+        self._weight = np.empty(_ROWS_MIN, np.int64)
+        self._lives = np.empty((_ROWS_MIN, 2), np.int64)
+        self._ids = np.empty(_ROWS_MIN, np.int32)
+        self._row_ids = np.empty(_ROWS_MIN if label.is_strict else 0, np.int32)
+        self._nexts = np.empty(_ROWS_MIN, np.int32)
+        self._heads = np.full(_ROWS_MIN, END, np.int32)
+        self._compact_at = _COMPACT_ROWS_MIN
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of the rows and of the index."""
+        arrays = (self._ts, self._weight, self._lives, self._ids, self._row_ids, self._nexts)
+        index = sum(array.nbytes for array in arrays) + self._heads.nbytes
+        keys = 0 if self._row_keys is None else self._row_keys.size_bytes
+        return self._rows.size_bytes + index + keys
+
+    @property
+    def is_half_empty(self) -> bool:
+        """Return whether a search for rows that have left may pay."""
+        return len(self) > self._compact_at
+
+    def insert(self, changes: ChangeBatch, ids: Int32s, since_us: int) -> None:
+        """Add rows. ids: of their keys. since_us: no row that expired before it finds a partner."""
+        if not len(changes):
+            return
+        first, size = len(self), len(self) + len(changes)
+        self._rows.append(changes.columns)
+        self._reserve(size)
+        cut = slice(first, size)
+        self._ts[cut], self._weight[cut] = changes.ts_us, changes.weight
+        self._lives[cut, 0], self._lives[cut, 1] = changes.born_us, changes.expires_us
+        self._ids[cut] = ids
+        if self._row_keys is not None:
+            self._row_ids[cut] = self._row_keys.assign(changes.columns.columns)
+        self._link(first, size, since_us)
+
+    def pairs(
+        self, changes: ChangeBatch, ids: Int32s, pairs_max: int
+    ) -> Iterator[tuple[Int64s, Int64s]]:
+        """Rows of `changes` with positions of this side, at most `pairs_max` at a time."""
+        row, place = 0, -2
+        while row < len(changes):
+            rows, places = np.empty(pairs_max, np.int64), np.empty(pairs_max, np.int64)
+            born, expires = changes.born_us, changes.expires_us
+            chains = (self._reserved_heads(ids), self._nexts, self._lives, self._in_order)
+            made, row, place = probe_rows(row, place, ids, born, expires, *chains, rows, places)
+            if made:
+                yield rows[:made], places[:made]
+
+    def taken(self, places: Int64s) -> ChangeBatch:
+        """The rows at these positions."""
+        lives = self._lives[places]
+        columns = self._rows.take(places)
+        return ChangeBatch(
+            columns, self._ts[places], lives[:, 0], lives[:, 1], self._weight[places]
+        )
+
+    def compact(self, as_of_us: int) -> None:
+        """Drop the rows that leave by this instant; later rows of the other side are born later."""
+        size = len(self)
+        born, expires = self._lives[:size, 0], self._lives[:size, 1]
+        kept = np.flatnonzero((expires > as_of_us) & (born <= expires))
+        if 2 * len(kept) <= size:
+            self._keep(kept)
+        self._compact_at = max(_COMPACT_ROWS_MIN, 2 * len(self))
+
+    def used(self, size: int) -> NDArray[np.bool_]:
+        """Return which key ids below `size` have rows."""
+        used = np.zeros(size, np.bool_)
+        used[self._ids[: len(self)]] = True
+        return used
+
+    def renumber(self, new_ids: Int32s) -> None:
+        """Replace each key id by new_ids[id]."""
+        size = len(self)
+        self._ids[:size] = new_ids[self._ids[:size]]
+        self._heads = np.full(_ROWS_MIN, END, np.int32)
+        self._link(0, size, 0)
+
+    def _keep(self, kept: NDArray[np.int64]) -> None:
+        self._rows.keep(kept)
+        size = len(kept)
+        for array in (self._ts, self._weight, self._lives, self._ids):
+            array[:size] = array[kept]
+        if self._row_keys is not None:
+            self._row_keys = KeyDirectory(self._rows.schema)
+            everything = self._rows.take(np.arange(size))
+            self._row_ids[:size] = self._row_keys.assign(everything.columns)
+        self._heads.fill(END)
+        self._link(0, size, 0)
+
+    def _link(self, first: int, size: int, since_us: int) -> None:
+        ids, row_ids = self._ids[:size], self._row_ids[:size]
+        heads = self._reserved_heads(ids[first:])
+        insert_rows(first, ids, row_ids, self._lives, self._weight, heads, self._nexts, since_us)
+
+    def _reserved_heads(self, ids: Int32s) -> Int32s:
+        """The heads, with a place for each of these keys."""
+        size = int(ids.max(initial=0)) + 1
+        if size > len(self._heads):
+            heads = np.full(max(size, 2 * len(self._heads)), END, np.int32)
+            heads[: len(self._heads)] = self._heads
+            self._heads = heads
+        return self._heads
+
+    def _reserve(self, size: int) -> None:
+        if size <= len(self._ts):
+            return
+        room = max(size, 2 * len(self._ts))
+        self._ts, self._weight = _widened(self._ts, room), _widened(self._weight, room)
+        self._lives, self._ids = _widened(self._lives, room), _widened(self._ids, room)
+        self._nexts = _widened(self._nexts, room)
+        if self._row_keys is not None:
+            self._row_ids = _widened(self._row_ids, room)
+
+
+def _widened(array: NDArray[Any], rows: int) -> NDArray[Any]:
+    wide = np.empty((rows, *array.shape[1:]), array.dtype)
+    wide[: len(array)] = array
+    return wide
