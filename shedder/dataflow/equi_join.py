@@ -117,17 +117,12 @@ class EquiJoin:
     def _pairs_of(
         self, new: ChangeBatch, ids: Int32s, others: JoinSide, *, left_is_new: bool
     ) -> Iterator[ChangeBatch]:
-        for rows, places in others.pairs(new, ids, _PAIRS_MAX):
-            ours, theirs = new.take(rows), others.taken(places)
-            left, right = (ours, theirs) if left_is_new else (theirs, ours)
-            columns = [*left.columns.columns, *right.columns.columns]
-            pairs = ChangeBatch(
-                pa.RecordBatch.from_arrays(columns, schema=self._schema),
-                np.maximum(left.ts_us, right.ts_us),
-                np.maximum(left.born_us, right.born_us),
-                np.minimum(left.expires_us, right.expires_us),
-                left.weight * right.weight,
-            )
+        for made in others.pairs(new, ids, _PAIRS_MAX):
+            ours = take_rows(new.columns, made[0]).columns
+            theirs = others.columns(made[1]).columns
+            columns = [*ours, *theirs] if left_is_new else [*theirs, *ours]
+            batch = pa.RecordBatch.from_arrays(columns, schema=self._schema)
+            pairs = ChangeBatch(batch, made[2], made[3], made[4], made[5])
             if self._spec.condition is not None:
                 pairs = pairs.where(true_rows(evaluate(self._spec.condition, pairs.columns)))
             if len(pairs):
@@ -147,7 +142,7 @@ class EquiJoin:
     def _forget(self, as_of_us: int) -> None:
         """Drop rows that find no more partners, and then keys without rows."""
         for side in self._sides:
-            if side.is_half_empty:
+            if side.may_compact:
                 side.compact(as_of_us)
         if self._directory is None or self._directory.size <= self._purge_at:
             return

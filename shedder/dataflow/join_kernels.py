@@ -2,6 +2,10 @@
 
 A key has a dense id, equal by value, so a walk compares no values. Nothing is deleted: a walk
 leaves out rows that have no instant in common with the probing row.
+
+A side is an int64 array `links` [rows, 5]; what a walk reads of a row is in one cache line. Its
+columns are BORN, EXPIRES, OLDER, TS and WEIGHT. OLDER is the position of the next older row of
+the key, or END.
 """
 
 from __future__ import annotations
@@ -10,26 +14,21 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from shedder.dataflow.changes import Int64s
 from synopses.kernels.prefetch import prefetch
 
 Int32s = NDArray[np.int32]
+Links = NDArray[np.int64]
 
-END = np.int32(-1)  # End of a chain.
+BORN, EXPIRES, OLDER, TS, WEIGHT = range(5)
+END = -1  # End of a chain.
+HEAD = -2  # A row whose walk has not begun.
 _AHEAD = 16  # Rows between bringing a head near and reading it.
 _NEAR = 8  # Rows between bringing the newest row of a chain near and reading it.
 
 
 @njit(nogil=True, cache=True)
 def insert_rows(
-    first: int,
-    ids: Int32s,
-    row_ids: Int32s,
-    lives: NDArray[np.int64],
-    weight: Int64s,
-    heads: Int32s,
-    nexts: Int32s,
-    since_us: int,
+    first: int, ids: Int32s, row_ids: Int32s, links: Links, heads: Int32s, since_us: int
 ) -> None:
     """Put rows at positions first, first + 1, ... into the chains of their keys.
 
@@ -37,38 +36,37 @@ def insert_rows(
     and expiry; then it is in no chain itself. Its walk unlinks rows that expired before `since_us`.
 
     Args:
-      first: position; arrays have more rows than `ids`, whose rows begin at it.
-      ids: of keys, all rows. row_ids: equal where all columns are equal; empty: no negative rows.
-      lives: [rows, 2], first and last instant.
-      heads: newest position of each key. nexts: the next older position of each row.
+      first: position. ids: of the keys of all rows, those before `first` included.
+      row_ids: equal where all columns are equal; empty: there are no negative weights.
+      heads: newest position of each key.
     """
     for at in range(first, ids.size):
         key = ids[at]
-        if row_ids.size > 0 and weight[at] < 0:
+        if row_ids.size > 0 and links[at, WEIGHT] < 0:
             before = END
-            place = heads[key]
+            place = int(heads[key])
             while place != END:
-                after = nexts[place]
-                if lives[place, 1] < since_us:
+                older = links[place, OLDER]
+                if links[place, EXPIRES] < since_us:
                     if before == END:
-                        heads[key] = after
+                        heads[key] = np.int32(older)
                     else:
-                        nexts[before] = after
+                        links[before, OLDER] = older
                 elif (
                     row_ids[place] == row_ids[at]
-                    and weight[place] == -weight[at]
-                    and lives[place, 1] == lives[at, 1]
-                    and lives[place, 0] <= lives[at, 0]
+                    and links[place, WEIGHT] == -links[at, WEIGHT]
+                    and links[place, EXPIRES] == links[at, EXPIRES]
+                    and links[place, BORN] <= links[at, BORN]
                 ):
                     break
                 else:
                     before = place
-                place = after
+                place = older
             if place != END:
-                lives[place, 1] = lives[at, 0] - 1
-                lives[at, 1] = lives[at, 0] - 1
+                links[place, EXPIRES] = links[at, BORN] - 1
+                links[at, EXPIRES] = links[at, BORN] - 1
                 continue
-        nexts[at] = heads[key]
+        links[at, OLDER] = heads[key]
         heads[key] = np.int32(at)
 
 
@@ -77,21 +75,21 @@ def probe_rows(
     row: int,
     place: int,
     ids: Int32s,
-    born: Int64s,
-    expires: Int64s,
+    given: Links,
     heads: Int32s,
-    nexts: Int32s,
-    lives: NDArray[np.int64],
+    links: Links,
     in_order: bool,
-    out_rows: Int64s,
-    out_places: Int64s,
+    pairs: NDArray[np.int64],
 ) -> tuple[int, int, int]:
     """Pairs of rows with rows of the other side, until all are made or the output is full.
 
     Args:
-      row, place: where to go on: a row, and its next position; place -2: its chain's head.
+      row, place: where to go on: a row, and the next position of its walk, or HEAD.
+      ids: of the keys of the rows. given: the rows, in the columns of `links`, without OLDER.
+      heads, links: of the other side.
       in_order: rows of the other side expire in the order of their positions, so a walk ends
         at the first row that has left.
+      pairs: output, [6, pairs_max]: row, position, and ts, born, expires and weight of the pair.
 
     Returns:
       how many pairs are in the output, and where to go on; row = len(ids): all are made.
@@ -99,24 +97,31 @@ def probe_rows(
     made = 0
     last = ids.size - 1
     while row < ids.size:
-        if place == -2:
+        if place == HEAD:
             prefetch(heads, ids[min(row + _AHEAD, last)])
-            soon = heads[ids[min(row + _NEAR, last)]]
-            if soon >= 0:
-                prefetch(lives, soon)
-                prefetch(nexts, soon)
-            place = heads[ids[row]]
-        while place >= 0:
-            if lives[place, 1] < born[row]:
-                if in_order:
-                    break
-            elif lives[place, 0] <= min(expires[row], lives[place, 1]):
-                if made == out_rows.size:
+            soon = int(heads[ids[min(row + _NEAR, last)]])
+            prefetch(links, max(0, soon))
+            place = int(heads[ids[row]])
+        born, expires = given[row, BORN], given[row, EXPIRES]
+        while place != END:
+            older = links[place, OLDER]
+            if older != END:
+                prefetch(links, older)
+            until = min(links[place, EXPIRES], expires)
+            since = max(links[place, BORN], born)
+            if since <= until:
+                if made == pairs.shape[1]:
                     return made, row, place
-                out_rows[made] = row
-                out_places[made] = place
+                pairs[0, made] = row
+                pairs[1, made] = place
+                pairs[2, made] = max(links[place, TS], given[row, TS])
+                pairs[3, made] = since
+                pairs[4, made] = until
+                pairs[5, made] = links[place, WEIGHT] * given[row, WEIGHT]
                 made += 1
-            place = nexts[place]
+            elif in_order and links[place, EXPIRES] < born:
+                break
+            place = older
         row += 1
-        place = -2
+        place = HEAD
     return made, row, place

@@ -10,7 +10,18 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from shedder.dataflow.changes import ChangeBatch, Int64s
-from shedder.dataflow.join_kernels import END, Int32s, insert_rows, probe_rows
+from shedder.dataflow.join_kernels import (
+    BORN,
+    END,
+    EXPIRES,
+    HEAD,
+    TS,
+    WEIGHT,
+    Int32s,
+    Links,
+    insert_rows,
+    probe_rows,
+)
 from shedder.dataflow.key_directory import KeyDirectory
 from shedder.dataflow.row_store import RowStore
 from shedder.dataflow.update_patterns import EdgeLabel, UpdatePattern
@@ -30,12 +41,9 @@ class JoinSide:
         self._rows = RowStore(schema)
         self._in_order = label.pattern <= UpdatePattern.WEAKEST
         self._row_keys = KeyDirectory(schema) if label.is_strict else None
-        self._ts = np.empty(_ROWS_MIN, np.int64)
-        self._weight = np.empty(_ROWS_MIN, np.int64)
-        self._lives = np.empty((_ROWS_MIN, 2), np.int64)
+        self._links = np.empty((_ROWS_MIN, 5), np.int64)
         self._ids = np.empty(_ROWS_MIN, np.int32)
         self._row_ids = np.empty(_ROWS_MIN if label.is_strict else 0, np.int32)
-        self._nexts = np.empty(_ROWS_MIN, np.int32)
         self._heads = np.full(_ROWS_MIN, END, np.int32)
         self._compact_at = _COMPACT_ROWS_MIN
 
@@ -45,13 +53,12 @@ class JoinSide:
     @property
     def size_bytes(self) -> int:
         """Bytes of the rows and of the index."""
-        arrays = (self._ts, self._weight, self._lives, self._ids, self._row_ids, self._nexts)
-        index = sum(array.nbytes for array in arrays) + self._heads.nbytes
+        index = self._links.nbytes + self._ids.nbytes + self._row_ids.nbytes + self._heads.nbytes
         keys = 0 if self._row_keys is None else self._row_keys.size_bytes
         return self._rows.size_bytes + index + keys
 
     @property
-    def is_half_empty(self) -> bool:
+    def may_compact(self) -> bool:
         """Return whether a search for rows that have left may pay."""
         return len(self) > self._compact_at
 
@@ -62,39 +69,38 @@ class JoinSide:
         first, size = len(self), len(self) + len(changes)
         self._rows.append(changes.columns)
         self._reserve(size)
-        cut = slice(first, size)
-        self._ts[cut], self._weight[cut] = changes.ts_us, changes.weight
-        self._lives[cut, 0], self._lives[cut, 1] = changes.born_us, changes.expires_us
-        self._ids[cut] = ids
+        self._links[first:size] = links_of(changes)
+        self._ids[first:size] = ids
         if self._row_keys is not None:
-            self._row_ids[cut] = self._row_keys.assign(changes.columns.columns)
+            self._row_ids[first:size] = self._row_keys.assign(changes.columns.columns)
         self._link(first, size, since_us)
 
     def pairs(
         self, changes: ChangeBatch, ids: Int32s, pairs_max: int
-    ) -> Iterator[tuple[Int64s, Int64s]]:
-        """Rows of `changes` with positions of this side, at most `pairs_max` at a time."""
-        row, place = 0, -2
-        while row < len(changes):
-            rows, places = np.empty(pairs_max, np.int64), np.empty(pairs_max, np.int64)
-            born, expires = changes.born_us, changes.expires_us
-            chains = (self._reserved_heads(ids), self._nexts, self._lives, self._in_order)
-            made, row, place = probe_rows(row, place, ids, born, expires, *chains, rows, places)
-            if made:
-                yield rows[:made], places[:made]
+    ) -> Iterator[NDArray[np.int64]]:
+        """Pairs of `changes` with rows of this side, as `probe_rows` makes them.
 
-    def taken(self, places: Int64s) -> ChangeBatch:
-        """The rows at these positions."""
-        lives = self._lives[places]
-        columns = self._rows.take(places)
-        return ChangeBatch(
-            columns, self._ts[places], lives[:, 0], lives[:, 1], self._weight[places]
-        )
+        Each item is int64 [6, pairs]; pairs <= pairs_max.
+        """
+        row, place = 0, HEAD
+        given = links_of(changes)
+        heads = self._reserved_heads(ids)
+        while row < len(changes):
+            pairs = np.empty((6, pairs_max), np.int64)
+            made, row, place = probe_rows(
+                row, place, ids, given, heads, self._links, self._in_order, pairs
+            )
+            if made:
+                yield pairs[:, :made]
+
+    def columns(self, places: Int64s) -> pa.RecordBatch:
+        """The values of the rows at these positions."""
+        return self._rows.take(places)
 
     def compact(self, as_of_us: int) -> None:
         """Drop the rows that leave by this instant; later rows of the other side are born later."""
         size = len(self)
-        born, expires = self._lives[:size, 0], self._lives[:size, 1]
+        born, expires = self._links[:size, BORN], self._links[:size, EXPIRES]
         kept = np.flatnonzero((expires > as_of_us) & (born <= expires))
         if 2 * len(kept) <= size:
             self._keep(kept)
@@ -116,8 +122,8 @@ class JoinSide:
     def _keep(self, kept: NDArray[np.int64]) -> None:
         self._rows.keep(kept)
         size = len(kept)
-        for array in (self._ts, self._weight, self._lives, self._ids):
-            array[:size] = array[kept]
+        self._links[:size] = self._links[kept]
+        self._ids[:size] = self._ids[kept]
         if self._row_keys is not None:
             self._row_keys = KeyDirectory(self._rows.schema)
             everything = self._rows.take(np.arange(size))
@@ -128,7 +134,7 @@ class JoinSide:
     def _link(self, first: int, size: int, since_us: int) -> None:
         ids, row_ids = self._ids[:size], self._row_ids[:size]
         heads = self._reserved_heads(ids[first:])
-        insert_rows(first, ids, row_ids, self._lives, self._weight, heads, self._nexts, since_us)
+        insert_rows(first, ids, row_ids, self._links, heads, since_us)
 
     def _reserved_heads(self, ids: Int32s) -> Int32s:
         """The heads, with a place for each of these keys."""
@@ -140,14 +146,20 @@ class JoinSide:
         return self._heads
 
     def _reserve(self, size: int) -> None:
-        if size <= len(self._ts):
+        if size <= len(self._ids):
             return
-        room = max(size, 2 * len(self._ts))
-        self._ts, self._weight = _widened(self._ts, room), _widened(self._weight, room)
-        self._lives, self._ids = _widened(self._lives, room), _widened(self._ids, room)
-        self._nexts = _widened(self._nexts, room)
+        room = max(size, 2 * len(self._ids))
+        self._links, self._ids = _widened(self._links, room), _widened(self._ids, room)
         if self._row_keys is not None:
             self._row_ids = _widened(self._row_ids, room)
+
+
+def links_of(changes: ChangeBatch) -> Links:
+    """Changes as rows of links; OLDER is not set."""
+    links = np.empty((len(changes), 5), np.int64)
+    links[:, BORN], links[:, EXPIRES] = changes.born_us, changes.expires_us
+    links[:, TS], links[:, WEIGHT] = changes.ts_us, changes.weight
+    return links
 
 
 def _widened(array: NDArray[Any], rows: int) -> NDArray[Any]:

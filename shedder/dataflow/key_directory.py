@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from shedder.cql.expressions.arithmetic import without_nan
 from shedder.dataflow.batch_rows import take_rows
+from shedder.dataflow.fixed_column import plain_values
 from shedder.dataflow.row_store import RowStore
 from shedder.streams.value_hashes import hash_values
 from synopses.kernels.group_table import GroupTable
@@ -47,20 +48,12 @@ def _hash(column: Any) -> Hashes:
     return hashes
 
 
-def _words(column: Any) -> Hashes:
-    """Fixed-width values as 64-bit words, 0 for NULL; equal words are equal values."""
+def _words(column: pa.Array[Any]) -> Hashes:
+    """Fixed-width values as 64-bit words; equal words are equal values."""
+    values = plain_values(column)
     if pa.types.is_floating(column.type):
-        values = pc.fill_null(column, 0.0).to_numpy(zero_copy_only=False)
-        return np.asarray(values, np.float64).view(np.uint64)
-    if pa.types.is_boolean(column.type):
-        column = column.cast(pa.int8())
-    elif pa.types.is_timestamp(column.type):
-        column = column.view(pa.int64())
-    elif pa.types.is_date32(column.type):
-        column = column.view(pa.int32())
-    filled: Any = pc.fill_null(column, 0) if column.null_count else column
-    whole: NDArray[np.int64] = filled.to_numpy().astype(np.int64, copy=False)
-    return whole.view(np.uint64)
+        return values.view(np.uint64)
+    return values.astype(np.int64, copy=False).view(np.uint64)
 
 
 def canonical(column: pa.Array[Any]) -> pa.Array[Any]:
