@@ -35,6 +35,7 @@ from shedder.dataflow.multiplicities import Multiplicities
 from shedder.dataflow.multiplicity_kernels import Multiplicity
 from shedder.dataflow.projection import Projection
 from shedder.dataflow.relation_to_stream import RelationToStream
+from shedder.dataflow.rows_window import NewestRows
 from shedder.dataflow.selection import WhereFilter
 from shedder.dataflow.union import UnionAll
 from shedder.dataflow.update_patterns import MONOTONIC, STRICT, EdgeLabel, of_join, of_union
@@ -83,6 +84,8 @@ class _Planner:
             case WindowOf(input=source, window=window, condition=condition):
                 if not _is_stream(source):
                     raise _later("a window over a relation")
+                if isinstance(window, RowsWindow) and not _is_ordered(source):
+                    raise _later("a ROWS window over the stream of a subquery")
                 stream = self.add(source)
                 if condition is not None:
                     stream = self._copy(WhereFilter(condition), stream)
@@ -129,11 +132,11 @@ class _Planner:
         return self._node(None, (), scan_schema(scan), MONOTONIC, scan.alias)
 
     def _window(self, window: Window | RowsWindow | NowWindow, stream: int) -> int:
+        schema = self.nodes[stream].schema
         if isinstance(window, RowsWindow):
-            raise _later("a ROWS window")
+            return self._node(NewestRows(window, schema), (stream,), schema, STRICT)
         if isinstance(window, RangeWindow) and window.collapse is not None:
             raise _later("COLLAPSE")
-        schema = self.nodes[stream].schema
         return self._node(WindowLifetimes(window), (stream,), schema, label_of(window))
 
     def _counted(self, kind: Multiplicity, inputs: tuple[int, ...]) -> int:
@@ -296,6 +299,13 @@ def _columns_of(plan: Plan) -> frozenset[str]:
             return frozenset([*names, *(f"a{at}" for at in range(len(aggregates)))])
         case _:
             return _columns_of(inputs_of(plan)[0])
+
+
+def _is_ordered(plan: Plan) -> bool:
+    """Return whether tuples of one event time have an order: that of their positions."""
+    while isinstance(plan, Filter | Project):
+        plan = plan.input
+    return isinstance(plan, Scan)
 
 
 def _is_stream(plan: Plan) -> bool:
