@@ -9,7 +9,7 @@ from shedder.archive.reductions.registry import NamedReduction
 from shedder.archive.reductions.until_error import UntilError
 from shedder.archive.tasks.deadline import Deadline
 from shedder.cql.statements.bound_query import BoundQuery
-from shedder.engine.one_time_queries.progressive_scan import Scan
+from shedder.engine.one_time_queries.progressive_scan import ProgressiveScan
 from shedder.queries.one_time.plan import Stretch
 from tests.archive.dealt import DealtRuns
 
@@ -22,10 +22,10 @@ def scan_of(
     seed: int = 0,
     stretch: Stretch | None = None,
     deadline: Deadline | None = None,
-) -> Scan:
+) -> ProgressiveScan:
     """A scan of all runs and the tail."""
     columns = sorted({*query.columns, query.schema.time_column})
-    return Scan(
+    return ProgressiveScan(
         query,
         dealt.sample(columns, seed),
         NamedReduction("test()", reduction or UntilError(1_000)),

@@ -40,7 +40,7 @@ _SHARES_MAX: Final = 8  # More different shares are brought to halves, quarters 
 
 
 @dataclass(frozen=True, slots=True)
-class Scan:
+class ProgressiveScan:
     """One question to a stream's archive, by a reduction.
 
     stretch: of event time; narrow: whether runs reach beyond it, so that rows must be filtered.

@@ -22,7 +22,7 @@ from shedder.cql.expressions.expression import BY_TIME, Column, Expression, walk
 from shedder.cql.statements.archive_layout import Lazy
 from shedder.cql.statements.bound_query import BoundQuery, StreamSchema
 from shedder.engine.one_time_queries.archive_question import ArchiveQuestion
-from shedder.engine.one_time_queries.progressive_scan import Scan
+from shedder.engine.one_time_queries.progressive_scan import ProgressiveScan
 from shedder.errors import BadQuery, CorruptData
 from shedder.queries.one_time.plan import PlanStep, Source, Stretch
 
@@ -62,7 +62,9 @@ def part_step(snapshot: Snapshot, reduction: NamedReduction | None) -> PlanStep 
     return PlanStep(Source.PART if reduction.reads_on else Source.REDUCED, reduction.text)
 
 
-def scan_of(question: ArchiveQuestion, reduction: NamedReduction, rng: np.random.Generator) -> Scan:
+def scan_of(
+    question: ArchiveQuestion, reduction: NamedReduction, rng: np.random.Generator
+) -> ProgressiveScan:
     """The scan that reads a stream in part, as a reduction says.
 
     Where tuples are deleted and not purged yet, they are read and left out as by a WHERE: what the
@@ -81,10 +83,12 @@ def scan_of(question: ArchiveQuestion, reduction: NamedReduction, rng: np.random
         marked=bool(snapshot.deleted),
         threads=THREADS,
     )
-    return Scan(query, sample, reduction, stretch, narrow, snapshot.end_position, deadline, rng)
+    return ProgressiveScan(
+        query, sample, reduction, stretch, narrow, snapshot.end_position, deadline, rng
+    )
 
 
-def dropped(scan: Scan) -> list[tuple[ReadablePart, float]]:
+def dropped(scan: ProgressiveScan) -> list[tuple[ReadablePart, float]]:
     """Of each run of lazy layout that was asked about: what is read of it, what was wanted."""
     return [
         (part_of(each.run, asked), asked)

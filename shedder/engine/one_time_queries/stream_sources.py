@@ -11,7 +11,7 @@ from shedder.archive.reductions.registry import NamedReduction
 from shedder.archive.store.snapshot import Snapshot
 from shedder.engine.one_time_queries.archive_question import ArchiveQuestion
 from shedder.engine.one_time_queries.exact_reader import ExactReader, exact_step, is_soonest
-from shedder.engine.one_time_queries.progressive_scan import Scan
+from shedder.engine.one_time_queries.progressive_scan import ProgressiveScan
 from shedder.engine.one_time_queries.reduction_choice import (
     dropped,
     not_reduced,
@@ -45,7 +45,7 @@ class StreamSources:
         self._reader = reader
         self._rng = rng
         self._way = reader.way(question)
-        self._scan: Scan | None = None
+        self._scan: ProgressiveScan | None = None
         self.known = KnownSources(
             exact_step(question, self._way),
             is_soonest(question, self._way),

@@ -12,7 +12,7 @@ import pytest
 from shedder.archive.reductions.by_load import ByLoad
 from shedder.archive.reductions.reduction import BlockStatistics, Reduction
 from shedder.archive.tasks.deadline import Deadline
-from shedder.engine.one_time_queries.progressive_scan import Scan
+from shedder.engine.one_time_queries.progressive_scan import ProgressiveScan
 from shedder.errors import BadReduction
 from shedder.queries.evidence.answer_builder import finish
 from tests.archive.dealt import DealtRuns
@@ -38,19 +38,19 @@ class Wants:
         return self.says(block)
 
 
-def scanning(reduction: Reduction, dealt: DealtRuns = DEALT, **options) -> Scan:
+def scanning(reduction: Reduction, dealt: DealtRuns = DEALT, **options) -> ProgressiveScan:
     """A scan that asks again after every four runs."""
     scan = scan_of(COUNTED, dealt, reduction, **options)
     return replace(scan, part_runs=TOGETHER, part_rows=1)
 
 
-def shares(scan: Scan) -> np.ndarray:
+def shares(scan: ProgressiveScan) -> np.ndarray:
     """What was read of the runs, in order. Shape [parts, runs of a part]."""
     found = [each.blocks_read / each.blocks for each in scan.sample.runs]
     return np.array(found).reshape(-1, TOGETHER)
 
 
-def holds(scan: Scan) -> bool:
+def holds(scan: ProgressiveScan) -> bool:
     look = scan.read(None)
     assert look is not None
     found = finish(COUNTED, look.evidence).estimate(0, "n")
