@@ -196,6 +196,19 @@ class Settings(BaseSettings):
         "An exact query is killed after this long, unless its caller gave a deadline.",
         gt=0,
     )
+    result_rows_max: int = _setting(
+        "exact",
+        10_000_000,
+        "An answer of rows is cut behind this many rows, and says so.",
+        ge=1,
+    )
+    result_bytes_max: Bytes = _setting(
+        "exact",
+        256 * _MI,
+        "An answer of rows is cut before its rows take more than this, and says so. Answers whose "
+        "rows were not taken yet may hold four times as much on disk.",
+        ge=1 << 16,
+    )
 
     audit: Literal["auto", "on", "off"] = _setting(
         "audit",

@@ -16,11 +16,12 @@ from shedder.archive.archive_store import Store
 from shedder.archive.operations.backup import Copied
 from shedder.cql.expressions.integer_division import compile_remainders
 from shedder.cql.statements.bound_query import StreamSchema
+from shedder.cql.statements.relational_select import RelationalSelect
 from shedder.cql.statements.statement import Statement
 from shedder.engine.administration import show_and_describe as describe
 from shedder.engine.administration.control_table import control_table, set_control
 from shedder.engine.administration.ledger import ledger_of
-from shedder.engine.administration.statement_executor import execute
+from shedder.engine.administration.statement_executor import execute, execute_batches
 from shedder.engine.admission.batch_push import push
 from shedder.engine.admission.local_producer import LocalProducer
 from shedder.engine.admission.summary_ingest import append_summaries, plans_of
@@ -37,6 +38,7 @@ from shedder.errors import BadQuery, ShedderError
 from shedder.gc_tuning import loading
 from shedder.logging_defaults import be_quiet
 from shedder.queries.answers.answer import Answer
+from shedder.queries.answers.answer_batches import AnswerBatches
 from shedder.queries.answers.database_api import Ledger, Params, Receipt
 from shedder.settings import Settings
 from shedder.streams.column_bits import compile_words
@@ -137,6 +139,26 @@ class Engine:
         began = time.monotonic()
         answer = execute(self.services, self._parsed(sql, params), timeout_s, watch, asker)
         return describe.with_elapsed(answer, began)
+
+    def execute_batches(
+        self,
+        sql: str | Statement,
+        params: Params | None = None,
+        *,
+        timeout_s: float | None = None,
+        watch: Watch | None = None,
+        asker: Asker = OPERATOR,
+    ) -> AnswerBatches:
+        """Run one statement; rows of streams come batch by batch, while they are read.
+
+        Args: as `execute`.
+        """
+        self.services.lifetime.check_open()
+        statement = self._parsed(sql, params)
+        if isinstance(statement, RelationalSelect):
+            return execute_batches(self.services, statement, timeout_s, watch, asker)
+        answer = self.execute(statement, timeout_s=timeout_s, watch=watch, asker=asker)
+        return AnswerBatches.of(answer)
 
     def parse(self, sql: str, params: Params | None = None) -> Statement:
         """Return the statement of a text, which `execute` and `register` take instead of it.

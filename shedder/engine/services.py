@@ -28,6 +28,7 @@ from shedder.engine.maintenance.run_rewriter import Relayouts
 from shedder.engine.maintenance.scrub_and_purge import Housekeeping
 from shedder.engine.one_time_queries.exact_windows import ExactWindows
 from shedder.engine.one_time_queries.executor import OneTime
+from shedder.engine.one_time_queries.row_queries import RowQueries
 from shedder.engine.rebuild.backfill import Backfills
 from shedder.engine.rebuild.pane_repair import Repair
 from shedder.engine.registration.query_registry import Registered
@@ -62,6 +63,7 @@ class Services:
     exact: ExactWorker
     exact_windows: ExactWindows
     one_time: OneTime
+    row_queries: RowQueries
     repair: Repair
     overload: Overload
     housekeeping: Housekeeping

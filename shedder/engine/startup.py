@@ -37,6 +37,7 @@ from shedder.engine.maintenance.scrub_and_purge import Housekeeping
 from shedder.engine.one_time_queries.exact_reader import ExactReader
 from shedder.engine.one_time_queries.exact_windows import ExactWindows
 from shedder.engine.one_time_queries.executor import OneTime
+from shedder.engine.one_time_queries.row_queries import RowQueries
 from shedder.engine.rebuild.backfill import Backfills
 from shedder.engine.rebuild.pane_repair import Repair
 from shedder.engine.recovery.log_replay import recover
@@ -100,6 +101,7 @@ def build(
         exact=exact,
         exact_windows=exact_windows,
         one_time=OneTime(core, exact_reader, relayouts.wake),
+        row_queries=RowQueries(core, exact),
         repair=repair,
         overload=overload,
         housekeeping=Housekeeping(core, relayouts),

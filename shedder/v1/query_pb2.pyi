@@ -164,6 +164,7 @@ class Answer(_message.Message):
     ARCHIVE_FIELD_NUMBER: _builtins.int
     RESOLUTION_US_FIELD_NUMBER: _builtins.int
     CERTIFIED_FIELD_NUMBER: _builtins.int
+    CUT_FIELD_NUMBER: _builtins.int
     table: _builtins.bytes
     """An Arrow IPC stream. For each approximate column c there are c_low, c_high, c_bound ('exact',
     'interval', 'none') and c_met.
@@ -195,6 +196,8 @@ class Answer(_message.Message):
     """The window was asked to begin less than this after start_us; 0: there."""
     certified: _builtins.bool
     """Whether exact answers have borne out the query's answers; absent: nothing was compared yet."""
+    cut: _builtins.str
+    """The limit that left out rows at the end, in words; empty: none did."""
     @_builtins.property
     def sources(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
     @_builtins.property
@@ -230,10 +233,11 @@ class Answer(_message.Message):
         archive: Global___ArchiveRead | None = ...,
         resolution_us: _builtins.int = ...,
         certified: _builtins.bool | None = ...,
+        cut: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_certified", b"_certified", "_end_us", b"_end_us", "_others", b"_others", "_start_us", b"_start_us", "_watermark_us", b"_watermark_us", "archive", b"archive", "certified", b"certified", "end_us", b"end_us", "missing", b"missing", "others", b"others", "start_us", b"start_us", "watermark_us", b"watermark_us"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_certified", b"_certified", "_end_us", b"_end_us", "_others", b"_others", "_start_us", b"_start_us", "_watermark_us", b"_watermark_us", "archive", b"archive", "archive_share_read", b"archive_share_read", "certified", b"certified", "complete", b"complete", "confidence", b"confidence", "elapsed_ms", b"elapsed_ms", "end_us", b"end_us", "late", b"late", "missed", b"missed", "missing", b"missing", "notes", b"notes", "others", b"others", "position", b"position", "query", b"query", "resolution_us", b"resolution_us", "sources", b"sources", "start_us", b"start_us", "table", b"table", "thinning", b"thinning", "watermark_us", b"watermark_us"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_certified", b"_certified", "_end_us", b"_end_us", "_others", b"_others", "_start_us", b"_start_us", "_watermark_us", b"_watermark_us", "archive", b"archive", "archive_share_read", b"archive_share_read", "certified", b"certified", "complete", b"complete", "confidence", b"confidence", "cut", b"cut", "elapsed_ms", b"elapsed_ms", "end_us", b"end_us", "late", b"late", "missed", b"missed", "missing", b"missing", "notes", b"notes", "others", b"others", "position", b"position", "query", b"query", "resolution_us", b"resolution_us", "sources", b"sources", "start_us", b"start_us", "table", b"table", "thinning", b"thinning", "watermark_us", b"watermark_us"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__certified: _TypeAlias = _typing.Literal["certified"]  # noqa: Y015
     _WhichOneofArgType__certified: _TypeAlias = _typing.Literal["_certified", b"_certified"]  # noqa: Y015
@@ -319,11 +323,16 @@ class ExecuteRequest(_message.Message):
     PARAMETERS_FIELD_NUMBER: _builtins.int
     TIMEOUT_S_FIELD_NUMBER: _builtins.int
     PROGRESS_PERIOD_S_FIELD_NUMBER: _builtins.int
+    IN_PARTS_FIELD_NUMBER: _builtins.int
     sql: _builtins.str
     timeout_s: _builtins.float
     """The statement is given up after this long. Absent: the server's own limit."""
     progress_period_s: _builtins.float
     """How far the work is comes this often while it goes on; at least 0.05. Absent: never."""
+    in_parts: _builtins.bool
+    """The caller takes rows in several responses. Else an answer is one response, or an error where
+    it does not fit into one.
+    """
     @_builtins.property
     def parameters(self) -> Global___Parameters: ...
     def __init__(
@@ -333,10 +342,11 @@ class ExecuteRequest(_message.Message):
         parameters: Global___Parameters | None = ...,
         timeout_s: _builtins.float | None = ...,
         progress_period_s: _builtins.float | None = ...,
+        in_parts: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_progress_period_s", b"_progress_period_s", "_timeout_s", b"_timeout_s", "parameters", b"parameters", "progress_period_s", b"progress_period_s", "timeout_s", b"timeout_s"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_progress_period_s", b"_progress_period_s", "_timeout_s", b"_timeout_s", "parameters", b"parameters", "progress_period_s", b"progress_period_s", "sql", b"sql", "timeout_s", b"timeout_s"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_progress_period_s", b"_progress_period_s", "_timeout_s", b"_timeout_s", "in_parts", b"in_parts", "parameters", b"parameters", "progress_period_s", b"progress_period_s", "sql", b"sql", "timeout_s", b"timeout_s"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__progress_period_s: _TypeAlias = _typing.Literal["progress_period_s"]  # noqa: Y015
     _WhichOneofArgType__progress_period_s: _TypeAlias = _typing.Literal["_progress_period_s", b"_progress_period_s"]  # noqa: Y015
@@ -388,9 +398,14 @@ class ExecuteResponse(_message.Message):
 
     ANSWER_FIELD_NUMBER: _builtins.int
     PROGRESS_FIELD_NUMBER: _builtins.int
+    ROWS_FIELD_NUMBER: _builtins.int
+    rows: _builtins.bytes
+    """Some rows of the answer, an Arrow IPC stream, before the other ones; only if `in_parts` was
+    asked for. The table of the answer itself has the rows behind them, or none.
+    """
     @_builtins.property
     def answer(self) -> Global___Answer:
-        """Absent where there is progress."""
+        """Absent where there are rows or progress."""
 
     @_builtins.property
     def progress(self) -> Global___ExecuteResponse.Progress: ...
@@ -399,10 +414,11 @@ class ExecuteResponse(_message.Message):
         *,
         answer: Global___Answer | None = ...,
         progress: Global___ExecuteResponse.Progress | None = ...,
+        rows: _builtins.bytes = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["answer", b"answer", "progress", b"progress"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["answer", b"answer", "progress", b"progress"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["answer", b"answer", "progress", b"progress", "rows", b"rows"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -73,7 +73,8 @@ class QueryServicer:
 
     def Execute(self, request, context):
         """Runs one statement. The last response is the answer; those before it, if any, are earlier,
-        wider answers to the same question, or tell how far the work is. Cancelling the call ends it.
+        wider answers to the same question, rows of the answer, or tell how far the work is.
+        Cancelling the call ends it.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -35,7 +35,8 @@ class QueryStub:
     def __new__(cls, channel: _aio.Channel) -> QueryAsyncStub: ...
     Execute: _grpc.UnaryStreamMultiCallable[_query_pb2.ExecuteRequest, _query_pb2.ExecuteResponse]
     """Runs one statement. The last response is the answer; those before it, if any, are earlier,
-    wider answers to the same question, or tell how far the work is. Cancelling the call ends it.
+    wider answers to the same question, rows of the answer, or tell how far the work is.
+    Cancelling the call ends it.
     """
     Register: _grpc.UnaryUnaryMultiCallable[_query_pb2.RegisterRequest, _query_pb2.RegisterResponse]
     """Makes a query standing. One of the same name and text is returned as it is."""
@@ -55,7 +56,8 @@ class QueryAsyncStub(QueryStub):
     def __init__(self, channel: _aio.Channel) -> None: ...
     Execute: _aio.UnaryStreamMultiCallable[_query_pb2.ExecuteRequest, _query_pb2.ExecuteResponse]  # type: ignore[assignment]
     """Runs one statement. The last response is the answer; those before it, if any, are earlier,
-    wider answers to the same question, or tell how far the work is. Cancelling the call ends it.
+    wider answers to the same question, rows of the answer, or tell how far the work is.
+    Cancelling the call ends it.
     """
     Register: _aio.UnaryUnaryMultiCallable[_query_pb2.RegisterRequest, _query_pb2.RegisterResponse]  # type: ignore[assignment]
     """Makes a query standing. One of the same name and text is returned as it is."""
@@ -78,7 +80,8 @@ class QueryServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_query_pb2.ExecuteResponse], _abc.AsyncIterator[_query_pb2.ExecuteResponse]]:
         """Runs one statement. The last response is the answer; those before it, if any, are earlier,
-        wider answers to the same question, or tell how far the work is. Cancelling the call ends it.
+        wider answers to the same question, rows of the answer, or tell how far the work is.
+        Cancelling the call ends it.
         """
 
     @_abc_1.abstractmethod

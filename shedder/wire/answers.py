@@ -33,6 +33,7 @@ def answer_to_wire(answer: Answer) -> query_pb2.Answer:
         missed=answer.missed,
         elapsed_ms=answer.elapsed_ms,
         certified=answer.certified,
+        cut=answer.cut,
         archive=None if answer.archive is None else query_pb2.ArchiveRead(**asdict(answer.archive)),
     )
 
@@ -63,6 +64,7 @@ def answer_from_wire(message: query_pb2.Answer) -> Answer:
         missed=message.missed,
         elapsed_ms=message.elapsed_ms,
         certified=message.certified if message.HasField("certified") else None,
+        cut=message.cut,
         archive=_archive_from_wire(message.archive) if message.HasField("archive") else None,
     )
 

@@ -142,6 +142,7 @@ class ResultSpool:
         with self._changed:
             self._is_closed = True
             self._entries.clear()
+            self._changed.notify_all()
             if self._file is not None:
                 self._file.close()
                 self._file = None

@@ -148,7 +148,7 @@ def _together(numbers: Sequence[int], sizes: NDArray[np.int64]) -> Iterator[list
 
 
 def read_groups(
-    files: Files, path: Path, run: Run, groups: Sequence[int], wanted: Wanted
+    files: Files, path: Path, run: Run, groups: Sequence[int] | None, wanted: Wanted
 ) -> Iterator[pa.Table]:
     """Some row groups of a run, in any layout: what of them is wanted.
 
@@ -156,18 +156,18 @@ def read_groups(
       files: the file system.
       path: of the run's file; it need not have been verified if the run knows its footer.
       run: what it is.
-      groups: numbers of row groups.
+      groups: numbers of row groups; None: all, in order. A group is read when its table is taken.
       wanted: what of them.
 
     Raises:
       CorruptData: the file is missing, or what was read of it fails its checksum.
       StorageFailed: it cannot be read.
     """
-    if not groups:
+    if groups is not None and not groups:
         return
     with opened(files, path, run) as (parquet, checked):
         schema = _schema(parquet, checked)
-        for group in groups:
+        for group in range(parquet.num_row_groups) if groups is None else groups:
             yield _rows(parquet, schema, run, group, wanted, nobody)[1]
 
 

@@ -231,8 +231,10 @@ class RunFiles:
     def _aside(self, run: Run) -> Path:
         return self._directory / "quarantine" / run.file.replace("/", "-")
 
-    def read_groups(self, run: Run, groups: Sequence[int], wanted: Wanted) -> Iterator[pa.Table]:
-        """Some row groups of a run. A file of version 1 is verified as a whole before."""
+    def read_groups(
+        self, run: Run, groups: Sequence[int] | None, wanted: Wanted
+    ) -> Iterator[pa.Table]:
+        """See Snapshot.read_groups. A file of version 1 is verified as a whole before."""
         if run.footer is None:
             self.verified((run,))
         return read_groups(self._files, self._root / run.file, run, groups, wanted)

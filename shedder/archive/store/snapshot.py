@@ -169,12 +169,14 @@ class Snapshot:
                 table = table.filter(pa.array(live))
             yield replace(block, table=table.select(list(wanted.columns)))
 
-    def read_groups(self, run: Run, groups: Sequence[int], wanted: Wanted) -> Iterator[pa.Table]:
+    def read_groups(
+        self, run: Run, groups: Sequence[int] | None, wanted: Wanted
+    ) -> Iterator[pa.Table]:
         """Some row groups of one of the runs, without the rows that are deleted.
 
         Args:
           run: of `runs`.
-          groups: numbers of row groups of its file.
+          groups: numbers of row groups of its file; None: all, each read when it is taken.
           wanted: which columns of them, POSITION among them, and which event times.
 
         Raises:

@@ -16,7 +16,6 @@ from shedder.cql.statements.archive_layout import layout_text
 from shedder.cql.statements.canonical_text import overload_text
 from shedder.cql.statements.relational_select import RelationalSelect
 from shedder.cql.text.sampling_fractions import share_text
-from shedder.cql.text.unsupported import later
 from shedder.engine.administration import show_and_describe as describe
 from shedder.engine.administration.delete import delete
 from shedder.engine.administration.insert import insert
@@ -26,6 +25,7 @@ from shedder.engine.services import Services
 from shedder.engine.tenants.access_control import absent, check_statement, own_streams
 from shedder.errors import BadSetting, IndexExists, UnknownIndex, UnknownQuery, UnknownStream
 from shedder.queries.answers.answer import Answer
+from shedder.queries.answers.answer_batches import AnswerBatches
 
 _BACKUP_NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,99}")
 
@@ -60,13 +60,27 @@ def execute(
     return HANDLERS[type(statement)](statement, StatementCall(services, asker, timeout_s, watch))
 
 
+def execute_batches(
+    services: Services,
+    select: RelationalSelect,
+    timeout_s: float | None,
+    watch: Watch | None = None,
+    asker: Asker = OPERATOR,
+) -> AnswerBatches:
+    """Answer a query of rows batch by batch, while its rows are read."""
+    check_statement(services.core, asker, select)
+    return services.row_queries.batches(select, timeout_s, watch)
+
+
+def _rows(statement: RelationalSelect, call: StatementCall) -> Answer:
+    batches = call.services.row_queries.batches(statement, call.timeout_s, call.watch)
+    with batches:
+        return batches.read_all()
+
+
 def _select(statement: cql.Select, call: StatementCall) -> Answer:
     check_outputs(statement)
     return call.services.one_time.ask(statement, call.timeout_s, call.watch)
-
-
-def _rows(_statement: RelationalSelect, _: StatementCall) -> Answer:
-    raise later("a query whose result is rows")
 
 
 def _create_stream(statement: cql.CreateStream, call: StatementCall) -> Answer:
@@ -153,11 +167,13 @@ def _explain(statement: cql.Explain, call: StatementCall) -> Answer:
         return _pairs(
             services.queries.explain_registration(cql.aggregates_of_one_stream(subject.select))
         )
-    text = (
-        services.queries.query(subject).explain()
-        if isinstance(subject, str)
-        else services.one_time.explain(cql.aggregates_of_one_stream(subject))
-    )
+    match subject:
+        case str():
+            text = services.queries.query(subject).explain()
+        case RelationalSelect():
+            text = services.row_queries.explain(subject)
+        case _:
+            text = services.one_time.explain(subject)
     return Answer(pa.table({"plan": pa.array(text.splitlines(), pa.string())}))
 
 

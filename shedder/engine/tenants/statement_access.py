@@ -83,13 +83,14 @@ def _new(kind: NameKind, name: str, query: cql.Select | RelationalSelect) -> tup
     return names_of(query) + _used(kind, name)
 
 
+def _relations(select: RelationalSelect) -> tuple[UsedName, ...]:
+    """The names in FROM at any depth."""
+    return tuple(UsedName(NameKind.STREAM, name) for name in select.relations)
+
+
 def _inserted(insert: cql.Insert) -> tuple[UsedName, ...]:
     source = () if insert.select is None else _stream(insert.select.stream)
     return _stream(insert.stream) + source
-
-
-def _relations(query: RelationalSelect) -> tuple[UsedName, ...]:
-    return tuple(UsedName(NameKind.STREAM, name) for name in query.relations)
 
 
 def _explained(explain: cql.Explain) -> tuple[UsedName, ...]:

@@ -79,6 +79,7 @@ class Answer:
     missed: answers that a slow subscriber did not get since the last one.
     certified: whether the exact answers that the service compares its query's answers with have
       borne these out; None where nothing was compared yet, or never is.
+    cut: the limit that left out rows at the end of the table, in words; empty: none did.
     """
 
     table: pa.Table
@@ -101,6 +102,7 @@ class Answer:
     missed: int = 0
     elapsed_ms: float = 0.0
     certified: bool | None = None
+    cut: str = ""
 
     @classmethod
     def status(cls, text: str) -> Self:

@@ -150,3 +150,7 @@ class PrintedAnswer(Protocol):
     @property
     def notes(self) -> tuple[str, ...]:
         """Caveats."""
+
+    @property
+    def cut(self) -> str:
+        """The limit that left out rows at the end; empty: none did."""

@@ -14,13 +14,17 @@ from shedder.queries.answers.printed_answer import GroupsBound, PrintedAnswer
 from shedder.queries.answers.python_rows import plain_rows
 
 ROWS_PRINTED = 50
+TEXT_PRINTED = 200  # Characters of one text that are printed.
 _EXACT, _NONE = "exact", "none"
 
 
-def printed(answer: PrintedAnswer, columns_max: int | None = None) -> str:
+def printed(
+    answer: PrintedAnswer, columns_max: int | None = None, rows_total: int | None = None
+) -> str:
     """The outputs as a table with one cell per estimate, at most ROWS_PRINTED rows.
 
     A table of more than `columns_max` characters to a line is a paragraph for each row instead.
+    rows_total: rows of the answer, of which its table may have the first ones only; None: all.
     """
     if (answer.table.schema.metadata or {}).get(LAYOUT) == ALLOCATION:
         return escaped_lines(laid_out(answer.table))
@@ -40,9 +44,11 @@ def printed(answer: PrintedAnswer, columns_max: int | None = None) -> str:
             "  ".join("─" * width for width in widths),
             *(_line(row, widths, right) for row in cells),
         ]
-    hidden = answer.table.num_rows - len(rows)
+    hidden = (answer.table.num_rows if rows_total is None else rows_total) - len(rows)
     if hidden > 0:
-        lines.append(f"… {hidden:,} more rows")
+        lines.append(f"… {hidden:,} more row{'' if hidden == 1 else 's'}")
+    if answer.cut:
+        lines.append(f"NOT ALL ROWS: {answer.cut}")
     if answer.missing is not None:
         lines.append(f"groups: {_missing(answer.missing)}")
     if answer.late:
@@ -69,6 +75,7 @@ def explained(answer: PrintedAnswer) -> str:
         ("late", f"{answer.late:,} tuples"),
         ("groups", missing),
         *_certified(answer),
+        *([("cut", answer.cut)] if answer.cut else []),
         ("elapsed", f"{answer.elapsed_ms:.1f} ms"),
         *(("note", note) for note in answer.notes),
     ]
@@ -149,7 +156,7 @@ def shown(
 def _cell(answer: PrintedAnswer, at: int, row: dict[str, Any], name: str) -> str:
     value = row[name]
     if name not in answer.approximate:
-        return "(others)" if value is None and at == answer.others else shown(value)
+        return "(others)" if value is None and at == answer.others else _shortened(shown(value))
     if isinstance(value, list):
         return ", ".join(
             f"{_item(item)}: "
@@ -160,6 +167,11 @@ def _cell(answer: PrintedAnswer, at: int, row: dict[str, Any], name: str) -> str
         return shown(value)
     ends = row[name + "_low"], row[name + "_high"]
     return shown(value, *ends, row[name + "_bound"], answer.confidence)
+
+
+def _shortened(text: str) -> str:
+    """A text of at most TEXT_PRINTED characters; the rest is an ellipsis."""
+    return text if len(text) <= TEXT_PRINTED else text[: TEXT_PRINTED - 1] + "…"
 
 
 def _kind(item: dict[str, Any]) -> str:

@@ -1,0 +1,122 @@
+"""Text of a plan of rows for EXPLAIN: a line per operator, inputs indented below it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import assert_never
+
+from shedder.cql.expressions.expression_text import text_of
+from shedder.cql.plans.logical_plan import (
+    Aggregated,
+    Distinct,
+    Filter,
+    Join,
+    NowWindow,
+    Ordered,
+    Plan,
+    Project,
+    RowsWindow,
+    Scan,
+    SetOperation,
+    ToStream,
+    WindowOf,
+    inputs_of,
+)
+from shedder.cql.statements.canonical_text import window_words
+from shedder.engine.one_time_queries.row_sources import RowSource
+from shedder.queries.answers.text_format import stretch_text
+
+_PLAIN_NAME = re.compile(r'"([A-Za-z_][A-Za-z0-9_]*\.[A-Za-z_][A-Za-z0-9_]*)"')
+"""A column of a scan, `"alias.column"`, that is as clear without quotes."""
+
+
+def plan_text(plan: Plan, sources: Mapping[str, RowSource], rows_needed: int | None) -> str:
+    """The plan as an indented tree.
+
+    Args:
+      plan: of a bound query.
+      sources: of its scans, by alias.
+      rows_needed: rows of the only scan that the plan needs; None: all.
+    """
+    text = "\n".join(_lines(plan, sources, rows_needed, 0))
+    return _PLAIN_NAME.sub(r"\1", text)
+
+
+def _lines(
+    plan: Plan, sources: Mapping[str, RowSource], rows_needed: int | None, depth: int
+) -> Iterator[str]:
+    indent = "  " * depth
+    if isinstance(plan, Scan):
+        yield indent + f"Scan {plan.relation}" + _alias(plan)
+        yield from (f"{indent}  {line}" for line in _reading(sources[plan.alias], rows_needed))
+        return
+    yield indent + _operator(plan)
+    for part in inputs_of(plan):
+        yield from _lines(part, sources, rows_needed, depth + 1)
+
+
+def _alias(scan: Scan) -> str:
+    return "" if scan.alias == scan.relation else f" AS {scan.alias}"
+
+
+def _operator(plan: Plan) -> str:
+    match plan:
+        case WindowOf():
+            where = "" if plan.condition is None else f" WHERE {text_of(plan.condition)}"
+            return f"Window {_window(plan)}{where}"
+        case Filter():
+            return f"Filter {text_of(plan.condition)}"
+        case Project():
+            outputs = (f"{text_of(out.expression)} AS {out.name}" for out in plan.outputs)
+            return f"Project {', '.join(outputs)}"
+        case Join():
+            on = "" if plan.condition is None else f" ON {text_of(plan.condition)}"
+            return f"Join {plan.kind.value}{on}"
+        case Distinct():
+            return "Distinct"
+        case SetOperation():
+            return plan.operator.value + (" ALL" if plan.all else "")
+        case Aggregated():
+            parts = [text_of(each) for each in (*plan.groups, *plan.aggregates)]
+            return f"Aggregate {', '.join(parts)}"
+        case Ordered():
+            return _order(plan)
+        case ToStream():
+            return plan.operator.value
+        case Scan():
+            raise AssertionError(plan)
+    assert_never(plan)
+
+
+def _window(plan: WindowOf) -> str:
+    match plan.window:
+        case RowsWindow(rows, slide_rows, partition):
+            by = f"PARTITION BY {', '.join(partition)} " if partition else ""
+            return f"[{by}ROWS {rows:,} SLIDE {slide_rows:,}]"
+        case NowWindow():
+            return "[NOW]"
+        case window:
+            return f"[{window_words(window) or 'UNBOUNDED'}]"
+
+
+def _order(plan: Ordered) -> str:
+    keys = (f"{text_of(key.expression)}{' DESC' * key.descending}" for key in plan.keys)
+    parts = [f"Order by {', '.join(keys)}"] if plan.keys else []
+    if plan.limit is not None:
+        parts.append(f"limit {plan.limit:,}" if parts else f"Limit {plan.limit:,}")
+    if plan.offset:
+        parts.append(f"offset {plan.offset:,}")
+    return ", ".join(parts)
+
+
+def _reading(source: RowSource, rows_needed: int | None) -> Iterator[str]:
+    """What is read of a stream: event times, runs, rows and columns."""
+    runs, tail = source.runs, sum(batch.num_rows for batch in source.tail())
+    rows = sum(map(source.live_rows, runs))
+    yield f"event times {stretch_text(source.span.start_us, source.span.end_us)}"
+    pruned = f"{len(runs):,} run{'s' * (len(runs) != 1)} ({source.pruned:,} pruned)"
+    yield f"at most {rows:,} rows of {pruned}, {tail:,} of the log"
+    if rows_needed is not None:
+        yield f"row groups until {rows_needed:,} rows are there"
+    yield f"columns {', '.join(source.columns)}"

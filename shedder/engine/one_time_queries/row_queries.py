@@ -1,0 +1,149 @@
+"""One-time queries of rows: each is bound, and a thread reads its rows batch by batch."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
+from threading import Thread
+
+from shedder.archive.exact.client import ExactWorker
+from shedder.archive.exact.result_spool import ResultSpool, SpoolSpace
+from shedder.archive.exact.worker import ResultLimits
+from shedder.archive.tasks.deadline import Deadline
+from shedder.archive.tasks.interruptible_call import awaited
+from shedder.archive.tasks.progress import Progress
+from shedder.cql.binding.relational_binding import bind_relational
+from shedder.cql.plans.logical_plan import Scan, scans_of
+from shedder.cql.statements.relational_select import RelationalSelect
+from shedder.engine.engine_state import EngineState
+from shedder.engine.one_time_queries.executor import check_retained
+from shedder.engine.one_time_queries.plan_text import plan_text
+from shedder.engine.one_time_queries.row_pruning import (
+    rows_needed,
+    spans_of,
+    windows_of,
+)
+from shedder.engine.one_time_queries.row_reader import RowQuestion, RowReader, narrowed
+from shedder.engine.one_time_queries.row_sources import RowSource
+from shedder.engine.runtime.background_tasks import Watch
+from shedder.queries.answers.answer import Answer
+from shedder.queries.answers.answer_batches import AnswerBatches
+from shedder.queries.one_time.plan import Stretch
+from shedder.streams.windows import Span
+
+SPACE_RESULTS = 4  # Results of the largest size that may lie on disk until their rows are taken.
+
+
+class RowQueries:
+    """Answers queries of rows once. Safe from any thread."""
+
+    def __init__(self, core: EngineState, worker: ExactWorker) -> None:
+        settings = core.settings
+        self._core = core
+        self._worker = worker
+        self._limits = ResultLimits(settings.result_rows_max, settings.result_bytes_max)
+        self._space = SpoolSpace(SPACE_RESULTS * settings.result_bytes_max)
+
+    def batches(
+        self, select: RelationalSelect, timeout_s: float | None, watch: Watch | None = None
+    ) -> AnswerBatches:
+        """Answer a query as a task, which can be watched and cancelled.
+
+        A thread reads the rows; what the caller has not taken yet lies in memory and on disk.
+
+        Raises here, or behind the last batch:
+          UnknownStream, UnknownColumn, TypeMismatch, BadQuery, Unimplemented: it cannot be bound.
+          DeadlineExceeded: not read in time. Cancelled. BudgetExceeded: too little memory.
+          BeforeRetention: a window begins before what is kept.
+        """
+        progress = Progress(f"rows of {', '.join(select.relations)}", "rows")
+        spool = ResultSpool(self._core.store.directory / "tmp", self._space)
+        answers: list[Answer] = []
+        began_s = time.monotonic()
+
+        def read() -> None:
+            try:
+                with self._core.tasks.running(progress, watch=watch):
+                    answer = self._read(select, Deadline(timeout_s, progress), spool)
+                answers.append(replace(answer, elapsed_ms=(time.monotonic() - began_s) * 1e3))
+            except BaseException as error:
+                spool.end(error)
+            else:
+                spool.end()
+
+        def close() -> None:
+            progress.cancel()
+            spool.close()
+
+        Thread(target=read, name="shedder-rows", daemon=True).start()
+        try:
+            schema = spool.schema
+        except BaseException:
+            close()
+            raise
+        return AnswerBatches(schema, iter(spool), lambda: answers[0], close)
+
+    def explain(self, select: RelationalSelect) -> str:
+        """The plan by which `batches` would answer, as a tree."""
+        with self._asked(select, Deadline()) as question:
+            plan = question.bound.plan
+            sources = narrowed(question)
+            return plan_text(plan, sources, rows_needed(plan))
+
+    def _read(self, select: RelationalSelect, deadline: Deadline, spool: ResultSpool) -> Answer:
+        with self._asked(select, deadline) as question:
+            return RowReader(self._core, self._worker, self._limits, question, spool).answer()
+
+    @contextmanager
+    def _asked(self, select: RelationalSelect, deadline: Deadline) -> Iterator[RowQuestion]:
+        """The bound query and its sources as of now; the archive is held until the end."""
+        streams = {name: self._core.stream(name) for name in select.relations}
+        schemas = {name: stream.schema for name, stream in streams.items()}
+        now_us = self._now_us(select, deadline) if "NOW(" in select.text else None
+        bound = bind_relational(select, schemas, now_us)
+
+        with ExitStack() as held:
+
+            def look() -> dict[str, RowSource]:
+                # What was durable before the query is applied by now.
+                watermarks_us = {name: each.watermark_us for name, each in streams.items()}
+                windows = windows_of(bound.plan, watermarks_us)
+                spans = spans_of(bound.plan, windows)
+                found = {}
+                for scan in scans_of(bound.plan):
+                    alias = scan.alias
+                    found[alias] = self._source(scan, windows[alias], spans[alias])
+                    held.callback(found[alias].snapshot.release)
+                return found
+
+            sources = awaited(self._core.actor.call(look), deadline.check)
+            yield RowQuestion(bound, sources, deadline)
+
+    def _source(self, scan: Scan, window: Span, span: Span) -> RowSource:
+        """What a scan reads. On the apply thread."""
+        stream, store = self._core.stream(scan.relation), self._core.store
+        check_retained(self._core, stream, window)
+        start_us = window.start_us
+        if start_us is None:
+            start_us = store.retention.retained_from_us(stream.id)
+        stretch = replace(
+            Stretch.of(window, stream.watermark_us),
+            built=stream.built,
+            dropped=stream.drops.within(span.start_us, span.end_us),
+            doubted=stream.lost.doubted(start_us),
+        )
+        snapshot = store.snapshot(stream.id, span.start_us, span.end_us)
+        pruned = len(store.runs(stream.id)) - len(snapshot.runs) - len(snapshot.missing)
+        return RowSource(scan, stream.schema, window, span, snapshot, stretch, pruned)
+
+    def _now_us(self, select: RelationalSelect, deadline: Deadline) -> int | None:
+        """The least watermark of all streams; None: one of them has none."""
+
+        def look() -> int | None:
+            watermarks_us = [self._core.stream(name).watermark_us for name in select.relations]
+            known = [each for each in watermarks_us if each is not None]
+            return min(known) if len(known) == len(watermarks_us) else None
+
+        return awaited(self._core.actor.call(look), deadline.check)

@@ -1,0 +1,184 @@
+"""Reading of the rows of one question: by few row groups, or by the exact worker over all runs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import pyarrow as pa
+import structlog
+
+from shedder.archive.exact.client import ExactWorker
+from shedder.archive.exact.relation import ExactRelation
+from shedder.archive.exact.result_spool import ResultSpool
+from shedder.archive.exact.worker import ResultLimits
+from shedder.archive.tasks.deadline import Deadline
+from shedder.cql.plans.logical_plan import BoundRelational
+from shedder.cql.sql.plan_sql import RelationSql, plan_sql
+from shedder.engine.engine_state import EngineState
+from shedder.engine.one_time_queries.row_notes import notes_of
+from shedder.engine.one_time_queries.row_pruning import (
+    first_by_time,
+    first_span,
+    rows_needed,
+)
+from shedder.engine.one_time_queries.row_sources import RowSource
+from shedder.errors import CorruptData
+from shedder.queries.answers.answer import Answer
+from shedder.queries.one_time.plan import Stretch
+
+_log = structlog.get_logger("shedder.one_time")
+_CUT = {
+    "rows": "cut behind {rows:,} rows, the limit of an answer (result_rows_max)",
+    "bytes": "cut behind {rows:,} rows, at the limit of {bytes:,} bytes (result_bytes_max)",
+}
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class RowQuestion:
+    """A bound query and the sources of its scans by alias, at one moment."""
+
+    bound: BoundRelational
+    sources: Mapping[str, RowSource]
+    deadline: Deadline
+
+
+def narrowed(question: RowQuestion) -> dict[str, RowSource]:
+    """The sources without runs that ORDER BY time with LIMIT needs no row of."""
+    sources = dict(question.sources)
+    first = first_by_time(question.bound.plan)
+    if first is not None:
+        ((alias, source),) = sources.items()
+        runs = [(run, source.live_rows(run)) for run in source.runs]
+        span = first_span(first, source.span, runs, source.tail_times_us())
+        sources[alias] = replace(source, span=span)
+    return sources
+
+
+class RowReader:
+    """Reads the rows of one question into a spool."""
+
+    def __init__(
+        self,
+        core: EngineState,
+        worker: ExactWorker,
+        limits: ResultLimits,
+        question: RowQuestion,
+        spool: ResultSpool,
+    ) -> None:
+        self._core = core
+        self._worker = worker
+        self._limits = limits
+        self._question = question
+        self._spool = spool
+        self._has_begun = False
+
+    def answer(self) -> Answer:
+        """Read all rows; return the answer without them."""
+        try:
+            return self._attempt()
+        except CorruptData:  # Of a file, maybe, that was whole when it was read before.
+            for source in self._question.sources.values():
+                for run in source.snapshot.runs:
+                    source.snapshot.files.distrust(run)
+            if self._has_begun or not self._quarantine(self._question.sources.values()):
+                raise
+            return self._attempt()
+
+    def _attempt(self) -> Answer:
+        plan, deadline = self._question.bound.plan, self._question.deadline
+        needed = rows_needed(plan)
+        if needed is not None:
+            sources = dict(self._question.sources)
+            (source,) = sources.values()
+            relation, groups = source.first_rows(_name(0), needed)
+            relations = [relation]
+            read = _count(groups, "row group")
+        else:
+            sources = narrowed(self._question)
+            while self._quarantine(sources.values()):  # Others may be needed in their place.
+                sources = narrowed(self._question)
+            relations = [
+                source.relation(_name(number)) for number, source in enumerate(sources.values())
+            ]
+            runs = sum(len(source.runs) for source in sources.values())
+            read = _count(runs, "run")
+        said = {
+            alias: RelationSql(_name(number), source.span.start_us, source.span.end_us)
+            for number, (alias, source) in enumerate(sources.items())
+        }
+        if any(relation.tail for relation in relations):
+            read = (*read, "the log")
+        rows, cut = self._spooled(plan_sql(plan, said), relations, deadline)
+        return self._facts(sources, rows, cut, read)
+
+    def _spooled(
+        self, sql: str, relations: Sequence[ExactRelation], deadline: Deadline
+    ) -> tuple[int, str]:
+        """Put the rows of a query into the spool; how many, and the limit that ended them."""
+        columns = self._question.bound.columns
+        schema = pa.schema([pa.field(each.name, each.type.arrow) for each in columns])
+        rows = 0
+        reading = self._worker.reading(
+            sql,
+            relations,
+            self._limits,
+            timeout_s=deadline.left_s(),
+            progress=deadline.progress,
+        )
+        with reading as result:
+            self._has_begun = True
+            self._spool.begin(schema)
+            for batch in result:
+                self._spool.put(batch.cast(schema))
+                rows += batch.num_rows
+                deadline.progress.advance(batch.num_rows)
+        return rows, result.cut
+
+    def _facts(
+        self, sources: Mapping[str, RowSource], rows: int, cut: str, read: tuple[str, ...]
+    ) -> Answer:
+        """Everything but the rows."""
+        known = [source.stretch for source in sources.values()]
+        one = known[0] if len(known) == 1 else Stretch(complete=all(s.complete for s in known))
+        watermarks_us = [s.watermark_us for s in known if s.watermark_us is not None]
+        missing = any(source.missing or source.snapshot.holes for source in sources.values())
+        is_whole = not missing and not any(stretch.doubted for stretch in known)
+        position = next(iter(sources.values())).snapshot.end_position if len(sources) == 1 else 0
+        schema = self._spool.schema
+        text = _CUT[cut].format(rows=rows, bytes=self._limits.bytes_max or 0) if cut else ""
+        return Answer(
+            schema.empty_table(),
+            query=self._question.bound.text,
+            start_us=one.start_us,
+            end_us=one.end_us,
+            watermark_us=min(watermarks_us) if len(watermarks_us) == len(known) else None,
+            position=position,
+            complete=one.complete and is_whole,
+            sources=read,
+            notes=notes_of(list(sources.values())),
+            cut=text,
+        )
+
+    def _quarantine(self, sources: Iterable[RowSource]) -> bool:
+        """Put damaged runs into quarantine; whether there were any."""
+        found = False
+        for source in sources:
+            damaged = source.snapshot.without_damage(
+                lambda _: self._question.deadline.check(), source.not_needed
+            )
+            for run, problem in damaged:
+                _log.error("run_damaged", stream=source.schema.name, problem=problem)
+                self._core.store.quarantine.add(run, problem)
+            found = found or bool(damaged)
+        return found
+
+
+def _count(number: int, what: str) -> tuple[str, ...]:
+    """What was read, as a source of the answer; nothing where nothing was."""
+    return (f"{number:,} {what}{'s' * (number != 1)}",) if number else ()
+
+
+def _name(number: int) -> str:
+    """The name under which SQL reads a scan; no text of a caller is part of it."""
+    return f"r{number}"

@@ -1,0 +1,148 @@
+"""Sources of rows: a stream as one scan of a plan reads it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from shedder.archive.exact.relation import ExactRelation, Without
+from shedder.archive.layouts.blocks import Wanted
+from shedder.archive.metadata.catalog_entries import Run
+from shedder.archive.store.snapshot import Snapshot
+from shedder.cql.plans.logical_plan import Scan
+from shedder.cql.sql.exact_query import POSITION
+from shedder.cql.statements.bound_query import StreamSchema
+from shedder.queries.one_time.plan import Stretch
+from shedder.streams.batches import arrow_schema
+from shedder.streams.frame import Frame
+from shedder.streams.windows import Span
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class RowSource:
+    """A stream as one scan reads it.
+
+    window: event times of the scan's window.
+    span: event times that the plan needs, inside of the window.
+    snapshot: runs and tail, pruned to a span that holds this one; the asker releases it.
+    stretch: of the window, with what is known of tuples that are in no run.
+    outside: runs of the stream that the snapshot leaves out.
+    """
+
+    scan: Scan
+    schema: StreamSchema
+    window: Span
+    span: Span
+    snapshot: Snapshot
+    stretch: Stretch
+    outside: int
+
+    @property
+    def runs(self) -> tuple[Run, ...]:
+        """The runs that may have rows of the span."""
+        return tuple(run for run in self.snapshot.runs if self._is_needed(run))
+
+    @property
+    def missing(self) -> tuple[Run, ...]:
+        """Damaged runs that may have rows of the span."""
+        return tuple(run for run in self.snapshot.missing if self._is_needed(run))
+
+    @property
+    def not_needed(self) -> frozenset[int]:
+        """The first positions of runs without rows of the span."""
+        runs = self.snapshot.runs
+        return frozenset(run.first_position for run in runs if not self._is_needed(run))
+
+    @property
+    def pruned(self) -> int:
+        """Runs of the stream that have no row of the span."""
+        return self.outside + len(self.not_needed)
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The columns that the scan reads, by the stream's own names."""
+        return tuple(c.name.removeprefix(f"{self.scan.alias}.") for c in self.scan.columns)
+
+    def live_rows(self, run: Run) -> int:
+        """The tuples of a run that are not deleted."""
+        deleted = self.snapshot.deleted.get(run.first_position)
+        return run.rows if deleted is None else run.rows - deleted.rows
+
+    def tail(self) -> Iterator[pa.RecordBatch]:
+        """The rows of the tail that are in the span."""
+        for batch in self.snapshot.tail:
+            inside = self.span.holds(self._times_us(batch))
+            rows = batch if inside.all() else batch.filter(pa.array(inside))
+            if rows.num_rows:
+                yield rows
+
+    def tail_times_us(self) -> NDArray[np.int64]:
+        """The event times of the rows of the tail that are in the span."""
+        times = [self._times_us(batch) for batch in self.tail()]
+        return np.concatenate([np.empty(0, np.int64), *times])
+
+    def relation(self, name: str) -> ExactRelation:
+        """All rows of the span as a relation, and perhaps others.
+
+        Raises:
+          CorruptData: a file is damaged or missing. StorageFailed: it cannot be read.
+        """
+        selection = self.snapshot.selection(self.not_needed)
+        return ExactRelation(
+            name,
+            self._schema,
+            files=selection.ordered,
+            dealt=selection.dealt,
+            tail=[batch.select(self._schema.names) for batch in self.tail()],
+            without=Without(selection.marked, selection.deleted),
+        )
+
+    def first_rows(self, name: str, needed: int) -> tuple[ExactRelation, int]:
+        """Some rows of the span, if there are so many, and how many row groups were read for them.
+
+        Raises:
+          CorruptData: what was read is damaged. StorageFailed: it cannot be read.
+        """
+        of_tail: list[pa.RecordBatch] = []
+        of_runs: list[pa.RecordBatch] = []
+        for batch in self.tail():
+            if needed <= 0:
+                break
+            of_tail.append(batch.select(self._schema.names).slice(0, needed))
+            needed -= of_tail[-1].num_rows
+        groups = 0
+        for run in reversed(self.runs):
+            if needed <= 0:
+                break
+            for table in self._groups(run):
+                groups += 1
+                rows = table.select(self._schema.names).slice(0, needed).cast(self._schema)
+                of_runs += rows.to_batches()
+                needed -= rows.num_rows
+                if needed <= 0:
+                    break
+        return ExactRelation(name, self._schema, tail=of_tail, more=of_runs), groups
+
+    def _groups(self, run: Run) -> Iterator[pa.Table]:
+        """The rows of the span of each row group of a run; a group is read when it is taken."""
+        columns, span = tuple(self._schema.names), self.span
+        if run.first_position in self.snapshot.deleted:
+            columns = (*columns, POSITION)
+        wanted = Wanted(self.schema.time_column, columns, span.start_us, span.end_us)
+        return self.snapshot.read_groups(run, None, wanted)
+
+    @property
+    def _schema(self) -> pa.Schema:
+        """Of the columns that the scan reads."""
+        stored = arrow_schema(self.schema)
+        return pa.schema([stored.field(name) for name in self.columns])
+
+    def _times_us(self, batch: pa.RecordBatch) -> NDArray[np.int64]:
+        return Frame(batch, self.schema.time_column).times_us
+
+    def _is_needed(self, run: Run) -> bool:
+        return run.overlaps(self.span.start_us, self.span.end_us)
