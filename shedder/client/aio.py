@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
 from functools import partial
 from types import TracebackType
 from typing import Any, Self
@@ -19,6 +19,7 @@ from shedder.client.target import ServerTarget
 from shedder.cql.statements.bound_query import StreamSchema
 from shedder.engine.remote_summaries.wire_format import NOBODY
 from shedder.queries.answers.answer import Answer
+from shedder.queries.answers.async_answer_batches import AsyncAnswerBatches
 from shedder.queries.answers.database_api import Ledger, Params, Receipt
 
 
@@ -40,6 +41,26 @@ class AsyncClient:
     ) -> Answer:
         """Run one statement; a query is answered once, other statements with their status."""
         return await self._perform(statement_operations.execute(sql, params, timeout_s, None))
+
+    async def execute_batches(
+        self, sql: str, params: Params | None = None, *, timeout_s: float | None = None
+    ) -> AsyncAnswerBatches:
+        """Run one statement; `async for batch in await client.execute_batches(sql)`."""
+        execution = statement_operations.Execution(sql, params, timeout_s, None)
+        await self._perform(execution.begin())
+        first = await self._perform(execution.next_rows())
+
+        async def rows() -> AsyncIterator[pa.RecordBatch]:
+            part = first
+            while part is not None:
+                for batch in part.to_batches():
+                    yield batch
+                part = await self._perform(execution.next_rows())
+            for batch in execution.rest.to_batches():
+                yield batch
+
+        schema = (execution.rest if first is None else first).schema
+        return AsyncAnswerBatches(schema, rows(), execution.without_rows, execution.cancel)
 
     async def push(
         self,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from types import TracebackType
@@ -23,6 +23,7 @@ from shedder.cql.statements.bound_query import StreamSchema
 from shedder.engine.remote_summaries.wire_format import NOBODY
 from shedder.errors import BadSetting
 from shedder.queries.answers.answer import Answer
+from shedder.queries.answers.answer_batches import AnswerBatches
 from shedder.queries.answers.database_api import Ledger, Params, Receipt
 
 if TYPE_CHECKING:
@@ -69,6 +70,32 @@ class Client:
           Cancelled: `watch` has cancelled the work.
         """
         return self._perform(statement_operations.execute(sql, params, timeout_s, watch))
+
+    def execute_batches(
+        self,
+        sql: str,
+        params: Params | None = None,
+        *,
+        timeout_s: float | None = None,
+        watch: Callable[[Progress], None] | None = None,
+    ) -> AnswerBatches:
+        """Run one statement; rows of streams come batch by batch, while the server reads them.
+
+        Args, Raises: as `execute`; errors of the reading come between two batches.
+        """
+        execution = statement_operations.Execution(sql, params, timeout_s, watch)
+        self._perform(execution.begin())
+        first = self._perform(execution.next_rows())
+
+        def rows() -> Iterator[pa.RecordBatch]:
+            part = first
+            while part is not None:
+                yield from part.to_batches()
+                part = self._perform(execution.next_rows())
+            yield from execution.rest.to_batches()
+
+        schema = (execution.rest if first is None else first).schema
+        return AnswerBatches(schema, rows(), execution.without_rows, execution.cancel)
 
     def push(
         self,

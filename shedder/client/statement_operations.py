@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import pyarrow as pa
 
@@ -19,6 +20,77 @@ from shedder.wire.answers import answer_from_wire
 from shedder.wire.parameters import parameters_to_wire
 
 
+class Execution:
+    """One statement at the server: its rows part by part, and then its answer.
+
+    answer: the answer without the rows that came before it; None: it has not come yet.
+    """
+
+    def __init__(
+        self,
+        sql: str,
+        params: Params | None,
+        timeout_s: float | None,
+        watch: Callable[[Progress], None] | None,
+    ) -> None:
+        """Nothing is sent yet. Args: as `Client.execute`."""
+        self._request = query_pb2.ExecuteRequest(
+            sql=sql,
+            parameters=parameters_to_wire(params),
+            timeout_s=timeout_s,
+            progress_period_s=None if watch is None else PROGRESS_PERIOD_S,
+            in_parts=True,
+        )
+        self._timeout_s = timeout_s
+        self._watch = watch
+        self._opened: OpenCall | None = None
+        self._watched: Watched | None = None
+        self.answer: Answer | None = None
+
+    def begin(self) -> Steps[None]:
+        """Send the statement."""
+        deadline = deadline_s(self._timeout_s)
+        self._opened = yield Open(lambda stubs: stubs.query.Execute, self._request, deadline)
+        self._watched = Watched(self._watch, self.cancel)
+
+    def next_rows(self) -> Steps[pa.Table | None]:
+        """Return the next rows; None: the answer has come, with the rows behind them."""
+        assert self._opened is not None
+        assert self._watched is not None
+        try:
+            while (news := (yield Read(self._opened))) is not None:
+                if news.HasField("progress"):
+                    self._watched.told(news.progress)
+                elif news.rows:
+                    return tables.from_bytes(news.rows)
+                else:
+                    self.answer = answer_from_wire(news.answer)
+        except BaseException as error:
+            self.cancel()  # After Ctrl-C or a cancelled task the server need not go on, either.
+            self._watched.__exit__(type(error), error, error.__traceback__)  # Cancelled, perhaps.
+            raise
+        self._watched.__exit__(None, None, None)
+        if self.answer is None:
+            raise InternalError("the server ended the call before its answer")
+        return None
+
+    @property
+    def rest(self) -> pa.Table:
+        """The rows that came with the answer."""
+        assert self.answer is not None
+        return self.answer.table
+
+    def without_rows(self) -> Answer:
+        """Return the answer with no rows."""
+        assert self.answer is not None
+        return replace(self.answer, table=self.rest.slice(0, 0))
+
+    def cancel(self) -> None:
+        """End the call; a second time does nothing."""
+        if self._opened is not None:
+            self._opened.cancel()
+
+
 def execute(
     sql: str,
     params: Params | None,
@@ -26,27 +98,12 @@ def execute(
     watch: Callable[[Progress], None] | None,
 ) -> Steps[Answer]:
     """Run one statement: see `Client.execute`."""
-    request = query_pb2.ExecuteRequest(
-        sql=sql,
-        parameters=parameters_to_wire(params),
-        timeout_s=timeout_s,
-        progress_period_s=None if watch is None else PROGRESS_PERIOD_S,
-    )
-    opened: OpenCall = yield Open(lambda stubs: stubs.query.Execute, request, deadline_s(timeout_s))
-    response = None
-    try:
-        with Watched(watch, opened.cancel) as watched:
-            while (news := (yield Read(opened))) is not None:
-                if news.HasField("progress"):
-                    watched.told(news.progress)
-                else:
-                    response = news
-    except BaseException:
-        opened.cancel()  # After Ctrl-C or a cancelled task the server need not go on, either.
-        raise
-    if response is None:
-        raise InternalError("the server ended the call before its answer")
-    return answer_from_wire(response.answer)
+    execution = Execution(sql, params, timeout_s, watch)
+    yield from execution.begin()
+    parts = []
+    while (rows := (yield from execution.next_rows())) is not None:
+        parts.append(rows)
+    return replace(execution.without_rows(), table=pa.concat_tables([*parts, execution.rest]))
 
 
 def register(name: str, sql: str, params: Params | None) -> Steps[query_pb2.StandingQuery]:

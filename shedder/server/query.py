@@ -6,14 +6,16 @@ import asyncio
 import math
 import time
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Iterator, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, cast
 
 import grpc
+import pyarrow as pa
 
 from shedder.archive.tasks.progress import Progress
+from shedder.cql.statements.relational_select import RelationalSelect
 from shedder.cql.statements.statement import Explain, Statement
 from shedder.engine.engine import Engine
 from shedder.engine.registration.query_handle import Query as Standing
@@ -27,6 +29,7 @@ from shedder.errors import (
     ShedderError,
 )
 from shedder.queries.answers.answer import Answer
+from shedder.queries.answers.answer_batches import AnswerBatches
 from shedder.queries.answers.database_api import QueryHandle, Receipt
 from shedder.server.authentication import Identity, caller
 from shedder.server.call_context import (
@@ -39,12 +42,15 @@ from shedder.server.call_context import (
 )
 from shedder.server.mailbox import AsyncMailbox
 from shedder.server.statement_queue import STATEMENT_LIMITS, StatementLimits, StatementQueue
+from shedder.streams.ipc import table_bytes
 from shedder.v1 import query_pb2
 from shedder.v1.query_pb2_grpc import QueryServicer
 from shedder.wire.answers import answer_to_wire
 from shedder.wire.parameters import parameters_from_wire
 
 WRITTEN_MAX = 256  # Answers kept as they are sent, so that one is written once for all readers.
+SMALL_ROWS_BYTES = 1 << 16  # Rows that come in one response with their answer.
+ROWS_MESSAGE_BYTES = 1 << 16  # Of a message of rows, for the schema and the padding of columns.
 PERIOD_S_MIN = 0.05  # Between two reports of how far some work is.
 
 _USES: Mapping[Scope, str] = MappingProxyType(
@@ -93,7 +99,7 @@ class QueryService(QueryServicer):
     async def Execute(
         self, request: query_pb2.ExecuteRequest, context: Context
     ) -> AsyncIterator[query_pb2.ExecuteResponse]:
-        """Any statement; the last response is the answer."""
+        """Any statement; the last response is the answer, those before it may be rows of it."""
         asked_s = _timeout_s(request.timeout_s if request.HasField("timeout_s") else None)
         timeout_s = time_left_s(context, asked_s)
         ends_s = None if timeout_s is None else time.monotonic() + timeout_s
@@ -107,13 +113,16 @@ class QueryService(QueryServicer):
             check_scopes(identity, statement)
             return statement
 
-        def answered(statement: Statement) -> Answer:
-            return self._engine.execute(
-                statement,
-                timeout_s=_left_s(ends_s),
-                watch=client.watch,
-                asker=identity.asker,
-            )
+        def answered(statement: Statement) -> Answer | AnswerBatches:
+            options: dict[str, Any] = {
+                "timeout_s": _left_s(ends_s),
+                "watch": client.watch,
+                "asker": identity.asker,
+            }
+            if not (request.in_parts and isinstance(statement, RelationalSelect)):
+                return self._engine.execute(statement, **options)
+            batches = self._engine.execute_batches(statement, **options)
+            return batches.whole_within(SMALL_ROWS_BYTES) or batches
 
         if self._large.is_large(request.sql):
             statement = await self._large.run(parsed)
@@ -129,6 +138,10 @@ class QueryService(QueryServicer):
                 for number, progress in client.news():
                     yield query_pb2.ExecuteResponse(progress=_progress(number, progress))
             answer = await work
+            if isinstance(answer, AnswerBatches):
+                async for part in self._rows_of(answer):
+                    yield query_pb2.ExecuteResponse(rows=part)
+                answer = answer.answer
         except asyncio.CancelledError:  # The client has gone.
             client.leave()
             work.cancel()
@@ -236,6 +249,25 @@ class QueryService(QueryServicer):
             if len(self._written) > WRITTEN_MAX:
                 self._written.popitem(last=False)
         return kept
+
+    async def _rows_of(self, batches: AnswerBatches) -> AsyncIterator[bytes]:
+        """The rows of an answer as Arrow IPC streams; each batch is read when it is asked for."""
+        with batches:
+            while (rows := await self._workers.run(lambda: next(batches, None))) is not None:
+                for part in self._parts_of(rows):
+                    yield part
+
+    def _parts_of(self, rows: pa.RecordBatch) -> Iterator[bytes]:
+        """Some rows as Arrow IPC streams, each of which fits into one message."""
+        size, most = rows.nbytes, self._limits.answer_bytes_max - ROWS_MESSAGE_BYTES
+        if size > most and rows.num_rows > 1:
+            half = rows.num_rows // 2
+            yield from self._parts_of(rows.slice(0, half))
+            yield from self._parts_of(rows.slice(half))
+            return
+        if size > most:
+            raise ResourceExhausted(f"a row has {size:,} bytes, one may have {most:,}")
+        yield table_bytes(pa.Table.from_batches([rows]))
 
     def _message_of(self, answer: Answer) -> query_pb2.Answer:
         message = answer_to_wire(answer)

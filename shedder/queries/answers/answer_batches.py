@@ -83,11 +83,12 @@ class AnswerBatches:
         return self
 
     def __next__(self) -> pa.RecordBatch:
+        if not self._finalizer.alive:
+            raise StopIteration
         try:
             return next(self._batches)
         except StopIteration:
-            if self._known is None and self._finalizer.alive:
-                self._known = self._answer()
+            self._known = self._answer()
             self.close()
             raise
         except BaseException:

@@ -9,6 +9,7 @@ from typing import Any, Protocol, Self, runtime_checkable
 
 from shedder.cql.statements.bound_query import StreamSchema
 from shedder.queries.answers.answer import Answer
+from shedder.queries.answers.answer_batches import AnswerBatches
 
 Params = Sequence[Any] | Mapping[str, Any]
 
@@ -183,6 +184,22 @@ class Database(Protocol):
         Raises:
           BadQuery: the text is wrong; the message shows where.
           DeadlineExceeded: not done within `timeout_s`.
+        """
+
+    def execute_batches(
+        self,
+        sql: str,
+        params: Params | None = None,
+        *,
+        timeout_s: float | None = None,
+        watch: Callable[[Any], None] | None = None,
+    ) -> AnswerBatches:
+        """Run one statement; rows of streams come batch by batch, while they are read.
+
+        Args: as `execute`.
+
+        Raises:
+          as `execute`; errors of the reading come between two batches.
         """
 
     def push(

@@ -1,0 +1,1 @@
+"""Tests of rows that a server sends: parts, limits, and clients that leave."""
