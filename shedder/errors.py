@@ -114,7 +114,7 @@ class SchemaMismatch(InvalidRequest):
     """A batch's columns are not those of its stream."""
 
     def __init__(self, stream: str, problem: str) -> None:
-        super().__init__(f"the batch does not fit stream {stream!r}: {problem}")
+        super().__init__(f"the batch does not fit {stream!r}: {problem}")
 
 
 class BadTimestamp(InvalidRequest):
@@ -155,6 +155,13 @@ class UnknownStream(NotFound):
         super().__init__(f"no stream {name!r}{have}")
 
 
+class UnknownTable(NotFound):
+    """No table has this name."""
+
+    def __init__(self, name: str, known: list[str]) -> None:
+        super().__init__(f"no table {name!r}; there are: {', '.join(known) or 'none'}")
+
+
 class UnknownQuery(NotFound):
     """No standing query has this name."""
 
@@ -186,6 +193,14 @@ class UnknownRollup(NotFound):
 
 class RollupExists(AlreadyExists):
     """A rollup of this name exists with another text."""
+
+
+class TableExists(AlreadyExists):
+    """A table of this name exists with another definition."""
+
+
+class KeyExists(AlreadyExists):
+    """An INSERT has a key that the table has; the message names the key."""
 
 
 class StreamExists(AlreadyExists):
@@ -311,7 +326,7 @@ class QuotaExceeded(ResourceExhausted):
 
 
 class BudgetExceeded(ResourceExhausted):
-    """A query needs more memory than is free."""
+    """A query or a table needs more memory than is free."""
 
 
 class DiskFull(Unavailable):

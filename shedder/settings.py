@@ -97,6 +97,13 @@ class Settings(BaseSettings):
         "producers are refused until a later time. Summaries that come in parts may have as much.",
         ge=_MI,
     )
+    table_bytes: Bytes = _setting(
+        "memory",
+        512 * _MI,
+        "Rows of all tables; above it, or above a quarter of memory_bytes, changes that add to "
+        "them are refused.",
+        ge=64 * _KI,
+    )
 
     overload: Literal["auto", "on", "off"] = _setting(
         "overload",

@@ -45,6 +45,7 @@ from shedder.archive.store.retention_partitions import end_of_run
 from shedder.archive.store.scan import scan_snapshot, stretches
 from shedder.archive.store.snapshot import Snapshot
 from shedder.archive.store.tail import Piece
+from shedder.archive.tables.table_images import TableImages
 from shedder.archive.tasks.progress import Told, nobody
 from shedder.cql.statements.archive_layout import Layout
 from shedder.cql.statements.bound_query import StreamSchema
@@ -79,6 +80,7 @@ class Store:
     rollups: rollups and their partial aggregates.
     indexes: value indexes.
     backfills: runs that were written elsewhere.
+    tables: image files of tables.
     """
 
     def __init__(
@@ -107,6 +109,7 @@ class Store:
         self.rollups = RunRollups(streams, run_files)
         self.indexes = RunIndexes(streams, run_files, files, directory)
         self.backfills = BackfilledRuns(streams, run_files, files, directory)
+        self.tables = TableImages(files, directory, parts.marks)
         self.recovery = self._recover()
 
     @classmethod
@@ -161,8 +164,8 @@ class Store:
 
     @contextmanager
     def kept(self) -> Iterator[None]:
-        """No file of runs and no segment of the log is deleted meanwhile."""
-        with self.log.kept(), self._run_files.kept():
+        """No file of runs or tables and no segment of the log is deleted meanwhile."""
+        with self.log.kept(), self._run_files.kept(), self.tables.kept():
             yield
 
     def allow(self, version: int) -> None:
@@ -488,6 +491,8 @@ class Store:
                 self.files.unlink(self.directory / "tmp" / name)
         unknown += self.backfills.recover(proven=proven)
         self.indexes.recover()
+        removed, strange = self.tables.recover(self.catalog.tables.entries(), proven=proven)
+        orphans, unknown = (*orphans, *removed), [*unknown, *strange]
         self._parts.marks.accept()
         missing = tuple(run for run in missing if self._streams.state(run.stream_id).readable(run))
         repairs = read_repairs(self.directory)

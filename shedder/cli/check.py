@@ -53,6 +53,8 @@ def check(
         f"log: {report.segments:,} segments with {report.records:,} records, "
         f"{report.log_rows:,} rows in batches"
     )
+    if report.tables:
+        say(f"tables: {report.tables:,} with {report.table_rows:,} rows in their images")
     for note in report.notes:
         say(f"note: {note}", "yellow")
     for damage in (*report.damages, *report.aside):

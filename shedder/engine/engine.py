@@ -22,6 +22,7 @@ from shedder.engine.administration import show_and_describe as describe
 from shedder.engine.administration.control_table import control_table, set_control
 from shedder.engine.administration.ledger import ledger_of
 from shedder.engine.administration.statement_executor import execute, execute_batches
+from shedder.engine.administration.table_statements import upsert
 from shedder.engine.admission.batch_push import push
 from shedder.engine.admission.local_producer import LocalProducer
 from shedder.engine.admission.summary_ingest import append_summaries, plans_of
@@ -222,8 +223,13 @@ class Engine:
         epoch: int = 0,
         sequence: int | None = None,
     ) -> Receipt:
-        """Append rows and return when they are durable; waits while there is no room."""
+        """Append rows and return when they are durable; waits while there is no room.
+
+        Rows that are pushed into a table replace those with their keys: see `upsert`.
+        """
         self.services.lifetime.check_open()
+        if stream in self.core.tables:
+            return upsert(self.services, stream, data)
         check_producer(producer or "", epoch)
         return push(
             self.ingest, stream, data, producer=producer or "", epoch=epoch, sequence=sequence

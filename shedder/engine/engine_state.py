@@ -21,6 +21,7 @@ from shedder.engine.runtime.quotas import Tenants
 from shedder.engine.standing_queries.sample_budget import SampleBudget
 from shedder.engine.standing_queries.standing_query import StandingQuery
 from shedder.engine.standing_queries.stream_state import Stream
+from shedder.engine.tables.live_tables import LiveTables
 from shedder.errors import UnknownQuery, UnknownStream
 from shedder.overload.admission_rate import Door
 from shedder.overload.cpu_admission import CpuDoor
@@ -66,6 +67,7 @@ class EngineState:
         self.machine = machine
         self.clock_us = machine.now_us
         self.streams: dict[str, Stream] = {}
+        self.tables = LiveTables()
         self.samples = SampleBudget(settings.memory_bytes)
         self.intakes: dict[str, Intake] = {}
         self.applied_sequence = 0
@@ -232,6 +234,8 @@ class EngineState:
     def stream(self, name: str) -> Stream:
         """A live stream by name."""
         stream = self.streams.get(name)
+        if stream is None and name in self.tables:
+            raise UnknownStream.from_message(f"{name!r} is a table, and a stream is needed here")
         if stream is None:
             raise UnknownStream(name, list(self.streams))
         return stream

@@ -25,6 +25,7 @@ from shedder.engine.controls.budget_controls import BudgetControls
 from shedder.engine.controls.file_controls import FileControls
 from shedder.engine.controls.quota_controls import QuotaControls
 from shedder.engine.controls.stream_definitions import StreamDefinitions
+from shedder.engine.controls.table_controls import TableControls
 from shedder.engine.controls.thinning_controls import ThinningControls
 from shedder.engine.engine_state import EngineState
 from shedder.engine.ingest.producer_memory import ProducerLimits
@@ -110,6 +111,7 @@ def build(
         ),
         audit=Audit(core, checkpoints, relayouts.wake),
         definitions=StreamDefinitions(core, lifetime, ddl, checkpoints),
+        tables=TableControls(core, lifetime, ddl, checkpoints),
         files=FileControls(core, lifetime, ddl, relayouts, indexer),
         thinning=ThinningControls(core, lifetime, ddl),
         budgets=budgets,

@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 import pyarrow.types as arrow_types
 
 from shedder.cql.expressions.column_types import ColumnType
-from shedder.cql.statements.bound_query import StreamSchema
+from shedder.cql.statements.table_schema import RelationSchema
 from shedder.errors import BatchTooLarge, InvalidRequest, SchemaMismatch
 from shedder.streams.batches import (
     DEFAULT_LIMITS,
@@ -33,7 +33,7 @@ METADATA_ROOM_BYTES = 64 << 10  # of a payload's limit, left for what surrounds 
 
 def conform(
     data: object,
-    schema: StreamSchema,
+    schema: RelationSchema,
     *,
     rows_max: int = ROWS_PER_BATCH,
     limits: BatchLimits = DEFAULT_LIMITS,
@@ -117,7 +117,7 @@ def _table_batches(table: pa.Table, rows_max: int) -> Iterator[pa.RecordBatch]:
     yield from table.to_batches(max_chunksize=rows_max)
 
 
-def conform_batch(batch: pa.RecordBatch, schema: StreamSchema) -> pa.RecordBatch:
+def conform_batch(batch: pa.RecordBatch, schema: RelationSchema) -> pa.RecordBatch:
     """One batch, however large, as rows of the stream.
 
     Raises:
@@ -128,7 +128,7 @@ def conform_batch(batch: pa.RecordBatch, schema: StreamSchema) -> pa.RecordBatch
     return conformed
 
 
-def _conform(batch: pa.RecordBatch, schema: StreamSchema) -> pa.RecordBatch:
+def _conform(batch: pa.RecordBatch, schema: RelationSchema) -> pa.RecordBatch:
     _check_names(batch.schema.names, schema)
     columns = [
         _cast(batch.column(column.name), column.type, column.name, schema.name)
@@ -139,7 +139,7 @@ def _conform(batch: pa.RecordBatch, schema: StreamSchema) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(columns, schema=arrow_schema(schema))
 
 
-def _check_names(names: list[str], schema: StreamSchema) -> None:
+def _check_names(names: list[str], schema: RelationSchema) -> None:
     known = {column.name for column in schema.columns}
     needed = [column.name for column in schema.columns if not column.nullable]
     missing = [name for name in needed if name not in names]

@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 
 from shedder.cql.expressions.column_types import ColumnType
 from shedder.cql.statements.bound_query import StreamSchema
+from shedder.cql.statements.table_schema import RelationSchema
 from shedder.errors import BadBatch, BadTimestamp, BatchTooLarge, SchemaMismatch
 from shedder.streams.ipc_metadata import Envelope, open_envelope
 
@@ -42,20 +43,20 @@ _ARROW_REFUSES = (pa.ArrowException, ValueError, TypeError, OSError, EOFError, M
 
 
 @lru_cache(maxsize=1024)
-def arrow_schema(schema: StreamSchema) -> pa.Schema:
-    """The Arrow schema of a stream's batches: its columns in order, without metadata."""
+def arrow_schema(schema: RelationSchema) -> pa.Schema:
+    """The Arrow schema of a relation's batches: its columns in order, without metadata."""
     return pa.schema(
         [pa.field(column.name, column.type.arrow, column.nullable) for column in schema.columns]
     )
 
 
-def empty_batch(schema: StreamSchema) -> pa.RecordBatch:
+def empty_batch(schema: RelationSchema) -> pa.RecordBatch:
     """A batch of a stream without rows."""
     return pa.RecordBatch.from_pylist([], arrow_schema(schema))
 
 
 @lru_cache(maxsize=1024)
-def _schema_message(schema: StreamSchema) -> bytes:
+def _schema_message(schema: RelationSchema) -> bytes:
     """The first message of what `encode` makes for this stream."""
     return arrow_schema(schema).serialize().to_pybytes()
 
@@ -74,7 +75,7 @@ def encoded(batch: pa.RecordBatch) -> pa.Buffer:
 
 
 def decode(
-    payload: bytes | memoryview, schema: StreamSchema, limits: BatchLimits = DEFAULT_LIMITS
+    payload: bytes | memoryview, schema: RelationSchema, limits: BatchLimits = DEFAULT_LIMITS
 ) -> pa.RecordBatch:
     """Decode the batch of an untrusted payload; columns are views of the payload.
 
@@ -98,7 +99,7 @@ def decode(
 
 
 def decode_columns(
-    payload: bytes | memoryview, schema: StreamSchema, limits: BatchLimits = DEFAULT_LIMITS
+    payload: bytes | memoryview, schema: RelationSchema, limits: BatchLimits = DEFAULT_LIMITS
 ) -> pa.RecordBatch:
     """As `decode`, of columns that need not be tuples: nulls and times are not looked at.
 
@@ -146,20 +147,15 @@ def decode_stored(payload: bytes, schema: StreamSchema) -> pa.RecordBatch:
     return _read(payload, open_envelope(memoryview(payload)), schema)
 
 
-def check_rows(batch: pa.RecordBatch, schema: StreamSchema) -> None:
+def check_rows(batch: pa.RecordBatch, schema: RelationSchema) -> None:
     """Check what types alone do not say: nulls, and times that no calendar has.
 
     Raises:
       SchemaMismatch: a null in a column that has none.
       BadTimestamp: a null event time, or any time or day outside of the years 1 to 9999.
     """
-    times = batch.column(schema.time_column)
-    if times.null_count:
-        row = pc.index(times.is_null(), True).as_py()
-        raise BadTimestamp(
-            f"the event time {schema.time_column!r} is null in {times.null_count} of "
-            f"{batch.num_rows} rows, the first time in row {row + 1} of the batch"
-        )
+    if isinstance(schema, StreamSchema):
+        _check_event_times(batch, schema.time_column)
     for column, values in zip(schema.columns, batch.columns, strict=True):
         if not column.nullable and values.null_count:
             problem = f"{values.null_count} nulls in {column.name!r}, which is NOT NULL"
@@ -168,6 +164,16 @@ def check_rows(batch: pa.RecordBatch, schema: StreamSchema) -> None:
             _check_range(values.cast(pa.int64()), TIME_MIN_US, TIME_MAX_US, column.name)
         elif column.type is ColumnType.DATE:
             _check_range(values.cast(pa.int32()), DAY_MIN, DAY_MAX, column.name)
+
+
+def _check_event_times(batch: pa.RecordBatch, time_column: str) -> None:
+    times = batch.column(time_column)
+    if times.null_count:
+        row = pc.index(times.is_null(), True).as_py()
+        raise BadTimestamp(
+            f"the event time {time_column!r} is null in {times.null_count} of "
+            f"{batch.num_rows} rows, the first time in row {row + 1} of the batch"
+        )
 
 
 def _check_range(values: pa.Array[Any], low: int, high: int, name: str) -> None:
@@ -180,7 +186,7 @@ def _check_range(values: pa.Array[Any], low: int, high: int, name: str) -> None:
             )
 
 
-def _check_schema(view: memoryview, envelope: Envelope, schema: StreamSchema) -> None:
+def _check_schema(view: memoryview, envelope: Envelope, schema: RelationSchema) -> None:
     message = view[: envelope.schema_bytes]
     if message == _schema_message(schema):
         return  # The usual case: the very bytes that `encode` writes.
@@ -202,7 +208,9 @@ def _check_schema(view: memoryview, envelope: Envelope, schema: StreamSchema) ->
         raise SchemaMismatch(schema.name, problem)
 
 
-def _read(payload: bytes | memoryview, envelope: Envelope, schema: StreamSchema) -> pa.RecordBatch:
+def _read(
+    payload: bytes | memoryview, envelope: Envelope, schema: RelationSchema
+) -> pa.RecordBatch:
     """The record batch, read with the stream's own schema; not yet validated."""
     expected = arrow_schema(schema)
     strings = sum(field.type == pa.string() for field in expected)

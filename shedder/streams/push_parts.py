@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from shedder.cql.statements.bound_query import StreamSchema
+from shedder.cql.statements.table_schema import RelationSchema
 from shedder.streams.batch_conversion import conform
 from shedder.streams.batches import BatchLimits, empty_batch
 
@@ -30,7 +30,7 @@ WHOLE = Part()
 
 
 def parts_of(
-    data: object, schema: StreamSchema, limits: BatchLimits, *, ends_at_error: bool
+    data: object, schema: RelationSchema, limits: BatchLimits, *, ends_at_error: bool
 ) -> Iterator[tuple[Part, pa.RecordBatch]]:
     """The data of one push as batches of its stream, with their places in the push.
 

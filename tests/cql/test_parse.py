@@ -482,7 +482,7 @@ def test_a_script_is_its_statements() -> None:
         ("CREATE STREAM s (a TIMESTAMP, A DOUBLE) TIMESTAMP BY a", "two columns are named"),
         ("CREATE STREAM s (a VARCHAR(10), t TIMESTAMP) TIMESTAMP BY t", "takes no length"),
         ("CREATE STREAM s (t TIMESTAMP) TIMESTAMP BY t ARCHIVE tape", "no archive layout"),
-        ("DROP TABEL s", "expected STREAM, QUERY, ROLLUP or INDEX"),
+        ("DROP TABEL s", "expected STREAM, TABLE, QUERY, ROLLUP or INDEX"),
     ],
 )
 def test_a_wrong_text_is_refused_where_it_is_wrong(text: str, message: str) -> None:
@@ -507,10 +507,9 @@ def test_a_wrong_text_is_refused_where_it_is_wrong(text: str, message: str) -> N
         "SELECT SUM(x) OVER (PARTITION BY a) FROM s",
         "SELECT SUM(DISTINCT x) FROM s",
         "SELECT a, COUNT(*) FROM s GROUP BY ROLLUP (a)",
-        "CREATE TABLE t (a BIGINT)",
-        "DROP TABLE t",
+        "CREATE VIEW t AS SELECT COUNT(*) FROM s",
+        "DROP VIEW t",
         "INSERT INTO s VALUES (1) RETURNING a",
-        "UPDATE s SET a = 1",
         "CREATE STREAM s (t TIMESTAMP, a DECIMAL(10, 2)) TIMESTAMP BY t",
         "SELECT SQRT(a) FROM s",
         "SELECT COUNT(*) FROM s WHERE a ILIKE 'x'",

@@ -12,6 +12,7 @@ from shedder.archive.catalog.backfill_table import Backfill, BackfillTable
 from shedder.archive.catalog.checksummed_tables import CheckedTables
 from shedder.archive.catalog.rollup_table import RollupTable
 from shedder.archive.catalog.run_annotations import RunAnnotations
+from shedder.archive.catalog.table_definitions import TableDefinitions
 from shedder.archive.files.durable_marks import DurableMarks
 from shedder.archive.metadata.catalog_entries import (
     Copy,
@@ -48,6 +49,7 @@ class Catalog:
     annotations: what is noted of runs.
     rollups: rollups, and the partial aggregates of runs.
     backfills: backfills, and their parts that are done.
+    tables: definitions of tables, and their images.
     """
 
     def __init__(self, tables: CheckedTables) -> None:
@@ -55,6 +57,7 @@ class Catalog:
         self.annotations = RunAnnotations(tables)
         self.rollups = RollupTable(tables)
         self.backfills = BackfillTable(tables)
+        self.tables = TableDefinitions(tables)
 
     @classmethod
     def open(

@@ -34,6 +34,8 @@ CREATE TABLE backfill_parts (stream_id INTEGER NOT NULL, name TEXT NOT NULL, par
 def statements_of(version: int) -> set[str]:
     """The definitions of the tables of a catalog of this version."""
     found = set(TABLE_STATEMENTS)
+    if version < 13:
+        found -= {_definition("tables"), _definition("table_images")}
     if version < 12:
         found -= {_definition("generation")}
     if version < 11:
@@ -154,6 +156,12 @@ def _commits_are_counted(connection: sqlite3.Connection) -> None:
     _insert(connection, "generation", [1, 1])
 
 
+def _there_may_be_tables(connection: sqlite3.Connection) -> None:
+    """12 to 13: tables of tables and of their images; there are none yet."""
+    connection.execute(_definition("tables"))
+    connection.execute(_definition("table_images"))
+
+
 def _widen_runs(
     connection: sqlite3.Connection, definition: str, more: tuple[int | None, ...]
 ) -> None:
@@ -177,6 +185,7 @@ _STEPS: list[Callable[[sqlite3.Connection], None]] = [
     _rollups_may_be_lazy,
     _summaries_of_parts_lie_apart,
     _commits_are_counted,
+    _there_may_be_tables,
 ]
 """Step i makes version i + 2 out of version i + 1."""
 

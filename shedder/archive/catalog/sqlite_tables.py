@@ -14,7 +14,7 @@ import google_crc32c
 from shedder.archive.files.shortage import has_descriptors
 from shedder.errors import CorruptData, DiskFull, ResourcesShort, StorageFailed
 
-SCHEMA_VERSION = 12
+SCHEMA_VERSION = 13
 APPLICATION_ID = 0x53484544  # "SHED"
 
 _SCRIPT = """
@@ -72,6 +72,11 @@ CREATE TABLE backfill_parts (stream_id INTEGER NOT NULL, name TEXT NOT NULL, par
 CREATE TABLE backfill_summaries (stream_id INTEGER NOT NULL, name TEXT NOT NULL,
   part INTEGER NOT NULL, summaries BLOB NOT NULL, checksum INTEGER NOT NULL,
   PRIMARY KEY (stream_id, name, part));
+CREATE TABLE tables (id INTEGER PRIMARY KEY AUTOINCREMENT, name TEXT NOT NULL UNIQUE,
+  definition TEXT NOT NULL, checksum INTEGER NOT NULL);
+CREATE TABLE table_images (table_id INTEGER PRIMARY KEY, file TEXT NOT NULL UNIQUE,
+  version INTEGER NOT NULL, rows INTEGER NOT NULL, lost INTEGER NOT NULL, bytes INTEGER NOT NULL,
+  crc INTEGER NOT NULL, checksum INTEGER NOT NULL);
 CREATE TABLE panes (query TEXT NOT NULL, start_us INTEGER NOT NULL, version INTEGER NOT NULL,
   blob BLOB NOT NULL, checksum INTEGER NOT NULL, PRIMARY KEY (query, start_us));
 CREATE TABLE checkpoint (one INTEGER PRIMARY KEY CHECK (one = 1), log_sequence INTEGER NOT NULL,
@@ -102,6 +107,8 @@ TABLES = (
     "backfills",
     "backfill_parts",
     "backfill_summaries",
+    "tables",
+    "table_images",
     "panes",
     "checkpoint",
     "checkpoint_parts",

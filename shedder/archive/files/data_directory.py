@@ -32,7 +32,8 @@ FORMAT_FOLLOW = 8  # There are, or were, summaries whose tuples follow, and such
 FORMAT_ALTERED = 9  # There are, or were, records of kind ALTERED.
 FORMAT_JOINED = 10  # There are, or were, queries that joined, or left, behind a checkpoint.
 FORMAT_PUSHES = 11  # Records contain the progress of a push.
-FORMAT_VERSION = FORMAT_PUSHES  # The newest that is read.
+FORMAT_TABLES = 12  # There are, or were, tables, and records of kind TABLE.
+FORMAT_VERSION = FORMAT_TABLES  # The newest that is read.
 
 OURS = frozenset(
     {
@@ -45,6 +46,7 @@ OURS = frozenset(
         "runs",
         "backfills",
         "indexes",
+        "tables",
         "tmp",
         "quarantine",
         "lost+found",

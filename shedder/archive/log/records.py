@@ -47,6 +47,7 @@ class RecordType(IntEnum):
     BUILT = 5
     LEVEL_FROM = 6
     ALTERED = 7
+    TABLE = 8  # Of log.table_changes.
 
 
 @dataclass(frozen=True, slots=True)

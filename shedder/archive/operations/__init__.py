@@ -3,5 +3,5 @@
 Backup and scrub work while the directory is served. `verify` and `repair` need a directory that no
 process has open.
 
-May import: tasks, files, metadata, log, catalog, runs, indexes, archive_store.
+May import: tasks, files, metadata, log, catalog, tables, runs, indexes, archive_store.
 """

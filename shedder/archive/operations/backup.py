@@ -24,6 +24,7 @@ from shedder.archive.files.repair_record import REPAIRED
 from shedder.archive.log.log_segment import SEGMENT_HEAD_BYTES
 from shedder.archive.log.segment_recovery import segment_paths
 from shedder.archive.operations.verify import check
+from shedder.archive.tables.table_images import FOLDER, image_names
 from shedder.archive.tasks.progress import Progress
 from shedder.errors import BadSetting, CorruptData
 
@@ -67,7 +68,7 @@ def backup(
             durable = store.log.durable_sequence
             segments = store.log.durable_files(store.log_start())
             catalog = held.enter_context(moment_of(store.catalog.path))
-            named = _named(store)
+            named = [*_named(store), *_named_images(store)]
         version = format_of(store.directory)
         assert version is not None
         marks = Marks(catalog.generation, durable, version)
@@ -166,7 +167,7 @@ def _take_repairs(copy: Copying, source: Path) -> None:
 def _named(store: Store) -> list[str]:
     """The files of all runs, as the catalog has them now; others are still being written."""
     return [
-        name
+        f"runs/{name}"
         for stream in store.streams()
         for run in store.runs(stream.id)
         for name in run.files
@@ -174,15 +175,22 @@ def _named(store: Store) -> list[str]:
     ]
 
 
+def _named_images(store: Store) -> list[str]:
+    """The images of all tables, as the catalog has them now."""
+    images = (entry.image for entry in store.catalog.tables.entries())
+    return [f"{FOLDER}/{image.file}" for image in images if image is not None]
+
+
 def _run_files(files: Files, directory: Path) -> list[tuple[str, int]]:
-    """Everything below runs/; what no catalog names is an orphan here and there."""
-    return _sizes(directory, _below(files, directory / "runs"))
+    """Everything below runs/ and tables/; what no catalog names is an orphan here and there."""
+    runs = (f"runs/{name}" for name in _below(files, directory / "runs"))
+    images = (f"{FOLDER}/{name}" for name in image_names(files, directory))
+    return _sizes(directory, [*runs, *images])
 
 
 def _sizes(directory: Path, names: Iterable[str]) -> list[tuple[str, int]]:
-    """Files below runs/, and their sizes."""
-    root = directory / "runs"
-    return [(f"runs/{name}", (root / name).stat().st_size) for name in names]
+    """Files of a directory, and their sizes."""
+    return [(name, (directory / name).stat().st_size) for name in names]
 
 
 def _below(files: Files, root: Path) -> Iterator[str]:

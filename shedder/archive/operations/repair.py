@@ -33,9 +33,11 @@ from shedder.archive.files.unknown_files import keep_unknown
 from shedder.archive.log.log_segment import Damage, scan
 from shedder.archive.log.records import Batch, RecordType
 from shedder.archive.log.segment_recovery import assess
+from shedder.archive.log.table_changes import TableChange
 from shedder.archive.metadata.catalog_entries import Run, StreamEntry
 from shedder.archive.metadata.deleted_positions import Deleted
 from shedder.archive.metadata.run_name import RunName
+from shedder.archive.operations.repair_tables import has_damaged_image, repair_tables
 from shedder.archive.runs.external_run import SentFile, examined
 from shedder.archive.runs.run_format import file_crc, read_run
 from shedder.archive.tasks.progress import STEP_BYTES
@@ -54,7 +56,7 @@ class Repaired:
 
 
 def repair(directory: Path, files: Files | None = None, *, now_us: int | None = None) -> Repaired:
-    """Make a directory open again that is refused because its catalog or FORMAT is too old.
+    """Make a directory open again that is refused: catalog or FORMAT too old, a table damaged.
 
     The catalog's files are copied into quarantine before anything is changed. Run files that the
     catalog lacks are read in full and listed again; those that cannot be go into quarantine.
@@ -82,17 +84,22 @@ def repair(directory: Path, files: Files | None = None, *, now_us: int | None = 
         generation = generation_of(path)
         if generation is None:
             raise CorruptData(empty_text(path))
-        if marks.is_whole and generation >= marks.generation:
+        is_newest = marks.is_whole and generation >= marks.generation
+        if is_newest and not has_damaged_image(files, directory):
             return found
         _keep(files, directory)
         catalog = Catalog.open(path, must_exist=True)
         try:
             with catalog.transaction():  # Its generation ends the refusal of the directory.
-                _rebuild(files, directory, catalog, marks, found)
+                if not is_newest:
+                    _rebuild(files, directory, catalog, marks, found)
+                done, lost = repair_tables(files, directory, catalog)
+                found.done += done
+                found.lost += lost
                 if found.lost:
                     at_us = time.time_ns() // 1000 if now_us is None else now_us
-                    new = RecordedRepair(at_us, catalog.last_stream_id(), tuple(found.lost))
-                    add_repair(files, directory, new)
+                    last = 0 if is_newest else catalog.last_stream_id()  # 0: tuples are whole.
+                    add_repair(files, directory, RecordedRepair(at_us, last, tuple(found.lost)))
         finally:
             catalog.close()
         write_marks(files, directory, Marks(catalog.generation, marks.sequence, version))
@@ -182,14 +189,22 @@ def _unknown_in_log(
     streams: dict[int, StreamEntry],
     found: Repaired,
 ) -> set[int]:
-    """Name the tuples in the log of streams whose ids the catalog never gave; return the ids."""
+    """Name what the log has of streams and tables whose ids the catalog never gave.
+
+    Returns:
+      ids of such streams; ids of such tables are not given again.
+    """
     rows = Counter[int]()
-    last = catalog.last_stream_id()
+    changes = Counter[int]()
+    last, last_table = catalog.last_stream_id(), catalog.tables.last_id()
     log = assess(files, directory / "log", catalog.durable_sequence())
     for segment in log.segments:
         file = files.open(segment.path)
         try:
             for record in scan(file, segment.path, segment.head, end=segment.size):
+                if not isinstance(record, Damage) and record.kind == RecordType.TABLE:
+                    table = TableChange.from_bytes(record.header).table
+                    changes[table] += table > last_table
                 if isinstance(record, Damage) or record.kind != RecordType.BATCH:
                     continue
                 header = Batch.from_bytes(record.header)
@@ -201,6 +216,9 @@ def _unknown_in_log(
         found.lost.append(f"{directory / 'log'} has no segment: all tuples that were in no run")
     for stream, lost in sorted(rows.items()):
         found.lost.append(f"stream {stream}: its definition, and {lost:,} tuples in the log")
+    for table, number in sorted((+changes).items()):
+        found.lost.append(f"table {table}: its definition, and {number:,} changes in the log")
+    catalog.tables.skip_to(max([last_table, *(+changes)]))
     return set(rows)
 
 

@@ -22,6 +22,8 @@ from shedder.archive.log.log_segment import Damage, scan
 from shedder.archive.log.records import Batch, RecordType
 from shedder.archive.log.segment_recovery import Assessment, assess
 from shedder.archive.metadata.catalog_entries import Run, StreamEntry
+from shedder.archive.metadata.table_entries import TableEntry
+from shedder.archive.operations.verify_tables import VerifiedTables
 from shedder.archive.runs.run_format import missing_text, read_run, verify_run
 from shedder.archive.tasks.interruptible_call import aside
 from shedder.archive.tasks.progress import Progress, Told
@@ -37,7 +39,7 @@ class _Catalogued:
 
     quarantined: stream and first position of runs. indexes: stream and column. at_least: the
     checkpoint's sequence. needed_from: the log must begin at it or below.
-    last_stream: the highest id that was given to a stream.
+    last_stream, last_table: the highest id that was given to a stream, and to a table.
     """
 
     streams: dict[int, StreamEntry] = field(default_factory=dict)
@@ -48,6 +50,8 @@ class _Catalogued:
     at_least: int = 0
     needed_from: int | None = None
     last_stream: int | None = None
+    tables: dict[int, TableEntry] = field(default_factory=dict)
+    last_table: int | None = None
 
 
 @dataclass(slots=True)
@@ -69,6 +73,8 @@ class VerifyReport:
     segments: int = 0
     records: int = 0
     log_rows: int = 0
+    tables: int = 0
+    table_rows: int = 0
 
     @property
     def ok(self) -> bool:
@@ -107,10 +113,15 @@ def check(
             progress.expect(progress.total + sum(run.size_bytes for run in known.runs))
             _check_runs(files, directory, known, report, progress)
             _check_indexes(files, directory, known, report)
+            tables = VerifiedTables(known.tables, known.last_table)
+            tables.check_images(files, directory, progress.advance)
             log = directory / "log"
             at_least = max(known.at_least, marks.sequence)
             found = aside(lambda: assess(files, log, at_least, known.needed_from), progress.advance)
-            ends = _check_log(files, found, known, report, progress)
+            ends = _check_log(files, found, known, report, progress, tables)
+            report.damages += tables.damages
+            report.notes += tables.notes
+            report.tables, report.table_rows = len(known.tables), tables.rows
             _check_positions(known.streams, known.runs, known.emptied, ends, report)
         except OSError as error:
             raise StorageFailed(f"cannot read {directory}: {error}") from error
@@ -174,6 +185,8 @@ def _check_catalog(directory: Path, marks: Marks, report: VerifyReport) -> _Cata
                 at_least=catalog.durable_sequence(),
                 needed_from=catalog.checkpoint_sequence(),
                 last_stream=catalog.last_stream_id(),
+                tables={entry.id: entry for entry in catalog.tables.entries()},
+                last_table=catalog.tables.last_id(),
             )
         except ShedderError:  # already among the problems
             known = _Catalogued()
@@ -258,6 +271,7 @@ def _check_log(
     known: _Catalogued,
     report: VerifyReport,
     progress: Progress,
+    tables: VerifiedTables,
 ) -> dict[int, list[tuple[int, int]]]:
     """The stretches of positions in the log, per stream, in order."""
     report.segments = len(found.segments)
@@ -279,6 +293,8 @@ def _check_log(
         try:
             for record in scan(file, segment.path, segment.head, end=segment.size):
                 progress.advance()
+                if not isinstance(record, Damage) and record.kind == RecordType.TABLE:
+                    tables.check_change(record, f"{segment.path}: record {record.sequence}")
                 if isinstance(record, Damage) or record.kind != RecordType.BATCH:
                     continue
                 header = Batch.from_bytes(record.header)

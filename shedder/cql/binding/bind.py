@@ -23,6 +23,7 @@ from shedder.cql.expressions.expression import (
 )
 from shedder.cql.statements.bound_query import BoundQuery, StreamSchema
 from shedder.cql.statements.statement import OrderKey, Output, Select, TargetKind
+from shedder.cql.statements.table_schema import RelationSchema
 from shedder.errors import BadQuery, UnknownColumn
 
 # What an answer adds beside an approximate output column.
@@ -98,7 +99,7 @@ def bind(select: Select, schema: StreamSchema) -> BoundQuery:
 class _Binder:
     """Finds names in one schema and one select list."""
 
-    def __init__(self, schema: StreamSchema, outputs: Sequence[Output]) -> None:
+    def __init__(self, schema: RelationSchema, outputs: Sequence[Output]) -> None:
         self._columns = {column.name: column for column in schema.columns}
         self._folded: dict[str, list[str]] = {}
         for column in schema.columns:
@@ -156,7 +157,7 @@ class RowBinder:
 
     @staticmethod
     def bound(
-        where: Expression | None, outputs: Sequence[Output], schema: StreamSchema
+        where: Expression | None, outputs: Sequence[Output], schema: RelationSchema
     ) -> tuple[Expression | None, tuple[Output, ...], tuple[str, ...]]:
         """The condition and outputs with all types, and the columns that they read.
 
@@ -192,7 +193,7 @@ def _check_target(select: Select, aggregates: Sequence[Aggregate]) -> None:
         raise BadQuery("WITHIN ... RANK is for quantiles; this query has none")
 
 
-def _columns(nodes: Iterable[Expression], schema: StreamSchema) -> tuple[str, ...]:
+def _columns(nodes: Iterable[Expression], schema: RelationSchema) -> tuple[str, ...]:
     """Names of the columns that are read, in the schema's order."""
     read = {part.name for node in nodes for part in parts_of(node) if isinstance(part, Column)}
     return tuple(column.name for column in schema.columns if column.name in read)

@@ -26,6 +26,7 @@ from shedder.cql.statements.statement import (
     Select,
     Window,
 )
+from shedder.cql.statements.table_schema import RelationSchema
 from shedder.cql.text.size_limits import Limits
 from shedder.cql.text.source_text import SourceText
 from shedder.errors import BadQuery, TypeMismatch, UnknownColumn
@@ -56,10 +57,10 @@ def inserted(raw: RawInsert, source: SourceText, bindings: Bindings, limits: Lim
         select = selected(raw.select, source, bindings, limits)
         if raw.everything:
             select = replace(select, outputs=())
-        return Insert(raw.stream, raw.columns, select, (), raw.producer)
+        return Insert(raw.stream, raw.columns, select, (), raw.producer, raw.replaces)
     translator = Translator(source, bindings, limits)
     rows = tuple(tuple(translator.constant(value) for value in row) for row in raw.rows)
-    return Insert(raw.stream, raw.columns, None, rows, raw.producer)
+    return Insert(raw.stream, raw.columns, None, rows, raw.producer, raw.replaces)
 
 
 def deleted(raw: RawDelete, source: SourceText, bindings: Bindings, limits: Limits) -> Delete:
@@ -106,7 +107,7 @@ def bind_rows(select: Select, schema: StreamSchema) -> RowsQuery:
 
 
 def insert_columns(
-    schema: StreamSchema, columns: Sequence[str] | None, width: int
+    schema: RelationSchema, columns: Sequence[str] | None, width: int
 ) -> tuple[str, ...]:
     """The columns of the stream that get values, in the order of the values.
 
@@ -123,8 +124,8 @@ def insert_columns(
     return names
 
 
-def filled(columns: dict[str, pa.Array[Any]], rows: int, schema: StreamSchema) -> pa.RecordBatch:
-    """The values as rows of the stream; columns that were not named are NULL."""
+def filled(columns: dict[str, pa.Array[Any]], rows: int, schema: RelationSchema) -> pa.RecordBatch:
+    """The values as rows of the relation; columns that were not named are NULL."""
     nothing: pa.Array[Any] = pa.nulls(rows)
     arrays = [
         columns[c.name] if c.name in columns else nothing.cast(c.type.arrow) for c in schema.columns
@@ -132,7 +133,7 @@ def filled(columns: dict[str, pa.Array[Any]], rows: int, schema: StreamSchema) -
     return pa.RecordBatch.from_arrays(arrays, names=[c.name for c in schema.columns])
 
 
-def values_batch(insert: Insert, schema: StreamSchema) -> pa.RecordBatch:
+def values_batch(insert: Insert, schema: RelationSchema) -> pa.RecordBatch:
     """The rows of VALUES.
 
     Raises:
@@ -144,13 +145,18 @@ def values_batch(insert: Insert, schema: StreamSchema) -> pa.RecordBatch:
     names = insert_columns(schema, insert.columns, widths.pop())
     types = {column.name: column.type for column in schema.columns}
     columns = {
-        name: _array([row[at] for row in insert.rows], name, types[name])
+        name: array_of_constants([row[at] for row in insert.rows], name, types[name])
         for at, name in enumerate(names)
     }
     return filled(columns, len(insert.rows), schema)
 
 
-def _array(values: Sequence[Literal], name: str, kind: ColumnType) -> pa.Array[Any]:
+def array_of_constants(values: Sequence[Literal], name: str, kind: ColumnType) -> pa.Array[Any]:
+    """Constants as values of one column.
+
+    Raises:
+      TypeMismatch: a constant does not fit the column.
+    """
     plain = [_value(value, name, kind) for value in values]
     stored = {ColumnType.TIMESTAMP: pa.int64(), ColumnType.DATE: pa.int32()}.get(kind, kind.arrow)
     try:

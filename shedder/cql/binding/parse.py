@@ -18,6 +18,7 @@ from shedder.cql.binding.clause_checks import created_stream, said_layout, selec
 from shedder.cql.binding.expression_translation import Translator
 from shedder.cql.binding.insert_checks import deleted, inserted
 from shedder.cql.binding.relational_clauses import relational_select
+from shedder.cql.binding.table_checks import created_table, updated
 from shedder.cql.expressions.literals import Bindings, Parameters
 from shedder.cql.grammar.dialect import STATEMENT, Cql, CqlThinning
 from shedder.cql.grammar.parse_nodes import (
@@ -32,6 +33,7 @@ from shedder.cql.grammar.parse_nodes import (
     RawRelational,
     RawSelect,
 )
+from shedder.cql.grammar.table_grammar import RawCreateTable, RawUpdate
 from shedder.cql.statements.relational_select import RelationalSelect
 from shedder.cql.statements.statement import (
     AlterActivity,
@@ -48,6 +50,7 @@ from shedder.cql.statements.statement import (
     DropQuery,
     DropRollup,
     DropStream,
+    DropTable,
     Explain,
     ExplainAllocation,
     Purge,
@@ -205,6 +208,10 @@ def _meaning(raw: object, source: SourceText, bindings: Bindings, limits: Limits
             return _query(raw, source, bindings, limits)
         case RawCreateStream():
             return created_stream(raw, source, bindings, limits)
+        case RawCreateTable():
+            return created_table(raw, source)
+        case RawUpdate():
+            return updated(raw, source, bindings, limits)
         case RawDelete():
             return deleted(raw, source, bindings, limits)
         case RawInsert():
@@ -230,6 +237,7 @@ def _meaning(raw: object, source: SourceText, bindings: Bindings, limits: Limits
             return AlterQuery(raw.name, raw.level, tuple(map(translator.expression, raw.of)))
         case (
             DropStream()
+            | DropTable()
             | DropQuery()
             | DropRollup()
             | Backup()

@@ -30,6 +30,7 @@ from shedder.cql.grammar.parse_nodes import (
     RawSelect,
 )
 from shedder.cql.grammar.query_grammar import QueriesParser, is_relational
+from shedder.cql.grammar.table_grammar import RawCreateTable, TablesParser
 from shedder.cql.grammar.window_grammar import WindowsParser
 from shedder.cql.statements.overload_policy import THINS
 from shedder.cql.statements.statement import (
@@ -44,6 +45,7 @@ from shedder.cql.statements.statement import (
     DropQuery,
     DropRollup,
     DropStream,
+    DropTable,
     ExplainAllocation,
     Purge,
     Scrub,
@@ -56,7 +58,8 @@ from synopses.frequent.heavy_share import Promise
 STATEMENT = "cql"  # the key of a node's meta
 
 _STATEMENTS = (
-    "SELECT, CREATE, ALTER, DROP, INSERT, DELETE, BACKUP, SCRUB, PURGE, SHOW, DESCRIBE or EXPLAIN"
+    "SELECT, CREATE, ALTER, DROP, INSERT, UPDATE, DELETE, BACKUP, SCRUB, PURGE, SHOW, DESCRIBE or "
+    "EXPLAIN"
 )
 
 
@@ -82,7 +85,7 @@ class CqlTokenizer(tokens.Tokenizer):
     COMMANDS: ClassVar[set[TokenType]] = set()
 
 
-class CqlParser(ChangesParser, QueriesParser, WindowsParser):
+class CqlParser(ChangesParser, QueriesParser, WindowsParser, TablesParser):
     """sqlglot's parser with the statements, windows and clauses of CQL."""
 
     FUNCTIONS: ClassVar[dict[str, Any]] = {}
@@ -124,6 +127,8 @@ class CqlParser(ChangesParser, QueriesParser, WindowsParser):
             return self._delete()
         if self._match_text_seq("INSERT"):
             return self._insert()
+        if self._match_text_seq("UPDATE"):
+            return self._update()
         if self._match_text_seq("BACKUP"):
             if not self._match_text_seq("TO"):
                 self.raise_error("expected TO and the name of a backup in quotes")
@@ -136,8 +141,8 @@ class CqlParser(ChangesParser, QueriesParser, WindowsParser):
         if self._match_text_seq("SHOW"):
             return self._show()
         if self._match_text_seq("DESCRIBE") or self._match(TokenType.DESC):
-            self._match_text_seq("STREAM") or self._match_text_seq("QUERY")
-            return Describe(self._name("the name of a stream or query"))
+            self._match_texts(("STREAM", "TABLE", "QUERY"))
+            return Describe(self._name("the name of a stream, table or query"))
         if self._match_text_seq("EXPLAIN"):
             if self._begins_query():
                 return RawExplain(self._query())
@@ -154,7 +159,9 @@ class CqlParser(ChangesParser, QueriesParser, WindowsParser):
         self.raise_error(f"expected {_STATEMENTS}")
         raise AssertionError("raise_error raises")
 
-    def _create(self) -> RawCreateStream | RawCreateQuery | RawCreateRollup | CreateIndex:
+    def _create(
+        self,
+    ) -> RawCreateStream | RawCreateTable | RawCreateQuery | RawCreateRollup | CreateIndex:
         if self._match_text_seq("OR", "REPLACE"):
             raise later("CREATE OR REPLACE")
         start = self._curr.start
@@ -162,15 +169,17 @@ class CqlParser(ChangesParser, QueriesParser, WindowsParser):
             return CreateIndex(*self._indexed_column(("IF", "NOT", "EXISTS")))
         if self._match_text_seq("STREAM"):
             return self._create_stream(start)
+        if self._match_text_seq("TABLE"):
+            return self._create_table(start)
         if self._match_text_seq("QUERY"):
             return self._create_query()
         lazy = bool(self._match_text_seq("LAZY", "ROLLUP"))
         if lazy or self._match_text_seq("ROLLUP"):
             name, if_not_exists = self._named("the name of the rollup")
             return RawCreateRollup(name, self._select(), if_not_exists, lazy)
-        if self._match_texts(("TABLE", "VIEW", "SCHEMA", "MATERIALIZED", "TEMPORARY")):
+        if self._match_texts(("VIEW", "SCHEMA", "MATERIALIZED", "TEMPORARY")):
             raise later(f"CREATE {self._prev.text.upper()}")
-        self.raise_error("expected STREAM, QUERY, ROLLUP or INDEX")
+        self.raise_error("expected STREAM, TABLE, QUERY, ROLLUP or INDEX")
         raise AssertionError("raise_error raises")
 
     def _create_query(self) -> RawCreateQuery:
@@ -246,13 +255,15 @@ class CqlParser(ChangesParser, QueriesParser, WindowsParser):
         assert isinstance(kind, exp.DataType)
         return RawColumn(name, kind, nullable)
 
-    def _drop(self) -> DropStream | DropQuery | DropRollup | DropIndex:
+    def _drop(self) -> DropStream | DropTable | DropQuery | DropRollup | DropIndex:
         if self._match_text_seq("INDEX"):
             return DropIndex(*self._indexed_column(("IF", "EXISTS")))
+        if self._match_text_seq("TABLE"):
+            return self._drop_table()
         if not self._match_texts(("STREAM", "QUERY", "ROLLUP")):
-            if self._match_texts(("TABLE", "VIEW", "SCHEMA")):
+            if self._match_texts(("VIEW", "SCHEMA")):
                 raise later(f"DROP {self._prev.text.upper()}")
-            self.raise_error("expected STREAM, QUERY, ROLLUP or INDEX")
+            self.raise_error("expected STREAM, TABLE, QUERY, ROLLUP or INDEX")
         kind = self._prev.text.upper()
         if_exists = self._match_text_seq("IF", "EXISTS")
         name = self._name(f"the name of the {kind.lower()}")

@@ -58,14 +58,15 @@ class ChangesParser(Parser):
         return RawAlterQuery(name, level, tuple(of))
 
     def _insert(self) -> RawInsert:
-        """INSERT INTO stream [(columns)] VALUES (...), ... | SELECT ... [PRODUCER 'name']."""
+        """INSERT [OR REPLACE] INTO s [(columns)] VALUES (...), ... | SELECT ... [PRODUCER 'p']."""
+        replaces = bool(self._match_text_seq("OR", "REPLACE"))
         if not self._match_text_seq("INTO"):
             self.raise_error("expected INTO and the name of a stream")
         stream = self._name("the name of a stream")
         columns = self._names() if self._match(TokenType.L_PAREN) else None
         if self._match_texts(("VALUES",)):
             rows = self._rows()
-            return RawInsert(stream, columns, None, False, rows, self._producer())
+            return RawInsert(stream, columns, None, False, rows, self._producer(), replaces)
         if not self._match(TokenType.SELECT, advance=False):
             self.raise_error("expected VALUES or SELECT")
         select = self._select()
@@ -73,7 +74,7 @@ class ChangesParser(Parser):
         everything = len(items) == 1 and isinstance(items[0], exp.Star)
         if everything:  # Which columns there are is known when the stream is looked at.
             select.select.set("expressions", [exp.Literal.number(1)])
-        return RawInsert(stream, columns, select, everything, (), self._producer())
+        return RawInsert(stream, columns, select, everything, (), self._producer(), replaces)
 
     def _delete(self) -> RawDelete:
         """DELETE FROM stream [window] [WHERE condition]."""

@@ -147,6 +147,7 @@ class RawInsert:
     everything: bool
     rows: tuple[tuple[exp.Expr, ...], ...]
     producer: str | None
+    replaces: bool = False  # OR REPLACE
 
 
 @dataclass(frozen=True, slots=True)

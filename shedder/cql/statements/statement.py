@@ -184,6 +184,37 @@ class CreateStream:
 
 
 @dataclass(frozen=True, slots=True)
+class CreateTable:
+    """CREATE TABLE [IF NOT EXISTS] name (..., PRIMARY KEY (...)) [RETROACTIVE].
+
+    key: names of columns; these are NOT NULL.
+    """
+
+    name: str
+    columns: tuple[ColumnDefinition, ...]
+    key: tuple[str, ...]
+    retroactive: bool
+    if_not_exists: bool
+
+
+@dataclass(frozen=True, slots=True)
+class DropTable:
+    """DROP TABLE [IF EXISTS] name."""
+
+    name: str
+    if_exists: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Update:
+    """UPDATE table SET column = expression, ... [WHERE condition]."""
+
+    table: str
+    assignments: tuple[Output, ...]
+    where: Expression | None
+
+
+@dataclass(frozen=True, slots=True)
 class DropStream:
     """DROP STREAM [IF EXISTS] name."""
 
@@ -273,10 +304,11 @@ class AlterOverload:
 
 @dataclass(frozen=True, slots=True)
 class Insert:
-    """INSERT INTO stream [(columns)] SELECT ... | VALUES ... [PRODUCER 'name'].
+    """INSERT [OR REPLACE] INTO stream [(columns)] SELECT ... | VALUES ... [PRODUCER 'name'].
 
-    columns: None is all, in order. select: without outputs when its select list was *. rows: of
-    VALUES. producer: makes the statement idempotent.
+    stream: or a table. columns: None is all, in order. select: without outputs when its select
+    list was *. rows: of VALUES. producer: makes the statement idempotent. replaces: rows of a
+    table with the same keys are replaced.
     """
 
     stream: str
@@ -284,6 +316,7 @@ class Insert:
     select: Select | None
     rows: tuple[tuple[Literal, ...], ...]
     producer: str | None
+    replaces: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -355,7 +388,7 @@ class Show:
 
 @dataclass(frozen=True, slots=True)
 class Describe:
-    """DESCRIBE stream-or-query."""
+    """DESCRIBE stream, table or query."""
 
     name: str
 
@@ -365,6 +398,9 @@ Statement = (
     | RelationalSelect
     | CreateStream
     | DropStream
+    | CreateTable
+    | DropTable
+    | Update
     | CreateQuery
     | DropQuery
     | CreateRollup

@@ -6,7 +6,6 @@ from shedder.errors import BadQuery, Unimplemented
 
 # Statements by their first word.
 LATER = {
-    "UPDATE": "UPDATE",
     "MERGE": "MERGE",
     "TRUNCATE": "TRUNCATE",
     "COPY": "COPY (push loads files)",

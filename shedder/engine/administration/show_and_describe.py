@@ -9,12 +9,14 @@ from dataclasses import replace
 import pyarrow as pa
 
 from shedder.cql.statements.archive_layout import layout_text
+from shedder.cql.statements.table_text import text_of_table
 from shedder.engine.controls.stream_definitions import definition
 from shedder.engine.engine_state import EngineState
 from shedder.engine.runtime.caller import OPERATOR, Asker
 from shedder.engine.standing_queries.standing_query import status_of
 from shedder.engine.standing_queries.stream_state import Stream
-from shedder.engine.tenants.access_control import own_streams
+from shedder.engine.tables.live_tables import LiveTable
+from shedder.engine.tenants.access_control import own_streams, own_tables
 from shedder.errors import BadQuery, UnknownStream
 from shedder.queries.answers.answer import Answer
 
@@ -55,7 +57,7 @@ def show(core: EngineState, what: str, asker: Asker = OPERATOR) -> pa.Table:
                 }
             )
         case "TABLES":
-            return pa.table({"table": pa.array([], pa.string())})
+            return tables(core, own_tables(core, asker))
         case "INDEXES":
             return indexes(core, streams)
         case "ROLLUPS":
@@ -66,6 +68,24 @@ def show(core: EngineState, what: str, asker: Asker = OPERATOR) -> pa.Table:
             words = "SHOW STREAMS, SHOW QUERIES, SHOW TABLES, SHOW RUNS, SHOW INDEXES, "
             words += "SHOW ROLLUPS, SHOW TENANTS"
             raise BadQuery(f"SHOW {what}: there are {words}")
+
+
+def tables(core: EngineState, known: Sequence[LiveTable]) -> pa.Table:
+    """SHOW TABLES: a row for each table. image: below `tables/`; NULL before a checkpoint."""
+    images = {entry.id: entry.image for entry in core.store.catalog.tables.entries()}
+    found = [(table, table.rows, images.get(table.id)) for table in known]
+    counts = pa.int64()
+    return pa.table(
+        {
+            "table": pa.array([table.schema.name for table, _, _ in found], pa.string()),
+            "rows": pa.array([rows.rows for _, rows, _ in found], counts),
+            "size_bytes": pa.array([rows.size_bytes for _, rows, _ in found], counts),
+            "version": pa.array([rows.version for _, rows, _ in found], counts),
+            "lost_changes": pa.array([rows.lost for _, rows, _ in found], counts),
+            "image": pa.array([image and image.file for _, _, image in found], pa.string()),
+            "definition": pa.array([text_of_table(t.schema) for t, _, _ in found], pa.string()),
+        }
+    )
 
 
 def indexes(core: EngineState, streams: Sequence[Stream]) -> pa.Table:
@@ -151,7 +171,7 @@ def relaid_share(core: EngineState, stream: Stream) -> float:
 
 
 def one(core: EngineState, name: str) -> pa.Table:
-    """DESCRIBE of a stream (its columns) or a standing query (what it keeps)."""
+    """DESCRIBE of a stream or table (its columns) or a standing query (what it keeps)."""
     if name in core.streams:
         schema = core.streams[name].schema
         return pa.table(
@@ -162,9 +182,23 @@ def one(core: EngineState, name: str) -> pa.Table:
                 "event_time": [c.name == schema.time_column for c in schema.columns],
             }
         )
+    if name in core.tables:
+        of = core.tables[name].schema
+        return pa.table(
+            {
+                "column": [c.name for c in of.columns],
+                "type": [c.type.value for c in of.columns],
+                "nullable": [c.nullable for c in of.columns],
+                "key_place": pa.array(
+                    [of.key.index(c.name) + 1 if c.name in of.key else None for c in of.columns],
+                    pa.int64(),
+                ),
+            }
+        )
     for stream in core.streams.values():
         if name in stream.queries:
             facts = status_of(stream.queries[name])
             return pa.table({"key": list(facts), "value": list(facts.values())})
-    known = sorted(core.streams) + sorted(q for s in core.streams.values() for q in s.queries)
+    known = [*sorted(core.streams), *sorted(core.tables)]
+    known += sorted(q for s in core.streams.values() for q in s.queries)
     raise UnknownStream(name, known)

@@ -19,11 +19,20 @@ from shedder.cql.text.sampling_fractions import share_text
 from shedder.engine.administration import show_and_describe as describe
 from shedder.engine.administration.delete import delete
 from shedder.engine.administration.insert import insert
+from shedder.engine.administration.table_statements import delete_rows, insert_rows, update_rows
 from shedder.engine.runtime.background_tasks import Watch
 from shedder.engine.runtime.caller import OPERATOR, Asker
 from shedder.engine.services import Services
 from shedder.engine.tenants.access_control import absent, check_statement, own_streams
-from shedder.errors import BadSetting, IndexExists, UnknownIndex, UnknownQuery, UnknownStream
+from shedder.errors import (
+    BadQuery,
+    BadSetting,
+    IndexExists,
+    UnknownIndex,
+    UnknownQuery,
+    UnknownStream,
+    UnknownTable,
+)
 from shedder.queries.answers.answer import Answer
 from shedder.queries.answers.answer_batches import AnswerBatches
 
@@ -96,6 +105,25 @@ def _drop_stream(statement: cql.DropStream, call: StatementCall) -> Answer:
             raise
         return Answer.status(f"stream {statement.name} does not exist")
     return Answer.status(f"stream {statement.name} dropped")
+
+
+def _create_table(statement: cql.CreateTable, call: StatementCall) -> Answer:
+    made = call.services.tables.create(statement, call.asker.tenant)
+    return Answer.status(f"table {statement.name} {'created' if made else 'exists'}")
+
+
+def _drop_table(statement: cql.DropTable, call: StatementCall) -> Answer:
+    try:
+        call.services.tables.drop(statement.name)
+    except UnknownTable:
+        if not statement.if_exists:
+            raise
+        return Answer.status(f"table {statement.name} does not exist")
+    return Answer.status(f"table {statement.name} dropped")
+
+
+def _update(statement: cql.Update, call: StatementCall) -> Answer:
+    return update_rows(call.services, statement)
 
 
 def _create_query(statement: cql.CreateQuery, call: StatementCall) -> Answer:
@@ -186,10 +214,16 @@ def _explain_allocation(_: cql.ExplainAllocation, call: StatementCall) -> Answer
 
 
 def _insert(statement: cql.Insert, call: StatementCall) -> Answer:
+    if statement.stream in call.services.core.tables:
+        return insert_rows(call.services, statement, call.timeout_s)
+    if statement.replaces:
+        raise BadQuery(f"OR REPLACE is for tables; {statement.stream!r} is a stream without keys")
     return insert(call.services, statement, call.timeout_s, call.watch)
 
 
 def _delete(statement: cql.Delete, call: StatementCall) -> Answer:
+    if statement.select.stream in call.services.core.tables:
+        return delete_rows(call.services, statement)
     return delete(call.services, statement, call.timeout_s, call.watch)
 
 
@@ -273,6 +307,9 @@ HANDLERS: Mapping[type[Any], Callable[[Any, StatementCall], Answer]] = MappingPr
         RelationalSelect: _rows,
         cql.CreateStream: _create_stream,
         cql.DropStream: _drop_stream,
+        cql.CreateTable: _create_table,
+        cql.DropTable: _drop_table,
+        cql.Update: _update,
         cql.CreateQuery: _create_query,
         cql.DropQuery: _drop_query,
         cql.CreateRollup: _create_rollup,

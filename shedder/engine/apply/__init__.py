@@ -9,6 +9,6 @@ A level set by an operator and a size take effect in log order; panes that are t
 slices. A level set by load takes effect before its record is durable. A setting (weight, activity,
 budget, quota) takes effect as soon as its record is durable.
 
-May import: synopsis_plans, window_state, remote_summaries, ingest, standing_queries, engine_state,
-checkpoints, maintenance.
+May import: synopsis_plans, window_state, remote_summaries, ingest, standing_queries, tables,
+engine_state, checkpoints, maintenance.
 """

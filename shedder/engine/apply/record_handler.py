@@ -26,6 +26,7 @@ from shedder.archive.log.records import (
     Sizes,
 )
 from shedder.archive.log.setting_changes import Alteration, alteration_from_body
+from shedder.archive.log.table_changes import TableChange, batch_of_body
 from shedder.cql.statements.bound_query import StreamSchema
 from shedder.engine.apply.level_records import apply_level
 from shedder.engine.apply.setting_records import apply_alteration
@@ -36,12 +37,13 @@ from shedder.engine.ingest.arrived_record import Arrived
 from shedder.engine.remote_summaries.validation import Checked
 from shedder.engine.remote_summaries.wire_format import Summaries
 from shedder.engine.standing_queries.stream_state import Stream
+from shedder.engine.tables.live_tables import NumberedChange
 from shedder.streams.batches import decode_stored
 from shedder.streams.dropped_counts import Dropped
 from shedder.streams.frame import Frame
 from shedder.streams.positions import Positions
 
-Header = Batch | Built | Heartbeat | Level | LevelFrom | Sizes | Alteration
+Header = Batch | Built | Heartbeat | Level | LevelFrom | Sizes | Alteration | TableChange
 
 
 class Timing(Enum):
@@ -128,6 +130,10 @@ class RecordHandler:
         [alteration] = tokens
         apply_alteration(self.core, alteration)
 
+    def _tables(self, tokens: Sequence[NumberedChange]) -> None:
+        [change] = tokens
+        self.core.tables.apply(change)
+
     def _stream(self, stream_id: int) -> Stream | None:
         """Return a stream; None: it was dropped while its records were on the way."""
         name = self.core.stream_name(stream_id)
@@ -156,6 +162,12 @@ def _built(header: Header, record: Record, schema: StreamSchema | None) -> Arriv
     assert isinstance(header, Built)
     del schema
     return Arrived(header, Checked(Summaries.from_bytes(bytes(record.body))))
+
+
+def _change(header: Header, record: Record, schema: StreamSchema | None) -> NumberedChange:
+    assert isinstance(header, TableChange)
+    del schema
+    return NumberedChange(header, batch_of_body(bytes(record.body)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,6 +223,9 @@ KINDS = MappingProxyType[int, RecordKind](
             lambda record: alteration_from_body(bytes(record.body)),
             RecordHandler._settings,
             timing=Timing.WHEN_DURABLE,
+        ),
+        RecordType.TABLE: RecordKind(
+            lambda record: TableChange.from_bytes(record.header), RecordHandler._tables, _change
         ),
     }
 )

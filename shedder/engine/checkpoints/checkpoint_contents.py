@@ -18,6 +18,7 @@ import pyarrow as pa
 
 from shedder.archive.archive_store import Store
 from shedder.archive.catalog.catalog import Catalog
+from shedder.engine.checkpoints.changed_tables import ChangedTables
 from shedder.engine.ingest.expected_rows import Owed
 from shedder.engine.ingest.known_producers import ProducerState
 from shedder.engine.panes.late_tuples import LatePanes
@@ -73,6 +74,7 @@ class Checkpoint:
     kept: parts that stay as the checkpoint before had them.
     samples, streams: by key of their parts; `store` makes bytes of them, on its own thread. There
       may be a hundred thousand producers in the state of a stream.
+    tables: those that have changed since their image was written.
     """
 
     sequence: int
@@ -80,6 +82,7 @@ class Checkpoint:
     kept: dict[str, Stream]
     samples: dict[str, SampleToStore]
     streams: dict[str, StreamToStore]
+    tables: ChangedTables
     _panes: list[tuple[QueryState, PanesToStore]]
     _sample_bytes: dict[str, int] = field(default_factory=dict, init=False)  # Stored,
     _stream_bytes: int = field(default=0, init=False)  # ... and so are the states of streams.
@@ -90,6 +93,7 @@ class Checkpoint:
         streams: Mapping[str, Stream],
         producers: Mapping[str, ProducerState],
         sequence: int,
+        tables: ChangedTables,
         *,
         synopsis_bytes: int | None = None,
         tenants: Tenants | None = None,
@@ -102,6 +106,7 @@ class Checkpoint:
         Args:
           streams, producers: the state, by stream name.
           sequence: every record of the log below it has been applied.
+          tables: those that have changed since their image was written.
           synopsis_bytes: the budget of synopses that an operator has set; None: that of the
             settings.
           tenants: with quotas that an operator has set; None: there are none.
@@ -134,7 +139,7 @@ class Checkpoint:
             parts[TENANTS] = tenants.to_bytes()
         found = [(standing, standing.to_store()) for standing in standings]
         panes = [(standing, each) for standing, each in found if each is not None]
-        return cls(sequence, parts, kept, samples, states, panes)
+        return cls(sequence, parts, kept, samples, states, tables, panes)
 
     @property
     def waiting_panes(self) -> int:
@@ -166,7 +171,9 @@ class Checkpoint:
         self._sample_bytes = {key: len(data) for key, data in samples.items()}
         states = {key: each.to_bytes() for key, each in self.streams.items()}
         self._stream_bytes = sum(map(len, states.values()))
+        self.tables.write()
         with catalog.transaction():
+            self.tables.put(catalog)
             for _, panes in self._panes:
                 panes.put(catalog)
             catalog.write_checkpoint(self.sequence, self.parts | states | samples, self.kept)
@@ -184,7 +191,7 @@ class Checkpoint:
             panes.forget()
         unchanged = sum(stream.sample_stored_bytes for stream in self.kept.values())
         written = sum(len(part) for part in self.parts.values()) + sum(self._sample_bytes.values())
-        return unchanged + written + self._stream_bytes
+        return unchanged + written + self._stream_bytes + self.tables.stored()
 
     def failed(self) -> None:
         """It could not be written: the next one stores all of it. As `of`."""

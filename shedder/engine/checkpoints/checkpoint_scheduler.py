@@ -12,6 +12,7 @@ import structlog
 
 from shedder.archive.catalog.catalog import Catalog
 from shedder.archive.files.data_directory import FORMAT_JOINED
+from shedder.engine.checkpoints.changed_tables import ChangedTables
 from shedder.engine.checkpoints.checkpoint_contents import Checkpoint
 from shedder.engine.checkpoints.query_commit import Joining
 from shedder.engine.engine_state import EngineState
@@ -275,6 +276,7 @@ class Checkpoints:
             core.streams,
             {name: intake.producers() for name, intake in core.intakes.items()},
             core.applied_sequence,
+            ChangedTables.of(core.store.tables, core.tables),
             synopsis_bytes=core.synopsis_bytes_set,
             tenants=core.tenants,
         )

@@ -14,7 +14,7 @@ from shedder.cql.statements.statement import CreateStream
 from shedder.engine.checkpoints.checkpoint_scheduler import Checkpoints
 from shedder.engine.engine_state import EngineState
 from shedder.engine.runtime.lifetime import Lifetime
-from shedder.errors import StreamExists, StreamInUse
+from shedder.errors import StreamExists, StreamInUse, TableExists
 from shedder.streams.live_sample import StreamSample
 
 
@@ -65,7 +65,8 @@ class StreamDefinitions:
         """Create a stream, for a tenant; False when an equal one exists.
 
         Raises:
-          StreamExists: there is one of this name with another definition.
+          StreamExists: there is one of this name with another definition. TableExists: the name
+          is a table's.
         """
         with self._ddl:
             if statement.name in self._core.streams:
@@ -76,6 +77,8 @@ class StreamDefinitions:
                     f"stream {statement.name!r} exists with another definition: "
                     f"{definition(schema)}"
                 )
+            if statement.name in self._core.tables:
+                raise TableExists(f"{statement.name!r} is a table; give the stream another name")
             check_new_stream(statement)
             schema = StreamSchema(
                 name=statement.name,

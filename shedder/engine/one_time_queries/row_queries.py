@@ -118,7 +118,7 @@ class RowQueries:
                     held.callback(found[alias].snapshot.release)
                 return found
 
-            sources = awaited(self._core.actor.call(look), deadline.check)
+            sources = awaited(self._core.executor.call(look), deadline.check)
             yield RowQuestion(bound, sources, deadline)
 
     def _source(self, scan: Scan, window: Span, span: Span) -> RowSource:
@@ -146,4 +146,4 @@ class RowQueries:
             known = [each for each in watermarks_us if each is not None]
             return min(known) if len(known) == len(watermarks_us) else None
 
-        return awaited(self._core.actor.call(look), deadline.check)
+        return awaited(self._core.executor.call(look), deadline.check)

@@ -14,6 +14,7 @@ import structlog
 from shedder.archive.files.data_directory import FORMAT_FIRST, FORMAT_LOAD, format_of
 from shedder.archive.log.log_segment import Record
 from shedder.archive.log.records import Batch, Built, LevelFrom
+from shedder.archive.log.table_changes import TableChange
 from shedder.archive.metadata.catalog_entries import QueryEntry
 from shedder.archive.metadata.position_gaps import lost_text
 from shedder.cql.binding.bind import bind
@@ -41,6 +42,7 @@ from shedder.engine.standing_queries.stream_state import Stream
 from shedder.engine.synopsis_plans.allocation_request import Given
 from shedder.engine.synopsis_plans.stored_query_text import read_stored
 from shedder.engine.synopsis_plans.synopsis_plan import plan, sizes_from_json
+from shedder.engine.tables.live_tables import LiveTable
 from shedder.engine.window_state.query_state import QueryState
 from shedder.errors import CorruptData
 from shedder.streams.live_sample import StreamSample
@@ -113,6 +115,7 @@ class _Replay:
         self._joining = joining
         self._start = core.store.catalog.checkpoint_sequence()
         self._last_stream = core.store.catalog.last_stream_id()
+        self._last_table = core.store.catalog.tables.last_id()
         self._names = {stream.id: name for name, stream in core.streams.items()}
 
     def run(self) -> None:
@@ -149,6 +152,8 @@ class _Replay:
         if not kind.has_tuples:
             if applies:
                 header = kind.header(record)
+                if isinstance(header, TableChange) and header.table > self._last_table:
+                    raise self._unknown(f"table {header.table}", record)
                 self._handler.apply(record.kind, [kind.token(header, record, None)])
             return True
         header = kind.header(record)
@@ -184,10 +189,14 @@ class _Replay:
           CorruptData.
         """
         if stream > self._last_stream:
-            raise CorruptData(
-                f"the log's record {record.sequence} is of stream {stream}, which "
-                f"{self._core.store.catalog.path} does not know: the catalog is older than the log"
-            )
+            raise self._unknown(f"stream {stream}", record)
+
+    def _unknown(self, what: str, record: Record) -> CorruptData:
+        """Say that the log has a record of something that the catalog never had."""
+        return CorruptData(
+            f"the log's record {record.sequence} is of {what}, which "
+            f"{self._core.store.catalog.path} does not know: the catalog is older than the log"
+        )
 
     def _beforehand(self) -> deque[_Early]:
         """What was in force before its record, since the checkpoint, in that order.
@@ -237,6 +246,11 @@ def _damages(core: EngineState, held_to: Mapping[str, int]) -> tuple[str, ...]:
             if repair.covers(stream.id):
                 stream.lost.repaired(stream.watermark.limit_us(at_us))
         lost += [f"a repair could not rebuild {what}" for what in repair.lost]
+    lost += [
+        f"table {name!r}: {table.rows.lost:,} changes are lost"
+        for name, table in core.tables.items()
+        if table.rows.lost
+    ]
     return (*map(str, core.store.recovery.log.damages), *lost)
 
 
@@ -269,6 +283,10 @@ def _read_checkpoint(
     parts = catalog.checkpoint_parts()
     core.set_synopsis_bytes(restore_budget(parts))
     core.tenants.restore(parts.get(TENANTS))
+    for entry in catalog.tables.entries():
+        version = -1 if entry.image is None else entry.image.version
+        rows = core.store.tables.read(entry)
+        core.tables.add(LiveTable(entry.id, rows, stored_version=version))
     producers: Producers = {}
     joining: list[_Joining] = []
     for row in core.store.streams():

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Protocol
 
-from shedder.cql.statements.bound_query import DEFAULT_TENANT, StreamSchema
+from shedder.cql.statements.bound_query import DEFAULT_TENANT
+from shedder.cql.statements.table_schema import RelationSchema
 
 
 class Scope(Enum):
@@ -19,11 +20,11 @@ class Scope(Enum):
 
 
 class HasSchema(Protocol):
-    """Anything with the definition of a stream, which names the owner."""
+    """Anything with the definition of a stream or table, which names the owner."""
 
     @property
-    def schema(self) -> StreamSchema:
-        """The stream's definition, which names its tenant."""
+    def schema(self) -> RelationSchema:
+        """The definition, which names the tenant."""
         ...
 
 
@@ -39,7 +40,7 @@ class Asker:
     sees_all: bool = False
 
     def owns(self, stream: HasSchema) -> bool:
-        """Return whether the caller may use a stream, its queries and its rollups."""
+        """Return whether the caller may use a stream with its queries and rollups, or a table."""
         return self.sees_all or stream.schema.tenant == self.tenant
 
 

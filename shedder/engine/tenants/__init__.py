@@ -4,5 +4,5 @@ A tenant sees and changes only its own streams and the queries on them. `stateme
 scope and the names of each class of statement. Quota values are in `runtime.quotas`; the checks
 here compare quotas with the engine's state.
 
-May import: runtime, standing_queries, engine_state.
+May import: runtime, standing_queries, tables, engine_state.
 """

@@ -21,13 +21,16 @@ from shedder.errors import (
     QueryExists,
     RollupExists,
     StreamExists,
+    TableExists,
     UnknownQuery,
     UnknownRollup,
     UnknownStream,
+    UnknownTable,
 )
 
 if TYPE_CHECKING:
     from shedder.engine.standing_queries.stream_state import Stream
+    from shedder.engine.tables.live_tables import LiveTable
 
 
 def own_streams(core: EngineState, asker: Asker) -> list[Stream]:
@@ -37,9 +40,30 @@ def own_streams(core: EngineState, asker: Asker) -> list[Stream]:
 
 def check_stream(core: EngineState, asker: Asker, name: str) -> None:
     """Raise UnknownStream unless a caller may use a stream of this name."""
-    stream = core.streams.get(name)
+    stream, table = core.streams.get(name), core.tables.get(name)
+    if table is not None and asker.owns(table):
+        raise UnknownStream.from_message(f"{name!r} is a table, and a stream is needed here")
     if stream is None or not asker.owns(stream):
         raise UnknownStream(name, [each.schema.name for each in own_streams(core, asker)])
+
+
+def own_tables(core: EngineState, asker: Asker) -> list[LiveTable]:
+    """The tables that a caller may use. From any thread."""
+    return [table for table in core.tables.values() if asker.owns(table)]
+
+
+def check_table(core: EngineState, asker: Asker, name: str) -> None:
+    """Raise UnknownTable unless a caller may use a table of this name."""
+    table = core.tables.get(name)
+    if table is None or not asker.owns(table):
+        raise UnknownTable(name, sorted(each.schema.name for each in own_tables(core, asker)))
+
+
+def check_relation(core: EngineState, asker: Asker, name: str) -> None:
+    """Raise UnknownStream unless a caller may use a stream or table of this name."""
+    table = core.tables.get(name)
+    if table is None or not asker.owns(table):
+        check_stream(core, asker, name)
 
 
 def check_query(core: EngineState, asker: Asker, name: str) -> None:
@@ -88,6 +112,20 @@ def _check_new_stream(core: EngineState, asker: Asker, name: str) -> None:
     stream = core.streams.get(name)
     if stream is not None and not asker.owns(stream):
         raise StreamExists(f"the name {name!r} is taken; give the stream another one")
+    _check_free(core, asker, name)
+
+
+def _check_new_table(core: EngineState, asker: Asker, name: str) -> None:
+    stream = core.streams.get(name)
+    if stream is not None and not asker.owns(stream):
+        raise TableExists(f"the name {name!r} is taken; give the table another one")
+    _check_free(core, asker, name)
+
+
+def _check_free(core: EngineState, asker: Asker, name: str) -> None:
+    table = core.tables.get(name)
+    if table is not None and not asker.owns(table):
+        raise TableExists(f"the name {name!r} is taken; choose another one")
 
 
 def _rollups(core: EngineState, asker: Asker, *, own: bool) -> list[str]:
@@ -114,8 +152,9 @@ def _check_described(core: EngineState, asker: Asker, name: str) -> None:
     own = own_streams(core, asker)
     streams = [stream.schema.name for stream in own]
     queries = [query for stream in own for query in stream.queries]
-    if name not in streams and name not in queries:
-        raise UnknownStream(name, sorted(streams) + sorted(queries))
+    tables = [table.schema.name for table in own_tables(core, asker)]
+    if name not in (*streams, *tables, *queries):
+        raise UnknownStream(name, sorted(streams) + sorted(tables) + sorted(queries))
 
 
 _CHECKS: Mapping[NameKind, Callable[[EngineState, Asker, str], None]] = MappingProxyType(
@@ -123,8 +162,11 @@ _CHECKS: Mapping[NameKind, Callable[[EngineState, Asker, str], None]] = MappingP
         NameKind.STREAM: check_stream,
         NameKind.QUERY: check_query,
         NameKind.ROLLUP: _check_rollup,
-        NameKind.STREAM_OR_QUERY: _check_described,
+        NameKind.TABLE: check_table,
+        NameKind.RELATION: check_relation,
+        NameKind.DESCRIBED: _check_described,
         NameKind.NEW_STREAM: _check_new_stream,
+        NameKind.NEW_TABLE: _check_new_table,
         NameKind.NEW_QUERY: check_new_query,
         NameKind.NEW_ROLLUP: _check_new_rollup,
     }

@@ -19,10 +19,13 @@ class NameKind(Enum):
     """What a name in a statement must be; a new name must not be another tenant's."""
 
     STREAM = "stream"
+    TABLE = "table"
+    RELATION = "stream or table"
     QUERY = "query"
     ROLLUP = "rollup"
-    STREAM_OR_QUERY = "stream or query"
+    DESCRIBED = "stream, table or query"
     NEW_STREAM = "new stream"
+    NEW_TABLE = "new table"
     NEW_QUERY = "new query"
     NEW_ROLLUP = "new rollup"
 
@@ -75,6 +78,10 @@ def _stream(name: str) -> tuple[UsedName]:
     return _used(NameKind.STREAM, name)
 
 
+def _relation(name: str) -> tuple[UsedName]:
+    return _used(NameKind.RELATION, name)
+
+
 def _query(name: str) -> tuple[UsedName]:
     return _used(NameKind.QUERY, name)
 
@@ -90,7 +97,7 @@ def _relations(select: RelationalSelect) -> tuple[UsedName, ...]:
 
 def _inserted(insert: cql.Insert) -> tuple[UsedName, ...]:
     source = () if insert.select is None else _stream(insert.select.stream)
-    return _stream(insert.stream) + source
+    return _relation(insert.stream) + source
 
 
 def _explained(explain: cql.Explain) -> tuple[UsedName, ...]:
@@ -110,12 +117,15 @@ STATEMENTS: Mapping[type[Any], StatementAccess] = MappingProxyType(
             _row(cql.Explain, Scope.QUERY, _explained),
             _row(cql.ExplainAllocation, Scope.QUERY),  # Of the caller's queries.
             _row(cql.Show, Scope.QUERY),  # Of the caller's streams and queries.
-            _row(cql.Describe, Scope.QUERY, lambda s: _used(NameKind.STREAM_OR_QUERY, s.name)),
+            _row(cql.Describe, Scope.QUERY, lambda s: _used(NameKind.DESCRIBED, s.name)),
             _row(cql.Insert, Scope.INGEST, _inserted),
             _row(cql.CreateStream, Scope.DEFINE, lambda s: _used(NameKind.NEW_STREAM, s.name)),
             _row(
                 cql.DropStream, Scope.DEFINE, lambda s: _used(NameKind.STREAM, s.name, s.if_exists)
             ),
+            _row(cql.CreateTable, Scope.DEFINE, lambda s: _used(NameKind.NEW_TABLE, s.name)),
+            _row(cql.DropTable, Scope.DEFINE, lambda s: _used(NameKind.TABLE, s.name, s.if_exists)),
+            _row(cql.Update, Scope.INGEST, lambda s: _used(NameKind.TABLE, s.table)),
             _row(cql.AlterStream, Scope.DEFINE, lambda s: _stream(s.name)),
             _row(cql.AlterOverload, Scope.DEFINE, lambda s: _stream(s.name)),
             _row(cql.AlterQuery, Scope.DEFINE, lambda s: _query(s.name)),
@@ -131,7 +141,7 @@ STATEMENTS: Mapping[type[Any], StatementAccess] = MappingProxyType(
             ),
             _row(cql.CreateIndex, Scope.DEFINE, lambda s: _stream(s.stream)),
             _row(cql.DropIndex, Scope.DEFINE, lambda s: _stream(s.stream)),
-            _row(cql.Delete, Scope.DEFINE, lambda s: _stream(s.select.stream)),
+            _row(cql.Delete, Scope.DEFINE, lambda s: _relation(s.select.stream)),
             _row(cql.Purge, Scope.DEFINE, lambda s: _stream(s.stream)),
             _row(cql.Backup, Scope.ADMIN),  # Backups and scrubs read files of all tenants.
             _row(cql.Scrub, Scope.ADMIN),

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 def known_tenants(core: EngineState) -> list[str]:
     """Return the tenants that have a stream or a quota, and the default tenant."""
     owners = {stream.schema.tenant for stream in list(core.streams.values())}
+    owners |= {table.schema.tenant for table in core.tables.values()}
     return sorted({DEFAULT_TENANT, *owners, *core.tenants.named})
 
 
@@ -54,17 +55,19 @@ def check_archive(core: EngineState, tenant: str) -> None:
     if there >= most:
         raise QuotaExceeded(
             f"tenant {tenant!r} has {there:,} bytes in the archive, its quota is {most:,}; shorten "
-            "RETAIN, PURGE what was deleted, or drop a stream"
+            "RETAIN, PURGE what was deleted, or drop a stream or a table"
         )
 
 
 def archive_bytes(core: EngineState, tenant: str) -> int:
-    """Return the bytes of a tenant's runs and of its tuples not yet written into runs."""
+    """Return the bytes of a tenant's runs, of its tuples in no run yet, and of its tables."""
     store = core.store
-    return sum(
+    streams = sum(
         store.runs_bytes(stream.id) + store.tail_bytes(stream.id)
         for stream in streams_of(core, tenant)
     )
+    tables = (table for table in core.tables.values() if table.schema.tenant == tenant)
+    return streams + sum(table.rows.size_bytes for table in tables)
 
 
 def streams_of(core: EngineState, tenant: str) -> list[Stream]:

@@ -142,6 +142,7 @@ def catalogued(catalog: Catalog) -> str:
         catalog.annotations.scrubbed(),
         catalog.annotations.indexes(),
         catalog.rollups.entries(),
+        catalog.tables.entries(),
         catalog.backfills.entries(),
         catalog.panes("all", -1, 1),
         catalog.checkpoint_sequence(),

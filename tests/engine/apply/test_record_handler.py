@@ -8,6 +8,7 @@ import pytest
 
 from shedder.archive.log.records import Batch, Built, Heartbeat, Level, LevelFrom, RecordType, Sizes
 from shedder.archive.log.setting_changes import QueryAltered
+from shedder.archive.log.table_changes import ChangeKind, TableChange
 from shedder.engine.apply.level_records import change_levels
 from shedder.engine.apply.record_handler import KINDS, Timing
 from shedder.engine.apply.size_records import submit_sizes
@@ -40,6 +41,8 @@ def test_every_kind_of_record_is_read_from_the_log_as_it_was_written(tmp_path: P
         change_levels(core, stream, "q", (2, 2), forced=[0])
         db.services.load_levels.want({("s", "q"): {1: 4}})
         core.executor.call(lambda: None).result()
+        db.execute("CREATE TABLE t (k BIGINT PRIMARY KEY)")
+        db.execute("INSERT INTO t VALUES (7)")
         db.push("s", second(2, 10))  # Its record is behind that of the level.
 
         found = {}
@@ -57,6 +60,7 @@ def test_every_kind_of_record_is_read_from_the_log_as_it_was_written(tmp_path: P
             LevelFrom,
             Sizes,
             QueryAltered,
+            TableChange,
         }
         tuples, built = found[RecordType.BATCH][1], found[RecordType.BUILT][1]
         assert isinstance(tuples, Arrived)
@@ -72,6 +76,9 @@ def test_every_kind_of_record_is_read_from_the_log_as_it_was_written(tmp_path: P
         assert found[RecordType.LEVEL][1].forced == {0}
         assert found[RecordType.SIZES][1].sizes == sizes
         assert found[RecordType.ALTERED][1] == QueryAltered(stream.id, "q", 7.0, active=True)
+        put = found[RecordType.TABLE][1]
+        assert (put.header.kind, put.header.version) == (ChangeKind.UPSERT, 1)
+        assert put.batch.to_pydict() == {"k": [7]}
         early = found[RecordType.LEVEL_FROM][1]
         assert early.levels == published.standing.levels
         assert early.levels[1] == 4

@@ -198,7 +198,7 @@ def test_a_window_before_what_is_kept_is_refused(tmp_path):
         for first in range(0, 20_000, 1_000):
             db.push("s", tuples(1_000, 7, start_s=first))
             db.seal("s")
-        db.core.actor.call(db.checkpoints.tidy).result()
+        db.core.executor.call(db.checkpoints.tidy).result()
         with pytest.raises(BeforeRetention, match="retention has removed"):
             db.execute(f"SELECT * FROM s [FROM {at(0)} TO {at(100)}]")
         assert found(db, f"SELECT * FROM s WHERE ts < {at(100)}") == []

@@ -1,0 +1,134 @@
+"""INSERT, UPDATE and DELETE of rows of tables, and pushes into tables."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import pyarrow as pa
+
+from shedder.archive.log.table_changes import ChangeKind
+from shedder.archive.tables.table_rows import TableRows
+from shedder.cql.binding.insert_checks import filled, insert_columns, values_batch, wants_rows
+from shedder.cql.binding.table_checks import rows_to_delete, updated_rows
+from shedder.cql.statements.statement import Delete, Insert, Update
+from shedder.cql.statements.table_schema import TableSchema
+from shedder.engine.services import Services
+from shedder.engine.tables.live_tables import Changed
+from shedder.errors import BadQuery, KeyExists, Unimplemented
+from shedder.queries.answers.answer import Answer
+from shedder.queries.answers.database_api import Receipt
+from shedder.streams.batch_conversion import conform, conform_batch
+
+
+def insert_rows(services: Services, statement: Insert, timeout_s: float | None) -> Answer:
+    """Put the rows of an INSERT into a table, all or none; the answer comes when they are durable.
+
+    Raises:
+      KeyExists: the table has a key of them, or the statement has one twice; not of OR REPLACE.
+      SchemaMismatch: a NULL in a column that has none. BadQuery. What `TableControls.change`
+      raises.
+    """
+    table = services.tables.table(statement.stream)
+    if statement.producer is not None:
+        raise BadQuery(
+            f"PRODUCER is for streams; {statement.stream!r} is a table, where a repeated INSERT OR "
+            "REPLACE has the same result"
+        )
+    batch = conform_batch(_rows_of(services, statement, table.schema, timeout_s), table.schema)
+
+    def make(rows: TableRows) -> Changed | None:
+        if statement.replaces:
+            return _upsert(rows, batch)
+        for key, where in (
+            (rows.first_repeated(batch), "is in the statement twice"),
+            (rows.first_existing(batch), "is there"),
+        ):
+            if key is not None:
+                raise KeyExists(
+                    f"table {table.schema.name!r}: the key {key} {where}; INSERT OR REPLACE "
+                    "replaces its row"
+                )
+        return _upsert(rows, batch)
+
+    return Answer.status(
+        f"{services.tables.change(table, make):,} rows inserted into {statement.stream}"
+    )
+
+
+def update_rows(services: Services, statement: Update) -> Answer:
+    """Change rows of a table, all or none; the answer comes when they are durable.
+
+    Raises:
+      UnknownTable, UnknownColumn, TypeMismatch, BadQuery. SchemaMismatch: a value does not fit its
+      column. What `TableControls.change` raises.
+    """
+    table = services.tables.table(statement.table)
+
+    def make(rows: TableRows) -> Changed | None:
+        changed = updated_rows(statement, table.schema, rows.pieces)
+        conformed = [conform_batch(batch, table.schema) for batch in changed]
+        return _upsert(rows, _joined(conformed)) if conformed else None
+
+    return Answer.status(
+        f"{services.tables.change(table, make):,} rows updated in {statement.table}"
+    )
+
+
+def delete_rows(services: Services, statement: Delete) -> Answer:
+    """Delete rows of a table, all or none; the answer comes when that is durable.
+
+    Raises:
+      UnknownColumn, TypeMismatch, BadQuery. What `TableControls.change` raises.
+    """
+    name = statement.select.stream
+    table = services.tables.table(name)
+
+    def make(rows: TableRows) -> Changed | None:
+        gone = rows_to_delete(statement, table.schema, rows.pieces)
+        keys = [batch.select(list(table.schema.key)) for batch in gone if batch.num_rows]
+        return (ChangeKind.DELETE, _joined(keys)) if keys else None
+
+    return Answer.status(f"{services.tables.change(table, make):,} rows deleted from {name}")
+
+
+def upsert(services: Services, name: str, data: Any) -> Receipt:
+    """Put rows into a table in the place of those with their keys; of equal keys the last one.
+
+    Each batch of the data is one change, so a reader may see the first batches without the rest.
+
+    Raises:
+      UnknownTable, SchemaMismatch, BadTimestamp, InvalidRequest. What `TableControls.change`
+      raises. Batches before the one that failed are durable.
+    """
+    table = services.tables.table(name)
+    rows_put = 0
+    for batch in conform(data, table.schema, limits=services.core.limits):
+        services.tables.change(table, partial(_upsert, batch=batch))
+        rows_put += batch.num_rows
+    return Receipt(name, table.version, rows_put)
+
+
+def _upsert(rows: TableRows, batch: pa.RecordBatch) -> Changed | None:
+    return (ChangeKind.UPSERT, rows.last_of_each_key(batch)) if batch.num_rows else None
+
+
+def _rows_of(
+    services: Services, statement: Insert, schema: TableSchema, timeout_s: float | None
+) -> pa.RecordBatch:
+    """The rows of VALUES, or the answer of the query."""
+    select = statement.select
+    if select is None:
+        return values_batch(statement, schema)
+    if not select.outputs or wants_rows(select):
+        raise Unimplemented("INSERT of single tuples of a stream into a table: not in this version")
+    answer = services.one_time.ask(select, timeout_s)
+    found = answer.table.select(list(answer.outputs))
+    names = insert_columns(schema, statement.columns, found.num_columns)
+    chunks = (column.combine_chunks() for column in found.columns)
+    return filled(dict(zip(names, chunks, strict=True)), found.num_rows, schema)
+
+
+def _joined(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
+    joined: pa.RecordBatch = pa.concat_batches(batches)  # type: ignore[attr-defined]
+    return joined

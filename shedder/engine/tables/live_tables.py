@@ -1,0 +1,161 @@
+"""Tables of an engine: rows that the apply thread has put in force, by name."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from shedder.archive.log.table_changes import ChangeKind, TableChange
+from shedder.archive.tables.table_rows import TableRows
+from shedder.cql.statements.table_schema import TableSchema
+from shedder.errors import UnknownTable
+
+Changed = tuple[ChangeKind, pa.RecordBatch]
+"""A change before it has a number: its kind, and its rows or keys."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class NumberedChange:
+    """A change on its way from the log to its table.
+
+    after: rows of the table after the change; None: replayed, so the apply thread computes them.
+    """
+
+    header: TableChange
+    batch: pa.RecordBatch
+    after: TableRows | None = None
+
+
+class LiveTable:
+    """One table. Its rows change on the apply thread, or before it starts.
+
+    id: in the catalog.
+    stored_version: of its image; -1: it has none.
+    """
+
+    def __init__(self, table_id: int, rows: TableRows, *, stored_version: int) -> None:
+        self.id = table_id
+        self.stored_version = stored_version
+        self._rows = rows
+        self._newest = rows
+        self._is_dropped = False
+        self._writing = threading.Lock()
+
+    @property
+    def schema(self) -> TableSchema:
+        """The table's definition."""
+        return self._rows.schema
+
+    @property
+    def rows(self) -> TableRows:
+        """All rows as of the last record that was applied. From any thread."""
+        return self._rows
+
+    @property
+    def version(self) -> int:
+        """Number of the last change that was applied."""
+        return self._rows.version
+
+    def current(self) -> pa.Table:
+        """All rows as of the last record that was applied, without a copy. From any thread."""
+        return self._rows.table()
+
+    def change(
+        self,
+        make: Callable[[TableRows], Changed | None],
+        write: Callable[[NumberedChange], None],
+        arrival_us: int,
+    ) -> int:
+        """Make one change durable; the next one begins with its rows.
+
+        Args:
+          make: computes the change from the newest rows; None: there is nothing to change.
+          write: returns when the change is durable.
+          arrival_us: us since 1970.
+
+        Returns:
+          the number of rows or keys of the change.
+
+        Raises:
+          UnknownTable: it was dropped. What `make` and `write` raise: nothing has changed.
+        """
+        with self._writing:
+            if self._is_dropped:
+                raise UnknownTable(self.schema.name, [])
+            made = make(self._newest)
+            if made is None:
+                return 0
+            kind, batch = made
+            version = self._newest.version + 1
+            after = self._newest.changed(kind, batch, version=version)
+            header = TableChange(self.id, kind, version, arrival_us)
+            write(NumberedChange(header, batch, after))
+            self._newest = after
+            return batch.num_rows
+
+    def apply(self, change: NumberedChange) -> None:
+        """Put a durable change in force. On the apply thread, or replaying.
+
+        After a repair the image may be newer than the checkpoint where a replay begins.
+        """
+        header = change.header
+        after = change.after
+        if after is None:
+            if header.version <= self._rows.version:
+                return
+            after = self._rows.changed(header.kind, change.batch, version=header.version)
+            self._newest = after
+        self._rows = after
+
+    def note_stored(self, version: int) -> None:
+        """Note that a checkpoint has an image with the changes up to this one."""
+        self.stored_version = version
+
+    @contextmanager
+    def ending(self) -> Iterator[None]:
+        """Make no change during the block, and none after it unless the block fails."""
+        with self._writing:
+            yield
+            self._is_dropped = True
+
+
+class LiveTables(Mapping[str, LiveTable]):
+    """All tables by name. They are added and removed on the apply thread, or before it starts."""
+
+    def __init__(self) -> None:
+        self._by_name: dict[str, LiveTable] = {}
+
+    def __getitem__(self, name: str) -> LiveTable:
+        """Look a table up by name; KeyError if there is none."""
+        return self._by_name[name]
+
+    def __iter__(self) -> Iterator[str]:
+        """Go through the names."""
+        return iter(list(self._by_name))
+
+    def __len__(self) -> int:
+        """Count the tables."""
+        return len(self._by_name)
+
+    def add(self, table: LiveTable) -> None:
+        """Make a table live."""
+        self._by_name[table.schema.name] = table
+
+    def remove(self, name: str) -> None:
+        """Forget a table; changes of it that are in the log have no effect."""
+        del self._by_name[name]
+
+    def apply(self, change: NumberedChange) -> None:
+        """Put a durable change in force; one of a table that was dropped has no effect."""
+        for table in self._by_name.values():
+            if table.id == change.header.table:
+                table.apply(change)
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of the rows of all tables."""
+        return sum(table.rows.size_bytes for table in list(self._by_name.values()))

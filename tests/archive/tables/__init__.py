@@ -1,0 +1,1 @@
+"""Tests of `shedder.archive.tables`."""
