@@ -100,7 +100,7 @@ class Union:
 
 
 @dataclass(frozen=True, slots=True)
-class Join:
+class WindowedJoin:
     """Windowed equijoin.
 
     sharing_left: of two different correct results drawn at random, the probability that they come

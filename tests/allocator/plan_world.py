@@ -14,9 +14,9 @@ from scipy.stats import poisson
 from allocator.plan_precision.operators import (
     Difference,
     DuplicateElimination,
-    Join,
     Selection,
     Union,
+    WindowedJoin,
 )
 from allocator.plan_precision.precision import Precision
 from allocator.plan_precision.query_plan import Step
@@ -165,7 +165,7 @@ class PlanMaker:
 
     def joined(self, left, right):
         keys = max(1, int(left.size * right.size / 800))
-        join, size = Join(1 / left.size, 1 / right.size), left.size * right.size / keys
+        join, size = WindowedJoin(1 / left.size, 1 / right.size), left.size * right.size / keys
         return self.node("join", join, (left, right), size, False, keys=keys)
 
     def distinct(self, it):

@@ -12,9 +12,9 @@ from allocator.plan_precision.memory import OperatorSizes, best_sizes, losses
 from allocator.plan_precision.operators import (
     Difference,
     DuplicateElimination,
-    Join,
     Selection,
     Union,
+    WindowedJoin,
 )
 from allocator.plan_precision.precision import EXACT, Precision
 from allocator.plan_precision.query_plan import Step, precision_of
@@ -148,7 +148,7 @@ def test_what_a_join_invents_varies_with_the_pairs_that_arrive_whatever_their_ke
     maker = PlanMaker(rng)
     left, right = maker.base(), maker.base()
     keys = int(left.size * right.size / results)
-    join, size = Join(1 / left.size, 1 / right.size), left.size * right.size / keys
+    join, size = WindowedJoin(1 / left.size, 1 / right.size), left.size * right.size / keys
     node = maker.node("join", join, (left, right), size, False, keys=keys)
     own = {node.step.name: Precision.of(0.9, 0.6)}
     it = precision_of(node.step, own)
@@ -162,7 +162,7 @@ def test_what_a_join_invents_varies_with_the_pairs_that_arrive_whatever_their_ke
 
 def test_spurious_results_come_together_where_a_join_multiplies_them():
     invented = Precision.of(1.0, 0.25)
-    found = Join(0.01, 0.01).output(EXACT, (invented, EXACT))
+    found = WindowedJoin(0.01, 0.01).output(EXACT, (invented, EXACT))
     # A quarter as many of the left are spurious; of 100 there, 25 in the mean, which come or do not
     # with all of their results: their number varies by 5, so FP by 0.05 / 1.25^2.
     correct, kept, _ = found.covariances(1e12)
@@ -173,7 +173,7 @@ def test_spurious_results_come_together_where_a_join_multiplies_them():
 
 def test_clustering_is_what_a_join_adds():
     thinned = Precision.of(0.8, 0.0)
-    joined = Join(0.01, 0.01).output(EXACT, (thinned, EXACT))
+    joined = WindowedJoin(0.01, 0.01).output(EXACT, (thinned, EXACT))
     # Each result is there with probability 0.8; two of one left tuple (1 % of the pairs) together.
     assert float(joined.recall_deviation(1e12)) ** 2 == pytest.approx(0.01 * (0.8 - 0.64))
 
@@ -183,7 +183,7 @@ def test_the_operators_formulas_worked_out_by_hand():
     assert rates_of(Selection().output(Precision.of(0.5, 0.1), (half,))) == (0.25, 0.2)
     assert rates_of(Union(0.75).output(EXACT, (half, EXACT))) == (0.625, 0.1875)
     # 0.5 * 0.5 pairs of correct ones; 0.75 * 0.75 arrive.
-    assert rates_of(Join(0, 0).output(EXACT, (half, half))) == (0.25, 0.3125)
+    assert rates_of(WindowedJoin(0, 0).output(EXACT, (half, half))) == (0.25, 0.3125)
     # One or two copies: both are missed with 0.25, and spurious values are all new.
     twice = DuplicateElimination(np.array([0.5, 0.5]), 1.0, 1e12)
     assert rates_of(twice.output(EXACT, (half,))) == pytest.approx((0.625, 0.375))
@@ -361,9 +361,12 @@ def test_a_plan_whose_operators_do_not_fit_says_so():
         (lambda: Precision.of(1, -1), "spurious must be >= 0 and finite, got -1.0"),
         (lambda: Precision.of_rates(1.0, 0), r"FP must be in \[0, 1\), got 1.0"),
         (lambda: Precision.of_rates([0.0, 0.2], 1.0), "FP must be 0 where FN is 1, got 0.2"),
-        (lambda: Step("j", Join(0.1, 0.1), (Step("a"),)), "inputs of j must be 2, got 1"),
+        (lambda: Step("j", WindowedJoin(0.1, 0.1), (Step("a"),)), "inputs of j must be 2, got 1"),
         (lambda: Step("s", inputs=(Step("a"),)), "inputs of s must be 0, got 1"),
-        (lambda: Step("j", Join(0.1, 0.1), (Step("a"), Step("a"))), "once in a plan, got 'a'"),
+        (
+            lambda: Step("j", WindowedJoin(0.1, 0.1), (Step("a"), Step("a"))),
+            "once in a plan, got 'a'",
+        ),
         (
             lambda: best_sizes(Step("a"), drawn_sizes(SELECTED, np.random.default_rng(1)), 999),
             "got 's'",
