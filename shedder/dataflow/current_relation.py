@@ -7,12 +7,11 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from numpy.typing import NDArray
 
 from shedder.cql.expressions.evaluate import evaluate
 from shedder.cql.plans.logical_plan import Ordered
 from shedder.dataflow.changes import ChangeBatch
-from shedder.dataflow.key_directory import KeyDirectory
+from shedder.dataflow.consolidation import consolidated
 from shedder.errors import BudgetExceeded
 
 _COMPACT_ROWS_MIN = 1024  # Fewer rows are not searched for those that have left.
@@ -64,7 +63,7 @@ class CurrentRelation:
             return self._schema.empty_table()
         held = ChangeBatch.concat(self._parts)
         live = held.where((held.born_us <= as_of_us) & (as_of_us <= held.expires_us))
-        net = _consolidated(live, by_lifetime=False)
+        net = consolidated(live)
         rows = np.repeat(np.arange(len(net)), np.maximum(net.weight, 0))
         order = rows[np.argsort(net.ts_us[rows], kind="stable")]
         return self._stretch(pa.Table.from_batches([net.take(order).columns], self._schema))
@@ -89,36 +88,9 @@ class CurrentRelation:
     def _compact(self, as_of_us: int) -> None:
         """Drop rows that have left, and rows that a negative weight has removed."""
         held = ChangeBatch.concat(self._parts)
-        kept = _consolidated(
-            held.where(held.expires_us >= as_of_us), by_lifetime=True, now=as_of_us
-        )
+        live = held.where(held.expires_us >= as_of_us)
+        born_us = np.maximum(live.born_us, as_of_us)
+        kept = consolidated(live, pa.array(live.expires_us), pa.array(born_us))
         self._parts = [kept] if len(kept) else []
         self._rows = len(kept)
         self._compact_at = max(_COMPACT_ROWS_MIN, 2 * self._rows)
-
-
-def _consolidated(changes: ChangeBatch, *, by_lifetime: bool, now: int = 0) -> ChangeBatch:
-    """ChangeBatch with the weights of equal rows added; rows with a sum of 0 are left out.
-
-    by_lifetime: rows are equal if they also expire at one instant, and are born by `now` or at one.
-    Without negative weights the changes stay as they are.
-    """
-    if not bool((changes.weight < 0).any()):
-        return changes
-    arrays = list(changes.columns.columns)
-    if by_lifetime:
-        arrays += [pa.array(changes.expires_us), pa.array(np.maximum(changes.born_us, now))]
-    schema = pa.schema([(str(place), array.type) for place, array in enumerate(arrays)])
-    ids = KeyDirectory(schema).assign(arrays)
-    return _summed(changes, ids)
-
-
-def _summed(changes: ChangeBatch, ids: NDArray[np.int64]) -> ChangeBatch:
-    """The last change of each id, with the sum of its weights; sums of 0 are left out."""
-    sums = np.zeros(int(ids.max()) + 1, np.int64)
-    np.add.at(sums, ids, changes.weight)
-    last = np.zeros(len(sums), np.int64)
-    last[ids] = np.arange(len(ids))
-    rows = np.sort(last[np.flatnonzero(sums)])
-    kept = changes.take(rows)
-    return ChangeBatch(kept.columns, kept.ts_us, kept.born_us, kept.expires_us, sums[ids[rows]])

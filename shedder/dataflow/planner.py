@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 import pyarrow as pa
 
 from shedder.cql.expressions.column_types import ColumnType
-from shedder.cql.expressions.expression import Column, Expression, Literal
+from shedder.cql.expressions.expression import Call, Column, Expression, Literal, Op
 from shedder.cql.plans.logical_plan import (
     Aggregated,
     Distinct,
@@ -39,10 +39,12 @@ from shedder.dataflow.rows_window import NewestRows
 from shedder.dataflow.selection import WhereFilter
 from shedder.dataflow.union import UnionAll
 from shedder.dataflow.update_patterns import MONOTONIC, STRICT, EdgeLabel, of_join, of_union
+from shedder.dataflow.whole_relation import WholeRelation
 from shedder.dataflow.window_lifetimes import WindowLifetimes, label_of
 from shedder.errors import Unimplemented
 
 _HIDDEN = "#"  # First character of names that the planner makes; no column's name begins so.
+_TRUE = Literal(True, ColumnType.BOOLEAN)
 _OF_BOTH = (JoinKind.INNER, JoinKind.LEFT, JoinKind.FULL)
 
 _COUNTED = {
@@ -104,7 +106,7 @@ class _Planner:
             case SetOperation():
                 return self._set_operation(plan)
             case ToStream(operator=operator, input=source):
-                return self._to_stream(operator, self.add(source))
+                return self._to_stream(operator, source)
             case _:
                 raise _later(type(plan).__name__.upper())
 
@@ -154,13 +156,15 @@ class _Planner:
         if join.kind is JoinKind.INNER:
             return self._inner(join)
         left, right = self.add(join.left), self.add(join.right)
+        if join.kind is JoinKind.ANTI_NULL_AWARE:
+            return self._not_in(join.condition, left, right)
         matches = self._matches(join.condition, left, right)
         match join.kind:
             case JoinKind.SEMI:
                 return self._semi(matches, left, right)
             case JoinKind.ANTI:
                 return self._without(left, self._semi(matches, left, right))
-            case JoinKind.LEFT | JoinKind.FULL:
+            case _:
                 pairs = self._pairs(matches, left, right)
                 alone = self._without(left, self._semi(matches, left, right))
                 both = self._union(pairs, self._padded(alone, self.nodes[pairs].schema))
@@ -169,8 +173,25 @@ class _Planner:
                 mirrored = matches.mirrored()
                 alone = self._without(right, self._semi(mirrored, right, left))
                 return self._union(both, self._padded(alone, self.nodes[pairs].schema))
-            case _:
-                raise _later("NOT IN over a subquery")
+
+    def _not_in(self, condition: Expression | None, left: int, right: int) -> int:
+        """Add the rows of the left for which the condition is false of every row of the right.
+
+        For one equality `a = b` that leaves out rows with a match, all rows while some b is NULL,
+        and rows with a = NULL while there is any b.
+        """
+        matches = self._matches(condition, left, right)
+        if len(matches.keys) != 1 or matches != MatchCondition(matches.keys, None, None, None):
+            unknown = Call(Op.COALESCE, (condition or _TRUE, _TRUE), ColumnType.BOOLEAN)
+            matches = self._matches(unknown, left, right)
+            return self._without(left, self._semi(matches, left, right))
+        ((ours, theirs),) = matches.keys
+        nulls = self._filtered(_is_null(theirs), right)
+        kept = self._without(left, self._semi(matches, left, right))
+        anything = MatchCondition((), None, None, None)
+        kept = self._without(kept, self._semi(anything, kept, nulls))
+        known = replace(anything, left=_is_null(ours))
+        return self._without(kept, self._semi(known, kept, right))
 
     def _inner(self, join: Join) -> int:
         """Conditions on one side are applied below the join, and so reach the join below it."""
@@ -262,11 +283,14 @@ class _Planner:
         label = of_union(ours.label, theirs.label)
         return self._node(UnionAll(), (left, right), ours.schema, label)
 
-    def _to_stream(self, operator: StreamOperator, source: int) -> int:
-        if operator is StreamOperator.RSTREAM:
-            raise _later("RSTREAM")
+    def _to_stream(self, operator: StreamOperator, plan: Plan) -> int:
+        source = self.add(plan)
         node = self.nodes[source]
-        made = RelationToStream(operator, node.schema, node.label)
+        made: ChangeOperator
+        if operator is StreamOperator.RSTREAM:
+            made = WholeRelation(node.schema, _slide_us(plan), self.bytes_max)
+        else:
+            made = RelationToStream(operator, node.schema, node.label)
         return self._node(made, (source,), node.schema, MONOTONIC)
 
 
@@ -277,6 +301,22 @@ def scan_schema(scan: Scan) -> pa.Schema:
         assert scan.time_column is not None
         fields = [(scan.time_column, pa.timestamp("us"))]
     return pa.schema(fields)
+
+
+def _is_null(expression: Expression) -> Call:
+    return Call(Op.IS_NULL, (expression,), ColumnType.BOOLEAN)
+
+
+def _slide_us(plan: Plan) -> int:
+    """The slide of all windows of a relation; 1: they have none in common."""
+    match plan:
+        case WindowOf(window=RangeWindow(slide_us=slide_us)):
+            return slide_us
+        case WindowOf() | Scan() | ToStream():
+            return 1
+        case _:
+            slides = {_slide_us(part) for part in inputs_of(plan)}
+            return slides.pop() if len(slides) == 1 else 1
 
 
 def columns_of(schema: pa.Schema) -> tuple[Output, ...]:

@@ -143,6 +143,31 @@ def test_outer_joins_and_exists_are_those_of_the_brute_force(condition, kind):
         assert made.at(e) == Counter(expected(e)), e
 
 
+def brute_not_in(left: brute.At, right: brute.At, condition) -> brute.At:
+    """Rows for which the condition, True, False or None, is False of every row."""
+    return lambda e: [a for a in left(e) if all(condition(a, b) is False for b in right(e))]
+
+
+@pytest.mark.parametrize("rest", [False, True])
+def test_not_in_is_that_of_the_brute_force(rest):
+    some = [each for each in C if each[2][K] is not None or each[0] < END // 2]
+    bound = equal("a.k", "c.k")
+    if rest:
+        bound = both(bound, boolean(Op.GT, column("a.x"), column("c.x")))
+
+    def condition(a, c):
+        tests = [None if None in (a[K], c[K]) else a[K] == c[K]]
+        if rest:
+            tests.append(None if None in (a[X], c[X]) else a[X] > c[X])
+        return False if False in tests else None if None in tests else True
+
+    plan = Join(JoinKind.ANTI_NULL_AWARE, windowed("a", 40), windowed("c", 8), bound)
+    expected = brute_not_in(brute.range_window(A, 40), brute.range_window(some, 8), condition)
+    made = run(plan, {"a": A, "c": some}, seed=53)
+    for e in instants(54):
+        assert made.at(e) == Counter(expected(e)), e
+
+
 def test_exists_without_a_condition_asks_for_any_row():
     plan = Join(JoinKind.ANTI, windowed("a", 40), windowed("c", 3), None)
     expected = brute_outer(

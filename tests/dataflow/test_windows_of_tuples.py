@@ -116,6 +116,28 @@ def test_stream_of_a_window_is_the_difference_of_neighbouring_instants(operator,
     assert len(found) > 20
 
 
+@pytest.mark.parametrize(("slide", "evaluated"), [(20, range(0, END + 100, 20)), (1, None)])
+def test_whole_relation_is_emitted_at_each_evaluated_instant(slide, evaluated):
+    name = (Output("n", column("s.name")),)
+    plan = ToStream(StreamOperator.RSTREAM, Project(windowed("s", 50, slide), name))
+    relation = brute.project(brute.range_window(LOG, 50, slide), lambda row: (row[2],))
+    if evaluated is None:
+        bags = [Counter(relation(e)) for e in range(END + 100)]
+        evaluated = [e for e in range(1, END + 100) if bags[e] != bags[e - 1]]
+    expected = Counter((e - 1, row) for e in evaluated for row in relation(e))
+    for seed in (15, 16):
+        tuples = run(plan, {"s": LOG}, seed=seed).changes
+        assert Counter(zip(tuples.ts_us.tolist(), rows_of(tuples.columns), strict=True)) == expected
+
+
+def test_whole_relations_beyond_the_limit_are_refused_with_the_limit():
+    flow = dataflow(ToStream(StreamOperator.RSTREAM, scan("s")), state_bytes_max=200_000)
+    rows = [(ts, ts, (1, 1, "a", 0.0, ts)) for ts in range(1_000)]
+    flow.push("s", batch_of(rows), 0)
+    with pytest.raises(BudgetExceeded, match="RSTREAM made more than 200,000 bytes"):
+        flow.advance({"s": 2_000})
+
+
 def test_sum_of_signed_changes_is_the_relation():
     plan = Project(windowed("s", 50), (Output("k", column("s.k")),))
     made = run(plan, {"s": LOG}, seed=10)

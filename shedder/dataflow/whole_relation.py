@@ -1,0 +1,76 @@
+"""RSTREAM: the whole relation as tuples, at each evaluated instant.
+
+If all windows of the query slide by s > 1 us, the evaluated instants are the multiples of s.
+Otherwise they are the instants at which the relation changes.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+
+from shedder.dataflow.changes import ChangeBatch
+from shedder.dataflow.consolidation import consolidated
+from shedder.dataflow.multiplicities import Multiplicities
+from shedder.dataflow.multiplicity_kernels import Multiplicity
+from shedder.errors import BudgetExceeded
+
+
+class WholeRelation:
+    """Operator of RSTREAM; the event time of a tuple is 1 us before its instant, as in ISTREAM."""
+
+    def __init__(self, schema: pa.Schema, slide_us: int, bytes_max: int) -> None:
+        """An operator over an empty relation.
+
+        Args:
+          schema: of the relation. slide_us: of all windows; 1: they have no common slide.
+          bytes_max: of the tuples of one step.
+        """
+        self._net = Multiplicities(Multiplicity.BAG, schema)
+        self._held = ChangeBatch.empty(schema)
+        self._slide_us = slide_us
+        self._bytes_max = bytes_max
+        self._next_us: int | None = None  # Multiple of the slide; None: no row has come.
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of the rows."""
+        return self._net.size_bytes + self._held.size_bytes
+
+    def apply(self, as_of_us: int, changes: ChangeBatch) -> ChangeBatch:
+        """The relation as of each evaluated instant up to `as_of_us`.
+
+        Raises:
+          BudgetExceeded: the tuples of this step need more bytes than the limit.
+        """
+        net = self._net.apply(as_of_us, changes)
+        made = [ChangeBatch.empty(net.columns.schema)]
+        size_bytes = 0
+        first = 0
+        for instant_us in self._instants(net, as_of_us):
+            last = int(np.searchsorted(net.born_us, instant_us, side="right"))
+            if last > first:
+                parts = [self._held, net.take(np.arange(first, last))]
+                self._held = consolidated(ChangeBatch.concat(parts))
+                first = last
+            rows = np.repeat(np.arange(len(self._held)), self._held.weight)
+            times = np.full(len(rows), instant_us - 1)
+            made.append(ChangeBatch.of_tuples(self._held.take(rows).columns, times))
+            size_bytes += made[-1].size_bytes
+            if size_bytes > self._bytes_max:
+                raise BudgetExceeded(
+                    f"RSTREAM made more than {self._bytes_max:,} bytes in one step; ISTREAM gives "
+                    "the differences, a longer SLIDE fewer instants"
+                )
+        return ChangeBatch.concat(made)
+
+    def _instants(self, net: ChangeBatch, as_of_us: int) -> list[int]:
+        instants: list[int] = np.unique(net.born_us).tolist()
+        if self._slide_us == 1:
+            return instants
+        if self._next_us is None:
+            if not instants:
+                return []
+            self._next_us = instants[0]
+        first, self._next_us = self._next_us, (as_of_us // self._slide_us + 1) * self._slide_us
+        return list(range(first, self._next_us, self._slide_us))
