@@ -62,20 +62,30 @@ def write(answer: Answer, form: Format) -> None:
     """Write one answer to stdout and flush."""
     match form:
         case Format.TABLE:
-            _text(_tinted(printed(answer, _columns())) + "\n")
+            show_table(answer)
         case Format.JSON:
             document = {**answer.facts(), "rows": answer.rows()}
             _text(_json(document, indent=1) + "\n")
         case Format.NDJSON:
-            _text("".join(_json(row) + "\n" for row in answer.rows()))
+            _text(ndjson(answer.table))
         case Format.CSV:
-            _csv(_flat(answer.table))
+            _csv(flat(answer.table))
         case Format.ARROW:
             _binary(lambda out: _write_arrow(_with_facts(answer), out))
         case Format.PARQUET:
             _binary(lambda out: pq.write_table(_with_facts(answer), out))
         case _:
             assert_never(form)
+
+
+def show_table(answer: Answer, rows_total: int | None = None) -> None:
+    """Write an answer to stdout as a table for people; rows_total: as for `printed`."""
+    _text(_tinted(printed(answer, _columns(), rows_total)) + "\n")
+
+
+def ndjson(table: pa.Table) -> str:
+    """Rows as JSON, a line each."""
+    return "".join(_json(row) + "\n" for row in plain_rows(table))
 
 
 def _csv(table: pa.Table) -> None:
@@ -124,7 +134,7 @@ def _with_facts(answer: Answer) -> pa.Table:
     )
 
 
-def _flat(table: pa.Table) -> pa.Table:
+def flat(table: pa.Table) -> pa.Table:
     """CSV has no lists: a TOP column becomes its JSON."""
     for at, field in enumerate(table.schema):
         if pa.types.is_nested(field.type):
@@ -170,16 +180,22 @@ def show(answer: Answer, form: Format, *, quiet: bool = False) -> None:
         say(answer.table["status"][0].as_py())
         return
     write(answer, form)
+    show_facts(answer, answer.table.num_rows, quiet=quiet)
+
+
+def show_facts(answer: Answer, rows: int, *, quiet: bool) -> None:
+    """Write to stderr where an answer of so many rows came from; that it was cut, in any case."""
+    if answer.cut:
+        say(f"not all rows: {answer.cut}", "yellow")
     if not quiet:
-        say(footer(answer), "dim")
+        say(footer(answer, rows), "dim")
         for note in answer.notes:
             say(note, "yellow")
 
 
-def footer(answer: Answer) -> str:
+def footer(answer: Answer, rows: int) -> str:
     """One line under a table: rows, window, sources, time."""
-    rows = f"{answer.table.num_rows:,} row{'' if answer.table.num_rows == 1 else 's'}"
-    parts = [rows]
+    parts = [f"{rows:,} row{'' if rows == 1 else 's'}"]
     start, end = answer.window
     if start is not None or end is not None:
         stretch = f"[{_moment(start)}, {_moment(end)})"

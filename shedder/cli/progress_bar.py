@@ -21,6 +21,7 @@ from rich.progress import (
 from shedder.archive.tasks.progress import Progress as Work
 from shedder.cli.stderr import console
 from shedder.queries.answers.answer import Answer
+from shedder.queries.answers.answer_batches import AnswerBatches
 from shedder.queries.answers.control_characters import escaped
 from shedder.queries.answers.database_api import Database
 
@@ -33,6 +34,20 @@ def executed(database: Database, statement: str, timeout_s: float | None = None)
         return database.execute(statement, timeout_s=timeout_s)
     with Bar(console()) as bar:
         return database.execute(statement, timeout_s=timeout_s, watch=bar.follow)
+
+
+@contextmanager
+def executing(
+    database: Database, statement: str, timeout_s: float | None = None
+) -> Iterator[AnswerBatches]:
+    """The answer to a statement, batch by batch; until the first one, how far it is, on stderr."""
+    if not sys.stderr.isatty():
+        batches = database.execute_batches(statement, timeout_s=timeout_s)
+    else:
+        with Bar(console()) as bar:
+            batches = database.execute_batches(statement, timeout_s=timeout_s, watch=bar.follow)
+    with batches:
+        yield batches
 
 
 @contextmanager

@@ -16,7 +16,8 @@ from prompt_toolkit.lexers import PygmentsLexer
 from shedder.cli.completion import CqlCompleter
 from shedder.cli.highlighting import CqlLexer
 from shedder.cli.output import Format, show
-from shedder.cli.progress_bar import executed
+from shedder.cli.progress_bar import executing
+from shedder.cli.row_output import show_batches
 from shedder.cli.script import is_complete, script_in, statements
 from shedder.cli.stderr import say
 from shedder.errors import BadSetting, ShedderError
@@ -101,8 +102,8 @@ class Shell:
 
     def _run(self, text: str) -> None:
         for statement in statements(text):
-            answer = executed(self._database, statement, self._timeout_s)
-            self._show(answer)
+            with executing(self._database, statement, self._timeout_s) as batches:
+                show_batches(batches, self._form, quiet=not self._talks)
             if statement.lower().startswith(_CHANGES_NAMES):
                 self._completer.refresh()
 

@@ -21,7 +21,8 @@ from shedder.cli.connection import (
 )
 from shedder.cli.exit_codes import ExitCode
 from shedder.cli.output import Format, chosen, show
-from shedder.cli.progress_bar import executed
+from shedder.cli.progress_bar import executing
+from shedder.cli.row_output import show_batches
 from shedder.cli.script import placed, script_in
 from shedder.cli.stderr import say
 from shedder.errors import BadSetting, ShedderError
@@ -140,11 +141,11 @@ def _run(
         script = list(placed(text))
         for line, statement in script:
             try:
-                answer = executed(database, statement, timeout_s)
+                with executing(database, statement, timeout_s) as batches:
+                    answer = show_batches(batches, form, quiet=quiet)
             except ShedderError:
                 if len(script) > 1:
                     say(f"in the statement that begins in line {line}:", "red")
                 raise
-            show(answer, form, quiet=quiet)
             met = met and answer.met is not False
     return met
