@@ -3,15 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import reduce
 from typing import assert_never
 
 import numpy as np
+import pyarrow as pa
 from numpy.typing import NDArray
 
 from shedder.archive.metadata.catalog_entries import Run
-from shedder.cql.expressions.expression import Column, Expression
+from shedder.cql.expressions.column_types import ColumnType
+from shedder.cql.expressions.evaluate import evaluate
+from shedder.cql.expressions.expression import (
+    Aggregate,
+    Call,
+    Column,
+    Expression,
+    Literal,
+    Op,
+    parts_of,
+)
 from shedder.cql.expressions.predicate_ranges import value_ranges_of
 from shedder.cql.plans.logical_plan import (
     Aggregated,
@@ -34,6 +45,7 @@ from shedder.cql.statements.statement import Window
 from shedder.streams.windows import Span, span_of
 
 _EVERYTHING = Span(None, None)
+_ONE_ROW = pa.record_batch([pa.nulls(1)], ["none"])
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,12 +138,36 @@ def _of_sides(
 
 def _span_said(condition: Expression, time_column: str | None) -> Span:
     """The event times that a condition keeps of a scan."""
-    ranges = value_ranges_of(condition).get(time_column or "", [])
-    lows, highs = [each.low for each in ranges], [each.high for each in ranges]
-    return Span(
-        min(low for low in lows if isinstance(low, int)) if _is_bounded(lows) else None,
-        max(high for high in highs if isinstance(high, int)) + 1 if _is_bounded(highs) else None,
-    )
+    span, rest = _EVERYTHING, [condition]
+    while rest:
+        term = rest.pop()
+        if isinstance(term, Call) and term.op is Op.AND:
+            rest.extend(term.args)
+            continue
+        ranges = value_ranges_of(_folded(term)).get(time_column or "", [])
+        lows, highs = [each.low for each in ranges], [each.high for each in ranges]
+        start_us = min(low for low in lows if isinstance(low, int)) if _is_bounded(lows) else None
+        end_us = (
+            max(high for high in highs if isinstance(high, int)) if _is_bounded(highs) else None
+        )
+        span = both(span, Span(start_us, None if end_us is None else end_us + 1))
+    return span
+
+
+def _folded(term: Expression) -> Expression:
+    """A comparison with a constant in place of a moment that is computed, as NOW() - INTERVAL."""
+    if not isinstance(term, Call):
+        return term
+    return replace(term, args=tuple(map(_constant, term.args)))
+
+
+def _constant(node: Expression) -> Expression:
+    if not isinstance(node, Call) or node.type is not ColumnType.TIMESTAMP:
+        return node
+    if any(isinstance(part, Column | Aggregate) for part in parts_of(node)):
+        return node
+    (moment,) = evaluate(node, _ONE_ROW).cast(pa.int64()).to_pylist()
+    return Literal(moment, ColumnType.TIMESTAMP)
 
 
 def _is_bounded(ends: Sequence[int | float | str | None]) -> bool:

@@ -95,6 +95,9 @@ def test_columns_that_a_plan_does_not_read_are_not_read(tmp_path):
 def test_runs_outside_of_a_time_are_not_read(tmp_path):
     with filled(tmp_path / "data", "plain", ROWS) as db:
         assert db.execute(f"SELECT * FROM s WHERE ts < {at(900)}").sources == ("1 run",)
+        recent = db.execute("SELECT * FROM s WHERE ts > NOW() - INTERVAL 5 MINUTES")
+        assert recent.sources == ("the log",)
+        assert 290 < recent.table.num_rows < 310
         newest = db.execute("SELECT ts, k FROM s ORDER BY ts DESC LIMIT 20")
         assert newest.sources == ("the log",)
         oldest = db.execute("SELECT ts, k FROM s ORDER BY ts LIMIT 20")
