@@ -103,12 +103,13 @@ def _fill(
                 for conformed in conform(rows.batch, schema):
                     spool.add(conformed)
             tally.rows += rows.batch.num_rows
-    _say_changes(file, reading, untimed, bad, changes)
+    say_changes(file, reading, untimed, bad, changes)
 
 
-def _say_changes(
+def say_changes(
     file: RowFile, reading: FileColumns, untimed: Untimed, bad: BadRows, changes: Changes
 ) -> None:
+    """Say what of a file's rows was left out or changed."""
     name = file.part_name
     if lacking := file.lacking(reading):
         say(f"{name} has no {', '.join(lacking)}: NULL in its rows", "dim")

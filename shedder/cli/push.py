@@ -34,8 +34,10 @@ from shedder.cli.load_sources import LoadOptions, sources
 from shedder.cli.loads import FileLoad, LoadTally, Spooled, report, spooled
 from shedder.cli.schema_inference import NewStream, StreamOptions, listed, stream_of
 from shedder.cli.stderr import console, say
+from shedder.cli.table_load import load_table
 from shedder.cql.statements.bound_query import StreamSchema
 from shedder.cql.statements.canonical_text import text_of_stream
+from shedder.cql.statements.table_schema import TableSchema
 from shedder.cql.text.durations import INT64_MAX
 from shedder.errors import BadSetting, UnknownStream
 from shedder.queries.answers.control_characters import escaped
@@ -154,6 +156,8 @@ def push(
 ) -> None:
     """Append the rows of files to a stream, in order of event time, each row once.
 
+    Into a table, each row is put in the place of the row with its key, in the order of the files.
+
     All rows are read, checked and kept in TMPDIR before the first one is stored. Files are
     recognized by their content, so pushing a file again stores nothing twice.
 
@@ -193,6 +197,13 @@ def push(
                 job.load(database, prepared)
         else:
             with opened(place) as database:
+                table = _table(database, stream)
+                if table is not None:
+                    _refuse_options_of_streams(
+                        stream, time_column=time_column, skip_untimed=skip_untimed, resume=resume
+                    )
+                    load_table(database, table, rows, columns, aside, shown_progress)
+                    return
                 _say_unused(database, stream, types=types, lateness_s=lateness_s)
                 job.load(database, job.prepare(database))
 
@@ -269,6 +280,24 @@ class _PushJob:
         with self.tally.timing():
             load.run((prepared.interrupted, prepared.files), shown_progress)
         report(self.stream, self.tally, prepared.files, sorts=self.options.sorts)
+
+
+def _table(database: Database, name: str) -> TableSchema | None:
+    """The table of this name; None: there is none."""
+    try:
+        found = database.relation(name)
+    except UnknownStream:
+        return None
+    return found if isinstance(found, TableSchema) else None
+
+
+def _refuse_options_of_streams(
+    table: str, *, time_column: str | None, skip_untimed: bool, resume: bool
+) -> None:
+    given = {"--time": time_column, "--skip-untimed": skip_untimed, "--resume": resume}
+    for name, value in given.items():
+        if value:
+            raise BadSetting(f"{name} is for streams; {table!r} is a table, without an event time")
 
 
 def _say_unused(

@@ -17,6 +17,7 @@ from shedder.client.drivers import perform_async
 from shedder.client.operations import Operations
 from shedder.client.target import ServerTarget
 from shedder.cql.statements.bound_query import StreamSchema
+from shedder.cql.statements.table_schema import RelationSchema
 from shedder.engine.remote_summaries.wire_format import NOBODY
 from shedder.queries.answers.answer import Answer
 from shedder.queries.answers.async_answer_batches import AsyncAnswerBatches
@@ -105,6 +106,10 @@ class AsyncClient:
     async def schema(self, stream: str) -> StreamSchema:
         """A stream's definition; its seed stays with the server."""
         return await self._perform(self._operations.streams.schema(stream))
+
+    async def relation(self, name: str) -> RelationSchema:
+        """The definition of a stream or table."""
+        return await self._perform(self._operations.streams.relation(name))
 
     async def last_sequence(self, stream: str, producer: str) -> tuple[int, int] | None:
         """(epoch, sequence) of the last durable push of a producer; as `Client.last_sequence`."""

@@ -20,6 +20,7 @@ from shedder.client.producer import Producer
 from shedder.client.standing import RemoteQuery
 from shedder.client.target import ServerTarget
 from shedder.cql.statements.bound_query import StreamSchema
+from shedder.cql.statements.table_schema import RelationSchema
 from shedder.engine.remote_summaries.wire_format import NOBODY
 from shedder.errors import BadSetting
 from shedder.queries.answers.answer import Answer
@@ -218,6 +219,10 @@ class Client:
     def schema(self, stream: str) -> StreamSchema:
         """A stream's definition; its seed stays with the server."""
         return self._perform(self._operations.streams.schema(stream))
+
+    def relation(self, name: str) -> RelationSchema:
+        """The definition of a stream or table."""
+        return self._perform(self._operations.streams.relation(name))
 
     def last_sequence(self, stream: str, producer: str) -> tuple[int, int] | None:
         """(epoch, sequence) of the last durable push of a producer; None: it has none.

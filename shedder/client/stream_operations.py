@@ -13,11 +13,18 @@ from shedder.client.identifiers import OwnNames
 from shedder.client.outbox import check_whole, epoch_after
 from shedder.client.steps import Steps, call, retried_call
 from shedder.cql.statements.bound_query import StreamSchema
+from shedder.cql.statements.table_schema import RelationSchema
 from shedder.queries.answers.database_api import Ledger, Receipt
+from shedder.streams.batch_conversion import conform
 from shedder.streams.batches import BatchLimits
 from shedder.streams.push_parts import WHOLE, Part, parts_of
 from shedder.v1 import control_pb2, ingest_pb2
-from shedder.wire.ingest import ledger_from_wire, receipt_from_wire, schema_from_wire
+from shedder.wire.ingest import (
+    ledger_from_wire,
+    receipt_from_wire,
+    schema_from_wire,
+    table_from_wire,
+)
 
 
 class StreamOperations:
@@ -34,7 +41,9 @@ class StreamOperations:
         """Append rows, and return the receipt when they are durable: see `Client.push`."""
         with self._names.name(producer) as name:
             given_epoch = epoch if producer else None
-            described = yield from self.describe(stream, name)
+            described = yield from self.describe(stream, name, takes_tables=True)
+            if described.primary_key:
+                return (yield from self._put(described, data))
             schema = schema_from_wire(described)
             limits = BatchLimits(described.batch_rows_max, described.batch_bytes_max)
             parts = parts_of(data, schema, limits, ends_at_error=sequence is None)
@@ -74,9 +83,22 @@ class StreamOperations:
         appended = yield from self._retried(lambda stubs: stubs.ingest.Append, request)
         return receipt_from_wire(appended.receipt)
 
-    def describe(self, stream: str, producer: str) -> Steps[ingest_pb2.DescribeStreamResponse]:
+    def _put(self, described: ingest_pb2.DescribeStreamResponse, data: Any) -> Steps[Receipt]:
+        """Put rows into a table, batch by batch; a batch that is sent again has the same effect."""
+        schema, receipt = table_from_wire(described), Receipt(described.stream, 0, 0)
+        limits = BatchLimits(described.batch_rows_max, described.batch_bytes_max)
+        for batch in conform(data, schema, limits=limits):
+            put = yield from self.append(schema.name, "", 0, 0, batch)
+            receipt = receipt.and_rest(put)
+        return receipt
+
+    def describe(
+        self, stream: str, producer: str, *, takes_tables: bool = False
+    ) -> Steps[ingest_pb2.DescribeStreamResponse]:
         """Ask for the state of a stream and of a producer of it ("": of none)."""
-        request = ingest_pb2.DescribeStreamRequest(stream=stream, producer=producer)
+        request = ingest_pb2.DescribeStreamRequest(
+            stream=stream, producer=producer, takes_tables=takes_tables
+        )
         described: ingest_pb2.DescribeStreamResponse = yield from self._retried(
             lambda stubs: stubs.ingest.DescribeStream, request
         )
@@ -90,6 +112,12 @@ class StreamOperations:
     def schema(self, stream: str) -> Steps[StreamSchema]:
         """Return a stream's definition; its seed stays with the server."""
         return schema_from_wire((yield from self.describe(stream, "")))
+
+    def relation(self, name: str) -> Steps[RelationSchema]:
+        """Return the definition of a stream or table."""
+        described = yield from self.describe(name, "", takes_tables=True)
+        is_table = bool(described.primary_key)
+        return table_from_wire(described) if is_table else schema_from_wire(described)
 
     def last_sequence(self, stream: str, producer: str) -> Steps[tuple[int, int] | None]:
         """Return epoch and sequence of a producer's last durable push: see `Client`."""

@@ -18,11 +18,11 @@ from shedder.cql.expressions.integer_division import compile_remainders
 from shedder.cql.statements.bound_query import StreamSchema
 from shedder.cql.statements.relational_select import RelationalSelect
 from shedder.cql.statements.statement import Statement
+from shedder.cql.statements.table_schema import RelationSchema
 from shedder.engine.administration import show_and_describe as describe
 from shedder.engine.administration.control_table import control_table, set_control
 from shedder.engine.administration.ledger import ledger_of
 from shedder.engine.administration.statement_executor import execute, execute_batches
-from shedder.engine.administration.table_statements import upsert
 from shedder.engine.admission.batch_push import push
 from shedder.engine.admission.local_producer import LocalProducer
 from shedder.engine.admission.summary_ingest import append_summaries, plans_of
@@ -76,6 +76,7 @@ class Engine:
         self.thinning = services.thinning
         self.budgets = services.budgets
         self.quotas = services.quotas
+        self.table_pushes = services.table_pushes
 
     @classmethod
     def open(
@@ -225,11 +226,11 @@ class Engine:
     ) -> Receipt:
         """Append rows and return when they are durable; waits while there is no room.
 
-        Rows that are pushed into a table replace those with their keys: see `upsert`.
+        stream: or a table, where each row replaces the one with its key: see `TablePushes.push`.
         """
         self.services.lifetime.check_open()
         if stream in self.core.tables:
-            return upsert(self.services, stream, data)
+            return self.table_pushes.push(stream, data)
         check_producer(producer or "", epoch)
         return push(
             self.ingest, stream, data, producer=producer or "", epoch=epoch, sequence=sequence
@@ -281,6 +282,11 @@ class Engine:
     def schema(self, stream: str) -> StreamSchema:
         """Return a stream's definition."""
         return self.ingest.schema(stream)
+
+    def relation(self, name: str) -> RelationSchema:
+        """Return the definition of a stream or table."""
+        table = self.core.tables.get(name)
+        return self.schema(name) if table is None else table.schema
 
     def plans(self, stream: str) -> str:
         """The description from which a client builds the stream's summaries: JSON of Plans."""

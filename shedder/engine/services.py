@@ -20,6 +20,7 @@ from shedder.engine.controls.file_controls import FileControls
 from shedder.engine.controls.quota_controls import QuotaControls
 from shedder.engine.controls.stream_definitions import StreamDefinitions
 from shedder.engine.controls.table_controls import TableControls
+from shedder.engine.controls.table_pushes import TablePushes
 from shedder.engine.controls.thinning_controls import ThinningControls
 from shedder.engine.engine_state import EngineState
 from shedder.engine.load_shedding.controller_loop import Overload
@@ -72,6 +73,7 @@ class Services:
     audit: Audit
     definitions: StreamDefinitions
     tables: TableControls
+    table_pushes: TablePushes
     files: FileControls
     thinning: ThinningControls
     budgets: BudgetControls

@@ -26,6 +26,7 @@ from shedder.engine.controls.file_controls import FileControls
 from shedder.engine.controls.quota_controls import QuotaControls
 from shedder.engine.controls.stream_definitions import StreamDefinitions
 from shedder.engine.controls.table_controls import TableControls
+from shedder.engine.controls.table_pushes import TablePushes
 from shedder.engine.controls.thinning_controls import ThinningControls
 from shedder.engine.engine_state import EngineState
 from shedder.engine.ingest.producer_memory import ProducerLimits
@@ -81,6 +82,7 @@ def build(
     spare = SpareCapacity()
     repair = Repair(core, checkpoints, lambda: spare.idle, lambda: spare.share)
     overload = Overload(core, load_levels, spare, share_out=sharing.soon, on_idle=repair.wake)
+    tables = TableControls(core, lifetime, ddl, checkpoints)
     budgets = BudgetControls(core, lifetime, ddl, sharing)
     return Services(
         lifetime=lifetime,
@@ -111,7 +113,8 @@ def build(
         ),
         audit=Audit(core, checkpoints, relayouts.wake),
         definitions=StreamDefinitions(core, lifetime, ddl, checkpoints),
-        tables=TableControls(core, lifetime, ddl, checkpoints),
+        tables=tables,
+        table_pushes=TablePushes(core, tables),
         files=FileControls(core, lifetime, ddl, relayouts, indexer),
         thinning=ThinningControls(core, lifetime, ddl),
         budgets=budgets,

@@ -13,7 +13,7 @@ import grpc
 from shedder.engine.engine import Engine
 from shedder.engine.ingest.producer_sequences import check_producer
 from shedder.engine.tenants.access_control import check_stream
-from shedder.errors import InvalidRequest, Overloaded, ShedderError, StorageFailed
+from shedder.errors import BadBatch, InvalidRequest, Overloaded, ShedderError, StorageFailed
 from shedder.queries.answers.database_api import Receipt
 from shedder.server.append_stream import (
     LOOK_S,
@@ -40,6 +40,7 @@ from shedder.wire.ingest import (
     ledger_to_wire,
     receipt_to_wire,
     schema_to_wire,
+    table_to_wire,
 )
 
 Appended = AsyncIterator[Carrying[ingest_pb2.AppendRequest]]
@@ -76,20 +77,49 @@ class IngestService(IngestServicer):
         """One batch; answered when it is durable."""
         began = time.perf_counter()
         try:
-            receipt = await settled(await self._appended(requests, context))
+            receipt = await self._received(requests, context)
         except ShedderError as error:
             await self._refused(error)
             raise
         self._metrics.receipt(receipt, time.perf_counter() - began)
         return ingest_pb2.AppendResponse(receipt=receipt_to_wire(receipt))
 
-    async def _appended(
-        self, requests: Appended, context: Context
+    async def _received(self, requests: Appended, context: Context) -> Receipt:
+        """Receive one batch for a stream or table; returns when the batch is durable."""
+        declared = declared_in(context.invocation_metadata())
+        if declared is not None and self._is_table(declared.stream):
+            batch = declared.stream, declared.rows, declared.size_bytes
+            with self._engine.table_pushes.admitted(*batch):
+                carrying = await _request_of(requests)
+                check_declared(declared, carrying)
+                return await self._put(carrying)
+        if declared is not None:
+            return await settled(await self._let_in(declared, requests))
+        carrying = await _request_of(requests)
+        request, size_bytes = carrying.request, memoryview(carrying.payload).nbytes
+        if not self._is_table(request.stream):
+            return await settled(await self._handed_over(carrying))
+        with self._engine.table_pushes.admitted(request.stream, request.batch.rows, size_bytes):
+            return await self._put(carrying)
+
+    def _is_table(self, name: str) -> bool:
+        """Return whether the caller has a table of this name."""
+        table = self._engine.core.tables.get(name)
+        return table is not None and caller.get().asker.owns(table)
+
+    async def _put(self, carrying: Carrying[ingest_pb2.AppendRequest]) -> Receipt:
+        """Put the rows of a batch into a table."""
+        request = carrying.request
+        name, batch = request.stream, request.batch
+        if batch.summarised or batch.skipped or batch.HasField("left_out"):
+            raise BadBatch(f"{name!r} is a table, which takes whole batches only")
+        pushes, payload = self._engine.table_pushes, carrying.payload
+        return await self._workers.run(lambda: pushes.put_encoded(name, payload, batch.rows))
+
+    async def _let_in(
+        self, declared: ingest_pb2.Declared, requests: Appended
     ) -> concurrent.futures.Future[Receipt]:
         """The batch on its way to the disk. What it declares lets it in before it is received."""
-        declared = declared_in(context.invocation_metadata())
-        if declared is None:
-            return await self._handed_over(await _request_of(requests))
         check_stream(self._engine.core, caller.get().asker, declared.stream)
         admission = self._engine.admission
         batch = declared.stream, declared.rows, declared.size_bytes
@@ -171,6 +201,10 @@ class IngestService(IngestServicer):
         self, request: ingest_pb2.DescribeStreamRequest, context: Context
     ) -> ingest_pb2.DescribeStreamResponse:
         """What the stream is and where a producer stands."""
+        if request.takes_tables and self._is_table(request.stream):
+            response = table_to_wire(self._engine.core.tables[request.stream].schema)
+            self._add_limits(response)
+            return response
         return self._described(request.stream, request.producer)
 
     async def GetLedger(
@@ -190,11 +224,14 @@ class IngestService(IngestServicer):
         """Raise UnknownStream unless it is the caller's."""
         check_stream(self._engine.core, caller.get().asker, stream)
 
+    def _add_limits(self, response: ingest_pb2.DescribeStreamResponse) -> None:
+        response.batch_rows_max = self._settings.batch_rows_max
+        response.batch_bytes_max = self._settings.batch_bytes_max
+
     def _described(self, stream: str, producer: str) -> ingest_pb2.DescribeStreamResponse:
         self._check(stream)
         response: ingest_pb2.DescribeStreamResponse = schema_to_wire(self._engine.schema(stream))
-        response.batch_rows_max = self._settings.batch_rows_max
-        response.batch_bytes_max = self._settings.batch_bytes_max
+        self._add_limits(response)
         response.takes_parts = True
         if not producer:
             return response

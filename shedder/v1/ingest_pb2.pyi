@@ -489,18 +489,22 @@ class DescribeStreamRequest(_message.Message):
 
     STREAM_FIELD_NUMBER: _builtins.int
     PRODUCER_FIELD_NUMBER: _builtins.int
+    TAKES_TABLES_FIELD_NUMBER: _builtins.int
     stream: _builtins.str
     producer: _builtins.str
     """When set, `last` says where this producer stands."""
+    takes_tables: _builtins.bool
+    """The name may be that of a table; else a table is refused (`UNKNOWN_STREAM`)."""
     def __init__(
         self,
         *,
         stream: _builtins.str = ...,
         producer: _builtins.str = ...,
+        takes_tables: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["producer", b"producer", "stream", b"stream"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["producer", b"producer", "stream", b"stream", "takes_tables", b"takes_tables"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -597,6 +601,7 @@ class DescribeStreamResponse(_message.Message):
     EPOCH_MIN_FIELD_NUMBER: _builtins.int
     TAKES_PARTS_FIELD_NUMBER: _builtins.int
     CONTENTS_FIELD_NUMBER: _builtins.int
+    PRIMARY_KEY_FIELD_NUMBER: _builtins.int
     stream: _builtins.str
     """The stream's name and columns; the event time is one of them."""
     time_column: _builtins.str
@@ -628,6 +633,13 @@ class DescribeStreamResponse(_message.Message):
     def contents(self) -> _containers.RepeatedCompositeFieldContainer[Global___DescribeStreamResponse.Content]:
         """The newest pushes of this producer; a number that comes again is compared with them."""
 
+    @_builtins.property
+    def primary_key(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Of a table, the columns of its key, in order; of a stream there are none. A table has no event
+        time. Each Append to it is a change that puts rows in the place of those with their keys, without
+        a producer and a sequence number; AppendStream is for streams.
+        """
+
     def __init__(
         self,
         *,
@@ -645,10 +657,11 @@ class DescribeStreamResponse(_message.Message):
         epoch_min: _builtins.int = ...,
         takes_parts: _builtins.bool = ...,
         contents: _abc.Iterable[Global___DescribeStreamResponse.Content] | None = ...,
+        primary_key: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_retain_us", b"_retain_us", "last", b"last", "retain_us", b"retain_us"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_retain_us", b"_retain_us", "batch_bytes_max", b"batch_bytes_max", "batch_rows_max", b"batch_rows_max", "columns", b"columns", "contents", b"contents", "epoch_min", b"epoch_min", "last", b"last", "lateness_us", b"lateness_us", "layout", b"layout", "open_rows", b"open_rows", "owed_rows", b"owed_rows", "retain_us", b"retain_us", "stream", b"stream", "takes_parts", b"takes_parts", "time_column", b"time_column"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_retain_us", b"_retain_us", "batch_bytes_max", b"batch_bytes_max", "batch_rows_max", b"batch_rows_max", "columns", b"columns", "contents", b"contents", "epoch_min", b"epoch_min", "last", b"last", "lateness_us", b"lateness_us", "layout", b"layout", "open_rows", b"open_rows", "owed_rows", b"owed_rows", "primary_key", b"primary_key", "retain_us", b"retain_us", "stream", b"stream", "takes_parts", b"takes_parts", "time_column", b"time_column"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__retain_us: _TypeAlias = _typing.Literal["retain_us"]  # noqa: Y015
     _WhichOneofArgType__retain_us: _TypeAlias = _typing.Literal["_retain_us", b"_retain_us"]  # noqa: Y015

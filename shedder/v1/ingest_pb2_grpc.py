@@ -26,7 +26,7 @@ if _version_not_supported:
 
 
 class IngestStub:
-    """Appends batches to streams. A receipt says that the batch is on disk.
+    """Appends batches to streams, and puts rows into tables. A receipt says that the batch is on disk.
     """
 
     def __init__(self, channel):
@@ -63,7 +63,7 @@ class IngestStub:
 
 
 class IngestServicer:
-    """Appends batches to streams. A receipt says that the batch is on disk.
+    """Appends batches to streams, and puts rows into tables. A receipt says that the batch is on disk.
     """
 
     def Append(self, request, context):
@@ -142,7 +142,7 @@ def add_IngestServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class Ingest:
-    """Appends batches to streams. A receipt says that the batch is on disk.
+    """Appends batches to streams, and puts rows into tables. A receipt says that the batch is on disk.
     """
 
     @staticmethod

@@ -27,7 +27,7 @@ GRPC_GENERATED_VERSION: str
 GRPC_VERSION: str
 
 class IngestStub:
-    """Appends batches to streams. A receipt says that the batch is on disk."""
+    """Appends batches to streams, and puts rows into tables. A receipt says that the batch is on disk."""
 
     @_typing.overload
     def __new__(cls, channel: _grpc.Channel) -> _Self: ...
@@ -52,7 +52,7 @@ class IngestStub:
 
 @_typing.type_check_only
 class IngestAsyncStub(IngestStub):
-    """Appends batches to streams. A receipt says that the batch is on disk."""
+    """Appends batches to streams, and puts rows into tables. A receipt says that the batch is on disk."""
 
     def __init__(self, channel: _aio.Channel) -> None: ...
     Append: _aio.UnaryUnaryMultiCallable[_ingest_pb2.AppendRequest, _ingest_pb2.AppendResponse]  # type: ignore[assignment]
@@ -73,7 +73,7 @@ class IngestAsyncStub(IngestStub):
     """Says where every tuple of a stream went."""
 
 class IngestServicer(metaclass=_abc_1.ABCMeta):
-    """Appends batches to streams. A receipt says that the batch is on disk."""
+    """Appends batches to streams, and puts rows into tables. A receipt says that the batch is on disk."""
 
     @_abc_1.abstractmethod
     def Append(

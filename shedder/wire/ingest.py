@@ -8,6 +8,7 @@ from shedder.cql.expressions.column_types import ColumnType
 from shedder.cql.statements.archive_layout import layout_from_text, layout_text
 from shedder.cql.statements.bound_query import StreamSchema
 from shedder.cql.statements.statement import ColumnDefinition
+from shedder.cql.statements.table_schema import RelationSchema, TableSchema
 from shedder.engine.ingest.producer_sequences import Content, check_part
 from shedder.errors import BadQuery, Unimplemented
 from shedder.queries.answers.database_api import Ledger, QueryLedger, Receipt
@@ -74,19 +75,49 @@ def contents_from_wire(message: ingest_pb2.DescribeStreamResponse) -> list[Conte
 
 def schema_to_wire(schema: StreamSchema) -> ingest_pb2.DescribeStreamResponse:
     """What a producer must know of a stream. The seed stays here: samples depend on it."""
-    columns = [
+    return ingest_pb2.DescribeStreamResponse(
+        stream=schema.name,
+        columns=_columns_to_wire(schema),
+        time_column=schema.time_column,
+        lateness_us=schema.lateness_us,
+        retain_us=schema.retain_us,
+        layout=layout_text(schema.layout),
+    )
+
+
+def table_to_wire(schema: TableSchema) -> ingest_pb2.DescribeStreamResponse:
+    """What a client must know of a table."""
+    return ingest_pb2.DescribeStreamResponse(
+        stream=schema.name, columns=_columns_to_wire(schema), primary_key=schema.key
+    )
+
+
+def table_from_wire(message: ingest_pb2.DescribeStreamResponse) -> TableSchema:
+    """The columns and key of a table; its other properties stay with the server.
+
+    Raises:
+      Unimplemented: a newer server has a type that this client does not know.
+    """
+    try:
+        columns = _columns_from_wire(message)
+    except ValueError as error:
+        raise Unimplemented(f"this client is older than the server: {error}") from None
+    return TableSchema(message.stream, columns, tuple(message.primary_key))
+
+
+def _columns_to_wire(schema: RelationSchema) -> list[ingest_pb2.DescribeStreamResponse.Column]:
+    return [
         ingest_pb2.DescribeStreamResponse.Column(
             name=column.name, type=column.type.value, nullable=column.nullable
         )
         for column in schema.columns
     ]
-    return ingest_pb2.DescribeStreamResponse(
-        stream=schema.name,
-        columns=columns,
-        time_column=schema.time_column,
-        lateness_us=schema.lateness_us,
-        retain_us=schema.retain_us,
-        layout=layout_text(schema.layout),
+
+
+def _columns_from_wire(message: ingest_pb2.DescribeStreamResponse) -> tuple[ColumnDefinition, ...]:
+    return tuple(
+        ColumnDefinition(column.name, ColumnType(column.type), column.nullable)
+        for column in message.columns
     )
 
 
@@ -97,10 +128,7 @@ def schema_from_wire(message: ingest_pb2.DescribeStreamResponse) -> StreamSchema
       Unimplemented: a newer server has a type or layout that this client does not know.
     """
     try:
-        columns = tuple(
-            ColumnDefinition(column.name, ColumnType(column.type), column.nullable)
-            for column in message.columns
-        )
+        columns = _columns_from_wire(message)
         layout = layout_from_text(message.layout)
     except (ValueError, BadQuery) as error:
         raise Unimplemented(f"this client is older than the server: {error}") from None

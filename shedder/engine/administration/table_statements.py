@@ -1,9 +1,6 @@
-"""INSERT, UPDATE and DELETE of rows of tables, and pushes into tables."""
+"""INSERT, UPDATE and DELETE of rows of tables."""
 
 from __future__ import annotations
-
-from functools import partial
-from typing import Any
 
 import pyarrow as pa
 
@@ -13,12 +10,12 @@ from shedder.cql.binding.insert_checks import filled, insert_columns, values_bat
 from shedder.cql.binding.table_checks import rows_to_delete, updated_rows
 from shedder.cql.statements.statement import Delete, Insert, Update
 from shedder.cql.statements.table_schema import TableSchema
+from shedder.engine.controls.table_pushes import upsert
 from shedder.engine.services import Services
 from shedder.engine.tables.live_tables import Changed
 from shedder.errors import BadQuery, KeyExists, Unimplemented
 from shedder.queries.answers.answer import Answer
-from shedder.queries.answers.database_api import Receipt
-from shedder.streams.batch_conversion import conform, conform_batch
+from shedder.streams.batch_conversion import conform_batch
 
 
 def insert_rows(services: Services, statement: Insert, timeout_s: float | None) -> Answer:
@@ -39,7 +36,7 @@ def insert_rows(services: Services, statement: Insert, timeout_s: float | None) 
 
     def make(rows: TableRows) -> Changed | None:
         if statement.replaces:
-            return _upsert(rows, batch)
+            return upsert(rows, batch)
         for key, where in (
             (rows.first_repeated(batch), "is in the statement twice"),
             (rows.first_existing(batch), "is there"),
@@ -49,7 +46,7 @@ def insert_rows(services: Services, statement: Insert, timeout_s: float | None) 
                     f"table {table.schema.name!r}: the key {key} {where}; INSERT OR REPLACE "
                     "replaces its row"
                 )
-        return _upsert(rows, batch)
+        return upsert(rows, batch)
 
     return Answer.status(
         f"{services.tables.change(table, make):,} rows inserted into {statement.stream}"
@@ -68,7 +65,7 @@ def update_rows(services: Services, statement: Update) -> Answer:
     def make(rows: TableRows) -> Changed | None:
         changed = updated_rows(statement, table.schema, rows.pieces)
         conformed = [conform_batch(batch, table.schema) for batch in changed]
-        return _upsert(rows, _joined(conformed)) if conformed else None
+        return upsert(rows, _joined(conformed)) if conformed else None
 
     return Answer.status(
         f"{services.tables.change(table, make):,} rows updated in {statement.table}"
@@ -90,27 +87,6 @@ def delete_rows(services: Services, statement: Delete) -> Answer:
         return (ChangeKind.DELETE, _joined(keys)) if keys else None
 
     return Answer.status(f"{services.tables.change(table, make):,} rows deleted from {name}")
-
-
-def upsert(services: Services, name: str, data: Any) -> Receipt:
-    """Put rows into a table in the place of those with their keys; of equal keys the last one.
-
-    Each batch of the data is one change, so a reader may see the first batches without the rest.
-
-    Raises:
-      UnknownTable, SchemaMismatch, BadTimestamp, InvalidRequest. What `TableControls.change`
-      raises. Batches before the one that failed are durable.
-    """
-    table = services.tables.table(name)
-    rows_put = 0
-    for batch in conform(data, table.schema, limits=services.core.limits):
-        services.tables.change(table, partial(_upsert, batch=batch))
-        rows_put += batch.num_rows
-    return Receipt(name, table.version, rows_put)
-
-
-def _upsert(rows: TableRows, batch: pa.RecordBatch) -> Changed | None:
-    return (ChangeKind.UPSERT, rows.last_of_each_key(batch)) if batch.num_rows else None
 
 
 def _rows_of(

@@ -8,6 +8,7 @@ from types import TracebackType
 from typing import Any, Protocol, Self, runtime_checkable
 
 from shedder.cql.statements.bound_query import StreamSchema
+from shedder.cql.statements.table_schema import RelationSchema
 from shedder.queries.answers.answer import Answer
 from shedder.queries.answers.answer_batches import AnswerBatches
 
@@ -245,6 +246,9 @@ class Database(Protocol):
 
     def schema(self, stream: str) -> StreamSchema:
         """A stream's definition."""
+
+    def relation(self, name: str) -> RelationSchema:
+        """The definition of a stream or table."""
 
     def ledger(self, stream: str) -> Ledger:
         """Return where every tuple of the stream went."""
