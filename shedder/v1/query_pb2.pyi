@@ -116,6 +116,48 @@ class Answer(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     @_typing.final
+    class Input(_message.Message):
+        """One relation that a row query reads, by its alias."""
+
+        DESCRIPTOR: _descriptor.Descriptor
+
+        STREAM_FIELD_NUMBER: _builtins.int
+        ALIAS_FIELD_NUMBER: _builtins.int
+        POSITION_FIELD_NUMBER: _builtins.int
+        AS_OF_US_FIELD_NUMBER: _builtins.int
+        LATE_FIELD_NUMBER: _builtins.int
+        DROPPED_FIELD_NUMBER: _builtins.int
+        LOST_FIELD_NUMBER: _builtins.int
+        stream: _builtins.str
+        alias: _builtins.str
+        position: _builtins.int
+        """All tuples below this position were read."""
+        as_of_us: _builtins.int
+        """Tuples with an event time before this are in the answer; absent: nothing has come."""
+        late: _builtins.int
+        """Tuples that the answer lacks: too late, dropped under overload, lost with damaged bytes."""
+        dropped: _builtins.int
+        lost: _builtins.int
+        def __init__(
+            self,
+            *,
+            stream: _builtins.str = ...,
+            alias: _builtins.str = ...,
+            position: _builtins.int = ...,
+            as_of_us: _builtins.int | None = ...,
+            late: _builtins.int = ...,
+            dropped: _builtins.int = ...,
+            lost: _builtins.int = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _typing.Literal["_as_of_us", b"_as_of_us", "as_of_us", b"as_of_us"]  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["_as_of_us", b"_as_of_us", "alias", b"alias", "as_of_us", b"as_of_us", "dropped", b"dropped", "late", b"late", "lost", b"lost", "position", b"position", "stream", b"stream"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        _WhichOneofReturnType__as_of_us: _TypeAlias = _typing.Literal["as_of_us"]  # noqa: Y015
+        _WhichOneofArgType__as_of_us: _TypeAlias = _typing.Literal["_as_of_us", b"_as_of_us"]  # noqa: Y015
+        def WhichOneof(self, oneof_group: _WhichOneofArgType__as_of_us) -> _WhichOneofReturnType__as_of_us | None: ...
+
+    @_typing.final
     class MissingGroups(_message.Message):
         """With at least this confidence, no group of weight_max tuples or more is missing. Absent
         weight_max: nothing can be said; reason tells why.
@@ -165,6 +207,8 @@ class Answer(_message.Message):
     RESOLUTION_US_FIELD_NUMBER: _builtins.int
     CERTIFIED_FIELD_NUMBER: _builtins.int
     CUT_FIELD_NUMBER: _builtins.int
+    INPUTS_FIELD_NUMBER: _builtins.int
+    RESUME_FIELD_NUMBER: _builtins.int
     table: _builtins.bytes
     """An Arrow IPC stream. For each approximate column c there are c_low, c_high, c_bound ('exact',
     'interval', 'none') and c_met.
@@ -198,6 +242,8 @@ class Answer(_message.Message):
     """Whether exact answers have borne out the query's answers; absent: nothing was compared yet."""
     cut: _builtins.str
     """The limit that left out rows at the end, in words; empty: none did."""
+    resume: _builtins.str
+    """Of a row query: SubscribeRequest.after that sends the rows after these."""
     @_builtins.property
     def sources(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
     @_builtins.property
@@ -209,6 +255,10 @@ class Answer(_message.Message):
     @_builtins.property
     def archive(self) -> Global___ArchiveRead:
         """How the archive was read in part; absent where it was not."""
+
+    @_builtins.property
+    def inputs(self) -> _containers.RepeatedCompositeFieldContainer[Global___Answer.Input]:
+        """Of a row query: how far each of its inputs was read."""
 
     def __init__(
         self,
@@ -234,10 +284,12 @@ class Answer(_message.Message):
         resolution_us: _builtins.int = ...,
         certified: _builtins.bool | None = ...,
         cut: _builtins.str = ...,
+        inputs: _abc.Iterable[Global___Answer.Input] | None = ...,
+        resume: _builtins.str | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_certified", b"_certified", "_end_us", b"_end_us", "_others", b"_others", "_start_us", b"_start_us", "_watermark_us", b"_watermark_us", "archive", b"archive", "certified", b"certified", "end_us", b"end_us", "missing", b"missing", "others", b"others", "start_us", b"start_us", "watermark_us", b"watermark_us"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_certified", b"_certified", "_end_us", b"_end_us", "_others", b"_others", "_resume", b"_resume", "_start_us", b"_start_us", "_watermark_us", b"_watermark_us", "archive", b"archive", "certified", b"certified", "end_us", b"end_us", "missing", b"missing", "others", b"others", "resume", b"resume", "start_us", b"start_us", "watermark_us", b"watermark_us"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_certified", b"_certified", "_end_us", b"_end_us", "_others", b"_others", "_start_us", b"_start_us", "_watermark_us", b"_watermark_us", "archive", b"archive", "archive_share_read", b"archive_share_read", "certified", b"certified", "complete", b"complete", "confidence", b"confidence", "cut", b"cut", "elapsed_ms", b"elapsed_ms", "end_us", b"end_us", "late", b"late", "missed", b"missed", "missing", b"missing", "notes", b"notes", "others", b"others", "position", b"position", "query", b"query", "resolution_us", b"resolution_us", "sources", b"sources", "start_us", b"start_us", "table", b"table", "thinning", b"thinning", "watermark_us", b"watermark_us"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_certified", b"_certified", "_end_us", b"_end_us", "_others", b"_others", "_resume", b"_resume", "_start_us", b"_start_us", "_watermark_us", b"_watermark_us", "archive", b"archive", "archive_share_read", b"archive_share_read", "certified", b"certified", "complete", b"complete", "confidence", b"confidence", "cut", b"cut", "elapsed_ms", b"elapsed_ms", "end_us", b"end_us", "inputs", b"inputs", "late", b"late", "missed", b"missed", "missing", b"missing", "notes", b"notes", "others", b"others", "position", b"position", "query", b"query", "resolution_us", b"resolution_us", "resume", b"resume", "sources", b"sources", "start_us", b"start_us", "table", b"table", "thinning", b"thinning", "watermark_us", b"watermark_us"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__certified: _TypeAlias = _typing.Literal["certified"]  # noqa: Y015
     _WhichOneofArgType__certified: _TypeAlias = _typing.Literal["_certified", b"_certified"]  # noqa: Y015
@@ -245,6 +297,8 @@ class Answer(_message.Message):
     _WhichOneofArgType__end_us: _TypeAlias = _typing.Literal["_end_us", b"_end_us"]  # noqa: Y015
     _WhichOneofReturnType__others: _TypeAlias = _typing.Literal["others"]  # noqa: Y015
     _WhichOneofArgType__others: _TypeAlias = _typing.Literal["_others", b"_others"]  # noqa: Y015
+    _WhichOneofReturnType__resume: _TypeAlias = _typing.Literal["resume"]  # noqa: Y015
+    _WhichOneofArgType__resume: _TypeAlias = _typing.Literal["_resume", b"_resume"]  # noqa: Y015
     _WhichOneofReturnType__start_us: _TypeAlias = _typing.Literal["start_us"]  # noqa: Y015
     _WhichOneofArgType__start_us: _TypeAlias = _typing.Literal["_start_us", b"_start_us"]  # noqa: Y015
     _WhichOneofReturnType__watermark_us: _TypeAlias = _typing.Literal["watermark_us"]  # noqa: Y015
@@ -255,6 +309,8 @@ class Answer(_message.Message):
     def WhichOneof(self, oneof_group: _WhichOneofArgType__end_us) -> _WhichOneofReturnType__end_us | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__others) -> _WhichOneofReturnType__others | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__resume) -> _WhichOneofReturnType__resume | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__start_us) -> _WhichOneofReturnType__start_us | None: ...
     @_typing.overload
@@ -626,17 +682,25 @@ class SubscribeRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     NAME_FIELD_NUMBER: _builtins.int
+    AFTER_FIELD_NUMBER: _builtins.int
     name: _builtins.str
+    after: _builtins.str
+    """Of a row query: go on after the rows of the answer that had this `resume`. Absent: the rows
+    that are made from now on.
+    """
     def __init__(
         self,
         *,
         name: _builtins.str = ...,
+        after: _builtins.str | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_after", b"_after", "after", b"after"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["name", b"name"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_after", b"_after", "after", b"after", "name", b"name"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__after: _TypeAlias = _typing.Literal["after"]  # noqa: Y015
+    _WhichOneofArgType__after: _TypeAlias = _typing.Literal["_after", b"_after"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__after) -> _WhichOneofReturnType__after | None: ...
 
 Global___SubscribeRequest: _TypeAlias = SubscribeRequest  # noqa: Y015
 

@@ -103,6 +103,8 @@ class QueryServicer:
 
     def Subscribe(self, request, context):
         """Every slide's answer from now on. A slow reader gets the latest and a count of those missed.
+        Of a row query, each answer has the next rows. OUT_OF_RANGE with OUTPUT_DISCARDED: a reader
+        was so slow that rows are not kept any more; the message says where to resume.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

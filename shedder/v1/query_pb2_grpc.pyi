@@ -45,7 +45,10 @@ class QueryStub:
     Invoke: _grpc.UnaryUnaryMultiCallable[_query_pb2.InvokeRequest, _query_pb2.InvokeResponse]
     """The present answer of a standing query."""
     Subscribe: _grpc.UnaryStreamMultiCallable[_query_pb2.SubscribeRequest, _query_pb2.SubscribeResponse]
-    """Every slide's answer from now on. A slow reader gets the latest and a count of those missed."""
+    """Every slide's answer from now on. A slow reader gets the latest and a count of those missed.
+    Of a row query, each answer has the next rows. OUT_OF_RANGE with OUTPUT_DISCARDED: a reader
+    was so slow that rows are not kept any more; the message says where to resume.
+    """
     Unregister: _grpc.UnaryUnaryMultiCallable[_query_pb2.UnregisterRequest, _query_pb2.UnregisterResponse]
     """Ends a standing query."""
 
@@ -66,7 +69,10 @@ class QueryAsyncStub(QueryStub):
     Invoke: _aio.UnaryUnaryMultiCallable[_query_pb2.InvokeRequest, _query_pb2.InvokeResponse]  # type: ignore[assignment]
     """The present answer of a standing query."""
     Subscribe: _aio.UnaryStreamMultiCallable[_query_pb2.SubscribeRequest, _query_pb2.SubscribeResponse]  # type: ignore[assignment]
-    """Every slide's answer from now on. A slow reader gets the latest and a count of those missed."""
+    """Every slide's answer from now on. A slow reader gets the latest and a count of those missed.
+    Of a row query, each answer has the next rows. OUT_OF_RANGE with OUTPUT_DISCARDED: a reader
+    was so slow that rows are not kept any more; the message says where to resume.
+    """
     Unregister: _aio.UnaryUnaryMultiCallable[_query_pb2.UnregisterRequest, _query_pb2.UnregisterResponse]  # type: ignore[assignment]
     """Ends a standing query."""
 
@@ -114,7 +120,10 @@ class QueryServicer(metaclass=_abc_1.ABCMeta):
         request: _query_pb2.SubscribeRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_query_pb2.SubscribeResponse], _abc.AsyncIterator[_query_pb2.SubscribeResponse]]:
-        """Every slide's answer from now on. A slow reader gets the latest and a count of those missed."""
+        """Every slide's answer from now on. A slow reader gets the latest and a count of those missed.
+        Of a row query, each answer has the next rows. OUT_OF_RANGE with OUTPUT_DISCARDED: a reader
+        was so slow that rows are not kept any more; the message says where to resume.
+        """
 
     @_abc_1.abstractmethod
     def Unregister(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import asdict, fields
 
-from shedder.queries.answers.answer import Answer, ArchiveRead, MissingGroups
+from shedder.queries.answers.answer import Answer, ArchiveRead, InputProgress, MissingGroups
 from shedder.streams.ipc import table_bytes
 from shedder.v1 import query_pb2
 from shedder.wire import tables
@@ -35,6 +35,8 @@ def answer_to_wire(answer: Answer) -> query_pb2.Answer:
         certified=answer.certified,
         cut=answer.cut,
         archive=None if answer.archive is None else query_pb2.ArchiveRead(**asdict(answer.archive)),
+        inputs=[query_pb2.Answer.Input(**asdict(each)) for each in answer.inputs],
+        resume=answer.resume,
     )
 
 
@@ -66,6 +68,20 @@ def answer_from_wire(message: query_pb2.Answer) -> Answer:
         certified=message.certified if message.HasField("certified") else None,
         cut=message.cut,
         archive=_archive_from_wire(message.archive) if message.HasField("archive") else None,
+        inputs=tuple(map(_input_from_wire, message.inputs)),
+        resume=message.resume if message.HasField("resume") else None,
+    )
+
+
+def _input_from_wire(message: query_pb2.Answer.Input) -> InputProgress:
+    return InputProgress(
+        message.stream,
+        message.alias,
+        message.position,
+        message.as_of_us if message.HasField("as_of_us") else None,
+        late=message.late,
+        dropped=message.dropped,
+        lost=message.lost,
     )
 
 

@@ -56,6 +56,25 @@ class ArchiveRead:
     looks: int = 1
 
 
+@dataclass(frozen=True, slots=True)
+class InputProgress:
+    """How far an answer of several relations has read one of them.
+
+    stream: name. alias: in the query. position: tuples below it were read. as_of_us: tuples with
+    an event time before it are in the answer; None: no tuple and no heartbeat has come.
+    late, dropped, lost: tuples that the answer lacks: too late; dropped under overload; lost with
+    damaged bytes of the log.
+    """
+
+    stream: str
+    alias: str
+    position: int
+    as_of_us: int | None
+    late: int = 0
+    dropped: int = 0
+    lost: int = 0
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Answer:
     """The answer to a query, or the status of another statement.
@@ -80,6 +99,8 @@ class Answer:
     certified: whether the exact answers that the service compares its query's answers with have
       borne these out; None where nothing was compared yet, or never is.
     cut: the limit that left out rows at the end of the table, in words; empty: none did.
+    inputs: progress of each input of a row query.
+    resume: token of a row query; `subscribe(after=resume)` sends the rows after this answer's.
     """
 
     table: pa.Table
@@ -103,6 +124,8 @@ class Answer:
     elapsed_ms: float = 0.0
     certified: bool | None = None
     cut: str = ""
+    inputs: tuple[InputProgress, ...] = ()
+    resume: str | None = None
 
     @classmethod
     def status(cls, text: str) -> Self:
@@ -176,6 +199,7 @@ class Answer:
         }
         facts["sources"] = list(self.sources)
         facts["notes"] = list(self.notes)
+        facts["inputs"] = [dataclasses.asdict(each) for each in self.inputs]
         for name in ("missing", "archive"):
             part = facts[name]
             facts[name] = None if part is None else dataclasses.asdict(part)
