@@ -277,6 +277,10 @@ class PrecisionUnavailable(FailedPrecondition):
     """A target with ELSE FAIL cannot be met; the message says what can."""
 
 
+class QueryFailed(FailedPrecondition):
+    """A standing query makes no more rows; the message says why."""
+
+
 class IndexExists(AlreadyExists):
     """The column has a value index."""
 
@@ -299,6 +303,10 @@ class NewerFormat(FailedPrecondition):
 
 class BeforeRetention(OutOfRange):
     """The window begins before what is retained."""
+
+
+class OutputDiscarded(OutOfRange):
+    """Rows after a token are not kept any more; the message says from where rows are kept."""
 
 
 class BatchTooLarge(ResourceExhausted):

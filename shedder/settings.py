@@ -84,6 +84,21 @@ class Settings(BaseSettings):
         "What the groups of one standing aggregate may hold; later groups go to the `others` row.",
         ge=64 * _KI,
     )
+    row_query_bytes_max: Bytes = _setting(
+        "memory",
+        64 * _MI,
+        "What a standing query of rows may hold in operators and in tuples that wait for the "
+        "watermark. A query that needs more fails. All of them, with their kept rows: an eighth of "
+        "memory_bytes.",
+        ge=_MI,
+    )
+    row_output_bytes_max: Bytes = _setting(
+        "memory",
+        8 * _MI,
+        "Newest rows of a standing query of rows that are kept for subscribers that resume or are "
+        "slow.",
+        ge=64 * _KI,
+    )
     allocation_seconds: float = _setting(
         "memory",
         5.0,

@@ -204,6 +204,8 @@ def footer(answer: Answer, rows: int) -> str:
         parts.append("from " + ", ".join(answer.sources))
     if answer.late:
         parts.append(f"{answer.late:,} came too late")
+    if answer.resume:
+        parts.append(f"resume after {answer.resume}")
     if answer.elapsed_ms:
         parts.append(f"{answer.elapsed_ms:,.1f} ms")
     return " · ".join(parts)

@@ -43,6 +43,10 @@ def sql(
     watch: Annotated[
         str | None, typer.Option(metavar="NAME", help="Show its every new answer, until Ctrl-C.")
     ] = None,
+    after: Annotated[
+        str | None,
+        typer.Option(metavar="TOKEN", help="With --watch: go on behind the rows of this token."),
+    ] = None,
     data: DataOption = None,
     connect: ConnectOption = None,
     create: Annotated[
@@ -76,8 +80,10 @@ def sql(
     place = Place(data, connect, token_file, ca, cert, key)
     if create and place.data is None:
         raise BadSetting("--create makes a data directory: it goes with --data, not --connect")
+    if after is not None and watch is None:
+        raise BadSetting("--after goes with --watch")
     if query is not None or watch is not None:
-        _standing(place, query, watch, chosen(output, sys.stdout), quiet=quiet)
+        _standing(place, query, watch, after, chosen(output, sys.stdout), quiet=quiet)
         return
     texts = _texts(command, file)
     if texts is None:
@@ -93,13 +99,19 @@ def sql(
 
 
 def _standing(
-    place: Place, query: str | None, watch: str | None, form: Format, *, quiet: bool
+    place: Place,
+    query: str | None,
+    watch: str | None,
+    after: str | None,
+    form: Format,
+    *,
+    quiet: bool,
 ) -> None:
     if query is not None and watch is not None:
         raise BadSetting("give --query or --watch, not both")
     with opened(place) as database:
         if watch is not None:
-            for answer in database.query(watch).subscribe():
+            for answer in database.query(watch).subscribe(after):
                 show(answer, form, quiet=quiet)
             return
         assert query is not None

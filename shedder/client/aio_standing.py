@@ -32,9 +32,12 @@ class AsyncQuery(RegisteredQuery):
         """Return the last answer that was computed, at once; None before the first."""
         return await self._perform(self._operations.latest())
 
-    async def subscribe(self) -> _AsyncSlides:
-        """Return the answers of all slides: `async for answer in await query.subscribe()`."""
-        call = await self._perform(self._operations.subscribe())
+    async def subscribe(self, after: str | None = None) -> _AsyncSlides:
+        """Return the answers of all slides, or of all rows, from now on.
+
+        `async for answer in await query.subscribe()`. Args, Raises: as `RemoteQuery.subscribe`.
+        """
+        call = await self._perform(self._operations.subscribe(after))
         return _AsyncSlides(self._connection, call)
 
     async def explain(self) -> str:

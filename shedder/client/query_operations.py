@@ -67,9 +67,9 @@ class QueryOperations:
         request = query_pb2.InvokeRequest(name=self._name, latest=True)
         return self._last.read((yield from call(lambda stubs: stubs.invoke, request)))
 
-    def subscribe(self) -> Steps[OpenCall]:
+    def subscribe(self, after: str | None) -> Steps[OpenCall]:
         """Begin a subscription; the call is open once the server sends slides."""
-        request = query_pb2.SubscribeRequest(name=self._name)
+        request = query_pb2.SubscribeRequest(name=self._name, after=after)
         opened: OpenCall = yield Open(
             lambda stubs: stubs.query.Subscribe, request, awaits_start=True
         )

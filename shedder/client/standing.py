@@ -39,13 +39,22 @@ class RemoteQuery(RegisteredQuery):
         """Return the last answer that was computed, at once; None before the first."""
         return self._perform(self._operations.latest())
 
-    def subscribe(self) -> Iterator[Answer]:
-        """Return an iterator of the answers of all slides from now on.
+    def subscribe(self, after: str | None = None) -> Iterator[Answer]:
+        """Return an iterator of the answers of all slides, or of all rows, from now on.
 
-        A slow reader gets the latest, with `missed` set. A slide that fails its contract raises;
-        iterate anew to go on. Closing the iterator ends the subscription.
+        A slow reader gets the latest slide, with `missed` set. A slide that fails its contract
+        raises; iterate anew to go on. Closing the iterator ends the subscription.
+
+        Args:
+          after: of a row query, `resume` of an answer: go on behind that answer's rows, also after
+            the server was restarted. None: the rows that are made from now on.
+
+        Raises:
+          OutputDiscarded: the reader was so slow that the next rows are not kept any more; the
+            message has the token from which they are.
+          BadSetting: the token is not of this query.
         """
-        return self._slides(self._perform(self._operations.subscribe()))
+        return self._slides(self._perform(self._operations.subscribe(after)))
 
     def explain(self) -> str:
         """Return source, bytes, thinning and predicted error of every aggregate."""

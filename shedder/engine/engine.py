@@ -29,6 +29,7 @@ from shedder.engine.admission.summary_ingest import append_summaries, plans_of
 from shedder.engine.ingest.producer_memory import ProducerLimits
 from shedder.engine.ingest.producer_sequences import check_named_producer, check_producer
 from shedder.engine.registration.query_handle import Query
+from shedder.engine.registration.row_query_handle import RowHandle
 from shedder.engine.remote_summaries.wire_format import NOBODY
 from shedder.engine.runtime.background_tasks import Watch
 from shedder.engine.runtime.caller import OPERATOR, Asker
@@ -186,7 +187,7 @@ class Engine:
         params: Params | None = None,
         *,
         asker: Asker = OPERATOR,
-    ) -> Query:
+    ) -> Query | RowHandle:
         """Make a query standing; one of the same name and text is returned as it is.
 
         Raises:
@@ -195,7 +196,7 @@ class Engine:
         self.services.lifetime.check_open()
         return self.services.queries.register(name, self._parsed(sql, params), asker=asker)
 
-    def query(self, name: str, asker: Asker = OPERATOR) -> Query:
+    def query(self, name: str, asker: Asker = OPERATOR) -> Query | RowHandle:
         """Return a standing query by name."""
         return self.services.queries.query(name, asker)
 

@@ -10,6 +10,8 @@ from typing import TypeVar
 from shedder.archive.archive_store import Store
 from shedder.archive.files.data_directory import FORMAT_DROPS
 from shedder.cql.statements.bound_query import StreamSchema
+from shedder.engine.dataflow.row_queries import RowQueries
+from shedder.engine.dataflow.row_query import RowLimits, RowQuery
 from shedder.engine.ingest.drop_policy import DoorDrops
 from shedder.engine.ingest.producer_memory import ProducerLimits, ProducerMemory
 from shedder.engine.ingest.stream_intake import Intake
@@ -22,7 +24,7 @@ from shedder.engine.standing_queries.sample_budget import SampleBudget
 from shedder.engine.standing_queries.standing_query import StandingQuery
 from shedder.engine.standing_queries.stream_state import Stream
 from shedder.engine.tables.live_tables import LiveTables
-from shedder.errors import UnknownQuery, UnknownStream
+from shedder.errors import BadQuery, StreamInUse, UnknownQuery, UnknownStream
 from shedder.overload.admission_rate import Door
 from shedder.overload.cpu_admission import CpuDoor
 from shedder.overload.load_meter import ROWS_MAX
@@ -34,6 +36,7 @@ from shedder.streams.live_sample import StreamSample
 LOOK_S = 0.25  # Under overload, a look waits at most this long for durable writes to be applied.
 PRODUCERS_SHARE = 32  # Active producers take at most 1/32 of the memory budget.
 SYNOPSIS_SHARE = 4  # A quarter of the memory budget is for the synopses of standing queries.
+ROWS_SHARE = 8  # All row queries together take at most 1/8 of the memory budget.
 
 Result = TypeVar("Result")
 
@@ -51,6 +54,7 @@ class EngineState:
       time is calls. A replay reads batch by batch; what differs then is the order of additions.
     stretch: refresh periods are so many times as long.
     pressure: of memory.
+    rows: standing queries whose result is rows; `streams` has the queries of aggregates.
     """
 
     def __init__(
@@ -86,6 +90,14 @@ class EngineState:
                 bytes_max=known_bytes,
                 remembered_bytes_max=known_bytes,
                 names_max=settings.producers_max,
+            )
+        )
+        self.rows = RowQueries(
+            RowLimits(
+                query_bytes_max=settings.row_query_bytes_max,
+                output_bytes_max=settings.row_output_bytes_max,
+                all_bytes_max=settings.memory_bytes // ROWS_SHARE,
+                read_bytes_max=2 * settings.row_output_bytes_max,
             )
         )
         self.synopsis_bytes_set: int | None = None
@@ -246,8 +258,37 @@ class EngineState:
             published = stream.queries.get(name)
             if published is not None and asker.owns(stream):
                 return stream, published
+        if self.row_query(name, asker) is not None:
+            raise BadQuery(
+                f"query {name!r} returns rows: thinning, weights and ACTIVE are for aggregates"
+            )
+        raise UnknownQuery(name, self.query_names(asker))
+
+    def row_query(self, name: str, asker: Asker = OPERATOR) -> RowQuery | None:
+        """Look up a standing row query; None: there is none that the asker may use."""
+        query = self.rows.queries.get(name)
+        return query if query is not None and self.owns_rows(query, asker) else None
+
+    def owns_rows(self, query: RowQuery, asker: Asker) -> bool:
+        """Return whether an asker may use a row query: it owns all streams in it."""
+        streams = (self.streams.get(name) for name in query.streams)
+        return asker.sees_all or all(it is not None and asker.owns(it) for it in streams)
+
+    def query_names(self, asker: Asker = OPERATOR) -> list[str]:
+        """Return the names of the standing queries that an asker may use. From any thread."""
         own = [stream for stream in list(self.streams.values()) if asker.owns(stream)]
-        raise UnknownQuery(name, sorted(query for stream in own for query in list(stream.queries)))
+        names = [query for stream in own for query in list(stream.queries)]
+        rows = list(self.rows.queries.values())
+        return sorted(names + [each.name for each in rows if self.owns_rows(each, asker)])
+
+    def check_unread(self, stream: Stream, then: str) -> None:
+        """Raise StreamInUse where standing row queries read a stream. then: ends the message."""
+        readers = sorted(each.name for each in self.rows.of_stream(stream.id))
+        if readers:
+            raise StreamInUse(
+                f"stream {stream.schema.name!r} has standing row queries: {', '.join(readers)}; "
+                f"{then}"
+            )
 
     def query_of(self, stream_id: int, query: str) -> tuple[Stream, StandingQuery] | None:
         """A standing query that a record of the log names; None: it was dropped meanwhile."""

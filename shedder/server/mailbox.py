@@ -1,4 +1,4 @@
-"""Mailbox of a subscriber that reads on an event loop."""
+"""Mailbox and wake-up of subscribers that read on an event loop."""
 
 from __future__ import annotations
 
@@ -32,3 +32,22 @@ class AsyncMailbox:
     def _put(self, news: News) -> None:
         self._newest.put(news)
         self._filled.set()
+
+
+class AsyncWake:
+    """Wakes a reader on the event loop; called from any thread."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._woken = asyncio.Event()
+
+    def __call__(self) -> None:
+        """Wake the reader."""
+        if not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(self._woken.set)
+
+    async def wait(self) -> bool:
+        """Wait for a call since the last wait; return true."""
+        await self._woken.wait()
+        self._woken.clear()
+        return True

@@ -19,6 +19,7 @@ from shedder.cql.statements.relational_select import RelationalSelect
 from shedder.cql.statements.statement import Explain, Statement
 from shedder.engine.engine import Engine
 from shedder.engine.registration.query_handle import Query as Standing
+from shedder.engine.registration.row_query_handle import RowCursor, RowHandle
 from shedder.engine.runtime.caller import Scope
 from shedder.engine.tenants.statement_access import scope_of
 from shedder.errors import (
@@ -40,7 +41,7 @@ from shedder.server.call_context import (
     Workers,
     time_left_s,
 )
-from shedder.server.mailbox import AsyncMailbox
+from shedder.server.mailbox import AsyncMailbox, AsyncWake
 from shedder.server.statement_queue import STATEMENT_LIMITS, StatementLimits, StatementQueue
 from shedder.streams.ipc import table_bytes
 from shedder.v1 import query_pb2
@@ -158,7 +159,7 @@ class QueryService(QueryServicer):
         def parsed() -> Statement:
             return self._engine.parse(request.sql, params)
 
-        def registered(statement: Statement) -> Standing:
+        def registered(statement: Statement) -> Standing | RowHandle:
             return self._engine.register(request.name, statement, asker=asker)
 
         if self._large.is_large(request.sql):
@@ -182,16 +183,28 @@ class QueryService(QueryServicer):
     ) -> bytes:
         """The present answer; the newest that was made is at hand without waiting."""
         query = self._query(request.name)
-        at_hand = request.latest or (query.slides and not request.HasField("after_position"))
+        at_hand = isinstance(query, Standing) and (
+            request.latest or (query.slides and not request.HasField("after_position"))
+        )
         answer = query.latest() if at_hand else await self._present(query, request, context)
         return b"" if answer is None else self._as_written(request.name, answer).invoked
 
     async def Subscribe(
         self, request: query_pb2.SubscribeRequest, context: Context
     ) -> AsyncIterator[query_pb2.SubscribeResponse]:
-        """Every slide's answer from now on."""
-        name = request.name
-        text = self._query(name).text
+        """Every slide's answer from now on, or the next rows of a row query."""
+        name, query = request.name, self._query(request.name)
+        if isinstance(query, RowHandle):
+            after = request.after if request.HasField("after") else None
+            async for rows in self._rows(query.cursor(after), context):
+                yield rows
+            return
+        if request.HasField("after"):
+            raise BadSetting(
+                f"query {name!r} has no rows to resume after; its subscription begins with the "
+                "next slide"
+            )
+        text = query.text
         mailbox = AsyncMailbox(asyncio.get_running_loop())
         stop = self._engine.listen(name, mailbox.put)
         try:
@@ -205,6 +218,25 @@ class QueryService(QueryServicer):
         finally:
             stop()
 
+    async def _rows(
+        self, cursor: RowCursor, context: Context
+    ) -> AsyncIterator[query_pb2.SubscribeResponse]:
+        """The next rows of a row query, until it is dropped or has failed."""
+        wake = AsyncWake(asyncio.get_running_loop())
+        stop = cursor.wake_by(wake)
+        try:
+            await context.send_initial_metadata(())  # Now it listens; the client waits for this.
+            while True:
+                answer = cursor.take()
+                if answer is None:
+                    await self._drain.race(wake.wait())
+                else:
+                    yield query_pb2.SubscribeResponse(answer=self._message_of(answer))
+        except EOFError:
+            return
+        finally:
+            stop()
+
     async def Unregister(
         self, request: query_pb2.UnregisterRequest, context: Context
     ) -> query_pb2.UnregisterResponse:
@@ -213,7 +245,7 @@ class QueryService(QueryServicer):
         self._written.pop(request.name, None)
         return query_pb2.UnregisterResponse()
 
-    def _query(self, name: str) -> Standing:
+    def _query(self, name: str) -> Standing | RowHandle:
         """A standing query of the caller's."""
         return self._engine.query(name, caller.get().asker)
 

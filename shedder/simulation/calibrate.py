@@ -43,7 +43,8 @@ def measured(scenario: Scenario, directory: Path) -> str:
         factors, answers_us = {}, [0.0]
         model = CostModel(ScenarioCosts(), ScenarioMachine())
         for query in scenario.queries:
-            published = engine.register(query.name, query.sql)._published
+            engine.register(query.name, query.sql)
+            _, published = engine.core.published(query.name)
             supposed_ns = model.in_full_ns(published.standing)
             found_ns = _least(_reading(published, batches)) / _ROWS
             factors[query.name] = max(found_ns / supposed_ns, 0.01)

@@ -11,6 +11,7 @@ import pyarrow as pa
 from shedder.cql.statements.archive_layout import layout_text
 from shedder.cql.statements.canonical_text import overload_text
 from shedder.engine.administration.show_and_describe import relaid_share
+from shedder.engine.dataflow.row_query import row_status
 from shedder.engine.engine_state import EngineState
 from shedder.engine.services import Services
 from shedder.engine.standing_queries.standing_query import status_of
@@ -92,6 +93,9 @@ def _streams_and_queries(core: EngineState, entity: str, name: str) -> Iterator[
             names = deque([name] if name in names else ())
         while names:
             yield from core.look(partial(_queries, core, stream, names))
+    for query in list(core.rows.queries.values()) if entity != "stream" else ():
+        if name in ("", query.name):
+            yield from _facts("query", query.name, core.look(partial(row_status, query)))
 
 
 def _stream(core: EngineState, stream: Stream) -> list[Row]:

@@ -29,12 +29,14 @@ def delete(
     """Delete what is durable now and what the statement says; the answer comes when that is.
 
     Raises:
-      UnknownStream, UnknownColumn, TypeMismatch, BadQuery, BeforeRetention; DiskFull,
-      StorageFailed; CorruptData: a run that may hold such rows cannot be read, and is in
-      quarantine; Cancelled, DeadlineExceeded: and then nothing is deleted.
+      UnknownStream, UnknownColumn, TypeMismatch, BadQuery, BeforeRetention; StreamInUse: row
+      queries read the stream; DiskFull, StorageFailed; CorruptData: a run that may hold such rows
+      cannot be read, and is in quarantine; Cancelled, DeadlineExceeded: and then nothing is
+      deleted.
     """
     core = services.core
     stream = core.stream(statement.select.stream)
+    core.check_unread(stream, "DELETE cannot take back the rows that they have made")
     query = bind_rows(statement.select, stream.schema)
     span = span_of(query.window, None)
     check_retained(core, stream, span)

@@ -11,6 +11,7 @@ import pyarrow as pa
 from shedder.cql.statements.archive_layout import layout_text
 from shedder.cql.statements.table_text import text_of_table
 from shedder.engine.controls.stream_definitions import definition
+from shedder.engine.dataflow.row_query import row_status
 from shedder.engine.engine_state import EngineState
 from shedder.engine.runtime.caller import OPERATOR, Asker
 from shedder.engine.standing_queries.standing_query import status_of
@@ -48,12 +49,22 @@ def show(core: EngineState, what: str, asker: Asker = OPERATOR) -> pa.Table:
                 }
             )
         case "QUERIES":
-            rows = [(s, p) for s in streams for p in s.queries.values()]
+            found = [
+                (p.standing.name, s.schema.name, p.standing.query.text)
+                for s in streams
+                for p in s.queries.values()
+            ]
+            found += [
+                (each.name, ", ".join(each.streams), each.query.text)
+                for each in core.rows.queries.values()
+                if core.owns_rows(each, asker)
+            ]
+            names, of, texts = ([row[at] for row in found] for at in range(3))
             return pa.table(
                 {
-                    "query": pa.array([p.standing.name for _, p in rows], pa.string()),
-                    "stream": pa.array([s.schema.name for s, _ in rows], pa.string()),
-                    "text": pa.array([p.standing.query.text for _, p in rows], pa.string()),
+                    "query": pa.array(names, pa.string()),
+                    "stream": pa.array(of, pa.string()),
+                    "text": pa.array(texts, pa.string()),
                 }
             )
         case "TABLES":
@@ -199,6 +210,8 @@ def one(core: EngineState, name: str) -> pa.Table:
         if name in stream.queries:
             facts = status_of(stream.queries[name])
             return pa.table({"key": list(facts), "value": list(facts.values())})
-    known = [*sorted(core.streams), *sorted(core.tables)]
-    known += sorted(q for s in core.streams.values() for q in s.queries)
-    raise UnknownStream(name, known)
+    rows = core.row_query(name)
+    if rows is not None:
+        facts = row_status(rows)
+        return pa.table({"key": list(facts), "value": list(facts.values())})
+    raise UnknownStream(name, [*sorted(core.streams), *sorted(core.tables), *core.query_names()])

@@ -127,8 +127,7 @@ def _update(statement: cql.Update, call: StatementCall) -> Answer:
 
 
 def _create_query(statement: cql.CreateQuery, call: StatementCall) -> Answer:
-    select = cql.aggregates_of_one_stream(statement.select)
-    return _pairs(call.services.queries.register_select(statement.name, select).granted)
+    return _pairs(call.services.queries.register_select(statement.name, statement.select).granted)
 
 
 def _drop_query(statement: cql.DropQuery, call: StatementCall) -> Answer:
@@ -192,9 +191,7 @@ def _alter_activity(statement: cql.AlterActivity, call: StatementCall) -> Answer
 def _explain(statement: cql.Explain, call: StatementCall) -> Answer:
     subject, services = statement.subject, call.services
     if isinstance(subject, cql.CreateQuery):
-        return _pairs(
-            services.queries.explain_registration(cql.aggregates_of_one_stream(subject.select))
-        )
+        return _pairs(services.queries.explain_registration(subject.select))
     match subject:
         case str():
             text = services.queries.query(subject).explain()

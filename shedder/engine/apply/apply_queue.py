@@ -163,6 +163,7 @@ class DurableQueue:
             batch = batch_of(each)
             first_position = each.header.end_position - batch.num_rows
             core.store.add(stream.id, first_position, batch, sequence=entry.sequence)
+            self._handler.read_rows(stream, each)
         too_old = stream.schema.on_overload.policy is Policy.DROP_OLDEST and self._too_old()
         self._handler.apply_batch(
             stream,

@@ -92,12 +92,20 @@ class RecordHandler:
         stream.apply(header, frame, dropped=dropped, passed_by=passed_by, overtaken=overtaken)
         self._after(stream)
 
+    def read_rows(self, stream: Stream, arrived: Arrived) -> None:
+        """Have row queries read one batch; `apply_batch` may then read several as one."""
+        assert isinstance(arrived.header, Batch)
+        assert isinstance(arrived.content, pa.RecordBatch)
+        time_column = stream.schema.time_column
+        self.core.rows.read(arrived.header, arrived.content, time_column, arrived.dropped)
+
     def _batches(self, tokens: Sequence[Arrived]) -> None:
         [arrived] = tokens
         assert isinstance(arrived.header, Batch)
         assert isinstance(arrived.content, pa.RecordBatch)
         stream = self._stream(arrived.header.stream)
         if stream is not None:
+            self.read_rows(stream, arrived)
             self.apply_batch(stream, arrived.header, arrived.content, dropped=arrived.dropped)
 
     def _summaries(self, tokens: Sequence[Arrived]) -> None:
@@ -116,6 +124,7 @@ class RecordHandler:
         [header] = tokens
         stream = self._stream(header.stream)
         if stream is not None:
+            self.core.rows.promise(header)
             stream.heartbeat(header.watermark_us, header.arrival_us)
             self._after(stream)
 

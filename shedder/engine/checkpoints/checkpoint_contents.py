@@ -12,6 +12,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
+from types import MappingProxyType
 from typing import Any
 
 import pyarrow as pa
@@ -19,6 +20,7 @@ import pyarrow as pa
 from shedder.archive.archive_store import Store
 from shedder.archive.catalog.catalog import Catalog
 from shedder.engine.checkpoints.changed_tables import ChangedTables
+from shedder.engine.dataflow.row_state import RowState
 from shedder.engine.ingest.expected_rows import Owed
 from shedder.engine.ingest.known_producers import ProducerState
 from shedder.engine.panes.late_tuples import LatePanes
@@ -75,6 +77,7 @@ class Checkpoint:
     samples, streams: by key of their parts; `store` makes bytes of them, on its own thread. There
       may be a hundred thousand producers in the state of a stream.
     tables: those that have changed since their image was written.
+    rows: states of row queries, which are among the parts.
     """
 
     sequence: int
@@ -84,6 +87,7 @@ class Checkpoint:
     streams: dict[str, StreamToStore]
     tables: ChangedTables
     _panes: list[tuple[QueryState, PanesToStore]]
+    rows: Mapping[str, RowState]
     _sample_bytes: dict[str, int] = field(default_factory=dict, init=False)  # Stored,
     _stream_bytes: int = field(default=0, init=False)  # ... and so are the states of streams.
 
@@ -97,6 +101,7 @@ class Checkpoint:
         *,
         synopsis_bytes: int | None = None,
         tenants: Tenants | None = None,
+        rows: Mapping[str, RowState] = MappingProxyType({}),
     ) -> Checkpoint:
         """Begin one, on the thread that applies; then `store` it, or say that it `failed`.
 
@@ -110,8 +115,9 @@ class Checkpoint:
           synopsis_bytes: the budget of synopses that an operator has set; None: that of the
             settings.
           tenants: with quotas that an operator has set; None: there are none.
+          rows: states of row queries, by name.
         """
-        parts: dict[str, bytes] = {}
+        parts = {f"query/{name}": state.to_bytes() for name, state in rows.items()}
         kept: dict[str, Stream] = {}
         samples: dict[str, SampleToStore] = {}
         states: dict[str, StreamToStore] = {}
@@ -139,7 +145,7 @@ class Checkpoint:
             parts[TENANTS] = tenants.to_bytes()
         found = [(standing, standing.to_store()) for standing in standings]
         panes = [(standing, each) for standing, each in found if each is not None]
-        return cls(sequence, parts, kept, samples, states, tables, panes)
+        return cls(sequence, parts, kept, samples, states, tables, panes, rows)
 
     @property
     def waiting_panes(self) -> int:

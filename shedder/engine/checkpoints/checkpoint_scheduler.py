@@ -102,6 +102,7 @@ class Checkpoints:
             raise
         self._took_s = self._core.machine.monotonic_s() - began_s
         self._sequence, self._size_bytes = begun.sequence, begun.stored()
+        self._core.rows.note_stored(begun.rows)
         self.providers = self._providers_of_newest
         self.left.clear()
 
@@ -279,7 +280,14 @@ class Checkpoints:
             ChangedTables.of(core.store.tables, core.tables),
             synopsis_bytes=core.synopsis_bytes_set,
             tenants=core.tenants,
+            rows=core.rows.states(self._retained_from_us()),
         )
+
+    def _retained_from_us(self) -> dict[int, int]:
+        """Return the event time before which retention may remove tuples, by stream with RETAIN."""
+        streams = [it for it in self._core.streams.values() if it.schema.retain_us is not None]
+        marks = ((it.id, it.watermark_us, it.schema.retain_us) for it in streams)
+        return {id_: us - retain for id_, us, retain in marks if us is not None and retain}
 
     def _begin(self, now_s: float) -> None:
         self._at_s = now_s + self._core.settings.checkpoint_seconds
@@ -325,6 +333,7 @@ class Checkpoints:
             _log.error("checkpoint_failed", error=str(error))
         else:
             self._size_bytes = begun.stored()
+            self._core.rows.note_stored(begun.rows)
             self._took_s = self._core.machine.monotonic_s() - self._began_s
             self.providers = self._providers_of_newest
             for name in self._left_before:
@@ -334,10 +343,9 @@ class Checkpoints:
     def _retire(self) -> None:
         core = self._core
         try:
-            for stream in core.streams.values():
-                retain_us, watermark_us = stream.schema.retain_us, stream.watermark_us
-                if retain_us is not None and watermark_us is not None:
-                    core.store.retention.apply(stream.id, watermark_us - retain_us)
+            for stream_id, from_us in self._retained_from_us().items():
+                held_us = core.rows.needs_all_from_us(stream_id, from_us)
+                core.store.retention.apply(stream_id, held_us)
             core.store.trim_log()
         except ShedderError as error:
             _log.error("log_not_trimmed", error=str(error))

@@ -5,18 +5,14 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
-from typing import TYPE_CHECKING
 
 from shedder.archive.catalog.catalog import Catalog
 from shedder.archive.metadata.catalog_entries import QueryEntry
 from shedder.cql.statements.bound_query import StreamSchema
-from shedder.engine.checkpoints.checkpoint_contents import query_parts
 from shedder.engine.engine_state import EngineState
+from shedder.engine.window_state.pane_store_writer import PanesToStore
 from shedder.errors import ShedderError, StorageFailed
 from shedder.streams.live_sample import StreamSample
-
-if TYPE_CHECKING:
-    from shedder.engine.standing_queries.standing_query import StandingQuery
 
 ENCODE_NS = 2_000_000  # Of the apply thread's CPU that closed panes may take at once, and one more.
 
@@ -35,23 +31,25 @@ class Joining:
     def __init__(
         self,
         entry: QueryEntry,
-        published: StandingQuery,
+        parts: dict[str, bytes],
+        panes: PanesToStore | None,
         sequence: int,
         sample: StreamSample | None,
         leave: Callable[[], None],
     ) -> None:
         """On the apply thread, before the query shares panes with others.
 
-        sample: the stream's, if it came with the query. leave: takes it out of memory again.
+        parts: of the query. panes: closed ones; None: it has none. sample: the stream's, if it
+        came with the query. leave: takes it out of memory again.
         """
         self.entry = entry
         self.error: ShedderError | None = None
         self.writing: Future[None] = Future()
         self._sequence = sequence
-        self._parts = query_parts(published)
+        self._parts = parts
         self._sample = None if sample is None else sample.image()
         self._leave = leave
-        self._panes = published.standing.to_store()
+        self._panes = panes
 
     @property
     def waiting_panes(self) -> int:

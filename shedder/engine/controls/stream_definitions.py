@@ -116,6 +116,8 @@ class StreamDefinitions:
                     "drop them first"
                 )
 
+            self._core.check_unread(stream, "drop them first")
+
             def forget() -> None:
                 self._checkpoints.forget_stream(stream.id)
                 self._core.store.drop_stream(stream.id)

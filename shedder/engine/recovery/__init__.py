@@ -4,6 +4,6 @@
 handler that applies new records. Damaged
 log records become position gaps, and answers allow for the lost tuples.
 
-May import: synopsis_plans, window_state, ingest, standing_queries, tables, engine_state,
-checkpoints, apply, allocation.
+May import: synopsis_plans, window_state, ingest, standing_queries, tables, dataflow, engine_state,
+checkpoints, apply, allocation, rebuild.
 """

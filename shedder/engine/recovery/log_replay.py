@@ -18,6 +18,7 @@ from shedder.archive.log.table_changes import TableChange
 from shedder.archive.metadata.catalog_entries import QueryEntry
 from shedder.archive.metadata.position_gaps import lost_text
 from shedder.cql.binding.bind import bind
+from shedder.cql.statements.relational_select import RelationalSelect
 from shedder.engine.allocation.negotiation import group_bytes
 from shedder.engine.apply.record_handler import KINDS, RecordHandler, RecordKind, Timing
 from shedder.engine.checkpoints.checkpoint_contents import (
@@ -30,17 +31,19 @@ from shedder.engine.checkpoints.checkpoint_contents import (
 )
 from shedder.engine.checkpoints.checkpoint_scheduler import Checkpoints
 from shedder.engine.checkpoints.query_commit import joined_sample
+from shedder.engine.dataflow.row_state import RowState
 from shedder.engine.engine_state import EngineState
 from shedder.engine.ingest.arrived_record import Arrived
 from shedder.engine.ingest.known_producers import KnownProducers, ProducerState
 from shedder.engine.ingest.producer_sequences import is_newer, progress_after
+from shedder.engine.rebuild.row_query_past import RowParameters, bound_rows, restored_row_query
 from shedder.engine.recovery.damaged_log_records import uncounted
 from shedder.engine.standing_queries.lost_tuples import UNCOUNTED
 from shedder.engine.standing_queries.pane_deletions import PaneDeletions
 from shedder.engine.standing_queries.standing_query import StandingQuery
 from shedder.engine.standing_queries.stream_state import Stream
 from shedder.engine.synopsis_plans.allocation_request import Given
-from shedder.engine.synopsis_plans.stored_query_text import read_stored
+from shedder.engine.synopsis_plans.stored_query_text import parse_stored, read_stored
 from shedder.engine.synopsis_plans.synopsis_plan import plan, sizes_from_json
 from shedder.engine.tables.live_tables import LiveTable
 from shedder.engine.window_state.query_state import QueryState
@@ -70,10 +73,11 @@ def recover(
     replay = _Replay(core, handler, producers, joining)
     replay.run()
     left: dict[str, int] = {}
+    entries = {each.name: each for each in core.store.catalog.queries()}
     for name in core.store.catalog.left():
-        stream, published = core.published(name)
-        core.forget_query(stream, published)
-        left[name] = stream.id
+        left[name] = entries[name].stream_id
+        if RowParameters.of(entries[name]) is None:
+            core.forget_query(*core.published(name))
     checkpoints.restore(providers=(), left=left)
     for name, intake in core.intakes.items():
         stream = core.streams[name]
@@ -104,7 +108,7 @@ class _Replay:
         core: EngineState,
         handler: RecordHandler,
         producers: Producers,
-        joining: deque[_Joining],
+        joining: _Joins,
     ) -> None:
         self.positions = {name: core.store.end_position(s.id) for name, s in core.streams.items()}
         self.held_to: dict[str, int] = {}
@@ -273,11 +277,35 @@ class _Joining:
             self.stream.share_panes()
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class _RowsJoining:
+    """A row query, whose operators are made again from the tuples before a record of the log.
+
+    sequence: of the checkpoint or, of a query that came later, of its registration.
+    """
+
+    sequence: int
+    core: EngineState
+    entry: QueryEntry
+    data: bytes
+
+    def join(self) -> None:
+        """All records before it have been applied, and their tuples are in the tail."""
+        select = parse_stored(self.entry.text)
+        assert isinstance(select, RelationalSelect), self.entry.text
+        bound = bound_rows(self.core, select)
+        self.core.rows.add(restored_row_query(self.core, self.entry, bound, self.data))
+        self.core.rows.note_stored({self.entry.name: RowState.from_bytes(self.data)})
+
+
+_Joins = deque[_Joining | _RowsJoining]
+
+
 def _read_checkpoint(
     core: EngineState,
     checkpoints: Checkpoints,
     go_exact: Callable[[StandingQuery, Span], None],
-) -> tuple[Producers, deque[_Joining]]:
+) -> tuple[Producers, _Joins]:
     """The state as of the checkpoint, and what came after it, in order."""
     catalog = core.store.catalog
     parts = catalog.checkpoint_parts()
@@ -288,7 +316,7 @@ def _read_checkpoint(
         rows = core.store.tables.read(entry)
         core.tables.add(LiveTable(entry.id, rows, stored_version=version))
     producers: Producers = {}
-    joining: list[_Joining] = []
+    joining: list[_Joining | _RowsJoining] = []
     for row in core.store.streams():
         data = parts.get(f"sample/{row.id}")
         if data is None:
@@ -308,9 +336,14 @@ def _read_checkpoint(
         joined = joined_sample(parts, row.id, row.schema)
         if joined is not None:
             joining.append(_Joining(joined[0], stream, sample=joined[1]))
-    late = catalog.joined()
+    late, left = catalog.joined(), catalog.left()
     feeds: list[tuple[Stream, QueryState, tuple[str, int, int]]] = []
     for stored in catalog.queries():
+        if RowParameters.of(stored) is not None:
+            if stored.name not in left:
+                sequence = late.get(stored.name, catalog.checkpoint_sequence())
+                joining.append(_RowsJoining(sequence, core, stored, parts[f"query/{stored.name}"]))
+            continue
         published, feed = _restored(core, stored, parts, go_exact)
         stream = core.stream(published.standing.query.schema.name)
         if feed is not None:

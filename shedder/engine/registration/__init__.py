@@ -4,6 +4,6 @@ The registrar turns a CREATE QUERY statement into a standing query or refuses it
 a query cheaper (coarser slides, shorter windows, thinning) and reports what changes. EXPLAIN of
 a standing query is here too.
 
-May import: synopsis_plans, runtime, window_state, standing_queries, engine_state, tenants,
-checkpoints, allocation, one_time_queries, load_shedding, rebuild.
+May import: synopsis_plans, runtime, window_state, standing_queries, dataflow, engine_state,
+tenants, checkpoints, allocation, one_time_queries, load_shedding, rebuild.
 """

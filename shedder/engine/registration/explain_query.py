@@ -6,10 +6,26 @@ from collections.abc import Mapping
 
 from shedder.cql.text.durations import duration_text
 from shedder.cql.text.sampling_fractions import share_text
+from shedder.engine.dataflow.row_query import RowQuery
 from shedder.engine.standing_queries.standing_query import StandingQuery
 from shedder.engine.standing_queries.stream_state import Stream
 from shedder.engine.synopsis_plans.thinning_levels import levels_text
 from shedder.streams.windows import PaneGrid
+
+
+def explain_row_query(query: RowQuery) -> str:
+    """Return the text of EXPLAIN for a standing query of rows. On the apply thread."""
+    lines = [f"standing query {query.name} of rows", f"  text: {query.query.text}"]
+    for each in query.inputs:
+        at = each.watermark.value_us
+        as_of = "nothing has come" if at is None else f"as of {at:,} us"
+        reads = f"reads {', '.join(each.columns)}"
+        lines.append(f"  {each.alias}: stream {each.stream}, {reads}; {as_of}, {each.late:,} late")
+    lines.append(f"  rows: {query.output.rows:,} made, {query.output.size_bytes:,} bytes kept")
+    lines.append(f"  memory: {query.size_bytes:,} bytes with kept rows")
+    if query.failed:
+        lines.append(f"  failed: {query.failed}")
+    return "\n".join(lines)
 
 
 def explain(

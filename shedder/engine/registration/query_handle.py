@@ -92,11 +92,19 @@ class Query:
         self._check_standing()
         return None if self._published.latest is None else _answer(self._published.latest)
 
-    def subscribe(self) -> Iterator[Answer]:
+    def subscribe(self, after: str | None = None) -> Iterator[Answer]:
         """Every slide's answer from now on; a slow reader gets the latest, with `missed` set.
 
         Ends when the engine closes. A slide that fails its contract raises; iterate anew to go on.
+
+        Raises:
+          BadSetting: `after` is for queries of rows.
         """
+        if after is not None:
+            raise BadSetting(
+                f"query {self.name!r} has no rows to resume after; its subscription begins with "
+                "the next slide"
+            )
         mailbox = Mailbox()
         remove = self._registry.subscribe(self._published, mailbox)
         return _Slides(mailbox, remove)

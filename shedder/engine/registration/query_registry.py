@@ -6,20 +6,25 @@ import threading
 from collections.abc import Callable
 
 from shedder.cql.binding.new_names import check_new_name, check_outputs
+from shedder.cql.statements.relational_select import RelationalSelect
 from shedder.cql.statements.statement import Select, Statement, aggregates_of_one_stream
 from shedder.engine.allocation.rebalancer import Sharing
 from shedder.engine.checkpoints.checkpoint_scheduler import Checkpoints
+from shedder.engine.dataflow.row_query import RowQuery
 from shedder.engine.engine_state import EngineState
 from shedder.engine.load_shedding.controller_loop import Overload
-from shedder.engine.registration.explain_query import explain
+from shedder.engine.registration.explain_query import explain, explain_row_query
 from shedder.engine.registration.query_handle import Query
 from shedder.engine.registration.registrar import Registrar
+from shedder.engine.registration.row_query_handle import RowHandle
+from shedder.engine.registration.row_registrar import RowRegistrar
 from shedder.engine.runtime.caller import OPERATOR, Asker
 from shedder.engine.runtime.lifetime import Lifetime
 from shedder.engine.runtime.mailbox import Mailbox
 from shedder.engine.standing_queries.standing_query import StandingQuery
 from shedder.engine.standing_queries.stream_state import Stream
 from shedder.engine.tenants.access_control import check_new_query, check_stream
+from shedder.engine.tenants.statement_access import names_of
 from shedder.engine.tenants.tenant_limits import check_queries
 from shedder.errors import QueryExists, ShedderError, UnknownQuery
 from shedder.queries.answers.answer import Answer
@@ -47,9 +52,12 @@ class Registered:
         self._overload = overload
         self._checkpoints = checkpoints
         self._registrar = Registrar(core, sharing, checkpoints, go_exact)
+        self._row_registrar = RowRegistrar(core, checkpoints)
         self._mailboxes: set[Mailbox] = set()
 
-    def register(self, name: str, statement: Statement, *, asker: Asker = OPERATOR) -> Query:
+    def register(
+        self, name: str, statement: Statement, *, asker: Asker = OPERATOR
+    ) -> Query | RowHandle:
         """Make a query standing; one of the same name and text is returned as it is.
 
         Raises:
@@ -57,14 +65,21 @@ class Registered:
           PrecisionUnavailable: contract FAIL and the target cannot be promised.
         """
         self._lifetime.check_open()
-        select = aggregates_of_one_stream(statement)
-        check_stream(self.core, asker, select.stream)
+        select: Select | RelationalSelect
+        if isinstance(statement, RelationalSelect):
+            select = statement
+        else:
+            select = aggregates_of_one_stream(statement)
+        for used in names_of(statement):
+            check_stream(self.core, asker, used.name)
         check_new_query(self.core, asker, name)
         return self.register_select(name, select)
 
-    def register_select(self, name: str, select: Select) -> Query:
+    def register_select(self, name: str, select: Select | RelationalSelect) -> Query | RowHandle:
         """Make a parsed query standing."""
         with self._ddl:
+            if name in self.core.rows or isinstance(select, RelationalSelect):
+                return self._register_rows(name, select)
             stream = self.core.stream(select.stream)
             for other in list(self.core.streams.values()):
                 if name in other.queries:
@@ -79,13 +94,38 @@ class Registered:
             published = self._registrar.register(name, stream, select)
             return Query(self, stream, published)
 
-    def explain_registration(self, select: Select) -> dict[str, str]:
+    def _register_rows(self, name: str, select: Select | RelationalSelect) -> RowHandle:
+        """Make a query of rows standing, or find it."""
+        known = self.core.row_query(name)
+        if known is not None and known.query.text == select.text:
+            return RowHandle(self, known)
+        if name in self.core.query_names():
+            text = self._text_of(name)
+            raise QueryExists(f"query {name!r} exists with another text: {text}")
+        assert isinstance(select, RelationalSelect)
+        check_new_name("query", name)
+        for tenant in {self.core.stream(each).schema.tenant for each in select.relations}:
+            check_queries(self.core, tenant)
+        return RowHandle(self, self._row_registrar.register(name, select))
+
+    def _text_of(self, name: str) -> str:
+        rows = self.core.row_query(name)
+        if rows is not None:
+            return rows.query.text
+        return self.core.published(name)[1].standing.query.text
+
+    def explain_registration(self, select: Select | RelationalSelect) -> dict[str, str]:
         """What `register_select` would grant, and how it would rewrite the query."""
         self._lifetime.check_open()
+        if isinstance(select, RelationalSelect):
+            return self._row_registrar.preview(select)
         return self._registrar.preview(self.core.stream(select.stream), select)
 
-    def query(self, name: str, asker: Asker = OPERATOR) -> Query:
+    def query(self, name: str, asker: Asker = OPERATOR) -> Query | RowHandle:
         """A standing query by name."""
+        rows = self.core.row_query(name, asker)
+        if rows is not None:
+            return RowHandle(self, rows)
         stream, published = self.core.published(name, asker)
         return Query(self, stream, published)
 
@@ -96,6 +136,10 @@ class Registered:
           UnknownQuery. DiskFull, StorageFailed: it stands.
         """
         with self._ddl:
+            rows = self.core.row_query(name)
+            if rows is not None:
+                self._drop_rows(rows)
+                return
             stream, published = self.core.published(name)
 
             def forget() -> None:
@@ -104,6 +148,13 @@ class Registered:
 
             self._checkpoints.leave(name, stream.id, forget)
         self._sharing.soon()
+
+    def _drop_rows(self, query: RowQuery) -> None:
+        def forget() -> None:
+            self.core.rows.remove(query.name)
+            query.output.end(UnknownQuery(query.name, self.core.query_names()))
+
+        self._checkpoints.leave(query.name, query.inputs[0].stream_id, forget)
 
     def listen(
         self, name: str, listener: Callable[[Answer | ShedderError], None]
@@ -127,7 +178,12 @@ class Registered:
         costs = self._overload.cost_ns(published.standing.name)
         return self.core.look(lambda: explain(stream, published, costs))
 
+    def explain_rows(self, query: RowQuery) -> str:
+        """Return what a row query reads and holds."""
+        return self.core.look(lambda: explain_row_query(query))
+
     def close(self) -> None:
         """End every subscription."""
+        self.core.rows.end()
         for mailbox in list(self._mailboxes):
             mailbox.close()

@@ -14,6 +14,7 @@ from shedder.cql.statements.canonical_text import text_of_select
 from shedder.cql.statements.statement import Contract, Select
 from shedder.engine.allocation.negotiation import Granted, group_bytes
 from shedder.engine.allocation.rebalancer import Sharing
+from shedder.engine.checkpoints.checkpoint_contents import query_parts
 from shedder.engine.checkpoints.checkpoint_scheduler import Checkpoints
 from shedder.engine.checkpoints.query_commit import Joining
 from shedder.engine.engine_state import EngineState
@@ -189,7 +190,8 @@ class Registrar:
             if stream.sample is sharper and stream.position == position:
                 stream.replace_sample(sample)
 
-        joining = Joining(entry, published, core.applied_sequence, sharper, leave)
+        parts, panes = query_parts(published), standing.to_store()
+        joining = Joining(entry, parts, panes, core.applied_sequence, sharper, leave)
         self._checkpoints.join(joining)
         if sharper is not None:
             stream.replace_sample(sharper)

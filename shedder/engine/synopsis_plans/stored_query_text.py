@@ -5,7 +5,7 @@ from __future__ import annotations
 from concurrent.futures import ThreadPoolExecutor
 
 from shedder.cql.binding.parse import parse
-from shedder.cql.statements.statement import Select
+from shedder.cql.statements.statement import Select, Statement
 from shedder.cql.text.size_limits import Limits
 
 # What was registered is read again whatever the settings are by now.
@@ -20,7 +20,14 @@ _LIMITS = Limits(
 
 
 def read_stored(text: str) -> Select:
-    """Parse the SELECT of a canonical text.
+    """Parse the SELECT of a query of aggregates, as `parse_stored`."""
+    select = parse_stored(text)
+    assert isinstance(select, Select), text
+    return select
+
+
+def parse_stored(text: str) -> Statement:
+    """Parse the canonical text of a standing query.
 
     Parsing recurses, so it runs on a stack of its own: a query that was registered can be
     recovered, however deep the present stack is.
@@ -29,6 +36,4 @@ def read_stored(text: str) -> Select:
       BadQuery: it is nested too deeply to be read again.
     """
     with ThreadPoolExecutor(1, thread_name_prefix="shedder-parse") as fresh_stack:
-        select = fresh_stack.submit(parse, text, limits=_LIMITS).result()
-    assert isinstance(select, Select), text
-    return select
+        return fresh_stack.submit(parse, text, limits=_LIMITS).result()

@@ -68,16 +68,15 @@ def check_relation(core: EngineState, asker: Asker, name: str) -> None:
 
 def check_query(core: EngineState, asker: Asker, name: str) -> None:
     """Raise UnknownQuery unless a caller may use a standing query of this name."""
-    own = own_streams(core, asker)
-    if not any(name in stream.queries for stream in own):
-        raise UnknownQuery(name, sorted(query for stream in own for query in stream.queries))
+    known = core.query_names(asker)
+    if name not in known:
+        raise UnknownQuery(name, known)
 
 
 def check_new_query(core: EngineState, asker: Asker, name: str) -> None:
     """Raise QueryExists where another tenant has a standing query of this name."""
-    for stream in list(core.streams.values()):
-        if name in stream.queries and not asker.owns(stream):
-            raise QueryExists(f"the name {name!r} is taken; give the query another one")
+    if name in core.query_names() and name not in core.query_names(asker):
+        raise QueryExists(f"the name {name!r} is taken; give the query another one")
 
 
 def check_statement(core: EngineState, asker: Asker, statement: Statement) -> None:
@@ -149,12 +148,11 @@ def _check_new_rollup(core: EngineState, asker: Asker, name: str) -> None:
 
 
 def _check_described(core: EngineState, asker: Asker, name: str) -> None:
-    own = own_streams(core, asker)
-    streams = [stream.schema.name for stream in own]
-    queries = [query for stream in own for query in stream.queries]
-    tables = [table.schema.name for table in own_tables(core, asker)]
+    streams = sorted(stream.schema.name for stream in own_streams(core, asker))
+    tables = sorted(table.schema.name for table in own_tables(core, asker))
+    queries = core.query_names(asker)
     if name not in (*streams, *tables, *queries):
-        raise UnknownStream(name, sorted(streams) + sorted(tables) + sorted(queries))
+        raise UnknownStream(name, streams + tables + queries)
 
 
 _CHECKS: Mapping[NameKind, Callable[[EngineState, Asker, str], None]] = MappingProxyType(

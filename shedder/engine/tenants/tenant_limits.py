@@ -35,7 +35,9 @@ def check_queries(core: EngineState, tenant: str) -> None:
       QuotaExceeded: the tenant has reached its quota of queries.
     """
     most = core.tenants.quota(tenant).queries
-    stand = sum(len(stream.queries) for stream in streams_of(core, tenant))
+    streams = streams_of(core, tenant)
+    rows = {each.name for stream in streams for each in core.rows.of_stream(stream.id)}
+    stand = sum(len(stream.queries) for stream in streams) + len(rows)
     if most is not None and stand >= most:
         raise QuotaExceeded(
             f"tenant {tenant!r} has {stand} standing queries, its quota is {most}; drop one first"

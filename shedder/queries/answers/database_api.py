@@ -123,8 +123,14 @@ class QueryHandle(Protocol):
     def latest(self) -> Answer | None:
         """The last answer that was computed, at once; None before the first."""
 
-    def subscribe(self) -> Iterator[Answer]:
-        """Every slide's answer from now on; a slow reader gets the latest, with `missed` set."""
+    def subscribe(self, after: str | None = None) -> Iterator[Answer]:
+        """Every slide's answer from now on; a slow reader gets the latest, with `missed` set.
+
+        Of a row query, every row, in batches. after: `resume` of an answer, whose rows were read.
+
+        Raises:
+          OutputDiscarded: rows after the token are not kept any more. BadSetting: no such token.
+        """
 
     def explain(self) -> str:
         """Source, bytes, thinning and predicted error of every aggregate."""

@@ -1,0 +1,73 @@
+"""Dataflow of a standing query, with the sinks that the engine reads."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from shedder.cql.plans.logical_plan import BoundRelational
+from shedder.dataflow.dataflow import Dataflow, StreamSource
+from shedder.dataflow.relation_to_stream import stream_batch
+
+PAST = 8  # The tuples of a window take more memory while they are read again, before they are rows.
+
+
+class RowFlow:
+    """Tuples in; out come the rows of a stream, or the signed changes of a relation.
+
+    Rows come in the order of (event time, position). They depend on the tuples alone: neither on
+    how tuples are divided into batches nor on how often watermarks are given.
+
+    is_stream: the query is a stream; else it is a relation, and `relation` has its content.
+    """
+
+    def __init__(self, query: BoundRelational, *, bytes_max: int) -> None:
+        """bytes_max: of the relation; of operators and waiting tuples it is PAST times as much.
+
+        Raises:
+          Unimplemented: an operator of the query is not in this version.
+        """
+        self._flow = Dataflow(query, state_bytes_max=PAST * bytes_max)
+        self.is_stream = self._flow.is_stream
+        self._signs = None if self.is_stream else self._flow.signed_changes()
+        self._relation = None if self.is_stream else self._flow.current_relation(bytes_max)
+
+    @property
+    def sources(self) -> Mapping[str, StreamSource]:
+        """The streams that are read, by alias."""
+        return self._flow.sources
+
+    @property
+    def schema(self) -> pa.Schema:
+        """Columns of the rows; event time and sign are the last two."""
+        fields = [pa.field("_ts", pa.timestamp("us")), pa.field("_sign", pa.int8())]
+        return pa.schema([*self._flow.schema, *fields])
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of all state."""
+        sinks = [each for each in (self._signs, self._relation) if each is not None]
+        return self._flow.size_bytes + sum(each.size_bytes for each in sinks)
+
+    def push(self, alias: str, batch: pa.RecordBatch, positions: NDArray[np.int64]) -> None:
+        """Take tuples of an input, none of them before its watermark."""
+        late = self._flow.push(alias, batch, positions)
+        assert late == 0, (alias, late)
+
+    def advance(self, watermarks: Mapping[str, int]) -> pa.Table:
+        """Raise watermarks, by alias, and return the rows that are complete now."""
+        changes = self._flow.advance(watermarks)
+        as_of_us = self._flow.as_of_us
+        if self._signs is not None and self._relation is not None and as_of_us is not None:
+            self._relation.add(as_of_us, changes)
+            changes = self._signs.apply(as_of_us, changes)
+        return pa.Table.from_batches([stream_batch(changes)])
+
+    def relation(self) -> pa.Table:
+        """Return the present content of a query that is a relation."""
+        assert self._relation is not None
+        as_of_us = self._flow.as_of_us
+        return self._relation.table(0 if as_of_us is None else as_of_us)

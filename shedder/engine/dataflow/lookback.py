@@ -1,0 +1,53 @@
+"""Lookback of a plan: how far before the watermark the tuples lie that its state depends on."""
+
+from __future__ import annotations
+
+from shedder.cql.plans.logical_plan import (
+    Filter,
+    NowWindow,
+    Plan,
+    Project,
+    RowsWindow,
+    Scan,
+    SetOperation,
+    SetOperator,
+    ToStream,
+    WindowOf,
+    inputs_of,
+)
+from shedder.cql.statements.statement import RangeWindow
+
+ALL = 1 << 62  # Every tuple; event times span less than this, in us.
+
+
+def lookbacks_us(plan: Plan) -> dict[str, int]:
+    """Return the event time before the watermark whose tuples the state needs, in us, by alias.
+
+    0: only tuples that wait for the watermark. At least ALL: every tuple.
+    """
+    match plan:
+        case Scan(alias=alias):
+            return {alias: 0}
+        case WindowOf(input=source, window=window):
+            spans = lookbacks_us(source)
+            return {alias: us + _span_us(window) for alias, us in spans.items()}
+        case Filter() | Project() | ToStream() | SetOperation(operator=SetOperator.UNION, all=True):
+            return _of_inputs(plan)
+        case _:
+            return {alias: us or ALL for alias, us in _of_inputs(plan).items()}
+
+
+def _of_inputs(plan: Plan) -> dict[str, int]:
+    return {alias: us for each in inputs_of(plan) for alias, us in lookbacks_us(each).items()}
+
+
+def _span_us(window: object) -> int:
+    match window:
+        case RangeWindow(range_us=range_us, slide_us=slide_us):
+            return range_us + (slide_us or 1)
+        case NowWindow():
+            return 1
+        case RowsWindow():
+            return ALL
+        case _:  # Tuples never leave; what holds them above needs all of them.
+            return 0

@@ -1,0 +1,220 @@
+"""Input of a row query: the tuples of one stream, in the order of the log."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from shedder.archive.store.scan import Live
+from shedder.engine.dataflow.lookback import ALL
+from shedder.engine.dataflow.row_output import InputFrontier
+from shedder.queries.answers.answer import InputProgress
+from shedder.streams.dropped_counts import Dropped
+from shedder.streams.frame import Frame
+from shedder.streams.watermark import Watermark
+
+Scan = Callable[[int, int | None, tuple[str, ...]], Iterable[tuple[int, pa.RecordBatch, Live]]]
+"""Reads a stream: (from position, from event time, columns) to batches as `Store.scan_live`."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class LateRows:
+    """Tuples that a query left out because they were late, and that a restart must leave out.
+
+    positions, times_us: int64 [rows], by rising position.
+    """
+
+    positions: NDArray[np.int64] = field(default_factory=lambda: np.empty(0, np.int64))
+    times_us: NDArray[np.int64] = field(default_factory=lambda: np.empty(0, np.int64))
+
+    def since(self, from_us: int | None) -> LateRows:
+        """Return those with an event time at or after an instant; None: all."""
+        if from_us is None:
+            return self
+        kept = self.times_us >= from_us
+        return LateRows(self.positions[kept], self.times_us[kept])
+
+
+class RowInput:
+    """Progress of one alias of a row query in its stream. Used by the apply thread.
+
+    It depends on the log's records alone, and not on how many are read together: a replay makes
+    the same decisions about late tuples.
+
+    from_position: tuples before it are not read. position: tuples before it have been read.
+    lookback_us: as of `lookbacks_us`.
+    late, dropped, lost: tuples that the query lacks: too late; dropped at the door or left out at
+      the source; lost with damaged bytes of the log.
+    """
+
+    def __init__(
+        self,
+        alias: str,
+        stream: str,
+        stream_id: int,
+        time_column: str,
+        columns: tuple[str, ...],
+        *,
+        lookback_us: int,
+        watermark: Watermark,
+        from_position: int,
+        position: int,
+    ) -> None:
+        self.alias = alias
+        self.stream = stream
+        self.stream_id = stream_id
+        self.time_column = time_column
+        self.columns = columns
+        self.lookback_us = lookback_us
+        self.watermark = watermark
+        self.from_position = from_position
+        self.position = position
+        self.late = 0
+        self.dropped = 0
+        self.lost = 0
+        self._late_parts = [LateRows()]
+
+    @property
+    def late_rows(self) -> LateRows:
+        """Late tuples that a restart must leave out."""
+        if len(self._late_parts) > 1:
+            self._late_parts = [
+                LateRows(
+                    np.concatenate([part.positions for part in self._late_parts]),
+                    np.concatenate([part.times_us for part in self._late_parts]),
+                )
+            ]
+        return self._late_parts[0]
+
+    @property
+    def late_bytes(self) -> int:
+        """Bytes of what is known of late tuples."""
+        return sum(part.positions.nbytes + part.times_us.nbytes for part in self._late_parts)
+
+    @property
+    def frontier(self) -> InputFrontier:
+        """The present progress."""
+        return InputFrontier(self.position, self.watermark.value_us)
+
+    @property
+    def progress(self) -> InputProgress:
+        """The present progress, for answers."""
+        return InputProgress(
+            self.stream,
+            self.alias,
+            self.position,
+            self.watermark.value_us,
+            late=self.late,
+            dropped=self.dropped,
+            lost=self.lost,
+        )
+
+    def needs_from_us(self, as_of_us: int | None) -> int | None:
+        """Return the event time from which a state as of an instant needs tuples; None: all."""
+        if as_of_us is None or self.lookback_us >= ALL:
+            return None
+        return as_of_us - self.lookback_us
+
+    def forget_late(self, before_us: int | None) -> None:
+        """Forget late tuples with an event time before an instant; None: none."""
+        self._late_parts = [self.late_rows.since(before_us)]
+
+    def timely(
+        self, batch: pa.RecordBatch, first_position: int, times_us: NDArray[np.int64]
+    ) -> tuple[pa.RecordBatch, NDArray[np.int64]]:
+        """Return a batch's columns that the query reads, of tuples that are not late.
+
+        Returns:
+          the rows, and their positions.
+        """
+        positions = np.arange(first_position, first_position + batch.num_rows, dtype=np.int64)
+        rows = batch.select(list(self.columns))
+        self.lost += max(0, first_position - self.position)
+        self.position = first_position + batch.num_rows
+        passed_us = self.watermark.value_us
+        late = None if passed_us is None else times_us < passed_us
+        if late is None or not late.any():
+            return rows, positions
+        self.late += int(np.count_nonzero(late))
+        self._late_parts.append(LateRows(positions[late], times_us[late]))
+        kept = np.flatnonzero(~late)
+        return rows.take(pa.array(kept, pa.int64())), positions[kept]
+
+    def note_dropped(self, dropped: Dropped) -> None:
+        """Note tuples that were dropped, or left out at the source, of a batch."""
+        self.dropped += dropped.rows
+
+    def observe(self, times_us: NDArray[np.int64], arrival_us: int) -> None:
+        """Move the watermark by the newest event time that is believed."""
+        believed = times_us[times_us <= self.watermark.limit_us(arrival_us)]
+        if believed.size:
+            self.watermark.observe(int(believed.max()), arrival_us)
+
+    def promise(self, watermark_us: int, arrival_us: int) -> None:
+        """Raise the watermark by a heartbeat, as far as a clock is believed."""
+        self.watermark.raise_to(min(watermark_us, self.watermark.limit_us(arrival_us)))
+
+    def begin_at(self, position: int, watermark_us: int | None) -> None:
+        """Read what comes from now on; what windows need of the past has been read.
+
+        Without a window, nothing of the past is read.
+        """
+        if not self.lookback_us:
+            self.from_position = position
+        self.position = position
+        self.watermark.restore(watermark_us)
+
+    def restore(
+        self,
+        *,
+        from_position: int,
+        position: int,
+        watermark_us: int | None,
+        late: int,
+        dropped: int,
+        lost: int,
+        late_rows: LateRows,
+    ) -> None:
+        """Go on from stored progress."""
+        self.from_position, self.position = from_position, position
+        self.late, self.dropped, self.lost = late, dropped, lost
+        self._late_parts = [late_rows]
+        self.watermark.restore(watermark_us)
+
+    def past(
+        self, scan: Scan, first_position: int, end_position: int, from_us: int | None
+    ) -> Iterator[tuple[pa.RecordBatch, NDArray[np.int64]]]:
+        """Read tuples [first_position, end_position) again, without those that were late.
+
+        Args:
+          scan: reads the archive and the tail. first_position, end_position: of the stretch.
+          from_us: tuples before this event time are not needed; None: all are.
+
+        Yields:
+          rows and their positions.
+        """
+        first_position = max(first_position, self.from_position)
+        if first_position >= end_position:
+            return
+        for first, batch, live in scan(first_position, from_us, self.columns):
+            if first >= end_position:
+                return
+            rows = batch.slice(0, end_position - first)
+            positions = np.arange(first, first + rows.num_rows, dtype=np.int64)
+            wanted = np.isin(positions, self.late_rows.positions, invert=True)
+            if live is not None:
+                wanted &= live[: rows.num_rows]
+            if from_us is not None:
+                wanted &= times_of(rows, self.time_column) >= from_us
+            kept = np.flatnonzero(wanted)
+            if kept.size:
+                yield rows.take(pa.array(kept, pa.int64())), positions[kept]
+
+
+def times_of(batch: pa.RecordBatch, time_column: str) -> NDArray[np.int64]:
+    """Return the event times of a batch, in us."""
+    return Frame(batch, time_column).times_us

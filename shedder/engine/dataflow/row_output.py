@@ -1,0 +1,237 @@
+"""Output of a row query: numbered rows, of which the newest are kept for subscribers."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from shedder.errors import BadSetting, OutputDiscarded, ShedderError
+from shedder.queries.answers.answer import InputProgress
+
+
+@dataclass(frozen=True, slots=True)
+class InputFrontier:
+    """Progress of an input: tuples below `position` were read, up to a watermark."""
+
+    position: int
+    watermark_us: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Frontier:
+    """State of a row query between two records of the log.
+
+    rows: output rows that were made before. inputs: by alias. read_bytes: of tuples, read before.
+    """
+
+    rows: int
+    inputs: Mapping[str, InputFrontier]
+    read_bytes: int
+
+    @property
+    def as_of_us(self) -> int | None:
+        """The least watermark of all inputs; None: an input has none yet."""
+        marks = [each.watermark_us for each in self.inputs.values()]
+        known = [us for us in marks if us is not None]
+        return min(known) if len(known) == len(marks) else None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Segment:
+    """Rows that one record of the log led to. before: the frontier from which they follow."""
+
+    before: Frontier
+    table: pa.Table
+    size_bytes: int
+
+    @property
+    def end(self) -> int:
+        """The number after the last row."""
+        return self.before.rows + self.table.num_rows
+
+
+class RowOutput:
+    """Rows in the order in which they were made; row n has number n, from 0.
+
+    Only the apply thread appends; any thread reads. Readers hold a number and no rows, so a slow
+    reader costs no memory: it reads what is kept, or learns where the kept rows begin.
+    """
+
+    def __init__(self, name: str, incarnation: str, schema: pa.Schema, *, bytes_max: int) -> None:
+        """incarnation: distinguishes queries that had the same name. bytes_max: of kept rows."""
+        self.schema = schema
+        self.size_bytes = 0
+        self._name = name
+        self._incarnation = incarnation
+        self._bytes_max = bytes_max
+        self._lock = threading.Lock()
+        self._segments: deque[_Segment] = deque()
+        self._end = 0
+        self._ended: ShedderError | None = None
+        self._closed = False
+        self._progress: tuple[InputProgress, ...] = ()
+        self._wakes: dict[int, Callable[[], None]] = {}
+        self._next = 0
+
+    # --- apply thread ----------------------------------------------------------------------------
+
+    @property
+    def rows(self) -> int:
+        """The number of rows that were made."""
+        return self._end
+
+    def begin_at(self, rows: int) -> None:
+        """Count on from a number of rows that are not kept."""
+        assert not self._segments
+        self._end = rows
+
+    def publish(
+        self, table: pa.Table | None, before: Frontier, progress: tuple[InputProgress, ...]
+    ) -> None:
+        """Append the rows that a record led to; None: there are none. Then wake the readers."""
+        with self._lock:
+            self._progress = progress
+            if table is None or not table.num_rows:
+                return
+            assert before.rows == self._end
+            segment = _Segment(before, table, table.get_total_buffer_size())
+            self._segments.append(segment)
+            self._end = segment.end
+            self.size_bytes += segment.size_bytes
+            while self.size_bytes > self._bytes_max and len(self._segments) > 1:
+                self.size_bytes -= self._segments.popleft().size_bytes
+        self._wake()
+
+    def restart_point(
+        self, now: Frontier, *, read_bytes_max: int, floor_us: int | None
+    ) -> Frontier:
+        """Return the earliest frontier from which a restart can make kept rows again.
+
+        Args:
+          now: the present frontier.
+          read_bytes_max: bytes of tuples that a restart may read; of the newest segment, all.
+          floor_us: the least `as_of_us` for which a restart finds all tuples that it needs; None:
+            it always does.
+        """
+        found = now
+        for segment in reversed(self._segments):
+            before = segment.before
+            if found is not now and now.read_bytes - before.read_bytes > read_bytes_max:
+                break
+            if floor_us is not None and (before.as_of_us is None or before.as_of_us < floor_us):
+                break
+            found = before
+        return found
+
+    def end(self, error: ShedderError | None) -> None:
+        """Nothing more comes: readers get the kept rows and then the error. None: they end."""
+        with self._lock:
+            if self._closed:
+                return
+            self._closed, self._ended = True, error
+        self._wake()
+
+    def _wake(self) -> None:
+        with self._lock:
+            wakes = list(self._wakes.values())
+        for wake in wakes:
+            wake()
+
+    # --- readers ---------------------------------------------------------------------------------
+
+    def wake_by(self, wake: Callable[[], None]) -> Callable[[], None]:
+        """Call a function, which must not raise, after each change; return what ends that."""
+        with self._lock:
+            number = self._next
+            self._next += 1
+            self._wakes[number] = wake
+
+        def remove() -> None:
+            with self._lock:
+                self._wakes.pop(number, None)
+
+        return remove
+
+    def token(self, rows: int) -> str:
+        """Return the text that stands for the place after so many rows."""
+        return f"{self._incarnation}.{rows}"
+
+    def place(self, token: str | None) -> int:
+        """Return the number of the first row after a token; None: of the next row to be made.
+
+        Raises:
+          BadSetting: the token is not one of this query. OutputDiscarded: the row is not kept.
+        """
+        with self._lock:
+            if token is None:
+                return self._end
+            incarnation, _, number = token.partition(".")
+            if incarnation != self._incarnation or not number.isascii() or not number.isdecimal():
+                raise BadSetting(
+                    f"{token[:80]!r} is no token of the present query {self._name!r}; subscribe "
+                    "without one, or with `resume` of a batch that this query has sent"
+                )
+            if int(number) > self._end:
+                raise BadSetting(
+                    f"token {token[:80]!r} is behind row {self._end:,}, the last of query "
+                    f"{self._name!r}; a backup or a copy of the data may be older than the token"
+                )
+            self._check_kept(int(number))
+            return int(number)
+
+    def take(
+        self, at: int, bytes_max: int
+    ) -> tuple[pa.Table, int, tuple[InputProgress, ...]] | None:
+        """Return kept rows from a number on, and the number after them; None: none yet.
+
+        Args:
+          at: of the first row. bytes_max: of the rows, about; one row may have more.
+
+        Raises:
+          OutputDiscarded: the row is not kept. EOFError: the engine closes.
+          ShedderError: the query has ended.
+        """
+        with self._lock:
+            if at < self._end:
+                self._check_kept(at)
+                segment = next(it for it in self._segments if at < it.end)
+                some = _within(segment.table.slice(at - segment.before.rows), bytes_max)
+                return some, at + some.num_rows, self._progress
+            if self._ended is not None:
+                raise type(self._ended).from_message(str(self._ended))
+            if self._closed:
+                raise EOFError
+            return None
+
+    def newest(self, bytes_max: int) -> tuple[pa.Table, int, tuple[InputProgress, ...]]:
+        """Return the newest kept rows, about so many bytes, and the number after them."""
+        with self._lock:
+            tables: deque[pa.Table] = deque()
+            left = bytes_max
+            for segment in reversed(self._segments):
+                some = _within(segment.table, left, newest=True)
+                tables.appendleft(some)
+                left -= some.nbytes
+                if left <= 0 or some.num_rows < segment.table.num_rows:
+                    break
+            table = pa.concat_tables(tables) if tables else self.schema.empty_table()
+            return table, self._end, self._progress
+
+    def _check_kept(self, at: int) -> None:
+        first = self._segments[0].before.rows if self._segments else self._end
+        if at < first:
+            raise OutputDiscarded(
+                f"rows {at:,} to {first:,} (excluded) of query {self._name!r} are not kept any "
+                f"more; subscribe after {self.token(first)!r} to go on with row {first:,}"
+            )
+
+
+def _within(table: pa.Table, bytes_max: int, *, newest: bool = False) -> pa.Table:
+    """Return the first or the newest rows of a table, about so many bytes, and one at least."""
+    per_row = max(table.nbytes / max(table.num_rows, 1), 1.0)
+    rows = min(table.num_rows, max(1, int(bytes_max / per_row)))
+    return table.slice(table.num_rows - rows if newest else 0, rows)

@@ -1,0 +1,135 @@
+"""The standing row queries of an engine, and the records of the log that they read."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+
+import pyarrow as pa
+
+from shedder.archive.log.records import Batch, Heartbeat
+from shedder.engine.dataflow.row_input import times_of
+from shedder.engine.dataflow.row_query import RowLimits, RowQuery
+from shedder.engine.dataflow.row_state import RowState
+from shedder.errors import BudgetExceeded
+from shedder.streams.batches import TIME_MIN_US
+from shedder.streams.dropped_counts import Dropped
+
+
+class RowQueries:
+    """Row queries by name. Changed by the apply thread, or before it starts; any thread looks."""
+
+    def __init__(self, limits: RowLimits) -> None:
+        self.limits = limits
+        self.queries: dict[str, RowQuery] = {}
+        self._stored: dict[str, RowState] = {}
+        self._readers: dict[int, tuple[RowQuery, ...]] = {}  # By stream.
+
+    def __contains__(self, name: str) -> bool:
+        return name in self.queries
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes that all of them hold."""
+        return sum(each.size_bytes for each in list(self.queries.values()))
+
+    def of_stream(self, stream_id: int) -> tuple[RowQuery, ...]:
+        """The row queries that read a stream."""
+        return self._readers.get(stream_id, ())
+
+    def add(self, query: RowQuery) -> None:
+        """Read records from now on."""
+        self.queries[query.name] = query
+        for stream_id in {each.stream_id for each in query.inputs}:
+            self._readers[stream_id] = (*self.of_stream(stream_id), query)
+
+    def remove(self, name: str) -> None:
+        """Forget a query."""
+        query = self.queries.pop(name)
+        for stream_id in {each.stream_id for each in query.inputs}:
+            others = tuple(each for each in self.of_stream(stream_id) if each is not query)
+            self._readers[stream_id] = others
+        self._stored.pop(name, None)
+
+    def states(self, retained_from_us: Mapping[int, int]) -> dict[str, RowState]:
+        """Return the state of each query for a checkpoint.
+
+        retained_from_us: as of `RowState.of`.
+        """
+        return {name: self.state(name, retained_from_us) for name in self.queries}
+
+    def state(self, name: str, retained_from_us: Mapping[int, int]) -> RowState:
+        """Return the state of one query, as `states`."""
+        return RowState.of(
+            self.queries[name],
+            read_bytes_max=self.limits.read_bytes_max,
+            retained_from_us=retained_from_us,
+        )
+
+    def note_stored(self, states: Mapping[str, RowState]) -> None:
+        """These states are durable: a restart begins with them."""
+        self._stored |= {name: state for name, state in states.items() if name in self.queries}
+
+    def needs_all_from_us(self, stream_id: int, from_us: int) -> int:
+        """Return the event time from which a restart needs a stream's tuples, at most from_us."""
+        needed = [from_us]
+        for name, state in self._stored.items():
+            for each in self.queries[name].inputs:
+                if each.stream_id == stream_id and not state.failed:
+                    us = each.needs_from_us(state.begin.as_of_us)
+                    needed.append(TIME_MIN_US if us is None else us)
+        return min(needed)
+
+    def read(
+        self, header: Batch, batch: pa.RecordBatch, time_column: str, dropped: Dropped | None
+    ) -> None:
+        """Apply one batch of the log, as it is there: not together with others."""
+        readers = self.of_stream(header.stream)
+        if not readers:
+            return
+        times_us = times_of(batch, time_column)
+        for each in readers:
+            each.guard(
+                partial(
+                    each.read,
+                    header.stream,
+                    batch,
+                    times_us,
+                    first_position=header.end_position - batch.num_rows,
+                    arrival_us=header.arrival_us,
+                    dropped=dropped,
+                )
+            )
+        if self.size_bytes > self.limits.all_bytes_max:
+            largest = max(readers, key=lambda each: each.size_bytes)
+            largest.guard(partial(self._refuse, largest))
+
+    def promise(self, header: Heartbeat) -> None:
+        """Apply one heartbeat of the log."""
+        for each in self.of_stream(header.stream):
+            each.guard(partial(each.promise, header.stream, header.watermark_us, header.arrival_us))
+
+    def check_room(self) -> None:
+        """Check that one more query has room.
+
+        Raises:
+          BudgetExceeded.
+        """
+        if self.size_bytes >= self.limits.all_bytes_max:
+            raise BudgetExceeded(
+                f"row queries hold {self.size_bytes:,} bytes, and may hold "
+                f"{self.limits.all_bytes_max:,}, a part of memory_bytes; drop one first"
+            )
+
+    def end(self) -> None:
+        """End all subscriptions: the engine closes."""
+        for each in list(self.queries.values()):
+            each.output.end(None)
+
+    def _refuse(self, query: RowQuery) -> None:
+        """Fail a query, because all together hold too much."""
+        raise BudgetExceeded(
+            f"all row queries hold {self.size_bytes:,} bytes, and may hold "
+            f"{self.limits.all_bytes_max:,}, a part of memory_bytes; it holds "
+            f"{query.size_bytes:,}"
+        )

@@ -1,0 +1,259 @@
+"""A standing row query: reads tuples of its inputs in the order of the log, and makes rows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+import structlog
+from numpy.typing import NDArray
+
+from shedder.cql.plans.logical_plan import BoundRelational
+from shedder.engine.dataflow.flow import RowFlow
+from shedder.engine.dataflow.row_input import RowInput
+from shedder.engine.dataflow.row_output import Frontier, RowOutput
+from shedder.errors import BudgetExceeded, QueryFailed, ShedderError
+from shedder.queries.answers.answer import Answer, InputProgress
+from shedder.streams.batches import TIME_MIN_US
+from shedder.streams.dropped_counts import Dropped
+
+ANSWER_BYTES_MAX = 1 << 20  # Of the newest rows, in the present answer of a stream of rows.
+
+_log = structlog.get_logger("shedder.engine")
+
+
+@dataclass(frozen=True, slots=True)
+class RowLimits:
+    """Memory of row queries, in bytes.
+
+    query_bytes_max: of one query's state, without kept rows; a query that exceeds it fails.
+    output_bytes_max: of one query's kept rows; those of one record of the log may have more.
+    all_bytes_max: of all row queries together, kept rows included.
+    read_bytes_max: of tuples that a restart reads again for one query's kept rows.
+    """
+
+    query_bytes_max: int
+    output_bytes_max: int
+    all_bytes_max: int
+    read_bytes_max: int
+
+
+class RowQuery:
+    """One standing row query. Used by the apply thread, except for its output.
+
+    failed: why it makes no more rows; "": it does.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        query: BoundRelational,
+        flow: RowFlow,
+        inputs: Sequence[RowInput],
+        output: RowOutput,
+        limits: RowLimits,
+        *,
+        incarnation: str,
+    ) -> None:
+        self.name = name
+        self.query = query
+        self.inputs = tuple(inputs)
+        self.output = output
+        self.incarnation = incarnation
+        self.failed = ""
+        self._flow: RowFlow | None = flow  # None: the query has failed.
+        self._limits = limits
+        self._read_bytes = 0
+        self._tell(None, self.frontier)
+
+    # --- looks -----------------------------------------------------------------------------------
+
+    @property
+    def streams(self) -> tuple[str, ...]:
+        """Names of the streams that it reads, each once."""
+        return tuple(dict.fromkeys(each.stream for each in self.inputs))
+
+    @property
+    def frontier(self) -> Frontier:
+        """Its present progress."""
+        inputs = {each.alias: each.frontier for each in self.inputs}
+        return Frontier(self.output.rows, inputs, self._read_bytes)
+
+    @property
+    def state_bytes(self) -> int:
+        """Bytes of operators, of tuples that wait, and of late tuples that a restart must know."""
+        late = sum(each.late_bytes for each in self.inputs)
+        return late + (0 if self._flow is None else self._flow.size_bytes)
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes that it holds, kept rows included."""
+        return self.state_bytes + self.output.size_bytes
+
+    def answer(self) -> Answer:
+        """Return the newest rows of a stream, or the content of a relation. On the apply thread.
+
+        Raises:
+          QueryFailed: the message says why.
+        """
+        if self._flow is None:
+            raise self._failure()
+        table, rows, inputs = self.output.newest(ANSWER_BYTES_MAX)
+        if not self._flow.is_stream:
+            table = self._flow.relation()
+        return self.as_answer(table, rows, inputs)
+
+    def as_answer(self, table: pa.Table, rows: int, inputs: tuple[InputProgress, ...]) -> Answer:
+        """Return rows as an answer. rows: the number after the last of them."""
+        marks = [each.as_of_us for each in inputs]
+        known = [each for each in marks if each is not None]
+        missing = sum(each.late + each.dropped + each.lost for each in inputs)
+        return Answer(
+            table,
+            query=self.query.text,
+            watermark_us=min(known) if len(known) == len(marks) else None,
+            position=inputs[0].position if len(inputs) == 1 else 0,
+            late=sum(each.late for each in inputs),
+            complete=not missing,
+            sources=("dataflow",),
+            notes=tuple(_lacks(each) for each in inputs if each.late + each.dropped + each.lost),
+            inputs=inputs,
+            resume=self.output.token(rows),
+        )
+
+    # --- records of the log ----------------------------------------------------------------------
+
+    def guard(self, work: Callable[[], None]) -> None:
+        """Do this query's own work: what goes wrong there ends this query, not the engine."""
+        if self.failed:
+            return
+        try:
+            work()
+        except Exception as error:
+            _log.error("query_failed", query=self.name, exc_info=error)
+            told = str(error) if isinstance(error, ShedderError) else type(error).__name__
+            self.fail(
+                f"query {self.name!r} failed ({told}) and has missed tuples since; drop it and "
+                "register it again"
+            )
+
+    def fail(self, reason: str) -> None:
+        """From now on, every answer is this error."""
+        self.failed = reason
+        self._flow = None  # Release its memory.
+        self.output.end(self._failure())
+
+    def read(
+        self,
+        stream_id: int,
+        batch: pa.RecordBatch,
+        times_us: NDArray[np.int64],
+        *,
+        first_position: int,
+        arrival_us: int,
+        dropped: Dropped | None,
+    ) -> None:
+        """Read one batch of a stream."""
+        before = self.frontier
+        for each in self.inputs:
+            if each.stream_id != stream_id:
+                continue
+            rows, positions = each.timely(batch, first_position, times_us)
+            if dropped is not None:
+                each.note_dropped(dropped)
+            if rows.num_rows:
+                self._read_bytes += rows.nbytes
+                self._live.push(each.alias, rows, positions)
+            each.observe(times_us, arrival_us)
+        self._advance(before)
+
+    def promise(self, stream_id: int, watermark_us: int, arrival_us: int) -> None:
+        """Apply a heartbeat of a stream."""
+        before = self.frontier
+        for each in self.inputs:
+            if each.stream_id == stream_id:
+                each.promise(watermark_us, arrival_us)
+        self._advance(before)
+
+    def _advance(self, before: Frontier) -> None:
+        self._tell(self._live.advance(self._watermarks()), before)
+        self.check_size()
+
+    def check_size(self) -> None:
+        """Fail above the query's limit.
+
+        Raises:
+          BudgetExceeded.
+        """
+        if self.state_bytes > self._limits.query_bytes_max:
+            raise BudgetExceeded(
+                f"its state has {self.state_bytes:,} bytes, row_query_bytes_max is "
+                f"{self._limits.query_bytes_max:,}: narrow its window or its WHERE, or raise the "
+                "setting"
+            )
+
+    @property
+    def _live(self) -> RowFlow:
+        assert self._flow is not None, self.failed
+        return self._flow
+
+    def _watermarks(self) -> dict[str, int]:
+        marks = {each.alias: each.watermark.value_us for each in self.inputs}
+        return {alias: TIME_MIN_US if us is None else us for alias, us in marks.items()}
+
+    def _tell(self, table: pa.Table | None, before: Frontier) -> None:
+        self.output.publish(table, before, tuple(each.progress for each in self.inputs))
+
+    def _failure(self) -> ShedderError:
+        return QueryFailed(self.failed)
+
+    # --- recovery --------------------------------------------------------------------------------
+
+    def take_past(self, parts: Iterable[tuple[str, pa.RecordBatch, NDArray[np.int64]]]) -> None:
+        """Read tuples that came before; `resume` then brings the state to a frontier."""
+        for alias, batch, positions in parts:
+            self._live.push(alias, batch, positions)
+
+    def resume(self, frontier: Frontier) -> None:
+        """All tuples before a frontier are read: forget the rows that were made before it."""
+        marks = {alias: each.watermark_us for alias, each in frontier.inputs.items()}
+        known = {alias: TIME_MIN_US if us is None else us for alias, us in marks.items()}
+        self._live.advance(known)
+        self.output.begin_at(frontier.rows)
+        self._tell(None, frontier)
+
+    def catch_up(self, before: Frontier, read_bytes: int) -> None:
+        """Make the rows between a frontier and the present progress of the inputs again.
+
+        read_bytes: of tuples, as of `Frontier`, now.
+        """
+        self._read_bytes = read_bytes
+        self._advance(before)
+
+
+def row_status(query: RowQuery) -> dict[str, str]:
+    """Return the facts of DESCRIBE and of the control table, by property."""
+    return {
+        "stream": ", ".join(query.streams),
+        "text": query.query.text,
+        "rows": str(query.output.rows),
+        "kept_bytes": str(query.output.size_bytes),
+        "late": str(sum(each.late for each in query.inputs)),
+        "size_bytes": str(query.size_bytes),
+        "failed": query.failed,
+    }
+
+
+def _lacks(each: InputProgress) -> str:
+    parts = [
+        f"{count:,} {what}"
+        for count, what in (
+            (each.late, "came too late"),
+            (each.dropped, "were dropped under overload"),
+            (each.lost, "were lost with damaged bytes of the log"),
+        )
+        if count
+    ]
+    return f"tuples of {each.stream} that are not in the rows: {', '.join(parts)}"

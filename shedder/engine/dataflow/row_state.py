@@ -1,0 +1,123 @@
+"""State of a row query in a checkpoint: its frontiers, and the late tuples that it left out.
+
+Operators and kept rows are not stored. A restart makes them again from the archive and the log.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from shedder.engine.dataflow.row_input import LateRows, RowInput
+from shedder.engine.dataflow.row_output import Frontier, InputFrontier
+from shedder.engine.dataflow.row_query import RowQuery
+from shedder.streams.ipc import table_bytes
+
+ROWS = "rows"  # Value of "kind" among the parameters of a row query in the catalog.
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class InputState:
+    """Stored progress of one input."""
+
+    from_position: int
+    late: int
+    dropped: int
+    lost: int
+    late_rows: LateRows
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class RowState:
+    """Stored state of a row query.
+
+    begin: frontier from which a restart makes the kept rows again. now: frontier of the checkpoint.
+    inputs: by alias. failed: why the query makes no more rows; "": it does.
+    """
+
+    begin: Frontier
+    now: Frontier
+    inputs: dict[str, InputState]
+    failed: str
+
+    @classmethod
+    def of(
+        cls, query: RowQuery, *, read_bytes_max: int, retained_from_us: Mapping[int, int]
+    ) -> RowState:
+        """Note the state of a query; later changes of the query do not change it.
+
+        The query forgets the late tuples that no later restart asks for.
+
+        read_bytes_max: as of `RowOutput.restart_point`. retained_from_us: event time before which
+        retention may remove tuples, by the id of a stream that has RETAIN.
+        """
+        now = query.frontier
+        floors_us = [
+            retained_from_us[each.stream_id] + each.lookback_us
+            for each in query.inputs
+            if each.stream_id in retained_from_us
+        ]
+        begin = query.output.restart_point(
+            now, read_bytes_max=read_bytes_max, floor_us=max(floors_us, default=None)
+        )
+        inputs = {each.alias: _of_input(each, begin) for each in query.inputs}
+        return cls(begin, now, inputs, query.failed)
+
+    def to_bytes(self) -> bytes:
+        """Frontiers and counts as JSON in the schema's metadata; late tuples as rows."""
+        late = [each.late_rows for each in self.inputs.values()]
+        state = {
+            "begin": _frontier_to_json(self.begin),
+            "now": _frontier_to_json(self.now),
+            "inputs": {
+                alias: [each.from_position, each.late, each.dropped, each.lost]
+                for alias, each in self.inputs.items()
+            },
+            "failed": self.failed,
+        }
+        fields: list[pa.Field[Any]] = [
+            pa.field("input", pa.int64()),
+            pa.field("position", pa.int64()),
+            pa.field("time_us", pa.int64()),
+        ]
+        schema = pa.schema(fields, metadata={"state": json.dumps(state)})
+        columns = (
+            np.repeat(np.arange(len(late)), [len(rows.positions) for rows in late]),
+            np.concatenate([rows.positions for rows in late]),
+            np.concatenate([rows.times_us for rows in late]),
+        )
+        arrays = [pa.array(column, pa.int64()) for column in columns]
+        return table_bytes(pa.table(arrays, schema=schema))
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> RowState:
+        """Read what `to_bytes` wrote."""
+        table = pa.ipc.open_stream(data).read_all()
+        state: dict[str, Any] = json.loads(table.schema.metadata[b"state"])
+        number, position, time_us = (column.to_numpy() for column in table.columns)
+        inputs: dict[str, InputState] = {}
+        for at, (alias, (first, late, dropped, lost)) in enumerate(state["inputs"].items()):
+            late_rows = LateRows(position[number == at], time_us[number == at])
+            inputs[alias] = InputState(first, late, dropped, lost, late_rows)
+        begin, now = (_frontier_from_json(state[key]) for key in ("begin", "now"))
+        return cls(begin, now, inputs, state["failed"])
+
+
+def _of_input(each: RowInput, begin: Frontier) -> InputState:
+    each.forget_late(each.needs_from_us(begin.as_of_us))
+    return InputState(each.from_position, each.late, each.dropped, each.lost, each.late_rows)
+
+
+def _frontier_to_json(frontier: Frontier) -> list[Any]:
+    inputs = {alias: [it.position, it.watermark_us] for alias, it in frontier.inputs.items()}
+    return [frontier.rows, frontier.read_bytes, inputs]
+
+
+def _frontier_from_json(stored: list[Any]) -> Frontier:
+    rows, read_bytes, inputs = stored
+    return Frontier(rows, {alias: InputFrontier(*it) for alias, it in inputs.items()}, read_bytes)

@@ -1,0 +1,97 @@
+"""Registrar of row queries: binds a query, reads the past of its windows, and starts it."""
+
+from __future__ import annotations
+
+from shedder.archive.files.data_directory import FORMAT_ROWS
+from shedder.archive.metadata.catalog_entries import QueryEntry
+from shedder.cql.statements.relational_select import RelationalSelect
+from shedder.engine.checkpoints.checkpoint_scheduler import Checkpoints
+from shedder.engine.checkpoints.query_commit import Joining
+from shedder.engine.dataflow.row_query import RowQuery
+from shedder.engine.engine_state import EngineState
+from shedder.engine.rebuild.row_query_past import (
+    RowParameters,
+    WindowPast,
+    bound_rows,
+    new_row_query,
+)
+from shedder.engine.synopsis_plans.stored_query_text import parse_stored
+from shedder.errors import BudgetExceeded
+
+
+class RowRegistrar:
+    """Makes row queries standing."""
+
+    def __init__(self, core: EngineState, checkpoints: Checkpoints) -> None:
+        self._core = core
+        self._checkpoints = checkpoints
+
+    def register(self, name: str, select: RelationalSelect) -> RowQuery:
+        """Read what windows need of the past, then go on with what comes.
+
+        A query without windows reads tuples from the present position on.
+
+        Raises:
+          BadQuery, UnknownStream, UnknownColumn, TypeMismatch, Unimplemented: it cannot be bound.
+          BudgetExceeded: no memory for it.
+        """
+        core = self._core
+        query = self._made(name, select, f"{core.machine.random_bits(48):x}")
+        past = WindowPast(core, query)
+        past.catch_up()
+        core.store.allow(FORMAT_ROWS)
+        self._checkpoints.end_begun()
+        joining = core.executor.call(lambda: self._begin(query, past)).result()
+        self._checkpoints.end_joining(joining)
+        return query
+
+    def preview(self, select: RelationalSelect) -> dict[str, str]:
+        """Return what `register` would make; nothing is done.
+
+        Raises:
+          As `register`.
+        """
+        query = self._made("", select, "")
+        return {"text": query.query.text, "streams": ", ".join(query.streams)}
+
+    def _made(self, name: str, select: RelationalSelect, incarnation: str) -> RowQuery:
+        if self._core.pressure.pressed:
+            raise BudgetExceeded(
+                "the process is near its limit of memory; a new query can stand when some is free: "
+                "drop another one, or raise the limit"
+            )
+        self._core.rows.check_room()
+        bound = bound_rows(self._core, select)
+        parse_stored(bound.text)  # What a restart could not read is refused now.
+        return new_row_query(self._core, name, bound, incarnation=incarnation)
+
+    def _begin(self, query: RowQuery, past: WindowPast) -> Joining:
+        """On the apply thread: read the little that is left of the past, then live."""
+        core = self._core
+        self._checkpoints.settle()
+        self._checkpoints.make_way_for(query.name)
+        past.read_on()
+        for each in query.inputs:
+            stream = core.stream(each.stream)
+            each.begin_at(stream.position, stream.watermark_us)
+        query.resume(query.frontier)
+        query.check_size()
+        core.rows.add(query)
+        state = core.rows.state(query.name, {})
+        entry = QueryEntry(
+            query.name,
+            query.query.text,
+            parameters=RowParameters(query.incarnation).to_json(),
+            stream_id=query.inputs[0].stream_id,
+            from_position=query.inputs[0].position,
+            created_us=core.clock_us(),
+        )
+        parts = {f"query/{query.name}": state.to_bytes()}
+
+        def leave() -> None:
+            core.rows.remove(query.name)
+
+        joining = Joining(entry, parts, None, core.applied_sequence, None, leave)
+        self._checkpoints.join(joining)
+        core.rows.note_stored({query.name: state})
+        return joining

@@ -1,0 +1,48 @@
+"""`shedder sql --watch` of a query of rows: NDJSON into a pipe, and a token to go on from."""
+
+import json
+import threading
+
+import pytest
+
+import shedder
+from shedder.cli.commands import run
+from shedder.cli.exit_codes import ExitCode
+from shedder.server.server import running
+from shedder.settings import Settings
+
+CREATE = "CREATE STREAM s (ts TIMESTAMP, id BIGINT) TIMESTAMP BY ts"
+INSERT = "INSERT INTO s VALUES (TIMESTAMP '2024-01-01 00:00:0{}', {})"
+
+
+@pytest.mark.slow
+def test_watched_rows_are_lines_and_resume_behind_a_token(tmp_path, capfd):
+    settings = Settings(listen="127.0.0.1:0", insecure=True, drain_s=5)
+    with (
+        shedder.open(tmp_path / "data", settings) as engine,
+        running(engine, settings) as address,
+    ):
+        engine.execute(CREATE)
+        query = engine.register("q", "SELECT id FROM s WHERE id > 1")
+        begin = query.answer().resume
+        for number in range(1, 5):
+            engine.execute(INSERT.format(number, number))
+        ended = []
+        arguments = ["sql", "--connect", str(address), "--watch", "q", "--after", begin]
+        watching = threading.Thread(target=lambda: ended.append(run(arguments)))
+        watching.start()
+        lines, said = [], ""
+        while len(lines) < 2:
+            captured = capfd.readouterr()
+            lines, said = lines + captured.out.splitlines(), said + captured.err
+        engine.execute("DROP QUERY q")
+        watching.join()
+    said += capfd.readouterr().err
+    assert [json.loads(line)["id"] for line in lines] == [2, 3]
+    assert f"resume after {begin.partition('.')[0]}.2" in said
+    assert ended == [ExitCode.USAGE]
+
+
+def test_a_token_needs_a_watched_query(tmp_path, capfd):
+    assert run(["sql", "-d", str(tmp_path), "--after", "x.1"]) == ExitCode.USAGE
+    assert "--after goes with --watch" in capfd.readouterr().err

@@ -1,0 +1,202 @@
+"""Registration of row queries: where they begin, what they refuse, and their limits of memory."""
+
+import pytest
+
+from shedder.archive.files.data_directory import FORMAT_ROWS, format_of
+from shedder.engine.engine import Engine
+from shedder.engine.runtime.caller import Asker
+from shedder.errors import (
+    BadQuery,
+    QueryExists,
+    QueryFailed,
+    StreamInUse,
+    Unimplemented,
+    UnknownQuery,
+    UnknownStream,
+)
+from tests.engine.dataflow.worlds import CREATE, PICKED, START_US, Subscriber, applied, batch
+
+WINDOWED = "SELECT id FROM s [RANGE INTERVAL '0.0001' SECOND] WHERE kind > 2"
+
+
+@pytest.fixture
+def db(tmp_path):
+    with Engine.open(tmp_path / "data", row_query_bytes_max=1 << 20) as db:
+        db.execute(CREATE)
+        yield db
+
+
+def push(db, *rows):
+    db.push("s", batch(list(rows)))
+
+
+def ids(answer):
+    return answer.table["id"].to_pylist()
+
+
+def test_query_without_a_window_begins_at_the_present_position(db):
+    push(db, (0, 1, 5), (900, 2, 5))  # The second waits for the watermark.
+    query = db.register("q", PICKED)
+    push(db, (1_000, 3, 5), (1_001, 4, 0))
+    db.heartbeat("s", START_US + 2_000)
+    assert ids(query.answer()) == [3]
+
+
+def test_window_begins_with_its_past_from_archive_and_tail(db):
+    push(db, (0, 1, 5), (901, 2, 5), (950, 3, 5), (940, 4, 1))
+    db.seal("s")
+    push(db, (960, 5, 4), (1_020, 6, 4))
+    query = db.register("w", WINDOWED)
+    assert sorted(ids(query.answer())) == [2, 3, 5]  # As of 1,000.
+    changes = query.subscribe()
+    db.heartbeat("s", START_US + 1_060)
+    assert sorted(ids(query.answer())) == [5, 6]
+    rows = [(row["id"], row["_sign"]) for row in next(changes).rows()]
+    assert sorted(rows) == [(2, -1), (3, -1), (6, 1)]
+
+
+def test_same_query_again_is_the_same_and_another_is_refused(db):
+    first = db.register("q", PICKED)
+    assert db.register("q", PICKED).answer().resume == first.answer().resume
+    with pytest.raises(QueryExists, match="exists with another text"):
+        db.register("q", WINDOWED)
+    with pytest.raises(QueryExists, match="exists with another text"):
+        db.register("q", "SELECT COUNT(*) AS n FROM s")
+    db.register("n", "SELECT COUNT(*) AS n FROM s")
+    with pytest.raises(QueryExists, match="exists with another text"):
+        db.execute(f"CREATE QUERY n AS {PICKED}")
+
+
+@pytest.mark.parametrize(
+    ("text", "error", "message"),
+    [
+        ("SELECT id FROM s ORDER BY id", BadQuery, "ORDER BY, LIMIT and OFFSET"),
+        ("SELECT id FROM s LIMIT 5", BadQuery, "ORDER BY, LIMIT and OFFSET"),
+        ("SELECT DISTINCT id FROM s", BadQuery, r"give it a window, such as s \[RANGE"),
+        ("SELECT id FROM s SAMPLE(0.5)", (BadQuery, Unimplemented), "SAMPLE"),
+        ("SELECT id FROM missing", UnknownStream, "no stream 'missing'"),
+    ],
+)
+def test_what_cannot_stand_is_refused_and_leaves_nothing(db, text, error, message):
+    with pytest.raises(error, match=message):
+        db.register("q", text)
+    assert db.execute("SHOW QUERIES").table.num_rows == 0
+    db.execute("DROP STREAM s")
+
+
+def test_statements_know_row_queries(db):
+    granted = db.execute(f"CREATE QUERY q AS {PICKED}").rows()
+    assert {"granted": "streams", "value": "s"} in granted
+    [shown] = db.execute("SHOW QUERIES").rows()
+    assert shown == {"query": "q", "stream": "s", "text": PICKED}
+    described = {row["key"]: row["value"] for row in db.execute("DESCRIBE q").rows()}
+    assert described["text"] == PICKED
+    assert f"text: {PICKED}" in "\n".join(db.execute("EXPLAIN q").table["plan"].to_pylist())
+    planned = db.execute(f"EXPLAIN CREATE QUERY r AS {PICKED}").rows()
+    assert {"granted": "text", "value": PICKED} in planned
+    assert "late" in db.control("query", "q")["key"].to_pylist()
+    for refused in (
+        "ALTER QUERY q SET THINNING 1/2",
+        "ALTER QUERY q SET WEIGHT 2",
+        "ALTER QUERY q SET INACTIVE",
+    ):
+        with pytest.raises(BadQuery, match="query 'q' returns rows"):
+            db.execute(refused)
+    db.execute("DROP QUERY q")
+    with pytest.raises(UnknownQuery):
+        db.query("q")
+    assert db.register("q", PICKED).answer().table.num_rows == 0
+
+
+def test_stream_in_use_is_neither_dropped_nor_deleted_from(db):
+    db.register("q", PICKED)
+    push(db, (0, 1, 5))
+    with pytest.raises(StreamInUse, match="row queries: q; drop them first"):
+        db.execute("DROP STREAM s")
+    with pytest.raises(StreamInUse, match="row queries: q; DELETE cannot take back"):
+        db.execute("DELETE FROM s WHERE id = 1")
+    db.execute("DROP QUERY q")
+    assert "1 rows deleted" in db.execute("DELETE FROM s WHERE id = 1").rows()[0]["status"]
+    db.execute("DROP STREAM s")
+
+
+def test_fault_of_a_query_ends_that_query_alone(db):
+    broken, whole = db.register("broken", PICKED), db.register("whole", PICKED)
+    count, reader = db.register("n", "SELECT COUNT(*) AS n FROM s"), broken.subscribe()
+    push(db, (0, 1, 5), (1, 2, 5))
+    db.core.rows.queries["broken"].guard(lambda: fail(ZeroDivisionError()))
+    push(db, (1, 3, 5))
+    db.heartbeat("s", START_US + 2)
+    for ask in (broken.answer, lambda: next(reader), broken.latest):
+        with pytest.raises(QueryFailed, match=r"'broken' failed \(ZeroDivisionError\)"):
+            ask()
+    assert ids(whole.answer()) == [1, 2, 3]
+    assert count.answer().rows()[0]["n"] == 3
+
+
+def fail(error):
+    raise error
+
+
+def test_query_that_waits_for_too_many_tuples_fails_and_says_so(tmp_path):
+    with Engine.open(tmp_path / "d", row_query_bytes_max=1 << 20) as db:
+        db.execute(CREATE.replace("0.00002", "10"))
+        query = db.register("q", "SELECT id FROM s")
+        for first in range(0, 120_000, 40_000):
+            db.push("s", batch([(at, at, 5) for at in range(first, first + 40_000)]))
+        with pytest.raises(
+            QueryFailed, match=r"its state has [\d,]+ bytes, row_query_bytes_max is 1,0"
+        ):
+            query.answer()
+        with pytest.raises(QueryFailed):
+            next(query.subscribe())
+        assert db.core.rows.queries["q"].size_bytes < 1 << 20
+    with Engine.open(tmp_path / "d", row_query_bytes_max=1 << 20) as db:
+        with pytest.raises(QueryFailed, match="row_query_bytes_max"):
+            db.query("q").answer()
+        db.execute("DROP QUERY q")
+
+
+def test_other_tenants_have_no_use_of_a_row_query(db):
+    acme, bolt = Asker("acme"), Asker("bolt")
+    db.execute(CREATE.replace(" s ", " a "), asker=acme)
+    text = PICKED.replace(" s ", " a ")
+    db.register("q", text, asker=acme)
+    assert db.query("q", acme).text == text
+    with pytest.raises(UnknownQuery):
+        db.query("q", bolt)
+    with pytest.raises(UnknownStream):
+        db.register("r", text, asker=bolt)
+    db.execute(CREATE.replace(" s ", " b "), asker=bolt)
+    with pytest.raises(QueryExists, match="is taken"):
+        db.register("q", text.replace(" a ", " b "), asker=bolt)
+    for statement in ("DROP QUERY q", "EXPLAIN q"):
+        with pytest.raises(UnknownQuery):
+            db.execute(statement, asker=bolt)
+    assert db.execute("SHOW QUERIES", asker=bolt).table.num_rows == 0
+    assert db.execute("SHOW QUERIES", asker=acme).table.num_rows == 1
+
+
+def test_older_versions_refuse_a_directory_with_a_row_query(db):
+    assert format_of(db.core.store.directory) < FORMAT_ROWS
+    db.register("q", PICKED)
+    assert format_of(db.core.store.directory) == FORMAT_ROWS
+
+
+def test_dropped_query_stays_dropped_and_its_name_is_free_after_a_restart(tmp_path):
+    reader = Subscriber("q")
+    with Engine.open(tmp_path / "d") as db:
+        db.execute(CREATE)
+        db.register("q", PICKED)
+        db.register("kept", PICKED)
+        db.core.executor.call(db.checkpoints.now).result()
+        db.execute("DROP QUERY q")
+    with Engine.open(tmp_path / "d") as db:
+        assert [row["query"] for row in db.execute("SHOW QUERIES").rows()] == ["kept"]
+        db.register("q", PICKED)
+        reader.begin(db)
+        push(db, (0, 1, 5))
+        db.heartbeat("s", START_US + 1)
+        applied(db)
+        reader.read(db)
+    assert reader.got == [(1, 6, 0, 1)]

@@ -1,0 +1,96 @@
+"""A stream of small numbers, the rows that queries make of it, and a subscriber that resumes."""
+
+from __future__ import annotations
+
+from bisect import insort
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+
+from shedder.engine.engine import Engine
+from tests.engine.world import START_US
+
+LATENESS_US = 20
+CREATE = (
+    "CREATE STREAM s (ts TIMESTAMP, id BIGINT, kind BIGINT) TIMESTAMP BY ts "
+    "LATENESS INTERVAL '0.00002' SECOND"
+)
+PICKED = "SELECT id, kind + 1 AS next FROM s WHERE kind > 2"
+Row = tuple[int, ...]
+
+
+def batch(rows: list[tuple[int, int, int]]) -> pa.Table:
+    """Rows of (event time after START_US, id, kind)."""
+    times, ids, kinds = ([row[at] for row in rows] for at in range(3))
+    return pa.table(
+        {
+            "ts": pa.array([START_US + time for time in times], pa.timestamp("us")),
+            "id": pa.array(ids, pa.int64()),
+            "kind": pa.array(kinds, pa.int64()),
+        }
+    )
+
+
+def rows_of(table: pa.Table) -> list[Row]:
+    """Rows as tuples: the columns, the event time after START_US, and the sign."""
+    times = table.column("_ts").cast(pa.int64()).to_pylist()
+    columns = [table.column(name).to_pylist() for name in table.column_names[:-2]]
+    signs = table.column("_sign").to_pylist()
+    return [
+        (*row, time - START_US, sign)
+        for *row, time, sign in zip(*columns, times, signs, strict=True)
+    ]
+
+
+@dataclass
+class Picked:
+    """The rows of PICKED, by a loop over tuples. Times are after START_US."""
+
+    watermark: int | None = None
+    late: int = 0
+    made: list[Row] = field(default_factory=list)
+    _waits: list[tuple[int, int, int, int]] = field(default_factory=list)
+    _position: int = 0
+
+    def push(self, rows: list[tuple[int, int, int]]) -> None:
+        for time, id_, kind in rows:
+            if self.watermark is not None and time < self.watermark:
+                self.late += 1
+            else:
+                insort(self._waits, (time, self._position, id_, kind))
+            self._position += 1
+        if rows:
+            self.promise(max(time for time, _, _ in rows) - LATENESS_US)
+
+    def promise(self, watermark: int) -> None:
+        self.watermark = watermark if self.watermark is None else max(self.watermark, watermark)
+        while self._waits and self._waits[0][0] < self.watermark:
+            time, _, id_, kind = self._waits.pop(0)
+            if kind > 2:
+                self.made.append((id_, kind + 1, time, 1))
+
+
+@dataclass
+class Subscriber:
+    """Reads what there is, without waiting, and goes on behind it the next time."""
+
+    name: str
+    token: str | None = None
+    got: list[Row] = field(default_factory=list)
+
+    def begin(self, db: Engine) -> None:
+        self.token = db.query(self.name).answer().resume
+
+    def read(self, db: Engine, *, batches: int = 1 << 30) -> None:
+        cursor = db.query(self.name).cursor(self.token)
+        for _ in range(batches):
+            answer = cursor.take()
+            if answer is None:
+                return
+            self.got += rows_of(answer.table)
+            self.token = answer.resume
+
+
+def applied(db: Engine) -> None:
+    """Wait until all that is durable is applied."""
+    db.core.executor.call(lambda: None).result()
