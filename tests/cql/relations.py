@@ -13,10 +13,11 @@ from shedder.cql.binding.relational_binding import bind_relational
 from shedder.cql.expressions.column_types import ColumnType
 from shedder.cql.plans.logical_plan import BoundRelational, scans_of
 from shedder.cql.sql.plan_sql import RelationSql, plan_sql
+from shedder.cql.statements.aggregates_as_rows import as_rows
 from shedder.cql.statements.archive_layout import DEFAULT_LAYOUT
 from shedder.cql.statements.bound_query import StreamSchema
 from shedder.cql.statements.relational_select import RelationalSelect
-from shedder.cql.statements.statement import ColumnDefinition
+from shedder.cql.statements.statement import ColumnDefinition, Select
 
 SECOND = 1_000_000
 
@@ -54,13 +55,16 @@ class Relations:
         self.schemas = {name: schema for name, (schema, _) in given.items()}
         self.connection = duckdb.connect()
         for name, (schema, rows) in given.items():
-            self.connection.register(name, _arrow(schema, rows))
+            self.connection.register("given", _arrow(schema, rows))
+            self.connection.sql(f'CREATE TABLE "{name}" AS SELECT * FROM given')
 
     def bound(self, text: str, now_us: int | None = None) -> BoundRelational:
         """The bound query."""
         statement = parse(text)
-        assert isinstance(statement, RelationalSelect), text
+        assert isinstance(statement, (Select, RelationalSelect)), text
         assert parse(statement.text) == statement, statement.text
+        if isinstance(statement, Select):
+            statement = as_rows(statement)
         return bind_relational(statement, self.schemas, now_us)
 
     def table(

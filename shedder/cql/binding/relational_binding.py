@@ -2,62 +2,53 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Protocol
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 
+from shedder.cql.binding.join_conditions import conjunction, filtered, names_in
+from shedder.cql.binding.output_names import Aliases, expanded
+from shedder.cql.binding.relational_from import FromBinder, TableColumns
 from shedder.cql.binding.relational_scope import Scope, VisibleColumn, VisibleRelation
-from shedder.cql.binding.select_list import free_name
-from shedder.cql.binding.typed_expressions import (
-    Typer,
-    aggregates_in,
-    check_order,
-    forbid_aggregates,
-    not_too_large,
-    replaced_columns,
+from shedder.cql.binding.row_clauses import cut, finished, over_groups
+from shedder.cql.binding.subquery_joins import (
+    Clause,
+    ScalarJoin,
+    SubqueryTest,
+    aggregate_join,
+    misplaced,
+    refuse_correlated,
 )
+from shedder.cql.binding.typed_expressions import Typer, aggregates_in, forbid_aggregates
 from shedder.cql.expressions.column_types import ColumnType
-from shedder.cql.expressions.expression import Call, Column, Expression, Literal, Op
-from shedder.cql.expressions.expression_text import quoted, text_of
+from shedder.cql.expressions.expression import (
+    Aggregate,
+    Call,
+    Column,
+    Expression,
+    Literal,
+    Op,
+    parts_of,
+)
+from shedder.cql.expressions.expression_text import query_text, text_of
+from shedder.cql.expressions.type_inference import alike, typed_call
 from shedder.cql.plans.logical_plan import (
+    Aggregated,
     BoundRelational,
-    Distinct,
-    Filter,
-    NowWindow,
-    Ordered,
+    Join,
+    JoinKind,
     Plan,
     Project,
-    RelationKind,
-    RowsWindow,
-    Scan,
-    WindowOf,
+    SetOperation,
+    SetOperator,
 )
-from shedder.cql.plans.plan_columns import columns_of, with_columns_read
+from shedder.cql.plans.plan_columns import columns_of, unknown_columns, with_columns_read
 from shedder.cql.statements.bound_query import StreamSchema
 from shedder.cql.statements.relational_select import QueryTree, RelationalSelect
-from shedder.cql.statements.relational_tree import (
-    NamedRelation,
-    NowClause,
-    Relation,
-    RowsClause,
-    SelectQuery,
-    Star,
-    WindowClause,
-)
-from shedder.cql.statements.statement import ColumnDefinition, OrderKey, Output, UnboundedWindow
-from shedder.cql.text.unsupported import later
-from shedder.errors import BadQuery, TypeMismatch
+from shedder.cql.statements.relational_tree import Query, SelectQuery, SetQuery
+from shedder.cql.statements.statement import OrderKey, Output
+from shedder.errors import BadQuery
 
-
-class TableColumns(Protocol):
-    """A relation that is no stream: what binding asks of a table's schema."""
-
-    @property
-    def name(self) -> str:
-        """Of the table."""
-
-    @property
-    def columns(self) -> tuple[ColumnDefinition, ...]:
-        """In order."""
+_FALSE = Literal(False, ColumnType.BOOLEAN)
 
 
 def bind_relational(
@@ -67,6 +58,9 @@ def bind_relational(
 ) -> BoundRelational:
     """Find the names, give everything a type, and make the plan.
 
+    Subqueries of expressions become joins: EXISTS and IN semi-joins, NOT EXISTS anti-joins, scalar
+    subqueries outer joins with their aggregates by group.
+
     Args:
       select: the query.
       schemas: of its `relations`, by name.
@@ -74,113 +68,218 @@ def bind_relational(
         None: the query is standing or an input has no watermark, and NOW() is refused.
 
     Raises:
-      UnknownColumn, TypeMismatch, BadQuery: what is wrong and what would be right.
+      UnknownStream, UnknownColumn, TypeMismatch, BadQuery: what is wrong and what would be right.
       Unimplemented: a clause of a later version.
     """
-    plan = with_columns_read(_Binder(schemas, now_us).query(select.query))
+    plan = _QueryBinder(schemas, now_us).query(select.query)
+    for name in unknown_columns(plan):
+        raise BadQuery(
+            f"{name} is a column of a query around a subquery; it can stand in WHERE of EXISTS, IN "
+            "or a scalar subquery of aggregates, directly in that query"
+        )
+    plan = with_columns_read(plan)
     return BoundRelational(select.text, plan, columns_of(plan))
 
 
-class _Binder:
+@dataclass(frozen=True, slots=True)
+class _Rows:
+    """FROM and WHERE of a SELECT.
+
+    names: of the columns of `plan`. correlated: conditions that use columns of the query around.
+    """
+
+    plan: Plan
+    scope: Scope
+    items: tuple[Output, ...]
+    aliases: Aliases
+    names: frozenset[str]
+    correlated: tuple[Expression, ...]
+
+
+class _QueryBinder:
     """One statement's way from its tree to a plan."""
 
     def __init__(
         self, schemas: Mapping[str, StreamSchema | TableColumns], now_us: int | None
     ) -> None:
-        self._schemas = schemas
         self._now_us = now_us
-        self._aliases: set[str] = set()  # Of scans, in lower case.
+        self._from = FromBinder(schemas, self.query, self._without_subqueries)
 
-    def query(self, query: QueryTree) -> Plan:
-        """The plan of a query."""
-        if not isinstance(query, SelectQuery):
-            raise later("UNION, INTERSECT and EXCEPT")
-        return self._select(query)
+    def query(self, query: QueryTree, prefix: str = "", outer: Scope | None = None) -> Plan:
+        """The plan of a query.
 
-    # --- FROM ---------------------------------------------------------------------------------
+        Args:
+          query: its tree.
+          prefix: before the names of its columns.
+          outer: the scope around a subquery of an expression.
+        """
+        if isinstance(query, SetQuery):
+            return self._set(query, prefix, outer)
+        assert isinstance(query, SelectQuery)
+        return self._select(query, prefix, outer)
 
-    def _from(self, relation: Relation) -> tuple[Plan, Scope]:
-        if not isinstance(relation, NamedRelation):
-            raise later("joins and subqueries in FROM")
-        scan = self._scan(relation)
-        names = [column.name for column in self._schemas[relation.name].columns]
+    # --- set operations -----------------------------------------------------------------------
+
+    def _set(self, query: SetQuery, prefix: str, outer: Scope | None) -> Plan:
+        word = query.operator.value
+        left = self.query(query.left, prefix, outer)
+        right = self.query(query.right, prefix, outer)
+        widths = len(columns_of(left)), len(columns_of(right))
+        if widths[0] != widths[1]:
+            raise BadQuery(
+                f"{word} takes queries of equally many columns; the left has {widths[0]}, the "
+                f"right {widths[1]}"
+            )
+        operator = SetOperator(word)
+        plan: Plan = SetOperation(operator, query.all, *_of_one_type(word, left, right))
         visible = VisibleRelation(
-            relation.alias,
+            "",
             tuple(
-                VisibleColumn(name, Column(column.name, column.type))
-                for name, column in zip(names, scan.columns, strict=True)
+                VisibleColumn(column.name.removeprefix(prefix), Column(column.name, column.type))
+                for column in columns_of(plan)
             ),
         )
-        scope = Scope((visible,))
-        return self._windowed(scan, relation.window, scope), scope
-
-    def _scan(self, relation: NamedRelation) -> Scan:
-        schema = self._schemas[relation.name]
-        alias = free_name(relation.alias, self._aliases)
-        self._aliases.add(alias.lower())
-        columns = tuple(
-            ColumnDefinition(f"{alias}.{column.name}", column.type, column.nullable)
-            for column in schema.columns
-        )
-        if not isinstance(schema, StreamSchema):
-            return Scan(schema.name, alias, RelationKind.TABLE, columns, None, relation.sample)
-        time = f"{alias}.{schema.time_column}"
-        return Scan(schema.name, alias, RelationKind.STREAM, columns, time, relation.sample)
-
-    def _windowed(self, plan: Plan, clause: WindowClause | None, scope: Scope) -> Plan:
-        if clause is None:
-            return plan
-        if isinstance(plan, Scan) and plan.kind is RelationKind.TABLE:
-            raise BadQuery(
-                f"{quoted(plan.relation)} is a table and has no window: a window is of a stream"
-            )
-        typer = self._typer(scope)
-        condition = None
-        if clause.condition is not None:
-            condition = typer.condition("WHERE", clause.condition)
-            forbid_aggregates("WHERE", condition)
-        match clause.window:
-            case NowClause():
-                return WindowOf(plan, NowWindow(), condition)
-            case RowsClause(rows=rows, slide_rows=slide, partition=partition):
-                keys = tuple(map(typer.value, partition))
-                names = tuple(key.name for key in keys if isinstance(key, Column))
-                assert len(names) == len(keys)
-                return WindowOf(plan, RowsWindow(rows, slide, names), condition)
-            case UnboundedWindow() if condition is None:
-                return plan
-            case window:
-                return WindowOf(plan, window, condition)
+        typer = self._without_subqueries(Scope((visible,)))
+        keys = [OrderKey(typer.value(key.expression), key.descending) for key in query.order]
+        for key in keys:
+            forbid_aggregates("ORDER BY of a set operation", key.expression)
+        return cut(plan, keys, query.limit, query.offset)
 
     # --- SELECT -------------------------------------------------------------------------------
 
-    def _select(self, query: SelectQuery) -> Plan:
-        plan, scope = self._from(query.source)
-        items = _expanded(query.items, scope)
-        names = _Names(self._typer(scope), scope, items)
-        if query.where is not None:
-            condition = names.typer.condition("WHERE", names.with_aliases(query.where))
-            forbid_aggregates("WHERE", condition)
-            plan = Filter(plan, condition)
-        if query.groups or query.having is not None:
-            raise later("GROUP BY here")
-        outputs = tuple(Output(item.name, names.typer.value(item.expression)) for item in items)
-        keys = tuple(
-            OrderKey(names.typer.value(names.order_key(key.expression)), key.descending)
+    def _select(self, query: SelectQuery, prefix: str, outer: Scope | None) -> Plan:
+        rows = self._rows(query, outer)
+        refuse_correlated(rows.correlated)
+        clause = self._clause(query, rows.scope)
+        value, aliases = clause.typer.value, rows.aliases
+        groups = tuple(dict.fromkeys(value(aliases.in_where(group)) for group in query.groups))
+        outputs = [Output(item.name, value(item.expression)) for item in rows.items]
+        having = query.having
+        if having is not None:
+            having = aliases.after_groups(having, groups)
+        conditions, tests = clause.conditions("HAVING", having)
+        keys = [
+            OrderKey(value(aliases.in_order(key.expression, groups or None)), key.descending)
             for key in query.order
+        ]
+        for group in groups:
+            forbid_aggregates("GROUP BY", group)
+        tested = [test.condition for test in tests if test.condition is not None]
+        aggregates = aggregates_in(
+            [item.expression for item in outputs]
+            + [key.expression for key in keys]
+            + conditions
+            + tested
         )
-        if aggregates_in(item.expression for item in outputs):
-            raise later("aggregates here")
-        for key in keys:
-            forbid_aggregates("ORDER BY", key.expression)
-        return _finished(plan, outputs, keys, query)
+        if not groups and not aggregates:
+            if having is not None:
+                raise BadQuery("HAVING is a condition on groups; write WHERE, or add GROUP BY")
+            plan = clause.joined(rows.plan, _as_it_is)
+            return finished(plan, outputs, keys, query, prefix)
+        _check_own((*groups, *aggregates), clause.names)
+        beside = clause.names.union(
+            *(frozenset(column.name for column in columns_of(test.right)) for test in tests)
+        )
+        over = over_groups(groups, aggregates, beside)
+        plan = clause.joined(Aggregated(rows.plan, groups, aggregates), over)
+        plan = _tested(filtered(plan, [over(each) for each in conditions]), tests, over)
+        outputs = [Output(item.name, over(item.expression)) for item in outputs]
+        keys = [OrderKey(over(key.expression), key.descending) for key in keys]
+        return finished(plan, outputs, keys, query, prefix)
 
-    def _typer(self, scope: Scope) -> Typer:
-        return Typer(scope.required, self._unbound)
+    def _rows(self, query: SelectQuery, outer: Scope | None) -> _Rows:
+        found = self._from.bound(query.source, outer)
+        items = expanded(query.items, found.scope)
+        aliases = Aliases(found.scope, items)
+        clause = self._clause(query, found.scope)
+        where = None if query.where is None else aliases.in_where(query.where)
+        conditions, tests = clause.conditions("WHERE", where)
+        for condition in conditions:
+            forbid_aggregates("WHERE", condition)
+        names = frozenset[str]().union(*(part.names for part in found.parts))
+        early = [each for each in conditions if names_in(each) <= names]
+        plan = clause.joined(found.joined(early).plan, _as_it_is)
+        names |= clause.names
+        late = [each for each in conditions if each not in early and names_in(each) <= names]
+        plan = _tested(filtered(plan, late), tests)
+        correlated = tuple(each for each in conditions if not names_in(each) <= names)
+        return _Rows(plan, found.scope, items, aliases, names, correlated)
 
-    def _unbound(self, node: Call) -> Expression:
-        if node.op is not Op.NOW:
-            raise later("a subquery in an expression")
+    def _clause(self, query: SelectQuery, scope: Scope) -> Clause:
+        subqueries = dict(query.subqueries)
+
+        def scalar(node: Call, around: Scope) -> ScalarJoin:
+            return self._scalar(subqueries[query_text(node)], around)
+
+        def test(
+            node: Call, value: Expression | None, negated: bool, around: Scope
+        ) -> SubqueryTest:
+            return self._test(subqueries[query_text(node)], value, negated, around)
+
+        return Clause(scope, self._now, scalar, test)
+
+    # --- subqueries of expressions ------------------------------------------------------------
+
+    def _test(
+        self, query: Query, value: Expression | None, negated: bool, around: Scope
+    ) -> SubqueryTest:
+        """EXISTS (value None) or IN."""
+        plan, conditions, outputs = self._matching(query, around)
+        if value is None:
+            kind = JoinKind.ANTI if negated else JoinKind.SEMI
+            return SubqueryTest(kind, plan, conjunction(conditions))
+        if len(outputs) != 1:
+            raise BadQuery(f"IN takes a subquery of one column, not of {len(outputs)}")
+        pair = (value, outputs[0])
+        equal = typed_call(Call(Op.EQ, pair), pair)
+        if not negated:
+            return SubqueryTest(JoinKind.SEMI, plan, conjunction([equal, *conditions]))
+        certain = [Call(Op.COALESCE, (each, _FALSE), ColumnType.BOOLEAN) for each in conditions]
+        return SubqueryTest(JoinKind.ANTI_NULL_AWARE, plan, conjunction([equal, *certain]))
+
+    def _matching(
+        self, query: Query, around: Scope
+    ) -> tuple[Plan, tuple[Expression, ...], list[Expression]]:
+        """The rows of a subquery, its conditions over the query around, and its outputs."""
+        if isinstance(query, SelectQuery) and _is_plain(query):
+            rows = self._rows(query, around)
+            clause = self._clause(query, rows.scope)
+            outputs = [clause.typer.value(item.expression) for item in rows.items]
+            return clause.joined(rows.plan, _as_it_is), rows.correlated, outputs
+        plan = self.query(query, f"{self._from.unique('subquery')}.", around)
+        return plan, (), [Column(column.name, column.type) for column in columns_of(plan)]
+
+    def _scalar(self, query: Query, around: Scope) -> ScalarJoin:
+        """A subquery that is a value."""
+        prefix = f"{self._from.unique('subquery')}."
+        if isinstance(query, SelectQuery) and _is_one_row(query):
+            rows = self._rows(query, around)
+            typer = self._without_subqueries(rows.scope)
+            _check_one([item.name for item in rows.items])
+            value = typer.value(rows.items[0].expression)
+            aggregates = aggregates_in([value])
+            return aggregate_join(rows.plan, rows.correlated, rows.names, value, aggregates, prefix)
+        if query.limit != 1:
+            raise BadQuery(
+                "a scalar subquery has at most one row: select an aggregate without GROUP BY, or "
+                "add LIMIT 1"
+            )
+        plan = self.query(query, prefix, around)
+        columns = columns_of(plan)
+        _check_one([column.name for column in columns])
+        return ScalarJoin(JoinKind.LEFT, plan, None, Column(columns[0].name, columns[0].type))
+
+    # --- values -------------------------------------------------------------------------------
+
+    def _without_subqueries(self, scope: Scope) -> Typer:
+        def unbound(node: Call) -> Expression:
+            if node.op is Op.NOW:
+                return self._now()
+            raise misplaced(node)
+
+        return Typer(scope.required, unbound)
+
+    def _now(self) -> Expression:
         if self._now_us is None:
             raise BadQuery(
                 "NOW() is the least watermark of all inputs, in a query that is answered once; "
@@ -189,89 +288,78 @@ class _Binder:
         return Literal(self._now_us, ColumnType.TIMESTAMP)
 
 
-class _Names:
-    """Aliases of outputs in the clauses of a SELECT."""
-
-    def __init__(self, typer: Typer, scope: Scope, items: Iterable[Output]) -> None:
-        self.typer = typer
-        self._scope = scope
-        self._aliases = {item.name.lower(): item.expression for item in items}
-
-    def with_aliases(self, node: Expression) -> Expression:
-        """Aliases put in where no column has the name."""
-        return not_too_large(replaced_columns(node, self._is_no_column, self._aliases))
-
-    def order_key(self, node: Expression) -> Expression:
-        """An alias alone is the output; inside of an expression columns come first."""
-        if isinstance(node, Column) and node.qualifier is None:
-            return self._aliases.get(node.name.lower(), node)
-        return self.with_aliases(node)
-
-    def _is_no_column(self, column: Column) -> bool:
-        return column.qualifier is None and self._scope.find(column) is None
+def _as_it_is(node: Expression) -> Expression:
+    return node
 
 
-def _expanded(items: Iterable[Output | Star], scope: Scope) -> tuple[Output, ...]:
-    """The select list with all columns in place of stars, each output with a name of its own.
-
-    A column of a star that has the name of an output before it gets a number behind its name.
-    """
-    outputs: list[Output] = []
-    taken = {item.name.lower() for item in items if isinstance(item, Output) and _is_named(item)}
-    for item in items:
-        match item:
-            case Output() if _is_named(item):
-                outputs.append(item)
-                continue
-            case Output():
-                columns: Sequence[tuple[str, Expression]] = [(item.name, item.expression)]
-            case Star(qualifier=qualifier):
-                columns = scope.star(qualifier)
-        for name, expression in columns:
-            unique = free_name(name, taken)
-            taken.add(unique.lower())
-            outputs.append(Output(unique, expression))
-    return tuple(outputs)
-
-
-def _is_named(item: Output) -> bool:
-    """Return whether the name was given with AS: a column alone has its own without."""
-    return not isinstance(item.expression, Column) or item.expression.name != item.name
-
-
-def _finished(
-    plan: Plan, outputs: tuple[Output, ...], keys: tuple[OrderKey, ...], query: SelectQuery
+def _tested(
+    plan: Plan,
+    tests: list[SubqueryTest],
+    over: Callable[[Expression], Expression] = _as_it_is,
 ) -> Plan:
-    """The projection, DISTINCT, ORDER BY and LIMIT of a SELECT over its rows."""
-    check_order(keys)
-    for item in outputs:
-        if item.expression.type is None:
-            raise TypeMismatch(f"{text_of(item.expression)} is a list and has no place in rows")
-    taken = {item.name.lower() for item in outputs}
-    columns = {item.expression: Column(item.name, item.expression.type) for item in outputs}
-    hidden: list[Output] = []
-    ordered: list[OrderKey] = []
-    for key in keys:
-        expression = key.expression
-        if isinstance(expression, Literal):
-            continue  # The same for all rows.
-        if expression not in columns:
-            if query.distinct:
-                raise BadQuery(
-                    f"ORDER BY {text_of(expression)}: rows of SELECT DISTINCT are in the order of "
-                    "their outputs; add it to the select list"
-                )
-            name = free_name("order_key", taken)
-            taken.add(name.lower())
-            hidden.append(Output(name, expression))
-            columns[expression] = Column(name, expression.type)
-        ordered.append(OrderKey(columns[expression], key.descending))
-    plan = Project(plan, (*outputs, *hidden))
-    if query.distinct:
-        plan = Distinct(plan)
-    if ordered or query.limit is not None or query.offset:
-        plan = Ordered(plan, tuple(ordered), query.limit, query.offset)
-    if hidden:
-        kept = (Output(item.name, Column(item.name, item.expression.type)) for item in outputs)
-        plan = Project(plan, tuple(kept))
+    """The rows that pass the EXISTS and IN; over: columns of the rows."""
+    for test in tests:
+        condition = None if test.condition is None else over(test.condition)
+        plan = Join(test.kind, plan, test.right, condition)
     return plan
+
+
+def _has_aggregates(query: SelectQuery) -> bool:
+    return any(
+        isinstance(part, Aggregate)
+        for item in query.items
+        if isinstance(item, Output)
+        for part in parts_of(item.expression)
+    )
+
+
+def _is_plain(query: SelectQuery) -> bool:
+    """Return whether each row of FROM and WHERE is one row of the query; order is no matter."""
+    grouped = query.groups or query.having is not None or _has_aggregates(query)
+    return not grouped and query.limit is None and not query.offset and query.stream is None
+
+
+def _is_one_row(query: SelectQuery) -> bool:
+    """Return whether the query selects aggregates over all of its rows."""
+    grouped = query.groups or query.having is not None
+    stretch = query.limit == 0 or query.offset or query.stream is not None
+    return _has_aggregates(query) and not grouped and not stretch
+
+
+def _check_one(names: list[str]) -> None:
+    if len(names) != 1:
+        raise BadQuery(f"a scalar subquery has one column, not {len(names)}: {', '.join(names)}")
+
+
+def _check_own(nodes: tuple[Expression, ...], of_subqueries: frozenset[str]) -> None:
+    """Refuse scalar subqueries inside of groups and aggregates.
+
+    Raises:
+      BadQuery.
+    """
+    for node in nodes:
+        if names_in(node) & of_subqueries:
+            raise BadQuery(
+                f"{text_of(node)}: a scalar subquery cannot stand in GROUP BY or inside of an "
+                "aggregate; put it into the select list of a subquery in FROM"
+            )
+
+
+def _of_one_type(word: str, left: Plan, right: Plan) -> tuple[Plan, Plan]:
+    """Both sides with columns of equal types.
+
+    Raises:
+      TypeMismatch: a pair of columns has no common type.
+    """
+    pairs = [
+        alike(word, (Column(one.name, one.type), Column(other.name, other.type)))
+        for one, other in zip(columns_of(left), columns_of(right), strict=True)
+    ]
+    return _cast(left, [pair[0] for pair in pairs]), _cast(right, [pair[1] for pair in pairs])
+
+
+def _cast(plan: Plan, values: list[Expression]) -> Plan:
+    if all(isinstance(value, Column) for value in values):
+        return plan
+    names = [column.name for column in columns_of(plan)]
+    return Project(plan, tuple(map(Output, names, values)))

@@ -60,9 +60,9 @@ def typed_call(node: Call, args: tuple[Expression, ...]) -> Call:
         case Op.ADD | Op.SUB | Op.MUL | Op.MOD | Op.DIV:
             return _arithmetic(op, args)
         case Op.EQ | Op.NE | Op.LT | Op.LE | Op.GT | Op.GE:
-            return Call(op, _alike(op.value, args), _B)
+            return Call(op, alike(op.value, args), _B)
         case Op.IN:
-            return Call(op, _alike("IN", args), _B)
+            return Call(op, alike("IN", args), _B)
         case Op.AND | Op.OR | Op.NOT:
             return Call(op, tuple(_as(arg, _B, op.value) for arg in args), _B)
         case Op.IS_NULL:
@@ -87,7 +87,7 @@ def typed_call(node: Call, args: tuple[Expression, ...]) -> Call:
             check_ascending(bound)
             return bound
         case Op.COALESCE:
-            parts = _alike("COALESCE", args)
+            parts = alike("COALESCE", args)
             return Call(op, parts, parts[0].type)
         case Op.CASE:
             return _case(args)
@@ -140,7 +140,7 @@ def typed_aggregate(
             result = _D
         case AggregateFunction.JOIN_SIZE:
             assert second is not None, node
-            argument, second = _alike(function.value, (argument, second))
+            argument, second = alike(function.value, (argument, second))
             if argument == second:
                 return Aggregate(AggregateFunction.SELF_JOIN_SIZE, argument, None, _D)
             result = _D
@@ -224,8 +224,12 @@ def _literal_as(node: Literal, kind: ColumnType) -> Literal:
         raise TypeMismatch(str(error)) from error
 
 
-def _alike(where: str, args: tuple[Expression, ...]) -> tuple[Expression, ...]:
-    """All arguments as the narrowest type that holds them all."""
+def alike(where: str, args: tuple[Expression, ...]) -> tuple[Expression, ...]:
+    """All arguments as the narrowest type that holds them all.
+
+    Raises:
+      TypeMismatch: there is none; `where` names the operator.
+    """
     fixed = {arg.type for arg in args if not (isinstance(arg, Literal) and arg.type in (None, _V))}
     kinds = fixed or {arg.type for arg in args}
     kinds.discard(None)
@@ -323,7 +327,7 @@ def _check_pattern(pattern: str) -> None:
 
 
 def _case(args: tuple[Expression, ...]) -> Call:
-    values = _alike("CASE", (*args[1:-1:2], args[-1]))
+    values = alike("CASE", (*args[1:-1:2], args[-1]))
     parts: list[Expression] = []
     for index, condition in enumerate(args[:-1:2]):
         parts += [_as(condition, _B, "WHEN"), values[index]]

@@ -92,6 +92,7 @@ class CqlParser(ChangesParser, QueriesParser, WindowsParser, TablesParser):
     FUNCTION_PARSERS: ClassVar[dict[str, Any]] = {
         **{name: ChangesParser.FUNCTION_PARSERS[name] for name in ("CAST", "TRY_CAST", "EXTRACT")},
         "FREQUENT": lambda self: self._frequent(),
+        "EXISTS": lambda self: self._exists(),
     }
     NO_PAREN_FUNCTIONS: ClassVar[dict[Any, Any]] = {}
     NO_PAREN_FUNCTION_PARSERS: ClassVar[dict[str, Any]] = {
@@ -302,18 +303,14 @@ class CqlParser(ChangesParser, QueriesParser, WindowsParser, TablesParser):
 
     # --- queries ------------------------------------------------------------------------------
 
-    def _begins_query(self) -> bool:
-        return bool(self._match(TokenType.SELECT, advance=False))
-
     def _query(self) -> RawSelect | RawRelational:
         """A query of aggregates over one stream, or of rows."""
-        query = self._parse_select()
+        query = self._whole_query()
         said = self._answer_clauses()
         if isinstance(query, exp.Select) and not is_relational(query):
             return _with_clauses(query, said)
         for clause in said:
             raise later(f"{clause} of a query of rows; its answer is exact")
-        assert query is not None
         return RawRelational(query)
 
     def _select(self) -> RawSelect:

@@ -29,7 +29,7 @@ class JoinKind(Enum):
     FULL = "FULL"
     SEMI = "SEMI"  # [NOT] IN and [NOT] EXISTS are joins of these two kinds
     ANTI = "ANTI"
-    ANTI_NULL_AWARE = "ANTI NULL AWARE"  # NOT IN: NULL on either side leaves the row out
+    ANTI_NULL_AWARE = "ANTI NULL AWARE"  # NOT IN: the condition is false for every right row
 
 
 class SetOperator(Enum):
@@ -117,7 +117,11 @@ class Project:
 
 @dataclass(frozen=True, slots=True)
 class Join:
-    """Pairs of rows for which a condition is true. condition None: the cross product."""
+    """Pairs of rows for which a condition is true. condition None: it is true for all pairs.
+
+    ANTI keeps a left row whose condition is true for no right row; ANTI_NULL_AWARE one whose
+    condition is false for every right row, so that NULL on either side leaves it out.
+    """
 
     kind: JoinKind
     left: Plan

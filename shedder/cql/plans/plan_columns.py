@@ -69,7 +69,7 @@ def columns_of(plan: Plan) -> tuple[ColumnDefinition, ...]:
 
 def _type_of(expression: Expression, known: dict[str, ColumnDefinition]) -> tuple[ColumnType, bool]:
     nullable = True
-    if isinstance(expression, Column):
+    if isinstance(expression, Column) and expression.name in known:
         nullable = known[expression.name].nullable
     return _known(expression.type), nullable
 
@@ -109,6 +109,17 @@ def reads_of(plan: Plan) -> frozenset[str]:
     if isinstance(plan, WindowOf) and isinstance(plan.window, RowsWindow):
         read |= set(plan.window.partition)
     return frozenset(read.union(*map(reads_of, inputs_of(plan))))
+
+
+def unknown_columns(plan: Plan) -> Iterator[str]:
+    """Names of columns that an expression reads and that the node's inputs do not have."""
+    known = {column.name for each in inputs_of(plan) for column in columns_of(each)}
+    for expression in expressions_of(plan):
+        for part in parts_of(expression):
+            if isinstance(part, Column) and part.name not in known:
+                yield part.name
+    for each in inputs_of(plan):
+        yield from unknown_columns(each)
 
 
 def with_columns_read(plan: Plan) -> Plan:

@@ -101,29 +101,62 @@ def exact_sql(
       one row without groups. TOP and FREQUENT are lists of structs (value, count), by count from
       the largest, then by value from the smallest. Sums beyond BIGINT are NULL.
     """
-    writer = _Writer(query, dialect)
+    engine = _ENGINES[dialect]
+    time = engine.column(query.schema.time_column, ColumnType.TIMESTAMP)
+    conditions = [
+        f"{time} {operator} {engine.timestamp_constant(us)}"
+        for operator, us in ((">=", start_us), ("<", end_us))
+        if us is not None
+    ]
+    if query.where is not None:
+        conditions.append(ExpressionSql(engine).sql(query.where))
+    where = f" WHERE {' AND '.join(conditions)}" if conditions else ""
+    order = (time, engine.name(POSITION)) if needs_positions(query) else None
+    source = f"{engine.name(relation)}{where}"
+    return grouped_sql(query.groups, query.aggregates, source, order, dialect)
+
+
+def grouped_sql(
+    groups: Sequence[Expression],
+    aggregates: Sequence[Aggregate],
+    source: str,
+    order: tuple[str, str] | None,
+    dialect: SqlDialect,
+) -> str:
+    """The SQL of groups and their aggregates over the rows of a relation.
+
+    Args:
+      groups, aggregates: typed, over columns of the relation.
+      source: SQL after FROM: the relation, perhaps with WHERE.
+      order: SQL of event time and position, for FIRST and LAST.
+      dialect: whose SQL.
+
+    Returns:
+      A SELECT as that of `exact_sql`.
+    """
+    writer = _Writer(groups, aggregates, dialect)
     plain = [
         f"{writer.aggregate(aggregate)} AS a{index}"
-        for index, aggregate in enumerate(query.aggregates)
+        for index, aggregate in enumerate(aggregates)
         if aggregate.function not in _BY_VALUE
     ]
     counted = [
-        index for index, aggregate in enumerate(query.aggregates) if aggregate.function in _BY_VALUE
+        index for index, aggregate in enumerate(aggregates) if aggregate.function in _BY_VALUE
     ]
-    rows = writer.rows(relation, start_us, end_us)
+    rows = writer.rows(source, order)
     if not counted:
         return f"SELECT {_list(writer.keys, plain)} FROM ({rows}) AS r{writer.group_by}"
     # These count their values group by group first; each is a relation of its own.
     parts = [
         f"r AS ({rows})",
         f"m AS (SELECT {_list(writer.keys, plain or ['count(*) AS one'])} FROM r{writer.group_by})",
-        *(f"t{index} AS ({writer.by_value(query.aggregates[index])})" for index in counted),
+        *(f"t{index} AS ({writer.by_value(aggregates[index])})" for index in counted),
     ]
     outputs = [f"m.{key}" for key in writer.keys]
     outputs += [
         f"{writer.found(aggregate, f't{index}.items' if index in counted else f'm.a{index}')} "
         f"AS a{index}"
-        for index, aggregate in enumerate(query.aggregates)
+        for index, aggregate in enumerate(aggregates)
     ]
     joins = "".join(f" LEFT JOIN t{index} ON {writer.same('m', f't{index}')}" for index in counted)
     return f"WITH {', '.join(parts)} SELECT {', '.join(outputs)} FROM m{joins}"
@@ -142,43 +175,32 @@ def _read(node: Aggregate) -> tuple[Expression, ...]:
 class _Writer:
     """The parts of one query's SQL. Each distinct argument is computed once, in columns x0.."""
 
-    def __init__(self, query: BoundQuery, dialect: SqlDialect) -> None:
-        self._query = query
+    def __init__(
+        self, groups: Sequence[Expression], aggregates: Sequence[Aggregate], dialect: SqlDialect
+    ) -> None:
+        self._groups = groups
         self._engine = _ENGINES[dialect]
         self._aggregates = _AGGREGATES[dialect]
         self._expressions = ExpressionSql(self._engine)
         self._same = _SAME[dialect]
-        arguments = (argument for part in query.aggregates for argument in _read(part))
+        arguments = (argument for part in aggregates for argument in _read(part))
         self._arguments: list[Expression] = list(dict.fromkeys(arguments))
-        self.keys: Sequence[str] = [f"g{index}" for index in range(len(query.groups))]
+        self.keys: Sequence[str] = [f"g{index}" for index in range(len(groups))]
         self.group_by = f" GROUP BY {', '.join(self.keys)}" if self.keys else ""
 
-    def rows(self, relation: str, start_us: int | None, end_us: int | None) -> str:
+    def rows(self, source: str, order: tuple[str, str] | None) -> str:
         """Groups and arguments of every tuple that counts."""
         columns = [
             f"{self._expressions.sql(group)} AS g{index}"
-            for index, group in enumerate(self._query.groups)
+            for index, group in enumerate(self._groups)
         ]
         columns += [
             f"{self._expressions.sql(argument)} AS x{index}"
             for index, argument in enumerate(self._arguments)
         ]
-        if needs_positions(self._query):
-            time = self._engine.column(self._query.schema.time_column, ColumnType.TIMESTAMP)
-            columns += [f"{time} AS t", f"{self._engine.name(POSITION)} AS p"]
-        conditions = self._time_conditions(start_us, end_us)
-        if self._query.where is not None:
-            conditions.append(self._expressions.sql(self._query.where))
-        where = f" WHERE {' AND '.join(conditions)}" if conditions else ""
-        return f"SELECT {_list(columns or ['1 AS one'])} FROM {self._engine.name(relation)}{where}"
-
-    def _time_conditions(self, start_us: int | None, end_us: int | None) -> list[str]:
-        time = self._engine.column(self._query.schema.time_column, ColumnType.TIMESTAMP)
-        return [
-            f"{time} {operator} {self._engine.timestamp_constant(us)}"
-            for operator, us in ((">=", start_us), ("<", end_us))
-            if us is not None
-        ]
+        if order is not None:
+            columns += [f"{order[0]} AS t", f"{order[1]} AS p"]
+        return f"SELECT {_list(columns or ['1 AS one'])} FROM {source}"
 
     def column(self, argument: Expression | None) -> str:
         """The column of `rows` that holds an aggregate's argument."""

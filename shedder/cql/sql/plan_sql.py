@@ -10,12 +10,13 @@ from dataclasses import dataclass
 from typing import assert_never
 
 from shedder.cql.expressions.column_types import ColumnType
-from shedder.cql.expressions.expression import Column, Expression
+from shedder.cql.expressions.expression import BY_TIME, Call, Column, Expression, Op
 from shedder.cql.plans.logical_plan import (
     Aggregated,
     Distinct,
     Filter,
     Join,
+    JoinKind,
     Ordered,
     Plan,
     Project,
@@ -26,6 +27,7 @@ from shedder.cql.plans.logical_plan import (
     WindowOf,
 )
 from shedder.cql.sql.duckdb import DuckDb
+from shedder.cql.sql.exact_query import SqlDialect, grouped_sql
 from shedder.cql.sql.expression_sql import ExpressionSql
 from shedder.cql.statements.statement import OrderKey
 from shedder.cql.text.unsupported import later
@@ -36,7 +38,9 @@ from shedder.errors import BadQuery
 class RelationSql:
     """Where the rows of a scan are.
 
-    relation: name of a relation of DuckDB that has the columns of the stream or table.
+    relation: name of a relation of DuckDB that has the columns of the stream or table. DuckDB 2.0.0
+      loses an IS NULL filter on a registered Arrow table where it makes an anti-join of LEFT JOIN
+      and IS NULL, so Arrow data is copied into a table of DuckDB first.
     start_us, end_us: only rows with start_us <= event time < end_us are read; None: no such end.
       They are those of the scan's window as of the stream's watermark.
     """
@@ -93,8 +97,14 @@ class _Writer:
                 return f"SELECT DISTINCT * FROM ({self.sql(plan.input)}) AS q"
             case Ordered():
                 return f"SELECT * FROM ({self.sql(plan.input)}) AS q{self._order(plan)}"
-            case Join() | SetOperation() | Aggregated():
-                raise later("joins, set operations and aggregates over them")
+            case Join():
+                return self._join(plan)
+            case SetOperation():
+                word = plan.operator.value + (" ALL" if plan.all else "")
+                sides = self.sql(plan.left), self.sql(plan.right)
+                return f"SELECT * FROM (({sides[0]}) {word} ({sides[1]})) AS q"
+            case Aggregated():
+                return self._aggregated(plan)
             case ToStream():
                 raise BadQuery(
                     f"{plan.operator.value} is the stream of changes of a standing query; a query "
@@ -135,6 +145,42 @@ class _Writer:
         if window.condition is None:
             return rows
         return f"SELECT * FROM ({rows}) AS q WHERE {self._of(window.condition)}"
+
+    def _join(self, join: Join) -> str:
+        left, right = f"({self.sql(join.left)}) AS l", f"({self.sql(join.right)}) AS r"
+        condition = "TRUE" if join.condition is None else self._of(join.condition)
+        match join.kind:
+            case JoinKind.INNER if join.condition is None:
+                return f"SELECT * FROM {left} CROSS JOIN {right}"
+            case JoinKind.INNER | JoinKind.LEFT | JoinKind.FULL:
+                return f"SELECT * FROM {left} {join.kind.value} JOIN {right} ON {condition}"
+            case JoinKind.SEMI:
+                return (
+                    f"SELECT * FROM {left} WHERE EXISTS (SELECT 1 FROM {right} WHERE {condition})"
+                )
+            case JoinKind.ANTI:
+                matches = f"SELECT 1 FROM {right} WHERE {condition}"
+                return f"SELECT * FROM {left} WHERE NOT EXISTS ({matches})"
+            case JoinKind.ANTI_NULL_AWARE:
+                return self._null_aware(join, left, right)
+        assert_never(join.kind)
+
+    def _null_aware(self, join: Join, left: str, right: str) -> str:
+        """NOT IN: DuckDB hashes it where it is one equality; else it compares all pairs."""
+        condition = join.condition
+        assert condition is not None
+        if isinstance(condition, Call) and condition.op is Op.EQ:
+            value, other = map(self._of, condition.args)
+            return f"SELECT * FROM {left} WHERE {value} NOT IN (SELECT {other} FROM {right})"
+        possible = f"SELECT 1 FROM {right} WHERE ({self._of(condition)}) IS NOT FALSE"
+        return f"SELECT * FROM {left} WHERE NOT EXISTS ({possible})"
+
+    def _aggregated(self, plan: Aggregated) -> str:
+        order = None
+        if any(each.function in BY_TIME for each in plan.aggregates):
+            raise later("FIRST and LAST in a query with joins, subqueries or tables")
+        source = f"({self.sql(plan.input)}) AS q"
+        return grouped_sql(plan.groups, plan.aggregates, source, order, SqlDialect.DUCKDB)
 
     def _outputs(self, project: Project) -> str:
         return ", ".join(

@@ -95,10 +95,7 @@ def _relation(relation: Relation) -> str:
 
 
 def _join(join: JoinedRelation) -> str:
-    right = _relation(join.right)
-    if isinstance(join.right, JoinedRelation):
-        right = f"({right})"
-    left = _relation(join.left)
+    left, right = _relation(join.left), _relation(join.right)
     if join.syntax is JoinSyntax.COMMA:
         return f"{left}, {right}"
     text = f"{left} {join.syntax.value} {right}"

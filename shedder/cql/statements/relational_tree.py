@@ -97,7 +97,10 @@ class DerivedRelation:
 
 @dataclass(frozen=True, slots=True)
 class JoinedRelation:
-    """Two relations of FROM; `using` and `condition` exclude each other."""
+    """Two relations of FROM; `using` and `condition` exclude each other.
+
+    A comma binds less than the others: only its right side may be a join.
+    """
 
     syntax: JoinSyntax
     left: Relation
