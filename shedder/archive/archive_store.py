@@ -6,7 +6,7 @@ for cuts, snapshots and scans; everything here may be called from any thread.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -365,10 +365,14 @@ class Store:
                 holes=self.holes(stream),
             )
 
-    @property
-    def pinned_files(self) -> frozenset[str]:
-        """The files of runs that are being read or rewritten; they stay until that work ends."""
-        return self._run_files.pinned
+    def facts(self) -> dict[str, int]:
+        """Return the store's rows of the control table.
+
+        log_bytes: of all segments. files_in_use: files of runs that are read or rewritten; a file
+        that was replaced stays until that work ends.
+        """
+        files = self._run_files.pinned
+        return {"log_bytes": self.log.size_bytes, "files_in_use": len(files)}
 
     def holes(self, stream: int) -> tuple[Stretch, ...]:
         """Positions that were lost with damaged bytes of the log, and are to be answered for."""
@@ -448,16 +452,6 @@ class Store:
             yield from scan_snapshot(snapshot, columns, from_position, told)
 
     # --- checkpoint and log ---
-
-    def write_checkpoint(self, log_sequence: int, parts: Mapping[str, bytes]) -> None:
-        """Replace the checkpoint, and drop the log's segments that nothing needs any more.
-
-        Args:
-          log_sequence: every record of the log below it is applied, and in the parts.
-          parts: a blob per key.
-        """
-        self.catalog.write_checkpoint(log_sequence, parts)
-        self.trim_log()
 
     def log_start(self) -> int:
         """The first sequence that recovery needs: of the checkpoint, or of the oldest tail row.

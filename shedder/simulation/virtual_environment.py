@@ -191,7 +191,7 @@ class _NoReader(MachineReader):
 
 
 class SteppedLogQueue(LogQueue):
-    """Log queue without a disk thread: the writer of a record commits all that waits.
+    """Log queue without a disk thread: a writer commits all that waits.
 
     write_log: makes durable what waits.
     """

@@ -33,7 +33,7 @@ from shedder.errors import (
 )
 from shedder.streams.batches import encode
 from tests.archive.schemas import SCHEMA, batch
-from tests.archive.worlds import delete, ingest, purge, recover
+from tests.archive.worlds import checkpoint, delete, ingest, purge, recover
 
 
 @contextmanager
@@ -80,7 +80,7 @@ def _write(store: Store, number: int) -> None:
     store.add(1, first, content, sequence=sequence)
     if number in (2, 4):
         store.cut(1)
-        store.write_checkpoint(sequence + 1, {"stream/1": b"x"})
+        checkpoint(store, sequence + 1, {"stream/1": b"x"})
 
 
 def relay(directory: Path) -> None:
@@ -175,7 +175,7 @@ def ingest_for_ever(directory: Path) -> None:
             store.add(1, header.first_position, content, sequence=entry.sequence)
         if store.tail_rows(1) > 300:
             store.cut(1)
-            store.write_checkpoint(entries[-1].sequence + 1, {"stream/1": b"x"})
+            checkpoint(store, entries[-1].sequence + 1, {"stream/1": b"x"})
 
     queue = LogQueue()
     GroupCommit(queue, store.log, durable).start()

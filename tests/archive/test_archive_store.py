@@ -22,7 +22,7 @@ from shedder.errors import (
     UnknownStream,
 )
 from tests.archive.schemas import PLAIN, SCHEMA, batch
-from tests.archive.worlds import ingest, positions, recover
+from tests.archive.worlds import checkpoint, ingest, positions, recover
 
 
 class WatchedFiles(OsFiles):
@@ -88,10 +88,10 @@ def test_the_log_keeps_what_the_tail_or_the_checkpoint_needs(tmp_path):
     store.cut(1)
     assert store.log_start() == 0  # no checkpoint yet
     newest = ingest(store, 100, 10)
-    store.write_checkpoint(last + 1, {"stream/1": b"state"})
+    checkpoint(store, last + 1, {"stream/1": b"state"})
     assert store.log_start() == last + 1 == newest
     assert store.log.first_sequence > 0
-    store.write_checkpoint(newest + 1, {"stream/1": b"state"})
+    checkpoint(store, newest + 1, {"stream/1": b"state"})
     assert store.log_start() == newest  # the tail
     store.close()
     again = recover(tmp_path)
@@ -151,7 +151,7 @@ def test_retention_keeps_positions_and_says_from_when_all_is_there(tmp_path):
     assert store.retention.retained_from_us(1) is None
     assert store.retention.apply(1, 9_001) == 10
     assert store.retention.retained_from_us(1) == 9_001
-    store.write_checkpoint(store.log.next_sequence, {})
+    checkpoint(store, store.log.next_sequence, {})
     store.close()
     again = recover(tmp_path)
     assert again.end_position(1) == 10

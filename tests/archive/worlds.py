@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,12 @@ from shedder.archive.tasks.progress import Progress
 from shedder.cql.statements.archive_layout import Layout
 from shedder.streams.batches import encode
 from tests.archive.schemas import SCHEMA, batch
+
+
+def checkpoint(store: Store, sequence: int, parts: Mapping[str, bytes]) -> None:
+    """Replace the checkpoint, and drop the segments of the log that nothing needs any more."""
+    store.catalog.write_checkpoint(sequence, parts)
+    store.trim_log()
 
 
 def ingest(store: Store, first: int, rows: int) -> int:

@@ -7,7 +7,6 @@ import signal
 import subprocess
 import sys
 import threading
-from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -18,6 +17,7 @@ from shedder.archive.operations.verify import check
 from shedder.archive.tasks.progress import Progress
 from shedder.errors import BadSetting, Cancelled, DeadlineExceeded
 from shedder.v1 import query_pb2
+from tests.archive.child_processes import children
 from tests.server.worlds import connection_to
 from tests.server_process import ServerProcess
 
@@ -68,11 +68,6 @@ def tasks(client) -> list[str]:
 def until(condition) -> None:
     while not condition():
         pass  # Each look is a call to the server.
-
-
-def children(pid: int) -> list[int]:
-    found = Path(f"/proc/{pid}/task").glob("*/children")
-    return [int(word) for path in found for word in path.read_text().split()]
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="needs /proc")

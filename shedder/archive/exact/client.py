@@ -102,17 +102,6 @@ class ExactWorker:
         self._turn = threading.Lock()
         self._closed = False
 
-    @property
-    def pid(self) -> int | None:
-        """The process, while there is one."""
-        process = self._process
-        return None if process is None else process.pid
-
-    def start(self) -> None:
-        """Start the process now, so that the first query does not wait for it."""
-        with self._turn:
-            self._running()
-
     def query(
         self,
         sql: str,

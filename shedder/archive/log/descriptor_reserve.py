@@ -25,11 +25,6 @@ class DescriptorReserve:
         self._release = weakref.finalize(self, _close, self._held)  # A log may not be closed.
         self._fill()
 
-    @property
-    def held(self) -> int:
-        """Return the number of descriptors in the reserve."""
-        return len(self._held)
-
     @contextmanager
     def released(self) -> Iterator[None]:
         """Close the descriptors while the block runs."""

@@ -74,6 +74,12 @@ def _rows(services: Services, entity: str, name: str) -> Iterator[Row]:
         yield from (row for row in _shares(core, shares) if entity in ("", row[0]))
     if entity in ("", "overload"):
         yield from _facts("overload", "", overload.facts())
+    if entity in ("", "archive"):
+        yield from _facts("archive", "", core.store.facts())
+    if entity in ("", "checkpoint"):
+        yield from _facts("checkpoint", "", core.look(services.checkpoints.facts))
+    if entity in ("", "repair"):
+        yield from _facts("repair", "", services.repair.facts())
     if entity in ("", "scrub"):
         yield from _facts("scrub", "background", services.housekeeping.facts())
     if entity in ("", "audit"):

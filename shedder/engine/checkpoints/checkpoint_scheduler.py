@@ -71,10 +71,17 @@ class Checkpoints:
         self.providers.update(providers)
         self.left.update(left)
 
-    @property
-    def waiting_panes(self) -> int | None:
-        """The number of closed panes that are not bytes yet; None: no checkpoint has begun."""
-        return None if self._begun is None else self._begun.waiting_panes
+    def facts(self) -> dict[str, object]:
+        """Return the rows of the control table about checkpoints. On the apply thread.
+
+        size_bytes, took_s: of the newest one since the start. waiting_panes: closed panes that are
+        not bytes yet; "": no checkpoint has begun.
+        """
+        return {
+            "size_bytes": self._size_bytes,
+            "took_s": f"{self._took_s:.3f}",
+            "waiting_panes": "" if self._begun is None else self._begun.waiting_panes,
+        }
 
     def now(self, also: Callable[[], None] | None = None) -> None:
         """Store closed panes, open panes, samples and producers, as of the applied sequence.

@@ -44,18 +44,6 @@ class ThinningControls:
         self._change_levels(name, dict.fromkeys(parts, level or 0), forced=level is not None)
         return outputs_of(query, plan, parts)
 
-    def set_levels(self, name: str, levels: Mapping[int, int]) -> None:
-        """From now on, these synopses of a query read the share 2^-level; the others go on.
-
-        Args:
-          name: of the query. levels: from the number of a synopsis in its plan to its level.
-
-        Raises:
-          UnknownQuery. BadSetting: no such synopsis or level.
-          DiskFull, StorageFailed: nothing has changed.
-        """
-        self._change_levels(name, levels, forced=True)
-
     def _change_levels(self, name: str, levels: Mapping[int, int], *, forced: bool) -> None:
         self._lifetime.check_open()
         with self._ddl:

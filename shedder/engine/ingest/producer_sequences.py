@@ -56,11 +56,6 @@ class PushProgress:
     contents: tuple[Content, ...] = ()
 
     @property
-    def place(self) -> tuple[int, int, int | None, bool]:
-        """Epoch, number, and how far the push is."""
-        return self.epoch, self.sequence, self.rows, self.is_whole
-
-    @property
     def last_whole(self) -> int:
         """The number of the last push that is stored as a whole; -1: none in this epoch."""
         return self.sequence if self.is_whole else self.sequence - 1

@@ -91,10 +91,13 @@ class Repair:
         self._worker = core.machine.pool("shedder-repair")
         self.repaired_panes = 0
 
-    @property
-    def hopeless(self) -> frozenset[str]:
-        """Queries with panes that repair gave up: the archive has other rows than the panes."""
-        return frozenset(name for name, *_ in self._hopeless)
+    def facts(self) -> dict[str, object]:
+        """Return the rows of the control table about repair.
+
+        given_up: queries with panes that repair gave up: the archive has other rows than they have.
+        """
+        given_up = sorted({name for name, *_ in self._hopeless.copy()})
+        return {"repaired_panes": self.repaired_panes, "given_up": "; ".join(given_up)}
 
     def wake(self) -> None:
         """See whether there is something to repair, and do it; returns at once."""

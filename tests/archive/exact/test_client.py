@@ -31,6 +31,7 @@ from shedder.errors import (
 )
 from shedder.queries.evidence.answer_builder import finish
 from shedder.queries.evidence.from_exact import evidence_from_exact
+from tests.archive.child_processes import children
 from tests.queries import asking
 
 SCHEMA = pa.schema([("ts", pa.timestamp("us")), ("key", pa.int64()), ("value", pa.float64())])
@@ -180,7 +181,7 @@ def test_a_damaged_run_is_reported_as_corrupt(worker, tmp_path):
 
 def test_a_closed_worker_says_so(tmp_path):
     worker = ExactWorker(tmp_path / "exact")
-    worker.start()
+    worker.query("SELECT 1 AS a0", [])
     worker.close()
     with pytest.raises(Unavailable):
         worker.query("SELECT 1", [])
@@ -203,22 +204,25 @@ def test_a_query_that_waits_too_long_for_its_turn_misses_its_deadline(worker):
 
 
 @pytest.mark.slow
-def test_a_worker_killed_from_outside_is_replaced(worker):
+def test_a_worker_killed_from_outside_is_replaced(tmp_path):
+    worker, before = ExactWorker(tmp_path / "exact"), children(os.getpid())
     worker.query("SELECT 1 AS a0", [])
-    assert worker.pid is not None
-    os.kill(worker.pid, signal.SIGKILL)
-    os.waitid(os.P_PID, worker.pid, os.WEXITED | os.WNOWAIT)
+    (process,) = set(children(os.getpid())) - set(before)
+    os.kill(process, signal.SIGKILL)
+    os.waitid(os.P_PID, process, os.WEXITED | os.WNOWAIT)
     assert worker.query("SELECT 1 AS a0", []).num_rows == 1
+    worker.close()
 
 
 @pytest.mark.slow
 def test_the_process_ends_with_its_parent_also_during_a_query(tmp_path):
     script = f"""
 import os, threading, pathlib
+from tests.archive.child_processes import children
 from shedder.archive.exact.client import ExactWorker
 worker = ExactWorker(pathlib.Path({str(tmp_path / "exact")!r}), threads=1)
 worker.query("SELECT 1", [])
-print(worker.pid, flush=True)
+print(*children(os.getpid()), flush=True)
 threading.Timer(0.3, lambda: os._exit(0)).start()
 worker.query({FOREVER!r}, [])
 """

@@ -22,6 +22,7 @@ from shedder.errors import (
     DeadlineExceeded,
     InternalError,
 )
+from tests.archive.child_processes import exact_worker_process
 
 LEFT = pa.schema([("id", pa.int64()), ("name", pa.string())])
 RIGHT = pa.schema([("id", pa.int64()), ("price", pa.float64())])
@@ -151,13 +152,13 @@ def test_a_result_is_cut_at_the_byte_limit(worker, bytes_max):
 
 @pytest.mark.parametrize("at", [0, 3 * BATCH_ROWS])
 def test_an_error_of_a_query_is_raised_and_its_process_is_kept(worker, at):
-    worker.start()
-    pid = worker.pid
+    assert is_ready(worker)
+    pid = exact_worker_process()
     sql = f"SELECT CASE WHEN range < {at} THEN range ELSE error('no') END AS n FROM range(99999)"
     with pytest.raises(InternalError, match="no"):
         read(worker, sql)
     assert is_ready(worker)
-    assert worker.pid == pid
+    assert exact_worker_process() == pid
 
 
 def test_a_cancelled_result_ends_between_two_batches(worker):
@@ -174,9 +175,8 @@ def test_a_result_that_is_not_read_in_time_misses_its_deadline(worker):
 
 
 def test_a_process_killed_while_its_result_is_read_is_reported_and_replaced(worker):
-    worker.start()
     with pytest.raises(BudgetExceeded, match="killed by the system"):
-        read(worker, ENDLESS, after_first=lambda: os.kill(worker.pid, signal.SIGKILL))
+        read(worker, ENDLESS, after_first=lambda: os.kill(exact_worker_process(), signal.SIGKILL))
     assert is_ready(worker)
 
 

@@ -17,6 +17,7 @@ from shedder.streams.batches import decode, encode
 from tests.archive.full_catalog import CatalogPages
 from tests.archive.power import PowerFailed, PowerFiles, moments
 from tests.archive.schemas import SCHEMA, batch
+from tests.archive.worlds import checkpoint
 from tests.seeds import seed
 
 ROWS = 8
@@ -51,7 +52,7 @@ class Ingest:
             for run, rollup in store.rollups.due(1):
                 store.rollups.roll_up(run, rollup)
             if number in (3, 6, 8):
-                store.write_checkpoint(sequence + 1, {"stream/1": bytes([number])})
+                checkpoint(store, sequence + 1, {"stream/1": bytes([number])})
             if number == 7:
                 store.retention.apply(1, 24_000)  # the first run
 

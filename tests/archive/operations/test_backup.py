@@ -28,7 +28,7 @@ from shedder.errors import (
 from tests.archive.children import restore_until
 from tests.archive.power import PowerFailed, PowerFiles
 from tests.archive.schemas import SCHEMA
-from tests.archive.worlds import ingest, positions, recover
+from tests.archive.worlds import checkpoint, ingest, positions, recover
 from tests.warm_process import WarmProcess
 
 
@@ -39,7 +39,7 @@ def filled(directory: Path, files=None) -> Store:
     for first in range(0, 60, 20):
         last = ingest(store, first, 20)
         store.cut(1)
-    store.write_checkpoint(last + 1, {"stream/1": b"state"})
+    checkpoint(store, last + 1, {"stream/1": b"state"})
     for first in range(60, 100, 4):
         ingest(store, first, 4)
     return store
@@ -105,7 +105,7 @@ def test_what_comes_and_goes_during_a_backup_does_not_tear_it(store, tmp_path):
             last = ingest(store, first, 4)
             reached[0] = first + 4
             store.cut(1)
-            store.write_checkpoint(last + 1, {"stream/1": str(first + 4).encode()})
+            checkpoint(store, last + 1, {"stream/1": str(first + 4).encode()})
             store.retention.apply(1, (first - 60) * 1000)
 
     writer = threading.Thread(target=go_on)
@@ -501,7 +501,7 @@ def test_the_log_goes_on_without_writing_into_a_backup(store, tmp_path):
     ingest(store, 100, 40)
     while store.cut(1) is not None:
         pass
-    store.write_checkpoint(store.log.next_sequence, {"stream/1": b"later"})
+    checkpoint(store, store.log.next_sequence, {"stream/1": b"later"})
     for first in range(140, 400, 4):
         ingest(store, first, 4)
     assert check(tmp_path / "copy").ok

@@ -10,7 +10,7 @@ from shedder.archive.archive_store import Store
 from shedder.archive.operations.verify import check
 from shedder.errors import CorruptData, DirectoryLocked
 from tests.archive.schemas import PLAIN, SCHEMA
-from tests.archive.worlds import ingest
+from tests.archive.worlds import checkpoint, ingest
 
 
 @pytest.fixture(scope="module", params=[SCHEMA, PLAIN], ids=["hybrid", "plain"])
@@ -22,7 +22,7 @@ def original(tmp_path_factory, request):
         ingest(store, first, 10)
         store.cut(1)
     ingest(store, 20, 10)
-    store.write_checkpoint(3, {"stream/1": b"state"})
+    checkpoint(store, 3, {"stream/1": b"state"})
     ingest(store, 30, 10)
     store.close()
     return directory

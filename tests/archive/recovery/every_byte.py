@@ -24,7 +24,7 @@ from shedder.archive.runs.run_format import verify_run
 from shedder.cql.binding.parse import parse
 from shedder.errors import CorruptData, NewerFormat, ShedderError
 from tests.archive.schemas import SCHEMA
-from tests.archive.worlds import delete, ingest, recover
+from tests.archive.worlds import checkpoint, delete, ingest, recover
 
 ROLLUP = "SELECT COUNT(*), SUM(serial) FROM readings [RANGE 1 SECOND SLIDE 1 SECOND]"
 CUTS = 64  # Sizes to which a file is cut off.
@@ -85,7 +85,7 @@ def fill(served: Path, target: Path) -> None:
     ingest(store, 24, 6)
     store.cut(1)
     delete(store, lambda position: position == 25)
-    store.write_checkpoint(store.log.next_sequence, {"stream/1": b"state"})
+    checkpoint(store, store.log.next_sequence, {"stream/1": b"state"})
     ingest(store, 30, 6)
     (served / "quarantine" / "kept").write_bytes(b"of an earlier damage")
     shutil.copytree(served, target)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from shedder.archive.archive_store import Store
 from tests.archive.schemas import SCHEMA
-from tests.archive.worlds import ingest
+from tests.archive.worlds import checkpoint, ingest
 
 ROWS = 100
 _WAL_HEAD_BYTES, _FRAME_HEAD_BYTES = 32, 24
@@ -23,7 +23,7 @@ def killed(tmp_path: Path, *, rows: int = ROWS) -> Path:
         store.cut(1)
     last = ingest(store, rows - 20, 10)
     store.cut(1)
-    store.write_checkpoint(last + 1, {"stream/1": b"state"})
+    checkpoint(store, last + 1, {"stream/1": b"state"})
     ingest(store, rows - 10, 10)
     shutil.copytree(tmp_path / "served", tmp_path / "data")
     store.close()

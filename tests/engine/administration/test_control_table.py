@@ -15,7 +15,10 @@ from shedder.errors import BadQuery, BadSetting, UnknownQuery
 SECOND = 1_000_000
 QUERIES = 12
 PASSED_S = 0.01  # More than the apply thread looks at queries without a break.
-ENTITIES = ("stream", "query", "tenant", "budget", "synopsis", "overload", "scrub", "audit", "task")
+ENTITIES = (
+    *("stream", "query", "tenant", "budget", "synopsis", "overload"),
+    *("archive", "checkpoint", "repair", "scrub", "audit", "task"),
+)
 
 
 @pytest.fixture

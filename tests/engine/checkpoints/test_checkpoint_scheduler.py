@@ -79,7 +79,14 @@ class World:
     @property
     def begun(self) -> bool:
         """Whether there is one that was not written yet."""
-        return self.engine.checkpoints.waiting_panes is not None
+        return self.waiting_panes is not None
+
+    @property
+    def waiting_panes(self) -> int | None:
+        """Closed panes of the checkpoint that has begun, without bytes; None: none has begun."""
+        rows = self.engine.control("checkpoint").to_pylist()
+        (waiting,) = (row["value"] for row in rows if row["key"] == "waiting_panes")
+        return int(waiting) if waiting else None
 
     def push(self) -> None:
         """A second: durable, applied, and what is done beside."""
@@ -151,7 +158,7 @@ def test_after_each_group_a_few_panes_are_made_bytes_and_the_rest_waits(world: W
     world.until_begun()
     begun_at = world.engine.core.applied_sequence
     before, waited = world.sequence, []
-    while (waiting := world.engine.checkpoints.waiting_panes) is not None:
+    while (waiting := world.waiting_panes) is not None:
         waited.append(waiting)
         assert world.sequence == before
         world.push()

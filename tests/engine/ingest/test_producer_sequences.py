@@ -76,7 +76,8 @@ def test_progress_keeps_the_contents_of_the_newest_pushes():
     for number in range(CONTENTS_MAX + 3):
         for end, is_last in ((5, False), (9, True)):
             progress = progress_after(progress, record(number, PushEnd(end, number, is_last)))
-    assert progress.place == (1, CONTENTS_MAX + 2, 9, True)
+    newest = (progress.epoch, progress.sequence, progress.rows, progress.is_whole)
+    assert newest == (1, CONTENTS_MAX + 2, 9, True)
     assert [each.sequence for each in progress.contents] == [*range(3, CONTENTS_MAX + 3)]
     assert progress.content(5) == Content(5, 9, 5)
     assert progress.content(2) is None

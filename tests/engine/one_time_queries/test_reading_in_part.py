@@ -316,7 +316,7 @@ def test_one_that_hangs_is_called_off_and_runs_out_of_time_as_all_others_do(db, 
     with pytest.raises(Cancelled):
         db.execute(text, watch=lambda progress: progress.cancel())
     assert db.tasks.facts() == []
-    assert not db.core.store.pinned_files
+    assert db.core.store.facts()["files_in_use"] == 0
     go.set()
 
 
@@ -340,7 +340,7 @@ def test_an_answer_that_is_called_off_leaves_nothing_behind(db, text):
         db.execute(text, watch=call_off)
     assert len(seen) == 1
     assert db.tasks.facts() == []
-    assert not db.core.store.pinned_files
+    assert db.core.store.facts()["files_in_use"] == 0
     assert db.execute(text).table.num_rows == 1
 
 

@@ -19,6 +19,7 @@ import pytest
 from shedder.archive.tasks.progress import Progress
 from shedder.engine.engine import Engine
 from shedder.errors import BudgetExceeded, Cancelled, DeadlineExceeded, Unavailable
+from tests.archive.child_processes import exact_worker_process
 from tests.engine.rows_world import LAYOUTS, as_bag, at, filled, rows_of, tuples
 
 ROWS = 4_000
@@ -170,9 +171,8 @@ class Stopped:
     """An engine whose exact worker is stopped, so that it answers nothing."""
 
     def __init__(self, db: Engine) -> None:
-        db.services.exact.start()
-        assert db.services.exact.pid is not None
-        self.pid = db.services.exact.pid
+        db.execute("SELECT ts FROM s ORDER BY ts LIMIT 1")
+        self.pid = exact_worker_process()
         os.kill(self.pid, signal.SIGSTOP)
 
     def wait_until_asked(self) -> None:
@@ -205,7 +205,10 @@ def db(tmp_path):
 
 def is_well(db: Engine) -> bool:
     """Return whether the next query is answered, and no file stays pinned."""
-    return db.execute("SELECT * FROM s").table.num_rows == ROWS and not db.core.store.pinned_files
+    return (
+        db.execute("SELECT * FROM s").table.num_rows == ROWS
+        and db.core.store.facts()["files_in_use"] == 0
+    )
 
 
 @pytest.mark.slow
@@ -258,7 +261,7 @@ def test_a_reader_that_leaves_ends_the_query_and_its_task(db):
         next(batches)
     assert list(batches) == []
     db.services.tasks.close()  # Returns when all tasks have ended.
-    assert not db.core.store.pinned_files
+    assert db.core.store.facts()["files_in_use"] == 0
     assert list((db.core.store.directory / "tmp").glob("tmp*")) == []
 
 

@@ -14,7 +14,7 @@ from shedder.cql.expressions.expression import Aggregate
 from shedder.cql.text.sampling_fractions import LEVEL_MAX
 from shedder.engine.engine import Engine
 from shedder.engine.synopsis_plans.thinning_levels import with_levels
-from shedder.errors import BadSetting, InvalidRequest
+from shedder.errors import InvalidRequest
 from tests.engine.thinned_streams import CREATE, SECOND, rows
 
 TEXT = """SELECT COUNT(*) AS n, SUM(x) AS sx, AVG(x) AS ax, AVG(k) AS ak, MEDIAN(x) AS mx,
@@ -102,15 +102,6 @@ def test_the_control_table_sets_levels_too(db: Engine) -> None:
     assert set(levels(db, 'odd "name"').values()) == {1}
     with pytest.raises(InvalidRequest):
         db.set_control("query", 'odd "name"', "thinning", "1/3")
-
-
-def test_a_controller_sets_levels_by_the_numbers_of_synopses(db: Engine) -> None:
-    db.register("q", TEXT)
-    db.thinning.set_levels("q", {1: 3, 2: 5})
-    assert db.core.published("q")[1].standing.levels[:3] == (0, 3, 5)
-    for bad in ({99: 1}, {-1: 1}, {1: LEVEL_MAX + 1}, {1: -1}):
-        with pytest.raises(BadSetting):
-            db.thinning.set_levels("q", bad)
 
 
 @pytest.mark.slow
