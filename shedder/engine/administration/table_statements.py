@@ -48,9 +48,7 @@ def insert_rows(services: Services, statement: Insert, timeout_s: float | None) 
                 )
         return upsert(rows, batch)
 
-    return Answer.status(
-        f"{services.tables.change(table, make):,} rows inserted into {statement.stream}"
-    )
+    return _status(services.tables.change(table, make), f"inserted into {statement.stream}")
 
 
 def update_rows(services: Services, statement: Update) -> Answer:
@@ -67,9 +65,7 @@ def update_rows(services: Services, statement: Update) -> Answer:
         conformed = [conform_batch(batch, table.schema) for batch in changed]
         return upsert(rows, _joined(conformed)) if conformed else None
 
-    return Answer.status(
-        f"{services.tables.change(table, make):,} rows updated in {statement.table}"
-    )
+    return _status(services.tables.change(table, make), f"updated in {statement.table}")
 
 
 def delete_rows(services: Services, statement: Delete) -> Answer:
@@ -86,7 +82,11 @@ def delete_rows(services: Services, statement: Delete) -> Answer:
         keys = [batch.select(list(table.schema.key)) for batch in gone if batch.num_rows]
         return (ChangeKind.DELETE, _joined(keys)) if keys else None
 
-    return Answer.status(f"{services.tables.change(table, make):,} rows deleted from {name}")
+    return _status(services.tables.change(table, make), f"deleted from {name}")
+
+
+def _status(rows: int, what: str) -> Answer:
+    return Answer.status(f"1 row {what}" if rows == 1 else f"{rows:,} rows {what}")
 
 
 def _rows_of(

@@ -25,35 +25,41 @@ from shedder.cql.plans.logical_plan import (
 )
 from shedder.cql.statements.canonical_text import window_words
 from shedder.engine.one_time_queries.row_sources import RowSource
+from shedder.engine.one_time_queries.table_source import TableSource
 from shedder.queries.answers.text_format import stretch_text
 
 _PLAIN_NAME = re.compile(r'"([A-Za-z_][A-Za-z0-9_]*\.[A-Za-z_][A-Za-z0-9_]*)"')
 """A column of a scan, `"alias.column"`, that is as clear without quotes."""
 
 
-def plan_text(plan: Plan, sources: Mapping[str, RowSource], rows_needed: int | None) -> str:
+def plan_text(
+    plan: Plan,
+    sources: Mapping[str, RowSource],
+    tables: Mapping[str, TableSource],
+    rows_needed: int | None,
+) -> str:
     """The plan as an indented tree.
 
     Args:
       plan: of a bound query.
-      sources: of its scans, by alias.
+      sources: of its scans of streams, by alias.
+      tables: of its scans of tables, by alias.
       rows_needed: rows of the only scan that the plan needs; None: all.
     """
-    text = "\n".join(_lines(plan, sources, rows_needed, 0))
-    return _PLAIN_NAME.sub(r"\1", text)
+    reading = {alias: list(_reading(source, rows_needed)) for alias, source in sources.items()}
+    reading |= {alias: list(_reading_table(table)) for alias, table in tables.items()}
+    return _PLAIN_NAME.sub(r"\1", "\n".join(_lines(plan, reading, 0)))
 
 
-def _lines(
-    plan: Plan, sources: Mapping[str, RowSource], rows_needed: int | None, depth: int
-) -> Iterator[str]:
+def _lines(plan: Plan, reading: Mapping[str, list[str]], depth: int) -> Iterator[str]:
     indent = "  " * depth
     if isinstance(plan, Scan):
         yield indent + f"Scan {plan.relation}" + _alias(plan)
-        yield from (f"{indent}  {line}" for line in _reading(sources[plan.alias], rows_needed))
+        yield from (f"{indent}  {line}" for line in reading[plan.alias])
         return
     yield indent + _operator(plan)
     for part in inputs_of(plan):
-        yield from _lines(part, sources, rows_needed, depth + 1)
+        yield from _lines(part, reading, depth + 1)
 
 
 def _alias(scan: Scan) -> str:
@@ -119,4 +125,10 @@ def _reading(source: RowSource, rows_needed: int | None) -> Iterator[str]:
     yield f"at most {rows:,} rows of {pruned}, {tail:,} of the log"
     if rows_needed is not None:
         yield f"row groups until {rows_needed:,} rows are there"
+    yield f"columns {', '.join(source.columns)}"
+
+
+def _reading_table(source: TableSource) -> Iterator[str]:
+    """What is read of a table: rows and columns."""
+    yield f"{source.rows.rows:,} rows of a table, as of its change {source.rows.version:,}"
     yield f"columns {', '.join(source.columns)}"

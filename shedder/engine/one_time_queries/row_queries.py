@@ -17,6 +17,7 @@ from shedder.archive.tasks.progress import Progress
 from shedder.cql.binding.relational_binding import bind_relational
 from shedder.cql.plans.logical_plan import Scan, scans_of
 from shedder.cql.statements.relational_select import RelationalSelect
+from shedder.cql.statements.table_schema import RelationSchema
 from shedder.engine.engine_state import EngineState
 from shedder.engine.one_time_queries.executor import check_retained
 from shedder.engine.one_time_queries.plan_text import plan_text
@@ -27,6 +28,7 @@ from shedder.engine.one_time_queries.row_pruning import (
 )
 from shedder.engine.one_time_queries.row_reader import RowQuestion, RowReader, narrowed
 from shedder.engine.one_time_queries.row_sources import RowSource
+from shedder.engine.one_time_queries.table_source import TableSource
 from shedder.engine.runtime.background_tasks import Watch
 from shedder.queries.answers.answer import Answer
 from shedder.queries.answers.answer_batches import AnswerBatches
@@ -90,7 +92,7 @@ class RowQueries:
         with self._asked(select, Deadline()) as question:
             plan = question.bound.plan
             sources = narrowed(question)
-            return plan_text(plan, sources, rows_needed(plan))
+            return plan_text(plan, sources, question.tables, rows_needed(plan))
 
     def _read(self, select: RelationalSelect, deadline: Deadline, spool: ResultSpool) -> Answer:
         with self._asked(select, deadline) as question:
@@ -99,27 +101,37 @@ class RowQueries:
     @contextmanager
     def _asked(self, select: RelationalSelect, deadline: Deadline) -> Iterator[RowQuestion]:
         """The bound query and its sources as of now; the archive is held until the end."""
-        streams = {name: self._core.stream(name) for name in select.relations}
-        schemas = {name: stream.schema for name, stream in streams.items()}
+        core = self._core
+        names = select.relations
+        tables = {name: core.tables[name] for name in names if name in core.tables}
+        streams = {name: core.stream(name) for name in names if name not in tables}
+        schemas: dict[str, RelationSchema] = {
+            **{name: stream.schema for name, stream in streams.items()},
+            **{name: table.schema for name, table in tables.items()},
+        }
         now_us = self._now_us(select, deadline) if "NOW(" in select.text else None
         bound = bind_relational(select, schemas, now_us)
 
         with ExitStack() as held:
 
-            def look() -> dict[str, RowSource]:
+            def look() -> tuple[dict[str, RowSource], dict[str, TableSource]]:
                 # What was durable before the query is applied by now.
                 watermarks_us = {name: each.watermark_us for name, each in streams.items()}
                 windows = windows_of(bound.plan, watermarks_us)
                 spans = spans_of(bound.plan, windows)
-                found = {}
+                found: dict[str, RowSource] = {}
+                read: dict[str, TableSource] = {}
                 for scan in scans_of(bound.plan):
                     alias = scan.alias
+                    if scan.relation in tables:
+                        read[alias] = TableSource(scan, tables[scan.relation].rows)
+                        continue
                     found[alias] = self._source(scan, windows[alias], spans[alias])
                     held.callback(found[alias].snapshot.release)
-                return found
+                return found, read
 
-            sources = awaited(self._core.executor.call(look), deadline.check)
-            yield RowQuestion(bound, sources, deadline)
+            sources, read = awaited(core.executor.call(look), deadline.check)
+            yield RowQuestion(bound, sources, read, deadline)
 
     def _source(self, scan: Scan, window: Span, span: Span) -> RowSource:
         """What a scan reads. On the apply thread."""
@@ -142,8 +154,9 @@ class RowQueries:
         """The least watermark of all streams; None: one of them has none."""
 
         def look() -> int | None:
-            watermarks_us = [self._core.stream(name).watermark_us for name in select.relations]
+            streams = [name for name in select.relations if name not in self._core.tables]
+            watermarks_us = [self._core.stream(name).watermark_us for name in streams]
             known = [each for each in watermarks_us if each is not None]
-            return min(known) if len(known) == len(watermarks_us) else None
+            return min(known, default=None) if len(known) == len(watermarks_us) else None
 
         return awaited(self._core.executor.call(look), deadline.check)

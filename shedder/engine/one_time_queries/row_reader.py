@@ -23,6 +23,7 @@ from shedder.engine.one_time_queries.row_pruning import (
     rows_needed,
 )
 from shedder.engine.one_time_queries.row_sources import RowSource
+from shedder.engine.one_time_queries.table_source import TableSource
 from shedder.errors import CorruptData
 from shedder.queries.answers.answer import Answer
 from shedder.queries.one_time.plan import Stretch
@@ -36,10 +37,14 @@ _CUT = {
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RowQuestion:
-    """A bound query and the sources of its scans by alias, at one moment."""
+    """A bound query and the sources of its scans by alias, at one moment.
+
+    sources: of streams. tables: of tables.
+    """
 
     bound: BoundRelational
     sources: Mapping[str, RowSource]
+    tables: Mapping[str, TableSource]
     deadline: Deadline
 
 
@@ -87,9 +92,9 @@ class RowReader:
 
     def _attempt(self) -> Answer:
         plan, deadline = self._question.bound.plan, self._question.deadline
-        needed = rows_needed(plan)
-        if needed is not None:
-            sources = dict(self._question.sources)
+        needed, tables = rows_needed(plan), self._question.tables
+        sources = dict(self._question.sources)
+        if needed is not None and sources:
             (source,) = sources.values()
             relation, groups = source.first_rows(_name(0), needed)
             relations = [relation]
@@ -109,6 +114,10 @@ class RowReader:
         }
         if any(relation.tail for relation in relations):
             read = (*read, "the log")
+        for number, (alias, table) in enumerate(tables.items(), len(relations)):
+            relations.append(table.relation(_name(number), needed))
+            said[alias] = RelationSql(_name(number))
+            read = (*read, f"table {table.rows.schema.name}")
         rows, cut = self._spooled(plan_sql(plan, said), relations, deadline)
         return self._facts(sources, rows, cut, read)
 
@@ -142,7 +151,9 @@ class RowReader:
         known = [source.stretch for source in sources.values()]
         one = known[0] if len(known) == 1 else Stretch(complete=all(s.complete for s in known))
         watermarks_us = [s.watermark_us for s in known if s.watermark_us is not None]
+        tables = self._question.tables.values()
         missing = any(source.missing or source.snapshot.holes for source in sources.values())
+        missing = missing or any(table.rows.lost for table in tables)
         is_whole = not missing and not any(stretch.doubted for stretch in known)
         position = next(iter(sources.values())).snapshot.end_position if len(sources) == 1 else 0
         schema = self._spool.schema
@@ -152,11 +163,16 @@ class RowReader:
             query=self._question.bound.text,
             start_us=one.start_us,
             end_us=one.end_us,
-            watermark_us=min(watermarks_us) if len(watermarks_us) == len(known) else None,
+            watermark_us=min(watermarks_us, default=None)
+            if len(watermarks_us) == len(known)
+            else None,
             position=position,
             complete=one.complete and is_whole,
             sources=read,
-            notes=notes_of(list(sources.values())),
+            notes=(
+                *notes_of(list(sources.values())),
+                *dict.fromkeys(note for table in tables for note in table.notes()),
+            ),
             cut=text,
         )
 

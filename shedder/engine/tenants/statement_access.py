@@ -92,7 +92,7 @@ def _new(kind: NameKind, name: str, query: cql.Select | RelationalSelect) -> tup
 
 def _relations(select: RelationalSelect) -> tuple[UsedName, ...]:
     """The names in FROM at any depth."""
-    return tuple(UsedName(NameKind.STREAM, name) for name in select.relations)
+    return tuple(UsedName(NameKind.RELATION, name) for name in select.relations)
 
 
 def _inserted(insert: cql.Insert) -> tuple[UsedName, ...]:

@@ -19,8 +19,8 @@ CREATE = "CREATE STREAM s (at TIMESTAMP, x BIGINT) TIMESTAMP BY at"
 # Scope and names of a text of each class.
 ROWS = {
     "SELECT COUNT(*) FROM s": ("query", "stream s"),
-    "SELECT * FROM s": ("query", "stream s"),
-    "CREATE QUERY q AS SELECT * FROM s": ("query", "stream s, new query q"),
+    "SELECT * FROM s": ("query", "stream or table s"),
+    "CREATE QUERY q AS SELECT * FROM s": ("query", "stream or table s, new query q"),
     "CREATE QUERY q AS SELECT COUNT(*) FROM s": ("query", "stream s, new query q"),
     "DROP QUERY q": ("query", "query q"),
     "DROP QUERY IF EXISTS q": ("query", "query q?"),

@@ -1,0 +1,51 @@
+"""Source of rows: a table as one scan of a plan reads it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from shedder.archive.exact.relation import ExactRelation
+from shedder.archive.tables.table_rows import TableRows
+from shedder.cql.plans.logical_plan import Scan
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class TableSource:
+    """A table as one scan reads it. rows: of the table at the moment of the question."""
+
+    scan: Scan
+    rows: TableRows
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The columns that the scan reads, by the table's own names."""
+        return tuple(c.name.removeprefix(f"{self.scan.alias}.") for c in self.scan.columns)
+
+    def relation(self, name: str, needed: int | None = None) -> ExactRelation:
+        """All rows as a relation; or some rows, if so many are needed."""
+        return ExactRelation(name, self._schema, tail=list(self._batches(needed)))
+
+    def notes(self) -> Iterator[str]:
+        """What the rows lack."""
+        if self.rows.lost:
+            yield (
+                f"table {self.rows.schema.name}: {self.rows.lost:,} changes are missing, because "
+                "bytes of the log are damaged"
+            )
+
+    @property
+    def _schema(self) -> pa.Schema:
+        stored = self.rows.table().schema
+        return pa.schema([stored.field(name) for name in self.columns])
+
+    def _batches(self, needed: int | None) -> Iterator[pa.RecordBatch]:
+        for piece in self.rows.pieces:
+            batch = piece.select(list(self.columns))
+            if needed is not None:
+                batch = batch.slice(0, needed)
+                needed -= batch.num_rows
+            if batch.num_rows:
+                yield batch

@@ -1,0 +1,103 @@
+"""One-time queries of rows of tables, against Python over the same rows."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from shedder.engine.engine import Engine
+from shedder.engine.runtime.caller import Asker
+from shedder.errors import BadQuery, UnknownColumn, UnknownStream
+from tests.engine.checkpointed import opened
+
+ROWS = [
+    {"k": k, "name": None if k % 7 == 0 else f"n{k % 5}", "x": k / 4 - 20} for k in range(1, 200)
+]
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture
+def db(tmp_path: Path):
+    with opened(tmp_path / "data") as engine:
+        engine.execute("CREATE TABLE t (k BIGINT PRIMARY KEY, name VARCHAR, x DOUBLE)")
+        engine.push("t", {name: [row[name] for row in ROWS] for name in ("k", "name", "x")})
+        engine.execute("CREATE TABLE empty (k BIGINT PRIMARY KEY, x DOUBLE)")
+        yield engine
+
+
+def bag(rows: list[dict[str, object]]) -> list[str]:
+    return sorted(map(repr, rows))
+
+
+def test_rows_of_a_table_are_answered_by_any_clause(db: Engine) -> None:
+    def answer(sql: str) -> list[dict[str, object]]:
+        return db.execute(sql).rows()
+
+    assert bag(answer("SELECT * FROM t")) == bag(ROWS)
+    assert bag(answer("SELECT k + 1 AS n FROM t WHERE x > 0 AND name = 'n3'")) == bag(
+        [{"n": row["k"] + 1} for row in ROWS if row["x"] > 0 and row["name"] == "n3"]
+    )
+    assert bag(answer("SELECT DISTINCT name FROM t")) == bag(
+        [{"name": name} for name in {row["name"] for row in ROWS}]
+    )
+    assert answer("SELECT a.k FROM t a ORDER BY a.x DESC LIMIT 3 OFFSET 2") == [
+        {"k": row["k"]} for row in ROWS[::-1][2:5]
+    ]
+    some = answer("SELECT k FROM t LIMIT 5")
+    assert len({row["k"] for row in some} & {row["k"] for row in ROWS}) == len(some) == 5
+    assert answer("SELECT 7 AS seven FROM t WHERE name IS NULL") == [
+        {"seven": 7} for row in ROWS if row["name"] is None
+    ]
+    assert db.execute("SELECT * FROM empty").table.column_names == ["k", "x"]
+    assert answer("SELECT * FROM empty") == []
+
+
+def test_an_answer_has_the_newest_rows_and_says_what_was_read(db: Engine) -> None:
+    db.execute("DELETE FROM t WHERE k > 2")
+    db.execute("UPDATE t SET x = 0")
+    answer = db.execute("SELECT k, x FROM t ORDER BY k")
+    assert answer.rows() == [{"k": 1, "x": 0.0}, {"k": 2, "x": 0.0}]
+    assert (answer.complete, answer.sources, answer.watermark_us) == (True, ("table t",), None)
+    plan = "\n".join(db.execute("EXPLAIN SELECT k FROM t WHERE x > 0").table["plan"].to_pylist())
+    assert "Scan t\n" in plan
+    assert "2 rows of a table, as of its change 3" in plan
+    assert plan.endswith("columns k, x")
+
+
+def test_a_reading_keeps_the_rows_with_which_it_began(db: Engine) -> None:
+    db.push("t", {"k": np.arange(1_000, 400_000)})
+    with db.execute_batches("SELECT k FROM t") as batches:
+        found = [next(batches)]
+        db.execute("DELETE FROM t")
+        found += batches
+    assert sum(batch.num_rows for batch in found) == len(ROWS) + 399_000
+    assert db.execute("SELECT k FROM t").rows() == []
+
+
+@pytest.mark.parametrize(
+    ("sql", "error", "said"),
+    [
+        ("SELECT z FROM t", UnknownColumn, "z"),
+        ("SELECT * FROM t [RANGE 1 HOUR]", BadQuery, "t is a table and has no window"),
+        ("SELECT NOW() AS n FROM t", BadQuery, "NOW()"),
+        ("SELECT * FROM u", UnknownStream, "'u'"),
+    ],
+)
+def test_a_query_that_cannot_be_is_refused(
+    db: Engine, sql: str, error: type[Exception], said: str
+) -> None:
+    with pytest.raises(error) as refused:
+        db.execute(sql)
+    assert said in str(refused.value)
+
+
+def test_a_tenant_reads_its_own_tables_only(db: Engine) -> None:
+    acme, bolt = Asker("acme"), Asker("bolt")
+    db.execute("CREATE TABLE own (k BIGINT PRIMARY KEY)", asker=acme)
+    db.execute("INSERT INTO own VALUES (7)", asker=acme)
+    assert db.execute("SELECT k FROM own", asker=acme).rows() == [{"k": 7}]
+    with pytest.raises(UnknownStream, match="no stream 'own'"):
+        db.execute("SELECT k FROM own", asker=bolt)
