@@ -63,7 +63,7 @@ def update_rows(services: Services, statement: Update) -> Answer:
     def make(rows: TableRows) -> Changed | None:
         changed = updated_rows(statement, table.schema, rows.pieces)
         conformed = [conform_batch(batch, table.schema) for batch in changed]
-        return upsert(rows, _joined(conformed)) if conformed else None
+        return (ChangeKind.UPSERT, _joined(conformed)) if conformed else None
 
     return _status(services.tables.change(table, make), f"updated in {statement.table}")
 
