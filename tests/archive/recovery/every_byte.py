@@ -13,20 +13,28 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.parquet as pq
 
 from shedder.archive.archive_store import Store
 from shedder.archive.catalog.catalog import Catalog
 from shedder.archive.files.durable_marks import DurableMarks
 from shedder.archive.files.file_system import OsFiles
+from shedder.archive.log.records import RecordType
+from shedder.archive.log.table_changes import ChangeKind, TableChange, body_of
 from shedder.archive.metadata.catalog_entries import QueryEntry
 from shedder.archive.runs.run_format import verify_run
+from shedder.archive.tables.table_rows import TableRows, arrow_columns
 from shedder.cql.binding.parse import parse
+from shedder.cql.expressions.column_types import ColumnType
+from shedder.cql.statements.statement import ColumnDefinition
+from shedder.cql.statements.table_schema import TableSchema
 from shedder.errors import CorruptData, NewerFormat, ShedderError
 from tests.archive.schemas import SCHEMA
 from tests.archive.worlds import checkpoint, delete, ingest, recover
 
 ROLLUP = "SELECT COUNT(*), SUM(serial) FROM readings [RANGE 1 SECOND SLIDE 1 SECOND]"
+TABLE = TableSchema("t", (ColumnDefinition("k", ColumnType.BIGINT, False),), ("k",))
 CUTS = 64  # Sizes to which a file is cut off.
 
 
@@ -87,9 +95,24 @@ def fill(served: Path, target: Path) -> None:
     delete(store, lambda position: position == 25)
     checkpoint(store, store.log.next_sequence, {"stream/1": b"state"})
     ingest(store, 30, 6)
+    change_table(store)
     (served / "quarantine" / "kept").write_bytes(b"of an earlier damage")
     shutil.copytree(served, target)
     store.close()
+
+
+def change_table(store: Store) -> None:
+    """Make a table with one change in an image and one in the log."""
+    table = store.catalog.tables.add(TABLE)
+    rows = TableRows(TABLE)
+    for version, keys in ((1, [5, 7]), (2, [9])):
+        batch = pa.record_batch([pa.array(keys)], schema=arrow_columns(TABLE.columns))
+        header = TableChange(table.id, ChangeKind.UPSERT, version, 0)
+        store.log.append(RecordType.TABLE, [header.to_bytes(), body_of(batch)])
+        store.log.sync()
+        if version == 1:
+            rows = rows.changed(header.kind, batch, version=version)
+            store.catalog.tables.put_image(table.id, store.tables.write(table.id, rows))
 
 
 def every_damage(directory: Path, seed: int) -> Iterator[Damage]:
@@ -179,6 +202,8 @@ def read(store: Store) -> Said:
             except CorruptData:
                 continue
             beside[rolled.file] = repr(pq.read_table(path).to_pydict())
+    for entry in store.catalog.tables.entries():
+        beside[entry.schema.name] = repr(store.tables.read(entry).table().to_pydict())
     rows = {}
     for _, batch in store.scan(1):
         rows |= {row["serial"]: repr(row) for row in batch.to_pylist()}
