@@ -30,6 +30,7 @@ from shedder.cql.plans.logical_plan import (
 from shedder.cql.statements.statement import Output, RangeWindow, Window
 from shedder.dataflow.equi_join import EquiJoin, EquiJoinSpec
 from shedder.dataflow.graph import ChangeOperator, Graph, Node
+from shedder.dataflow.grouped_sums import SUPPORTED, GroupedSums, output_schema
 from shedder.dataflow.match_condition import MatchCondition, conjunction, conjuncts
 from shedder.dataflow.multiplicities import Multiplicities
 from shedder.dataflow.multiplicity_kernels import Multiplicity
@@ -101,6 +102,13 @@ class _Planner:
                 return self._copy(WhereFilter(condition), self.add(source))
             case Project(input=source, outputs=outputs):
                 return self._projected(outputs, self.add(source))
+            case Aggregated(input=source, groups=groups, aggregates=aggregates):
+                for each in aggregates:
+                    if each.function not in SUPPORTED:
+                        raise _later(f"{each.function.value} over rows that may leave")
+                schema = output_schema(groups, aggregates)
+                sums = GroupedSums(groups, aggregates, schema)
+                return self._node(sums, (self.add(source),), schema, STRICT)
             case Distinct(input=source):
                 return self._counted(Multiplicity.DISTINCT, (self.add(source),))
             case SetOperation():
