@@ -19,8 +19,8 @@ from shedder.cql.expressions.expression import Expression
 from shedder.dataflow.batch_rows import take_rows
 from shedder.dataflow.changes import ChangeBatch
 from shedder.dataflow.join_kernels import Int32s
+from shedder.dataflow.join_keys import directory_of, keyed
 from shedder.dataflow.join_side import JoinSide
-from shedder.dataflow.key_directory import KeyDirectory
 from shedder.dataflow.update_patterns import EdgeLabel
 from shedder.errors import BudgetExceeded
 
@@ -63,9 +63,8 @@ class EquiJoin:
         self._schema = pa.schema([*schemas[0], *schemas[1]])
         self._bytes_max = bytes_max
         self._sides = (JoinSide(schemas[0], labels[0]), JoinSide(schemas[1], labels[1]))
-        kinds = [_arrow_type(left) for left, _ in spec.keys]
-        self._key_schema = pa.schema([(str(at), kind) for at, kind in enumerate(kinds)])
-        self._directory = KeyDirectory(self._key_schema) if spec.keys else None
+        left_keys = [left for left, _ in spec.keys]
+        self._directory = directory_of(left_keys) if spec.keys else None
         self._purge_at = _KEYS_MIN
         self._since_us = 0
 
@@ -101,18 +100,9 @@ class EquiJoin:
     def _keyed(
         self, changes: ChangeBatch, keys: Sequence[Expression]
     ) -> tuple[ChangeBatch, Int32s]:
-        """The changes whose keys can match, and the ids of their keys."""
-        if self._directory is None or not len(changes):
-            return changes, np.ones(len(changes), np.int32)
-        columns = [evaluate(key, changes.columns) for key in keys]
-        if not self._spec.nulls_are_equal and any(column.null_count for column in columns):
-            valid = np.ones(len(changes), np.bool_)
-            for column in columns:
-                valid &= np.asarray(column.is_valid())
-            keyed = pa.RecordBatch.from_arrays(columns, schema=self._key_schema)
-            rows = np.flatnonzero(valid)
-            changes, columns = changes.take(rows), take_rows(keyed, rows).columns
-        return changes, self._directory.assign(columns).astype(np.int32)
+        nulls_are_equal = self._spec.nulls_are_equal
+        changes, ids = keyed(changes, keys, self._directory, nulls_are_equal=nulls_are_equal)
+        return changes, ids.astype(np.int32)
 
     def _pairs_of(
         self, new: ChangeBatch, ids: Int32s, others: JoinSide, *, left_is_new: bool
@@ -157,8 +147,3 @@ class EquiJoin:
             for side in self._sides:
                 side.renumber(new_ids)
         self._purge_at = max(_KEYS_MIN, 2 * self._directory.size)
-
-
-def _arrow_type(expression: Expression) -> pa.DataType:
-    assert expression.type is not None, expression
-    return expression.type.arrow

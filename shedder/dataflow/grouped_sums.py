@@ -6,28 +6,21 @@ not depend on the order of rows. Without groups there is one row, also over an e
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
-
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from shedder.cql.expressions.column_types import ColumnType
 from shedder.cql.expressions.evaluate import evaluate
-from shedder.cql.expressions.expression import Aggregate, AggregateFunction, Expression
+from shedder.cql.expressions.expression import Aggregate, Expression
 from shedder.dataflow.changes import NEVER_US, ChangeBatch, Int64s
-from shedder.dataflow.fixed_column import plain_values
-from shedder.dataflow.key_directory import KeyDirectory, canonical
+from shedder.dataflow.key_directory import KeyDirectory
 from shedder.dataflow.pending_events import PendingEvents
-from shedder.dataflow.sum_kernels import RESULT_WORDS, Summed, sum_groups, words_of
+from shedder.dataflow.sum_kernels import sum_groups
+from shedder.dataflow.sum_results import SummedArguments, arguments_of
 from shedder.streams.batches import TIME_MIN_US
-
-SUPPORTED = (AggregateFunction.COUNT, AggregateFunction.SUM, AggregateFunction.AVG)
 
 _GROUPS_MIN = 64
 _PURGE_GROUPS_MIN = 4096  # A directory below this size is not searched for groups without rows.
-_WHOLE_MAX = 2.0**63
 
 
 class GroupedSums:
@@ -44,16 +37,13 @@ class GroupedSums:
 
         Args:
           groups: of GROUP BY; (): all rows are one group.
-          aggregates: with functions of `SUPPORTED`.
+          aggregates: with functions of `sum_results.SUPPORTED`.
           schema: of the output.
         """
         self._groups, self._aggregates, self._schema = groups, aggregates, schema
-        arguments = [each.argument for each in aggregates if each.argument is not None]
-        self._arguments = tuple(dict.fromkeys(arguments))
-        self._kinds = np.array([_kind(each) for each in self._arguments], np.int64)
+        self._summed = SummedArguments(arguments_of(aggregates))
         self._directory = KeyDirectory(pa.schema(list(schema)[: len(groups)])) if groups else None
-        self._pending = PendingEvents(1 + len(self._arguments))
-        self._state_words = 1 + sum(words_of(Summed(kind)) for kind in self._kinds)
+        self._pending = PendingEvents(1 + len(self._summed.arguments))
         self._allocate(_GROUPS_MIN)
         self._purge_at = _PURGE_GROUPS_MIN
         self._is_new = True
@@ -67,7 +57,7 @@ class GroupedSums:
     def apply(self, as_of_us: int, changes: ChangeBatch) -> ChangeBatch:
         """The rows of the groups whose results differ up to the instant."""
         if len(changes):
-            self._pending.push(changes, self._ids(changes), self._values(changes))
+            self._pending.push(changes, self._ids(changes), self._summed.values(changes))
         due = self._pending.due(as_of_us)
         if len(due):
             self._reserve(int(due.ids.max()) + 1)
@@ -78,7 +68,7 @@ class GroupedSums:
             np.ascontiguousarray(due.ids),
             np.ascontiguousarray(due.weight),
             np.ascontiguousarray(due.values),
-            self._kinds,
+            self._summed.kinds,
             not self._groups,
             self._states,
             self._results,
@@ -101,25 +91,11 @@ class GroupedSums:
             return np.zeros(len(changes), np.int64)
         return self._directory.assign([evaluate(each, changes.columns) for each in self._groups])
 
-    def _values(self, changes: ChangeBatch) -> Int64s:
-        """The arguments as `sum_groups` takes them."""
-        values = np.zeros((len(changes), 1 + len(self._arguments)), np.int64)
-        for place, argument in enumerate(self._arguments):
-            column = canonical(evaluate(argument, changes.columns))
-            if column.null_count:
-                values[:, 0] |= np.asarray(column.is_null()).astype(np.int64) << place
-            match self._kinds[place]:
-                case Summed.WHOLE:
-                    values[:, 1 + place] = plain_values(column)
-                case Summed.DOUBLE:
-                    values[:, 1 + place] = plain_values(column).view(np.int64)
-        return values
-
     def _rows(
         self, instants: Int64s, ids: Int64s, weight: Int64s, results: NDArray[np.int64]
     ) -> ChangeBatch:
         keys = [] if self._directory is None else self._directory.keys(ids).columns
-        values = [self._aggregate(each, results) for each in self._aggregates]
+        values = [self._summed.column(each, results) for each in self._aggregates]
         columns = pa.RecordBatch.from_arrays([*keys, *values], schema=self._schema)
         never = np.full(len(ids), NEVER_US)
         return ChangeBatch(columns, instants - 1, instants, never, weight)
@@ -130,31 +106,9 @@ class GroupedSums:
         results = np.zeros((1, self._results.shape[1]), np.int64)
         return self._rows(one * (TIME_MIN_US + 1), one * 0, one, results)
 
-    def _aggregate(self, aggregate: Aggregate, results: NDArray[np.int64]) -> Any:
-        if aggregate.argument is None:
-            return pa.array(np.ascontiguousarray(results[:, 0]))
-        place = self._arguments.index(aggregate.argument)
-        count, first, second = results[:, 1 + RESULT_WORDS * place :][:, :RESULT_WORDS].T
-        if aggregate.function is AggregateFunction.COUNT:
-            return pa.array(np.ascontiguousarray(count))
-        nulls = count == 0
-        if self._kinds[place] == Summed.DOUBLE:
-            sums = np.ascontiguousarray(first).view(np.float64)
-            nulls = nulls | np.isnan(sums)
-        elif aggregate.function is AggregateFunction.SUM:
-            # An 80-bit double holds every number of 64 bits, so the comparison is exact.
-            exact = first.astype(np.longdouble) * 2.0**32 + second
-            nulls = nulls | (exact >= _WHOLE_MAX) | (exact < -_WHOLE_MAX)
-            return pa.array((first << 32) + second, mask=nulls)
-        else:
-            sums = first.astype(np.longdouble) * 2.0**32 + second
-        if aggregate.function is AggregateFunction.AVG:
-            sums = sums / np.maximum(count, 1)
-        return pa.array(sums.astype(np.float64), mask=nulls)
-
     def _allocate(self, groups: int) -> None:
-        self._states = np.zeros((groups, self._state_words), np.int64)
-        self._results = np.zeros((groups, 1 + RESULT_WORDS * len(self._arguments)), np.int64)
+        self._states = np.zeros((groups, self._summed.state_words), np.int64)
+        self._results = np.zeros((groups, self._summed.result_words), np.int64)
         self._is_touched = np.zeros(groups, np.bool_)
 
     def _reserve(self, groups: int) -> None:
@@ -181,24 +135,3 @@ class GroupedSums:
             self._allocate(max(_GROUPS_MIN, len(rows)))
             self._states[: len(rows)], self._results[: len(rows)] = states, results
         self._purge_at = max(_PURGE_GROUPS_MIN, 2 * directory.size)
-
-
-def _kind(argument: Expression) -> Summed:
-    match argument.type:
-        case ColumnType.INTEGER | ColumnType.BIGINT:
-            return Summed.WHOLE
-        case ColumnType.DOUBLE:
-            return Summed.DOUBLE
-        case _:
-            return Summed.COUNT
-
-
-def output_schema(groups: Sequence[Expression], aggregates: Sequence[Aggregate]) -> pa.Schema:
-    """Columns g0, g1, ... and a0, a1, ... of an aggregation."""
-    named = [(f"g{at}", each.type) for at, each in enumerate(groups)]
-    named += [(f"a{at}", each.type) for at, each in enumerate(aggregates)]
-    fields = []
-    for name, kind in named:
-        assert kind is not None, name
-        fields.append((name, kind.arrow))
-    return pa.schema(fields)

@@ -30,14 +30,16 @@ from shedder.cql.plans.logical_plan import (
 from shedder.cql.statements.statement import Output, RangeWindow, Window
 from shedder.dataflow.equi_join import EquiJoin, EquiJoinSpec
 from shedder.dataflow.graph import ChangeOperator, Graph, Node
-from shedder.dataflow.grouped_sums import SUPPORTED, GroupedSums, output_schema
+from shedder.dataflow.grouped_sums import GroupedSums
 from shedder.dataflow.match_condition import MatchCondition, conjunction, conjuncts
 from shedder.dataflow.multiplicities import Multiplicities
 from shedder.dataflow.multiplicity_kernels import Multiplicity
+from shedder.dataflow.pair_sums import PairSums, PairSumSpec
 from shedder.dataflow.projection import Projection
 from shedder.dataflow.relation_to_stream import RelationToStream
 from shedder.dataflow.rows_window import NewestRows
 from shedder.dataflow.selection import WhereFilter
+from shedder.dataflow.sum_results import SUPPORTED, output_schema
 from shedder.dataflow.union import UnionAll
 from shedder.dataflow.update_patterns import MONOTONIC, STRICT, EdgeLabel, of_join, of_union
 from shedder.dataflow.whole_relation import WholeRelation
@@ -96,19 +98,13 @@ class _Planner:
             case Join():
                 return self._join(plan)
             case Filter(input=Join(kind=JoinKind.INNER) as join, condition=condition):
-                both = conjunction([*conjuncts(join.condition), *conjuncts(condition)])
-                return self._join(replace(join, condition=both))
+                return self._inner(_with_condition(join, condition))
             case Filter(input=source, condition=condition):
                 return self._copy(WhereFilter(condition), self.add(source))
             case Project(input=source, outputs=outputs):
                 return self._projected(outputs, self.add(source))
-            case Aggregated(input=source, groups=groups, aggregates=aggregates):
-                for each in aggregates:
-                    if each.function not in SUPPORTED:
-                        raise _later(f"{each.function.value} over rows that may leave")
-                schema = output_schema(groups, aggregates)
-                sums = GroupedSums(groups, aggregates, schema)
-                return self._node(sums, (self.add(source),), schema, STRICT)
+            case Aggregated():
+                return self._aggregated(plan)
             case Distinct(input=source):
                 return self._counted(Multiplicity.DISTINCT, (self.add(source),))
             case SetOperation():
@@ -203,12 +199,25 @@ class _Planner:
 
     def _inner(self, join: Join) -> int:
         """Conditions on one side are applied below the join, and so reach the join below it."""
-        names = [_columns_of(side) for side in (join.left, join.right)]
-        matches = MatchCondition.of(join.condition, *names)
-        left = join.left if matches.left is None else Filter(join.left, matches.left)
-        right = join.right if matches.right is None else Filter(join.right, matches.right)
-        below = replace(matches, left=None, right=None)
-        return self._pairs(below, self.add(left), self.add(right))
+        matches, left, right = _split(join)
+        return self._pairs(matches, self.add(left), self.add(right))
+
+    def _aggregated(self, plan: Aggregated) -> int:
+        """Add a GROUP BY; over an inner join without the pairs where they are not needed."""
+        for each in plan.aggregates:
+            if each.function not in SUPPORTED:
+                raise _later(f"{each.function.value} over rows that may leave")
+        schema = output_schema(plan.groups, plan.aggregates)
+        join = _filtered_join(plan.input)
+        if join is not None:
+            matches, left, right = _split(join)
+            names = (_columns_of(left), _columns_of(right))
+            spec = PairSumSpec.of(matches.keys, plan.groups, plan.aggregates, names)
+            if spec is not None and matches.rest is None:
+                inputs = (self.add(left), self.add(right))
+                return self._node(PairSums(spec, schema), inputs, schema, STRICT)
+        sums = GroupedSums(plan.groups, plan.aggregates, schema)
+        return self._node(sums, (self.add(plan.input),), schema, STRICT)
 
     def _matches(self, condition: Expression | None, left: int, right: int) -> MatchCondition:
         names = [frozenset(self.nodes[each].schema.names) for each in (left, right)]
@@ -313,6 +322,31 @@ def scan_schema(scan: Scan) -> pa.Schema:
 
 def _is_null(expression: Expression) -> Call:
     return Call(Op.IS_NULL, (expression,), ColumnType.BOOLEAN)
+
+
+def _with_condition(join: Join, condition: Expression) -> Join:
+    """An inner join whose pairs also meet a condition."""
+    both = conjunction([*conjuncts(join.condition), *conjuncts(condition)])
+    return replace(join, condition=both)
+
+
+def _filtered_join(plan: Plan) -> Join | None:
+    """An inner join, with the condition of a WHERE above it; None: the plan is another one."""
+    match plan:
+        case Join(kind=JoinKind.INNER):
+            return plan
+        case Filter(input=Join(kind=JoinKind.INNER) as join, condition=condition):
+            return _with_condition(join, condition)
+        case _:
+            return None
+
+
+def _split(join: Join) -> tuple[MatchCondition, Plan, Plan]:
+    """What makes a pair, and both sides with the conditions on one side applied."""
+    matches = MatchCondition.of(join.condition, _columns_of(join.left), _columns_of(join.right))
+    left = join.left if matches.left is None else Filter(join.left, matches.left)
+    right = join.right if matches.right is None else Filter(join.right, matches.right)
+    return replace(matches, left=None, right=None), left, right
 
 
 def _slide_us(plan: Plan) -> int:

@@ -32,7 +32,7 @@ def words_of(kind: Summed) -> int:
 
 
 @njit(nogil=True, cache=True)
-def _read(
+def read_result(
     state: Int64s,
     kinds: Int64s,
     digits: Int64s,
@@ -125,7 +125,7 @@ def sum_groups(
             is_touched[group] = False
             result = results[group]
             old[:] = result
-            if not _read(states[group], kinds, digits, total, result):
+            if not read_result(states[group], kinds, digits, total, result):
                 continue
             if old[0] > 0 or is_scalar:
                 out_instants[made], out_ids[made], out_weight[made] = instant, group, -1
