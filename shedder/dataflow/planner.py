@@ -28,18 +28,18 @@ from shedder.cql.plans.logical_plan import (
     inputs_of,
 )
 from shedder.cql.statements.statement import Output, RangeWindow, Window
-from shedder.dataflow.equi_join import EquiJoin, EquiJoinSpec
 from shedder.dataflow.graph import ChangeOperator, Graph, Node
-from shedder.dataflow.grouped_sums import GroupedSums
-from shedder.dataflow.match_condition import MatchCondition, conjunction, conjuncts
+from shedder.dataflow.joins.equi_join import EquiJoin, EquiJoinSpec
+from shedder.dataflow.joins.match_condition import MatchCondition, conjunction, conjuncts
+from shedder.dataflow.joins.pair_sums import PairSums, PairSumSpec
 from shedder.dataflow.multiplicities import Multiplicities
 from shedder.dataflow.multiplicity_kernels import Multiplicity
-from shedder.dataflow.pair_sums import PairSums, PairSumSpec
 from shedder.dataflow.projection import Projection
 from shedder.dataflow.relation_to_stream import RelationToStream
 from shedder.dataflow.rows_window import NewestRows
 from shedder.dataflow.selection import WhereFilter
-from shedder.dataflow.sum_results import SUPPORTED, output_schema
+from shedder.dataflow.sums.grouped_sums import GroupedSums
+from shedder.dataflow.sums.sum_results import SUPPORTED, output_schema
 from shedder.dataflow.union import UnionAll
 from shedder.dataflow.update_patterns import MONOTONIC, STRICT, EdgeLabel, of_join, of_union
 from shedder.dataflow.whole_relation import WholeRelation

@@ -9,7 +9,7 @@ from random import Random
 import numpy as np
 import pytest
 
-from shedder.dataflow.exact_sums import DIGITS, WORDS, add_double, rounded_sum
+from shedder.dataflow.sums.exact_sums import DIGITS, WORDS, add_double, rounded_sum
 from tests.scale import scaled
 
 EXPONENTS = {

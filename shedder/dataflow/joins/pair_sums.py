@@ -14,11 +14,11 @@ from numpy.typing import NDArray
 
 from shedder.cql.expressions.expression import Aggregate, Column, Expression, walk
 from shedder.dataflow.changes import NEVER_US, ChangeBatch, Int64s
-from shedder.dataflow.join_keys import directory_of, keyed
-from shedder.dataflow.match_condition import Keys
-from shedder.dataflow.pair_sum_kernels import sum_pairs
+from shedder.dataflow.joins.join_keys import directory_of, keyed
+from shedder.dataflow.joins.match_condition import Keys
+from shedder.dataflow.joins.pair_sum_kernels import sum_pairs
 from shedder.dataflow.pending_events import Events, PendingEvents
-from shedder.dataflow.sum_results import SummedArguments, arguments_of
+from shedder.dataflow.sums.sum_results import SummedArguments, arguments_of
 from shedder.streams.batches import TIME_MIN_US
 
 _KEYS_MIN = 64

@@ -13,8 +13,8 @@ from numba import njit
 from numpy.typing import NDArray
 
 from shedder.dataflow.changes import Int64s
-from shedder.dataflow.exact_sums import DIGITS, WORDS, add_double, carry
-from shedder.dataflow.sum_kernels import read_result
+from shedder.dataflow.sums.exact_sums import DIGITS, WORDS, add_double, carry
+from shedder.dataflow.sums.sum_kernels import read_result
 
 
 @njit(nogil=True, cache=True, inline="always")

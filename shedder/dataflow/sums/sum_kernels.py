@@ -13,7 +13,7 @@ from numba import njit
 from numpy.typing import NDArray
 
 from shedder.dataflow.changes import Int64s
-from shedder.dataflow.exact_sums import DIGITS, WORDS, add_double, carry, rounded_sum
+from shedder.dataflow.sums.exact_sums import DIGITS, WORDS, add_double, carry, rounded_sum
 
 RESULT_WORDS = 3  # Of an argument in a result: count, and high and low, or the bits of a double.
 

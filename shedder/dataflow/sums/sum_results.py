@@ -15,7 +15,7 @@ from shedder.cql.expressions.expression import Aggregate, AggregateFunction, Exp
 from shedder.dataflow.changes import ChangeBatch, Int64s
 from shedder.dataflow.fixed_column import plain_values
 from shedder.dataflow.key_directory import canonical
-from shedder.dataflow.sum_kernels import RESULT_WORDS, Summed, words_of
+from shedder.dataflow.sums.sum_kernels import RESULT_WORDS, Summed, words_of
 
 SUPPORTED = (AggregateFunction.COUNT, AggregateFunction.SUM, AggregateFunction.AVG)
 

@@ -18,9 +18,9 @@ from shedder.cql.expressions.evaluate import evaluate, true_rows
 from shedder.cql.expressions.expression import Expression
 from shedder.dataflow.batch_rows import take_rows
 from shedder.dataflow.changes import ChangeBatch
-from shedder.dataflow.join_kernels import Int32s
-from shedder.dataflow.join_keys import directory_of, keyed
-from shedder.dataflow.join_side import JoinSide
+from shedder.dataflow.joins.join_kernels import Int32s
+from shedder.dataflow.joins.join_keys import directory_of, keyed
+from shedder.dataflow.joins.join_side import JoinSide
 from shedder.dataflow.update_patterns import EdgeLabel
 from shedder.errors import BudgetExceeded
 

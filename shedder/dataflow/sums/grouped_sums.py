@@ -15,8 +15,8 @@ from shedder.cql.expressions.expression import Aggregate, Expression
 from shedder.dataflow.changes import NEVER_US, ChangeBatch, Int64s
 from shedder.dataflow.key_directory import KeyDirectory
 from shedder.dataflow.pending_events import PendingEvents
-from shedder.dataflow.sum_kernels import sum_groups
-from shedder.dataflow.sum_results import SummedArguments, arguments_of
+from shedder.dataflow.sums.sum_kernels import sum_groups
+from shedder.dataflow.sums.sum_results import SummedArguments, arguments_of
 from shedder.streams.batches import TIME_MIN_US
 
 _GROUPS_MIN = 64

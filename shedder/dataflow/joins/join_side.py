@@ -10,7 +10,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from shedder.dataflow.changes import ChangeBatch, Int64s
-from shedder.dataflow.join_kernels import (
+from shedder.dataflow.joins.join_kernels import (
     BORN,
     END,
     EXPIRES,

@@ -1,0 +1,6 @@
+"""Joins of windows: pairs of rows with equal keys, and aggregates over pairs without the pairs.
+
+An inner join is linear in both inputs. The planner makes outer joins and [NOT] EXISTS of it.
+
+May import: batch_rows, update_patterns, changes, row_store, pending_events, key_directory, sums.
+"""
