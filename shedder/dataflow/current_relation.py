@@ -29,13 +29,14 @@ class CurrentRelation:
         self._ordered = ordered
         self._parts: list[ChangeBatch] = []
         self._rows = 0
+        self._size_bytes = 0
         self._compact_at = _COMPACT_ROWS_MIN
         self._as_of_us: int | None = None
 
     @property
     def size_bytes(self) -> int:
         """Bytes of the changes held."""
-        return sum(part.size_bytes for part in self._parts)
+        return self._size_bytes
 
     def add(self, as_of_us: int, changes: ChangeBatch) -> None:
         """Take the changes up to an instant; answers as of earlier instants end.
@@ -47,6 +48,7 @@ class CurrentRelation:
         if len(changes):
             self._parts.append(changes)
             self._rows += len(changes)
+            self._size_bytes += changes.size_bytes
         over = self.size_bytes > self._bytes_max
         if over or self._rows > self._compact_at:
             self._compact(as_of_us)
@@ -93,4 +95,5 @@ class CurrentRelation:
         kept = consolidated(live, pa.array(live.expires_us), pa.array(born_us))
         self._parts = [kept] if len(kept) else []
         self._rows = len(kept)
+        self._size_bytes = kept.size_bytes
         self._compact_at = max(_COMPACT_ROWS_MIN, 2 * self._rows)

@@ -20,6 +20,7 @@ from shedder.dataflow.fixed_column import plain_values
 from shedder.dataflow.row_store import RowStore
 from shedder.streams.value_hashes import hash_values
 from synopses.kernels.group_table import GroupTable
+from synopses.kernels.growable_array import appended
 from synopses.kernels.hashing import combine, salted
 
 Hashes = NDArray[np.uint64]
@@ -83,6 +84,7 @@ class KeyDirectory:
         self._keys.append(pa.RecordBatch.from_pylist([{}], schema=self._schema))
         self._tables: list[GroupTable] = []
         self._ids: list[NDArray[np.int64]] = []  # Id of each id of a table.
+        self._rooms: list[NDArray[np.int64]] = []
 
     @property
     def size(self) -> int:
@@ -93,7 +95,7 @@ class KeyDirectory:
     def size_bytes(self) -> int:
         """Bytes of the keys and of the tables."""
         tables = sum(table.size_bytes for table in self._tables)
-        return self._keys.size_bytes + tables + sum(ids.nbytes for ids in self._ids)
+        return self._keys.size_bytes + tables + sum(room.nbytes for room in self._rooms)
 
     def assign(self, columns: Sequence[pa.Array[Any]]) -> NDArray[np.int64]:
         """The id of each row's key; new keys get new ids. shape [rows]."""
@@ -117,12 +119,14 @@ class KeyDirectory:
         if depth == len(self._tables):
             self._tables.append(GroupTable(_KEYS_MAX))
             self._ids.append(np.zeros(1, np.int64))
+            self._rooms.append(np.empty(0, np.int64))
         hashes = self._hashed(part.columns)
         local, fresh = self._tables[depth].assign(hashes)
         if len(fresh):
             new = np.arange(self.size, self.size + len(fresh))
             self._keys.append(take_rows(part, fresh))
-            self._ids[depth] = np.concatenate([self._ids[depth], new])
+            room = self._rooms[depth]
+            self._ids[depth], self._rooms[depth] = appended(self._ids[depth], new, room)
         return self._ids[depth][local]
 
     def keys(self, ids: NDArray[np.integer[Any]]) -> pa.RecordBatch:
