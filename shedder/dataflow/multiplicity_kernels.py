@@ -13,6 +13,9 @@ from numba import njit
 from numpy.typing import NDArray
 
 from shedder.dataflow.changes import Int64s
+from synopses.kernels.prefetch import prefetch
+
+_AHEAD = 16  # Events between bringing a key near and reading it.
 
 
 class Multiplicity(IntEnum):
@@ -61,10 +64,13 @@ def _count(
     """
     made = 0
     row = 0
+    last = ids.size - 1
     while row < ids.size:
         instant = instants[row]
         some = 0
         while row < ids.size and instants[row] == instant:
+            prefetch(counts, ids[min(row + _AHEAD, last)])
+            prefetch(olds, ids[min(row + _AHEAD, last)])
             key = ids[row]
             if olds[key] < 0:
                 olds[key] = _result(kind, counts[key, 0], counts[key, 1])

@@ -15,6 +15,9 @@ from numpy.typing import NDArray
 from shedder.dataflow.changes import Int64s
 from shedder.dataflow.sums.exact_sums import DIGITS, WORDS, add_double, carry
 from shedder.dataflow.sums.sum_kernels import read_result
+from synopses.kernels.prefetch import prefetch
+
+_AHEAD = 16  # Events between bringing a key near and reading it.
 
 
 @njit(nogil=True, cache=True, inline="always")
@@ -23,17 +26,36 @@ def _words(kind: int) -> int:
 
 
 @njit(nogil=True, cache=True)
-def _normalise(words: Int64s, kind: int) -> None:
-    """Bring the low words of a sum below 2^32, so that it can be multiplied by a count."""
+def _normalise(states: NDArray[np.int64], row: int, first: int, kind: int) -> None:
+    """Bring the low words of a sum below 2^32, so that it can be multiplied by a count.
+
+    first: its word of the count.
+    """
     if kind == 1:
-        words[1] += words[2] >> 32
-        words[2] &= 0xFFFFFFFF
+        states[row, first + 1] += states[row, first + 2] >> 32
+        states[row, first + 2] &= 0xFFFFFFFF
     elif kind == 2:
-        carry(words[1 : 1 + WORDS])
+        carry(states[row, first + 1 : first + 1 + WORDS])
 
 
 @njit(nogil=True, cache=True)
-def _add_side(group: Int64s, first: int, side: Int64s, kinds: Int64s, times: int) -> int:
+def _normalise_side(side: NDArray[np.int64], key: int, kinds: Int64s) -> None:
+    at = 1
+    for kind in kinds:
+        _normalise(side, key, at, kind)
+        at += _words(kind)
+
+
+@njit(nogil=True, cache=True)
+def _add_side(
+    states: NDArray[np.int64],
+    group: int,
+    first: int,
+    side: NDArray[np.int64],
+    key: int,
+    kinds: Int64s,
+    times: int,
+) -> int:
     """Add a side's arguments, so many times, to a group; returns the group's next word.
 
     High words wrap beyond 96 bits of a sum of whole numbers. A sum within 64 bits stays exact.
@@ -42,8 +64,8 @@ def _add_side(group: Int64s, first: int, side: Int64s, kinds: Int64s, times: int
     for kind in kinds:
         words = _words(kind)
         for word in range(words):
-            group[to + word] += side[at + word] * times
-        _normalise(group[to : to + words], kind)
+            states[group, to + word] += side[key, at + word] * times
+        _normalise(states, group, to, kind)
         at += words
         to += words
     return to
@@ -51,28 +73,45 @@ def _add_side(group: Int64s, first: int, side: Int64s, kinds: Int64s, times: int
 
 @njit(nogil=True, cache=True)
 def _add_pairs(
-    group: Int64s, left: Int64s, right: Int64s, left_kinds: Int64s, right_kinds: Int64s, sign: int
+    states: NDArray[np.int64],
+    group: int,
+    lefts: NDArray[np.int64],
+    rights: NDArray[np.int64],
+    key: int,
+    left_kinds: Int64s,
+    right_kinds: Int64s,
+    sign: int,
 ) -> None:
     """Add the pairs of a key to its group, or with sign -1 take them away."""
-    group[0] += sign * left[0] * right[0]
-    at = _add_side(group, 1, left, left_kinds, sign * right[0])
-    _add_side(group, at, right, right_kinds, sign * left[0])
+    left, right = sign * lefts[key, 0], sign * rights[key, 0]
+    states[group, 0] += left * rights[key, 0]
+    if left == 0 and right == 0:
+        return
+    at = _add_side(states, group, 1, lefts, key, left_kinds, right)
+    _add_side(states, group, at, rights, key, right_kinds, left)
 
 
 @njit(nogil=True, cache=True)
-def _add_row(side: Int64s, values: Int64s, first: int, kinds: Int64s, times: int) -> None:
-    side[0] += times
+def _add_row(
+    side: NDArray[np.int64],
+    key: int,
+    values: NDArray[np.int64],
+    row: int,
+    kinds: Int64s,
+    times: int,
+) -> None:
+    side[key, 0] += times
     at = 1
     for place in range(kinds.size):
         kind = kinds[place]
-        if values[first] >> place & 1 == 0:
-            side[at] += times
-            value = values[first + 1 + place]
+        if values[row, 1] >> place & 1 == 0:
+            side[key, at] += times
+            value = values[row, 2 + place]
             if kind == 1:
-                side[at + 1] += (value >> 32) * times
-                side[at + 2] += (value & 0xFFFFFFFF) * times
+                side[key, at + 1] += (value >> 32) * times
+                side[key, at + 2] += (value & 0xFFFFFFFF) * times
             elif kind == 2:
-                add_double(side[at + 1 :], value, times)
+                add_double(side[key, at + 1 :], value, times)
         at += _words(kind)
 
 
@@ -114,35 +153,33 @@ def sum_pairs(
     digits = np.empty(DIGITS, np.int64)
     total = np.empty(1, np.float64)
     old = np.empty(results.shape[1], np.int64)
+    last = ids.size - 1
     while row < ids.size:
         instant = instants[row]
         some = 0
         while row < ids.size and instants[row] == instant:
+            soon = ids[min(row + _AHEAD, last)]
+            prefetch(lefts, soon)
+            prefetch(rights, soon)
             key = ids[row]
             if not is_touched[key]:
                 is_touched[key] = True
                 touched[some] = key
                 some += 1
-                group = states[0 if is_scalar else key]
-                _add_pairs(group, lefts[key], rights[key], left_kinds, right_kinds, -1)
+                group = 0 if is_scalar else key
+                _add_pairs(states, group, lefts, rights, key, left_kinds, right_kinds, -1)
             if values[row, 0] == 0:
-                _add_row(lefts[key], values[row], 1, left_kinds, weight[row])
+                _add_row(lefts, key, values, row, left_kinds, weight[row])
             else:
-                _add_row(rights[key], values[row], 1, right_kinds, weight[row])
+                _add_row(rights, key, values, row, right_kinds, weight[row])
             row += 1
         for which in range(some):
             key = touched[which]
             is_touched[key] = False
-            at = 1
-            for kind in left_kinds:
-                _normalise(lefts[key, at : at + _words(kind)], kind)
-                at += _words(kind)
-            at = 1
-            for kind in right_kinds:
-                _normalise(rights[key, at : at + _words(kind)], kind)
-                at += _words(kind)
+            _normalise_side(lefts, key, left_kinds)
+            _normalise_side(rights, key, right_kinds)
             place = 0 if is_scalar else key
-            _add_pairs(states[place], lefts[key], rights[key], left_kinds, right_kinds, 1)
+            _add_pairs(states, place, lefts, rights, key, left_kinds, right_kinds, 1)
             if is_scalar and which + 1 < some:
                 continue
             old[:] = results[place]

@@ -14,6 +14,9 @@ from numpy.typing import NDArray
 
 from shedder.dataflow.changes import Int64s
 from shedder.dataflow.sums.exact_sums import DIGITS, WORDS, add_double, carry, rounded_sum
+from synopses.kernels.prefetch import prefetch
+
+_AHEAD = 16  # Events between bringing a group near and reading it.
 
 RESULT_WORDS = 3  # Of an argument in a result: count, and high and low, or the bits of a double.
 
@@ -95,10 +98,13 @@ def sum_groups(
     digits = np.empty(DIGITS, np.int64)
     total = np.empty(1, np.float64)
     old = np.empty(results.shape[1], np.int64)
+    last = ids.size - 1
     while row < ids.size:
         instant = instants[row]
         some = 0
         while row < ids.size and instants[row] == instant:
+            prefetch(states, ids[min(row + _AHEAD, last)])
+            prefetch(results, ids[min(row + _AHEAD, last)])
             group = ids[row]
             if not is_touched[group]:
                 is_touched[group] = True
