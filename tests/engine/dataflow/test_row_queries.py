@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 import numpy as np
 import pytest
 
@@ -22,6 +24,15 @@ from tests.seeds import seed
 
 pytestmark = pytest.mark.slow
 
+RANGE_US = 50
+QUERIES = {
+    "picked": PICKED,
+    "window": f"SELECT kind, id FROM s [RANGE INTERVAL '0.0000{RANGE_US}' SECOND] WHERE kind > 2",
+    "kinds": "SELECT DISTINCT kind FROM s [RANGE INTERVAL '0.00003' SECOND "
+    "SLIDE INTERVAL '0.00001' SECOND]",
+}
+STEPS = {"push": 0.5, "promise": 0.1, "seal": 0.08, "checkpoint": 0.1, "read": 0.14, "kill": 0.08}
+
 
 def tuples(rng: np.random.Generator, first_id: int, now: int) -> list[tuple[int, int, int]]:
     """Up to 30 tuples around an instant; some of them too late."""
@@ -35,45 +46,67 @@ def tuples(rng: np.random.Generator, first_id: int, now: int) -> list[tuple[int,
 
 
 @pytest.mark.parametrize("world", range(scaled(4, 40)))
-def test_subscriber_gets_every_row_once_over_kills(world, tmp_path):
+def test_subscribers_get_every_row_once_over_kills(world, tmp_path):
     rng = np.random.default_rng(seed("row queries", world))
-    truth, reader, lazy = Picked(), Subscriber("q"), Subscriber("q")
-    db = Engine.open(tmp_path / "0", run_rows=64)
-    db.execute(CREATE)
-    db.register("q", PICKED)
-    reader.begin(db)
-    lazy.begin(db)
+    truth = Picked()
+    steady, db = (Engine.open(tmp_path / name, run_rows=64) for name in ("steady", "0"))
+    readers, lazy, undisturbed = ([Subscriber(name) for name in QUERIES] for _ in range(3))
+    for engine, subscribers in ((db, (*readers, *lazy)), (steady, undisturbed)):
+        engine.execute(CREATE)
+        for name, text in QUERIES.items():
+            engine.register(name, text)
+        for subscriber in subscribers:
+            subscriber.begin(engine)
     ids = now = 0
     for step in range(1, 60):
         now += int(rng.integers(0, 15))
-        match rng.choice(["push", "promise", "seal", "checkpoint", "read", "kill"], p=_ODDS):
+        match rng.choice(list(STEPS), p=list(STEPS.values())):
             case "push":
                 rows = tuples(rng, ids, now)
                 ids += len(rows)
                 db.push("s", batch(rows))
+                steady.push("s", batch(rows))
                 truth.push(rows)
             case "promise":
                 db.heartbeat("s", START_US + now)
+                steady.heartbeat("s", START_US + now)
                 truth.promise(now)
             case "seal":
                 db.seal("s")
             case "checkpoint":
                 db.core.executor.call(db.checkpoints.now).result()
             case "read":
-                reader.read(db, batches=int(rng.integers(1, 4)))
+                for reader in readers:
+                    reader.read(db, batches=int(rng.integers(1, 4)))
             case "kill":
                 copied = copy_killed(db, tmp_path / str(step))
                 db.close()
                 db = Engine.open(copied, run_rows=64)
     applied(db)
-    reader.read(db)
-    lazy.read(db)
-    progress = db.query("q").answer().inputs[0]
+    applied(steady)
+    for reader in (*readers, *lazy):
+        reader.read(db)
+    for reader in undisturbed:
+        reader.read(steady)
+    progress = db.query("picked").answer().inputs[0]
+    relations = {name: db.query(name).answer().table for name in ("window", "kinds")}
     db.close()
-    assert reader.got == truth.made
-    assert lazy.got == truth.made
+    steady.close()
+    assert [reader.got for reader in readers] == [reader.got for reader in undisturbed]
+    assert [reader.got for reader in lazy] == [reader.got for reader in undisturbed]
+    assert readers[0].got == truth.made
     assert progress.late == truth.late
     assert progress.as_of_us == (None if truth.watermark is None else START_US + truth.watermark)
-
-
-_ODDS = [0.5, 0.1, 0.08, 0.1, 0.14, 0.08]
+    for name, reader in (("window", readers[1]), ("kinds", readers[2])):
+        content = Counter(tuple(row.values()) for row in relations[name].to_pylist())
+        left = Counter[tuple[int, ...]]()
+        for *row, _, sign in reader.got:
+            left[tuple(row)] += sign
+        assert content == +left, name
+    if truth.watermark is not None:
+        held = {
+            (next_ - 1, id_)
+            for id_, next_, time, _ in truth.made
+            if truth.watermark - RANGE_US <= time
+        }
+        assert {tuple(row.values()) for row in relations["window"].to_pylist()} == held
