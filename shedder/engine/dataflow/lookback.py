@@ -17,13 +17,15 @@ from shedder.cql.plans.logical_plan import (
 )
 from shedder.cql.statements.statement import RangeWindow
 
-ALL = 1 << 62  # Every tuple; event times span less than this, in us.
+HISTORY = 1 << 61  # The newest tuples by number, however old; event times span less, in us.
+ALL = 1 << 62  # Every tuple.
 
 
 def lookbacks_us(plan: Plan) -> dict[str, int]:
     """Return the event time before the watermark whose tuples the state needs, in us, by alias.
 
-    0: only tuples that wait for the watermark. At least ALL: every tuple.
+    0: only tuples that wait for the watermark. At least HISTORY: tuples of any age, of which the
+    state holds some. At least ALL: the state holds every tuple.
     """
     match plan:
         case Scan(alias=alias):
@@ -48,6 +50,6 @@ def _span_us(window: object) -> int:
         case NowWindow():
             return 1
         case RowsWindow():
-            return ALL
+            return HISTORY
         case _:  # Tuples never leave; what holds them above needs all of them.
             return 0

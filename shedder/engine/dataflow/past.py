@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 
-import numpy as np
-import pyarrow as pa
-from numpy.typing import NDArray
-
+from shedder.engine.dataflow.past_replay import Stretch, replay
 from shedder.engine.dataflow.row_input import Scan
-from shedder.engine.dataflow.row_output import Frontier
 from shedder.engine.dataflow.row_query import RowQuery
 from shedder.engine.dataflow.row_state import RowState
 from shedder.errors import CorruptData
@@ -44,33 +40,26 @@ def restore(query: RowQuery, state: RowState, scans: Mapping[int, Scan]) -> None
         query.output.begin_at(state.now.rows)
         query.fail(state.failed)
         return
-    query.take_past(_before(query, state.begin, scans))
-    query.resume(state.begin)
-    query.take_past(_between(query, state, scans))
-    query.catch_up(state.begin, state.now.read_bytes)
+    begin = state.begin
+    stretches = {
+        each.alias: Stretch(
+            0,
+            begin.inputs[each.alias].position,
+            each.needs_from_us(begin.as_of_us),
+            begin.inputs[each.alias].watermark_us,
+        )
+        for each in query.inputs
+    }
+    replay(query, stretches, scans)
+    query.resume(begin)
+    for each in query.inputs:
+        first, end = (mark.inputs[each.alias].position for mark in (begin, state.now))
+        from_us = each.needs_from_us(begin.as_of_us)
+        for rows, positions in each.past(scans[each.stream_id], first, end, from_us):
+            query.take_past(each.alias, rows, positions)
+    query.catch_up(begin, state.now.read_bytes)
     if query.output.rows != state.now.rows:
         raise CorruptData(
             f"query {query.name!r} had made {state.now.rows:,} rows, and the archive yields "
             f"{query.output.rows:,}"
         )
-
-
-def _before(
-    query: RowQuery, begin: Frontier, scans: Mapping[int, Scan]
-) -> Iterator[tuple[str, pa.RecordBatch, NDArray[np.int64]]]:
-    """Tuples before a frontier that the operators' state as of the frontier needs."""
-    for each in query.inputs:
-        from_us, end = each.needs_from_us(begin.as_of_us), begin.inputs[each.alias].position
-        for batch, positions in each.past(scans[each.stream_id], 0, end, from_us):
-            yield each.alias, batch, positions
-
-
-def _between(
-    query: RowQuery, state: RowState, scans: Mapping[int, Scan]
-) -> Iterator[tuple[str, pa.RecordBatch, NDArray[np.int64]]]:
-    """Tuples that came between the two frontiers of a stored state."""
-    for each in query.inputs:
-        begin, now = (mark.inputs[each.alias].position for mark in (state.begin, state.now))
-        from_us = each.needs_from_us(state.begin.as_of_us)
-        for batch, positions in each.past(scans[each.stream_id], begin, now, from_us):
-            yield each.alias, batch, positions

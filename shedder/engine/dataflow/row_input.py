@@ -10,7 +10,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from shedder.archive.store.scan import Live
-from shedder.engine.dataflow.lookback import ALL
+from shedder.engine.dataflow.lookback import HISTORY
 from shedder.engine.dataflow.row_output import InputFrontier
 from shedder.queries.answers.answer import InputProgress
 from shedder.streams.dropped_counts import Dropped
@@ -115,7 +115,7 @@ class RowInput:
 
     def needs_from_us(self, as_of_us: int | None) -> int | None:
         """Return the event time from which a state as of an instant needs tuples; None: all."""
-        if as_of_us is None or self.lookback_us >= ALL:
+        if as_of_us is None or self.lookback_us >= HISTORY:
             return None
         return as_of_us - self.lookback_us
 
@@ -137,6 +137,23 @@ class RowInput:
         self.position = first_position + batch.num_rows
         passed_us = self.watermark.value_us
         late = None if passed_us is None else times_us < passed_us
+        return self._without(late, rows, positions, times_us)
+
+    def without_late(
+        self, rows: pa.RecordBatch, positions: NDArray[np.int64], passed_us: int | None
+    ) -> tuple[pa.RecordBatch, NDArray[np.int64]]:
+        """Leave out rows that an earlier watermark has passed, and note them."""
+        times_us = times_of(rows, self.time_column)
+        late = None if passed_us is None else times_us < passed_us
+        return self._without(late, rows, positions, times_us)
+
+    def _without(
+        self,
+        late: NDArray[np.bool_] | None,
+        rows: pa.RecordBatch,
+        positions: NDArray[np.int64],
+        times_us: NDArray[np.int64],
+    ) -> tuple[pa.RecordBatch, NDArray[np.int64]]:
         if late is None or not late.any():
             return rows, positions
         self.late += int(np.count_nonzero(late))
@@ -186,21 +203,28 @@ class RowInput:
         self.watermark.restore(watermark_us)
 
     def past(
-        self, scan: Scan, first_position: int, end_position: int, from_us: int | None
+        self,
+        scan: Scan,
+        first_position: int,
+        end_position: int,
+        from_us: int | None,
+        *,
+        columns: tuple[str, ...] | None = None,
     ) -> Iterator[tuple[pa.RecordBatch, NDArray[np.int64]]]:
         """Read tuples [first_position, end_position) again, without those that were late.
 
         Args:
           scan: reads the archive and the tail. first_position, end_position: of the stretch.
           from_us: tuples before this event time are not needed; None: all are.
+          columns: with the event time; None: those that the query reads.
 
         Yields:
-          rows and their positions.
+          rows and their positions; never nothing.
         """
         first_position = max(first_position, self.from_position)
         if first_position >= end_position:
             return
-        for first, batch, live in scan(first_position, from_us, self.columns):
+        for first, batch, live in scan(first_position, from_us, columns or self.columns):
             if first >= end_position:
                 return
             rows = batch.slice(0, end_position - first)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -16,7 +16,6 @@ from shedder.engine.dataflow.row_input import RowInput
 from shedder.engine.dataflow.row_output import Frontier, RowOutput
 from shedder.errors import BudgetExceeded, QueryFailed, ShedderError
 from shedder.queries.answers.answer import Answer, InputProgress
-from shedder.streams.batches import TIME_MIN_US
 from shedder.streams.dropped_counts import Dropped
 
 ANSWER_BYTES_MAX = 1 << 20  # Of the newest rows, in the present answer of a stream of rows.
@@ -178,7 +177,9 @@ class RowQuery:
         self._advance(before)
 
     def _advance(self, before: Frontier) -> None:
-        self._tell(self._live.advance(self._watermarks()), before)
+        marks = {each.alias: each.watermark.value_us for each in self.inputs}
+        known = {alias: us for alias, us in marks.items() if us is not None}
+        self._tell(self._live.advance(known), before)
         self.check_size()
 
     def check_size(self) -> None:
@@ -199,10 +200,6 @@ class RowQuery:
         assert self._flow is not None, self.failed
         return self._flow
 
-    def _watermarks(self) -> dict[str, int]:
-        marks = {each.alias: each.watermark.value_us for each in self.inputs}
-        return {alias: TIME_MIN_US if us is None else us for alias, us in marks.items()}
-
     def _tell(self, table: pa.Table | None, before: Frontier) -> None:
         self.output.publish(table, before, tuple(each.progress for each in self.inputs))
 
@@ -211,16 +208,17 @@ class RowQuery:
 
     # --- recovery --------------------------------------------------------------------------------
 
-    def take_past(self, parts: Iterable[tuple[str, pa.RecordBatch, NDArray[np.int64]]]) -> None:
+    def take_past(self, alias: str, batch: pa.RecordBatch, positions: NDArray[np.int64]) -> None:
         """Read tuples that came before; `resume` then brings the state to a frontier."""
-        for alias, batch, positions in parts:
-            self._live.push(alias, batch, positions)
+        self._live.push(alias, batch, positions)
+
+    def pass_by(self, watermarks: Mapping[str, int | None]) -> None:
+        """Raise watermarks, by alias, as far as they are known; forget the rows that this makes."""
+        self._live.advance({alias: us for alias, us in watermarks.items() if us is not None})
 
     def resume(self, frontier: Frontier) -> None:
         """All tuples before a frontier are read: forget the rows that were made before it."""
-        marks = {alias: each.watermark_us for alias, each in frontier.inputs.items()}
-        known = {alias: TIME_MIN_US if us is None else us for alias, us in marks.items()}
-        self._live.advance(known)
+        self.pass_by({alias: each.watermark_us for alias, each in frontier.inputs.items()})
         self.output.begin_at(frontier.rows)
         self._tell(None, frontier)
 

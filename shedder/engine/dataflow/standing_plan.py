@@ -9,15 +9,13 @@ from shedder.cql.plans.logical_plan import (
     BoundRelational,
     Ordered,
     Plan,
-    RowsWindow,
     StreamOperator,
     ToStream,
-    WindowOf,
     inputs_of,
     scans_of,
 )
 from shedder.engine.dataflow.lookback import ALL, lookbacks_us
-from shedder.errors import BadQuery, Unimplemented
+from shedder.errors import BadQuery
 
 
 def standing_plan(bound: BoundRelational) -> BoundRelational:
@@ -27,11 +25,9 @@ def standing_plan(bound: BoundRelational) -> BoundRelational:
 
     Raises:
       BadQuery: it has ORDER BY or LIMIT, or its state would grow for ever.
-      Unimplemented: it has a ROWS window, which a restart could not make again.
     """
     plan = bound.plan
-    nodes = list(_nodes(plan))
-    if any(isinstance(each, Ordered) for each in nodes):
+    if any(isinstance(each, Ordered) for each in _nodes(plan)):
         raise BadQuery(
             "ORDER BY, LIMIT and OFFSET are for rows that are asked once; a standing query has its "
             "rows in the order of event time"
@@ -39,8 +35,6 @@ def standing_plan(bound: BoundRelational) -> BoundRelational:
     spans = lookbacks_us(plan)
     if not isinstance(plan, ToStream) and not any(spans.values()):
         return replace(bound, plan=ToStream(StreamOperator.ISTREAM, plan))
-    if any(isinstance(each, WindowOf) and isinstance(each.window, RowsWindow) for each in nodes):
-        raise Unimplemented("a ROWS window in a standing query of rows: not in this version")
     for scan in scans_of(plan):
         span_us = spans[scan.alias]
         if span_us >= ALL or (not span_us and not isinstance(plan, ToStream)):

@@ -3,27 +3,28 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
 from shedder.archive.metadata.catalog_entries import QueryEntry
 from shedder.archive.store.scan import Live
 from shedder.cql.binding.relational_binding import bind_relational
-from shedder.cql.plans.logical_plan import BoundRelational
+from shedder.cql.plans.logical_plan import BoundRelational, scans_of
 from shedder.cql.statements.relational_select import RelationalSelect
 from shedder.engine.dataflow.flow import RowFlow
-from shedder.engine.dataflow.lookback import lookbacks_us
+from shedder.engine.dataflow.lookback import HISTORY, lookbacks_us
 from shedder.engine.dataflow.past import restore
+from shedder.engine.dataflow.past_replay import Stretch, replay
 from shedder.engine.dataflow.row_input import RowInput, Scan
 from shedder.engine.dataflow.row_output import RowOutput
 from shedder.engine.dataflow.row_query import RowQuery
 from shedder.engine.dataflow.row_state import RowState
 from shedder.engine.dataflow.standing_plan import standing_plan
 from shedder.engine.engine_state import EngineState
+from shedder.engine.standing_queries.stream_state import Stream
+from shedder.errors import Unimplemented
 
 LEFT_ROWS = 1 << 18  # What the apply thread may read itself: some hundredths of a second.
 ROUNDS_MAX = 8  # A stream that outruns the reader is not chased for ever.
@@ -88,9 +89,18 @@ def bound_rows(core: EngineState, select: RelationalSelect) -> BoundRelational:
 
     Raises:
       BadQuery, UnknownStream, UnknownColumn, TypeMismatch: it cannot be bound, or cannot stand.
+      Unimplemented: it has a ROWS window, and its stream has RETAIN.
     """
     schemas = {name: core.stream(name).schema for name in select.relations}
-    return standing_plan(bind_relational(select, schemas))
+    bound = standing_plan(bind_relational(select, schemas))
+    spans = lookbacks_us(bound.plan)
+    for scan in scans_of(bound.plan):
+        if spans[scan.alias] >= HISTORY and schemas[scan.relation].retain_us is not None:
+            raise Unimplemented(
+                f"a ROWS window in a standing query over {scan.relation}, which has RETAIN: a "
+                "restart reads all tuples of the stream to make the window again"
+            )
+    return bound
 
 
 class WindowPast:
@@ -100,12 +110,19 @@ class WindowPast:
         self._core = core
         self._query = query
         self._inputs = [each for each in query.inputs if each.lookback_us]
-        as_of_us = query.frontier.as_of_us
+        # A tuple that comes after the watermark was looked at is not older than it, or is late.
+        self._closed_us = {it.alias: self._stream(it).watermark_us for it in query.inputs}
+        self._read = {each.alias: self._stream(each).position for each in self._inputs}
+        known = [us for us in self._closed_us.values() if us is not None]
+        as_of_us = min(known) if len(known) == len(query.inputs) else None
         self._from_us = {each.alias: each.needs_from_us(as_of_us) for each in self._inputs}
-        self._read = {each.alias: each.from_position for each in self._inputs}
 
     def catch_up(self) -> None:
         """Read until little is left, so that the apply thread reads the rest quickly."""
+        ends, from_us, closed_us = self._read, self._from_us, self._closed_us
+        stretches = {it: Stretch(0, ends[it], from_us[it], closed_us[it]) for it in ends}
+        scans = {it.stream_id: scan_of(self._core, it.stream_id) for it in self._inputs}
+        replay(self._query, stretches, scans)
         for _ in range(ROUNDS_MAX):
             if self._left_rows() < LEFT_ROWS:
                 return
@@ -113,21 +130,19 @@ class WindowPast:
 
     def read_on(self) -> None:
         """Read what the streams have applied since the last time."""
-        self._query.take_past(self._parts())
+        for each in self._inputs:
+            alias, end = each.alias, self._stream(each).position
+            scan, from_us = scan_of(self._core, each.stream_id), self._from_us[alias]
+            for rows, positions in each.past(scan, self._read[alias], end, from_us):
+                timely = each.without_late(rows, positions, self._closed_us[alias])
+                self._query.take_past(alias, *timely)
+            self._read[alias] = end
 
     def _left_rows(self) -> int:
-        return sum(self._end(each) - self._read[each.alias] for each in self._inputs)
+        return sum(self._stream(it).position - self._read[it.alias] for it in self._inputs)
 
-    def _end(self, each: RowInput) -> int:
-        return self._core.stream(each.stream).position
-
-    def _parts(self) -> Iterator[tuple[str, pa.RecordBatch, NDArray[np.int64]]]:
-        for each in self._inputs:
-            alias, end = each.alias, self._end(each)
-            scan = scan_of(self._core, each.stream_id)
-            for rows, positions in each.past(scan, self._read[alias], end, self._from_us[alias]):
-                yield alias, rows, positions
-            self._read[alias] = end
+    def _stream(self, each: RowInput) -> Stream:
+        return self._core.stream(each.stream)
 
 
 def restored_row_query(
