@@ -27,7 +27,7 @@ def standing_plan(bound: BoundRelational) -> BoundRelational:
       BadQuery: it has ORDER BY or LIMIT, or its state would grow for ever.
     """
     plan = bound.plan
-    if any(isinstance(each, Ordered) for each in _nodes(plan)):
+    if any(isinstance(each, Ordered) for each in nodes_of(plan)):
         raise BadQuery(
             "ORDER BY, LIMIT and OFFSET are for rows that are asked once; a standing query has its "
             "rows in the order of event time"
@@ -45,7 +45,8 @@ def standing_plan(bound: BoundRelational) -> BoundRelational:
     return bound
 
 
-def _nodes(plan: Plan) -> Iterator[Plan]:
+def nodes_of(plan: Plan) -> Iterator[Plan]:
+    """The nodes of a plan, each before its inputs."""
     yield plan
     for each in inputs_of(plan):
-        yield from _nodes(each)
+        yield from nodes_of(each)
