@@ -30,6 +30,8 @@ QUERIES = {
     "window": f"SELECT kind, id FROM s [RANGE INTERVAL '0.0000{RANGE_US}' SECOND] WHERE kind > 2",
     "kinds": "SELECT DISTINCT kind FROM s [RANGE INTERVAL '0.00003' SECOND "
     "SLIDE INTERVAL '0.00001' SECOND]",
+    "pairs": "SELECT a.id, b.id AS later FROM s [RANGE INTERVAL '0.00004' SECOND] a "
+    "JOIN s [RANGE INTERVAL '0.00002' SECOND] b ON a.kind = b.kind AND a.id < b.id",
 }
 STEPS = {"push": 0.5, "promise": 0.1, "seal": 0.08, "checkpoint": 0.1, "read": 0.14, "kill": 0.08}
 
