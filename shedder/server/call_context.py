@@ -36,7 +36,7 @@ class CallLimits:
     request_s_max: time for the only request of a call to arrive, once the caller is known; s.
     idle_s_max: time without a batch after which an AppendStream is ended; s.
     idle_s_min: time without a batch after which an AppendStream may be ended for a new one; s.
-    receipt_s_max: time for a client to take a receipt of an AppendStream; s.
+    receipt_s_max: time for a client to take a receipt of an AppendStream, or rows; s.
     append_patience_s: time that a batch of an AppendStream waits for room before the call fails; s.
     answer_bytes_max: size of one answer's message.
     quiet_look_s: period after which a subscription without answers looks for its query; s.

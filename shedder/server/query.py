@@ -25,6 +25,7 @@ from shedder.engine.tenants.statement_access import scope_of
 from shedder.errors import (
     BadSetting,
     DeadlineExceeded,
+    InvalidRequest,
     PermissionDenied,
     ResourceExhausted,
     ShedderError,
@@ -283,11 +284,26 @@ class QueryService(QueryServicer):
         return kept
 
     async def _rows_of(self, batches: AnswerBatches) -> AsyncIterator[bytes]:
-        """The rows of an answer as Arrow IPC streams; each batch is read when it is asked for."""
+        """The rows of an answer as Arrow IPC streams, each batch when the one before was taken.
+
+        Raises:
+          InvalidRequest: the client took no rows in time; what was read for it was dropped then.
+        """
+        limit_s = self._limits.receipt_s_max
+        is_late = asyncio.Event()
+
+        def drop() -> None:
+            is_late.set()
+            batches.close()
+
         with batches:
             while (rows := await self._workers.run(lambda: next(batches, None))) is not None:
                 for part in self._parts_of(rows):
-                    yield part
+                    timer = asyncio.get_running_loop().call_later(limit_s, drop)
+                    yield part  # Returns when the client has taken it.
+                    timer.cancel()
+                    if is_late.is_set():
+                        raise InvalidRequest(f"the client took no rows for {limit_s:.0f} s")
 
     def _parts_of(self, rows: pa.RecordBatch) -> Iterator[bytes]:
         """Some rows as Arrow IPC streams, each of which fits into one message."""

@@ -54,7 +54,7 @@ def test_batches_that_overload_joins_are_read_one_by_one(tmp_path):
         truth.push([(0, 9, 0)])
         db.core.ease(coalesces=True)
         free, held = threading.Event(), threading.Event()
-        db.core.actor.post(lambda: (held.set(), free.wait()))
+        db.core.executor.post(lambda: (held.set(), free.wait()))
         held.wait()
         for rows in pushes:
             db.push("s", batch(rows))
@@ -79,16 +79,16 @@ def test_retention_keeps_what_a_restart_reads(tmp_path):
         rows, stream_id = db.core.rows, db.core.stream("s").id
         for first in range(0, 2_000, 100):
             db.push("s", batch([(at, at, 5) for at in range(first, first + 100, 10)]))
-        db.core.actor.call(db.checkpoints.now).result()
+        db.core.executor.call(db.checkpoints.now).result()
         at_checkpoint = START_US + 1_990 - LATENESS_US
         for first in range(2_000, 4_000, 100):
             db.push("s", batch([(at, at, 5) for at in range(first, first + 100, 10)]))
-        needed = db.core.actor.call(
+        needed = db.core.executor.call(
             lambda: rows.needs_all_from_us(stream_id, START_US + 3_970 - RETAIN_US)
         ).result()
         assert at_checkpoint - RETAIN_US <= needed <= at_checkpoint - 800
         db.seal("s")
-        db.core.actor.call(db.checkpoints.tidy).result()
+        db.core.executor.call(db.checkpoints.tidy).result()
         first = min(db.execute("SHOW RUNS").table["first_position"].to_pylist())
         assert 0 < first < 400 - RETAIN_US / 10
         copied = copy_killed(db, tmp_path / "copy")

@@ -132,7 +132,7 @@ def test_rows_of_two_streams_are_the_same_over_kills(world, tmp_path):
             case "seal":
                 db.seal(stream)
             case "checkpoint":
-                db.core.actor.call(db.checkpoints.now).result()
+                db.core.executor.call(db.checkpoints.now).result()
             case "kill":
                 copied = copy_killed(db, tmp_path / str(step))
                 db.close()

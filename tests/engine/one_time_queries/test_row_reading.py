@@ -2,13 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
-import os
-import signal
-import sys
-import termios
-import threading
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -19,11 +12,10 @@ import pytest
 from shedder.archive.tasks.progress import Progress
 from shedder.engine.engine import Engine
 from shedder.errors import BudgetExceeded, Cancelled, DeadlineExceeded, Unavailable
-from tests.archive.child_processes import exact_worker_process
 from tests.engine.rows_world import LAYOUTS, as_bag, at, filled, rows_of, tuples
+from tests.engine.stopped_worker import StoppedWorker, linux
 
 ROWS = 4_000
-linux = pytest.mark.skipif(sys.platform != "linux", reason="looks into a pipe by /proc")
 
 
 def files_of(db: Engine) -> list[Path]:
@@ -167,36 +159,6 @@ def test_an_answer_is_cut_at_the_byte_limit_and_says_so(tmp_path):
         assert "at the limit of 65,536 bytes (result_bytes_max)" in answer.cut
 
 
-class Stopped:
-    """An engine whose exact worker is stopped, so that it answers nothing."""
-
-    def __init__(self, db: Engine) -> None:
-        db.execute("SELECT ts FROM s ORDER BY ts LIMIT 1")
-        self.pid = exact_worker_process()
-        os.kill(self.pid, signal.SIGSTOP)
-
-    def wait_until_asked(self) -> None:
-        """Return when a request lies in the pipe to the worker."""
-        with Path(f"/proc/{self.pid}/fd/0").open("rb", buffering=0) as pipe:
-            while not any(fcntl.ioctl(pipe, termios.FIONREAD, bytes(4))):
-                pass
-
-    def when_asked(self, action: Callable[[], object]) -> Callable[[], None]:
-        """Return a function that waits for a request and then acts."""
-
-        def act() -> None:
-            self.wait_until_asked()
-            action()
-
-        return act
-
-
-def began(action: Callable[[], object]) -> threading.Thread:
-    thread = threading.Thread(target=action)
-    thread.start()
-    return thread
-
-
 @pytest.fixture
 def db(tmp_path):
     with filled(tmp_path / "data", "plain", ROWS) as engine:
@@ -214,16 +176,16 @@ def is_well(db: Engine) -> bool:
 @pytest.mark.slow
 @linux
 def test_a_cancel_ends_the_reading_at_once(db):
-    stopped = Stopped(db)
+    stopped = StoppedWorker(db)
     with pytest.raises(Cancelled, match="rows of s"):
-        db.execute("SELECT * FROM s", watch=lambda p: began(stopped.when_asked(p.cancel)))
+        db.execute("SELECT * FROM s", watch=lambda p: stopped.once_asked(p.cancel))
     assert is_well(db)
 
 
 @pytest.mark.slow
 @linux
 def test_a_deadline_ends_the_reading(db):
-    Stopped(db)
+    StoppedWorker(db)
     with pytest.raises(DeadlineExceeded, match="exact answer"):
         db.execute("SELECT * FROM s", timeout_s=0.2)
     assert is_well(db)
@@ -232,10 +194,9 @@ def test_a_deadline_ends_the_reading(db):
 @pytest.mark.slow
 @linux
 def test_a_killed_worker_is_reported_and_replaced(db):
-    stopped = Stopped(db)
-    kill = stopped.when_asked(lambda: os.kill(stopped.pid, signal.SIGKILL))
+    stopped = StoppedWorker(db)
     with pytest.raises(BudgetExceeded, match="killed"):
-        db.execute("SELECT * FROM s", watch=lambda _: began(kill))
+        db.execute("SELECT * FROM s", watch=lambda _: stopped.once_asked(stopped.kill))
     assert is_well(db)
 
 
@@ -243,10 +204,10 @@ def test_a_killed_worker_is_reported_and_replaced(db):
 @linux
 def test_a_closing_engine_ends_the_reading(tmp_path):
     db = filled(tmp_path / "data", "plain", ROWS)
-    stopped, closing = Stopped(db), []
+    stopped, closing = StoppedWorker(db), []
 
     def close(_: Progress) -> None:
-        closing.append(began(stopped.when_asked(db.close)))
+        closing.append(stopped.once_asked(db.close))
 
     with pytest.raises(Unavailable, match="closed"):
         db.execute("SELECT * FROM s", watch=close)

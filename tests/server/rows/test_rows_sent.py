@@ -2,31 +2,30 @@
 
 from __future__ import annotations
 
-import fcntl
-import os
-import signal
-import sys
-import termios
-import threading
-from pathlib import Path
-
 import grpc
 import pyarrow as pa
 import pytest
 
 import shedder
-from shedder.errors import Cancelled, DeadlineExceeded, ResourceExhausted, UnknownStream
+from shedder.errors import (
+    Cancelled,
+    DeadlineExceeded,
+    InvalidRequest,
+    ResourceExhausted,
+    UnknownStream,
+)
 from shedder.server.call_context import CallLimits
 from shedder.server.server import running
 from shedder.settings import Settings
 from shedder.v1 import query_pb2
 from shedder.wire import tables
 from shedder.wire.answers import answer_from_wire
+from tests.archive.child_processes import exact_worker_process
 from tests.engine.rows_world import CREATE, as_bag, rows_of, tuples
+from tests.engine.stopped_worker import StoppedWorker, linux
 from tests.server.worlds import connect, connect_async, connection_to
 
 FEW, MANY = 100, 20_000
-linux = pytest.mark.skipif(sys.platform != "linux", reason="looks into a pipe by /proc")
 
 
 @pytest.fixture(scope="module")
@@ -171,23 +170,13 @@ def test_a_cut_answer_says_so_over_the_wire(tmp_path):
 def test_a_client_that_leaves_ends_the_query(engine, client):
     """The worker is stopped before it answers; the cancel kills it, and the next has a new one."""
     served, _ = engine
-    served.services.exact.start()
-    pid = served.services.exact.pid
-    os.kill(pid, signal.SIGSTOP)
-
-    def leave(progress) -> None:
-        def cancel() -> None:
-            with Path(f"/proc/{pid}/fd/0").open("rb", buffering=0) as pipe:
-                while not any(fcntl.ioctl(pipe, termios.FIONREAD, bytes(4))):
-                    pass
-            progress.cancel()
-
-        threading.Thread(target=cancel).start()
-
+    stopped = StoppedWorker(served)
     with pytest.raises(Cancelled):
-        client.execute_batches("SELECT * FROM many", watch=leave)
+        client.execute_batches(
+            "SELECT * FROM many", watch=lambda progress: stopped.once_asked(progress.cancel)
+        )
     assert as_bag(client.execute("SELECT * FROM many").rows()) == expected("many")
-    assert served.services.exact.pid != pid
+    assert exact_worker_process() != stopped.pid
 
 
 def test_batches_that_are_not_taken_are_dropped(client):
@@ -200,3 +189,15 @@ def test_batches_that_are_not_taken_are_dropped(client):
 def test_a_timeout_ends_a_query_of_rows(client):
     with pytest.raises(DeadlineExceeded):
         client.execute("SELECT * FROM many", timeout_s=1e-9)
+
+
+def test_a_client_that_takes_no_rows_in_time_is_left(engine):
+    """With no time at all, that is every client."""
+    served, settings = engine
+    with (
+        running(served, settings, CallLimits(receipt_s_max=0.0)) as address,
+        connect(str(address)) as client,
+    ):
+        with pytest.raises(InvalidRequest, match="took no rows for 0 s"):
+            client.execute("SELECT * FROM many")
+        assert client.execute("SELECT * FROM few").table.num_rows == FEW  # In one response.
