@@ -25,9 +25,12 @@ import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 import pyarrow as pa
+
+if TYPE_CHECKING:
+    import duckdb
 
 LENGTH = struct.Struct("<I")
 HEADER_BYTES_MAX = 64 << 20
@@ -126,7 +129,7 @@ def answer(request: Request, limits: WorkerLimits, reply: Reply) -> None:
         database.execute(f"SET allowed_paths = [{_quoted(request.all_files)}]")
         database.execute("SET enable_external_access = false")
         for number, relation in enumerate(request.relations):
-            database.register(_tail(number), relation.tail)
+            _give_tail(database, number, relation.tail, is_joined=len(request.relations) > 1)
             if relation.deleted is not None:
                 database.register(_deleted(number), relation.deleted)
             source = _relation(relation, number)
@@ -189,6 +192,22 @@ def _batches(reader: pa.RecordBatchReader) -> Iterator[pa.RecordBatch]:
         yield from reader
     except (OSError, pa.ArrowException) as error:
         raise ResultFailed(str(error)) from error
+
+
+def _give_tail(
+    database: duckdb.DuckDBPyConnection, number: int, tail: pa.Table, *, is_joined: bool
+) -> None:
+    """Make the tail of a relation known by its name.
+
+    DuckDB 2.0.0 loses an IS NULL filter that it pushes into an Arrow table where it makes an
+    anti-join of LEFT JOIN and IS NULL. So the tails of joined relations are copied.
+    """
+    if not is_joined:
+        database.register(_tail(number), tail)
+        return
+    database.register("__given", tail)
+    database.execute(f"CREATE TEMP TABLE {_tail(number)} AS SELECT * FROM __given")  # noqa: S608
+    database.unregister("__given")
 
 
 def _tail(number: int) -> str:

@@ -96,9 +96,9 @@ class RowReader:
         sources = dict(self._question.sources)
         if needed is not None and sources:
             (source,) = sources.values()
-            relation, groups = source.first_rows(_name(0), needed)
+            relation, found = source.first_rows(_name(0), needed)
             relations = [relation]
-            read = _count(groups, "row group")
+            read, rows_read = _count(found.groups, "row group"), found.rows
         else:
             sources = narrowed(self._question)
             while self._quarantine(sources.values()):  # Others may be needed in their place.
@@ -107,7 +107,7 @@ class RowReader:
                 source.relation(_name(number)) for number, source in enumerate(sources.values())
             ]
             runs = sum(len(source.runs) for source in sources.values())
-            read = _count(runs, "run")
+            read, rows_read = _count(runs, "run"), sum(map(_stored_rows, sources.values()))
         said = {
             alias: RelationSql(_name(number), source.span.start_us, source.span.end_us)
             for number, (alias, source) in enumerate(sources.items())
@@ -119,7 +119,9 @@ class RowReader:
             said[alias] = RelationSql(_name(number))
             read = (*read, f"table {table.rows.schema.name}")
         rows, cut = self._spooled(plan_sql(plan, said), relations, deadline)
-        return self._facts(sources, rows, cut, read)
+        stored = sum(map(_stored_rows, self._question.sources.values()))
+        share = rows_read / stored if stored else 0.0
+        return replace(self._facts(sources, rows, cut), sources=read, archive_share_read=share)
 
     def _spooled(
         self, sql: str, relations: Sequence[ExactRelation], deadline: Deadline
@@ -144,10 +146,8 @@ class RowReader:
                 deadline.progress.advance(batch.num_rows)
         return rows, result.cut
 
-    def _facts(
-        self, sources: Mapping[str, RowSource], rows: int, cut: str, read: tuple[str, ...]
-    ) -> Answer:
-        """Everything but the rows."""
+    def _facts(self, sources: Mapping[str, RowSource], rows: int, cut: str) -> Answer:
+        """Everything but the rows, and what was read for them."""
         known = [source.stretch for source in sources.values()]
         one = known[0] if len(known) == 1 else Stretch(complete=all(s.complete for s in known))
         watermarks_us = [s.watermark_us for s in known if s.watermark_us is not None]
@@ -168,7 +168,6 @@ class RowReader:
             else None,
             position=position,
             complete=one.complete and is_whole,
-            sources=read,
             notes=(
                 *notes_of(list(sources.values())),
                 *dict.fromkeys(note for table in tables for note in table.notes()),
@@ -188,6 +187,11 @@ class RowReader:
                 self._core.store.quarantine.add(run, problem)
             found = found or bool(damaged)
         return found
+
+
+def _stored_rows(source: RowSource) -> int:
+    """The rows of the runs that a source needs."""
+    return sum(map(source.live_rows, source.runs))
 
 
 def _count(number: int, what: str) -> tuple[str, ...]:

@@ -22,6 +22,14 @@ from shedder.streams.frame import Frame
 from shedder.streams.windows import Span
 
 
+@dataclass(frozen=True, slots=True)
+class GroupsRead:
+    """Row groups that were read, and their rows of the span."""
+
+    groups: int
+    rows: int
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class RowSource:
     """A stream as one scan reads it.
@@ -64,8 +72,10 @@ class RowSource:
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """The columns that the scan reads, by the stream's own names."""
-        return tuple(c.name.removeprefix(f"{self.scan.alias}.") for c in self.scan.columns)
+        """The columns that the scan reads, by the stream's own names: times, too, to cut a span."""
+        names = [c.name.removeprefix(f"{self.scan.alias}.") for c in self.scan.columns]
+        is_cut = self.span != Span(None, None)
+        return tuple(dict.fromkeys((*names, *[self.schema.time_column] * is_cut)))
 
     def live_rows(self, run: Run) -> int:
         """The tuples of a run that are not deleted."""
@@ -101,8 +111,8 @@ class RowSource:
             without=Without(selection.marked, selection.deleted),
         )
 
-    def first_rows(self, name: str, needed: int) -> tuple[ExactRelation, int]:
-        """Some rows of the span, if there are so many, and how many row groups were read for them.
+    def first_rows(self, name: str, needed: int) -> tuple[ExactRelation, GroupsRead]:
+        """Some rows of the span, if there are so many, and what was read of runs for them.
 
         Raises:
           CorruptData: what was read is damaged. StorageFailed: it cannot be read.
@@ -114,18 +124,19 @@ class RowSource:
                 break
             of_tail.append(batch.select(self._schema.names).slice(0, needed))
             needed -= of_tail[-1].num_rows
-        groups = 0
+        groups = rows_read = 0
         for run in reversed(self.runs):
             if needed <= 0:
                 break
             for table in self._groups(run):
-                groups += 1
+                groups, rows_read = groups + 1, rows_read + table.num_rows
                 rows = table.select(self._schema.names).slice(0, needed).cast(self._schema)
                 of_runs += rows.to_batches()
                 needed -= rows.num_rows
                 if needed <= 0:
                     break
-        return ExactRelation(name, self._schema, tail=of_tail, more=of_runs), groups
+        relation = ExactRelation(name, self._schema, tail=of_tail, more=of_runs)
+        return relation, GroupsRead(groups, rows_read)
 
     def _groups(self, run: Run) -> Iterator[pa.Table]:
         """The rows of the span of each row group of a run; a group is read when it is taken."""

@@ -109,6 +109,15 @@ def test_several_relations_are_read_in_one_query(worker, tmp_path):
     assert found.to_pydict() == {"name": ["b", "c", "d"], "price": [2.5, 3.0, 4.0], "p": [0, 2, 3]}
 
 
+def test_a_filter_for_null_is_kept_where_a_join_becomes_an_anti_join(worker):
+    """DuckDB 2.0.0 loses it over a registered Arrow table."""
+    left = ExactRelation("r0", LEFT, tail=[batch_of(LEFT, [1, 2], ["a", "b"])])
+    right = ExactRelation("r1", RIGHT, tail=[batch_of(RIGHT, [1], [1.0])])
+    sql = """SELECT name FROM r0 LEFT JOIN (SELECT id AS other FROM r1) AS r
+        ON id = other AND other IS NULL WHERE other IS NULL ORDER BY name"""
+    assert worker.query(sql, [left, right])["name"].to_pylist() == ["a", "b"]
+
+
 def test_a_relation_cannot_read_files_that_no_relation_names(worker, tmp_path):
     left, right = two_streams(tmp_path)
     for sql in (

@@ -64,8 +64,10 @@ def test_a_limit_reads_one_row_group_of_a_sealed_stream(tmp_path, layout):
 def test_a_limit_reads_the_tail_first(tmp_path):
     with filled(tmp_path / "data", "plain", 100) as db:
         assert db.execute("SELECT * FROM s LIMIT 25").sources == ("the log",)
-        assert db.execute("SELECT * FROM s LIMIT 26").sources == ("1 row group", "the log")
-        assert db.execute("SELECT * FROM s LIMIT 76").sources == ("3 row groups", "the log")
+        some = db.execute("SELECT * FROM s LIMIT 26")
+        assert (some.sources, some.archive_share_read) == (("1 row group", "the log"), 25 / 75)
+        some = db.execute("SELECT * FROM s LIMIT 76")
+        assert (some.sources, some.archive_share_read) == (("3 row groups", "the log"), 1.0)
         with_time = f"SELECT * FROM s [FROM {at(0)} TO {at(20)}] LIMIT 5"
         assert db.execute(with_time).sources == ("1 row group",)
 
