@@ -53,6 +53,7 @@ FULL = Answer(
     missed=3,
     elapsed_ms=0.25,
     certified=False,
+    cut="cut behind 2 rows",
 )
 EMPTY = Answer(table=pa.table({"status": pa.array([], pa.string())}))
 

@@ -141,6 +141,9 @@ def test_one_time_answers_say_none_where_something_was_dropped_and_only_there(tm
             "SELECT COUNT(*) AS n FROM s [FROM TIMESTAMP '1971-01-01' TO TIMESTAMP '1972-01-01']"
         )
         assert elsewhere.rows()[0]["n_bound"] == "exact"
+        (note,) = engine.execute("SELECT ts FROM s").notes
+        assert note.startswith(f"stream s: {engine.ledger('s').dropped:,} tuples were dropped")
+        assert engine.execute("SELECT ts FROM s WHERE ts > TIMESTAMP '1971-01-01'").notes == ()
 
 
 @pytest.mark.slow

@@ -63,6 +63,9 @@ def test_summaries_of_tuples_come_to_what_the_tuples_come_to(tmp_path: Path) -> 
         pushed(tuples, rows(1_000, 9, begin_s=61))
         pushed(summaries, rows(1_000, 9, begin_s=61))  # Tuples and summaries, side by side.
         same(tuples, summaries)
+        archived = summaries.execute("SELECT ts FROM s")
+        assert archived.table.num_rows == 1_000
+        assert archived.notes[0].startswith("stream s: 60,000 tuples came as summaries")
 
 
 @pytest.mark.slow
