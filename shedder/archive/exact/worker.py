@@ -107,8 +107,8 @@ class Request:
         ]
 
 
-def answer(request: Request, limits: WorkerLimits, reply: Reply) -> None:
-    """Run one query in a database of its own, which can read these files and nothing else."""
+def opened(limits: WorkerLimits) -> duckdb.DuckDBPyConnection:
+    """Open a database of one query. It takes as long as a small query, so it is done ahead."""
     import duckdb
 
     config: dict[str, Any] = {
@@ -121,29 +121,36 @@ def answer(request: Request, limits: WorkerLimits, reply: Reply) -> None:
         "autoload_known_extensions": False,
         "python_enable_replacements": False,
     }
-    with duckdb.connect(config=config) as database:
-        database.execute("SET TimeZone = 'UTC'")
-        # By a file's statistics, which leave NaN out, DuckDB takes x = NaN for never true, and
-        # x > 0 for always true where all numbers are larger.
-        database.execute("SET disabled_optimizers = 'statistics_propagation'")
-        database.execute(f"SET allowed_paths = [{_quoted(request.all_files)}]")
-        database.execute("SET enable_external_access = false")
-        for number, relation in enumerate(request.relations):
-            _give_tail(database, number, relation.tail, is_joined=len(request.relations) > 1)
-            if relation.deleted is not None:
-                database.register(_deleted(number), relation.deleted)
-            source = _relation(relation, number)
-            database.execute(f"CREATE TEMP VIEW {_name(relation.name)} AS {source}")
-        for name, files in request.beside.items():
-            options = "hive_partitioning = false, union_by_name = true"
-            source = f"read_parquet([{_quoted(files)}], {options})"
-            database.execute(f"CREATE TEMP VIEW {_name(name)} AS SELECT * FROM {source}")  # noqa: S608
-        database.execute("SET lock_configuration = true")
-        result = database.sql(request.sql)
-        if request.limits is None:
-            _send_whole(result.to_arrow_reader(WHOLE_BATCH_ROWS), limits.result_bytes_max, reply)
-        else:
-            _send_cut(result.to_arrow_reader(BATCH_ROWS), request.limits, reply)
+    database = duckdb.connect(config=config)
+    database.execute("SET TimeZone = 'UTC'")
+    # By a file's statistics, which leave NaN out, DuckDB takes x = NaN for never true, and
+    # x > 0 for always true where all numbers are larger.
+    database.execute("SET disabled_optimizers = 'statistics_propagation'")
+    return database
+
+
+def answer(
+    database: duckdb.DuckDBPyConnection, request: Request, limits: WorkerLimits, reply: Reply
+) -> None:
+    """Run one query in a database of its own, which can read these files and nothing else."""
+    database.execute(f"SET allowed_paths = [{_quoted(request.all_files)}]")
+    database.execute("SET enable_external_access = false")
+    for number, relation in enumerate(request.relations):
+        _give_tail(database, number, relation.tail, is_joined=len(request.relations) > 1)
+        if relation.deleted is not None:
+            database.register(_deleted(number), relation.deleted)
+        source = _relation(relation, number)
+        database.execute(f"CREATE TEMP VIEW {_name(relation.name)} AS {source}")
+    for name, files in request.beside.items():
+        options = "hive_partitioning = false, union_by_name = true"
+        source = f"read_parquet([{_quoted(files)}], {options})"
+        database.execute(f"CREATE TEMP VIEW {_name(name)} AS SELECT * FROM {source}")  # noqa: S608
+    database.execute("SET lock_configuration = true")
+    result = database.sql(request.sql)
+    if request.limits is None:
+        _send_whole(result.to_arrow_reader(WHOLE_BATCH_ROWS), limits.result_bytes_max, reply)
+    else:
+        _send_cut(result.to_arrow_reader(BATCH_ROWS), request.limits, reply)
 
 
 def _send_whole(reader: pa.RecordBatchReader, bytes_max: int, reply: Reply) -> None:
@@ -365,14 +372,15 @@ def main() -> None:
     requests: queue.SimpleQueue[Request] = queue.SimpleQueue()
     threading.Thread(target=_read_requests, args=(sys.stdin.buffer, requests), daemon=True).start()
     while True:
-        request = requests.get()
-        reply = Reply(out)
-        try:
-            answer(request, limits, reply)
-        except (duckdb.Error, MemoryError, ResultTooLarge, ResultFailed) as error:
-            reply.end(_error_kind(error, request.all_files), str(error))
-        else:
-            reply.end()
+        with opened(limits) as database:
+            request = requests.get()
+            reply = Reply(out)
+            try:
+                answer(database, request, limits, reply)
+            except (duckdb.Error, MemoryError, ResultTooLarge, ResultFailed) as error:
+                reply.end(_error_kind(error, request.all_files), str(error))
+            else:
+                reply.end()
 
 
 if __name__ == "__main__":
