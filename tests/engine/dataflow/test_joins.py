@@ -30,6 +30,8 @@ QUERIES = {
     "inner": f"SELECT o.name, p.k, p.paid FROM {ORDERS} JOIN {PAID} ON o.k = p.k",
     "left": f"SELECT o.k, o.name, p.paid FROM {ORDERS} LEFT JOIN {PAID} ON o.k = p.k",
     "absent": f"SELECT o.k, o.name FROM {ORDERS} WHERE o.k NOT IN (SELECT p.k FROM {PAID})",
+    "groups": f"SELECT o.k, COUNT(*) AS n FROM {ORDERS} JOIN {PAID} ON o.k = p.k GROUP BY o.k",
+    "counts": f"SELECT COUNT(*) AS n, SUM(o.k + p.k) AS s FROM {ORDERS} JOIN {PAID} ON o.k = p.k",
     "union": f"SELECT k FROM {ORDERS} UNION ALL SELECT k FROM {PAID}",
     "except": f"SELECT k FROM {ORDERS} EXCEPT SELECT k FROM {PAID}",
 }
@@ -90,6 +92,10 @@ def content(name: str, orders: list[Tuple], payments: list[Tuple]) -> Counter[tu
             matched = Counter((o[1], o[2], p[2]) for o, p in pairs)
             keys = {p[1] for p in payments} - {None}
             return matched + Counter((o[1], o[2], None) for o in orders if o[1] not in keys)
+        case "groups":
+            return Counter(Counter(o[1] for o, _ in pairs).items())
+        case "counts":
+            return Counter([(len(pairs), sum(o[1] + p[1] for o, p in pairs) if pairs else None)])
         case "absent":
             keys = [p[1] for p in payments]
             if None in keys:
