@@ -493,9 +493,6 @@ def test_a_wrong_text_is_refused_where_it_is_wrong(text: str, message: str) -> N
 @pytest.mark.parametrize(
     "text",
     [
-        "SELECT COUNT(*) FROM s [ROWS 5]",
-        "SELECT COUNT(*) FROM s [PARTITION BY a, b ROWS 5]",
-        "SELECT COUNT(*) FROM s [NOW]",
         "SELECT SUM(x) OVER (PARTITION BY a) FROM s",
         "SELECT SUM(DISTINCT x) FROM s",
         "SELECT a, COUNT(*) FROM s GROUP BY ROLLUP (a)",

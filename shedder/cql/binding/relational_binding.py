@@ -40,6 +40,8 @@ from shedder.cql.plans.logical_plan import (
     Project,
     SetOperation,
     SetOperator,
+    StreamOperator,
+    ToStream,
 )
 from shedder.cql.plans.plan_columns import columns_of, unknown_columns, with_columns_read
 from shedder.cql.statements.bound_query import StreamSchema
@@ -116,7 +118,15 @@ class _QueryBinder:
         if isinstance(query, SetQuery):
             return self._set(query, prefix, outer)
         assert isinstance(query, SelectQuery)
-        return self._select(query, prefix, outer)
+        plan = self._select(query, prefix, outer)
+        if query.stream is None:
+            return plan
+        word = query.stream.value
+        if outer is not None:
+            raise BadQuery(f"{word} stands in a subquery of FROM, not of an expression")
+        if query.order or query.limit is not None or query.offset:
+            raise BadQuery(f"{word} has no order and no end: leave ORDER BY and LIMIT away")
+        return ToStream(StreamOperator(word), plan)
 
     # --- set operations -----------------------------------------------------------------------
 
@@ -124,6 +134,10 @@ class _QueryBinder:
         word = query.operator.value
         left = self.query(query.left, prefix, outer)
         right = self.query(query.right, prefix, outer)
+        if isinstance(left, ToStream) or isinstance(right, ToStream):
+            raise BadQuery(
+                f"{word} is of relations: put {word} into a subquery of FROM, and ISTREAM around it"
+            )
         widths = len(columns_of(left)), len(columns_of(right))
         if widths[0] != widths[1]:
             raise BadQuery(

@@ -13,7 +13,7 @@ from shedder.cql.binding.select_list import Item, groups_of, items_of, limit_of,
 from shedder.cql.binding.window_checks import window_clause
 from shedder.cql.expressions.expression import Column
 from shedder.cql.expressions.literals import Bindings
-from shedder.cql.grammar.query_grammar import COMMA, WINDOW
+from shedder.cql.grammar.query_grammar import COMMA, DISTINCT, WINDOW
 from shedder.cql.statements.relational_select import RelationalSelect
 from shedder.cql.statements.relational_text import text_of_query
 from shedder.cql.statements.relational_tree import (
@@ -27,6 +27,7 @@ from shedder.cql.statements.relational_tree import (
     SetQuery,
     SetSyntax,
     Star,
+    StreamSyntax,
     named_relations,
 )
 from shedder.cql.statements.statement import Output
@@ -181,18 +182,36 @@ class _Reader:
         subqueries: dict[str, Query] = {}
         translator = self._translator(known, subqueries)
         relation = self._from(select, known, translator)
-        items = items_of(select.expressions, translator, self._source)
+        stream, nodes = self._stream(select)
+        items = items_of(nodes, translator, self._source)
         where, having = select.args.get("where"), select.args.get("having")
         query = SelectQuery(
             items=items,
             source=relation,
-            distinct=distinct is not None,
+            distinct=distinct is not None or _is_distinct(select),
+            stream=stream,
             where=translator.expression(where.this) if where else None,
             groups=groups_of(select.args.get("group"), items, translator, self._source),
             having=translator.expression(having.this) if having else None,
         )
         query = self._ordered(query, items, select, translator)
         return replace(query, subqueries=tuple(subqueries.items()))
+
+    def _stream(self, select: exp.Select) -> tuple[StreamSyntax | None, list[exp.Expr]]:
+        """ISTREAM, DSTREAM or RSTREAM around the select list, and the items of the list."""
+        words = [each.value for each in StreamSyntax]
+        for node in select.expressions:
+            inner = node.unalias()
+            if not isinstance(inner, exp.Anonymous) or inner.name.upper() not in words:
+                continue
+            word = inner.name.upper()
+            if node is not inner or len(select.expressions) > 1:
+                raise self._source.wrong(
+                    inner,
+                    f"{word} stands around the whole select list: {word}(a AS x, b)",
+                )
+            return StreamSyntax(word), list(inner.expressions)
+        return None, list(select.expressions)
 
     def _translator(self, known: _Known, found: dict[str, Query] | None = None) -> Translator:
         def subquery(node: exp.Expr) -> str:
@@ -294,6 +313,11 @@ def _check_known(node: exp.Expr, known: set[str]) -> None:
     for key, value in node.args.items():
         if value and key not in known:
             raise later(_CLAUSES.get(key, key.strip("_").upper().replace("_", " ")))
+
+
+def _is_distinct(select: exp.Select) -> bool:
+    """Return whether DISTINCT stands in ISTREAM(DISTINCT ...)."""
+    return any(node.meta.get(DISTINCT) for node in select.expressions)
 
 
 def _first_items(query: Query) -> tuple[Item, ...]:

@@ -21,8 +21,10 @@ from shedder.cql.binding.relational_scope import (
     VisibleRelation,
 )
 from shedder.cql.binding.select_list import free_name
+from shedder.cql.binding.stream_defaults import is_stream_by_default
 from shedder.cql.binding.typed_expressions import Typer, forbid_aggregates
-from shedder.cql.expressions.expression import Call, Column, Expression, Op
+from shedder.cql.expressions.column_types import ColumnType
+from shedder.cql.expressions.expression import Call, Column, Expression, Literal, Op
 from shedder.cql.expressions.expression_text import quoted, text_of
 from shedder.cql.expressions.type_inference import typed_call
 from shedder.cql.plans.logical_plan import (
@@ -33,6 +35,8 @@ from shedder.cql.plans.logical_plan import (
     RelationKind,
     RowsWindow,
     Scan,
+    StreamOperator,
+    ToStream,
     WindowOf,
 )
 from shedder.cql.plans.plan_columns import columns_of
@@ -41,6 +45,7 @@ from shedder.cql.statements.relational_tree import (
     DerivedRelation,
     JoinedRelation,
     JoinSyntax,
+    LandmarkClause,
     NamedRelation,
     NowClause,
     Query,
@@ -48,8 +53,11 @@ from shedder.cql.statements.relational_tree import (
     RowsClause,
     WindowClause,
 )
-from shedder.cql.statements.statement import ColumnDefinition, UnboundedWindow
+from shedder.cql.statements.statement import ColumnDefinition, RangeWindow, UnboundedWindow
 from shedder.errors import BadQuery, UnknownStream
+
+FOREVER_US = 1 << 61
+"""RANGE of a landmark window with SLIDE: 73,000 years, so that an end of it is still an int64."""
 
 
 class TableColumns(Protocol):
@@ -160,7 +168,7 @@ class FromBinder:
 
     def _derived(self, relation: DerivedRelation) -> From:
         alias = self.unique(relation.alias)
-        plan = self._subquery(relation.query, f"{alias}.")
+        plan = self._stream(self._subquery(relation.query, f"{alias}."), relation)
         return self._part(plan, relation, alias)
 
     def _part(self, plan: Plan, relation: NamedRelation | DerivedRelation, alias: str) -> From:
@@ -181,7 +189,7 @@ class FromBinder:
 
     def _windowed(self, plan: Plan, clause: WindowClause | None, scope: Scope) -> Plan:
         if clause is None:
-            return plan
+            return WindowOf(plan, UnboundedWindow()) if isinstance(plan, ToStream) else plan
         typer = self._typer(scope)
         condition = None
         if clause.condition is not None:
@@ -192,13 +200,28 @@ class FromBinder:
                 return WindowOf(plan, NowWindow(), condition)
             case RowsClause(rows=rows, slide_rows=slide, partition=partition):
                 keys = tuple(map(typer.value, partition))
-                names = tuple(key.name for key in keys if isinstance(key, Column))
-                assert len(names) == len(keys), partition
-                return WindowOf(plan, RowsWindow(rows, slide, names), condition)
-            case UnboundedWindow() if condition is None:
-                return plan
+                assert all(isinstance(key, Column) for key in keys), partition
+                names = dict.fromkeys(key.name for key in keys if isinstance(key, Column))
+                return WindowOf(plan, RowsWindow(rows, slide, tuple(names)), condition)
+            case LandmarkClause(start_us=start, slide_us=slide):
+                return _landmark(plan, start, slide, condition)
             case window:
                 return WindowOf(plan, window, condition)
+
+    def _stream(self, plan: Plan, relation: DerivedRelation) -> Plan:
+        """The plan as a stream, where a window or SAMPLE asks for one; that is ISTREAM by default.
+
+        Raises:
+          BadQuery: the subquery has aggregates, so that it is a relation by default.
+        """
+        if isinstance(plan, ToStream) or (relation.window is None and relation.sample is None):
+            return plan
+        if not is_stream_by_default(relation.query, plan):
+            raise BadQuery(
+                f"{quoted(relation.alias)} is a relation, and a window is over a stream; write "
+                "SELECT ISTREAM(...) in the subquery"
+            )
+        return ToStream(StreamOperator.ISTREAM, plan)
 
     # --- joins --------------------------------------------------------------------------------
 
@@ -233,6 +256,20 @@ class FromBinder:
             pair = (_of_using(name, left), _of_using(name, right))
             equal.append(typed_call(Call(Op.EQ, pair), pair))
         return list(equal)
+
+
+def _landmark(plan: Plan, start_us: int, slide_us: int, condition: Expression | None) -> WindowOf:
+    """All tuples since a moment, as of multiples of a slide: a range that never ends.
+
+    Raises:
+      BadQuery: it is over a subquery.
+    """
+    if not isinstance(plan, Scan) or plan.time_column is None:
+        raise BadQuery("[FROM t SLIDE s] is over a stream, not over a subquery")
+    time = Column(plan.time_column, ColumnType.TIMESTAMP)
+    since = Call(Op.GE, (time, Literal(start_us, ColumnType.TIMESTAMP)), ColumnType.BOOLEAN)
+    both = [since] if condition is None else [since, *conjuncts(condition)]
+    return WindowOf(plan, RangeWindow(FOREVER_US, slide_us), conjunction(both))
 
 
 def _of_using(name: str, scope: Scope) -> Expression:

@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 from sqlglot import exp
 
 from shedder.cql.binding.expression_translation import Translator
 from shedder.cql.expressions.column_types import ColumnType
-from shedder.cql.expressions.expression import Literal
+from shedder.cql.expressions.expression import Column, Literal
 from shedder.cql.expressions.literals import converted
 from shedder.cql.grammar.parse_nodes import RawCollapse, RawDuration, RawNumber, RawWindow
 from shedder.cql.statements.pane_coarsening import Coarsening, Collapse
 from shedder.cql.statements.relational_text import EVERY_TICK_US
-from shedder.cql.statements.relational_tree import WindowClause
+from shedder.cql.statements.relational_tree import (
+    LandmarkClause,
+    NowClause,
+    RowsClause,
+    WindowClause,
+)
 from shedder.cql.statements.statement import (
     LandmarkWindow,
     RangeWindow,
@@ -24,6 +30,7 @@ from shedder.cql.statements.statement import (
 from shedder.cql.text.durations import duration_text
 from shedder.cql.text.size_limits import Limits
 from shedder.cql.text.source_text import SourceText
+from shedder.cql.text.unsupported import later
 
 SLIDES_PER_RANGE = 60
 
@@ -34,8 +41,10 @@ def window_of(
     """The window that was said; none: everything.
 
     Raises:
-      BadQuery: with the place.
+      BadQuery: with the place. Unimplemented: it is of queries of rows.
     """
+    if raw is not None and raw.is_of_rows:
+        raise later("[ROWS n], [NOW], WHERE or FROM ... SLIDE in the window of this statement")
     if raw is None or (raw.length is None and raw.begin is None):
         return UnboundedWindow()
     if raw.begin is not None:
@@ -67,19 +76,56 @@ def window_clause(
     """The window in a query of rows; none: everything. RANGE without SLIDE is of every tick.
 
     Raises:
-      BadQuery: with the place. Unimplemented: COLLAPSE.
+      BadQuery: with the place.
     """
-    if raw is None or (raw.length is None and raw.begin is None):
+    if raw is None:
         return None
-    if raw.length is None:
-        return WindowClause(window_of(raw, translator, source, limits))
-    if raw.collapse is not None:
-        raise source.error("COLLAPSE is for aggregates over one stream", raw.start)
-    range_us = positive_us(raw.length, "RANGE", translator, source)
-    slide_us = EVERY_TICK_US
-    if raw.slide is not None:
-        slide_us = positive_us(raw.slide, "SLIDE", translator, source)
-    return WindowClause(RangeWindow(range_us, slide_us))
+    condition = None if raw.condition is None else translator.expression(raw.condition)
+    window = _clause_window(raw, translator, source, limits)
+    if condition is None and isinstance(window, UnboundedWindow):
+        return None
+    return WindowClause(window, condition)
+
+
+def _clause_window(
+    raw: RawWindow, translator: Translator, source: SourceText, limits: Limits
+) -> Window | RowsClause | NowClause | LandmarkClause:
+    if raw.is_now:
+        return NowClause()
+    if raw.rows is not None:
+        return _rows_clause(raw, raw.rows, translator, source)
+    if raw.length is not None:
+        if raw.collapse is not None:
+            raise source.error("COLLAPSE is for aggregates over one stream", raw.start)
+        range_us = positive_us(raw.length, "RANGE", translator, source)
+        return RangeWindow(range_us, _slide_us(raw.slide, translator, source))
+    window = window_of(replace(raw, slide=None, condition=None), translator, source, limits)
+    if raw.slide is None or not isinstance(window, LandmarkWindow | SnapshotWindow):
+        return window
+    if isinstance(window, SnapshotWindow):
+        raise source.error("a window that ends does not slide; leave TO or SLIDE away", raw.start)
+    return LandmarkClause(window.start_us, _slide_us(raw.slide, translator, source))
+
+
+def _slide_us(raw: RawDuration | None, translator: Translator, source: SourceText) -> int:
+    return EVERY_TICK_US if raw is None else positive_us(raw, "SLIDE", translator, source)
+
+
+def _rows_clause(
+    raw: RawWindow, rows: RawNumber, translator: Translator, source: SourceText
+) -> RowsClause:
+    partition = []
+    for node in raw.partition:
+        column = translator.expression(node)
+        if not isinstance(column, Column):
+            raise source.wrong(node, "PARTITION BY takes columns")
+        partition.append(column)
+    slide = 1
+    if raw.slide_rows is not None:
+        slide = _whole(raw.slide_rows, "SLIDE", 1, translator, source, "rows")
+    return RowsClause(
+        _whole(rows, "ROWS", 1, translator, source, "rows"), slide, tuple(dict.fromkeys(partition))
+    )
 
 
 def _check_panes(
@@ -120,12 +166,17 @@ def _collapse(raw: RawCollapse, panes: int, translator: Translator, source: Sour
 
 
 def _whole(
-    raw: RawNumber, what: str, least: int, translator: Translator, source: SourceText
+    raw: RawNumber,
+    what: str,
+    least: int,
+    translator: Translator,
+    source: SourceText,
+    of: str = "panes",
 ) -> int:
     value = translator.constant(raw.value).value
     if isinstance(value, bool) or not isinstance(value, int) or value < least:
         raise source.error(
-            f"{what} takes a whole number of panes, {least} or more, not {value!r}", raw.start
+            f"{what} takes a whole number of {of}, {least} or more, not {value!r}", raw.start
         )
     return value
 

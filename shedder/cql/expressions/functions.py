@@ -115,6 +115,11 @@ _HINTS = {
     "HEAVY_HITTERS": "FREQUENT(x, 0.01) gives the values of 1 % of the tuples or more",
     "APPROX_COUNT_DISTINCT": "write COUNT(DISTINCT x) and a target: WITHIN 1 PERCENT",
     "APPROX_QUANTILE": "write QUANTILE(x, q) and a target: WITHIN 1 PERCENT",
+    "ISTREAM": "it stands around the whole select list",
+    "DSTREAM": "it stands around the whole select list",
+    "RSTREAM": "it stands around the whole select list",
+    "WSTREAM": "windows of results are not in this version; put the query into FROM (...) [ROWS n]",
+    "PREV": "not in this version; join the window with itself on its partition and on times",
     "NOW": "answers are as of the stream's own time; pass a time as a parameter",
     "CURRENT_TIMESTAMP": "answers are as of the stream's own time; pass a time as a parameter",
 }

@@ -93,6 +93,9 @@ class CqlParser(ChangesParser, QueriesParser, WindowsParser, TablesParser):
         **{name: ChangesParser.FUNCTION_PARSERS[name] for name in ("CAST", "TRY_CAST", "EXTRACT")},
         "FREQUENT": lambda self: self._frequent(),
         "EXISTS": lambda self: self._exists(),
+        "ISTREAM": lambda self: self._stream_of("ISTREAM"),
+        "DSTREAM": lambda self: self._stream_of("DSTREAM"),
+        "RSTREAM": lambda self: self._stream_of("RSTREAM"),
     }
     NO_PAREN_FUNCTIONS: ClassVar[dict[Any, Any]] = {}
     NO_PAREN_FUNCTION_PARSERS: ClassVar[dict[str, Any]] = {

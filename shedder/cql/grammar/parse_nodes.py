@@ -36,14 +36,28 @@ class RawCollapse:
 
 @dataclass(frozen=True, slots=True)
 class RawWindow:
-    """What stands in brackets after a stream. All None: RANGE UNBOUNDED, or no brackets."""
+    """What stands in brackets after a stream. All None: RANGE UNBOUNDED, or no brackets.
+
+    rows, slide_rows, partition: of ROWS. condition: WHERE inside of the brackets.
+    """
 
     length: RawDuration | None = None
     slide: RawDuration | None = None
     collapse: RawCollapse | None = None
     begin: exp.Expr | None = None
     end: exp.Expr | None = None
+    rows: RawNumber | None = None
+    slide_rows: RawNumber | None = None
+    partition: tuple[exp.Expr, ...] = ()
+    is_now: bool = False
+    condition: exp.Expr | None = None
     start: int | None = None
+
+    @property
+    def is_of_rows(self) -> bool:
+        """Return whether only queries of rows have such a window."""
+        slides = self.begin is not None and self.slide is not None
+        return self.rows is not None or self.is_now or self.condition is not None or slides
 
 
 @dataclass(frozen=True, slots=True)

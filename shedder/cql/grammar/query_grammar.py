@@ -18,6 +18,7 @@ else:
     Parser = pure_parser().Parser
 
 WINDOW = "cql_window"  # The key of a relation's meta.
+DISTINCT = "cql_distinct"  # The key of the meta of ISTREAM(DISTINCT ...).
 COMMA = "COMMA"  # The kind of a join that is written as a comma.
 
 _ROWS_CLAUSES = ("joins", "laterals", "distinct", "offset", "with_")
@@ -112,6 +113,14 @@ class QueriesParser(Parser):
         found: exp.In = super()._parse_in(this, alias)
         return found
 
+    def _stream_of(self, word: str) -> exp.Expr:
+        """The select list in the brackets of ISTREAM, DSTREAM or RSTREAM."""
+        distinct = bool(self._match(TokenType.DISTINCT))
+        items = self._parse_expressions()
+        stream = self.expression(exp.Anonymous(this=word, expressions=items))
+        stream.meta[DISTINCT] = distinct
+        return stream
+
     def _exists(self) -> exp.Expr:
         """The query in the brackets of EXISTS."""
         return self.expression(exp.Exists(this=self._whole_query()))
@@ -152,6 +161,9 @@ def is_relational(query: exp.Expr) -> bool:
     if table is None:
         return False
     if not isinstance(table, exp.Table):
+        return True
+    window = table.meta.get(WINDOW)
+    if window is not None and window.is_of_rows:
         return True
     functions = set()
     for part in query.walk():

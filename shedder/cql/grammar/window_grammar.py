@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from sqlglot import exp
@@ -29,28 +30,57 @@ class WindowsParser(Parser):
 
     def _window(self) -> RawWindow:
         start = self._curr.start
-        if self._match_text_seq("RANGE", "UNBOUNDED"):
-            window = RawWindow(start=start)
-        elif self._match_text_seq("RANGE"):
+        partition = self._partition()
+        if partition or self._match_text_seq("ROWS"):
+            window = self._rows_window(partition)
+        elif self._match_text_seq("RANGE", "UNBOUNDED"):
+            window = RawWindow()
+        elif self._match_texts(("RANGE", "WINDOW")):
             length = self._duration()
+            self._match_text_seq("PRECEDING")
             slide = self._duration() if self._match_text_seq("SLIDE") else None
             collapse = self._collapse() if self._match_text_seq("COLLAPSE") else None
-            window = RawWindow(length=length, slide=slide, collapse=collapse, start=start)
+            window = RawWindow(length=length, slide=slide, collapse=collapse)
         elif self._match(TokenType.FROM):
             begin = self._parse_bitwise()
             end = self._parse_bitwise() if self._match_text_seq("TO") else None
-            window = RawWindow(begin=begin, end=end, start=start)
-        elif self._match_text_seq("ROWS"):
-            raise later("[ROWS n] windows")
-        elif self._match(TokenType.PARTITION_BY):
-            raise later("[PARTITION BY ... ROWS n] windows")
+            slide = self._duration() if self._match_text_seq("SLIDE") else None
+            window = RawWindow(begin=begin, end=end, slide=slide)
         elif self._match_text_seq("NOW"):
-            raise later("[NOW] windows")
+            window = RawWindow(is_now=True)
         else:
             self.raise_error("expected RANGE, FROM, ROWS, PARTITION BY or NOW")
+        self._match_text_seq("PRECEDING")
+        if self._match_text_seq("INTERNAL"):
+            raise later("INTERNAL windows")
+        condition = self._parse_disjunction() if self._match(TokenType.WHERE) else None
+        if condition is None and self._prev.token_type is TokenType.WHERE:
+            self.raise_error("expected a condition after WHERE")
         if not self._match(TokenType.R_BRACKET):
             self.raise_error("expected ] at the end of the window")
-        return window
+        return replace(window, condition=condition, start=start)
+
+    def _partition(self) -> tuple[exp.Expr, ...]:
+        """PARTITION BY and columns, or the column of [WINDOW column ROWS n]."""
+        if self._match(TokenType.PARTITION_BY):
+            columns = tuple(self._parse_csv(self._parse_column))
+            if not columns or not self._match_text_seq("ROWS"):
+                self.raise_error("expected columns, ROWS and a number after PARTITION BY")
+            return columns
+        index = self._index
+        self._match_text_seq("WINDOW")
+        if self._curr and self._curr.token_type in (TokenType.VAR, TokenType.IDENTIFIER):
+            column = self._parse_column()
+            if column is not None and self._match_text_seq("ROWS"):
+                return (column,)
+        self._retreat(index)
+        return ()
+
+    def _rows_window(self, partition: tuple[exp.Expr, ...]) -> RawWindow:
+        rows = self._number()
+        self._match_text_seq("PRECEDING")
+        slide = self._number() if self._match_text_seq("SLIDE") else None
+        return RawWindow(rows=rows, slide_rows=slide, partition=partition)
 
     def _collapse(self) -> RawCollapse:
         if not self._match_text_seq("BY"):

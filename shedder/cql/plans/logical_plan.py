@@ -91,7 +91,8 @@ class NowWindow:
 class WindowOf:
     """A window over a stream, or over a subquery that is a stream.
 
-    condition: WHERE inside of the brackets, applied before the window.
+    condition: WHERE inside of the brackets, applied before the window. The rows of ROWS and its
+      slide are counted among the tuples that fulfil it, the slide over all partitions together.
     """
 
     input: Plan

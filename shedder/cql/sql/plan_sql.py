@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import assert_never
 
 from shedder.cql.expressions.column_types import ColumnType
-from shedder.cql.expressions.expression import BY_TIME, Call, Column, Expression, Op
+from shedder.cql.expressions.expression import BY_TIME, Call, Column, Expression, Op, chained
 from shedder.cql.plans.logical_plan import (
     Aggregated,
     Distinct,
@@ -20,27 +20,31 @@ from shedder.cql.plans.logical_plan import (
     Ordered,
     Plan,
     Project,
+    RelationKind,
     RowsWindow,
     Scan,
     SetOperation,
     ToStream,
     WindowOf,
+    inputs_of,
 )
 from shedder.cql.sql.duckdb import DuckDb
-from shedder.cql.sql.exact_query import SqlDialect, grouped_sql
+from shedder.cql.sql.exact_query import POSITION, SqlDialect, grouped_sql
 from shedder.cql.sql.expression_sql import ExpressionSql
 from shedder.cql.statements.statement import OrderKey
 from shedder.cql.text.unsupported import later
 from shedder.errors import BadQuery
+
+# Columns of a stream beside those of the plan, whose names have a dot; none of them has.
+_TIME, _AT, _NUMBER, _ALL = '"time"', '"position"', '"number"', '"all"'
 
 
 @dataclass(frozen=True, slots=True)
 class RelationSql:
     """Where the rows of a scan are.
 
-    relation: name of a relation of DuckDB that has the columns of the stream or table. DuckDB 2.0.0
-      loses an IS NULL filter on a registered Arrow table where it makes an anti-join of LEFT JOIN
-      and IS NULL, so Arrow data is copied into a table of DuckDB first.
+    relation: name of a relation of DuckDB that has the columns of the stream or table.
+      A stream's has POSITION, too, where the plan `needs_event_order`.
     start_us, end_us: only rows with start_us <= event time < end_us are read; None: no such end.
       They are those of the scan's window as of the stream's watermark.
     """
@@ -67,6 +71,16 @@ def plan_sql(plan: Plan, relations: Mapping[str, RelationSql]) -> str:
     return _Writer(relations).sql(plan)
 
 
+def needs_event_order(plan: Plan) -> bool:
+    """Return whether the SQL of a plan reads positions: for ROWS windows, FIRST and LAST."""
+    match plan:
+        case WindowOf(window=RowsWindow()):
+            return True
+        case Aggregated(aggregates=aggregates) if any(a.function in BY_TIME for a in aggregates):
+            return True
+    return any(map(needs_event_order, inputs_of(plan)))
+
+
 class _Writer:
     """The parts of one plan's SQL. Each node is a SELECT over the SELECTs of its inputs."""
 
@@ -83,9 +97,7 @@ class _Writer:
             case WindowOf():
                 return self._window(plan)
             case Filter():
-                return (
-                    f"SELECT * FROM ({self.sql(plan.input)}) AS q WHERE {self._of(plan.condition)}"
-                )
+                return self._filtered(self.sql(plan.input), plan.condition)
             case Project(input=Ordered() as ordered) if _only_drops(plan):
                 listed = ", ".join(self._engine.name(item.name) for item in plan.outputs)
                 return (
@@ -112,75 +124,134 @@ class _Writer:
                 )
         assert_never(plan)
 
-    def _scan(self, scan: Scan) -> str:
+    def _scan(self, scan: Scan, *, ordered: bool = False) -> str:
+        """The rows of a scan; ordered: with event time and position in columns of their own."""
         if scan.sample is not None:
             raise later("SAMPLE")
         source = self._relations[scan.alias]
-        columns = ", ".join(
+        columns = [
             f"{self._stored(scan, column.name, column.type)} AS {self._engine.name(column.name)}"
             for column in scan.columns
-        )
+        ]
+        if ordered:
+            columns += [f"{self._time(scan)} AS {_TIME}", f"{self._engine.name(POSITION)} AS {_AT}"]
         where = _where(self._stretch(scan, source))
-        return f"SELECT {columns} FROM {self._engine.name(source.relation)}{where}"
+        return f"SELECT {', '.join(columns)} FROM {self._engine.name(source.relation)}{where}"
 
     def _stored(self, scan: Scan, name: str, kind: ColumnType) -> str:
         """A column of the relation by its name in the plan; NaN is NULL."""
         stored = Column(name.removeprefix(f"{scan.alias}."), kind)
         return self._expressions.sql(stored)
 
+    def _time(self, scan: Scan) -> str:
+        assert scan.time_column is not None
+        return self._stored(scan, scan.time_column, ColumnType.TIMESTAMP)
+
     def _stretch(self, scan: Scan, source: RelationSql) -> list[str]:
         if scan.time_column is None:
             return []
-        time = self._stored(scan, scan.time_column, ColumnType.TIMESTAMP)
         return [
-            f"{time} {operator} {self._engine.timestamp_constant(us)}"
+            f"{self._time(scan)} {operator} {self._engine.timestamp_constant(us)}"
             for operator, us in ((">=", source.start_us), ("<", source.end_us))
             if us is not None
         ]
 
-    def _window(self, window: WindowOf) -> str:
+    def _window(self, window: WindowOf, *, ordered: bool = False) -> str:
+        """The rows of a window as of the end of its scan's stretch."""
+        scan = window.input
+        if not isinstance(scan, Scan):
+            raise BadQuery(
+                "a window over a subquery holds its newest insertions, and a query that is "
+                "answered once has none; put the window on the stream in the subquery"
+            )
+        newest = isinstance(window.window, RowsWindow)
+        rows = self._scan(scan, ordered=ordered or newest)
+        if window.condition is not None:
+            rows = self._filtered(rows, window.condition)
         if isinstance(window.window, RowsWindow):
-            raise later("[ROWS n]")
-        rows = self.sql(window.input)
-        if window.condition is None:
-            return rows
-        return f"SELECT * FROM ({rows}) AS q WHERE {self._of(window.condition)}"
+            rows = self._newest(rows, window.window)
+        if newest and not ordered:
+            return f"SELECT * EXCLUDE ({_TIME}, {_AT}) FROM ({rows}) AS q"
+        return rows
+
+    def _newest(self, rows: str, window: RowsWindow) -> str:
+        """The newest rows of each partition, of the rows up to the last slide."""
+        if window.slide_rows > 1:
+            numbered = (
+                f"SELECT *, row_number() OVER (ORDER BY {_TIME}, {_AT}) AS {_NUMBER}, "
+                f"count(*) OVER () AS {_ALL} FROM ({rows}) AS q"
+            )
+            slid = f"{_NUMBER} <= {_ALL} - {_ALL} % {window.slide_rows}"
+            rows = f"SELECT * EXCLUDE ({_NUMBER}, {_ALL}) FROM ({numbered}) AS q WHERE {slid}"
+        by = ", ".join(map(self._engine.name, window.partition))
+        over = f"{f'PARTITION BY {by} ' if by else ''}ORDER BY {_TIME} DESC, {_AT} DESC"
+        numbered = f"SELECT *, row_number() OVER ({over}) AS {_NUMBER} FROM ({rows}) AS q"
+        return (
+            f"SELECT * EXCLUDE ({_NUMBER}) FROM ({numbered}) AS q WHERE {_NUMBER} <= {window.rows}"
+        )
 
     def _join(self, join: Join) -> str:
-        left, right = f"({self.sql(join.left)}) AS l", f"({self.sql(join.right)}) AS r"
-        condition = "TRUE" if join.condition is None else self._of(join.condition)
         match join.kind:
-            case JoinKind.INNER if join.condition is None:
-                return f"SELECT * FROM {left} CROSS JOIN {right}"
+            case JoinKind.SEMI | JoinKind.ANTI | JoinKind.ANTI_NULL_AWARE:
+                return self._kept(join, self.sql(join.left))
             case JoinKind.INNER | JoinKind.LEFT | JoinKind.FULL:
-                return f"SELECT * FROM {left} {join.kind.value} JOIN {right} ON {condition}"
-            case JoinKind.SEMI:
-                return (
-                    f"SELECT * FROM {left} WHERE EXISTS (SELECT 1 FROM {right} WHERE {condition})"
-                )
-            case JoinKind.ANTI:
-                matches = f"SELECT 1 FROM {right} WHERE {condition}"
-                return f"SELECT * FROM {left} WHERE NOT EXISTS ({matches})"
-            case JoinKind.ANTI_NULL_AWARE:
-                return self._null_aware(join, left, right)
+                left, right = self.sql(join.left), self.sql(join.right)
+                condition = "TRUE" if join.condition is None else self._of(join.condition)
+                word = join.kind.value
+                return f"SELECT * FROM ({left}) AS l {word} JOIN ({right}) AS r ON {condition}"
         assert_never(join.kind)
 
-    def _null_aware(self, join: Join, left: str, right: str) -> str:
-        """NOT IN: DuckDB hashes it where it is one equality; else it compares all pairs."""
+    def _kept(self, join: Join, left: str) -> str:
+        """The left rows that a join of EXISTS or IN keeps."""
+        right = f"({self.sql(join.right)}) AS r"
         condition = join.condition
-        assert condition is not None
-        if isinstance(condition, Call) and condition.op is Op.EQ:
+        is_equality = isinstance(condition, Call) and condition.op is Op.EQ
+        if join.kind is JoinKind.ANTI_NULL_AWARE and is_equality:  # DuckDB hashes NOT IN.
+            assert isinstance(condition, Call)
             value, other = map(self._of, condition.args)
-            return f"SELECT * FROM {left} WHERE {value} NOT IN (SELECT {other} FROM {right})"
-        possible = f"SELECT 1 FROM {right} WHERE ({self._of(condition)}) IS NOT FALSE"
-        return f"SELECT * FROM {left} WHERE NOT EXISTS ({possible})"
+            return f"SELECT * FROM ({left}) AS l WHERE {value} NOT IN (SELECT {other} FROM {right})"
+        text = "TRUE" if condition is None else self._of(condition)
+        if join.kind is JoinKind.ANTI_NULL_AWARE:
+            text = f"{text} IS NOT FALSE"
+        word = "EXISTS" if join.kind is JoinKind.SEMI else "NOT EXISTS"
+        return f"SELECT * FROM ({left}) AS l WHERE {word} (SELECT 1 FROM {right} WHERE {text})"
 
     def _aggregated(self, plan: Aggregated) -> str:
-        order = None
+        order, rows = None, ""
         if any(each.function in BY_TIME for each in plan.aggregates):
-            raise later("FIRST and LAST in a query with joins, subqueries or tables")
-        source = f"({self.sql(plan.input)}) AS q"
+            order, rows = (_TIME, _AT), self._by_time(plan.input)
+        source = f"({rows or self.sql(plan.input)}) AS q"
         return grouped_sql(plan.groups, plan.aggregates, source, order, SqlDialect.DUCKDB)
+
+    def _by_time(self, plan: Plan) -> str:
+        """The rows of one stream with event time and position, for FIRST and LAST."""
+        match plan:
+            case Scan(kind=RelationKind.STREAM):
+                return self._scan(plan, ordered=True)
+            case WindowOf(input=Scan()):
+                return self._window(plan, ordered=True)
+            case Filter():
+                return self._filtered(self._by_time(plan.input), plan.condition)
+            case Join(kind=JoinKind.SEMI | JoinKind.ANTI | JoinKind.ANTI_NULL_AWARE):
+                return self._kept(plan, self._by_time(plan.left))
+        raise BadQuery(
+            "FIRST and LAST are by event time, and rows of joins, tables and subqueries have none; "
+            "write MIN or MAX, or put FIRST or LAST into a subquery over one stream"
+        )
+
+    def _filtered(self, rows: str, condition: Expression) -> str:
+        """The rows for which a condition is true.
+
+        DuckDB 2.0.0 loses an IS NULL that it pushes into a registered Arrow table where it makes an
+        anti-join of LEFT JOIN and IS NULL. It does not push IS TRUE.
+        """
+        terms = [
+            f"({self._of(term)} IS TRUE)"
+            if isinstance(term, Call) and term.op is Op.IS_NULL
+            else self._of(term)
+            for term in chained(Op.AND, condition)
+        ]
+        return f"SELECT * FROM ({rows}) AS q WHERE {' AND '.join(terms)}"
 
     def _outputs(self, project: Project) -> str:
         return ", ".join(

@@ -15,6 +15,7 @@ from shedder.cql.statements.relational_tree import (
     DerivedRelation,
     JoinedRelation,
     JoinSyntax,
+    LandmarkClause,
     NamedRelation,
     NowClause,
     Query,
@@ -25,7 +26,13 @@ from shedder.cql.statements.relational_tree import (
     Star,
     WindowClause,
 )
-from shedder.cql.statements.statement import OrderKey, Output, RangeWindow, UnboundedWindow
+from shedder.cql.statements.statement import (
+    LandmarkWindow,
+    OrderKey,
+    Output,
+    RangeWindow,
+    UnboundedWindow,
+)
 from shedder.cql.text.durations import duration_text
 
 EVERY_TICK_US = 1
@@ -124,6 +131,8 @@ def _window(clause: WindowClause) -> list[str]:
             words = [f"PARTITION BY {', '.join(map(text_of, partition))}"] if partition else []
             words.append(f"ROWS {rows}")
             return words + ([f"SLIDE {slide}"] if slide != 1 else [])
+        case LandmarkClause(start_us=start, slide_us=slide):
+            return [window_words(LandmarkWindow(start)), f"SLIDE {duration_text(slide)}"]
         case RangeWindow(range_us=length, slide_us=slide) if slide == EVERY_TICK_US:
             return [f"RANGE {duration_text(length)}"]
         case window:

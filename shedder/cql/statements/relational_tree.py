@@ -65,10 +65,18 @@ class NowClause:
 
 
 @dataclass(frozen=True, slots=True)
+class LandmarkClause:
+    """[FROM moment SLIDE interval]: all tuples since the moment, as of multiples of slide_us."""
+
+    start_us: int
+    slide_us: int
+
+
+@dataclass(frozen=True, slots=True)
 class WindowClause:
     """A window in brackets, and WHERE inside of the brackets."""
 
-    window: Window | RowsClause | NowClause
+    window: Window | RowsClause | NowClause | LandmarkClause
     condition: Expression | None = None
 
 
