@@ -11,13 +11,21 @@ import pyarrow as pa
 from shedder.cql.binding.parse import parse
 from shedder.cql.binding.relational_binding import bind_relational
 from shedder.cql.expressions.column_types import ColumnType
-from shedder.cql.plans.logical_plan import BoundRelational, scans_of
+from shedder.cql.plans.logical_plan import (
+    BoundRelational,
+    NowWindow,
+    Plan,
+    Scan,
+    WindowOf,
+    inputs_of,
+    scans_of,
+)
 from shedder.cql.sql.plan_sql import RelationSql, plan_sql
 from shedder.cql.statements.aggregates_as_rows import as_rows
 from shedder.cql.statements.archive_layout import DEFAULT_LAYOUT
 from shedder.cql.statements.bound_query import StreamSchema
 from shedder.cql.statements.relational_select import RelationalSelect
-from shedder.cql.statements.statement import ColumnDefinition, Select
+from shedder.cql.statements.statement import ColumnDefinition, LandmarkWindow, RangeWindow, Select
 
 SECOND = 1_000_000
 
@@ -55,8 +63,7 @@ class Relations:
         self.schemas = {name: schema for name, (schema, _) in given.items()}
         self.connection = duckdb.connect()
         for name, (schema, rows) in given.items():
-            self.connection.register("given", _arrow(schema, rows))
-            self.connection.sql(f'CREATE TABLE "{name}" AS SELECT * FROM given')
+            self.connection.register(name, _arrow(schema, rows))
 
     def bound(self, text: str, now_us: int | None = None) -> BoundRelational:
         """The bound query."""
@@ -73,10 +80,16 @@ class Relations:
         *,
         now_us: int | None = None,
         stretch: tuple[int | None, int | None] = (None, None),
+        as_of_us: int | None = None,
     ) -> pa.Table:
-        """The result of a query of CQL; it has the columns and types that were bound."""
+        """The result of a query of CQL; it has the columns and types that were bound.
+
+        stretch: of event time, of every stream. as_of_us: an instant; windows are as of it.
+        """
         query = self.bound(text, now_us)
         found = {scan.alias: RelationSql(scan.relation, *stretch) for scan in scans_of(query.plan)}
+        if as_of_us is not None:
+            found = _as_of(query.plan, as_of_us)
         result = self.connection.sql(plan_sql(query.plan, found)).to_arrow_table()
         assert result.column_names == [column.name for column in query.columns], text
         assert result.schema.types == [column.type.arrow for column in query.columns], text
@@ -89,6 +102,24 @@ class Relations:
     def sql(self, text: str) -> list[tuple[Any, ...]]:
         """The rows of a query of DuckDB."""
         return self.connection.sql(text).fetchall()
+
+
+def _as_of(plan: Plan, end_us: int) -> dict[str, RelationSql]:
+    """By alias, the tuples of each scan's window as of an instant."""
+    match plan:
+        case WindowOf(input=Scan() as scan, window=RangeWindow(range_us=range_us, slide_us=slide)):
+            last_us = end_us // slide * slide
+            return {scan.alias: RelationSql(scan.relation, last_us - range_us, last_us)}
+        case WindowOf(input=Scan() as scan, window=NowWindow()):
+            return {scan.alias: RelationSql(scan.relation, end_us - 1, end_us)}
+        case WindowOf(input=Scan() as scan, window=LandmarkWindow(start_us)):
+            return {scan.alias: RelationSql(scan.relation, start_us, end_us)}
+        case Scan():
+            return {plan.alias: RelationSql(plan.relation, None, end_us)}
+    found: dict[str, RelationSql] = {}
+    for part in inputs_of(plan):
+        found |= _as_of(part, end_us)
+    return found
 
 
 def _arrow(schema: Schema, rows: list[tuple[Any, ...]]) -> pa.Table:

@@ -10,14 +10,33 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shedder.cql.binding.parse import parse, parse_script
+from shedder.cql.binding.relational_binding import bind_relational
+from shedder.cql.expressions.column_types import ColumnType
+from shedder.cql.sql.plan_sql import RelationSql, plan_sql
+from shedder.cql.statements.relational_select import RelationalSelect
+from shedder.cql.statements.statement import ColumnDefinition, Statement
 from shedder.cql.text.size_limits import Limits
-from shedder.errors import BadQuery, Unimplemented
+from shedder.errors import BadQuery, ShedderError, Unimplemented
+from tests.cql.relations import Table
 
 QUERY = (
     "SELECT a, COUNT(*) n, QUANTILE(b, 0.99) FROM s [RANGE INTERVAL '5' MINUTE SLIDE 10 SECONDS] "
     "WHERE NOT a LIKE 'x\\_%' AND (b BETWEEN 1 AND 2 OR c IN (1, 2.5, ?)) GROUP BY a "
     "HAVING n > 3 ORDER BY 2 DESC LIMIT 5 WITHIN 1 PERCENT CONFIDENCE 95 PERCENT ELSE OMIT WEIGHT 2"
 )
+
+ROWS = (
+    "WITH w AS ( SELECT a , b FROM s [ PARTITION BY a ROWS 5 SLIDE 2 WHERE b > ? ] ) SELECT "
+    "DISTINCT w . a , t . * , ( SELECT MAX ( c ) FROM u WHERE u . a = w . a ) m FROM w JOIN t [ "
+    "RANGE 5 MINUTES SLIDE 10 SECONDS ] USING ( a ) , ( SELECT ISTREAM ( x ) FROM v ) v [ NOW ] "
+    "LEFT JOIN y ON y . x = v . x AND y . z < 3 WHERE NOT EXISTS ( SELECT 1 FROM u WHERE u . a "
+    "= w . a ) AND a NOT IN ( SELECT b FROM r UNION ALL SELECT c FROM q EXCEPT SELECT d FROM p "
+    ") AND NOW ( ) > ts GROUP BY w . a HAVING COUNT ( * ) > 1 ORDER BY 1 DESC , m LIMIT 5 "
+    "OFFSET 2"
+)
+
+# Queries of aggregates over one stream, and of rows over several.
+QUERIES = pytest.mark.parametrize("query", [QUERY, ROWS], ids=["aggregates", "rows"])
 
 
 @pytest.mark.slow
@@ -42,6 +61,15 @@ QUERY = (
         "SELECT " + "a, " * 10_000 + "a FROM s",
         "SELECT COUNT(*) FROM s WHERE a IN (" + "1, " * 15_000 + "1)",
         "SELECT COUNT(*) FROM s" + " JOIN s" * 3_000,
+        "SELECT COUNT(*) FROM s" + ", s" * 1_000,
+        "SELECT a FROM s" + " JOIN s USING (a)" * 100,
+        "SELECT a FROM s WHERE a IN " + "(SELECT a FROM s WHERE a IN " * 40 + "(1" + ")" * 41,
+        "SELECT a FROM " + "(" * 31 + "SELECT a FROM s" + ")" * 30,
+        "SELECT a FROM s " + "UNION SELECT a FROM s " * 300,
+        "WITH " + "a AS (SELECT a FROM s), " * 300 + "b AS (SELECT 1 FROM a) SELECT * FROM b",
+        "SELECT a FROM s [" + "ROWS 5 WHERE " * 1_000,
+        "SELECT " + "ISTREAM(" * 1_000 + "a" + ")" * 1_000 + " FROM s",
+        "SELECT " + "(SELECT " * 40 + "a FROM s" + ") FROM s" * 40,
         "SELECT COUNT(*) FROM s" + " UNION SELECT COUNT(*) FROM s" * 1_000,
         "/*" * 20_000,
         "/*" * 20_000 + "*/" * 20_000 + "SELECT",
@@ -92,6 +120,28 @@ def test_thirty_two_levels_are_read_and_thirty_three_are_not() -> None:
         parse("SELECT SUM(" + "(" * 32 + "a" + ")" * 32 + ") FROM s")
 
 
+@pytest.mark.parametrize(
+    ("opening", "innermost", "closing"),
+    [
+        ("SELECT t.a FROM (", "SELECT a FROM s", ") t"),
+        ("SELECT a FROM s WHERE EXISTS (", "SELECT a FROM s", ")"),
+        ("SELECT a FROM s WHERE a NOT IN (", "SELECT a FROM s", ")"),
+        ("(", "SELECT a FROM s", ") UNION (SELECT b FROM s)"),
+        ("SELECT (", "SELECT MAX(a) FROM s", ") + MAX(a) FROM s"),
+    ],
+)
+def test_queries_that_are_nested_as_deep_as_can_be_are_bound(
+    opening: str, innermost: str, closing: str
+) -> None:
+    """Fifteen levels, because a subquery may be in brackets of its own in the canonical text."""
+    statement = parse(opening * 15 + innermost + closing * 15)
+    assert isinstance(statement, RelationalSelect)
+    assert parse(statement.text) == statement
+    _binds(statement)
+    with pytest.raises(BadQuery, match="levels"):
+        parse(opening * 33 + innermost + closing * 33)
+
+
 def test_a_sum_of_ninety_columns_is_read_and_one_of_two_hundred_is_not() -> None:
     parse("SELECT SUM(" + "a + " * 90 + "a) FROM s")
     with pytest.raises(BadQuery, match="more than 100 levels"):
@@ -111,11 +161,14 @@ def test_any_text_gives_a_statement_or_a_refusal(text: str) -> None:
 
 
 @pytest.mark.slow
+@QUERIES
 @settings(max_examples=100)
 @given(seed=st.integers(0, 1 << 32), cuts=st.integers(1, 4))
-def test_a_query_with_words_lost_doubled_and_swapped_is_survived(seed: int, cuts: int) -> None:
+def test_a_query_with_words_lost_doubled_and_swapped_is_survived(
+    query: str, seed: int, cuts: int
+) -> None:
     dice = random.Random(seed)
-    words = QUERY.replace("(", " ( ").replace(")", " ) ").replace(",", " , ").split()
+    words = query.replace("(", " ( ").replace(")", " ) ").replace(",", " , ").split()
     for _ in range(cuts):
         at = dice.randrange(len(words))
         match dice.randrange(3):
@@ -130,15 +183,38 @@ def test_a_query_with_words_lost_doubled_and_swapped_is_survived(seed: int, cuts
 
 
 @pytest.mark.slow
+@QUERIES
 @settings(max_examples=80)
-@given(st.integers(0, len(QUERY)), st.integers(0, 5), st.text(max_size=3))
-def test_a_query_with_characters_changed_is_survived(at: int, lost: int, put: str) -> None:
-    _survives(QUERY[:at] + put + QUERY[at + lost :])
+@given(share=st.floats(0, 1), lost=st.integers(0, 5), put=st.text(max_size=3))
+def test_a_query_with_characters_changed_is_survived(
+    query: str, share: float, lost: int, put: str
+) -> None:
+    at = int(share * len(query))
+    _survives(query[:at] + put + query[at + lost :])
 
 
 def _survives(text: str) -> None:
     with contextlib.suppress(BadQuery, Unimplemented):
-        parse_script(text, [1.5])
+        for statement in parse_script(text, [1.5]):
+            _binds(statement)
+
+
+def _binds(statement: Statement) -> None:
+    """Assert that a query of rows is bound or refused, and that its text means the same again."""
+    if not isinstance(statement, RelationalSelect):
+        return
+    assert parse(statement.text) == statement
+    columns = tuple(ColumnDefinition(name, ColumnType.BIGINT, True) for name in "abcdxz")
+    schemas = {name: Table(name, columns) for name in statement.relations}
+    with contextlib.suppress(ShedderError):
+        plan_sql(bind_relational(statement, schemas, 0).plan, Anything())
+
+
+class Anything(dict[str, RelationSql]):
+    """A relation for every alias."""
+
+    def __missing__(self, alias: str) -> RelationSql:
+        return RelationSql(alias)
 
 
 @pytest.mark.parametrize(
