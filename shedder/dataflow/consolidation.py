@@ -1,4 +1,4 @@
-"""Consolidation: the weights of equal rows added, so that a deletion and its insertion vanish."""
+"""Consolidation: the weights of equal rows added; and an order of rows by their values."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from shedder.dataflow.changes import ChangeBatch
@@ -22,6 +23,15 @@ def consolidated(changes: ChangeBatch, *further: pa.Array[Any]) -> ChangeBatch:
     arrays = [*changes.columns.columns, *further]
     schema = pa.schema([(str(place), array.type) for place, array in enumerate(arrays)])
     return _summed(changes, KeyDirectory(schema).assign(arrays))
+
+
+def ordered_by_value(changes: ChangeBatch) -> ChangeBatch:
+    """The changes by birth and then by value, column by column, NULLs last."""
+    arrays = [pa.array(changes.born_us), *changes.columns.columns]
+    names = [str(place) for place in range(len(arrays))]
+    batch = pa.RecordBatch.from_arrays(arrays, names=names)
+    keys: Any = [(name, "ascending", "at_end") for name in names]
+    return changes.take(np.asarray(pc.sort_indices(batch, sort_keys=keys)))
 
 
 def _summed(changes: ChangeBatch, ids: NDArray[np.int64]) -> ChangeBatch:

@@ -150,7 +150,8 @@ class Dataflow:
     def signed_changes(self) -> RelationToStream:
         """An empty sink for the insertions and deletions of a query that is a relation."""
         assert not self.is_stream
-        return RelationToStream(None, self.schema, self.label)
+        by_value = not self._graph.result.in_order
+        return RelationToStream(None, self.schema, self.label, by_value=by_value)
 
     def _check_size(self) -> None:
         size_bytes = self.size_bytes

@@ -34,12 +34,15 @@ class Node:
     operator: None for a source.
     inputs: indices of earlier nodes. alias: of a source, else None.
     schema, label: of the output.
+    in_order: rows of one event time come in an order that depends on the tuples alone. That of
+      the pairs of a join depends on the steps, too.
     """
 
     operator: ChangeOperator | None
     inputs: tuple[int, ...]
     schema: pa.Schema
     label: EdgeLabel
+    in_order: bool
     alias: str | None = None
 
 

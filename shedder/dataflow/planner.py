@@ -122,7 +122,10 @@ class _Planner:
         label: EdgeLabel,
         alias: str | None = None,
     ) -> int:
-        self.nodes.append(Node(operator, inputs, schema, label, alias))
+        in_order = isinstance(operator, RelationToStream | WholeRelation) or (
+            not isinstance(operator, EquiJoin) and all(self.nodes[at].in_order for at in inputs)
+        )
+        self.nodes.append(Node(operator, inputs, schema, label, in_order, alias))
         return len(self.nodes) - 1
 
     def _copy(self, operator: ChangeOperator, source: int, schema: pa.Schema | None = None) -> int:
@@ -305,9 +308,10 @@ class _Planner:
         node = self.nodes[source]
         made: ChangeOperator
         if operator is StreamOperator.RSTREAM:
-            made = WholeRelation(node.schema, _slide_us(plan), self.bytes_max)
+            slide_us = _slide_us(plan)
+            made = WholeRelation(node.schema, slide_us, self.bytes_max, by_value=not node.in_order)
         else:
-            made = RelationToStream(operator, node.schema, node.label)
+            made = RelationToStream(operator, node.schema, node.label, by_value=not node.in_order)
         return self._node(made, (source,), node.schema, MONOTONIC)
 
 

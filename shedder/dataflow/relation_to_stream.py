@@ -4,6 +4,8 @@ Source: Arasu, Babu, Widom 2006, The CQL continuous query language, section 5. A
 ISTREAM emits R(e) - R(before e) and DSTREAM R(before e) - R(e), as bags. A row that leaves while
 an equal row enters is in neither. The event time of a tuple is e - 1 us, so that it is visible
 as of e, and `SELECT ISTREAM(*) FROM s` gives each tuple its own event time.
+
+The tuples come in an order that does not depend on steps, so that a reader can count them.
 """
 
 from __future__ import annotations
@@ -13,6 +15,7 @@ import pyarrow as pa
 
 from shedder.cql.plans.logical_plan import StreamOperator
 from shedder.dataflow.changes import ChangeBatch
+from shedder.dataflow.consolidation import ordered_by_value
 from shedder.dataflow.multiplicities import Multiplicities
 from shedder.dataflow.multiplicity_kernels import Multiplicity
 from shedder.dataflow.update_patterns import EdgeLabel, UpdatePattern
@@ -22,7 +25,12 @@ class RelationToStream:
     """Tuples by instant; weight 1, or -1 for a deletion among signed changes."""
 
     def __init__(
-        self, operator: StreamOperator | None, schema: pa.Schema, label: EdgeLabel
+        self,
+        operator: StreamOperator | None,
+        schema: pa.Schema,
+        label: EdgeLabel,
+        *,
+        by_value: bool,
     ) -> None:
         """An operator over an empty relation.
 
@@ -30,9 +38,11 @@ class RelationToStream:
           operator: ISTREAM or DSTREAM; None: insertions and deletions, by sign.
           schema: of the relation.
           label: of the input.
+          by_value: rows of one instant are ordered by their values, as they come in any order.
         """
         assert operator is not StreamOperator.RSTREAM
         self._operator = operator
+        self._by_value = by_value
         monotonic = label.pattern is UpdatePattern.MONOTONIC
         self._net = None if monotonic else Multiplicities(Multiplicity.BAG, schema)
 
@@ -45,6 +55,8 @@ class RelationToStream:
         """The tuples of the instants up to `as_of_us`."""
         if self._net is not None:
             changes = self._net.apply(as_of_us, changes)
+        if self._by_value:
+            changes = ordered_by_value(changes)
         match self._operator:
             case StreamOperator.ISTREAM:
                 return _tuples(changes.where(changes.weight > 0))

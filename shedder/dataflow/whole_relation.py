@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from shedder.dataflow.changes import ChangeBatch
-from shedder.dataflow.consolidation import consolidated
+from shedder.dataflow.consolidation import consolidated, ordered_by_value
 from shedder.dataflow.multiplicities import Multiplicities
 from shedder.dataflow.multiplicity_kernels import Multiplicity
 from shedder.errors import BudgetExceeded
@@ -19,17 +19,19 @@ from shedder.errors import BudgetExceeded
 class WholeRelation:
     """Operator of RSTREAM; the event time of a tuple is 1 us before its instant, as in ISTREAM."""
 
-    def __init__(self, schema: pa.Schema, slide_us: int, bytes_max: int) -> None:
+    def __init__(self, schema: pa.Schema, slide_us: int, bytes_max: int, *, by_value: bool) -> None:
         """An operator over an empty relation.
 
         Args:
           schema: of the relation. slide_us: of all windows; 1: they have no common slide.
           bytes_max: of the tuples of one step.
+          by_value: rows of one instant are ordered by their values, as they come in any order.
         """
         self._net = Multiplicities(Multiplicity.BAG, schema)
         self._held = ChangeBatch.empty(schema)
         self._slide_us = slide_us
         self._bytes_max = bytes_max
+        self._by_value = by_value
         self._next_us: int | None = None  # Multiple of the slide; None: no row has come.
 
     @property
@@ -44,6 +46,8 @@ class WholeRelation:
           BudgetExceeded: the tuples of this step need more bytes than the limit.
         """
         net = self._net.apply(as_of_us, changes)
+        if self._by_value:
+            net = ordered_by_value(net)
         made = [ChangeBatch.empty(net.columns.schema)]
         size_bytes = 0
         first = 0

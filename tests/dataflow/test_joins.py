@@ -260,6 +260,33 @@ def test_stream_of_a_left_join_is_the_difference_of_neighbouring_instants(operat
     assert len(expected) > 100
 
 
+@pytest.mark.parametrize("kind", [JoinKind.INNER, JoinKind.ANTI, JoinKind.FULL])
+@pytest.mark.parametrize("operator", [None, StreamOperator.ISTREAM, StreamOperator.RSTREAM])
+def test_order_of_emitted_rows_does_not_depend_on_steps(kind, operator):
+    crowded = [[(ts // 20 * 20, at, row) for ts, at, row in log] for log in (A, B)]
+    plan: Plan = Join(kind, windowed("a", 40), windowed("b", 30), equal("a.k", "b.k"))
+    if operator is not None:
+        plan = ToStream(operator, plan)
+    found = []
+    for seed, batch_max in ((55, 1), (56, 7), (57, 300)):
+        streams = {"a": crowded[0], "b": crowded[1]}
+        made = run(plan, streams, seed=seed, batch_max=batch_max, lateness=seed - 54)
+        steps = made.steps
+        if operator is None:
+            signs = made.flow.signed_changes()
+            steps = [(as_of, signs.apply(as_of, changes)) for as_of, changes in steps]
+        rows = [
+            (ts, sign, row)
+            for _, step in steps
+            for ts, sign, row in zip(
+                step.ts_us.tolist(), step.weight.tolist(), rows_of(step.columns), strict=True
+            )
+        ]
+        found.append(rows)
+    assert found[0] == found[1] == found[2]
+    assert len(found[0]) > 50
+
+
 def test_current_relation_of_an_outer_join_is_the_relation_at_each_step():
     plan = Join(JoinKind.FULL, windowed("a", 40), windowed("b", 20), equal("a.k", "b.k"))
     made = run(plan, {"a": A, "b": B}, seed=52)
