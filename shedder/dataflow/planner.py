@@ -87,11 +87,11 @@ class _Planner:
             case Scan():
                 return self._scan(plan)
             case WindowOf(input=source, window=window, condition=condition):
-                if not _is_stream(source):
-                    raise _later("a window over a relation")
                 if isinstance(window, RowsWindow) and not _is_ordered(source):
                     raise _later("a ROWS window over the stream of a subquery")
                 stream = self.add(source)
+                if self.nodes[stream].label != MONOTONIC:
+                    raise _later("a window over a relation whose rows leave")
                 if condition is not None:
                     stream = self._copy(WhereFilter(condition), stream)
                 return self._window(window, stream)
@@ -392,13 +392,3 @@ def _is_ordered(plan: Plan) -> bool:
     while isinstance(plan, Filter | Project):
         plan = plan.input
     return isinstance(plan, Scan)
-
-
-def _is_stream(plan: Plan) -> bool:
-    match plan:
-        case Scan(kind=kind):
-            return kind is RelationKind.STREAM
-        case Filter(input=source) | Project(input=source):
-            return _is_stream(source)
-        case _:
-            return isinstance(plan, ToStream)

@@ -82,6 +82,7 @@ def test_where_inside_of_the_window_is_applied_before_it():
         assert made.at(e) == Counter(expected(e)), e
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", [JoinKind.INNER, JoinKind.ANTI, JoinKind.FULL])
 def test_newest_rows_are_joined_as_the_brute_force_joins_them(kind):
     plan = Join(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from random import Random
 from typing import Any
 
@@ -94,24 +95,29 @@ def batch_of(rows: Sequence[Tuple]) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(arrays, schema=SCHEMA)
 
 
-@dataclass(slots=True)
+@dataclass
 class Run:
     """ChangeBatch of one run. steps: (as_of_us, changes), in order."""
 
     flow: Dataflow
     steps: list[tuple[int, ChangeBatch]]
 
-    @property
+    @cached_property
     def changes(self) -> ChangeBatch:
         return ChangeBatch.concat([changes for _, changes in self.steps])
+
+    @cached_property
+    def rows(self) -> list[Row]:
+        """The values of all changes; read once all steps are made."""
+        return rows_of(self.changes.columns)
 
     def at(self, e: int) -> Counter[Row]:
         """The relation as of e, by the definition of changes."""
         changes = self.changes
-        live = changes.where((changes.born_us <= e) & (e <= changes.expires_us))
+        live = np.flatnonzero((changes.born_us <= e) & (e <= changes.expires_us))
         bag: Counter[Row] = Counter()
-        for row, weight in zip(rows_of(live.columns), live.weight.tolist(), strict=True):
-            bag[row] += weight
+        for at, weight in zip(live.tolist(), changes.weight[live].tolist(), strict=True):
+            bag[self.rows[at]] += weight
         assert all(count >= 0 for count in bag.values()), bag
         return +bag
 
