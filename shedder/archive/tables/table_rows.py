@@ -30,7 +30,7 @@ class TableRows:
     schema: of the table.
     pieces: record batches with the columns of the table; no key is twice in them.
     version: number of changes that are in the rows, lost ones included.
-    lost: number of changes that damaged bytes of the log took.
+    lost: number of changes that damaged bytes of the log took, or may have taken.
     """
 
     schema: TableSchema

@@ -32,8 +32,8 @@ class TableSource:
         """What the rows lack."""
         if self.rows.lost:
             yield (
-                f"table {self.rows.schema.name}: {self.rows.lost:,} changes are missing, because "
-                "bytes of the log are damaged"
+                f"table {self.rows.schema.name}: {self.rows.lost:,} changes are missing, or may "
+                "be, because bytes of the log are damaged"
             )
 
     @property

@@ -1,7 +1,8 @@
-"""Damaged log records: the streams whose tuples the damaged bytes may have held."""
+"""Damaged log records: streams and tables of which the damaged bytes may have held something."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 
 from shedder.archive.archive_store import Store
@@ -9,6 +10,7 @@ from shedder.archive.log.log_segment import Damage, header_of
 from shedder.archive.log.records import Batch, RecordType
 from shedder.cql.statements.overload_policy import Policy
 from shedder.engine.standing_queries.stream_state import Stream
+from shedder.engine.tables.live_tables import LiveTable
 
 _QUIET = frozenset(
     {
@@ -18,8 +20,10 @@ _QUIET = frozenset(
         RecordType.SIZES,
         RecordType.LEVEL_FROM,
         RecordType.ALTERED,
+        RecordType.TABLE,
     }
 )
+"""Kinds of records without tuples of streams."""
 _DROPS = frozenset({Policy.DROP, Policy.DROP_LEAST})
 
 
@@ -50,6 +54,34 @@ def uncounted(
             if owner in (None, name) and _hides(damage, stream, is_behind=behind):
                 found.add(name)
     return tuple(sorted(found))
+
+
+def lost_changes(
+    store: Store, tables: Mapping[str, LiveTable], held_to: Mapping[int, int]
+) -> dict[str, int]:
+    """By name of a table, the changes behind its last one that are lost, or may be.
+
+    A lost change leaves a gap between the numbers of the changes before and behind it. It does not
+    where nothing of its table is behind it. Damaged bytes do not tell their table reliably, so each
+    damage counts as a change of every table that has no later change.
+
+    Args:
+      store: after its log was read; what is below its checkpoint was applied before.
+      tables: by name, after the changes in the log were applied.
+      held_to: by id of a table, the log's number of its last change that is there.
+    """
+    start, found = store.catalog.checkpoint_sequence(), Counter[str]()
+    for damage in store.recovery.log.damages:
+        if damage.end_sequence is not None and damage.end_sequence <= start:
+            continue
+        if damage.kind not in (None, RecordType.TABLE):
+            continue
+        found.update(
+            name
+            for name, table in tables.items()
+            if held_to.get(table.id, -1) < damage.first_sequence
+        )
+    return dict(found)
 
 
 def _hides(damage: Damage, stream: Stream, *, is_behind: bool) -> bool:

@@ -37,7 +37,7 @@ from shedder.engine.ingest.arrived_record import Arrived
 from shedder.engine.ingest.known_producers import KnownProducers, ProducerState
 from shedder.engine.ingest.producer_sequences import is_newer, progress_after
 from shedder.engine.rebuild.row_query_past import RowParameters, bound_rows, restored_row_query
-from shedder.engine.recovery.damaged_log_records import uncounted
+from shedder.engine.recovery.damaged_log_records import lost_changes, uncounted
 from shedder.engine.standing_queries.lost_tuples import UNCOUNTED
 from shedder.engine.standing_queries.pane_deletions import PaneDeletions
 from shedder.engine.standing_queries.standing_query import StandingQuery
@@ -72,6 +72,8 @@ def recover(
     core.share_samples()
     replay = _Replay(core, handler, producers, joining)
     replay.run()
+    for name, changes in lost_changes(core.store, core.tables, replay.changed_at).items():
+        core.tables[name].note_lost(changes)
     left: dict[str, int] = {}
     entries = {each.name: each for each in core.store.catalog.queries()}
     for name in core.store.catalog.left():
@@ -100,6 +102,7 @@ class _Replay:
     """Applies the log after the checkpoint, and fills the tails and producers from all of it.
 
     positions: where the rows of each stream end. held_to: the last record of each stream's rows.
+    changed_at: the last record of each table, by the table's id.
     rows: that were applied.
     """
 
@@ -112,6 +115,7 @@ class _Replay:
     ) -> None:
         self.positions = {name: core.store.end_position(s.id) for name, s in core.streams.items()}
         self.held_to: dict[str, int] = {}
+        self.changed_at: dict[int, int] = {}
         self.rows = 0
         self._core = core
         self._handler = handler
@@ -149,6 +153,7 @@ class _Replay:
             one.join()
         for late in early:
             self._apply_early(late)
+        core.note_applied(core.store.log.next_sequence)  # Damaged records at the end included.
 
     def _take(self, record: Record, kind: RecordKind) -> bool:
         """Apply a record where its turn comes; False: its stream was dropped."""
@@ -156,8 +161,10 @@ class _Replay:
         if not kind.has_tuples:
             if applies:
                 header = kind.header(record)
-                if isinstance(header, TableChange) and header.table > self._last_table:
-                    raise self._unknown(f"table {header.table}", record)
+                if isinstance(header, TableChange):
+                    if header.table > self._last_table:
+                        raise self._unknown(f"table {header.table}", record)
+                    self.changed_at[header.table] = record.sequence
                 self._handler.apply(record.kind, [kind.token(header, record, None)])
             return True
         header = kind.header(record)
@@ -251,7 +258,7 @@ def _damages(core: EngineState, held_to: Mapping[str, int]) -> tuple[str, ...]:
                 stream.lost.repaired(stream.watermark.limit_us(at_us))
         lost += [f"a repair could not rebuild {what}" for what in repair.lost]
     lost += [
-        f"table {name!r}: {table.rows.lost:,} changes are lost"
+        f"table {name!r}: {table.rows.lost:,} changes are lost, or may be"
         for name, table in core.tables.items()
         if table.rows.lost
     ]

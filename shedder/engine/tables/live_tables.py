@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
@@ -110,6 +110,12 @@ class LiveTable:
             after = self._rows.changed(header.kind, change.batch, version=header.version)
             self._newest = after
         self._rows = after
+
+    def note_lost(self, changes: int) -> None:
+        """Count changes behind the last one that are lost or may be; each takes a number."""
+        rows = self._rows
+        version, lost = rows.version + changes, rows.lost + changes
+        self._rows = self._newest = replace(rows, version=version, lost=lost)
 
     def note_stored(self, version: int) -> None:
         """Note that a checkpoint has an image with the changes up to this one."""

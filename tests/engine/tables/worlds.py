@@ -31,7 +31,12 @@ class Changes:
     rows: dict[Key, Row] = field(default_factory=dict)
 
     def next(self) -> str:
-        """Return a statement that succeeds, and change the rows as it does."""
+        """Return a statement that succeeds and changes rows, and change the rows as it does."""
+        before = self.rows
+        statement = self._any()
+        return self.next() if self.rows == before else statement
+
+    def _any(self) -> str:
         keys = [(self.chance.randrange(8), self.chance.choice(["", "a", "b'"])) for _ in range(3)]
         number = self.chance.randrange(100)
         match self.chance.choice(
@@ -40,7 +45,7 @@ class Changes:
             case "insert":
                 new = {key: (number, None) for key in keys if key not in self.rows}
                 if not new:
-                    return self.next()
+                    return self._any()
                 self.rows = self.rows | new
                 return f"INSERT INTO t (s, k, n) VALUES {_values(new)}"
             case "replace":
