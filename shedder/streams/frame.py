@@ -23,7 +23,7 @@ from shedder.streams.positions import Positions
 from shedder.streams.row_selection import BatchRows
 from shedder.streams.value_hashes import hash_values
 from synopses.kernels.hashing import combine
-from synopses.samples.admission_kernels import Rows, below, few_below
+from synopses.samples.admission_kernels import Rows, below, few_below, parted
 
 _WHOLE = (ColumnType.BIGINT, ColumnType.TIMESTAMP)
 _STRETCHES = 8  # Each query asks for the rows that came too late, those that did not, and others.
@@ -82,6 +82,7 @@ class Frame(BatchRows):
         self._where: dict[Expression, Frame | None] = {}  # None: all rows, without a cycle.
         self._ordered: Frame | None = None
         self._thinned: dict[int | tuple[Expression, int], Thinned] = {}
+        self._kept: dict[int | tuple[Expression, int], Rows] = {}
         self._known: dict[tuple[Expression, int, int], Known] = {}
         self._between: dict[tuple[int, int], Frame] = {}  # The last few: not all of them.
         self._source: tuple[dict[Expression, Present], NDArray[np.int64]] | None = None
@@ -136,16 +137,28 @@ class Frame(BatchRows):
             return Frame(self.batch.slice(first, last - first), self._time_column, positions=later)
         return self._over(self._rows[first:last])
 
-    def thinned(self, level: int) -> Thinned:
+    def thinned(self, level: int, taken: Rows | None = None) -> Thinned:
         """The rows that are kept at a level: those whose random key is below 2^(64 - level).
 
         Which these are depends on the stream's seed and the positions alone, so that of any rows,
         however they were chosen by their values, the kept ones are a simple random sample. What
         is kept at a level is kept at all below it.
+
+        Args:
+          level: 0 keeps all. taken: rows that are read in full, ascending; None: no rows are.
         """
         if not level:
             return Thinned(self, None)
+        if taken is not None:
+            rows, others = parted(self._kept_rows(level), taken)
+            return Thinned(self._picked(rows), rows[:others], taken)
         if level not in self._thinned:
+            rows = self._kept_rows(level)
+            self._thinned[level] = Thinned(self._picked(rows), rows)
+        return self._thinned[level]
+
+    def _kept_rows(self, level: int) -> Rows:
+        if level not in self._kept:
             assert self._positions is not None, "only a stream's own tuples can be thinned"
             keys = self._positions.keys(self.batch.num_rows)
             among = self._chosen_before(range(level - 1, _AMONG_MIN, -1))
@@ -155,16 +168,14 @@ class Frame(BatchRows):
                 own = keys[among if self._rows is None else self._rows[among]]
             chosen = below if level < _FEW_LEVEL else few_below
             rows = chosen(own, np.uint64(1 << (64 - level)))
-            rows = rows if among is None else among[rows]
-            self._thinned[level] = Thinned(self._picked(rows), rows)
-        return self._thinned[level]
+            self._kept[level] = rows if among is None else among[rows]
+        return self._kept[level]
 
     def _chosen_before(self, keys: Iterable[int | tuple[Expression, int]]) -> Rows | None:
         """The rows of the first of these choices that has been made: those of a higher level are
         among them, and are found faster there; None: none has been.
         """
-        found = next((self._thinned[key] for key in keys if key in self._thinned), None)
-        return None if found is None else found.rows
+        return next((self._kept[key] for key in keys if key in self._kept), None)
 
     def thinned_by(self, expression: Expression, level: int) -> Thinned:
         """The rows whose value has a hash below 2^(64 - level): those of a random part of values.
@@ -182,16 +193,29 @@ class Frame(BatchRows):
             else:
                 kept = below(hashes.first, limit)
                 rows = kept if hashes.rows is None else hashes.rows[kept]
+            self._kept[of, level] = rows
             self._thinned[of, level] = Thinned(self._picked(rows), rows)
         return self._thinned[of, level]
 
     def known(self, expression: Expression, first: int, last: int) -> Known:
         """What is known of an expression's values in the rows first to last (exclusive)."""
-        if (expression, first, last) not in self._known:
-            known = self._known_by_column(expression, first, last)
+        known = self._known.get((expression, first, last))
+        if known is None:
+            known = self._known_by_basics(expression, first, last)
+            known = known or self._known_by_column(expression, first, last)
             known = known or _known(self.present(expression), first, last)
             self._known[expression, first, last] = known
-        return self._known[expression, first, last]
+        return known
+
+    def _known_by_basics(self, expression: Expression, first: int, last: int) -> Known | None:
+        """The same of a column of 64-bit values in all rows; None: of others."""
+        if not isinstance(expression, Column) or last - first < len(self):
+            return None
+        words = self._words_of(expression.name)
+        if words is None or not words.size:
+            return None
+        basics = self.basics(expression.name)
+        return Known(basics.rows, basics.low, basics.high)
 
     def _known_by_column(self, expression: Expression, first: int, last: int) -> Known | None:
         """The same by the column that an expression rises or falls with; None: it is not known."""
@@ -277,9 +301,8 @@ class Frame(BatchRows):
         if words is not None and column.type in _WHOLE:
             return Present(words, None)
         values = self._column(column.name)
-        basics = self._basics.get(column.name)
-        if words is not None and are_doubles(values) and basics is not None and not basics.nulls:
-            return Present(words.view(np.float64), None)  # It is known that none is NaN.
+        if words is not None and are_doubles(values) and not self.basics(column.name).nulls:
+            return Present(words.view(np.float64), None)  # Basics are found faster than NaN is.
         return present(values)
 
     def _remainders(self, expression: Expression) -> Present | None:
@@ -374,14 +397,27 @@ class Frame(BatchRows):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Thinned:
-    """What is kept of a frame. rows: int64 [kept], where in the frame, ascending; None: all."""
+    """What is kept of a frame.
+
+    rows: int64 [kept], where in the frame, ascending; None: all.
+    taken: int64 [taken], rows that are read in full, ascending. They stand behind the kept ones,
+    which they are not among. None: no rows are.
+    """
 
     frame: Frame
     rows: NDArray[np.int64] | None
+    taken: NDArray[np.int64] | None = None
 
     def between(self, first: int, last: int) -> tuple[int, int]:
         """Return where the frame's rows first to last are among the kept ones."""
         return _places(self.rows, first, last)
+
+    def taken_between(self, first: int, last: int) -> tuple[int, int]:
+        """Return where those of these rows are that are read in full."""
+        if self.taken is None or self.rows is None:
+            return 0, 0
+        low, high = _places(self.taken, first, last)
+        return len(self.rows) + low, len(self.rows) + high
 
 
 def is_text(kind: ColumnType | None) -> bool:

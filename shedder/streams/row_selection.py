@@ -95,6 +95,19 @@ class BatchRows:
         first = 0 if self._positions is None else self._positions.first
         return first + (np.arange(self.batch.num_rows) if self._rows is None else self._rows)
 
+    @property
+    def batch_positions(self) -> range:
+        """The positions of the batch that these rows are of."""
+        first = 0 if self._positions is None else self._positions.first
+        return range(first, first + self.batch.num_rows)
+
+    @property
+    def first_position(self) -> int | None:
+        """The position of the first row, where those of all rows follow each other; else None."""
+        if self._rows is not None or self._positions is None:
+            return None
+        return self._positions.first
+
     def sample_keys(self, seed: int, first: int) -> NDArray[np.uint64]:
         """The random keys of a whole batch that begins at a position: those it is thinned by."""
         mine = self._positions

@@ -102,6 +102,23 @@ def few_at_least(
 
 
 @njit(nogil=True, cache=True)
+def parted(rows: Rows, others: Rows) -> tuple[Rows, np.int64]:
+    """The rows that are not among the others, with the others behind; and how many rows come first.
+
+    Both are ascending.
+    """
+    both, size = np.empty(rows.size + others.size, np.int64), np.int64(0)
+    is_other = np.zeros(1 + (max(rows[-1:].sum(), others[-1:].sum()) >> 6), np.uint64)
+    for other in others:
+        is_other[other >> 6] |= _ONE << np.uint64(other & 63)
+    for row in rows:
+        both[size] = row
+        size += 1 - np.int64(is_other[row >> 6] >> np.uint64(row & 63) & _ONE)
+    both[size : size + others.size] = others
+    return both[: size + others.size], size
+
+
+@njit(nogil=True, cache=True)
 def few_outside(values: NDArray[np.float64] | NDArray[np.int64], low: float, high: float) -> Rows:
     """Indices of the few values that are, as doubles, below `low` or above `high`."""
     found, size = np.empty(values.size, np.int64), np.uint64(0)

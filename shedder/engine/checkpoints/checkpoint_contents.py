@@ -238,6 +238,7 @@ def _query_state(published: StandingQuery) -> bytes:
         "levels": standing.levels,
         "forced": sorted(standing.forced),
         "thinned": standing.thinned,
+        "take_all": standing.take_all.to_json(),
         "sizes": [part.size for part in standing.plan.parts],
         "group_bytes": standing.sizes.part_bytes_max,
         **standing.late_panes.to_json(),
@@ -320,6 +321,7 @@ def restore_query(
             thinned=state["thinned"] if "levels" in state else None,
             late_panes=LatePanes.from_json(state),
         )
+        standing.take_all.restore(state.get("take_all", {}))  # Absent before there were such rows.
         if "sizes" in state:  # Written since synopses can be resized.
             standing.resizer.set_sizes(state["sizes"], state["group_bytes"])
         published.restore(

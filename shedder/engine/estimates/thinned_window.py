@@ -27,6 +27,7 @@ from synopses.moments.moments import GroupedMoments
 from synopses.quantiles.rank_sketches import RankSketches
 from synopses.theta.theta_sketch import GroupedTheta
 
+_TAKE_ALL_MAX = 0.5  # Rows read in full for a row of a level: 0.1 on average, more where few are.
 _ANY_CONFIDENCE = 0.95  # Whether there are any values does not depend on it.
 
 
@@ -92,9 +93,20 @@ def levels_of(standing: QueryState, merged: Merged) -> dict[Aggregate, int]:
 
 
 def _level_of(merged: Merged, part: int) -> int | None:
-    """The level that a part was read at; None: at several, or partly in full."""
-    levels = [level for level, _ in _of(merged, part)]
-    return levels[0] if len(levels) == 1 and _is_empty(merged.pane.parts[part]) else None
+    """The level that a part was read at; None: at several, or partly in full.
+
+    Few rows that were read in full are those of the take-all stratum.
+    """
+    leveled = list(_of(merged, part))
+    if len(leveled) != 1:
+        return None
+    [(level, segment)], whole = leveled, merged.pane.parts[part]
+    few = segment.read * _TAKE_ALL_MAX
+    if isinstance(whole, GroupedMoments):
+        return level if whole.counts().sum() <= few else None
+    if isinstance(whole, GroupedCount):
+        return level if whole.counts.sum() <= few else None
+    return level if _is_empty(whole) else None
 
 
 def _is_empty(synopsis: Any) -> bool:

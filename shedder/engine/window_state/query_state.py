@@ -9,14 +9,13 @@ from numpy.typing import NDArray
 
 from shedder.cql.expressions.expression import Column, walk
 from shedder.cql.statements.bound_query import BoundQuery
-from shedder.engine.panes.argument_basics import known_of
 from shedder.engine.panes.late_tuples import LatePanes
 from shedder.engine.panes.pane import Pane
 from shedder.engine.panes.pane_slices import first_at, slices, slices_of
 from shedder.engine.panes.sparse_groups import SPAN_MIN
 from shedder.engine.panes.synopsis_input import PartInput
 from shedder.engine.runtime.cpu_timer import Stopwatch
-from shedder.engine.synopsis_plans.synopsis_plan import BY_HASH, SynopsisPlan
+from shedder.engine.synopsis_plans.synopsis_plan import BY_HASH, SynopsisKind, SynopsisPlan
 from shedder.engine.synopsis_plans.thinning_levels import levels_read
 from shedder.engine.window_state.group_memory_cap import BucketWidths
 from shedder.engine.window_state.live_panes import LivePanes
@@ -26,6 +25,7 @@ from shedder.engine.window_state.pane_resizer import PaneResizer
 from shedder.engine.window_state.pane_sizes import PaneSizes
 from shedder.engine.window_state.pane_store_writer import PaneStoreWriter, PanesToStore
 from shedder.engine.window_state.selectivity import Selectivity
+from shedder.engine.window_state.take_all_stratum import STRETCH_ROWS, TakeAllStratum
 from shedder.engine.window_state.window_predicate import with_time_range
 from shedder.errors import InternalError
 from shedder.streams.frame import Frame, Thinned
@@ -60,6 +60,7 @@ class QueryState:
     consumers: queries for which this one reads.
     failed: part of the tuples could not be read.
     passing: selectivity of the WHERE over the tuples that the query read itself.
+    take_all: ends beyond which thinned sums, averages and variances read rows in full.
     """
 
     def __init__(
@@ -71,6 +72,7 @@ class QueryState:
         part_bytes_max: int,
         own_span_min: int = SPAN_MIN,
         watch: Stopwatch | None = None,
+        stretch_rows: int = STRETCH_ROWS,
     ) -> None:
         self.name = name
         self.query = query
@@ -94,6 +96,7 @@ class QueryState:
         self.watch = Stopwatch(len(plan.parts)) if watch is None else watch
         self.thinned = [0] * len(plan.parts)
         self.passing = Selectivity()
+        self.take_all = TakeAllStratum(stretch_rows)
         self.timely = 0
         self.late = 0
         self.late_panes = LatePanes()
@@ -105,6 +108,10 @@ class QueryState:
         self._where = with_time_range(query)
         self._first_open: int | None = None  # While a frame is read.
         self._gathered = _number_columns(query, plan)
+        self._take_none = [False] * len(plan.parts)
+        self._take_all = [
+            not at or it.kind is SynopsisKind.MOMENTS for at, it in enumerate(plan.parts)
+        ]
 
     @property
     def plan(self) -> SynopsisPlan:
@@ -244,16 +251,24 @@ class QueryState:
         self.hold_to_the_cap()
 
     def _read_thinned(self, view: Frame) -> None:
-        """Each part reads what its level keeps; the basics are taken of everything."""
+        """Each part reads what its level keeps; the basics are taken of everything.
+
+        Moments read the take-all stratum in full. So does the count of rows, as it names groups.
+        """
         # The smallest level comes first, so that the rows that are counted name the first groups.
         levels = levels_read(self.plan, self.levels, grouped=self.keys is not None)
         for column in self._gathered:  # From arrays, which is faster than from Arrow columns.
             view.present(column)
-        kept = {level: self._kept(view.thinned(level)) for level in sorted(set(levels))}
+        extreme = self.take_all.rows(view, self.plan, levels)
+        keys = list(zip(levels, self._take_all if len(extreme) else self._take_none, strict=True))
+        kept = {
+            (level, takes_all): self._kept(view.thinned(level, extreme if takes_all else None))
+            for level, takes_all in sorted(set(keys))
+        }
         self.watch.lap(0, len(view))
         parts = []
-        for at, (part, level) in enumerate(zip(self.plan.parts, levels, strict=True)):
-            thinned, ids = kept[level]
+        for at, (part, level, key) in enumerate(zip(self.plan.parts, levels, keys, strict=True)):
+            thinned, ids = kept[key]
             if level and part.kind in BY_HASH and part.argument is not None:
                 thinned, ids = self._kept(view.thinned_by(part.argument, level))
             given = PartInput(part, thinned.frame, ids, level=level)
@@ -265,11 +280,18 @@ class QueryState:
             fed = [it for it in self.consumers if it.feed is not None and it.feed.has(pane)]
             for at, (part, level, thinned, given) in enumerate(parts):
                 rows = thinned.between(first, last)
+                skipped = (last - first) - (rows[1] - rows[0])
                 read = held.update_at(at, level, given, rows, groups)
-                for each in (self, *fed):
-                    each.thinned[at] += (last - first) - (rows[1] - rows[0])
                 if level:
-                    held.segment(at, level).notice(known_of(part, view, first, last), read)
+                    taken = 0
+                    if thinned.taken is not None:
+                        rows = thinned.taken_between(first, last)
+                        skipped -= rows[1] - rows[0]
+                        taken = held.update_at(at, 0, given, rows, groups)
+                    known = self.take_all.known(at, part, view, (first, last), taken)
+                    held.segment(at, level).notice(known, read)
+                for each in (self, *fed):
+                    each.thinned[at] += skipped
                 self.watch.lap(at, last - first, level)
         self.hold_to_the_cap()
 
@@ -357,6 +379,7 @@ class QueryState:
         assert provider is not None
         assert feed is not None
         self._leave(provider)
+        self.take_all.restore(provider.take_all.to_json())  # Its panes go on as the provider's.
         if provider.failed:
             self.fail()
         if not self.failed:

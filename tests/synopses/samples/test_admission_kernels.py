@@ -7,7 +7,7 @@ import pytest
 
 from synopses.kernels.array_inputs import as_input
 from synopses.kernels.hashing import combine, murmur_int64, position_keys, salted, uniforms
-from synopses.samples.admission_kernels import below, few_at_least, few_below, heaviest
+from synopses.samples.admission_kernels import below, few_at_least, few_below, heaviest, parted
 
 ROWS = 3000
 
@@ -53,3 +53,13 @@ def test_the_heaviest_have_a_priority_above_tau(tau: float) -> None:
     np.testing.assert_array_equal(found[0], expected)
     np.testing.assert_array_equal(found[1], weights[expected])
     np.testing.assert_array_equal(found[2], priorities[expected])
+
+
+@pytest.mark.parametrize("first", [0, 1, 700])
+@pytest.mark.parametrize("second", [0, 1, 90, ROWS])
+def test_parted_rows_are_those_that_are_not_among_the_others(first: int, second: int) -> None:
+    rng = np.random.default_rng(first + second)
+    rows, others = (np.sort(rng.choice(ROWS, size, replace=False)) for size in (first, second))
+    both, size = parted(rows, others)
+    np.testing.assert_array_equal(both[:size], np.setdiff1d(rows, others))
+    np.testing.assert_array_equal(both[size:], others)
