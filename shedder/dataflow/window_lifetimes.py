@@ -36,8 +36,14 @@ class WindowLifetimes:
         return 0
 
     def apply(self, as_of_us: int, changes: ChangeBatch) -> ChangeBatch:  # noqa: ARG002
-        """Give each tuple its lifetime; tuples outside of the window are left out."""
+        """Give each tuple its lifetime; tuples outside of the window are left out.
+
+        The output is by event time, also where the tuples are the pairs of a join.
+        """
         ts = changes.ts_us
+        if bool((ts[1:] < ts[:-1]).any()):
+            changes = changes.take(np.argsort(ts, kind="stable"))
+            ts = changes.ts_us
         match self.window:
             case RangeWindow(range_us=range_us, slide_us=slide_us):
                 born = (np.floor_divide(ts, slide_us) + 1) * slide_us

@@ -21,9 +21,8 @@ Links = NDArray[np.int64]
 
 BORN, EXPIRES, OLDER, TS, WEIGHT = range(5)
 END = -1  # End of a chain.
-HEAD = -2  # A row whose walk has not begun.
+WALKS = 64  # Walks that take turns: as many rows as the memory system has on their way, and more.
 _AHEAD = 16  # Rows between bringing a head near and reading it.
-_NEAR = 8  # Rows between bringing the newest row of a chain near and reading it.
 
 
 @njit(nogil=True, cache=True)
@@ -72,19 +71,21 @@ def insert_rows(
 
 @njit(nogil=True, cache=True)
 def probe_rows(
-    row: int,
-    place: int,
+    walks: NDArray[np.int64],
     ids: Int32s,
     given: Links,
     heads: Int32s,
     links: Links,
     in_order: bool,
     pairs: NDArray[np.int64],
-) -> tuple[int, int, int]:
+) -> int:
     """Pairs of rows with rows of the other side, until all are made or the output is full.
 
+    Many walks take one step each in turn, so that many rows are on their way from memory.
+
     Args:
-      row, place: where to go on: a row, and the next position of its walk, or HEAD.
+      walks: int64 [2, 1 + WALKS], zeros at first; where to go on. Its first column is the next
+        row whose walk begins, and how many walks there are; then rows, and their next positions.
       ids: of the keys of the rows. given: the rows, in the columns of `links`, without OLDER.
       heads, links: of the other side.
       in_order: rows of the other side expire in the order of their positions, so a walk ends
@@ -92,36 +93,48 @@ def probe_rows(
       pairs: output, [6, pairs_max]: row, position, and ts, born, expires and weight of the pair.
 
     Returns:
-      how many pairs are in the output, and where to go on; row = len(ids): all are made.
+      how many pairs are in the output; fewer than pairs_max: all are made.
     """
     made = 0
+    room = pairs.shape[1]
     last = ids.size - 1
-    while row < ids.size:
-        if place == HEAD:
+    row, walking = walks[0, 0], walks[1, 0]
+    while True:
+        while walking < WALKS and row <= last:
             prefetch(heads, ids[min(row + _AHEAD, last)])
-            soon = int(heads[ids[min(row + _NEAR, last)]])
-            prefetch(links, max(0, soon))
             place = int(heads[ids[row]])
-        born, expires = given[row, BORN], given[row, EXPIRES]
-        while place != END:
+            if place != END:
+                prefetch(links, place)
+                walking += 1
+                walks[0, walking], walks[1, walking] = row, place
+            row += 1
+        if walking == 0:
+            break
+        walk = 1
+        while walk <= walking:
+            if made == room:
+                walks[0, 0], walks[1, 0] = row, walking
+                return made
+            at, place = walks[0, walk], walks[1, walk]
+            born = max(links[place, BORN], given[at, BORN])
+            expires = min(links[place, EXPIRES], given[at, EXPIRES])
             older = links[place, OLDER]
-            if older != END:
-                prefetch(links, older)
-            until = min(links[place, EXPIRES], expires)
-            since = max(links[place, BORN], born)
-            if since <= until:
-                if made == pairs.shape[1]:
-                    return made, row, place
-                pairs[0, made] = row
+            if born <= expires:
+                pairs[0, made] = at
                 pairs[1, made] = place
-                pairs[2, made] = max(links[place, TS], given[row, TS])
-                pairs[3, made] = since
-                pairs[4, made] = until
-                pairs[5, made] = links[place, WEIGHT] * given[row, WEIGHT]
+                pairs[2, made] = max(links[place, TS], given[at, TS])
+                pairs[3, made] = born
+                pairs[4, made] = expires
+                pairs[5, made] = links[place, WEIGHT] * given[at, WEIGHT]
                 made += 1
-            elif in_order and links[place, EXPIRES] < born:
-                break
-            place = older
-        row += 1
-        place = HEAD
-    return made, row, place
+            elif in_order and links[place, EXPIRES] < given[at, BORN]:
+                older = END
+            if older == END:
+                walks[0, walk], walks[1, walk] = walks[0, walking], walks[1, walking]
+                walking -= 1
+            else:
+                prefetch(links, older)
+                walks[1, walk] = older
+                walk += 1
+    walks[0, 0], walks[1, 0] = row, 0
+    return made

@@ -14,8 +14,8 @@ from shedder.dataflow.joins.join_kernels import (
     BORN,
     END,
     EXPIRES,
-    HEAD,
     TS,
+    WALKS,
     WEIGHT,
     Int32s,
     Links,
@@ -82,14 +82,13 @@ class JoinSide:
 
         Each item is int64 [6, pairs]; pairs <= pairs_max.
         """
-        row, place = 0, HEAD
+        walks = np.zeros((2, 1 + WALKS), np.int64)
         given = links_of(changes)
         heads = self._reserved_heads(ids)
-        while row < len(changes):
+        made = pairs_max
+        while made == pairs_max:
             pairs = np.empty((6, pairs_max), np.int64)
-            made, row, place = probe_rows(
-                row, place, ids, given, heads, self._links, self._in_order, pairs
-            )
+            made = probe_rows(walks, ids, given, heads, self._links, self._in_order, pairs)
             if made:
                 yield pairs[:, :made]
 
