@@ -163,6 +163,11 @@ class Engine:
         answer = self.execute(statement, timeout_s=timeout_s, watch=watch, asker=asker)
         return AnswerBatches.of(answer)
 
+    @staticmethod
+    def gives_rows(statement: Statement) -> bool:
+        """Return whether the answer to a statement is rows of streams, which can be many."""
+        return isinstance(statement, RelationalSelect)
+
     def parse(self, sql: str, params: Params | None = None) -> Statement:
         """Return the statement of a text, which `execute` and `register` take instead of it.
 

@@ -15,7 +15,6 @@ import grpc
 import pyarrow as pa
 
 from shedder.archive.tasks.progress import Progress
-from shedder.cql.statements.relational_select import RelationalSelect
 from shedder.cql.statements.statement import Explain, Statement
 from shedder.engine.engine import Engine
 from shedder.engine.registration.query_handle import Query as Standing
@@ -121,7 +120,7 @@ class QueryService(QueryServicer):
                 "watch": client.watch,
                 "asker": identity.asker,
             }
-            if not (request.in_parts and isinstance(statement, RelationalSelect)):
+            if not (request.in_parts and self._engine.gives_rows(statement)):
                 return self._engine.execute(statement, **options)
             batches = self._engine.execute_batches(statement, **options)
             return batches.whole_within(SMALL_ROWS_BYTES) or batches

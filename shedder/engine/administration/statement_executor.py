@@ -192,13 +192,10 @@ def _explain(statement: cql.Explain, call: StatementCall) -> Answer:
     subject, services = statement.subject, call.services
     if isinstance(subject, cql.CreateQuery):
         return _pairs(services.queries.explain_registration(subject.select))
-    match subject:
-        case str():
-            text = services.queries.query(subject).explain()
-        case RelationalSelect():
-            text = services.row_queries.explain(subject)
-        case _:
-            text = services.one_time.explain(subject)
+    if isinstance(subject, str):
+        text = services.queries.query(subject).explain()
+    else:
+        text = EXPLAINED[type(subject)](services, subject)
     return Answer(pa.table({"plan": pa.array(text.splitlines(), pa.string())}))
 
 
@@ -330,3 +327,11 @@ HANDLERS: Mapping[type[Any], Callable[[Any, StatementCall], Answer]] = MappingPr
     }
 )
 """The handler of each class of statement; names and scopes are in `tenants.statement_access`."""
+
+EXPLAINED: Mapping[type[Any], Callable[[Services, Any], str]] = MappingProxyType(
+    {
+        cql.Select: lambda services, select: services.one_time.explain(select),
+        RelationalSelect: lambda services, select: services.row_queries.explain(select),
+    }
+)
+"""The plan of each class of one-time query."""

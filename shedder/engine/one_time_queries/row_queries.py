@@ -16,6 +16,7 @@ from shedder.archive.tasks.interruptible_call import awaited
 from shedder.archive.tasks.progress import Progress
 from shedder.cql.binding.relational_binding import bind_relational
 from shedder.cql.plans.logical_plan import Scan, scans_of
+from shedder.cql.sql.plan_sql import needs_event_order
 from shedder.cql.statements.relational_select import RelationalSelect
 from shedder.cql.statements.table_schema import RelationSchema
 from shedder.engine.engine_state import EngineState
@@ -119,6 +120,7 @@ class RowQueries:
                 watermarks_us = {name: each.watermark_us for name, each in streams.items()}
                 windows = windows_of(bound.plan, watermarks_us)
                 spans = spans_of(bound.plan, windows)
+                is_ordered = needs_event_order(bound.plan)
                 found: dict[str, RowSource] = {}
                 read: dict[str, TableSource] = {}
                 for scan in scans_of(bound.plan):
@@ -126,16 +128,18 @@ class RowQueries:
                     if scan.relation in tables:
                         read[alias] = TableSource(scan, tables[scan.relation].rows)
                         continue
-                    found[alias] = self._source(scan, windows[alias], spans[alias])
+                    found[alias] = self._source(scan, windows[alias], spans[alias], is_ordered)
                     held.callback(found[alias].snapshot.release)
                 return found, read
 
             sources, read = awaited(core.executor.call(look), deadline.check)
             yield RowQuestion(bound, sources, read, deadline)
 
-    def _source(self, scan: Scan, window: Span, span: Span) -> RowSource:
+    def _source(self, scan: Scan, window: Span, span: Span, is_ordered: bool) -> RowSource:
         """What a scan reads. On the apply thread."""
         stream, store = self._core.stream(scan.relation), self._core.store
+        if window.start_us is not None:  # [FROM t SLIDE s] is a long window from t on.
+            window = replace(window, start_us=span.start_us)
         check_retained(self._core, stream, window)
         start_us = window.start_us
         if start_us is None:
@@ -148,7 +152,7 @@ class RowQueries:
         )
         snapshot = store.snapshot(stream.id, span.start_us, span.end_us)
         pruned = len(store.runs(stream.id)) - len(snapshot.runs) - len(snapshot.missing)
-        return RowSource(scan, stream.schema, window, span, snapshot, stretch, pruned)
+        return RowSource(scan, stream.schema, window, span, snapshot, stretch, pruned, is_ordered)
 
     def _now_us(self, select: RelationalSelect, deadline: Deadline) -> int | None:
         """The least watermark of all streams; None: one of them has none."""

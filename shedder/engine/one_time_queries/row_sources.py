@@ -39,6 +39,7 @@ class RowSource:
     snapshot: runs and tail, pruned to a span that holds this one; the asker releases it.
     stretch: of the window, with what is known of tuples that are in no run.
     outside: runs of the stream that the snapshot leaves out.
+    is_ordered: the plan's SQL reads event times and positions.
     """
 
     scan: Scan
@@ -48,6 +49,7 @@ class RowSource:
     snapshot: Snapshot
     stretch: Stretch
     outside: int
+    is_ordered: bool
 
     @property
     def runs(self) -> tuple[Run, ...]:
@@ -72,10 +74,10 @@ class RowSource:
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """The columns that the scan reads, by the stream's own names: times, too, to cut a span."""
+        """The columns that are read, by the stream's own names: times, too, for span and order."""
         names = [c.name.removeprefix(f"{self.scan.alias}.") for c in self.scan.columns]
-        is_cut = self.span != Span(None, None)
-        return tuple(dict.fromkeys((*names, *[self.schema.time_column] * is_cut)))
+        reads_times = self.is_ordered or self.span != Span(None, None)
+        return tuple(dict.fromkeys((*names, *[self.schema.time_column] * reads_times)))
 
     def live_rows(self, run: Run) -> int:
         """The tuples of a run that are not deleted."""
@@ -96,18 +98,22 @@ class RowSource:
         return np.concatenate([np.empty(0, np.int64), *times])
 
     def relation(self, name: str) -> ExactRelation:
-        """All rows of the span as a relation, and perhaps others.
+        """All rows of the span as a relation, and perhaps others; ordered ones with positions.
 
         Raises:
           CorruptData: a file is damaged or missing. StorageFailed: it cannot be read.
         """
         selection = self.snapshot.selection(self.not_needed)
+        tail = (
+            self.snapshot.tail if self.is_ordered else self.tail()
+        )  # Positions follow each other.
         return ExactRelation(
             name,
             self._schema,
             files=selection.ordered,
             dealt=selection.dealt,
-            tail=[batch.select(self._schema.names) for batch in self.tail()],
+            tail=[batch.select(self._schema.names) for batch in tail],
+            tail_positions=self.snapshot.tail_positions if self.is_ordered else None,
             without=Without(selection.marked, selection.deleted),
         )
 

@@ -98,6 +98,57 @@ def test_a_sliding_window_is_the_last_one_that_the_watermark_has_passed(engine):
     assert answer.watermark_us == int((watermark - moment(0)).total_seconds()) * 1_000_000
 
 
+def in_order(rows):
+    """Rows by event time; rows of one time in any order."""
+    return sorted(rows, key=lambda row: row["ts"])
+
+
+@pytest.mark.parametrize("count", [1, 7, 700])
+def test_a_window_of_rows_holds_the_newest_ones(engine, count):
+    """Positions decide among rows of one time, so only times are compared there."""
+    db, rows = engine
+    some = found(db, f"SELECT * FROM s [ROWS {count}]")
+    newest = in_order(rows)[-count:]
+    assert [row["ts"] for row in in_order(some)] == [row["ts"] for row in newest]
+    oldest = newest[0]["ts"]
+    assert as_bag([r for r in some if r["ts"] > oldest]) == as_bag(
+        [r for r in rows if r["ts"] > oldest]
+    )
+
+
+def test_a_window_of_rows_of_each_partition_holds_its_newest_ones(engine):
+    db, rows = engine
+    some = found(db, "SELECT g, ts FROM s [PARTITION BY g ROWS 3]")
+    for g in ("a", "b", "ü", "it's", None):
+        newest = in_order(r for r in rows if r["g"] == g)[-3:]
+        assert sorted(r["ts"] for r in some if r["g"] == g) == [r["ts"] for r in newest]
+
+
+def test_a_condition_inside_of_a_window_of_rows_comes_before_it(engine):
+    db, rows = engine
+    some = found(db, f"SELECT ts FROM s [ROWS 5 WHERE ts < {at(600)} AND k > 0]")
+    kept = [r for r in rows if r["ts"] < moment(600) and r["k"] is not None and r["k"] > 0]
+    assert sorted(row["ts"] for row in some) == [row["ts"] for row in in_order(kept)[-5:]]
+
+
+def test_now_holds_the_rows_of_the_last_microsecond_before_the_watermark(engine):
+    db, rows = engine
+    watermark = max(r["ts"] for r in rows) - (moment(5) - moment(0))
+    assert found(db, "SELECT * FROM s [NOW]") == []
+    db_rows = found(db, f"SELECT ts FROM s [FROM {at(1_900)} SLIDE 1 SECOND]")
+    kept = [r["ts"] for r in rows if moment(1_900) <= r["ts"] < watermark]
+    assert sorted(row["ts"] for row in db_rows) == sorted(kept)
+
+
+def test_first_and_last_of_rows_are_by_time_and_position(engine):
+    db, rows = engine
+    text = "SELECT LAST(n) AS n FROM (SELECT g, LAST(ts) AS n FROM s [ROWS 50] GROUP BY g) AS c"
+    with pytest.raises(BadQuery, match="FIRST and LAST"):
+        db.execute(text)
+    (row,) = found(db, "SELECT MAX(n) AS n FROM (SELECT g, LAST(ts) AS n FROM s GROUP BY g) AS c")
+    assert row["n"] == max(r["ts"] for r in rows)
+
+
 @pytest.mark.parametrize("limit", [0, 1, 5, 49, 50, 51, 500, 10_000])
 @pytest.mark.parametrize("offset", [0, 3])
 def test_a_limit_without_order_gives_so_many_of_the_rows(engine, limit, offset):
@@ -202,6 +253,9 @@ def test_a_window_before_what_is_kept_is_refused(tmp_path):
         with pytest.raises(BeforeRetention, match="retention has removed"):
             db.execute(f"SELECT * FROM s [FROM {at(0)} TO {at(100)}]")
         assert found(db, f"SELECT * FROM s WHERE ts < {at(100)}") == []
+        landmark = db.execute(f"SELECT * FROM s [FROM {at(19_000)} SLIDE 1 SECOND]")
+        assert landmark.start_us == 19_000 * 1_000_000
+        assert landmark.table.num_rows > 900
 
 
 def test_answers_of_rows_are_tables_for_people(engine):
