@@ -21,11 +21,14 @@ from shedder.cql.expressions.literals import Bindings
 from shedder.cql.expressions.type_names import column_type
 from shedder.cql.grammar.table_grammar import RawCreateTable, RawUpdate
 from shedder.cql.statements.bound_query import OWN_COLUMNS
+from shedder.cql.statements.relational_select import RelationalSelect
+from shedder.cql.statements.relational_tree import NamedRelation, SelectQuery
 from shedder.cql.statements.statement import (
     ColumnDefinition,
     CreateTable,
     Delete,
     Output,
+    Select,
     UnboundedWindow,
     Update,
 )
@@ -166,6 +169,38 @@ def _kept(where: Expression | None, rows: Sequence[pa.RecordBatch]) -> list[pa.R
         return list(rows)
     kept = (batch.filter(pa.array(true_rows(evaluate(where, batch)))) for batch in rows)
     return [batch for batch in kept if batch.num_rows]
+
+
+def relational(select: Select) -> RelationalSelect:
+    """The query of aggregates over a table, as a query whose result is rows.
+
+    A text does not tell tables from streams, so aggregates of one relation are parsed as a query
+    of a stream.
+
+    Args:
+      select: of which FROM names a table.
+
+    Raises:
+      BadQuery: it has a window, or a clause of approximate answers.
+    """
+    name = select.stream
+    if not isinstance(select.window, UnboundedWindow):
+        raise BadQuery(f"{name!r} is a table, which has no window; use WHERE")
+    if select.target is not None or select.reduction is not None or select.costing is not None:
+        raise BadQuery(
+            f"{name!r} is a table, and answers over tables are exact; leave WITHIN, REDUCE BY and "
+            "COSTING away"
+        )
+    query = SelectQuery(
+        items=select.outputs,
+        source=NamedRelation(name, name),
+        where=select.where,
+        groups=select.groups,
+        having=select.having,
+        order=select.order,
+        limit=select.limit,
+    )
+    return RelationalSelect(select.text, query, (name,))
 
 
 def check_new_table(statement: CreateTable) -> None:

@@ -11,6 +11,7 @@ from typing import Any
 import pyarrow as pa
 
 from shedder.cql.binding.new_names import check_outputs
+from shedder.cql.binding.table_checks import relational
 from shedder.cql.statements import statement as cql
 from shedder.cql.statements.archive_layout import layout_text
 from shedder.cql.statements.canonical_text import overload_text
@@ -88,6 +89,8 @@ def _rows(statement: RelationalSelect, call: StatementCall) -> Answer:
 
 
 def _select(statement: cql.Select, call: StatementCall) -> Answer:
+    if statement.stream in call.services.core.tables:
+        return _rows(relational(statement), call)
     check_outputs(statement)
     return call.services.one_time.ask(statement, call.timeout_s, call.watch)
 
@@ -186,6 +189,12 @@ def _alter_activity(statement: cql.AlterActivity, call: StatementCall) -> Answer
     return Answer.status(
         f"query {statement.name} is {'active' if statement.active else 'inactive'}"
     )
+
+
+def _explain_select(services: Services, select: cql.Select) -> str:
+    if select.stream in services.core.tables:
+        return services.row_queries.explain(relational(select))
+    return services.one_time.explain(select)
 
 
 def _explain(statement: cql.Explain, call: StatementCall) -> Answer:
@@ -330,7 +339,7 @@ HANDLERS: Mapping[type[Any], Callable[[Any, StatementCall], Answer]] = MappingPr
 
 EXPLAINED: Mapping[type[Any], Callable[[Services, Any], str]] = MappingProxyType(
     {
-        cql.Select: lambda services, select: services.one_time.explain(select),
+        cql.Select: _explain_select,
         RelationalSelect: lambda services, select: services.row_queries.explain(select),
     }
 )

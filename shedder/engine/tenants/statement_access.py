@@ -108,7 +108,7 @@ def _explained(explain: cql.Explain) -> tuple[UsedName, ...]:
 STATEMENTS: Mapping[type[Any], StatementAccess] = MappingProxyType(
     dict(
         [
-            _row(cql.Select, Scope.QUERY, lambda s: _stream(s.stream)),
+            _row(cql.Select, Scope.QUERY, lambda s: _relation(s.stream)),
             _row(RelationalSelect, Scope.QUERY, _relations),
             _row(
                 cql.CreateQuery, Scope.QUERY, lambda s: _new(NameKind.NEW_QUERY, s.name, s.select)

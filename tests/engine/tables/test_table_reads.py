@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
 import pytest
 
 from shedder.engine.engine import Engine
@@ -53,6 +55,69 @@ def test_rows_of_a_table_are_answered_by_any_clause(db: Engine) -> None:
     ]
     assert db.execute("SELECT * FROM empty").table.column_names == ["k", "x"]
     assert answer("SELECT * FROM empty") == []
+
+
+def test_aggregates_of_a_table_are_exact(db: Engine) -> None:
+    [one] = db.execute("SELECT COUNT(*) AS n, SUM(k) AS s, MIN(x) AS low FROM t WHERE k > 9").rows()
+    assert one == {
+        "n": sum(row["k"] > 9 for row in ROWS),
+        "s": sum(row["k"] for row in ROWS if row["k"] > 9),
+        "low": 10 / 4 - 20,
+    }
+    groups = Counter(row["name"] for row in ROWS)
+    assert bag(
+        db.execute(
+            "SELECT name, COUNT(*) AS n FROM t GROUP BY name HAVING COUNT(*) > 30 ORDER BY name"
+        ).rows()
+    ) == bag([{"name": name, "n": n} for name, n in groups.items() if n > 30])
+    assert db.execute("SELECT COUNT(*) AS n FROM empty").rows() == [{"n": 0}]
+    plan = db.execute("EXPLAIN SELECT COUNT(*) FROM t").table["plan"].to_pylist()
+    assert "199 rows of a table" in "\n".join(plan)
+
+
+@pytest.fixture
+def joined(db: Engine) -> tuple[Engine, list[dict[str, object]]]:
+    """A stream beside the table, in a run and in the log; and its tuples."""
+    db.execute("CREATE STREAM s (ts TIMESTAMP, k BIGINT) TIMESTAMP BY ts")
+    keys = [None if n % 11 == 0 else n * 7 % 260 for n in range(300)]
+    times = pa.array(range(300), pa.timestamp("us"))
+    table = pa.table({"ts": times, "k": pa.array(keys, pa.int64())})
+    db.push("s", table.slice(0, 200))
+    db.seal("s")
+    db.push("s", table.slice(200))
+    return db, table.to_pylist()
+
+
+def test_a_stream_joins_the_present_rows_of_a_table(joined) -> None:
+    db, tuples = joined
+    db.execute("UPDATE t SET name = 'new' WHERE k = 7")
+    names = {row["k"]: "new" if row["k"] == 7 else row["name"] for row in ROWS}
+    inner = [{"k": it["k"], "name": names[it["k"]]} for it in tuples if it["k"] in names]
+    left = [{"k": it["k"], "name": names.get(it["k"])} for it in tuples]
+    counts = Counter(row["name"] for row in inner)
+    absent = [{"k": it["k"]} for it in tuples if it["k"] is not None and it["k"] not in names]
+    seen = {it["k"] for it in tuples}
+    for sql, expected in (
+        ("SELECT s.k, t.name FROM s JOIN t ON s.k = t.k", inner),
+        ("SELECT s.k, t.name FROM s LEFT JOIN t ON s.k = t.k", left),
+        (
+            "SELECT t.name, COUNT(*) AS n FROM s JOIN t ON s.k = t.k GROUP BY t.name",
+            [{"name": name, "n": n} for name, n in counts.items()],
+        ),
+        ("SELECT k FROM s WHERE k NOT IN (SELECT k FROM t)", absent),
+        (
+            "SELECT k FROM t EXCEPT SELECT k FROM s",
+            [{"k": row["k"]} for row in ROWS if row["k"] not in seen],
+        ),
+        (
+            "SELECT a.k, b.name FROM t a JOIN t b ON a.k = b.k + 1 WHERE a.k < 5",
+            [{"k": k, "name": names[k - 1]} for k in (2, 3, 4)],
+        ),
+    ):
+        answer = db.execute(sql)
+        assert bag(answer.rows()) == bag(expected), sql
+        assert answer.complete
+        assert "table t" in answer.sources
 
 
 def test_an_answer_has_the_newest_rows_and_says_what_was_read(db: Engine) -> None:

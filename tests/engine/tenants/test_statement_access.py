@@ -18,15 +18,18 @@ CREATE = "CREATE STREAM s (at TIMESTAMP, x BIGINT) TIMESTAMP BY at"
 
 # Scope and names of a text of each class.
 ROWS = {
-    "SELECT COUNT(*) FROM s": ("query", "stream s"),
+    "SELECT COUNT(*) FROM s": ("query", "stream or table s"),
     "SELECT * FROM s": ("query", "stream or table s"),
     "CREATE QUERY q AS SELECT * FROM s": ("query", "stream or table s, new query q"),
-    "CREATE QUERY q AS SELECT COUNT(*) FROM s": ("query", "stream s, new query q"),
+    "CREATE QUERY q AS SELECT COUNT(*) FROM s": ("query", "stream or table s, new query q"),
     "DROP QUERY q": ("query", "query q"),
     "DROP QUERY IF EXISTS q": ("query", "query q?"),
     "EXPLAIN q": ("query", "query q"),
-    "EXPLAIN SELECT COUNT(*) FROM s": ("query", "stream s"),
-    "EXPLAIN CREATE QUERY q AS SELECT COUNT(*) FROM s": ("query", "stream s, new query q"),
+    "EXPLAIN SELECT COUNT(*) FROM s": ("query", "stream or table s"),
+    "EXPLAIN CREATE QUERY q AS SELECT COUNT(*) FROM s": (
+        "query",
+        "stream or table s, new query q",
+    ),
     "EXPLAIN ALLOCATION": ("query", ""),
     "SHOW STREAMS": ("query", ""),
     "SHOW TENANTS": ("query", ""),
@@ -46,7 +49,7 @@ ROWS = {
     "ALTER QUERY q SET INACTIVE": ("define", "query q"),
     "CREATE ROLLUP r AS SELECT COUNT(*) FROM s [RANGE 1 HOUR]": (
         "define",
-        "stream s, new rollup r",
+        "stream or table s, new rollup r",
     ),
     "DROP ROLLUP IF EXISTS r": ("define", "rollup r?"),
     "CREATE INDEX ON s (x)": ("define", "stream s"),
