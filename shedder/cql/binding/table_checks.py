@@ -22,7 +22,13 @@ from shedder.cql.expressions.type_names import column_type
 from shedder.cql.grammar.table_grammar import RawCreateTable, RawUpdate
 from shedder.cql.statements.bound_query import OWN_COLUMNS
 from shedder.cql.statements.relational_select import RelationalSelect
-from shedder.cql.statements.relational_tree import NamedRelation, SelectQuery
+from shedder.cql.statements.relational_text import text_of_query
+from shedder.cql.statements.relational_tree import (
+    NamedRelation,
+    SelectQuery,
+    Star,
+    WindowClause,
+)
 from shedder.cql.statements.statement import (
     ColumnDefinition,
     CreateTable,
@@ -171,36 +177,36 @@ def _kept(where: Expression | None, rows: Sequence[pa.RecordBatch]) -> list[pa.R
     return [batch for batch in kept if batch.num_rows]
 
 
-def relational(select: Select) -> RelationalSelect:
-    """The query of aggregates over a table, as a query whose result is rows.
+def relational(select: Select, *, is_table: bool) -> RelationalSelect:
+    """A query of one relation as a query whose result is rows.
 
-    A text does not tell tables from streams, so aggregates of one relation are parsed as a query
-    of a stream.
+    A text does not tell tables from streams, so aggregates of one relation, and the query of an
+    INSERT, are parsed as a query of a stream.
 
     Args:
-      select: of which FROM names a table.
+      select: a query; without outputs it is of all columns.
+      is_table: whether FROM names a table.
 
     Raises:
-      BadQuery: it has a window, or a clause of approximate answers.
+      BadQuery: a table has a window, or the query has a clause of approximate answers.
     """
-    name = select.stream
-    if not isinstance(select.window, UnboundedWindow):
+    name, has_window = select.stream, not isinstance(select.window, UnboundedWindow)
+    if is_table and has_window:
         raise BadQuery(f"{name!r} is a table, which has no window; use WHERE")
     if select.target is not None or select.reduction is not None or select.costing is not None:
         raise BadQuery(
-            f"{name!r} is a table, and answers over tables are exact; leave WITHIN, REDUCE BY and "
-            "COSTING away"
+            f"the rows of {name!r} are answered exactly; leave WITHIN, REDUCE BY and COSTING away"
         )
     query = SelectQuery(
-        items=select.outputs,
-        source=NamedRelation(name, name),
+        items=select.outputs or (Star(),),
+        source=NamedRelation(name, name, WindowClause(select.window) if has_window else None),
         where=select.where,
         groups=select.groups,
         having=select.having,
         order=select.order,
         limit=select.limit,
     )
-    return RelationalSelect(select.text, query, (name,))
+    return RelationalSelect(text_of_query(query), query, (name,))
 
 
 def check_new_table(statement: CreateTable) -> None:

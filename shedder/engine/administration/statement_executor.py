@@ -90,7 +90,7 @@ def _rows(statement: RelationalSelect, call: StatementCall) -> Answer:
 
 def _select(statement: cql.Select, call: StatementCall) -> Answer:
     if statement.stream in call.services.core.tables:
-        return _rows(relational(statement), call)
+        return _rows(relational(statement, is_table=True), call)
     check_outputs(statement)
     return call.services.one_time.ask(statement, call.timeout_s, call.watch)
 
@@ -193,7 +193,7 @@ def _alter_activity(statement: cql.AlterActivity, call: StatementCall) -> Answer
 
 def _explain_select(services: Services, select: cql.Select) -> str:
     if select.stream in services.core.tables:
-        return services.row_queries.explain(relational(select))
+        return services.row_queries.explain(relational(select, is_table=True))
     return services.one_time.explain(select)
 
 

@@ -7,13 +7,13 @@ import pyarrow as pa
 from shedder.archive.log.table_changes import ChangeKind
 from shedder.archive.tables.table_rows import TableRows
 from shedder.cql.binding.insert_checks import filled, insert_columns, values_batch, wants_rows
-from shedder.cql.binding.table_checks import rows_to_delete, updated_rows
+from shedder.cql.binding.table_checks import relational, rows_to_delete, updated_rows
 from shedder.cql.statements.statement import Delete, Insert, Update
 from shedder.cql.statements.table_schema import TableSchema
 from shedder.engine.controls.table_pushes import upsert
 from shedder.engine.services import Services
 from shedder.engine.tables.live_tables import Changed
-from shedder.errors import BadQuery, KeyExists, Unimplemented
+from shedder.errors import BadQuery, BudgetExceeded, KeyExists
 from shedder.queries.answers.answer import Answer
 from shedder.streams.batch_conversion import conform_batch
 
@@ -96,10 +96,17 @@ def _rows_of(
     select = statement.select
     if select is None:
         return values_batch(statement, schema)
-    if not select.outputs or wants_rows(select):
-        raise Unimplemented("INSERT of single tuples of a stream into a table: not in this version")
-    answer = services.one_time.ask(select, timeout_s)
-    found = answer.table.select(list(answer.outputs))
+    is_table = select.stream in services.core.tables
+    if is_table or not select.outputs or wants_rows(select):
+        rows = relational(select, is_table=is_table)
+        with services.row_queries.batches(rows, timeout_s) as batches:
+            answer = batches.read_all()
+        if answer.cut:
+            raise BudgetExceeded(f"nothing was inserted: the rows to insert were {answer.cut}")
+        found = answer.table
+    else:
+        answer = services.one_time.ask(select, timeout_s)
+        found = answer.table.select(list(answer.outputs))
     names = insert_columns(schema, statement.columns, found.num_columns)
     chunks = (column.combine_chunks() for column in found.columns)
     return filled(dict(zip(names, chunks, strict=True)), found.num_rows, schema)

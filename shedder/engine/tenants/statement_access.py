@@ -96,7 +96,7 @@ def _relations(select: RelationalSelect) -> tuple[UsedName, ...]:
 
 
 def _inserted(insert: cql.Insert) -> tuple[UsedName, ...]:
-    source = () if insert.select is None else _stream(insert.select.stream)
+    source = () if insert.select is None else _relation(insert.select.stream)
     return _relation(insert.stream) + source
 
 

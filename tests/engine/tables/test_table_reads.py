@@ -11,7 +11,7 @@ import pytest
 
 from shedder.engine.engine import Engine
 from shedder.engine.runtime.caller import Asker
-from shedder.errors import BadQuery, UnknownColumn, UnknownStream
+from shedder.errors import BadQuery, KeyExists, UnknownColumn, UnknownStream
 from tests.engine.checkpointed import opened
 
 ROWS = [
@@ -118,6 +118,29 @@ def test_a_stream_joins_the_present_rows_of_a_table(joined) -> None:
         assert bag(answer.rows()) == bag(expected), sql
         assert answer.complete
         assert "table t" in answer.sources
+
+
+def test_rows_of_a_query_can_be_inserted_into_a_table(joined) -> None:
+    db, tuples = joined
+    db.execute("CREATE TABLE u (k BIGINT PRIMARY KEY, name VARCHAR)")
+    db.execute("INSERT INTO u SELECT k, name FROM t WHERE k < 4")
+    assert bag(db.execute("SELECT * FROM u").rows()) == bag(
+        [{"k": row["k"], "name": row["name"]} for row in ROWS if row["k"] < 4]
+    )
+    with pytest.raises(KeyExists, match="key k = 1 is there"):
+        db.execute("INSERT INTO u (k) SELECT k FROM t")
+    db.execute("INSERT OR REPLACE INTO u (name, k) SELECT 'seen', k FROM s WHERE k IS NOT NULL")
+    seen = {it["k"]: "seen" for it in tuples if it["k"] is not None}
+    old = {row["k"]: row["name"] for row in ROWS if row["k"] < 4}
+    assert bag(db.execute("SELECT * FROM u").rows()) == bag(
+        [{"k": k, "name": name} for k, name in (old | seen).items()]
+    )
+    db.execute("CREATE TABLE copy (k BIGINT PRIMARY KEY, name VARCHAR, x DOUBLE)")
+    db.execute("INSERT INTO copy SELECT * FROM t")
+    assert bag(db.execute("SELECT * FROM copy").rows()) == bag(ROWS)
+    db.execute("DELETE FROM copy")
+    db.execute("INSERT INTO copy (k, x) SELECT COUNT(*), MAX(x) FROM t")
+    assert db.execute("SELECT * FROM copy").rows() == [{"k": 199, "name": None, "x": 199 / 4 - 20}]
 
 
 def test_an_answer_has_the_newest_rows_and_says_what_was_read(db: Engine) -> None:

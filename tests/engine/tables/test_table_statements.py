@@ -119,7 +119,7 @@ def test_the_answer_of_a_query_can_be_inserted(db: Engine) -> None:
         ("DROP TABLE s", UnknownTable, "no table 's'"),
         ("DROP STREAM t", UnknownStream, "'t' is a table, and a stream is needed here"),
         ("SELECT COUNT(*) FROM t [RANGE 1 HOUR]", BadQuery, "'t' is a table, which has no window"),
-        ("SELECT COUNT(*) FROM t WITHIN 5 PERCENT", BadQuery, "answers over tables are exact"),
+        ("SELECT COUNT(*) FROM t WITHIN 5 PERCENT", BadQuery, "answered exactly"),
         ("CREATE QUERY q AS SELECT COUNT(*) FROM t", UnknownStream, "'t' is a table"),
         ("CREATE TABLE s (k BIGINT PRIMARY KEY)", StreamExists, "'s' is a stream"),
         ("CREATE STREAM t (ts TIMESTAMP) TIMESTAMP BY ts", TableExists, "'t' is a table"),

@@ -35,7 +35,7 @@ ROWS = {
     "SHOW TENANTS": ("query", ""),
     "DESCRIBE s": ("query", "stream, table or query s"),
     "INSERT INTO s VALUES (1, 2)": ("ingest", "stream or table s"),
-    "INSERT INTO s SELECT * FROM t": ("ingest", "stream or table s, stream t"),
+    "INSERT INTO s SELECT * FROM t": ("ingest", "stream or table s, stream or table t"),
     "UPDATE t SET x = 1": ("ingest", "table t"),
     "CREATE TABLE t (x BIGINT PRIMARY KEY)": ("define", "new table t"),
     "DROP TABLE IF EXISTS t": ("define", "table t?"),
