@@ -2,6 +2,7 @@
 
 import shutil
 import sqlite3
+from datetime import date, datetime
 from pathlib import Path
 
 import pyarrow as pa
@@ -16,7 +17,9 @@ from shedder.cql.statements.archive_layout import Plain
 from shedder.errors import CorruptData
 
 GOLDEN = Path(__file__).parent.parent / "golden"
-"""v1: 640 rows of (ts, sensor, site, value): 300 and 200 in runs, 140 in the log; query busy."""
+"""v1: 640 rows of (ts, sensor, site, value): 300 and 200 in runs, 140 in the log; query busy.
+tables: table towns, with an image and 3 changes in the log, and table empty; killed.
+"""
 
 
 @pytest.fixture
@@ -93,3 +96,25 @@ def test_a_migration_that_fails_leaves_version_1(v1):
         assert raw.execute("PRAGMA user_version").fetchone() == (1,)
         assert raw.execute("SELECT COUNT(*) FROM runs").fetchone() == (2,)
     raw.close()
+
+
+@pytest.mark.slow
+def test_a_directory_with_tables_opens_and_goes_on(tmp_path):
+    """Table towns: 4 rows in the image; then an UPDATE, a DELETE and an INSERT OR REPLACE."""
+    data = shutil.copytree(GOLDEN / "tables", tmp_path / "tables")
+    names = ("land", "id", "name", "since", "at", "share", "open", "rank")
+    old = ("de", 1, "Ulm", date(854, 7, 22), datetime(2026, 1, 1, microsecond=1), 0.5, True, 9)
+    new = ("de", 2, "Hof", date(2000, 2, 29), None, -1e300, False, 9)
+    others = [("es", 4, "Lugo"), ("fr", 1, "Nîmes")]
+    expected = [old, new, *((*row, *[None] * 5) for row in others)]
+    assert check(data).ok
+    for _ in range(2):
+        with shedder.open(data) as db:
+            answer = db.execute(f"SELECT {', '.join(names)} FROM towns ORDER BY land, id")
+            assert [tuple(row.values()) for row in answer.rows()] == expected
+            assert db.execute("SELECT COUNT(*) AS n FROM empty").rows() == [{"n": 0}]
+            shown = db.execute("SHOW TABLES").table.to_pylist()
+            assert [(row["version"], row["lost_changes"]) for row in shown] == [(5, 0), (0, 0)]
+            assert db.relation("towns").key == ("land", "id")
+            assert db.relation("towns").retroactive
+        assert check(data).ok
