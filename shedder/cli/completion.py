@@ -1,4 +1,4 @@
-"""Tab completion in the shell: words of the language, names of streams, queries and columns."""
+"""Tab completion in the shell: words of the language, names of streams, tables and columns."""
 
 from __future__ import annotations
 
@@ -25,12 +25,11 @@ class CqlCompleter(Completer):
         self._names: list[str] = []
 
     def refresh(self) -> None:
-        """Read the names of streams, their columns and queries again."""
-        names: set[str] = set()
-        for what in ("STREAMS", "QUERIES"):
-            names.update(self._first_column(f"SHOW {what}"))
-        for stream in self._first_column("SHOW STREAMS"):
-            quoted = '"' + stream.replace('"', '""') + '"'
+        """Read the names of streams and tables, their columns, and queries again."""
+        relations = [*self._first_column("SHOW STREAMS"), *self._first_column("SHOW TABLES")]
+        names = {*relations, *self._first_column("SHOW QUERIES")}
+        for relation in relations:
+            quoted = '"' + relation.replace('"', '""') + '"'
             names.update(self._first_column(f"DESCRIBE {quoted}"))
         self._names = sorted(names)
 

@@ -92,6 +92,13 @@ def test_tab_offers_names_and_words(database, text, expected):
     assert expected in completions(database, text)
 
 
+def test_tab_offers_tables_and_their_columns(database):
+    database.execute("CREATE TABLE customers (customer BIGINT PRIMARY KEY, tier VARCHAR)")
+    assert {"customers", "customer"} <= set(completions(database, "UPDATE cust"))
+    assert "tier" in completions(database, "UPDATE customers SET ti")
+    assert "UPDATE" in completions(database, "UPD")
+
+
 def test_words_of_the_language_are_coloured():
     tokens = {
         value: token

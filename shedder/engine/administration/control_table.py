@@ -1,4 +1,4 @@
-"""Control table: properties of every stream, query and other entity, one property per row."""
+"""Control table: properties of every stream, table, query and other entity, one per row."""
 
 from __future__ import annotations
 
@@ -67,6 +67,9 @@ def _rows(services: Services, entity: str, name: str) -> Iterator[Row]:
     core, overload = services.core, services.overload
     if entity in ("", "stream", "query"):
         yield from _streams_and_queries(core, entity, name)
+    if entity in ("", "table"):
+        for table in core.tables.values():
+            yield from _facts("table", table.schema.name, table.facts())
     if entity in ("", "tenant", "budget", "synopsis"):
         shares = services.budgets.allocation()
         if entity in ("", "tenant"):

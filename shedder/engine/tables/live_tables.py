@@ -64,6 +64,18 @@ class LiveTable:
         """All rows as of the last record that was applied, without a copy. From any thread."""
         return self._rows.table()
 
+    def facts(self) -> dict[str, str | int]:
+        """Properties of the table, for the control table."""
+        rows = self._rows
+        return {
+            "id": self.id,
+            "tenant": self.schema.tenant,
+            "rows": rows.rows,
+            "size_bytes": rows.size_bytes,
+            "version": rows.version,
+            "lost_changes": rows.lost,
+        }
+
     def change(
         self,
         make: Callable[[TableRows], Changed | None],

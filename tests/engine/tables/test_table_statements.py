@@ -194,6 +194,15 @@ def test_tables_are_shown_and_described(db: Engine) -> None:
     size_bytes = shown.pop("size_bytes")
     assert size_bytes > 0
     assert shown == {"table": "t", "rows": 1, "version": 1, "lost_changes": 0, "image": None}
+    facts = {row["key"]: row["value"] for row in db.control("table", "t").to_pylist()}
+    assert facts | {"id": "1"} == {
+        "id": "1",
+        "tenant": "default",
+        "rows": "1",
+        "size_bytes": str(size_bytes),
+        "version": "1",
+        "lost_changes": "0",
+    }
     assert db.execute(definition).rows() == [{"status": "table t exists"}]
     assert db.execute("DESCRIBE TABLE t").table.select(["column", "key_place"]).to_pylist() == [
         {"column": "k", "key_place": 1},
