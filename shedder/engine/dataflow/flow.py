@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Literal
 
 import numpy as np
 import pyarrow as pa
@@ -10,7 +11,6 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from shedder.cql.plans.logical_plan import (
-    BoundRelational,
     Filter,
     Plan,
     Project,
@@ -21,13 +21,13 @@ from shedder.cql.plans.logical_plan import (
 )
 from shedder.dataflow.dataflow import Dataflow, StreamSource
 from shedder.dataflow.relation_to_stream import stream_batch
-from shedder.engine.dataflow.standing_plan import nodes_of
+from shedder.engine.dataflow.standing_plan import StandingPlan, nodes_of
 
 PAST = 8  # The tuples of a window take more memory while they are read again, before they are rows.
 
 
 class RowFlow:
-    """Tuples in; out come the rows of a stream, or the signed changes of a relation.
+    """Tuples in; out come the rows of a stream, or the changes of a relation with their signs.
 
     Rows come in the order of event time, and then of position or, behind operators with several
     inputs, of sign and values. So the sequence depends on the tuples alone: neither on how tuples
@@ -37,12 +37,14 @@ class RowFlow:
     is_stream: the query is a stream; else it is a relation, and `relation` has its content.
     """
 
-    def __init__(self, query: BoundRelational, *, bytes_max: int) -> None:
+    def __init__(self, plan: StandingPlan, *, bytes_max: int) -> None:
         """bytes_max: of the relation; of operators and waiting tuples it is PAST times as much.
 
         Raises:
           Unimplemented: an operator of the query is not in this version.
         """
+        query = plan.query
+        self._insertions_only = plan.insertions_only
         self._sorts = not all(map(_keeps_order, nodes_of(query.plan)))
         self._flow = Dataflow(query, state_bytes_max=PAST * bytes_max)
         self.is_stream = self._flow.is_stream
@@ -78,6 +80,8 @@ class RowFlow:
         if self._signs is not None and self._relation is not None and as_of_us is not None:
             self._relation.add(as_of_us, changes)
             changes = self._signs.apply(as_of_us, changes)
+            if self._insertions_only:
+                changes = changes.where(changes.weight > 0)
         table = pa.Table.from_batches([stream_batch(changes)])
         return _in_order(table) if self._sorts else table
 
@@ -106,5 +110,6 @@ def _in_order(table: pa.Table) -> pa.Table:
         return table
     names = [str(place) for place in range(table.num_columns)]
     *columns, time, sign = names
+    keys: list[tuple[str, Literal["ascending", "descending"]]]
     keys = [(name, "ascending") for name in (time, sign, *columns)]
     return table.take(pc.sort_indices(table.rename_columns(names), sort_keys=keys))

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
+from shedder.cql.binding.stream_defaults import is_stream_by_default
 from shedder.cql.plans.logical_plan import (
     BoundRelational,
     Ordered,
@@ -14,14 +15,27 @@ from shedder.cql.plans.logical_plan import (
     inputs_of,
     scans_of,
 )
+from shedder.cql.statements.relational_select import RelationalSelect
 from shedder.engine.dataflow.lookback import ALL, lookbacks_us
 from shedder.errors import BadQuery
 
 
-def standing_plan(bound: BoundRelational) -> BoundRelational:
-    """Return the query as it stands. Without windows it is a stream: ISTREAM is the default.
+@dataclass(frozen=True, slots=True)
+class StandingPlan:
+    """A query of rows as it stands.
 
-    Source: Arasu, Babu, Widom 2006, The CQL continuous query language, section 6.3.
+    query: a stream, or a relation. insertions_only: of a relation, subscribers get the rows that
+    enter, ISTREAM; else they get the rows that leave, too.
+    """
+
+    query: BoundRelational
+    insertions_only: bool
+
+
+def standing_plan(select: RelationalSelect, bound: BoundRelational) -> StandingPlan:
+    """Return a query with ISTREAM where that is the default: without aggregates.
+
+    If the query has windows, its relation is kept for answers, beside the stream.
 
     Raises:
       BadQuery: it has ORDER BY or LIMIT, or its state would grow for ever.
@@ -33,8 +47,9 @@ def standing_plan(bound: BoundRelational) -> BoundRelational:
             "rows in the order of event time"
         )
     spans = lookbacks_us(plan)
-    if not isinstance(plan, ToStream) and not any(spans.values()):
-        return replace(bound, plan=ToStream(StreamOperator.ISTREAM, plan))
+    inserts = not isinstance(plan, ToStream) and is_stream_by_default(select.query, plan)
+    if inserts and not any(spans.values()):
+        plan, inserts = ToStream(StreamOperator.ISTREAM, plan), False
     for scan in scans_of(plan):
         span_us = spans[scan.alias]
         if span_us >= ALL or (not span_us and not isinstance(plan, ToStream)):
@@ -42,7 +57,7 @@ def standing_plan(bound: BoundRelational) -> BoundRelational:
                 f"the query would have to keep every tuple of {scan.relation} for ever; give it a "
                 f"window, such as {scan.relation} [RANGE 1 HOUR]"
             )
-    return bound
+    return StandingPlan(replace(bound, plan=plan), inserts)
 
 
 def nodes_of(plan: Plan) -> Iterator[Plan]:

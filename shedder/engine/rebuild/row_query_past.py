@@ -11,7 +11,7 @@ import pyarrow as pa
 from shedder.archive.metadata.catalog_entries import QueryEntry
 from shedder.archive.store.scan import Live
 from shedder.cql.binding.relational_binding import bind_relational
-from shedder.cql.plans.logical_plan import BoundRelational, scans_of
+from shedder.cql.plans.logical_plan import scans_of
 from shedder.cql.statements.relational_select import RelationalSelect
 from shedder.engine.dataflow.flow import RowFlow
 from shedder.engine.dataflow.lookback import HISTORY, lookbacks_us
@@ -21,7 +21,7 @@ from shedder.engine.dataflow.row_input import RowInput, Scan
 from shedder.engine.dataflow.row_output import RowOutput
 from shedder.engine.dataflow.row_query import RowQuery
 from shedder.engine.dataflow.row_state import RowState
-from shedder.engine.dataflow.standing_plan import standing_plan
+from shedder.engine.dataflow.standing_plan import StandingPlan, standing_plan
 from shedder.engine.engine_state import EngineState
 from shedder.engine.standing_queries.stream_state import Stream
 from shedder.errors import Unimplemented
@@ -53,7 +53,7 @@ class RowParameters:
 
 
 def new_row_query(
-    core: EngineState, name: str, bound: BoundRelational, *, incarnation: str
+    core: EngineState, name: str, plan: StandingPlan, *, incarnation: str
 ) -> RowQuery:
     """Return a query that has read nothing, at the present positions of its streams.
 
@@ -61,8 +61,8 @@ def new_row_query(
       Unimplemented: an operator of the query is not in this version.
     """
     limits = core.rows.limits
-    flow = RowFlow(bound, bytes_max=limits.query_bytes_max)
-    spans = lookbacks_us(bound.plan)
+    flow = RowFlow(plan, bytes_max=limits.query_bytes_max)
+    spans = lookbacks_us(plan.query.plan)
     inputs = []
     for alias, source in flow.sources.items():
         stream = core.stream(source.relation)
@@ -81,10 +81,10 @@ def new_row_query(
             )
         )
     output = RowOutput(name, incarnation, flow.schema, bytes_max=limits.output_bytes_max)
-    return RowQuery(name, bound, flow, inputs, output, limits, incarnation=incarnation)
+    return RowQuery(name, plan.query, flow, inputs, output, limits, incarnation=incarnation)
 
 
-def bound_rows(core: EngineState, select: RelationalSelect) -> BoundRelational:
+def bound_rows(core: EngineState, select: RelationalSelect) -> StandingPlan:
     """Return a query with its plan as it stands.
 
     Raises:
@@ -92,15 +92,15 @@ def bound_rows(core: EngineState, select: RelationalSelect) -> BoundRelational:
       Unimplemented: it has a ROWS window, and its stream has RETAIN.
     """
     schemas = {name: core.stream(name).schema for name in select.relations}
-    bound = standing_plan(bind_relational(select, schemas))
-    spans = lookbacks_us(bound.plan)
-    for scan in scans_of(bound.plan):
+    found = standing_plan(select, bind_relational(select, schemas))
+    spans = lookbacks_us(found.query.plan)
+    for scan in scans_of(found.query.plan):
         if spans[scan.alias] >= HISTORY and schemas[scan.relation].retain_us is not None:
             raise Unimplemented(
                 f"a ROWS window in a standing query over {scan.relation}, which has RETAIN: a "
                 "restart reads all tuples of the stream to make the window again"
             )
-    return bound
+    return found
 
 
 class WindowPast:
@@ -146,7 +146,7 @@ class WindowPast:
 
 
 def restored_row_query(
-    core: EngineState, entry: QueryEntry, bound: BoundRelational, data: bytes
+    core: EngineState, entry: QueryEntry, plan: StandingPlan, data: bytes
 ) -> RowQuery:
     """Return a query as a checkpoint has it; a query that cannot be restored has failed.
 
@@ -154,7 +154,7 @@ def restored_row_query(
     """
     parameters = RowParameters.of(entry)
     assert parameters is not None
-    query = new_row_query(core, entry.name, bound, incarnation=parameters.incarnation)
+    query = new_row_query(core, entry.name, plan, incarnation=parameters.incarnation)
     scans = {each.stream_id: scan_of(core, each.stream_id) for each in query.inputs}
     query.guard(lambda: restore(query, RowState.from_bytes(data), scans))
     return query

@@ -300,8 +300,8 @@ class _RowsJoining:
         """All records before it have been applied, and their tuples are in the tail."""
         select = parse_stored(self.entry.text)
         assert isinstance(select, RelationalSelect), self.entry.text
-        bound = bound_rows(self.core, select)
-        self.core.rows.add(restored_row_query(self.core, self.entry, bound, self.data))
+        found = bound_rows(self.core, select)
+        self.core.rows.add(restored_row_query(self.core, self.entry, found, self.data))
         self.core.rows.note_stored({self.entry.name: RowState.from_bytes(self.data)})
 
 

@@ -61,9 +61,9 @@ class RowRegistrar:
                 "drop another one, or raise the limit"
             )
         self._core.rows.check_room()
-        bound = bound_rows(self._core, select)
-        parse_stored(bound.text)  # What a restart could not read is refused now.
-        return new_row_query(self._core, name, bound, incarnation=incarnation)
+        plan = bound_rows(self._core, select)
+        parse_stored(plan.query.text)  # What a restart could not read is refused now.
+        return new_row_query(self._core, name, plan, incarnation=incarnation)
 
     def _begin(self, query: RowQuery, past: WindowPast) -> Joining:
         """On the apply thread: read the little that is left of the past, then live."""

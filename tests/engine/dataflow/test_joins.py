@@ -157,10 +157,15 @@ def test_rows_of_two_streams_are_the_same_over_kills(world, tmp_path):
         assert reader.got == other.got, reader.name
         answer = answers[reader.name]
         shown = Counter(tuple(row.values()) for row in answer.table.to_pylist())
-        left = Counter[tuple[object, ...]]()
-        for *row, _, sign in reader.got:
-            left[tuple(row)] += sign
-        assert shown == +left, reader.name
+        signs = {row[-1] for row in reader.got}
+        if reader.name in ("groups", "counts"):  # Of aggregates, rows that leave are sent, too.
+            left = Counter[tuple[object, ...]]()
+            for *row, _, sign in reader.got:
+                left[tuple(row)] += sign
+            assert shown == +left, reader.name
+        else:
+            assert signs <= {1}, reader.name
+            assert shown <= Counter(row[:-2] for row in reader.got), reader.name
         for each in answer.inputs:
             mark = marks[each.stream]
             assert each.as_of_us == (None if mark is None else START_US + mark)
