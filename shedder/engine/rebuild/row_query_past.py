@@ -13,6 +13,7 @@ from shedder.archive.store.scan import Live
 from shedder.cql.binding.relational_binding import bind_relational
 from shedder.cql.plans.logical_plan import scans_of
 from shedder.cql.statements.relational_select import RelationalSelect
+from shedder.cql.text.unsupported import later
 from shedder.engine.dataflow.flow import RowFlow
 from shedder.engine.dataflow.lookback import HISTORY, lookbacks_us
 from shedder.engine.dataflow.past import restore
@@ -89,9 +90,9 @@ def bound_rows(core: EngineState, select: RelationalSelect) -> StandingPlan:
 
     Raises:
       BadQuery, UnknownStream, UnknownColumn, TypeMismatch: it cannot be bound, or cannot stand.
-      Unimplemented: it has a ROWS window, and its stream has RETAIN.
+      Unimplemented: it has a table, or a ROWS window over a stream with RETAIN.
     """
-    schemas = {name: core.stream(name).schema for name in select.relations}
+    schemas = {name: core.stream(name).schema for name in streams_in(core, select)}
     found = standing_plan(select, bind_relational(select, schemas))
     spans = lookbacks_us(found.query.plan)
     for scan in scans_of(found.query.plan):
@@ -101,6 +102,18 @@ def bound_rows(core: EngineState, select: RelationalSelect) -> StandingPlan:
                 "restart reads all tuples of the stream to make the window again"
             )
     return found
+
+
+def streams_in(core: EngineState, select: RelationalSelect) -> tuple[str, ...]:
+    """Return the streams in FROM at any depth.
+
+    Raises:
+      Unimplemented: there is a table.
+    """
+    for name in select.relations:
+        if name in core.tables:
+            raise later(f"the table {name} in a standing query")
+    return select.relations
 
 
 class WindowPast:

@@ -13,6 +13,7 @@ from shedder.engine.checkpoints.checkpoint_scheduler import Checkpoints
 from shedder.engine.dataflow.row_query import RowQuery
 from shedder.engine.engine_state import EngineState
 from shedder.engine.load_shedding.controller_loop import Overload
+from shedder.engine.rebuild.row_query_past import streams_in
 from shedder.engine.registration.explain_query import explain, explain_row_query
 from shedder.engine.registration.query_handle import Query
 from shedder.engine.registration.registrar import Registrar
@@ -23,7 +24,7 @@ from shedder.engine.runtime.lifetime import Lifetime
 from shedder.engine.runtime.mailbox import Mailbox
 from shedder.engine.standing_queries.standing_query import StandingQuery
 from shedder.engine.standing_queries.stream_state import Stream
-from shedder.engine.tenants.access_control import check_new_query, check_stream
+from shedder.engine.tenants.access_control import check_new_query, check_relation
 from shedder.engine.tenants.statement_access import names_of
 from shedder.engine.tenants.tenant_limits import check_queries
 from shedder.errors import QueryExists, ShedderError, UnknownQuery
@@ -71,7 +72,7 @@ class Registered:
         else:
             select = aggregates_of_one_stream(statement)
         for used in names_of(statement):
-            check_stream(self.core, asker, used.name)
+            check_relation(self.core, asker, used.name)
         check_new_query(self.core, asker, name)
         return self.register_select(name, select)
 
@@ -104,7 +105,8 @@ class Registered:
             raise QueryExists(f"query {name!r} exists with another text: {text}")
         assert isinstance(select, RelationalSelect)
         check_new_name("query", name)
-        for tenant in {self.core.stream(each).schema.tenant for each in select.relations}:
+        streams = [self.core.stream(each) for each in streams_in(self.core, select)]
+        for tenant in {stream.schema.tenant for stream in streams}:
             check_queries(self.core, tenant)
         return RowHandle(self, self._row_registrar.register(name, select))
 

@@ -7,6 +7,7 @@ from shedder.engine.engine import Engine
 from shedder.engine.runtime.caller import Asker
 from shedder.errors import (
     BadQuery,
+    DiskFull,
     QueryExists,
     QueryFailed,
     StreamInUse,
@@ -14,6 +15,7 @@ from shedder.errors import (
     UnknownQuery,
     UnknownStream,
 )
+from tests.engine.catalogs import full_catalog, reachable
 from tests.engine.dataflow.worlds import CREATE, PICKED, START_US, Subscriber, applied, batch
 
 WINDOWED = "SELECT id FROM s [RANGE INTERVAL '0.0001' SECOND] WHERE kind > 2"
@@ -73,10 +75,12 @@ def test_same_query_again_is_the_same_and_another_is_refused(db):
         ("SELECT id FROM s LIMIT 5", BadQuery, "ORDER BY, LIMIT and OFFSET"),
         ("SELECT DISTINCT id FROM s", BadQuery, r"give it a window, such as s \[RANGE"),
         ("SELECT id FROM s SAMPLE(0.5)", (BadQuery, Unimplemented), "SAMPLE"),
+        ("SELECT s.id FROM s, t WHERE s.id = t.id", Unimplemented, "the table t in a standing"),
         ("SELECT id FROM missing", UnknownStream, "no stream 'missing'"),
     ],
 )
 def test_what_cannot_stand_is_refused_and_leaves_nothing(db, text, error, message):
+    db.execute("CREATE TABLE t (id BIGINT PRIMARY KEY)")
     with pytest.raises(error, match=message):
         db.register("q", text)
     assert db.execute("SHOW QUERIES").table.num_rows == 0
@@ -174,6 +178,29 @@ def test_other_tenants_have_no_use_of_a_row_query(db):
             db.execute(statement, asker=bolt)
     assert db.execute("SHOW QUERIES", asker=bolt).table.num_rows == 0
     assert db.execute("SHOW QUERIES", asker=acme).table.num_rows == 1
+
+
+def test_query_that_cannot_be_stored_does_not_stand(tmp_path):
+    long = f"SELECT id FROM s WHERE id IN ({', '.join(map(str, range(1_900)))})"
+    with reachable(), Engine.open(tmp_path / "d") as db:
+        db.execute(CREATE)
+        with full_catalog(db), pytest.raises(DiskFull):
+            db.register("q", long)
+        assert db.execute("SHOW QUERIES").table.num_rows == 0
+        query = db.register("q", long)
+        push(db, (0, 1, 5))
+        db.heartbeat("s", START_US + 1)
+        assert ids(query.answer()) == [1]
+
+
+def test_rows_windows_need_a_stream_that_keeps_all_tuples(db):
+    text = "SELECT id FROM {} [PARTITION BY kind ROWS 2]"
+    db.execute(CREATE.replace(" s ", " short ") + " RETAIN INTERVAL '1' HOUR")
+    with pytest.raises(Unimplemented, match=r"ROWS window .* over short, which has RETAIN"):
+        db.register("q", text.format("short"))
+    push(db, (0, 1, 5), (1, 2, 5), (2, 3, 5), (3, 4, 6))
+    db.heartbeat("s", START_US + 4)
+    assert sorted(ids(db.register("q", text.format("s")).answer())) == [2, 3, 4]
 
 
 def test_older_versions_refuse_a_directory_with_a_row_query(db):
