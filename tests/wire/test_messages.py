@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from shedder.errors import CorruptData, InvalidRequest, Unimplemented
-from shedder.queries.answers.answer import Answer, ArchiveRead, MissingGroups
+from shedder.queries.answers.answer import Answer, ArchiveRead, InputProgress, MissingGroups
 from shedder.queries.answers.database_api import Ledger, QueryLedger, Receipt
 from shedder.streams.ipc import table_bytes
 from shedder.v1 import ingest_pb2, query_pb2
@@ -54,6 +54,8 @@ FULL = Answer(
     elapsed_ms=0.25,
     certified=False,
     cut="cut behind 2 rows",
+    inputs=(InputProgress("s", "a", 9, 17, 1, 2, 3), InputProgress("t", "b", 0, None, 0, 0, 0)),
+    resume="token",
 )
 EMPTY = Answer(table=pa.table({"status": pa.array([], pa.string())}))
 

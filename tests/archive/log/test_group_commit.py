@@ -258,4 +258,4 @@ def test_headers_come_back_as_they_went_in():
         assert Built.from_bytes(built.to_bytes()) == built
     heartbeat = Heartbeat(7, -(2**63), 2**63 - 1)
     assert Heartbeat.from_bytes(heartbeat.to_bytes()) == heartbeat
-    assert [kind.value for kind in RecordType] == [*range(8)]
+    assert [kind.value for kind in RecordType] == [*range(9)]

@@ -57,7 +57,8 @@ def test_an_open_push_stays_open_when_its_producer_is_evicted():
     for number in range(99):
         producers.note(f"p{number}", progress(number), NOW_US)
     assert "p" not in producers.active
-    assert producers.get("p").place == (3, 4, 20, False)
+    found = producers.get("p")
+    assert (found.epoch, found.sequence, found.rows, found.is_whole) == (3, 4, 20, False)
 
 
 def test_a_producer_that_comes_back_is_active_and_is_found_as_it_is_then():
