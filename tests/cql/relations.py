@@ -28,6 +28,8 @@ from shedder.cql.statements.relational_select import RelationalSelect
 from shedder.cql.statements.statement import ColumnDefinition, LandmarkWindow, RangeWindow, Select
 
 SECOND = 1_000_000
+SEED = (1 << 64) - 12_345
+"""Of every stream."""
 
 
 @dataclass(frozen=True)
@@ -47,7 +49,7 @@ def stream(name: str, /, **columns: ColumnType) -> StreamSchema:
         *(ColumnDefinition(column, kind, True) for column, kind in columns.items()),
         ColumnDefinition("ts", ColumnType.TIMESTAMP, False),
     )
-    return StreamSchema(name, defined, "ts", 0, None, DEFAULT_LAYOUT, 1)
+    return StreamSchema(name, defined, "ts", 0, None, DEFAULT_LAYOUT, SEED)
 
 
 def table(name: str, /, **columns: ColumnType) -> Table:
@@ -87,7 +89,9 @@ class Relations:
         stretch: of event time, of every stream. as_of_us: an instant; windows are as of it.
         """
         query = self.bound(text, now_us)
-        found = {scan.alias: RelationSql(scan.relation, *stretch) for scan in scans_of(query.plan)}
+        found = {
+            scan.alias: RelationSql(scan.relation, *stretch, SEED) for scan in scans_of(query.plan)
+        }
         if as_of_us is not None:
             found = _as_of(query.plan, as_of_us)
         result = self.connection.sql(plan_sql(query.plan, found)).to_arrow_table()

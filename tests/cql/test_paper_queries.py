@@ -250,7 +250,7 @@ def test_a_query_of_the_papers_has_the_rows_of_sql_by_hand(number: int) -> None:
         oracle.register("given", rows)
         oracle.execute(f"CREATE TABLE {name} AS FROM given")
     for name, (cql, by_hand) in QUERIES.items():
-        for _ in range(scaled(4, 20)):
+        for _ in range(scaled(3, 20)):
             end = dice.randrange(18)
             options = {"as_of_us": end * SECOND, "now_us": end * SECOND}
             expected = oracle.execute(by_hand.format(e=end)).fetchall()

@@ -15,7 +15,7 @@ from shedder.cql.expressions.column_types import ColumnType
 from shedder.cql.expressions.literals import Bindings
 from shedder.cql.expressions.type_names import column_type
 from shedder.cql.grammar.parse_nodes import RawCreateStream, RawLayout, RawNumber, RawSelect
-from shedder.cql.grammar.query_grammar import WINDOW
+from shedder.cql.grammar.query_grammar import SAMPLE, WINDOW
 from shedder.cql.statements.archive_layout import DEFAULT_LAYOUT, Layout, layout_of
 from shedder.cql.statements.bound_query import OWN_COLUMNS
 from shedder.cql.statements.canonical_text import text_of_select
@@ -70,6 +70,8 @@ def selected(raw: RawSelect, source: SourceText, bindings: Bindings, limits: Lim
     table = select.args["from_"].this if select.args.get("from_") else None
     if not isinstance(table, exp.Table):
         raise source.error("expected FROM and the name of a stream", start_of(select))
+    if table.meta.get(SAMPLE) is not None:
+        raise later("SAMPLE in this statement")
     translator = Translator(source, bindings, limits, (table.name, table.alias))
     outputs = outputs_of(select.expressions, translator, source)
     where, having = select.args.get("where"), select.args.get("having")
@@ -97,7 +99,12 @@ def selected(raw: RawSelect, source: SourceText, bindings: Bindings, limits: Lim
 # --- precision ----------------------------------------------------------------------------------
 
 
-def _number(raw: RawNumber, what: str, translator: Translator, source: SourceText) -> float:
+def number_of(raw: RawNumber, what: str, translator: Translator, source: SourceText) -> float:
+    """A finite number.
+
+    Raises:
+      BadQuery: it is none; `what` names the clause.
+    """
     value = translator.constant(raw.value).value
     if isinstance(value, bool) or not isinstance(value, (int, float)) or math.isinf(value):
         raise source.error(f"{what} takes a number, not {value!r}", raw.start)
@@ -109,7 +116,7 @@ def _target(
 ) -> Target | None:
     if raw is None:
         return None
-    size = _number(raw[0], "WITHIN", translator, source)
+    size = number_of(raw[0], "WITHIN", translator, source)
     match raw[1]:
         case "PERCENT" | "PERCENT RANK":
             if not 0 < size < 100:
@@ -117,7 +124,7 @@ def _target(
                     f"WITHIN takes more than 0 and less than 100 PERCENT, not {size:g}",
                     raw[0].start,
                 )
-            share = _hundredth(size)
+            share = hundredth(size)
             if not share:
                 raise source.error(
                     f"WITHIN {size:g} {raw[1]} cannot be told from 0; take more", raw[0].start
@@ -143,7 +150,7 @@ def _confidence(
 ) -> float:
     if raw is None:
         return CONFIDENCE
-    percent = _number(raw[0], "CONFIDENCE", translator, source)
+    percent = number_of(raw[0], "CONFIDENCE", translator, source)
     if not 0 < percent < 100:
         raise source.error(
             f"CONFIDENCE takes more than 0 and less than 100 PERCENT, not {percent:g}",
@@ -153,7 +160,7 @@ def _confidence(
         raise source.error(
             f"CONFIDENCE {percent:g} is ambiguous; write CONFIDENCE 95 PERCENT", raw[0].start
         )
-    confidence = _hundredth(percent)
+    confidence = hundredth(percent)
     if 1.0 - confidence == 1.0:
         raise source.error(
             f"CONFIDENCE {percent:g} PERCENT cannot be told from 0; take more", raw[0].start
@@ -161,15 +168,15 @@ def _confidence(
     return confidence
 
 
-def _hundredth(percent: float) -> float:
-    """The fraction nearest to the decimal that was written: 7 PERCENT is 0.07."""
+def hundredth(percent: float) -> float:
+    """Return the fraction nearest to the decimal that was written: 7 PERCENT is 0.07."""
     return float(Decimal(repr(percent)) / 100)
 
 
 def _weight(raw: RawNumber | None, translator: Translator, source: SourceText) -> float:
     if raw is None:
         return 1.0
-    weight = _number(raw, "WEIGHT", translator, source)
+    weight = number_of(raw, "WEIGHT", translator, source)
     if not 0 < weight <= WEIGHT_MAX:
         raise source.error(
             f"WEIGHT takes a number over 0, at most {WEIGHT_MAX:g}, not {weight:g}", raw.start
@@ -201,7 +208,7 @@ def _costing(raw: RawSelect, translator: Translator, source: SourceText) -> Cost
         return None
     amounts: dict[str, float] = {}
     for number, unit in raw.costing:
-        amount = _number(number, "COSTING AT MOST", translator, source) * SIZES.get(unit, 1)
+        amount = number_of(number, "COSTING AT MOST", translator, source) * SIZES.get(unit, 1)
         resource = "NS" if unit == "NS" else "BYTES"
         if resource in amounts:
             raise source.error(f"COSTING has a limit of {unit} already", number.start)
@@ -293,7 +300,7 @@ def said_layout(raw: RawLayout, translator: Translator, source: SourceText) -> L
       BadQuery: with the place.
     """
     arguments = [
-        (name, _number(number, "ARCHIVE", translator, source)) for name, number in raw.arguments
+        (name, number_of(number, "ARCHIVE", translator, source)) for name, number in raw.arguments
     ]
     try:
         return layout_of(raw.name, tuple(arguments))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 
-from shedder.cql.binding.relational_scope import Scope
+from shedder.cql.binding.relational_scope import NameScope
 from shedder.cql.binding.select_list import free_name
 from shedder.cql.binding.typed_expressions import not_too_large, replaced_columns
 from shedder.cql.expressions.expression import Column, Expression
@@ -15,7 +15,7 @@ from shedder.cql.statements.statement import Output
 from shedder.errors import BadQuery
 
 
-def expanded(items: Iterable[Output | Star], scope: Scope) -> tuple[Output, ...]:
+def expanded(items: Iterable[Output | Star], scope: NameScope) -> tuple[Output, ...]:
     """The select list with all columns in place of stars, each output with a name of its own.
 
     A column of a star that has the name of an output before it gets a number behind its name.
@@ -49,7 +49,7 @@ def _is_named(item: Output) -> bool:
 class Aliases:
     """Aliases of outputs in the clauses of a SELECT."""
 
-    def __init__(self, scope: Scope, items: Iterable[Output]) -> None:
+    def __init__(self, scope: NameScope, items: Iterable[Output]) -> None:
         """scope: of FROM. items: the select list without stars."""
         self._scope = scope
         self._own = replace(scope, outer=None)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from shedder.cql.binding.join_conditions import conjunction, filtered, names_in
 from shedder.cql.binding.output_names import Aliases, expanded
 from shedder.cql.binding.relational_from import FromBinder, TableColumns
-from shedder.cql.binding.relational_scope import Scope, VisibleColumn, VisibleRelation
+from shedder.cql.binding.relational_scope import NameScope, VisibleColumn, VisibleRelation
 from shedder.cql.binding.row_clauses import cut, finished, over_groups
 from shedder.cql.binding.subquery_joins import (
     Clause,
@@ -91,7 +91,7 @@ class _Rows:
     """
 
     plan: Plan
-    scope: Scope
+    scope: NameScope
     items: tuple[Output, ...]
     aliases: Aliases
     names: frozenset[str]
@@ -107,7 +107,7 @@ class _QueryBinder:
         self._now_us = now_us
         self._from = FromBinder(schemas, self.query, self._without_subqueries)
 
-    def query(self, query: QueryTree, prefix: str = "", outer: Scope | None = None) -> Plan:
+    def query(self, query: QueryTree, prefix: str = "", outer: NameScope | None = None) -> Plan:
         """The plan of a query.
 
         Args:
@@ -130,7 +130,7 @@ class _QueryBinder:
 
     # --- set operations -----------------------------------------------------------------------
 
-    def _set(self, query: SetQuery, prefix: str, outer: Scope | None) -> Plan:
+    def _set(self, query: SetQuery, prefix: str, outer: NameScope | None) -> Plan:
         word = query.operator.value
         left = self.query(query.left, prefix, outer)
         right = self.query(query.right, prefix, outer)
@@ -153,7 +153,7 @@ class _QueryBinder:
                 for column in columns_of(plan)
             ),
         )
-        typer = self._without_subqueries(Scope((visible,)))
+        typer = self._without_subqueries(NameScope((visible,)))
         keys = [OrderKey(typer.value(key.expression), key.descending) for key in query.order]
         for key in keys:
             forbid_aggregates("ORDER BY of a set operation", key.expression)
@@ -161,7 +161,7 @@ class _QueryBinder:
 
     # --- SELECT -------------------------------------------------------------------------------
 
-    def _select(self, query: SelectQuery, prefix: str, outer: Scope | None) -> Plan:
+    def _select(self, query: SelectQuery, prefix: str, outer: NameScope | None) -> Plan:
         rows = self._rows(query, outer)
         refuse_correlated(rows.correlated)
         clause = self._clause(query, rows.scope)
@@ -201,7 +201,7 @@ class _QueryBinder:
         keys = [OrderKey(over(key.expression), key.descending) for key in keys]
         return finished(plan, outputs, keys, query, prefix)
 
-    def _rows(self, query: SelectQuery, outer: Scope | None) -> _Rows:
+    def _rows(self, query: SelectQuery, outer: NameScope | None) -> _Rows:
         found = self._from.bound(query.source, outer)
         items = expanded(query.items, found.scope)
         aliases = Aliases(found.scope, items)
@@ -219,14 +219,14 @@ class _QueryBinder:
         correlated = tuple(each for each in conditions if not names_in(each) <= names)
         return _Rows(plan, found.scope, items, aliases, names, correlated)
 
-    def _clause(self, query: SelectQuery, scope: Scope) -> Clause:
+    def _clause(self, query: SelectQuery, scope: NameScope) -> Clause:
         subqueries = dict(query.subqueries)
 
-        def scalar(node: Call, around: Scope) -> ScalarJoin:
+        def scalar(node: Call, around: NameScope) -> ScalarJoin:
             return self._scalar(subqueries[query_text(node)], around)
 
         def test(
-            node: Call, value: Expression | None, negated: bool, around: Scope
+            node: Call, value: Expression | None, negated: bool, around: NameScope
         ) -> SubqueryTest:
             return self._test(subqueries[query_text(node)], value, negated, around)
 
@@ -235,7 +235,7 @@ class _QueryBinder:
     # --- subqueries of expressions ------------------------------------------------------------
 
     def _test(
-        self, query: Query, value: Expression | None, negated: bool, around: Scope
+        self, query: Query, value: Expression | None, negated: bool, around: NameScope
     ) -> SubqueryTest:
         """EXISTS (value None) or IN."""
         plan, conditions, outputs = self._matching(query, around)
@@ -252,7 +252,7 @@ class _QueryBinder:
         return SubqueryTest(JoinKind.ANTI_NULL_AWARE, plan, conjunction([equal, *certain]))
 
     def _matching(
-        self, query: Query, around: Scope
+        self, query: Query, around: NameScope
     ) -> tuple[Plan, tuple[Expression, ...], list[Expression]]:
         """The rows of a subquery, its conditions over the query around, and its outputs."""
         if isinstance(query, SelectQuery) and _is_plain(query):
@@ -263,7 +263,7 @@ class _QueryBinder:
         plan = self.query(query, f"{self._from.unique('subquery')}.", around)
         return plan, (), [Column(column.name, column.type) for column in columns_of(plan)]
 
-    def _scalar(self, query: Query, around: Scope) -> ScalarJoin:
+    def _scalar(self, query: Query, around: NameScope) -> ScalarJoin:
         """A subquery that is a value."""
         prefix = f"{self._from.unique('subquery')}."
         if isinstance(query, SelectQuery) and _is_one_row(query):
@@ -285,7 +285,7 @@ class _QueryBinder:
 
     # --- values -------------------------------------------------------------------------------
 
-    def _without_subqueries(self, scope: Scope) -> Typer:
+    def _without_subqueries(self, scope: NameScope) -> Typer:
         def unbound(node: Call) -> Expression:
             if node.op is Op.NOW:
                 return self._now()

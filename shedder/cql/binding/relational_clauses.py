@@ -8,12 +8,14 @@ from typing import TypeVar
 
 from sqlglot import exp
 
+from shedder.cql.binding.clause_checks import hundredth, number_of
 from shedder.cql.binding.expression_translation import Translator
 from shedder.cql.binding.select_list import Item, groups_of, items_of, limit_of, order_of
 from shedder.cql.binding.window_checks import window_clause
 from shedder.cql.expressions.expression import Column
 from shedder.cql.expressions.literals import Bindings
-from shedder.cql.grammar.query_grammar import COMMA, DISTINCT, WINDOW
+from shedder.cql.grammar.parse_nodes import RawNumber
+from shedder.cql.grammar.query_grammar import COMMA, DISTINCT, SAMPLE, WINDOW
 from shedder.cql.statements.relational_select import RelationalSelect
 from shedder.cql.statements.relational_text import text_of_query
 from shedder.cql.statements.relational_tree import (
@@ -82,7 +84,7 @@ def relational_select(
     Raises:
       BadQuery: with the place. Unimplemented: a clause of a later version.
     """
-    query = _Reader(source, bindings, limits).query(node, {})
+    query = _QueryReader(source, bindings, limits).query(node, {})
     text = text_of_query(query)
     if len(text.encode()) > limits.text_bytes_max:
         raise BadQuery(
@@ -101,7 +103,7 @@ class _Size:
     levels: int
 
 
-class _Reader:
+class _QueryReader:
     """One statement's way from sqlglot's tree to ours. Names of WITH are written out."""
 
     def __init__(self, source: SourceText, bindings: Bindings, limits: Limits) -> None:
@@ -272,17 +274,29 @@ class _Reader:
         if node.args.get("joins"):
             raise self._source.wrong(node, "every JOIN needs its ON before the next JOIN")
         window = window_clause(node.meta.get(WINDOW), translator, self._source, self._limits)
+        sample = self._sample(node.meta.get(SAMPLE), translator)
         if isinstance(node, exp.Subquery):
             if not node.alias:
                 raise self._source.wrong(
                     node.this, "a subquery in FROM needs a name: FROM (SELECT ...) t"
                 )
-            return DerivedRelation(self.query(node.this, known), node.alias, window)
+            return DerivedRelation(self.query(node.this, known), node.alias, window, sample)
         assert isinstance(node, exp.Table)
         query = known.get(node.name.lower())
         if query is not None:
-            return DerivedRelation(query, node.alias or node.name, window)
-        return NamedRelation(node.name, node.alias or node.name, window)
+            return DerivedRelation(query, node.alias or node.name, window, sample)
+        return NamedRelation(node.name, node.alias or node.name, window, sample)
+
+    def _sample(self, raw: RawNumber | None, translator: Translator) -> float | None:
+        """The share that SAMPLE keeps."""
+        if raw is None:
+            return None
+        percent = number_of(raw, "SAMPLE", translator, self._source)
+        if not 0 < percent <= 100:
+            raise self._source.error(
+                f"SAMPLE takes a percentage over 0, at most 100, not {percent:g}", raw.start
+            )
+        return hundredth(percent)
 
     # --- sizes --------------------------------------------------------------------------------
 

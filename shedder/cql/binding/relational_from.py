@@ -16,7 +16,7 @@ from shedder.cql.binding.join_conditions import (
 )
 from shedder.cql.binding.relational_scope import (
     MergedColumn,
-    Scope,
+    NameScope,
     VisibleColumn,
     VisibleRelation,
 )
@@ -54,6 +54,7 @@ from shedder.cql.statements.relational_tree import (
     WindowClause,
 )
 from shedder.cql.statements.statement import ColumnDefinition, RangeWindow, UnboundedWindow
+from shedder.cql.text.unsupported import later
 from shedder.errors import BadQuery, UnknownStream
 
 FOREVER_US = 1 << 61
@@ -78,7 +79,7 @@ class From:
 
     parts: tuple[JoinPart, ...]
     conditions: tuple[Expression, ...]
-    scope: Scope
+    scope: NameScope
 
     def joined(self, conditions: Sequence[Expression] = ()) -> JoinPart:
         """The join of all parts, under more conditions.
@@ -96,7 +97,7 @@ class FromBinder:
         self,
         schemas: Mapping[str, StreamSchema | TableColumns],
         subquery: Callable[[Query, str], Plan],
-        typer: Callable[[Scope], Typer],
+        typer: Callable[[NameScope], Typer],
     ) -> None:
         """Begin a statement.
 
@@ -119,7 +120,7 @@ class FromBinder:
         self._taken.add(found.lower())
         return found
 
-    def bound(self, relation: Relation, outer: Scope | None) -> From:
+    def bound(self, relation: Relation, outer: NameScope | None) -> From:
         """The relations of a FROM, with the scope of the query around it.
 
         Raises:
@@ -151,6 +152,8 @@ class FromBinder:
         schema = self._schemas.get(relation.name)
         if schema is None:
             raise UnknownStream(relation.name, sorted(self._schemas))
+        if relation.sample is not None and not isinstance(schema, StreamSchema):
+            raise BadQuery(f"{quoted(relation.name)} is a table, and SAMPLE is of a stream")
         alias = self.unique(relation.alias)
         columns = tuple(
             ColumnDefinition(f"{alias}.{column.name}", column.type, column.nullable)
@@ -167,6 +170,8 @@ class FromBinder:
         return self._part(scan, relation, alias)
 
     def _derived(self, relation: DerivedRelation) -> From:
+        if relation.sample is not None:
+            raise later(f"SAMPLE of the subquery {quoted(relation.alias)} (of its streams)")
         alias = self.unique(relation.alias)
         plan = self._stream(self._subquery(relation.query, f"{alias}."), relation)
         return self._part(plan, relation, alias)
@@ -182,12 +187,12 @@ class FromBinder:
                 for column in columns
             ),
         )
-        scope = Scope((visible,))
+        scope = NameScope((visible,))
         plan = self._windowed(plan, relation.window, scope)
         names = frozenset(column.name for column in columns)
         return From((JoinPart(plan, names, quoted(relation.alias)),), (), scope)
 
-    def _windowed(self, plan: Plan, clause: WindowClause | None, scope: Scope) -> Plan:
+    def _windowed(self, plan: Plan, clause: WindowClause | None, scope: NameScope) -> Plan:
         if clause is None:
             return WindowOf(plan, UnboundedWindow()) if isinstance(plan, ToStream) else plan
         typer = self._typer(scope)
@@ -209,12 +214,12 @@ class FromBinder:
                 return WindowOf(plan, window, condition)
 
     def _stream(self, plan: Plan, relation: DerivedRelation) -> Plan:
-        """The plan as a stream, where a window or SAMPLE asks for one; that is ISTREAM by default.
+        """The plan as a stream, where a window asks for one; that is ISTREAM by default.
 
         Raises:
           BadQuery: the subquery has aggregates, so that it is a relation by default.
         """
-        if isinstance(plan, ToStream) or (relation.window is None and relation.sample is None):
+        if isinstance(plan, ToStream) or relation.window is None:
             return plan
         if not is_stream_by_default(relation.query, plan):
             raise BadQuery(
@@ -227,7 +232,7 @@ class FromBinder:
 
     def _joined(self, join: JoinedRelation) -> From:
         left, right = self._bound(join.left), self._bound(join.right)
-        scope = Scope(
+        scope = NameScope(
             left.scope.relations + right.scope.relations, left.scope.merged + right.scope.merged
         )
         if join.syntax is JoinSyntax.CROSS:
@@ -244,7 +249,7 @@ class FromBinder:
         return From((_outer(join.syntax, left.joined(), right.joined(), conditions),), (), scope)
 
     def _conditions(
-        self, join: JoinedRelation, left: Scope, right: Scope, both: Scope
+        self, join: JoinedRelation, left: NameScope, right: NameScope, both: NameScope
     ) -> list[Expression]:
         """The conditions of ON, or the equality of the columns of USING."""
         if join.condition is not None:
@@ -272,11 +277,11 @@ def _landmark(plan: Plan, start_us: int, slide_us: int, condition: Expression | 
     return WindowOf(plan, RangeWindow(FOREVER_US, slide_us), conjunction(both))
 
 
-def _of_using(name: str, scope: Scope) -> Expression:
+def _of_using(name: str, scope: NameScope) -> Expression:
     return scope.required(Column(name))
 
 
-def _merged(join: JoinedRelation, left: Scope, right: Scope) -> tuple[MergedColumn, ...]:
+def _merged(join: JoinedRelation, left: NameScope, right: NameScope) -> tuple[MergedColumn, ...]:
     """The columns of USING in a joined row: the value of the side that is always there."""
     merged = {each.name.lower(): each for each in (*left.merged, *right.merged)}
     for name in join.using:

@@ -39,7 +39,7 @@ class MergedColumn:
 
 
 @dataclass(frozen=True, slots=True)
-class Scope:
+class NameScope:
     """What the names of one SELECT can mean.
 
     relations: of FROM, left to right. merged: columns of USING.
@@ -48,7 +48,7 @@ class Scope:
 
     relations: tuple[VisibleRelation, ...]
     merged: tuple[MergedColumn, ...] = ()
-    outer: Scope | None = None
+    outer: NameScope | None = None
 
     def find(self, column: Column) -> Expression | None:
         """What a column means here, or around here; None: nothing.

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from shedder.cql.binding.join_conditions import conjunction, conjuncts, names_in
-from shedder.cql.binding.relational_scope import Scope
+from shedder.cql.binding.relational_scope import NameScope
 from shedder.cql.binding.typed_expressions import Typer
 from shedder.cql.expressions.column_types import ColumnType
 from shedder.cql.expressions.expression import (
@@ -68,10 +68,10 @@ class Clause:
 
     def __init__(
         self,
-        scope: Scope,
+        scope: NameScope,
         now: Callable[[], Expression],
-        scalar: Callable[[Call, Scope], ScalarJoin],
-        test: Callable[[Call, Expression | None, bool, Scope], SubqueryTest],
+        scalar: Callable[[Call, NameScope], ScalarJoin],
+        test: Callable[[Call, Expression | None, bool, NameScope], SubqueryTest],
     ) -> None:
         """Begin without expressions.
 

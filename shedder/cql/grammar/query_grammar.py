@@ -8,7 +8,7 @@ from sqlglot import exp
 from sqlglot.tokenizer_core import TokenType
 
 from shedder.cql.expressions.functions import AGGREGATES
-from shedder.cql.grammar.parse_nodes import RawWindow
+from shedder.cql.grammar.parse_nodes import RawNumber, RawWindow
 from shedder.cql.grammar.pure_parser import pure_parser
 from shedder.cql.text.unsupported import later
 
@@ -18,6 +18,7 @@ else:
     Parser = pure_parser().Parser
 
 WINDOW = "cql_window"  # The key of a relation's meta.
+SAMPLE = "cql_sample"  # The key of a relation's meta.
 DISTINCT = "cql_distinct"  # The key of the meta of ISTREAM(DISTINCT ...).
 COMMA = "COMMA"  # The kind of a join that is written as a comma.
 
@@ -35,6 +36,8 @@ class QueriesParser(Parser):
     if TYPE_CHECKING:
 
         def _window(self) -> RawWindow: ...
+
+        def _number(self) -> RawNumber: ...
 
         def _identifier(self, what: str) -> exp.Expr: ...
 
@@ -133,13 +136,26 @@ class QueriesParser(Parser):
 
     def _described(self, relation: exp.Expr) -> exp.Expr:
         """The relation with its window and its other name, in either order."""
+        sample = self._sample()
         alias = self._relation_alias()
+        sample = sample or self._sample()
+        if sample is not None:
+            relation.meta[SAMPLE] = sample
         if self._match(TokenType.L_BRACKET):
             relation.meta[WINDOW] = self._window()
             alias = alias or self._relation_alias()
         if alias is not None:
             relation.set("alias", exp.TableAlias(this=alias))
         return relation
+
+    def _sample(self) -> RawNumber | None:
+        """SAMPLE(percent)."""
+        if not self._match_text_seq("SAMPLE", "("):
+            return None
+        percent = self._number()
+        if not self._match(TokenType.R_PAREN):
+            self.raise_error("expected ) after the percentage of SAMPLE")
+        return percent
 
     def _relation_alias(self) -> exp.Expr | None:
         if self._match(TokenType.ALIAS):
@@ -163,7 +179,7 @@ def is_relational(query: exp.Expr) -> bool:
     if not isinstance(table, exp.Table):
         return True
     window = table.meta.get(WINDOW)
-    if window is not None and window.is_of_rows:
+    if table.meta.get(SAMPLE) is not None or (window is not None and window.is_of_rows):
         return True
     functions = set()
     for part in query.walk():

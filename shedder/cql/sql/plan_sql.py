@@ -29,6 +29,7 @@ from shedder.cql.plans.logical_plan import (
     inputs_of,
 )
 from shedder.cql.sql.duckdb import DuckDb
+from shedder.cql.sql.duckdb_random_keys import with_position_key
 from shedder.cql.sql.exact_query import POSITION, SqlDialect, grouped_sql
 from shedder.cql.sql.expression_sql import ExpressionSql
 from shedder.cql.statements.statement import OrderKey
@@ -36,7 +37,7 @@ from shedder.cql.text.unsupported import later
 from shedder.errors import BadQuery
 
 # Columns of a stream beside those of the plan, whose names have a dot; none of them has.
-_TIME, _AT, _NUMBER, _ALL = '"time"', '"position"', '"number"', '"all"'
+_TIME, _AT, _KEY, _NUMBER, _ALL = '"time"', '"position"', '"key"', '"number"', '"all"'
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,11 +48,13 @@ class RelationSql:
       A stream's has POSITION, too, where the plan `needs_event_order`.
     start_us, end_us: only rows with start_us <= event time < end_us are read; None: no such end.
       They are those of the scan's window as of the stream's watermark.
+    seed: the stream's, for SAMPLE; None: SAMPLE is refused.
     """
 
     relation: str
     start_us: int | None = None
     end_us: int | None = None
+    seed: int | None = None
 
 
 def plan_sql(plan: Plan, relations: Mapping[str, RelationSql]) -> str:
@@ -66,14 +69,16 @@ def plan_sql(plan: Plan, relations: Mapping[str, RelationSql]) -> str:
       plan is `Ordered`.
 
     Raises:
-      BadQuery: the plan's result is a stream. Unimplemented: SAMPLE.
+      BadQuery: the plan's result is a stream. Unimplemented: SAMPLE without a seed.
     """
-    return _Writer(relations).sql(plan)
+    return _PlanWriter(relations).sql(plan)
 
 
 def needs_event_order(plan: Plan) -> bool:
-    """Return whether the SQL of a plan reads positions: for ROWS windows, FIRST and LAST."""
+    """Return whether the SQL of a plan reads positions: for ROWS, FIRST, LAST and SAMPLE."""
     match plan:
+        case Scan(sample=float()):
+            return True
         case WindowOf(window=RowsWindow()):
             return True
         case Aggregated(aggregates=aggregates) if any(a.function in BY_TIME for a in aggregates):
@@ -81,7 +86,7 @@ def needs_event_order(plan: Plan) -> bool:
     return any(map(needs_event_order, inputs_of(plan)))
 
 
-class _Writer:
+class _PlanWriter:
     """The parts of one plan's SQL. Each node is a SELECT over the SELECTs of its inputs."""
 
     def __init__(self, relations: Mapping[str, RelationSql]) -> None:
@@ -126,17 +131,25 @@ class _Writer:
 
     def _scan(self, scan: Scan, *, ordered: bool = False) -> str:
         """The rows of a scan; ordered: with event time and position in columns of their own."""
-        if scan.sample is not None:
-            raise later("SAMPLE")
-        source = self._relations[scan.alias]
+        source, sampled = self._relations[scan.alias], scan.sample is not None
         columns = [
             f"{self._stored(scan, column.name, column.type)} AS {self._engine.name(column.name)}"
             for column in scan.columns
         ]
         if ordered:
-            columns += [f"{self._time(scan)} AS {_TIME}", f"{self._engine.name(POSITION)} AS {_AT}"]
+            columns.append(f"{self._time(scan)} AS {_TIME}")
+        if ordered or sampled:
+            columns.append(f"{self._engine.name(POSITION)} AS {_AT}")
         where = _where(self._stretch(scan, source))
-        return f"SELECT {', '.join(columns)} FROM {self._engine.name(source.relation)}{where}"
+        rows = f"SELECT {', '.join(columns)} FROM {self._engine.name(source.relation)}{where}"
+        if scan.sample is None:
+            return rows
+        if source.seed is None:
+            raise later("SAMPLE")
+        dropped = f"({_KEY})" if ordered else f"({_KEY}, {_AT})"
+        keyed = with_position_key(rows, _AT, _KEY, source.seed)
+        kept = f"{_KEY} < {int(scan.sample * 2**64)}::UHUGEINT"
+        return f"SELECT * EXCLUDE {dropped} FROM ({keyed}) AS q WHERE {kept}"
 
     def _stored(self, scan: Scan, name: str, kind: ColumnType) -> str:
         """A column of the relation by its name in the plan; NaN is NULL."""

@@ -51,7 +51,7 @@ def text_of_select(query: Select) -> str:
     if query.target is not None:
         parts.append(f"WITHIN {_target_text(query.target)}")
     if query.target is not None or query.confidence != 0.95:
-        parts.append(f"CONFIDENCE {_percent(query.confidence)} PERCENT")
+        parts.append(f"CONFIDENCE {percent_text(query.confidence)} PERCENT")
     if query.target is not None or query.contract is not Contract.WIDEN:
         parts.append(f"ELSE {query.contract.value}")
     if query.weight != 1:
@@ -123,12 +123,13 @@ def _moment_text(us: int) -> str:
 def _target_text(target: Target) -> str:
     match target.kind:
         case TargetKind.RELATIVE:
-            return f"{_percent(target.size)} PERCENT"
+            return f"{percent_text(target.size)} PERCENT"
         case kind:
             return f"{_number(target.size)} {kind.value}"
 
 
-def _percent(fraction: float) -> str:
+def percent_text(fraction: float) -> str:
+    """A fraction as the decimal number of percent that was written."""
     return f"{(Decimal(repr(fraction)) * 100).normalize():f}"
 
 

@@ -10,7 +10,7 @@ from typing import assert_never
 
 from shedder.cql.expressions.expression import Expression
 from shedder.cql.expressions.expression_text import quoted, text_of
-from shedder.cql.statements.canonical_text import key_text, output_text, window_words
+from shedder.cql.statements.canonical_text import key_text, output_text, percent_text, window_words
 from shedder.cql.statements.relational_tree import (
     DerivedRelation,
     JoinedRelation,
@@ -112,7 +112,7 @@ def _join(join: JoinedRelation) -> str:
 
 
 def _extras(sample: float | None, clause: WindowClause | None) -> str:
-    text = "" if sample is None else f" SAMPLE({sample * 100!r})"
+    text = "" if sample is None else f" SAMPLE({percent_text(sample)})"
     if clause is None:
         return text
     words = _window(clause)
