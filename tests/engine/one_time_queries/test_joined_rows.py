@@ -118,6 +118,7 @@ def test_windows_of_two_streams_are_stretches_of_time(world):
     assert "[1970-01-01 00:02:30.000Z, 1970-01-01 00:07:30.000Z)" in "\n".join(plan)
 
 
+@pytest.mark.slow
 def test_damage_of_one_stream_is_told_by_its_name(tmp_path):
     with shedder.open(tmp_path / "data", SETTINGS) as engine:
         fill(engine)
@@ -130,6 +131,7 @@ def test_damage_of_one_stream_is_told_by_its_name(tmp_path):
         assert all("stream b" in note for note in answer.notes)
 
 
+@pytest.mark.slow
 def test_a_stream_of_another_tenant_is_unknown_at_any_depth(tmp_path):
     with shedder.open(tmp_path / "data", SETTINGS) as engine:
         for asker, stream in ((ACME, "a"), (BOLT, "b")):
@@ -149,6 +151,7 @@ def test_a_stream_of_another_tenant_is_unknown_at_any_depth(tmp_path):
                 engine.execute(f"EXPLAIN {text}", asker=BOLT)
 
 
+@pytest.mark.slow
 def test_a_join_without_end_is_cut_at_the_limit_and_can_be_cancelled(tmp_path):
     settings = SETTINGS.model_copy(update={"result_rows_max": 10_000})
     with shedder.open(tmp_path / "data", settings) as engine:
@@ -159,6 +162,7 @@ def test_a_join_without_end_is_cut_at_the_limit_and_can_be_cancelled(tmp_path):
         assert answer.cut
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sealed", [False, True])
 def test_rows_without_a_match_keep_a_filter_for_null(tmp_path, sealed):
     """DuckDB loses the filter if it makes an anti-join over a registered Arrow table."""

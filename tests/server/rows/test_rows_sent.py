@@ -135,6 +135,7 @@ def test_batches_of_other_statements_are_those_of_their_tables(client):
     assert batch["n"].to_pylist() == [MANY + 50]
 
 
+@pytest.mark.slow
 def test_a_large_batch_is_sent_in_parts_that_fit_and_a_large_row_is_refused(engine):
     served, settings = engine
     limits = CallLimits(answer_bytes_max=1 << 17)
@@ -151,6 +152,7 @@ def test_a_large_batch_is_sent_in_parts_that_fit_and_a_large_row_is_refused(engi
         old.close()
 
 
+@pytest.mark.slow
 def test_a_cut_answer_says_so_over_the_wire(tmp_path):
     settings = Settings(
         listen="127.0.0.1:0", insecure=True, overload="off", drain_s=5, result_rows_max=9_000
@@ -166,6 +168,7 @@ def test_a_cut_answer_says_so_over_the_wire(tmp_path):
             assert batches.answer.cut == answer.cut
 
 
+@pytest.mark.slow
 @linux
 def test_a_client_that_leaves_ends_the_query(engine, client):
     """The worker is stopped before it answers; the cancel kills it, and the next has a new one."""
