@@ -122,10 +122,13 @@ class KeyDirectory:
             self._rooms.append(np.empty(0, np.int64))
         hashes = self._hashed(part.columns)
         local, fresh = self._tables[depth].assign(hashes)
+        first = self.size
         if len(fresh):
-            new = np.arange(self.size, self.size + len(fresh))
             self._keys.append(take_rows(part, fresh))
-            room = self._rooms[depth]
+        if self._injective:  # There is one table, and its ids are those of the directory.
+            return local.astype(np.int64)
+        new, room = np.arange(first, self.size), self._rooms[depth]
+        if len(new):
             self._ids[depth], self._rooms[depth] = appended(self._ids[depth], new, room)
         return self._ids[depth][local]
 

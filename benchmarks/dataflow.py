@@ -1,0 +1,187 @@
+"""Operators of standing row queries beside libraries that look at the whole window again"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from typing import Any
+
+os.environ["POLARS_MAX_THREADS"] = "1"  # Read once, when polars is imported.
+
+import duckdb
+import numpy as np
+import polars as pl
+import pyarrow as pa
+
+from benchmarks.measure import Report
+from shedder.cql.expressions.column_types import ColumnType
+from shedder.cql.expressions.expression import Aggregate, AggregateFunction, Call, Column, Op
+from shedder.cql.plans.logical_plan import (
+    Aggregated,
+    BoundRelational,
+    Distinct,
+    Join,
+    JoinKind,
+    Plan,
+    Project,
+    RelationKind,
+    RowsWindow,
+    Scan,
+    WindowOf,
+)
+from shedder.cql.statements.statement import ColumnDefinition, Output, RangeWindow
+from shedder.dataflow.dataflow import Dataflow
+
+KEYS = 1_000_000
+WINDOW = 1_000_000  # Tuples and microseconds: one tuple a microsecond.
+BATCH_ROWS = 65_536
+STEPS = 64  # The window is full after 16 of them; the second half is measured.
+RIVAL_STEPS = 6
+_BIGINT = ColumnType.BIGINT
+
+NOTES = (
+    f"Windows of {WINDOW:,} tuples a stream and as many uniform keys; one thread each.",
+    f"Batches of {BATCH_ROWS:,} rows. Shedder emits the changes of each microsecond.",
+    "A rival computes one result per batch: over the whole window again.",
+    "In the first row it computes the pairs of a batch with a window that it need not keep.",
+)
+
+Batch = pa.RecordBatch
+
+
+def batch(seed: int, first: int) -> Batch:
+    """Tuples with uniform keys, one a microsecond."""
+    random = np.random.default_rng((seed, first))
+    times = np.arange(first, first + BATCH_ROWS)
+    keys = pa.array(random.integers(0, KEYS, BATCH_ROWS))
+    columns: list[pa.Array[Any]] = [keys, pa.array(times)]
+    columns.append(pa.array(times).cast(pa.timestamp("us")))
+    return pa.RecordBatch.from_arrays(columns, names=["k", "v", "ts"])
+
+
+def window(alias: str) -> WindowOf:
+    """The last second of a stream."""
+    columns = tuple(ColumnDefinition(f"{alias}.{name}", _BIGINT, False) for name in ("k", "v"))
+    scan = Scan(alias, alias, RelationKind.STREAM, columns, f"{alias}.ts")
+    return WindowOf(scan, RangeWindow(WINDOW, 1))
+
+
+def plans() -> dict[str, tuple[Plan, str]]:
+    """Plans and the aliases of their streams, by what they do."""
+    left, right = Column("a.k", _BIGINT), Column("b.k", _BIGINT)
+    condition = Call(Op.EQ, (left, right), ColumnType.BOOLEAN)
+    join = Join(JoinKind.INNER, window("a"), window("b"), condition)
+    count = Aggregate(AggregateFunction.COUNT, None, type=_BIGINT)
+    newest = WindowOf(window("a").input, RowsWindow(10, partition=("a.k",)))
+    return {
+        "join": (join, "ab"),
+        "COUNT(*) over the join": (Aggregated(join, (), (count,)), "ab"),
+        "DISTINCT": (Distinct(Project(window("a"), (Output("k", left),))), "a"),
+        "PARTITION BY k ROWS 10": (newest, "a"),
+    }
+
+
+def own(plan: Plan, aliases: str) -> float:
+    """Tuples per second of CPU, while the windows are full."""
+    flow = Dataflow(BoundRelational("", plan, ()), state_bytes_max=1 << 33)
+    spent = 0.0
+    for step in range(STEPS):
+        first = step * BATCH_ROWS
+        batches = {alias: batch(ord(alias), first) for alias in aliases}
+        began = time.process_time()
+        for alias, rows in batches.items():
+            flow.push(alias, rows, first)
+        flow.advance(dict.fromkeys(aliases, first + BATCH_ROWS))
+        if step >= STEPS // 2:
+            spent += time.process_time() - began
+    return (STEPS - STEPS // 2) * len(aliases) * BATCH_ROWS / spent
+
+
+def again(work: Callable[[Batch, Batch], object], tuples: int) -> float:
+    """Tuples per second of CPU of work over a batch and a full window."""
+    whole = pa.Table.from_batches(
+        [batch(1, first) for first in range(0, WINDOW, BATCH_ROWS)]
+    ).combine_chunks()
+    (held,) = whole.to_batches()
+    times = []
+    for step in range(RIVAL_STEPS):
+        fresh = batch(2, WINDOW + step * BATCH_ROWS)
+        began = time.process_time()
+        work(fresh, held)
+        times.append(time.process_time() - began)
+    return tuples / min(times)
+
+
+def rivals() -> dict[str, dict[str, float]]:
+    """Tuples per second of libraries that read the window at each batch, by what they do."""
+    session = duckdb.connect()
+    session.execute("SET threads = 1")
+
+    def asked(text: str) -> Callable[[Batch, Batch], object]:
+        def work(fresh: Batch, held: Batch) -> object:
+            session.register("fresh", pa.Table.from_batches([fresh]))
+            session.register("held", pa.Table.from_batches([held]))
+            return session.sql(text).to_arrow_table()
+
+        return work
+
+    def frames(of: Callable[[pl.DataFrame, pl.DataFrame], object]) -> Callable[..., object]:
+        def work(fresh: Batch, held: Batch) -> object:
+            tables = (pa.Table.from_batches([each]) for each in (fresh, held))
+            return of(*(pl.DataFrame(table) for table in tables))
+
+        return work
+
+    joined = "FROM fresh JOIN held ON fresh.k = held.k"
+    newest = "SELECT * FROM held QUALIFY row_number() OVER (PARTITION BY k ORDER BY ts DESC) <= 10"
+    both = 2 * BATCH_ROWS  # The other side's batch is probed likewise.
+    return {
+        "join": {
+            "duckdb": again(asked(f"SELECT fresh.*, held.* {joined}"), BATCH_ROWS),
+            "polars": again(frames(lambda new, old: new.join(old, on="k")), BATCH_ROWS),
+        },
+        "COUNT(*) over the join": {
+            "duckdb": again(asked("SELECT count(*) FROM held a JOIN held b ON a.k = b.k"), both),
+            "polars": again(frames(lambda _, old: old.join(old, on="k").select(pl.len())), both),
+        },
+        "DISTINCT": {
+            "duckdb": again(asked("SELECT DISTINCT k FROM held"), BATCH_ROWS),
+            "polars": again(frames(lambda _, old: old["k"].unique()), BATCH_ROWS),
+        },
+        "PARTITION BY k ROWS 10": {
+            "duckdb": again(asked(newest), BATCH_ROWS),
+            "polars": again(frames(lambda _, old: old.group_by("k").tail(10)), BATCH_ROWS),
+        },
+    }
+
+
+def run() -> Report:
+    """Measure all operators in one process, each rival in the same run."""
+    for plan, aliases in plans().values():
+        own_warm(plan, aliases)
+    other = rivals()
+    rows = []
+    for name, (plan, aliases) in plans().items():
+        rate = own(plan, aliases)
+        cells = [f"{other[name][rival] / 1e6:.2f}" for rival in ("duckdb", "polars")]
+        best = max(other[name].values())
+        rows.append((name, f"{rate / 1e6:.2f}", *cells, f"{rate / best:.1f}"))
+    return Report(
+        "Millions of tuples per second of CPU, with one result per instant.",
+        ("operator", "Shedder", "duckdb", "polars", "ratio to the faster"),
+        rows,
+        NOTES,
+    )
+
+
+def own_warm(plan: Plan, aliases: str) -> None:
+    """Compile the kernels of a plan."""
+    flow = Dataflow(BoundRelational("", plan, ()), state_bytes_max=1 << 33)
+    for alias in aliases:
+        flow.push(alias, batch(0, 0), 0)
+    flow.advance(dict.fromkeys(aliases, BATCH_ROWS))
+
+
+if __name__ == "__main__":
+    print(run().markdown())
