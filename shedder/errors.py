@@ -111,7 +111,7 @@ class BadBatch(InvalidRequest):
 
 
 class SchemaMismatch(InvalidRequest):
-    """A batch's columns are not those of its stream."""
+    """A batch's columns are not those of its stream or table."""
 
     def __init__(self, stream: str, problem: str) -> None:
         super().__init__(f"the batch does not fit {stream!r}: {problem}")
@@ -126,10 +126,10 @@ class BadSetting(InvalidRequest):
 
 
 class UnknownColumn(InvalidRequest):
-    """A query names a column that its stream does not have."""
+    """A statement names a column that its stream or table does not have."""
 
     def __init__(self, column: str, known: list[str]) -> None:
-        super().__init__(f"no column {column!r}; the stream has {', '.join(known)}")
+        super().__init__(f"no column {column!r}; there are {', '.join(known)}")
 
 
 class TypeMismatch(InvalidRequest):

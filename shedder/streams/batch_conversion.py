@@ -147,7 +147,7 @@ def _check_names(names: list[str], schema: RelationSchema) -> None:
     if missing:
         raise SchemaMismatch(schema.name, f"column {missing[0]!r} is missing, and NOT NULL")
     if unknown:
-        raise SchemaMismatch(schema.name, f"the stream has no column {str(unknown[0])[:64]!r}")
+        raise SchemaMismatch(schema.name, f"there is no column {str(unknown[0])[:64]!r}")
     if len(names) != len(set(names)):
         raise SchemaMismatch(schema.name, "a column is there twice")
 

@@ -148,7 +148,7 @@ def test_a_constant_in_quotes_becomes_what_it_is_compared_with() -> None:
 @pytest.mark.parametrize(
     ("text", "error", "message"),
     [
-        ("SELECT MAX(x) FROM stream", UnknownColumn, "no column 'x'; the stream has ts, b"),
+        ("SELECT MAX(x) FROM stream", UnknownColumn, "no column 'x'; there are ts, b"),
         ("SELECT s, COUNT(*) FROM stream", BadQuery, "'s' is neither in GROUP BY"),
         ("SELECT l + d, COUNT(*) FROM stream GROUP BY l", BadQuery, "'d' is neither"),
         ("SELECT *, COUNT(*) FROM stream", BadQuery, r"\* is all columns of rows"),
