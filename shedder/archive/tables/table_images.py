@@ -87,6 +87,12 @@ class TableImages:
             with self._lock:
                 self._keepers -= 1
 
+    def discard(self, names: Iterable[str]) -> None:
+        """Unlink files that no commit has named."""
+        for name in names:
+            with suppress(OSError):  # An orphan then, which the next start removes.
+                self._files.unlink(self._directory / FOLDER / name)
+
     def retire(self, names: Iterable[str]) -> None:
         """Note files that a commit has replaced; `remove_retired` removes them."""
         with self._lock:

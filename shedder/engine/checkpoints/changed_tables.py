@@ -39,6 +39,11 @@ class ChangedTables:
         for table, rows in self.tables:
             self._written[table.id] = self.files.write(table.id, rows)
 
+    def discard(self) -> None:
+        """Remove the files, which no commit has named: they would keep the disk full."""
+        self.files.discard(image.file for image in self._written.values())
+        self._written.clear()
+
     def put(self, catalog: Catalog) -> None:
         """Name the files in the catalog, in a transaction of the caller."""
         before = {entry.id: entry.image for entry in catalog.tables.entries()}

@@ -32,6 +32,7 @@ from shedder.engine.standing_queries.standing_query import StandingQuery
 from shedder.engine.standing_queries.stream_state import Stream
 from shedder.engine.window_state.pane_store_writer import PanesToStore
 from shedder.engine.window_state.query_state import QueryState
+from shedder.errors import DiskFull
 from shedder.queries.certification.certification import Certification
 from shedder.streams.ipc import table_bytes
 from shedder.streams.live_sample import SampleImage, StreamSample
@@ -177,12 +178,16 @@ class Checkpoint:
         self._sample_bytes = {key: len(data) for key, data in samples.items()}
         states = {key: each.to_bytes() for key, each in self.streams.items()}
         self._stream_bytes = sum(map(len, states.values()))
-        self.tables.write()
-        with catalog.transaction():
-            self.tables.put(catalog)
-            for _, panes in self._panes:
-                panes.put(catalog)
-            catalog.write_checkpoint(self.sequence, self.parts | states | samples, self.kept)
+        try:
+            self.tables.write()
+            with catalog.transaction():
+                self.tables.put(catalog)
+                for _, panes in self._panes:
+                    panes.put(catalog)
+                catalog.write_checkpoint(self.sequence, self.parts | states | samples, self.kept)
+        except DiskFull:
+            self.tables.discard()
+            raise
 
     def stored(self) -> int:
         """It is written. As `of`.

@@ -9,6 +9,7 @@ import signal
 import threading
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
 from shedder.archive.files.data_directory import FORMAT_TABLES, format_of
@@ -18,6 +19,7 @@ from shedder.archive.operations.verify import check
 from shedder.engine.engine import Engine
 from shedder.errors import CorruptData, DiskFull, Unavailable, Unreachable
 from tests.archive.power import PowerFiles
+from tests.engine.catalogs import full_catalog
 from tests.engine.checkpointed import checkpoint, opened
 from tests.engine.killed import copy_killed
 from tests.engine.tables.worlds import CREATE, Changes, Key, Row, rows_of
@@ -143,6 +145,24 @@ def test_a_full_disk_loses_no_change_and_the_next_checkpoint_has_all(
         assert len(list(root.glob("tables/*/*"))) == 1
     with opened(root) as db:
         assert rows_of(db) == {(1, "a"): (8, 3.0)}
+
+
+def test_a_full_catalog_leaves_no_image_that_it_does_not_name(tmp_path: Path) -> None:
+    with opened(tmp_path) as db:
+        db.execute(CREATE)
+        db.execute("INSERT INTO t VALUES (1, 'a', 2, 3)")
+        db.execute("CREATE STREAM s (ts TIMESTAMP, x BIGINT) TIMESTAMP BY ts")
+        checkpoint(db)
+        before = list(tmp_path.glob("tables/*/*"))
+        db.execute("UPDATE t SET n = 7")
+        db.push("s", {"ts": pa.array(range(20_000), pa.timestamp("us")), "x": range(20_000)})
+        with full_catalog(db), pytest.raises(DiskFull):
+            checkpoint(db)
+        assert list(tmp_path.glob("tables/*/*")) == before
+        checkpoint(db)
+        assert [path.name for path in tmp_path.glob("tables/*/*")] == [f"{2:020}.parquet"]
+    with opened(tmp_path) as db:
+        assert rows_of(db) == {(1, "a"): (7, 3.0)}
 
 
 def test_a_checkpoint_writes_the_image_of_a_changed_table_only(tmp_path: Path) -> None:
