@@ -277,7 +277,7 @@ class PrecisionUnavailable(FailedPrecondition):
     """A target with ELSE FAIL cannot be met; the message says what can."""
 
 
-class QueryFailed(FailedPrecondition):
+class RowQueryFailed(FailedPrecondition):
     """A standing query makes no more rows; the message says why."""
 
 

@@ -10,7 +10,7 @@ from typing import TypeVar
 from shedder.archive.archive_store import Store
 from shedder.archive.files.data_directory import FORMAT_DROPS
 from shedder.cql.statements.bound_query import StreamSchema
-from shedder.engine.dataflow.row_queries import RowQueries
+from shedder.engine.dataflow.row_queries import StandingRowQueries
 from shedder.engine.dataflow.row_query import RowLimits, RowQuery
 from shedder.engine.ingest.drop_policy import DoorDrops
 from shedder.engine.ingest.producer_memory import ProducerLimits, ProducerMemory
@@ -92,7 +92,7 @@ class EngineState:
                 names_max=settings.producers_max,
             )
         )
-        self.rows = RowQueries(
+        self.rows = StandingRowQueries(
             RowLimits(
                 query_bytes_max=settings.row_query_bytes_max,
                 output_bytes_max=settings.row_output_bytes_max,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from shedder.engine.dataflow.past_replay import Stretch, replay
+from shedder.engine.dataflow.past_replay import PastStretch, replay
 from shedder.engine.dataflow.row_input import Scan
 from shedder.engine.dataflow.row_query import RowQuery
 from shedder.engine.dataflow.row_state import RowState
@@ -42,7 +42,7 @@ def restore(query: RowQuery, state: RowState, scans: Mapping[int, Scan]) -> None
         return
     begin = state.begin
     stretches = {
-        each.alias: Stretch(
+        each.alias: PastStretch(
             0,
             begin.inputs[each.alias].position,
             each.needs_from_us(begin.as_of_us),

@@ -16,7 +16,7 @@ Rows = tuple[pa.RecordBatch, NDArray[np.int64]]
 
 
 @dataclass(frozen=True, slots=True)
-class Stretch:
+class PastStretch:
     """Tuples of one input that are replayed.
 
     first_position, end_position: of the stretch.
@@ -31,7 +31,9 @@ class Stretch:
     closed_us: int | None
 
 
-def replay(query: RowQuery, stretches: Mapping[str, Stretch], scans: Mapping[int, Scan]) -> None:
+def replay(
+    query: RowQuery, stretches: Mapping[str, PastStretch], scans: Mapping[int, Scan]
+) -> None:
     """Have a query read past tuples; the rows that they lead to are not kept.
 
     The archive has tuples in the order of arrival. A first pass over the event times finds, for
@@ -43,7 +45,7 @@ def replay(query: RowQuery, stretches: Mapping[str, Stretch], scans: Mapping[int
       stretches: by alias. scans: by the id of a stream.
     """
     parts = [
-        _Part(each, stretches[each.alias], scans[each.stream_id])
+        _PastReader(each, stretches[each.alias], scans[each.stream_id])
         for each in query.inputs
         if each.alias in stretches
     ]
@@ -58,13 +60,13 @@ def replay(query: RowQuery, stretches: Mapping[str, Stretch], scans: Mapping[int
         query.pass_by({each.alias: each.safe_us for each in parts})
 
 
-class _Part:
+class _PastReader:
     """One input's stretch, as far as it was read.
 
     safe_us: no tuple that is still to be read has an earlier event time; None: it is not known.
     """
 
-    def __init__(self, of: RowInput, stretch: Stretch, scan: Scan) -> None:
+    def __init__(self, of: RowInput, stretch: PastStretch, scan: Scan) -> None:
         self.alias = of.alias
         self._stretch = stretch
         self._ends, self._least_us = _least_behind(of, stretch, scan)
@@ -92,7 +94,7 @@ class _Part:
 
 
 def _least_behind(
-    of: RowInput, stretch: Stretch, scan: Scan
+    of: RowInput, stretch: PastStretch, scan: Scan
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Return ends of parts of a stretch, and the least event time from each part on."""
     ends, least = list[int](), list[int]()
@@ -103,7 +105,7 @@ def _least_behind(
     return np.array(ends, np.int64), behind
 
 
-def _times(of: RowInput, stretch: Stretch, scan: Scan) -> Iterator[Rows]:
+def _times(of: RowInput, stretch: PastStretch, scan: Scan) -> Iterator[Rows]:
     columns = (of.time_column,)
     return of.past(
         scan, stretch.first_position, stretch.end_position, stretch.from_us, columns=columns

@@ -8,9 +8,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import pyarrow as pa
+import structlog
 
 from shedder.errors import BadSetting, OutputDiscarded, ShedderError
 from shedder.queries.answers.answer import InputProgress
+
+_log = structlog.get_logger("shedder.engine")
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,15 +139,21 @@ class RowOutput:
         self._wake()
 
     def _wake(self) -> None:
+        """Wake all readers on this thread. A reader whose wake-up raises is removed."""
         with self._lock:
-            wakes = list(self._wakes.values())
-        for wake in wakes:
-            wake()
+            wakes = list(self._wakes.items())
+        for number, wake in wakes:
+            try:
+                wake()
+            except Exception as error:
+                _log.error("subscriber_removed", query=self._name, exc_info=error)
+                with self._lock:
+                    self._wakes.pop(number, None)
 
     # --- readers ---------------------------------------------------------------------------------
 
     def wake_by(self, wake: Callable[[], None]) -> Callable[[], None]:
-        """Call a function, which must not raise, after each change; return what ends that."""
+        """Call a function after each change; return what ends that."""
         with self._lock:
             number = self._next
             self._next += 1

@@ -16,7 +16,7 @@ from shedder.streams.batches import TIME_MIN_US
 from shedder.streams.dropped_counts import Dropped
 
 
-class RowQueries:
+class StandingRowQueries:
     """Row queries by name. Changed by the apply thread, or before it starts; any thread looks."""
 
     def __init__(self, limits: RowLimits) -> None:

@@ -14,7 +14,7 @@ from shedder.cql.plans.logical_plan import BoundRelational
 from shedder.engine.dataflow.flow import RowFlow
 from shedder.engine.dataflow.row_input import RowInput
 from shedder.engine.dataflow.row_output import Frontier, RowOutput
-from shedder.errors import BudgetExceeded, QueryFailed, ShedderError
+from shedder.errors import BudgetExceeded, RowQueryFailed, ShedderError
 from shedder.queries.answers.answer import Answer, InputProgress
 from shedder.streams.dropped_counts import Dropped
 
@@ -95,7 +95,7 @@ class RowQuery:
         """Return the newest rows of a stream, or the content of a relation. On the apply thread.
 
         Raises:
-          QueryFailed: the message says why.
+          RowQueryFailed: the message says why.
         """
         if self._flow is None:
             raise self._failure()
@@ -204,7 +204,7 @@ class RowQuery:
         self.output.publish(table, before, tuple(each.progress for each in self.inputs))
 
     def _failure(self) -> ShedderError:
-        return QueryFailed(self.failed)
+        return RowQueryFailed(self.failed)
 
     # --- recovery --------------------------------------------------------------------------------
 

@@ -17,7 +17,7 @@ from shedder.cql.text.unsupported import later
 from shedder.engine.dataflow.flow import RowFlow
 from shedder.engine.dataflow.lookback import HISTORY, lookbacks_us
 from shedder.engine.dataflow.past import restore
-from shedder.engine.dataflow.past_replay import Stretch, replay
+from shedder.engine.dataflow.past_replay import PastStretch, replay
 from shedder.engine.dataflow.row_input import RowInput, Scan
 from shedder.engine.dataflow.row_output import RowOutput
 from shedder.engine.dataflow.row_query import RowQuery
@@ -133,7 +133,7 @@ class WindowPast:
     def catch_up(self) -> None:
         """Read until little is left, so that the apply thread reads the rest quickly."""
         ends, from_us, closed_us = self._read, self._from_us, self._closed_us
-        stretches = {it: Stretch(0, ends[it], from_us[it], closed_us[it]) for it in ends}
+        stretches = {it: PastStretch(0, ends[it], from_us[it], closed_us[it]) for it in ends}
         scans = {it.stream_id: scan_of(self._core, it.stream_id) for it in self._inputs}
         replay(self._query, stretches, scans)
         for _ in range(ROUNDS_MAX):

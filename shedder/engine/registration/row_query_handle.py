@@ -48,7 +48,7 @@ class RowCursor:
 
         Raises:
           OutputDiscarded: they are not kept any more. EOFError: the engine closes.
-          UnknownQuery: the query was dropped. QueryFailed: it has failed.
+          UnknownQuery: the query was dropped. RowQueryFailed: it has failed.
         """
         taken = self._query.output.take(self._at, BATCH_BYTES_MAX)
         if taken is None:
@@ -97,7 +97,7 @@ class RowHandle:
 
         Raises:
           DeadlineExceeded: the receipt's tuples were not applied within timeout_s.
-          QueryFailed: the message says why.
+          RowQueryFailed: the message says why.
         """
         self._check_standing()
         future = self._registry.core.executor.call(lambda: self._fresh(after))

@@ -9,7 +9,7 @@ from shedder.errors import (
     BadQuery,
     DiskFull,
     QueryExists,
-    QueryFailed,
+    RowQueryFailed,
     StreamInUse,
     Unimplemented,
     UnknownQuery,
@@ -131,7 +131,7 @@ def test_fault_of_a_query_ends_that_query_alone(db):
     push(db, (1, 3, 5))
     db.heartbeat("s", START_US + 2)
     for ask in (broken.answer, lambda: next(reader), broken.latest):
-        with pytest.raises(QueryFailed, match=r"'broken' failed \(ZeroDivisionError\)"):
+        with pytest.raises(RowQueryFailed, match=r"'broken' failed \(ZeroDivisionError\)"):
             ask()
     assert ids(whole.answer()) == [1, 2, 3]
     assert count.answer().rows()[0]["n"] == 3
@@ -148,14 +148,14 @@ def test_query_that_waits_for_too_many_tuples_fails_and_says_so(tmp_path):
         for first in range(0, 120_000, 40_000):
             db.push("s", batch([(at, at, 5) for at in range(first, first + 40_000)]))
         with pytest.raises(
-            QueryFailed, match=r"its state has [\d,]+ bytes, row_query_bytes_max is 1,0"
+            RowQueryFailed, match=r"its state has [\d,]+ bytes, row_query_bytes_max is 1,0"
         ):
             query.answer()
-        with pytest.raises(QueryFailed):
+        with pytest.raises(RowQueryFailed):
             next(query.subscribe())
         assert db.core.rows.queries["q"].size_bytes < 1 << 20
     with Engine.open(tmp_path / "d", row_query_bytes_max=1 << 20) as db:
-        with pytest.raises(QueryFailed, match="row_query_bytes_max"):
+        with pytest.raises(RowQueryFailed, match="row_query_bytes_max"):
             db.query("q").answer()
         db.execute("DROP QUERY q")
 

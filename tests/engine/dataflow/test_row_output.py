@@ -4,7 +4,7 @@ import pyarrow as pa
 import pytest
 
 from shedder.engine.dataflow.row_output import Frontier, InputFrontier, RowOutput
-from shedder.errors import BadSetting, OutputDiscarded, QueryFailed
+from shedder.errors import BadSetting, OutputDiscarded, RowQueryFailed
 from shedder.queries.answers.answer import InputProgress
 
 SCHEMA = pa.schema([("n", pa.int64())])
@@ -81,13 +81,27 @@ def test_reader_gets_the_kept_rows_before_the_error(output):
     woken = []
     stop = output.wake_by(lambda: woken.append(output.rows))
     published(output, 2)
-    output.end(QueryFailed("too large"))
-    output.end(QueryFailed("something else"))
+    output.end(RowQueryFailed("too large"))
+    output.end(RowQueryFailed("something else"))
     stop()
     assert woken == [2, 2]
     assert output.take(0, 100)[0].num_rows == 2
-    with pytest.raises(QueryFailed, match="too large"):
+    with pytest.raises(RowQueryFailed, match="too large"):
         output.take(2, 100)
+
+
+def test_reader_whose_wake_up_raises_is_removed_and_the_others_are_woken(output):
+    woken, failed = [], []
+
+    def fail():
+        failed.append(output.rows)
+        raise RuntimeError("the loop is closed")
+
+    output.wake_by(fail)
+    output.wake_by(lambda: woken.append(output.rows))
+    published(output, 2)
+    published(output, 1)
+    assert (failed, woken) == ([2], [2, 3])
 
 
 def test_reader_learns_that_the_engine_closes(output):
