@@ -29,6 +29,7 @@ from shedder.errors import (
     StreamExists,
     StreamInUse,
     TypeMismatch,
+    Unimplemented,
     UnknownColumn,
     UnknownQuery,
     UnknownStream,
