@@ -12,8 +12,8 @@ import pytest
 from shedder.archive.tasks.progress import Progress
 from shedder.engine.engine import Engine
 from shedder.errors import BudgetExceeded, Cancelled, DeadlineExceeded, Unavailable
+from tests.engine.one_time_queries.stopped_worker import StoppedWorker, linux
 from tests.engine.rows_world import LAYOUTS, as_bag, at, filled, rows_of, tuples
-from tests.engine.stopped_worker import StoppedWorker, linux
 from tests.scale import scaled
 
 ROWS = 4_000

@@ -21,8 +21,8 @@ from shedder.v1 import query_pb2
 from shedder.wire import tables
 from shedder.wire.answers import answer_from_wire
 from tests.archive.child_processes import exact_worker_process
+from tests.engine.one_time_queries.stopped_worker import StoppedWorker, linux
 from tests.engine.rows_world import CREATE, as_bag, rows_of, tuples
-from tests.engine.stopped_worker import StoppedWorker, linux
 from tests.server.worlds import connect, connect_async, connection_to
 
 FEW, MANY = 100, 20_000

@@ -1,6 +1,6 @@
 """A month by the hour from a rollup, beside DuckDB over the same runs, and what keeping it costs.
 
-Ratios in one run: `.venv/bin/python -m benchmarks.rollup`.
+Ratios in one run: `.venv/bin/python -m benchmarks.studies.rollup`.
 """
 
 from __future__ import annotations
