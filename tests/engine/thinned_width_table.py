@@ -12,6 +12,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from shedder.engine.window_state.take_all_stratum import STRETCH_ROWS
 from tests.engine.window_state.take_all_world import (
     WARM_ROWS,
     answered,
@@ -31,6 +32,7 @@ WORLDS: Final[Mapping[str, tuple[tuple[int, int], ...]]] = {
 }
 """Rows of a pane, and the level that they are read at; in 50 groups."""
 _GROUPS: Final = 50
+_ENDLESS: Final = 1 << 40  # Rows of a stretch that sets no ends.
 _ROWS_BEFORE: Final = 2 * WARM_ROWS  # Of the stream, thinned too: they set the ends.
 _PREFACE: Final = """\
 Sums, averages and variances of thinned panes, without and with *take-all rows*
@@ -45,9 +47,9 @@ def widths(draw: Draw, world: str, trials: int, *, take_all: bool) -> dict[str, 
     for trial in range(trials):
         rng = np.random.default_rng(trial)
         stream = schema(trial + 1)
-        state = query_state(stream)
+        state = query_state(stream, stretch_rows=STRETCH_ROWS if take_all else _ENDLESS)
         if take_all:
-            before = query_state(stream)
+            before = query_state(stream, stretch_rows=STRETCH_ROWS)
             thinned_to(before, WORLDS[world][0][1])
             ids = rng.integers(0, _GROUPS, _ROWS_BEFORE)
             read(before, batch(ids, draw(rng, _ROWS_BEFORE)), 0)

@@ -27,7 +27,7 @@ _SHARE: Final = 1 / 20  # Rows beyond each end, as a share of the rows that a le
 _STEP: Final = 29  # Of so many positions one is gathered. A prime: few periods of data have it.
 _GATHERED_MIN: Final = 1_000  # Values; fewer do not set ends.
 _RANK_MIN: Final = 8  # Gathered values beyond an end: fewer leave it off by more than a third.
-_FLAT: Final = 2.0  # Deviations; a range that reaches no farther needs no ends.
+_FLAT: Final = 2.0  # Deviations from the mean; few rows beyond narrow no range that ends there.
 _STRETCHES: Final = 32  # Until ends are set again.
 _OVERFLOW: Final = 4  # Times the rows that ends are set for. More show that values have moved.
 _PAUSE_MAX: Final = 64  # Stretches without ends after values have moved again and again.
@@ -91,14 +91,14 @@ class TakeAllEnds:
         values, rows = present.values, present.rows
         assert isinstance(values, np.ndarray), "numbers"
         self.clipped = None
-        pieces = self._pieces(view, rows, values.size)
+        pieces, known = self._pieces(view, rows, values.size), view.known(argument, 0, len(view))
         if len(pieces) == 1:
-            [(stretch, _, positions)] = pieces
-            beyond = self._of_stretch(stretch, values, level, positions)
+            beyond = self._of_stretch(values, pieces[0], known, level)
             return beyond if rows is None else rows[beyond]
         found, ends = [NO_ROWS], list[tuple[float, float]]()
-        for stretch, at, positions in pieces:
-            here = self._of_stretch(stretch, values[at], level, positions)
+        for piece in pieces:
+            at = piece[1]
+            here = self._of_stretch(values[at], piece, known, level)
             found.append(at.start + here if isinstance(at, slice) else at[here])
             ends.append((self.low, self.high))
         if len(set(ends)) > 1:
@@ -161,15 +161,14 @@ class TakeAllEnds:
                 found.append((cut, at, positions[at]))
         return found
 
-    def _of_stretch(
-        self, stretch: int, values: Values, level: int, positions: int | NDArray[np.int64]
-    ) -> Rows:
+    def _of_stretch(self, values: Values, piece: _Piece, known: Known, level: int) -> Rows:
         """Return where values beyond the ends are.
 
         Args:
-          stretch: that they are of. values: some of its values. level: that they are thinned to.
-          positions: of the values; an int is the first of consecutive ones.
+          values: of the stretch. piece: which they are. known: their range, or that of more values.
+          level: that they are thinned to.
         """
+        stretch, _, positions = piece
         if stretch > self.stretch:
             self._begin(stretch, level)
         self.seen += values.size
@@ -177,7 +176,9 @@ class TakeAllEnds:
             one_in = positions % _STEP == 0 if isinstance(positions, np.ndarray) else None
             some = values[-positions % _STEP :: _STEP] if one_in is None else values[one_in]
             self.gathered.append(some.astype(np.float64))
-        if self.low == -np.inf and self.high == np.inf:
+        if known.low is None or known.high is None:
+            return NO_ROWS
+        if self.low <= known.low and known.high <= self.high:
             return NO_ROWS
         dtype = np.int64 if values.dtype.kind == "i" else np.float64
         found = few_outside(as_input(values, dtype), self.low, self.high)
@@ -201,17 +202,28 @@ class TakeAllEnds:
                 self.pause = 1
 
     def _set(self) -> None:
-        """Set ends that about as many values are beyond as the level is to read in full."""
+        """Set ends that about as many values are beyond as the level is to read in full.
+
+        On a side where values lie no farther from the mean than the other end, the end is as far
+        from the mean. Flat columns have such ends on both sides: only new values are beyond them.
+        """
         if sum(map(len, self.gathered)) < _GATHERED_MIN:
             return
         values = np.sort(np.concatenate(self.gathered))  # Whatever order the rows came in.
         self.gathered, self.left = [], _STRETCHES
         rank = max(int(len(values) * 2.0**-self.level * _SHARE), _RANK_MIN)
-        with np.errstate(over="ignore", invalid="ignore"):  # Of infinite values neither is known.
-            mean, deviation = values.mean(), values.std()
-        flat = max(values[-1] - mean, mean - values[0]) <= _FLAT * deviation < np.inf
-        self.low, self.high = (-np.inf, np.inf) if flat else (values[rank], values[-rank - 1])
-        self.low, self.high = float(self.low), float(self.high)
+        low, high = float(values[rank]), float(values[-rank - 1])
+        with np.errstate(over="ignore", invalid="ignore"):  # Infinite values have no such mean.
+            mean, deviation = float(values.mean()), float(values.std())
+        least, most = float(values[0]), float(values[-1])
+        if max(mean - least, most - mean) <= _FLAT * deviation < np.inf:
+            low = min(least, mean - _FLAT * deviation)
+            high = max(most, mean + _FLAT * deviation)
+        elif mean - least <= high - mean:
+            low = min(least, mean - (high - mean))
+        elif most - mean <= mean - low:
+            high = max(most, mean + (mean - low))
+        self.low, self.high = low, high
 
 
 def _ends_in_type(low: float, high: float, kind: str) -> tuple[Any, Any]:

@@ -176,12 +176,12 @@ def test_panes_do_not_depend_on_the_batches_that_rows_come_in(sql: str, kind: Co
 
 def test_rows_beyond_the_ends_are_read_in_full_and_no_others() -> None:
     """By every thinned sum, and by the count of rows; a median is read at its level."""
-    warmed, rng = warm(2, COLUMNS["exponential"], 3)
+    warmed, rng = warm(2, COLUMNS["turning"], 3)
     sql = BY_GROUP.replace("VAR(x) AS v", "MEDIAN(x) AS m")
     state = begun(warmed, sql)
     thinned_to(state, 3)
     low, high = warmed.take_all.to_json()["1"]["ends"]
-    values = rng.exponential(1.0, STRETCH_ROWS)
+    values = COLUMNS["turning"](rng, STRETCH_ROWS)
     read(state, batch(np.zeros(STRETCH_ROWS, np.int64), values), WARM_ROWS)
     extreme = int(np.count_nonzero((values < low) | (values > high)))
     assert 10 < extreme < STRETCH_ROWS / 8 / 4
@@ -227,11 +227,42 @@ def test_values_that_rise_for_ever_are_not_read_in_full() -> None:
     assert 0.13 < share < 0.125 + 0.08
 
 
-@pytest.mark.parametrize("column", ["two heights", "constant", "uniform"])
-def test_flat_columns_have_no_ends(column: str) -> None:
-    draw = COLUMNS.get(column, lambda rng, size: rng.random(size))
+@pytest.mark.parametrize("column", ["two heights", "constant", "tenths", "uniform"])
+def test_of_flat_columns_only_new_values_are_read_in_full(column: str) -> None:
+    draws: dict[str, Draw] = {
+        "tenths": lambda _, size: np.full(size, 0.1),
+        "uniform": lambda rng, size: rng.random(size),
+    }
+    draw = (COLUMNS | draws)[column]
+    warmed, rng = warm(4, draw, 3)
+    state = begun(warmed)
+    thinned_to(state, 3)
+    values = draw(rng, STRETCH_ROWS)
+    values[[5, 600]] = -1e9, 1e9
+    read(state, batch(np.zeros(STRETCH_ROWS, np.int64), values), WARM_ROWS)
+    assert state.panes[0].parts[1].counts().tolist()[-1:] == [2]
+
+
+@pytest.mark.parametrize("sign", [1, -1])
+def test_columns_with_one_tail_have_one_end_that_values_are_beyond(sign: int) -> None:
+    warmed, rng = warm(4, lambda rng, size: sign * rng.exponential(1.0, size), 3)
+    low, high = warmed.take_all.to_json()["1"]["ends"]
+    values = sign * rng.exponential(1.0, 10_000)
+    beyond = [int((values < low).sum()), int((values > high).sum())]
+    assert beyond[sign > 0] > 20
+    assert beyond[sign < 0] == 0
+
+
+@pytest.mark.parametrize("share", [0.001, 0.1])
+def test_ends_are_no_farther_out_than_infinite_values(share: float) -> None:
+    def draw(rng: np.random.Generator, size: int) -> NDArray[np.float64]:
+        values = rng.normal(0.0, 1.0, size)
+        infinite = rng.random(size) < share
+        return np.where(infinite, rng.choice([-np.inf, np.inf], size), values)
+
     warmed, _ = warm(4, draw, 3)
-    assert warmed.take_all.to_json()["1"]["ends"] == [-np.inf, np.inf]
+    ends = warmed.take_all.to_json()["1"]["ends"]
+    assert list(np.isfinite(ends)) == [share < 0.01] * 2
 
 
 def test_infinite_values_leave_only_their_groups_without_a_bound() -> None:
