@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 
 import shedder
-from shedder.errors import UnknownStream
+from shedder.errors import DeadlineExceeded, UnknownStream
 from shedder.server.server import running
 from shedder.settings import Settings
 from tests.engine.rows_world import CREATE, LAYOUTS, as_bag, at, rows_of, tuples
@@ -152,7 +152,7 @@ def test_a_stream_of_another_tenant_is_unknown_at_any_depth(tmp_path):
 
 
 @pytest.mark.slow
-def test_a_join_without_end_is_cut_at_the_limit_and_can_be_cancelled(tmp_path):
+def test_a_join_of_a_billion_pairs_is_cut_at_the_limit_and_ends_with_its_reader(tmp_path):
     settings = SETTINGS.model_copy(update={"result_rows_max": 10_000})
     with shedder.open(tmp_path / "data", settings) as engine:
         engine.execute(CREATE.format("a", "plain"))
@@ -160,6 +160,12 @@ def test_a_join_without_end_is_cut_at_the_limit_and_can_be_cancelled(tmp_path):
         answer = engine.execute("SELECT p.k AS k, q.x AS x FROM a p CROSS JOIN a q")
         assert answer.table.num_rows == 10_000
         assert answer.cut
+        settled = "SELECT p.k AS k FROM a p CROSS JOIN a q WHERE p.x + q.x > 1000000"
+        with pytest.raises(DeadlineExceeded):  # No row in all of its pairs.
+            engine.execute(f"{settled} AND p.g || q.g LIKE '%z%'", timeout_s=0.5)
+        with engine.execute_batches("SELECT p.k AS k FROM a p CROSS JOIN a q") as batches:
+            next(batches)
+        assert engine.execute("SELECT COUNT(*) AS n FROM a").rows()[0]["n"] == 30_000
 
 
 @pytest.mark.slow
