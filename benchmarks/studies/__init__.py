@@ -1,1 +1,1 @@
-"""Studies of errors, a model of costs, and a soak; each writes its own page or none."""
+"""Studies of errors and costs, and a soak; each writes its own page or none."""
