@@ -31,8 +31,11 @@ def lookbacks_us(plan: Plan) -> dict[str, int]:
         case Scan(alias=alias):
             return {alias: 0}
         case WindowOf(input=source, window=window):
-            spans = lookbacks_us(source)
-            return {alias: us + _span_us(window) for alias, us in spans.items()}
+            spans, span_us = lookbacks_us(source), _span_us(window)
+            return {
+                alias: us if us >= ALL else min(us + span_us, HISTORY)
+                for alias, us in spans.items()
+            }
         case Filter() | Project() | ToStream() | SetOperation(operator=SetOperator.UNION, all=True):
             return _of_inputs(plan)
         case _:
