@@ -70,14 +70,14 @@ def stream_of(queries: dict[str, str]) -> Stream:
         query = bind(select, schema)
         cap = settings.group_bytes_max
         granted = negotiate(query, SYNOPSIS_BYTES, group_bytes_max=cap)
-        standing = QueryState(
+        query_state = QueryState(
             name,
             query,
             plan(query, granted.sizes),
             part_bytes_max=group_bytes(granted.facts, cap),
         )
         stream.queries[name] = StandingQuery(
-            standing, from_position=0, granted=granted.facts, go_exact=lambda *_: None
+            query_state, from_position=0, granted=granted.facts, go_exact=lambda *_: None
         )
     return stream
 
@@ -91,11 +91,11 @@ def feed(stream: Stream, given: Sequence[pa.RecordBatch], *, answer: bool) -> No
         frame = Frame(batch, stream.schema.time_column, positions=positions)
         stream.sample.update(at, frame)
         stream.apply(Batch(1, "", 0, number, at, rows, START_US), frame)
-        for published in stream.queries.values():
-            assert not published.failed
-            published.standing.close(stream.watermark_us)
+        for standing_query in stream.queries.values():
+            assert not standing_query.failed
+            standing_query.state.close(stream.watermark_us)
             if answer:
-                published.windows_closed(stream.facts())
+                standing_query.windows_closed(stream.facts())
         at += rows
 
 

@@ -146,7 +146,7 @@ def in_full_ns() -> float:
         for query in scenario.queries:
             engine.register(query.name, query.sql)
         model = CostModel(ScenarioCosts(), ScenarioMachine())
-        standing = [each.standing for each in engine.core.stream(STREAM).queries.values()]
+        standing = [each.state for each in engine.core.stream(STREAM).queries.values()]
         return model.base_ns + sum(model.in_full_ns(each) for each in standing)
 
 

@@ -98,8 +98,8 @@ def _measured(queries: Mapping[str, str], some: int) -> tuple[int, Times, Times,
 
 
 def _heaviest(db: Engine, queries: Mapping[str, str]) -> int:
-    standing = [db.core.published(name)[1].standing for name in queries]
-    return max(sum(pane.part_bytes) for each in standing for pane in each.panes.values())
+    query_states = [db.core.standing_query(name)[1].state for name in queries]
+    return max(sum(pane.part_bytes) for each in query_states for pane in each.panes.values())
 
 
 def _timed(core: Any, name: str) -> Times:
@@ -125,16 +125,16 @@ def _timed(core: Any, name: str) -> Times:
 
 def _change(db: Engine, sizes: Mapping[str, tuple[int, ...]]) -> None:
     for name in sizes:
-        stream, published = db.core.published(name)
-        submit_sizes(db.core, stream, name, sizes[name], published.standing.sizes.part_bytes_max)
+        stream, standing_query = db.core.standing_query(name)
+        submit_sizes(db.core, stream, name, sizes[name], standing_query.state.sizes.part_bytes_max)
 
 
 def _sizes(db: Engine, query: str, scale: int) -> tuple[int, ...]:
     """Of each synopsis, 2^scale times as large; registers and hashes count in powers of two."""
-    _, published = db.core.published(query)
+    _, standing_query = db.core.standing_query(query)
     return tuple(
         part.size and (part.size + scale if part.size < 32 else int(part.size * 2.0**scale))
-        for part in published.standing.plan.parts
+        for part in standing_query.state.plan.parts
     )
 
 

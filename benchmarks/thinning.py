@@ -73,8 +73,8 @@ def cost_ns(
     given: Sequence[pa.RecordBatch], asked: Sequence[str], level: int, *, grouped: bool
 ) -> float:
     """CPU per arriving tuple, the fastest of some passes over batches into warm synopses."""
-    standing = standing_of(asked, grouped=grouped)
-    standing.set_levels([level] * len(standing.levels))
+    query_state = standing_of(asked, grouped=grouped)
+    query_state.set_levels([level] * len(query_state.levels))
     best = float("inf")
     for number in range(PASSES + 1):
         frames = [
@@ -83,7 +83,7 @@ def cost_ns(
         ]
         began = time.thread_time()
         for frame in frames:
-            standing.apply(frame, watermark_us=None, limit_us=None)
+            query_state.apply(frame, watermark_us=None, limit_us=None)
         if number:
             best = min(best, time.thread_time() - began)
     return best / (len(given) * BATCH_ROWS) * 1e9

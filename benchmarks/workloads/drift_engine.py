@@ -245,7 +245,7 @@ class DriftWorld:
     def _look(self) -> None:
         """Compare new answers with the truth."""
         for name, before_us in self._answered_us.items():
-            latest = self.db.core.published(name)[1].latest
+            latest = self.db.core.standing_query(name)[1].latest
             end_us = getattr(latest, "end_us", None)
             if end_us is None or end_us <= before_us:
                 continue

@@ -215,11 +215,11 @@ class EngineState:
         self.intakes.pop(stream.schema.name).close()
         self.queues.drop_stream(stream.schema.tenant)
 
-    def forget_query(self, stream: Stream, published: StandingQuery) -> None:
+    def forget_query(self, stream: Stream, standing_query: StandingQuery) -> None:
         """A query was dropped; those that took its panes go on with their own, or each other's."""
-        provides = bool(published.standing.consumers)
-        published.standing.detach()
-        del stream.queries[published.standing.name]
+        provides = bool(standing_query.state.consumers)
+        standing_query.state.detach()
+        del stream.queries[standing_query.state.name]
         if provides:
             stream.share_panes()
 
@@ -252,12 +252,12 @@ class EngineState:
             raise UnknownStream(name, list(self.streams))
         return stream
 
-    def published(self, name: str, asker: Asker = OPERATOR) -> tuple[Stream, StandingQuery]:
+    def standing_query(self, name: str, asker: Asker = OPERATOR) -> tuple[Stream, StandingQuery]:
         """Look up a standing query and its stream by name, if the asker may use it."""
         for stream in list(self.streams.values()):
-            published = stream.queries.get(name)
-            if published is not None and asker.owns(stream):
-                return stream, published
+            standing_query = stream.queries.get(name)
+            if standing_query is not None and asker.owns(stream):
+                return stream, standing_query
         if self.row_query(name, asker) is not None:
             raise BadQuery(
                 f"query {name!r} returns rows: thinning, weights and ACTIVE are for aggregates"
@@ -293,8 +293,10 @@ class EngineState:
     def query_of(self, stream_id: int, query: str) -> tuple[Stream, StandingQuery] | None:
         """A standing query that a record of the log names; None: it was dropped meanwhile."""
         name = self.stream_name(stream_id)
-        published = None if name is None else self.streams[name].queries.get(query)
-        return None if name is None or published is None else (self.streams[name], published)
+        standing_query = None if name is None else self.streams[name].queries.get(query)
+        return (
+            None if name is None or standing_query is None else (self.streams[name], standing_query)
+        )
 
     def intake_of(self, stream_id: int) -> Intake | None:
         """The door of a stream; None once it is dropped. From any thread."""

@@ -44,11 +44,11 @@ def measured(scenario: Scenario, directory: Path) -> str:
         model = CostModel(ScenarioCosts(), ScenarioMachine())
         for query in scenario.queries:
             engine.register(query.name, query.sql)
-            _, published = engine.core.published(query.name)
-            supposed_ns = model.in_full_ns(published.standing)
-            found_ns = _least(_reading(published, batches)) / _ROWS
+            _, standing_query = engine.core.standing_query(query.name)
+            supposed_ns = model.in_full_ns(standing_query.state)
+            found_ns = _least(_reading(standing_query, batches)) / _ROWS
             factors[query.name] = max(found_ns / supposed_ns, 0.01)
-            answers_us.append(_least(_answering(engine, published)) / 1e3)
+            answers_us.append(_least(_answering(engine, standing_query)) / 1e3)
         return _text(base_ns, factors, max(answers_us), *_disk())
 
 
@@ -88,18 +88,18 @@ def _applying(
         yield _timed(machine.applier.step)
 
 
-def _reading(published: StandingQuery, batches: Sequence[pa.RecordBatch]) -> Iterable[int]:
+def _reading(standing_query: StandingQuery, batches: Sequence[pa.RecordBatch]) -> Iterable[int]:
     """ns of reading each batch into a query's synopses."""
     for number, batch in enumerate(batches):
         frame = Frame(batch, "ts", positions=Positions(1, _ROWS * number))
-        yield _timed(lambda: published.standing.apply(frame, watermark_us=None, limit_us=None))  # noqa: B023
+        yield _timed(lambda: standing_query.state.apply(frame, watermark_us=None, limit_us=None))  # noqa: B023
 
 
-def _answering(engine: Engine, published: StandingQuery) -> Iterable[int]:
+def _answering(engine: Engine, standing_query: StandingQuery) -> Iterable[int]:
     """ns of one answer, several times."""
     stream = engine.core.stream(STREAM)
     for _ in range(_WRITES):
-        yield _timed(lambda: published.refresh(stream.facts()))
+        yield _timed(lambda: standing_query.refresh(stream.facts()))
 
 
 def _disk() -> tuple[float, float]:

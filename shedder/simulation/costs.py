@@ -48,10 +48,10 @@ class CostModel:
             for part in plan.parts
         ]
 
-    def in_full_ns(self, standing: QueryState) -> float:
+    def in_full_ns(self, query_state: QueryState) -> float:
         """Of one tuple in a standing query that reads everything."""
-        grouped = standing.keys is not None
-        return float(self.parts_ns(standing.name, standing.plan, grouped=grouped)[:, 0].sum())
+        grouped = query_state.keys is not None
+        return float(self.parts_ns(query_state.name, query_state.plan, grouped=grouped)[:, 0].sum())
 
 
 class VirtualStopwatch(Stopwatch):

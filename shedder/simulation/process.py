@@ -92,7 +92,9 @@ class Process:
     def standings(self) -> list[QueryState]:
         """The standing queries, of all streams."""
         streams = self.engine.core.streams.values()
-        return [published.standing for stream in streams for published in stream.queries.values()]
+        return [
+            standing_query.state for stream in streams for standing_query in stream.queries.values()
+        ]
 
     @property
     def queue_bytes(self) -> int:

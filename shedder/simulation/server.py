@@ -370,7 +370,7 @@ class SimulatedServer:
         if self.process is not None:
             forced = range(len(levels))
             try:
-                stream, _ = self.engine.core.published(query)
+                stream, _ = self.engine.core.standing_query(query)
                 submit_levels(self.engine.core, stream, query, levels, forced)
             except Died:
                 self._die()

@@ -140,9 +140,9 @@ class World:
         if self.server.process is None:
             self.agenda.after(_SAMPLE_US_MIN, partial(self._force, force))
             return
-        for standing in self.server.process.standings:
-            if force.query in (None, standing.name):
-                self.server.set_levels(standing.name, (force.level,) * len(standing.levels))
+        for query_state in self.server.process.standings:
+            if force.query in (None, query_state.name):
+                self.server.set_levels(query_state.name, (force.level,) * len(query_state.levels))
 
     def _is_calm(self) -> bool:
         """Return whether all has been sent and applied, and all is read in full again."""
@@ -175,10 +175,10 @@ class World:
         if news.start_us is None or (of_query.answers - 1) % self.scenario.truth_every:
             return
         self._starts[name] = news.start_us
-        stream, published = self.server.engine.core.published(name)
+        stream, standing_query = self.server.engine.core.standing_query(name)
         truth = self.truths[stream.schema.name]
-        true = truth.answer(published.standing.query, news, applied=stream.applied)
-        judged = judge(news, true, _by_hash(published.standing))
+        true = truth.answer(standing_query.state.query, news, applied=stream.applied)
+        judged = judge(news, true, _by_hash(standing_query.state))
         is_thinned = news.thinning < 1.0
         of_query.add(judged, confidence=news.confidence, thinned=is_thinned)
         if is_thinned:
@@ -260,8 +260,8 @@ class World:
         """The smallest share of tuples that a synopsis of the query reads."""
         if self.server.process is None:
             return None
-        _, published = self.server.engine.core.published(name)
-        return float(2.0 ** -max(published.standing.levels))
+        _, standing_query = self.server.engine.core.standing_query(name)
+        return float(2.0 ** -max(standing_query.state.levels))
 
     def _memory_bytes(self) -> int:
         """What the engine accounts for: queues, tail, sample, panes."""
@@ -272,7 +272,7 @@ class World:
         if len(self.series.rows) % _SAMPLE_ASKED_EVERY == 0:  # It counts its many pieces.
             streams = self.server.streams.values()
             self._sample_bytes = sum(stream.sample.size_bytes for stream in streams)
-        panes = sum(standing.size_bytes for standing in process.standings)
+        panes = sum(query_state.size_bytes for query_state in process.standings)
         return process.queue_bytes + core.store.tail_bytes() + panes + self._sample_bytes
 
     # --- what must always be -------------------------------------------------------------------
@@ -301,7 +301,7 @@ class World:
         server.settle()
         for name in self.truths:
             self._compare_the_archive(name)
-        plans = [standing.plan for standing in process.standings]
+        plans = [query_state.plan for query_state in process.standings]
         self.replays = not any(part.kind in RANKED for plan in plans for part in plan.parts)
         self.ledgers = server.close()
         self.problems += server.problems
@@ -357,11 +357,11 @@ class World:
             )
 
 
-def _by_hash(standing: QueryState) -> list[str]:
+def _by_hash(query_state: QueryState) -> list[str]:
     """The outputs whose error is one draw for as long as the same values come."""
-    plan = standing.plan
+    plan = query_state.plan
     parts = [number for number, part in enumerate(plan.parts) if part.kind in BY_HASH]
-    return outputs_of(standing.query, plan, parts) if parts else []
+    return outputs_of(query_state.query, plan, parts) if parts else []
 
 
 def _table(batches: Iterable[pa.RecordBatch]) -> pa.Table:

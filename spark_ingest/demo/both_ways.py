@@ -177,7 +177,7 @@ def _panes(directory: Path, names: Sequence[str]) -> tuple[Alike, ...]:
     found: list[Alike] = []
     with shedder.open(directory, overload="off", memory_bytes=_MEMORY_BYTES) as db:
         for name in names:
-            sides = [db.core.stream(way).queries[f"{name}_{way}"].standing for way in WAYS]
+            sides = [db.core.stream(way).queries[f"{name}_{way}"].state for way in WAYS]
             found += alike(name, *sides)
     return tuple(found)
 

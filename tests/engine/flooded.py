@@ -117,7 +117,7 @@ class Flooded:
         self.engine = Engine.open(self.directory, machine=machine, **self.settings)
 
     def levels(self, name):
-        return self.engine.core.published(name)[1].standing.levels
+        return self.engine.core.standing_query(name)[1].state.levels
 
     def rows(self, name):
         return self.engine.query(name).answer().rows()

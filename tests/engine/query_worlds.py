@@ -57,8 +57,8 @@ def log_registers(db: Engine) -> dict[str, int]:
         pass
     db.heartbeat("s", START * SECOND)  # Behind them in the log.
     return {
-        name: published.standing.plan.parts[-1].size
-        for name, published in db.core.streams["s"].queries.items()
+        name: standing_query.state.plan.parts[-1].size
+        for name, standing_query in db.core.streams["s"].queries.items()
     }
 
 

@@ -11,19 +11,19 @@ from shedder.engine.window_state.query_state import QueryState
 
 def resize(db: Engine, name: str, scale: int) -> QueryState:
     """Make every sketch so many times two as large (2^scale), and wait until panes are so."""
-    stream, published = db.core.published(name)
-    standing = published.standing
+    stream, standing_query = db.core.standing_query(name)
+    query_state = standing_query.state
     submit_sizes(
-        db.core, stream, name, changed(standing, scale), standing.sizes.part_bytes_max
+        db.core, stream, name, changed(query_state, scale), query_state.sizes.part_bytes_max
     ).result()
     while db.core.executor.call(lambda: shrinks(db.core)).result():
         pass
-    return standing
+    return query_state
 
 
-def changed(standing: QueryState, scale: int) -> tuple[int, ...]:
+def changed(query_state: QueryState, scale: int) -> tuple[int, ...]:
     """Sizes 2^scale times as large, within those that panes may have."""
-    return tuple(_changed(part, scale) for part in standing.plan.parts)
+    return tuple(_changed(part, scale) for part in query_state.plan.parts)
 
 
 def _changed(part: SynopsisSpec, scale: int) -> int:

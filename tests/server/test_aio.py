@@ -130,7 +130,7 @@ async def subscribe_and_leave(address, front):
     async with await connect_async(address) as client:
         await client.execute(CREATE_TRADES)
         query = await client.register("counts", COUNTS)
-        listeners = front.core.published("counts")[1].listeners
+        listeners = front.core.standing_query("counts")[1].listeners
         for _ in range(3):
             slides = await query.subscribe()
             await slides.aclose()

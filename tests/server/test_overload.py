@@ -77,4 +77,4 @@ def test_a_flood_over_the_wire_is_thinned_answered_and_over(engine, client, addr
     for query in ledger.queries:
         assert query.read + query.thinned + query.late == ledger.applied
     assert max(query.thinned for query in ledger.queries) > 0
-    assert set(engine.core.published("q0")[1].standing.levels) == {0}
+    assert set(engine.core.standing_query("q0")[1].state.levels) == {0}

@@ -292,7 +292,7 @@ def test_a_subscriber_that_leaves_is_not_told_any_more(engine, served):
     client, _ = served(front)
     query = client.register("count", COUNT)
     subscriptions = [query.subscribe() for _ in range(5)]
-    listeners = engine.core.published("count")[1].listeners
+    listeners = engine.core.standing_query("count")[1].listeners
     assert len(listeners) == 5
     for slides in subscriptions:
         slides.close()

@@ -98,15 +98,15 @@ def test_levels_are_in_force_behind_what_was_logged_before_them(tmp_path):
     engine, machine = virtual(tmp_path)
     engine.execute(CREATE)
     engine.register("q", QUERY)
-    _, published = engine.core.published("q")
+    _, standing_query = engine.core.standing_query("q")
     table = requests(1_000, seed=3, seconds=5.0)
     append(engine, table.slice(0, 500), 500)
     core = engine.core
-    submit_levels(core, core.stream("requests"), "q", (2,) * len(published.standing.levels))
+    submit_levels(core, core.stream("requests"), "q", (2,) * len(standing_query.state.levels))
     append(engine, table.slice(500), 500)
     machine.settle()
-    assert set(published.standing.levels) == {2}
-    assert 0 < published.standing.thinned[0] < 500
+    assert set(standing_query.state.levels) == {2}
+    assert 0 < standing_query.state.thinned[0] < 500
     engine.close()
 
 

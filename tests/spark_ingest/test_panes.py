@@ -68,7 +68,7 @@ def both_ways(directory: Path, table: pa.Table, sent: pa.Table) -> Engine:
 
 def found(db: Engine) -> dict[tuple[str, str, str], Alike]:
     each = [
-        alike(name, *(db.core.stream(s).queries[f"{name}_{s}"].standing for s in ("built", "sent")))
+        alike(name, *(db.core.stream(s).queries[f"{name}_{s}"].state for s in ("built", "sent")))
         for name in QUERIES
     ]
     return {(one.query, one.synopsis, one.answers): one for many in each for one in many}
@@ -95,7 +95,7 @@ def test_the_same_tuples_are_the_same_bytes_where_their_order_does_not_matter(
 @pytest.mark.slow
 def test_wider_buckets_are_alike_if_the_narrow_ones_come_to_them(tmp_path: Path) -> None:
     with both_ways(tmp_path, rows(), rows()) as db:
-        panes = db.core.stream("sent").queries["sliding_sent"].standing.panes
+        panes = db.core.stream("sent").queries["sliding_sent"].state.panes
         for held in panes.values():
             for each in held.parts:
                 if isinstance(each, GroupedLogBuckets):
@@ -115,8 +115,7 @@ def test_panes_in_which_nothing_matches_are_alike_whether_they_are_there_or_not(
 ) -> None:
     with both_ways(tmp_path, rows(), rows()) as db:
         standing = [
-            db.core.stream(stream).queries[f"sparse_{stream}"].standing
-            for stream in ("built", "sent")
+            db.core.stream(stream).queries[f"sparse_{stream}"].state for stream in ("built", "sent")
         ]
         held = [len(each.panes) for each in standing]
         assert held[0] > held[1] > 0

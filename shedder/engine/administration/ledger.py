@@ -25,13 +25,13 @@ def ledger_of(stream: Stream, intake: Intake, *, backfilled: int, lost: int) -> 
         backfilled=backfilled,
         lost=lost,
         queries=tuple(
-            _query_ledger(name, published.standing)
-            for name, published in sorted(stream.queries.items())
+            _query_ledger(name, standing_query.state)
+            for name, standing_query in sorted(stream.queries.items())
         ),
     )
 
 
-def _query_ledger(name: str, standing: QueryState) -> QueryLedger:
+def _query_ledger(name: str, query_state: QueryState) -> QueryLedger:
     """Of the synopsis that has skipped the most."""
-    thinned = max(standing.thinned)
-    return QueryLedger(name, standing.timely - thinned, thinned, standing.late)
+    thinned = max(query_state.thinned)
+    return QueryLedger(name, query_state.timely - thinned, thinned, query_state.late)

@@ -50,7 +50,7 @@ def show(core: EngineState, what: str, asker: Asker = OPERATOR) -> pa.Table:
             )
         case "QUERIES":
             found = [
-                (p.standing.name, s.schema.name, p.standing.query.text)
+                (p.state.name, s.schema.name, p.state.query.text)
                 for s in streams
                 for p in s.queries.values()
             ]

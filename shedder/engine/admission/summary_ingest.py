@@ -113,12 +113,12 @@ def append_summaries(
         _check_reached(intake, name, after)
         summaries = Summaries.from_bytes(data)
         rows = summaries.rows if summaries.rows <= ROWS_MAX else 0  # More is not believed.
-        standing = {q: it.standing for q, it in _standing(core.stream(name)).items()}
+        query_states = {q: it.state for q, it in _standing(core.stream(name)).items()}
         if intake.has(producer, epoch, sequence, rows=rows, part=part):
             made = Checked(summaries)  # Its plans may be old.
         else:
             _check_times(core, summaries)
-            made = checked(summaries, standing, core.limits)
+            made = checked(summaries, query_states, core.limits)
             core.store.allow(FORMAT_FOLLOW if tuples_follow else FORMAT_BUILT)
             if producer:
                 core.allow(FORMAT_PUSHES)
@@ -157,19 +157,21 @@ def _standing(stream: Stream) -> dict[str, StandingQuery]:
     return {name: it for name, it in list(stream.queries.items()) if not it.failed}
 
 
-def _plan_of(core: EngineState, published: StandingQuery) -> QueryPlan:
-    standing = published.standing
-    parts = standing.plan.parts
+def _plan_of(core: EngineState, standing_query: StandingQuery) -> QueryPlan:
+    query_state = standing_query.state
+    parts = query_state.plan.parts
     sizes = {
         aggregate: parts[at].size
-        for aggregate, at in zip(standing.query.aggregates, standing.plan.answers, strict=True)
+        for aggregate, at in zip(
+            query_state.query.aggregates, query_state.plan.answers, strict=True
+        )
     }
     return QueryPlan(
-        standing.name,
-        standing.query.text,
-        sizes_to_json(standing.query, sizes, {}),
-        standing.levels,
-        group_bytes(published.granted, core.settings.group_bytes_max),
+        query_state.name,
+        query_state.query.text,
+        sizes_to_json(query_state.query, sizes, {}),
+        query_state.levels,
+        group_bytes(standing_query.granted, core.settings.group_bytes_max),
     )
 
 

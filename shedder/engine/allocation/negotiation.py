@@ -69,7 +69,7 @@ def negotiate(
     Args:
       query: query to be registered.
       budget_bytes: bytes of all synopses.
-      standing: queries that are registered already.
+      state: queries that are registered already.
       group_bytes_max: largest cap on the groups of one synopsis.
       last: newest solution, whose prices still hold; None: there is none.
       levels: levels at which its synopses will read; None: those of the query.

@@ -28,6 +28,8 @@ def present_weights(queries: Sequence[tuple[float, bool]]) -> list[float]:
 
 def weights_by_query(streams: Iterable[Stream]) -> dict[str, float]:
     """The present weights of all queries of some streams, by name."""
-    queries = [published for stream in streams for published in list(stream.queries.values())]
+    queries = [
+        standing_query for stream in streams for standing_query in list(stream.queries.values())
+    ]
     weights = present_weights([(each.weight, each.active) for each in queries])
-    return {each.standing.name: of for each, of in zip(queries, weights, strict=True)}
+    return {each.state.name: of for each, of in zip(queries, weights, strict=True)}

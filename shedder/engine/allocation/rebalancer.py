@@ -117,56 +117,56 @@ class Sharing:
         pace = self._paces[stream.id] = before.then(stream.position, now_s, stream.watermark_us)
         found: list[Asked] = []
         while names and machine.monotonic_s() < now_s + _LOOK_SECONDS:
-            published = stream.queries.get(names.popleft())
-            if published is not None and not published.failed:
-                found.append(self._asked(published, pace))
+            standing_query = stream.queries.get(names.popleft())
+            if standing_query is not None and not standing_query.failed:
+                found.append(self._asked(standing_query, pace))
         return found
 
-    def _asked(self, published: StandingQuery, pace: _Pace) -> Asked:
-        standing = published.standing
-        query, plan, cap = standing.query, standing.plan, standing.sizes.part_bytes_max
-        range_us = standing.grid.range_us
-        groups = 1 if standing.keys is None else max(standing.keys.size, 1)
+    def _asked(self, standing_query: StandingQuery, pace: _Pace) -> Asked:
+        query_state = standing_query.state
+        query, plan, cap = query_state.query, query_state.plan, query_state.sizes.part_bytes_max
+        range_us = query_state.grid.range_us
+        groups = 1 if query_state.keys is None else max(query_state.keys.size, 1)
         tuples = pace.per_event_s * range_us / 1e6 if range_us else float(pace.position)
-        tuples *= standing.passing_share / groups
-        coarsest = standing.resizer.coarsest()
-        published.measured.correct(query, plan, coarsest, tuples)
-        published.measured.want()
+        tuples *= query_state.passing_share / groups
+        coarsest = query_state.resizer.coarsest()
+        standing_query.measured.correct(query, plan, coarsest, tuples)
+        standing_query.measured.want()
         held = needed = 0
         foreseen: tuple[int, ...] = ()
-        if standing.keys is not None:
-            foreseen = standing.memory.foreseen
+        if query_state.keys is not None:
+            foreseen = query_state.memory.foreseen
             held = needed = max(foreseen)
-            roomless = min(standing.panes.others_share, 1 - 1e-9)
+            roomless = min(query_state.panes.others_share, 1 - 1e-9)
             needed = round(held * min(_FROZEN, 1 + _RARE * roomless / (1 - roomless)))
-        logged = self._given.get(standing.name)
+        logged = self._given.get(query_state.name)
         if logged is not None:
             whose, given = logged
             is_in_force = given == Given(tuple(part.size for part in plan.parts), _cap(query, cap))
-            if whose is not standing or is_in_force:  # Else of another query that had this name.
-                self._forget(standing.name, logged)
-            if whose is standing:
+            if whose is not query_state or is_in_force:  # Else of another query that had this name.
+                self._forget(query_state.name, logged)
+            if whose is query_state:
                 plan, cap = with_sizes(plan, given.sizes), given.group_bytes
         return Asked(
-            name=standing.name,
+            name=query_state.name,
             query=query,
             plan=plan,
-            levels=standing.levels,
-            weight=published.weight,
-            active=published.active,
+            levels=query_state.levels,
+            weight=standing_query.weight,
+            active=standing_query.active,
             group_bytes=_cap(query, cap),
             held_bytes=min(held, cap),
             needed_bytes=needed,
             grown_bytes=max(needed, _HEADROOM * held),
             foreseen=foreseen,
-            halved=standing.resizer.halved(),
+            halved=query_state.resizer.halved(),
             tuples_per_s=pace.per_s,
             tuples=tuples,
-            factors=tuple(published.measured.factors),
-            skipping=tuple(published.measured.skipping),
+            factors=tuple(standing_query.measured.factors),
+            skipping=tuple(standing_query.measured.skipping),
             coarsest=coarsest,
-            limits=published.limits,
-            measured=tuple(published.measured.errors),
+            limits=standing_query.limits,
+            measured=tuple(standing_query.measured.errors),
         )
 
     def problem(self, asked: Sequence[Asked]) -> Problem:
@@ -310,9 +310,9 @@ class Sharing:
         before = {one.name: sum(one.sizes) + one.group_bytes for one in asked}
         order = sorted(given, key=lambda name: _total(given[name]) - before[name])
         for name in order:
-            stream, published = self._core.published(name)
+            stream, standing_query = self._core.standing_query(name)
             has = given[name]
-            logged = published.standing, has
+            logged = standing_query.state, has
             with self._giving:
                 self._given[name] = logged
             written = submit_sizes(self._core, stream, name, has.sizes, has.group_bytes)
@@ -335,8 +335,8 @@ class Sharing:
         Prices are told with other bytes.
         """
         news = news_of(found, solution.allocation)
-        queries = [self._core.published(one.name)[1] for one in found.asked]
-        new = [at for at, published in enumerate(queries) if published.news != news[at]]
+        queries = [self._core.standing_query(one.name)[1] for one in found.asked]
+        new = [at for at, standing_query in enumerate(queries) if standing_query.news != news[at]]
         moved = [at for at in new if queries[at].granted.get("bytes") != str(news[at][0])]
         stays = sorted({*new} - {*moved})
         cap = self._core.settings.group_bytes_max

@@ -99,7 +99,7 @@ def _has_closed(width_us: int, before_us: int, after_us: int, oldest_us: int) ->
 
 def _pane_widths(stream: Stream) -> set[int]:
     """Of its queries, where panes close."""
-    widths = {each.standing.grid.width_us for each in stream.queries.values()}
+    widths = {each.state.grid.width_us for each in stream.queries.values()}
     return {width for width in widths if width is not None}
 
 

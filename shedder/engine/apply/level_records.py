@@ -16,9 +16,9 @@ def apply_level(core: EngineState, header: Level | LevelFrom) -> None:
     """From the next batch on, a query's synopses read at these levels."""
     known = core.query_of(header.stream, header.query)
     if known is not None and not known[1].failed:
-        stream, published = known
+        stream, standing_query = known
         forced = header.forced if isinstance(header, Level) else None
-        published.standing.set_levels(header.levels, forced)
+        standing_query.state.set_levels(header.levels, forced)
         stream.share_panes()
 
 

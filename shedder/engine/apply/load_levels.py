@@ -61,22 +61,24 @@ class LevelsByLoad:
         changed: dict[str, Stream] = {}
         for (name, query), levels in wanted.items():
             stream = self._core.streams.get(name)
-            published = None if stream is None else stream.queries.get(query)
-            if stream is None or published is None or published.standing.feed is not None:
+            standing_query = None if stream is None else stream.queries.get(query)
+            if stream is None or standing_query is None or standing_query.state.feed is not None:
                 continue  # Its level is that of its provider.
-            for each in (published.standing, *published.standing.consumers):
+            for each in (standing_query.state, *standing_query.state.consumers):
                 if self._set(stream, each, levels, sequence):
                     changed[name] = stream
         for stream in changed.values():
             stream.share_panes()
 
     def _set(
-        self, stream: Stream, standing: QueryState, changes: Mapping[int, int], sequence: int
+        self, stream: Stream, query_state: QueryState, changes: Mapping[int, int], sequence: int
     ) -> bool:
-        levels = by_load(standing.levels, standing.forced, changes)
-        if levels == standing.levels or not self._logged(stream, standing.name, levels, sequence):
+        levels = by_load(query_state.levels, query_state.forced, changes)
+        if levels == query_state.levels or not self._logged(
+            stream, query_state.name, levels, sequence
+        ):
             return False
-        standing.set_levels(levels)
+        query_state.set_levels(levels)
         return True
 
     def _logged(self, stream: Stream, query: str, levels: tuple[int, ...], sequence: int) -> bool:

@@ -30,9 +30,9 @@ def submit_sizes(
 def shrinks(core: EngineState) -> bool:
     """Return whether panes are left that are to shrink. On the apply thread."""
     return any(
-        published.standing.resizer.shrinks and not published.failed
+        standing_query.state.resizer.shrinks and not standing_query.failed
         for stream in core.streams.values()
-        for published in stream.queries.values()
+        for standing_query in stream.queries.values()
     )
 
 
@@ -53,10 +53,10 @@ class PaneShrinker:
         for header in headers:
             known = self._core.query_of(header.stream, header.query)
             if known is not None and not known[1].failed:
-                stream, published = known
-                standing = published.standing
-                published.guard(
-                    partial(standing.resizer.set_sizes, header.sizes, header.group_bytes)
+                stream, standing_query = known
+                query_state = standing_query.state
+                standing_query.guard(
+                    partial(query_state.resizer.set_sizes, header.sizes, header.group_bytes)
                 )
                 changed[stream.schema.name] = stream
         for stream in changed.values():
@@ -81,9 +81,9 @@ class PaneShrinker:
         self._is_posted = False
         end_s = core.machine.monotonic_s() + SLICE_SECONDS
         for stream in core.streams.values():
-            for published in stream.queries.values():
-                while published.standing.resizer.shrinks and not published.failed:
-                    published.guard(published.standing.resizer.shrink_some)
+            for standing_query in stream.queries.values():
+                while standing_query.state.resizer.shrinks and not standing_query.failed:
+                    standing_query.guard(standing_query.state.resizer.shrink_some)
                     if core.machine.monotonic_s() >= end_s and core.executor.is_alive():
                         self.shrink_soon()
                         return

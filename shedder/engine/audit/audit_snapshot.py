@@ -34,7 +34,7 @@ class Moment:
     strict: empty where none of them would.
     """
 
-    published: StandingQuery
+    standing_query: StandingQuery
     answer: Answer
     strict: Answer
     span: Span
@@ -47,39 +47,43 @@ class Moment:
     @property
     def disjoint(self) -> bool:
         """Return whether no look that was noted has bet on its tuples; on the apply thread."""
-        before_us = self.published.audits.bet_to_us
-        slides = self.published.standing.grid.slides
+        before_us = self.standing_query.audits.bet_to_us
+        slides = self.standing_query.state.grid.slides
         return before_us is None or (slides and (self.span.start_us or 0) >= before_us)
 
 
 def unseen(
-    core: EngineState, stream: Stream, published: StandingQuery, *, without_archive: bool = False
+    core: EngineState,
+    stream: Stream,
+    standing_query: StandingQuery,
+    *,
+    without_archive: bool = False,
 ) -> tuple[Answer, Span] | None:
     """Return a query's newest answer and its window, if it was not audited. On the apply thread.
 
     Args:
-      core, stream: of the query. published: it.
+      core, stream: of the query. standing_query: it.
       without_archive: the truth is to come from elsewhere; else the archive must be able to tell.
     """
-    name, query = published.standing.name, published.standing.query
-    if published.failed or stream.queries.get(name) is not published:
+    name, query = standing_query.state.name, standing_query.state.query
+    if standing_query.failed or stream.queries.get(name) is not standing_query:
         return None
     if (
         core.store.deletions.entries(stream.id)
-        or core.machine.monotonic_s() < published.audits.reserved_to_s
+        or core.machine.monotonic_s() < standing_query.audits.reserved_to_s
     ):
         return None
-    slides = published.standing.grid.slides
+    slides = standing_query.state.grid.slides
     if not slides if without_archive else bool(stream.built):
         return None  # Of tuples that came as summaries, windows say which, and the archive nothing.
-    if published.stale:
-        published.refresh(stream.facts())
-    answer, span = published.latest, published.span
+    if standing_query.stale:
+        standing_query.refresh(stream.facts())
+    answer, span = standing_query.latest, standing_query.span
     if not isinstance(answer, Answer) or span is None:
         return None
     if not Case(0, query, answer).judgeable or (slides and span.end_us is None):
         return None
-    if published.audits.audited == _seen(published, answer, span):
+    if standing_query.audits.audited == _seen(standing_query, answer, span):
         return None
     try:
         if not without_archive:
@@ -89,29 +93,29 @@ def unseen(
     return answer, span
 
 
-def taken(stream: Stream, published: StandingQuery, answer: Answer, span: Span) -> Moment:
+def taken(stream: Stream, standing_query: StandingQuery, answer: Answer, span: Span) -> Moment:
     """On the apply thread: what is compared; the answer counts as looked at from now on."""
-    strict = _strict(stream, published, answer, span)
-    published.audits.note_audited(_seen(published, answer, span))
-    return Moment(published, answer, strict, span)
+    strict = _strict(stream, standing_query, answer, span)
+    standing_query.audits.note_audited(_seen(standing_query, answer, span))
+    return Moment(standing_query, answer, strict, span)
 
 
-def _strict(stream: Stream, published: StandingQuery, answer: Answer, span: Span) -> Answer:
+def _strict(stream: Stream, standing_query: StandingQuery, answer: Answer, span: Span) -> Answer:
     """The answer again, at the confidence that so many intervals leave to each of them.
 
     How many there are it says itself: with HAVING or LIMIT it has more groups than were told, and
     at another confidence a list may have other items. So it is asked for until it has no more than
     were reckoned with.
     """
-    query = without_decisions(published.standing.query)
+    query = without_decisions(standing_query.state.query)
     there, intervals = max(1, chances(query, answer)), 0
     while there > intervals:
         intervals = there
-        confidence = published.audits.certification.strict_confidence(intervals)
+        confidence = standing_query.audits.certification.strict_confidence(intervals)
         if confidence is None:
             break
         asked = replace(query, confidence=confidence)
-        strict = finish(asked, published.evidence(stream.facts(), span, asked))
+        strict = finish(asked, standing_query.evidence(stream.facts(), span, asked))
         if 1 - strict.confidence > (1 - confidence) * _ROUNDING:
             break  # Some column cannot be asked for more.
         there = chances(query, strict)
@@ -127,23 +131,23 @@ def without_rows(answer: Answer) -> Answer:
 
 def note(checkpoints: Checkpoints, moment: Moment, look: AuditSample) -> None:
     """On the apply thread: what a look came to, in certification, answers and checkpoint."""
-    published, was = moment.published, moment.published.audits.certification
+    standing_query, was = moment.standing_query, moment.standing_query.audits.certification
     disjoint = moment.disjoint
-    published.certify(after(was, look if disjoint else look.overlapping))
+    standing_query.certify(after(was, look if disjoint else look.overlapping))
     if disjoint:
-        published.audits.note_bet(moment.span.end_us or moment.answer.position)
-    now = published.audits.certification
+        standing_query.audits.note_bet(moment.span.end_us or moment.answer.position)
+    now = standing_query.audits.certification
     if now.lost and not was.lost:
-        _log.error("certification_lost", query=published.standing.name, why=now.lost)
+        _log.error("certification_lost", query=standing_query.state.name, why=now.lost)
     elif was.lost and not now.lost:
-        _log.warning("certification_regained", query=published.standing.name)
+        _log.warning("certification_regained", query=standing_query.state.name)
     checkpoints.audited()
     if bool(was.lost) != bool(now.lost):
         checkpoints.now()  # Whatever ends the service now, it knows that afterwards.
 
 
 def _seen(
-    published: StandingQuery, answer: Answer, span: Span
+    standing_query: StandingQuery, answer: Answer, span: Span
 ) -> tuple[int | None, int | None, int]:
-    position = 0 if published.standing.grid.slides else answer.position
+    position = 0 if standing_query.state.grid.slides else answer.position
     return span.start_us, span.end_us, position

@@ -116,7 +116,7 @@ class Lent:
         lent: list[LentAnswer] = []
         room_bytes = bytes_max
         waiting = list(of.queries.values())  # At once: others may come and go.
-        for published in sorted(waiting, key=lambda each: each.audits.audited_s):
+        for standing_query in sorted(waiting, key=lambda each: each.audits.audited_s):
             if len(lent) == answers:
                 break
             # One by one, so that ingest goes on between them.
@@ -124,7 +124,7 @@ class Lent:
                 partial(
                     self._take,
                     of,
-                    published,
+                    standing_query,
                     without_archive=without_archive,
                     room_bytes=room_bytes,
                     first=not lent,
@@ -152,7 +152,7 @@ class Lent:
     def _take(
         self,
         stream: Stream,
-        published: StandingQuery,
+        standing_query: StandingQuery,
         *,
         without_archive: bool,
         room_bytes: int,
@@ -164,28 +164,28 @@ class Lent:
         """
         now_s = self._core.machine.monotonic_s()
         self._lent = {key: each for key, each in self._lent.items() if each.until_s > now_s}
-        found = unseen(self._core, stream, published, without_archive=without_archive)
+        found = unseen(self._core, stream, standing_query, without_archive=without_archive)
         if found is None:
             return None, 0
-        seen = published.audits.audited
-        moment = taken(stream, published, *found)
+        seen = standing_query.audits.audited
+        moment = taken(stream, standing_query, *found)
         size_bytes = _size_bytes(moment.answer) + _size_bytes(moment.strict)
         if size_bytes > room_bytes:
             if not first:
-                published.audits.note_audited(seen)
+                standing_query.audits.note_audited(seen)
                 return None, size_bytes
             moment = replace(moment, strict=without_rows(moment.answer))
             size_bytes = _size_bytes(moment.answer) + _size_bytes(moment.strict)
             if size_bytes > room_bytes:
-                _log.warning("too_large_to_lend", query=published.standing.name, bytes=size_bytes)
+                _log.warning("too_large_to_lend", query=standing_query.state.name, bytes=size_bytes)
                 return None, 0
-        published.audits.note_look(now_s)
-        published.audits.reserve(now_s + LENT_S)
+        standing_query.audits.note_look(now_s)
+        standing_query.audits.reserve(now_s + LENT_S)
         name = f"{self._core.machine.random_bits(64):016x}"
         self._lent[name] = _Loan(
-            stream, moment, published.audits.reserved_to_s, not without_archive
+            stream, moment, standing_query.audits.reserved_to_s, not without_archive
         )
-        return LentAnswer(name, published.standing.name, moment.answer, moment.strict), size_bytes
+        return LentAnswer(name, standing_query.state.name, moment.answer, moment.strict), size_bytes
 
     def _note(self, name: str, found: Reported) -> Certification:
         loan = self._lent.pop(name, None)
@@ -194,14 +194,14 @@ class Lent:
                 f"no answer is lent as {name[:40]!r}: it was reported, or is {LENT_S / 60:.0f} "
                 "minutes old, or the query was dropped, or the service started anew; lend again"
             )
-        published, query = loan.moment.published, loan.moment.published.standing.query
-        published.audits.release()
+        standing_query, query = loan.moment.standing_query, loan.moment.standing_query.state.query
+        standing_query.audits.release()
         shows_nothing = chooses(query) and not loan.moment.shown
         if found.values or found.refuted or shows_nothing:
             loan.check_tuples(self._core)
             note(self._checkpoints, loan.moment, found.look(query))
             self.reported += 1
-        return published.audits.certification
+        return standing_query.audits.certification
 
 
 def _size_bytes(answer: Answer) -> int:
@@ -236,12 +236,12 @@ class _Loan:
             gone = True
         if gone:
             raise FailedPrecondition(
-                f"tuples that an answer of {self.moment.published.standing.name!r} is of were "
+                f"tuples that an answer of {self.moment.standing_query.state.name!r} is of were "
                 "deleted while it was looked at; it does not count"
             )
 
     def stands(self, now_s: float) -> bool:
         """Return whether it is in time, and its query is still there."""
-        published = self.moment.published
-        there = self.stream.queries.get(published.standing.name)
-        return now_s < self.until_s and there is published
+        standing_query = self.moment.standing_query
+        there = self.stream.queries.get(standing_query.state.name)
+        return now_s < self.until_s and there is standing_query

@@ -114,13 +114,15 @@ class Audit:
         """
         machine = self._core.machine
         waiting = [
-            (published.audits.audited_s, stream, published)
+            (standing_query.audits.audited_s, stream, standing_query)
             for stream in list(self._core.streams.values())
-            for published in list(stream.queries.values())
+            for standing_query in list(stream.queries.values())
         ]
-        for _, stream, published in sorted(waiting, key=lambda each: each[0]):
-            published.audits.note_look(machine.monotonic_s())
-            moment = self._core.executor.call(partial(self._moment, stream, published)).result()
+        for _, stream, standing_query in sorted(waiting, key=lambda each: each[0]):
+            standing_query.audits.note_look(machine.monotonic_s())
+            moment = self._core.executor.call(
+                partial(self._moment, stream, standing_query)
+            ).result()
             if moment is None:
                 continue
             try:
@@ -128,16 +130,18 @@ class Audit:
                 self.looks += 1
             except ShedderError as error:
                 self.skipped += 1
-                _log.info("audit_skipped", query=published.standing.name, error=str(error))
+                _log.info("audit_skipped", query=standing_query.state.name, error=str(error))
             finally:
-                published.audits.release()
-                self.busy_s += machine.monotonic_s() - published.audits.audited_s
-            return published.standing.name
+                standing_query.audits.release()
+                self.busy_s += machine.monotonic_s() - standing_query.audits.audited_s
+            return standing_query.state.name
         return None
 
-    def _moment(self, stream: Stream, published: StandingQuery) -> tuple[Moment, Snapshot] | None:
+    def _moment(
+        self, stream: Stream, standing_query: StandingQuery
+    ) -> tuple[Moment, Snapshot] | None:
         """On the apply thread: an answer that was not compared yet, and the archive it is of."""
-        found = unseen(self._core, stream, published)
+        found = unseen(self._core, stream, standing_query)
         if found is None:
             return None
         answer, span = found
@@ -148,11 +152,11 @@ class Audit:
         if snapshot.missing or snapshot.holes or rows > self._core.settings.audit_rows_max:
             snapshot.release()
             return None
-        published.audits.reserve(math.inf)
-        return taken(stream, published, answer, span), snapshot
+        standing_query.audits.reserve(math.inf)
+        return taken(stream, standing_query, answer, span), snapshot
 
     def _compare(self, moment: Moment, snapshot: Snapshot) -> None:
-        query = moment.published.standing.query
+        query = moment.standing_query.state.query
         asked = exact_query(query)
         with snapshot:
             stretch = Stretch.of(moment.span, moment.answer.watermark_us)

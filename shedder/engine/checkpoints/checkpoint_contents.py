@@ -136,16 +136,16 @@ class Checkpoint:
             else:
                 sample = stream.sample
                 samples[key] = SampleToStore(stream, sample, sample.position, sample.image())
-            for published in stream.queries.values():
-                if not published.failed:  # What broke may be in its panes.
-                    standings.append(published.standing)
-                parts |= query_parts(published)
+            for standing_query in stream.queries.values():
+                if not standing_query.failed:  # What broke may be in its panes.
+                    standings.append(standing_query.state)
+                parts |= query_parts(standing_query)
         if synopsis_bytes is not None:
             parts[BUDGET] = json.dumps({"synopsis_bytes": synopsis_bytes}).encode()
         if tenants is not None and tenants.told:
             parts[TENANTS] = tenants.to_bytes()
-        found = [(standing, standing.to_store()) for standing in standings]
-        panes = [(standing, each) for standing, each in found if each is not None]
+        found = [(query_state, query_state.to_store()) for query_state in standings]
+        panes = [(query_state, each) for query_state, each in found if each is not None]
         return cls(sequence, parts, kept, samples, states, tables, panes, rows)
 
     @property
@@ -206,8 +206,8 @@ class Checkpoint:
 
     def failed(self) -> None:
         """It could not be written: the next one stores all of it. As `of`."""
-        for standing, panes in self._panes:
-            standing.store_writer.note_failed(panes)
+        for query_state, panes in self._panes:
+            query_state.store_writer.note_failed(panes)
             panes.forget()
 
 
@@ -227,42 +227,42 @@ def _stream_state(stream: Stream) -> bytes:
     return json.dumps(state).encode()
 
 
-def query_parts(published: StandingQuery) -> dict[str, bytes]:
+def query_parts(standing_query: StandingQuery) -> dict[str, bytes]:
     """The parts of a standing query: its counts, its open panes, its groups."""
-    name, keys = published.standing.name, published.standing.keys
-    parts = {f"query/{name}": _query_state(published)}
+    name, keys = standing_query.state.name, standing_query.state.keys
+    parts = {f"query/{name}": _query_state(standing_query)}
     return parts if keys is None else parts | {f"groups/{name}": keys.to_bytes()}
 
 
-def _query_state(published: StandingQuery) -> bytes:
+def _query_state(standing_query: StandingQuery) -> bytes:
     """Counts as JSON in the schema's metadata; the open panes as rows."""
-    standing = published.standing
+    query_state = standing_query.state
     state = {
-        "read": standing.timely,
-        "late": standing.late,
-        "levels": standing.levels,
-        "forced": sorted(standing.forced),
-        "thinned": standing.thinned,
-        "take_all": standing.take_all.to_json(),
-        "sizes": [part.size for part in standing.plan.parts],
-        "group_bytes": standing.sizes.part_bytes_max,
-        **standing.late_panes.to_json(),
-        "emitted_to": published.emitted_to,
-        "folded_to_us": standing.panes.folded_to_us,
-        "weight": published.weight,
-        "active": published.active,
-        "feed": _feed_state(standing),
-        "failed": published.failed,
-        "certification": asdict(published.audits.certification),
-        "audited": published.audits.audited,
-        "bet_to_us": published.audits.bet_to_us,
-        "lost": published.lost.to_json() if published.lost else None,
-        "deleted": published.deleted.to_json(),
+        "read": query_state.timely,
+        "late": query_state.late,
+        "levels": query_state.levels,
+        "forced": sorted(query_state.forced),
+        "thinned": query_state.thinned,
+        "take_all": query_state.take_all.to_json(),
+        "sizes": [part.size for part in query_state.plan.parts],
+        "group_bytes": query_state.sizes.part_bytes_max,
+        **query_state.late_panes.to_json(),
+        "emitted_to": standing_query.emitted_to,
+        "folded_to_us": query_state.panes.folded_to_us,
+        "weight": standing_query.weight,
+        "active": standing_query.active,
+        "feed": _feed_state(query_state),
+        "failed": standing_query.failed,
+        "certification": asdict(standing_query.audits.certification),
+        "audited": standing_query.audits.audited,
+        "bet_to_us": standing_query.audits.bet_to_us,
+        "lost": standing_query.lost.to_json() if standing_query.lost else None,
+        "deleted": standing_query.deleted.to_json(),
     }
-    panes = [] if published.failed else standing.panes.open_numbers()
+    panes = [] if standing_query.failed else query_state.panes.open_numbers()
     fields: list[pa.Field[Any]] = [pa.field("pane", pa.int64()), pa.field("data", pa.binary())]
     schema = pa.schema(fields, metadata={"state": json.dumps(state)})
-    blobs = [standing.panes.to_bytes(pane) for pane in panes]
+    blobs = [query_state.panes.to_bytes(pane) for pane in panes]
     table = pa.table([pa.array(panes, pa.int64()), pa.array(blobs, pa.binary())], schema=schema)
     return table_bytes(table)
 
@@ -273,8 +273,8 @@ def restore_budget(parts: Mapping[str, bytes]) -> int | None:
     return None if data is None else int(json.loads(data)["synopsis_bytes"])
 
 
-def _feed_state(standing: QueryState) -> list[str | int] | None:
-    provider, feed = standing.provider, standing.feed
+def _feed_state(query_state: QueryState) -> list[str | int] | None:
+    provider, feed = query_state.provider, query_state.feed
     if provider is None or feed is None:
         return None
     return [provider.name, feed.from_pane, feed.next_pane]
@@ -304,34 +304,36 @@ def restore_stream(stream: Stream, data: bytes, evicted: bytes, forgotten: bytes
 
 
 def restore_query(
-    store: Store, published: StandingQuery, parts: Mapping[str, bytes]
+    store: Store, standing_query: StandingQuery, parts: Mapping[str, bytes]
 ) -> tuple[str, int, int] | None:
     """Set a standing query's groups, panes and counters from the pane store and its parts.
 
     Returns:
       The name of the query that reads for it, and how far that had come; None: it reads by itself.
     """
-    standing = published.standing
-    data, groups = (parts.get(f"{kind}/{standing.name}") for kind in ("query", "groups"))
+    query_state = standing_query.state
+    data, groups = (parts.get(f"{kind}/{query_state.name}") for kind in ("query", "groups"))
     state: dict[str, Any] = {}
     panes = []
     if data is not None:
         table = pa.ipc.open_stream(data).read_all()
         state, panes = json.loads(table.schema.metadata[b"state"]), table.to_pylist()
         if "levels" in state:  # Written since queries can be thinned.
-            standing.set_levels(state["levels"], state.get("forced", ()))
-        standing.restore(
+            query_state.set_levels(state["levels"], state.get("forced", ()))
+        query_state.restore(
             timely=state["read"],
             late=state["late"],
             thinned=state["thinned"] if "levels" in state else None,
             late_panes=LatePanes.from_json(state),
         )
-        standing.take_all.restore(state.get("take_all", {}))  # Absent before there were such rows.
+        query_state.take_all.restore(
+            state.get("take_all", {})
+        )  # Absent before there were such rows.
         if "sizes" in state:  # Written since synopses can be resized.
-            standing.resizer.set_sizes(state["sizes"], state["group_bytes"])
-        published.restore(
+            query_state.resizer.set_sizes(state["sizes"], state["group_bytes"])
+        standing_query.restore(
             emitted_to=state["emitted_to"],
-            weight=state.get("weight", published.weight),
+            weight=state.get("weight", standing_query.weight),
             active=state.get("active", True),
             failed=state["failed"],
             # Absent before what damage took was told.
@@ -340,25 +342,25 @@ def restore_query(
             deleted=PaneDeletions.from_json(state["deleted"]) if "deleted" in state else None,
         )
         if "certification" in state:  # Written since audits outlive the service.
-            published.audits.restore(
+            standing_query.audits.restore(
                 Certification.restored(state["certification"]),
                 None if state["audited"] is None else tuple(state["audited"]),
                 state["bet_to_us"],
             )
-    if published.failed:
-        standing.fail()
+    if standing_query.failed:
+        query_state.fail()
         return None
-    if standing.keys is not None and groups is not None:
-        standing.keys.restore(groups)
-    width = standing.grid.width_us
+    if query_state.keys is not None and groups is not None:
+        query_state.keys.restore(groups)
+    width = query_state.grid.width_us
     if state.get("folded_to_us") is not None:  # Absent before there was COLLAPSE.
-        standing.fold(state["folded_to_us"])
+        query_state.fold(state["folded_to_us"])
     if width is not None:
-        for pane in store.catalog.panes(standing.name, *_ALL_TIME):
-            standing.panes.adopt(pane.start_us // width, pane.blob, closed=True)
+        for pane in store.catalog.panes(query_state.name, *_ALL_TIME):
+            query_state.panes.adopt(pane.start_us // width, pane.blob, closed=True)
     for row in panes:
-        standing.panes.adopt(row["pane"], row["data"], closed=False)
-    standing.resizer.look_for_larger()  # The checkpoint came while panes were being shrunk.
-    standing.resizer.shrink_all()
+        query_state.panes.adopt(row["pane"], row["data"], closed=False)
+    query_state.resizer.look_for_larger()  # The checkpoint came while panes were being shrunk.
+    query_state.resizer.shrink_all()
     feed = state.get("feed")  # Absent before panes were shared.
     return None if feed is None else (feed[0], feed[1], feed[2])

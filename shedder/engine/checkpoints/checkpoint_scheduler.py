@@ -276,9 +276,7 @@ class Checkpoints:
     def _of_now(self) -> Checkpoint:
         core = self._core
         queries = [each for stream in core.streams.values() for each in stream.queries.values()]
-        self._providers_of_newest = {
-            each.standing.name for each in queries if each.standing.consumers
-        }
+        self._providers_of_newest = {each.state.name for each in queries if each.state.consumers}
         self.providers |= self._providers_of_newest  # It may fail.
         return Checkpoint.of(
             core.streams,

@@ -62,17 +62,17 @@ class BudgetControls:
     def _alter(self, name: str, *, weight: float | None = None, active: bool | None = None) -> None:
         self._lifetime.check_open()
         with self._ddl:
-            stream, published = self._core.published(name)
+            stream, standing_query = self._core.standing_query(name)
             alter(
                 self._core,
                 QueryAltered(
                     stream.id,
                     name,
-                    published.weight if weight is None else weight,
-                    published.active if active is None else active,
+                    standing_query.weight if weight is None else weight,
+                    standing_query.active if active is None else active,
                 ),
             )
-            is_active = published.active
+            is_active = standing_query.active
             try:  # A query that counts no more keeps its bytes until another needs them.
                 self._sharing.settle([name] if is_active else [])
             except (BudgetExceeded, Unavailable):  # The query is altered all the same.

@@ -38,8 +38,8 @@ class ThinningControls:
           UnknownQuery. BadQuery: the query has no such output. BadSetting: no such level.
           DiskFull, StorageFailed: nothing has changed.
         """
-        _, published = self._core.published(name)
-        query, plan = published.standing.query, published.standing.plan
+        _, standing_query = self._core.standing_query(name)
+        query, plan = standing_query.state.query, standing_query.state.plan
         parts = synopses_of(query, plan, of)
         self._change_levels(name, dict.fromkeys(parts, level or 0), forced=level is not None)
         return outputs_of(query, plan, parts)
@@ -47,8 +47,8 @@ class ThinningControls:
     def _change_levels(self, name: str, levels: Mapping[int, int], *, forced: bool) -> None:
         self._lifetime.check_open()
         with self._ddl:
-            stream, published = self._core.published(name)
-            standing = published.standing
-            changed = with_levels(standing.levels, levels)
-            kept = standing.forced | set(levels) if forced else standing.forced - set(levels)
+            stream, standing_query = self._core.standing_query(name)
+            query_state = standing_query.state
+            changed = with_levels(query_state.levels, levels)
+            kept = query_state.forced | set(levels) if forced else query_state.forced - set(levels)
             change_levels(self._core, stream, name, changed, kept)

@@ -32,10 +32,10 @@ _ANY_CONFIDENCE = 0.95  # Whether there are any values does not depend on it.
 
 
 def window_parts(
-    standing: QueryState, merged: Merged, aggregates: Collection[Aggregate]
+    query_state: QueryState, merged: Merged, aggregates: Collection[Aggregate]
 ) -> dict[Aggregate, WindowPart]:
     """The part of the window that answers each aggregate."""
-    query, plan = standing.query, standing.plan
+    query, plan = query_state.query, query_state.plan
     is_chance = smallest_share(merged) < 1.0 and bool(query.groups)
     found: dict[Aggregate, WindowPart] = {}
     for aggregate, *places in zip(query.aggregates, plan.answers, plan.partners, strict=True):
@@ -46,16 +46,16 @@ def window_parts(
             sides = [_at_one_share(merged, at) for at in of_two]
             found[aggregate] = FullPart(*sides, shown_by_chance=is_chance)
         elif any(any(_of(merged, at)) for at in of_two):
-            first, *others = (_thinned_part(standing, merged, at) for at in of_two)
+            first, *others = (_thinned_part(query_state, merged, at) for at in of_two)
             found[aggregate] = replace(first, partner=others[0]) if others else first
         else:
             found[aggregate] = FullPart(*(merged.pane.parts[at] for at in of_two))
     return found
 
 
-def _thinned_part(standing: QueryState, merged: Merged, part: int) -> ThinnedPart:
-    kind, synopsis = standing.plan.parts[part].kind, merged.pane.parts[part]
-    return ThinnedPart(kind, synopsis, list(_of(merged, part)), standing.keys is None)
+def _thinned_part(query_state: QueryState, merged: Merged, part: int) -> ThinnedPart:
+    kind, synopsis = query_state.plan.parts[part].kind, merged.pane.parts[part]
+    return ThinnedPart(kind, synopsis, list(_of(merged, part)), query_state.keys is None)
 
 
 def _at_one_share(merged: Merged, part: int) -> GroupedTheta:
@@ -79,11 +79,11 @@ def _of(merged: Merged, part: int) -> Iterator[tuple[int, Segment]]:
             yield level, segment
 
 
-def levels_of(standing: QueryState, merged: Merged) -> dict[Aggregate, int]:
+def levels_of(query_state: QueryState, merged: Merged) -> dict[Aggregate, int]:
     """At which level all of the values of aggregates were read, where it was one level."""
-    plan, found = standing.plan, dict[Aggregate, int]()
+    plan, found = query_state.plan, dict[Aggregate, int]()
     for aggregate, part, other in zip(
-        standing.query.aggregates, plan.answers, plan.partners, strict=True
+        query_state.query.aggregates, plan.answers, plan.partners, strict=True
     ):
         of = {_level_of(merged, at) for at in (part, other) if at is not None}
         level = of.pop()

@@ -36,7 +36,7 @@ _PARTIAL = "some of the group's tuples may be among the others"
 
 
 def window_evidence(
-    standing: QueryState,
+    query_state: QueryState,
     span: Span,
     *,
     confidences: Mapping[Aggregate, float],
@@ -47,19 +47,19 @@ def window_evidence(
     """Merge the panes of a window and ask them.
 
     Args:
-      standing: the query.
+      state: the query.
       span: a window of its grid; open at both ends before any window has closed.
       confidences: what each aggregate's interval is asked to hold with.
       watermark_us, position: the stream's, for the record.
       query: the standing one with another confidence; the standing one when None.
     """
-    merged = merged_window(standing, span)
-    query = standing.query if query is None else query
+    merged = merged_window(query_state, span)
+    query = query_state.query if query is None else query
 
     def asked(
         at: BoundQuery, confidences: Mapping[Aggregate, float], of: Collection[Aggregate]
     ) -> Evidence:
-        evidence = _asked(standing, span, merged, at, confidences, of)
+        evidence = _asked(query_state, span, merged, at, confidences, of)
         return replace(evidence, watermark_us=watermark_us, position=position)
 
     def again(
@@ -75,7 +75,7 @@ def window_evidence(
 
 
 def _asked(
-    standing: QueryState,
+    query_state: QueryState,
     span: Span,
     merged: Merged,
     query: BoundQuery,
@@ -83,7 +83,7 @@ def _asked(
     aggregates: Collection[Aggregate],
 ) -> Evidence:
     """What the merged panes of a window say at these confidences."""
-    parts = window_parts(standing, merged, aggregates)
+    parts = window_parts(query_state, merged, aggregates)
     share = smallest_share(merged)
     if share < 1.0:
         certain = {a for a, part in parts.items() if part.is_certain(a)}
@@ -91,7 +91,9 @@ def _asked(
     asked = {a: confidences.get(a, query.confidence) for a in parts}
     estimates = {a: part.estimate(a, asked[a]) for a, part in parts.items()}
     evidence = Evidence(
-        keys=() if merged.ids is None or standing.keys is None else standing.keys.keys(merged.ids),
+        keys=()
+        if merged.ids is None or query_state.keys is None
+        else query_state.keys.keys(merged.ids),
         estimates=estimates,
         start_us=span.start_us,
         end_us=span.end_us,
@@ -103,7 +105,7 @@ def _asked(
     if merged.late:
         evidence = replace(
             evidence,
-            late_span=standing.late_span(span),
+            late_span=query_state.late_span(span),
             times=_known((a, part.times(a)) for a, part in parts.items()),
             crosses=_known((a, part.crosses) for a, part in parts.items()),
             counts=_known((a, part.known_counts) for a, part in parts.items()),
@@ -122,15 +124,15 @@ def _asked(
         evidence = replace(
             evidence,
             thinning=share,
-            levels=partial(levels_of, standing, merged),
+            levels=partial(levels_of, query_state, merged),
             missing=missing_groups(merged, query.confidence) if query.groups else None,
             notes=(*evidence.notes, note_of(merged)),
         )
-    if standing.panes.widths.note is not None:
-        evidence = replace(evidence, notes=(*evidence.notes, standing.panes.widths.note))
-    if standing.grid.slides and span.end_us is None:
+    if query_state.panes.widths.note is not None:
+        evidence = replace(evidence, notes=(*evidence.notes, query_state.panes.widths.note))
+    if query_state.grid.slides and span.end_us is None:
         return _before_the_first(evidence)
-    return _with_others(standing, merged, evidence)
+    return _with_others(query_state, merged, evidence)
 
 
 def _known(found: Iterable[tuple[Aggregate, T | None]]) -> dict[Aggregate, T]:
@@ -153,7 +155,7 @@ def _is_complete(span: Span, watermark_us: int | None) -> bool:
     return span.end_us is not None and watermark_us is not None and watermark_us >= span.end_us
 
 
-def _with_others(standing: QueryState, merged: Merged, evidence: Evidence) -> Evidence:
+def _with_others(query_state: QueryState, merged: Merged, evidence: Evidence) -> Evidence:
     """Say which row stands for the groups that found no room, and whom they may belong to."""
     ids = merged.ids
     if ids is None or not len(ids) or ids[0] != OTHERS:
@@ -161,7 +163,7 @@ def _with_others(standing: QueryState, merged: Merged, evidence: Evidence) -> Ev
     # A tuple that was skipped may have been one of theirs.
     weight = float(merged.pane.counts[0]) + skipped_rows(merged)
     estimates = dict(evidence.estimates)
-    partial_from = None if standing.keys is None else standing.keys.partial_from
+    partial_from = None if query_state.keys is None else query_state.keys.partial_from
     if partial_from is not None and (ids >= partial_from).any():
         partial = ids >= partial_from
         estimates = {a: _widened(a, e, partial, weight) for a, e in estimates.items()}

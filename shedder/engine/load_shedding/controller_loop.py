@@ -214,7 +214,7 @@ class Overload:
         """By tenant, what its synopses take at their levels and the present rates."""
         found: dict[str, float] = {}
         for known, unit in self._units:
-            schema = known.standing.query.schema
+            schema = known.state.query.schema
             cost = unit.cost_at(known.level) * self._rates.get(schema.name, 0.0)
             found[schema.tenant] = found.get(schema.tenant, 0.0) + cost
         return found
@@ -278,7 +278,7 @@ class Overload:
             )
             for stream in live
         }
-        owner = {one.key[0]: one.standing.query.schema.tenant for one in known}
+        owner = {one.key[0]: one.state.query.schema.tenant for one in known}
         quotas = {tenant: core.tenants.quota(tenant) for tenant in set(owner.values())}
         cpu = {t: q.cpu_ns_per_s for t, q in quotas.items() if q.cpu_ns_per_s is not None}
         if not self.on:  # No tick would lift the limit.
@@ -298,7 +298,7 @@ class Overload:
         pinned: dict[str, float] = {}
         full: dict[str, float] = {}
         for known, unit in self._units:
-            name, cost = known.standing.query.schema.name, unit.cost_ns
+            name, cost = known.state.query.schema.name, unit.cost_ns
             whole = float(cost[max(unit.forced, 0)])
             full[name] = full.get(name, before) + whole
             pinned[name] = pinned.get(name, 0.0) + whole * (unit.forced != FREE)
@@ -388,13 +388,16 @@ class Overload:
         wanted: dict[tuple[str, str], dict[int, int]] = {}
         for query in queries:
             its = [(self._units[at][0], int(levels[at])) for at in self._of_query[query]]
-            standing = its[0][0].standing
+            query_state = its[0][0].state
             to_set = {
                 part: at for known, at in its if known.forced == FREE for part in known.key[1]
             }
-            if standing.keys is None:
+            if query_state.keys is None:
                 to_set[0] = 0  # Counting rows of one group is part of a tuple's way.
-            if is_due or by_load(standing.levels, standing.forced, to_set) != standing.levels:
-                wanted[standing.query.schema.name, query] = to_set
+            if (
+                is_due
+                or by_load(query_state.levels, query_state.forced, to_set) != query_state.levels
+            ):
+                wanted[query_state.query.schema.name, query] = to_set
         if wanted:
             self._load_levels.want(wanted)

@@ -57,7 +57,7 @@ class Modelled:
     """
 
     key: Key
-    standing: QueryState
+    state: QueryState
     forced: int
     model_ns: NDArray[np.float64]
     thins: bool = True
@@ -65,7 +65,7 @@ class Modelled:
     @property
     def level(self) -> int:
         """The present one; that of the rows, if they are among others, may be a smaller one."""
-        return self.standing.levels[self.key[1][-1]]
+        return self.state.levels[self.key[1][-1]]
 
     @property
     def is_thinned(self) -> bool:
@@ -73,28 +73,28 @@ class Modelled:
         return bool(self.level) and self.forced == FREE
 
 
-def modelled(standing: QueryState, *, thins: bool = True) -> list[Modelled]:
+def modelled(query_state: QueryState, *, thins: bool = True) -> list[Modelled]:
     """The units of one standing query; rows of one group are counted in any case.
 
     One that takes another one's panes has none: its levels are those of its provider.
     """
-    if standing.feed is not None:
+    if query_state.feed is not None:
         return []
-    grouped = standing.keys is not None
-    parts = range(0 if grouped else 1, len(standing.plan.parts))
-    free = tuple(part for part in parts if part not in standing.forced)
-    cheap = tuple(part for part in free if standing.plan.parts[part].kind in _TOGETHER)
+    grouped = query_state.keys is not None
+    parts = range(0 if grouped else 1, len(query_state.plan.parts))
+    free = tuple(part for part in parts if part not in query_state.forced)
+    cheap = tuple(part for part in free if query_state.plan.parts[part].kind in _TOGETHER)
     apart = [(part,) for part in free if not grouped or part not in cheap]
     together = [cheap, *apart] if grouped and cheap else apart
-    fixed = [(part,) for part in parts if part in standing.forced]
+    fixed = [(part,) for part in parts if part in query_state.forced]
     return [
         Modelled(
-            (standing.name, those),
-            standing,
-            standing.levels[those[0]] if those[0] in standing.forced else FREE,
+            (query_state.name, those),
+            query_state,
+            query_state.levels[those[0]] if those[0] in query_state.forced else FREE,
             np.sum(
                 [
-                    costs_ns(standing.plan.parts[part], grouped=grouped, alone=False)[:LEVELS]
+                    costs_ns(query_state.plan.parts[part], grouped=grouped, alone=False)[:LEVELS]
                     for part in those
                 ],
                 axis=0,
@@ -102,7 +102,7 @@ def modelled(standing: QueryState, *, thins: bool = True) -> list[Modelled]:
             thins,
         )
         for those in (*together, *fixed)
-        if standing.levels[those[0]] < LEVELS
+        if query_state.levels[those[0]] < LEVELS
     ]
 
 
@@ -138,7 +138,7 @@ class Costs:
         """
         seen = {}
         for unit in units:
-            watch = unit.standing.watch
+            watch = unit.state.watch
             ns = sum(watch.ns[part] for part in unit.key[1])
             now = _WatchedUnit(watch.tuples, watch.runs, ns, unit.level)
             before = self._seen.get(unit.key, _WatchedUnit(level=unit.level))
@@ -150,7 +150,7 @@ class Costs:
             if tuples == 0:
                 continue
             runs = (now.runs - before.runs) / tuples
-            waits = rates.get(unit.standing.query.schema.name, 0.0) * WAITS_S
+            waits = rates.get(unit.state.query.schema.name, 0.0) * WAITS_S
             self._runs[unit.key] = min(runs, 1.0 / max(min(waits, ROWS_MAX), 1.0))
             if before.level == unit.level:
                 self.factors[unit.key] = self.factors.get(unit.key, Factors()).learn(
@@ -171,7 +171,7 @@ class Costs:
 
 def _calls_ns(unit: Modelled, runs: float) -> float:
     """What calls take of a tuple by the model; runs: per tuple."""
-    return len(unit.key[1]) * unit.standing.watch.call_ns * runs
+    return len(unit.key[1]) * unit.state.watch.call_ns * runs
 
 
 def units_of(
@@ -186,15 +186,17 @@ def units_of(
     total = sum(rates.values())
     live = list(streams)
     weights = weights_by_query(live)
-    queries = [published for stream in live for published in list(stream.queries.values())]
-    active = {published.standing.name for published in queries if published.active}
+    queries = [
+        standing_query for stream in live for standing_query in list(stream.queries.values())
+    ]
+    active = {standing_query.state.name for standing_query in queries if standing_query.active}
     known = [
         (unit, rates.get(stream.schema.name, 0.0))
         for stream in live
-        for published in list(stream.queries.values())
-        if not published.failed
+        for standing_query in list(stream.queries.values())
+        if not standing_query.failed
         for unit in modelled(
-            published.standing, thins=stream.schema.on_overload.policy is Policy.THIN
+            standing_query.state, thins=stream.schema.on_overload.policy is Policy.THIN
         )
     ]
     costs.learn([unit for unit, _ in known], {name: offered * r for name, r in rates.items()})
@@ -202,40 +204,40 @@ def units_of(
         Unit(
             query=unit.key[0],
             parts=unit.key[1],
-            weight=_weight(unit.standing, weights, rate),
+            weight=_weight(unit.state, weights, rate),
             cost_ns=costs.corrected(unit),
-            tuples=_tuples_per_value(unit.standing, rate),
+            tuples=_tuples_per_value(unit.state, rate),
             spread=_spread(unit),
             forced=unit.forced if unit.thins else max(unit.forced, 0),
             share=rate / total if total > 0 else 1.0,
-            promised=_promised(unit.standing, active, rate),
+            promised=_promised(unit.state, active, rate),
         )
         for unit, rate in known
     ]
     return [unit for unit, _ in known], units
 
 
-def _weight(standing: QueryState, weights: Mapping[str, float], rate: float) -> float:
+def _weight(query_state: QueryState, weights: Mapping[str, float], rate: float) -> float:
     """What a relative error of a query's answers counts; of those it reads for, with theirs.
 
     What it skips is missing in their panes, too. With other windows they err by another multiple of
     what it does.
     """
-    own = _tuples_per_value(standing, rate)
+    own = _tuples_per_value(query_state, rate)
     total = 0.0
-    for each in (standing, *standing.consumers):
+    for each in (query_state, *query_state.consumers):
         if each.name in weights:
             times = np.sqrt(own / _tuples_per_value(each, rate))
             total += weights[each.name] / _wanted_error(each) * times
     return float(total)
 
 
-def _promised(standing: QueryState, active: Collection[str], rate: float) -> float:
+def _promised(query_state: QueryState, active: Collection[str], rate: float) -> float:
     """The largest standard error of its answers that keeps what was promised, to those, too, that
     it reads for; inf: nothing was.
     """
-    own, least = _tuples_per_value(standing, rate), np.inf
-    for each in (standing, *standing.consumers):
+    own, least = _tuples_per_value(query_state, rate), np.inf
+    for each in (query_state, *query_state.consumers):
         query, target = each.query, each.query.target
         if each.name not in active or query.contract is not Contract.FAIL or target is None:
             continue
@@ -245,28 +247,28 @@ def _promised(standing: QueryState, active: Collection[str], rate: float) -> flo
     return least
 
 
-def _wanted_error(standing: QueryState) -> float:
-    target = standing.query.target
+def _wanted_error(query_state: QueryState) -> float:
+    target = query_state.query.target
     if target is None or target.kind is not TargetKind.RELATIVE or target.size <= 0:
         return ERROR
     return target.size
 
 
-def _tuples_per_value(standing: QueryState, rate: float) -> float:
-    range_us = standing.grid.range_us
+def _tuples_per_value(query_state: QueryState, rate: float) -> float:
+    range_us = query_state.grid.range_us
     seconds = _STREAM_S if range_us is None else range_us / 1e6
-    groups = 1 if standing.keys is None else max(standing.keys.size, 1)
-    return max(rate * seconds * standing.passing_share / groups, 1.0)
+    groups = 1 if query_state.keys is None else max(query_state.keys.size, 1)
+    return max(rate * seconds * query_state.passing_share / groups, 1.0)
 
 
 def _spread(unit: Modelled) -> float:
-    return sum(_spread_of(unit.standing, part) for part in unit.key[1])
+    return sum(_spread_of(unit.state, part) for part in unit.key[1])
 
 
-def _spread_of(standing: QueryState, part: int) -> float:
+def _spread_of(query_state: QueryState, part: int) -> float:
     """Of one synopsis, as far as it can be known without looking at the data."""
-    plan, kind = standing.plan, standing.plan.parts[part].kind
-    asked = zip(standing.query.aggregates, plan.answers, plan.partners, strict=True)
+    plan, kind = query_state.plan, query_state.plan.parts[part].kind
+    asked = zip(query_state.query.aggregates, plan.answers, plan.partners, strict=True)
     of = [a.parameter for a, *parts in asked if part in parts and a.parameter is not None]
     if kind is SynopsisKind.FREQUENT:
         return float(np.sqrt(_LISTED * max(of, default=1.0)))

@@ -33,13 +33,13 @@ class ExactWindows:
         self._wanted: dict[StandingQuery, ArchiveQuestion] = {}
         self._closed = False
 
-    def answer(self, published: StandingQuery, span: Span) -> None:
+    def answer(self, standing_query: StandingQuery, span: Span) -> None:
         """On the apply thread: answer a standing query's window exactly, and tell it later.
 
         Slides may close faster than the archive is read. The newest slide that waits is the one
         that is answered next; those that it overtakes keep the answer they were given.
         """
-        stream = self._core.stream(published.standing.query.schema.name)
+        stream = self._core.stream(standing_query.state.query.schema.name)
         lacks = stream.drops.within(span.start_us, span.end_us)
         if stream.built or lacks or stream.lost.doubted(span.start_us):
             return  # The archive does not have them all, or has some that were removed.
@@ -47,31 +47,31 @@ class ExactWindows:
             return
         snapshot = self._core.store.snapshot(stream.id, span.start_us, span.end_us)
         stretch = Stretch.of(span, stream.watermark_us)
-        question = ArchiveQuestion(published.standing.query, snapshot, stretch, Deadline())
+        question = ArchiveQuestion(standing_query.state.query, snapshot, stretch, Deadline())
         with self._slides_lock:
             if self._closed:
                 return
-            overtaken = self._wanted.pop(published, None)
-            self._wanted[published] = question
+            overtaken = self._wanted.pop(standing_query, None)
+            self._wanted[standing_query] = question
             if overtaken is None:
                 if self._slides is None:
                     self._slides = self._core.machine.pool("shedder-exact-slides")
-                self._slides.submit(self._answer_newest, published)
+                self._slides.submit(self._answer_newest, standing_query)
             else:
                 overtaken.snapshot.release()
 
-    def _answer_newest(self, published: StandingQuery) -> None:
+    def _answer_newest(self, standing_query: StandingQuery) -> None:
         with self._slides_lock:
-            question = self._wanted.pop(published, None)
+            question = self._wanted.pop(standing_query, None)
         if question is None:
             return
         try:
             with question.snapshot:
                 evidence = self._reader.read(question, self._reader.way(question))
                 answer = finish(question.query, evidence)
-            self._core.executor.post(lambda: published.tell_exact(answer))
+            self._core.executor.post(lambda: standing_query.tell_exact(answer))
         except ShedderError as error:
-            _log.warning("exact_slide_failed", query=published.standing.name, error=str(error))
+            _log.warning("exact_slide_failed", query=standing_query.state.name, error=str(error))
 
     def close(self) -> None:
         """Take no more slides; one that is being answered ends with the exact worker."""

@@ -41,16 +41,16 @@ class History:
         self._wanted = True
 
     @classmethod
-    def of_panes(cls, core: EngineState, stream: Stream, standing: QueryState) -> Self:
+    def of_panes(cls, core: EngineState, stream: Stream, query_state: QueryState) -> Self:
         """The tuples that a standing query's live windows need."""
-        grid = standing.grid
+        grid = query_state.grid
         start_us = grid.span.start_us
         first = grid.first_needed(stream.watermark_us)
         if first is not None:
             assert grid.width_us is not None
             start_us = first * grid.width_us
-        standing.ask_from(grid.window_end(stream.watermark_us))
-        columns = sorted({stream.schema.time_column, *standing.query.columns})
+        query_state.ask_from(grid.window_end(stream.watermark_us))
+        columns = sorted({stream.schema.time_column, *query_state.query.columns})
         limit_us = stream.watermark.limit_us(core.clock_us())
 
         def take(first_position: int, batch: pa.RecordBatch, live: Live) -> bool:
@@ -62,7 +62,7 @@ class History:
                 frame = frame.in_time_order()
                 frame = frame.between(int((frame.times_us < start_us).sum()), len(frame))
             if len(frame):
-                standing.apply(frame, watermark_us=None, limit_us=limit_us)
+                query_state.apply(frame, watermark_us=None, limit_us=limit_us)
             return True
 
         return cls(

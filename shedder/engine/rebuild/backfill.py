@@ -326,9 +326,9 @@ class Backfills:
                 core.store.backfills.unlink(runs)
             raise
         core.store.backfills.show(stream.id, runs)
-        for published in stream.queries.values():
-            published.note_behind()
-            published.guard(partial(published.refresh, stream.facts()))
+        for standing_query in stream.queries.values():
+            standing_query.note_behind()
+            standing_query.guard(partial(standing_query.refresh, stream.facts()))
 
     def _begun(self, stream: str, name: str) -> Backfill:
         return self._core.store.backfills.begin(self._core.stream(stream).id, name, "", 0)

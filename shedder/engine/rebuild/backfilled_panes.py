@@ -45,8 +45,8 @@ def received(core: EngineState, stream: Stream, parts: Sequence[BackfillPart]) -
       BadBatch: summaries are damaged.
     """
     plans = backfill_plans(core, stream.schema.name)
-    standing = {name: it.standing for name, it in list(stream.queries.items()) if not it.failed}
-    plans = replace(plans, queries=tuple(q for q in plans.queries if q.name in standing))
+    query_states = {name: it.state for name, it in list(stream.queries.items()) if not it.failed}
+    plans = replace(plans, queries=tuple(q for q in plans.queries if q.name in query_states))
     whole = Summariser(plans)
     for part in parts:
         for query in plans.queries:
@@ -57,11 +57,12 @@ def received(core: EngineState, stream: Stream, parts: Sequence[BackfillPart]) -
                 )
         # One after the other: all of them together are as many megabytes as there are parts.
         made = Summaries.from_bytes(_summaries(core, part))
-        known = tuple(pane for pane in made.panes if pane.query in standing)
+        known = tuple(pane for pane in made.panes if pane.query in query_states)
         whole.merge(replace(made, panes=known))
     found: Received = defaultdict(list)
     readers = {
-        name: PaneReader(its.query, its.sizes.opened_plan, _ANY) for name, its in standing.items()
+        name: PaneReader(its.query, its.sizes.opened_plan, _ANY)
+        for name, its in query_states.items()
     }
     for pane in whole.summaries().panes:
         found[pane.query].append((pane.pane, readers[pane.query].read(pane)))
@@ -118,50 +119,50 @@ def put_in(
         for each in undo:
             each()
 
-    for published in stream.queries.values():
-        if published.standing.feed is not None:
-            published.standing.stop_sharing()  # What it takes of its provider would lack these.
+    for standing_query in stream.queries.values():
+        if standing_query.state.feed is not None:
+            standing_query.state.stop_sharing()  # What it takes of its provider would lack these.
     if before is None:
         stream.watermark.observe(newest_us, arrival_us)
     try:
-        for published in stream.queries.values():
-            _check_reach(published.standing, built_from, stream.watermark_us)
+        for standing_query in stream.queries.values():
+            _check_reach(standing_query.state, built_from, stream.watermark_us)
         for name, panes in found.items():
-            published = stream.queries[name]
-            undo.append(_moment(published))
-            _put_in(published.standing, panes, stream.watermark_us)
-            if published.emitted_to is None:
-                published.begin_at(published.standing.grid.window_end(stream.watermark_us))
+            standing_query = stream.queries[name]
+            undo.append(_moment(standing_query))
+            _put_in(standing_query.state, panes, stream.watermark_us)
+            if standing_query.emitted_to is None:
+                standing_query.begin_at(standing_query.state.grid.window_end(stream.watermark_us))
     except BaseException:
         back()
         raise
     return back
 
 
-def _check_reach(standing: QueryState, built_from: BuiltFrom, watermark_us: int | None) -> None:
-    if standing.name not in built_from or standing.grid.width_us is None:
+def _check_reach(query_state: QueryState, built_from: BuiltFrom, watermark_us: int | None) -> None:
+    if query_state.name not in built_from or query_state.grid.width_us is None:
         return
-    first = standing.grid.first_needed(watermark_us)
-    from_us, part = built_from[standing.name]
-    if first is None or first * standing.grid.width_us < from_us:
-        raise PlansChanged(f"part {part} was built for later windows of query {standing.name!r}")
+    first = query_state.grid.first_needed(watermark_us)
+    from_us, part = built_from[query_state.name]
+    if first is None or first * query_state.grid.width_us < from_us:
+        raise PlansChanged(f"part {part} was built for later windows of query {query_state.name!r}")
 
 
-def _moment(published: StandingQuery) -> Callable[[], None]:
-    back, emitted_to = published.standing.panes.snapshot(), published.emitted_to
+def _moment(standing_query: StandingQuery) -> Callable[[], None]:
+    back, emitted_to = standing_query.state.panes.snapshot(), standing_query.emitted_to
 
     def undo() -> None:
         back()
-        published.begin_at(emitted_to)
+        standing_query.begin_at(emitted_to)
 
     return undo
 
 
 def _put_in(
-    standing: QueryState, panes: Iterable[tuple[int, ReceivedPane]], watermark_us: int | None
+    query_state: QueryState, panes: Iterable[tuple[int, ReceivedPane]], watermark_us: int | None
 ) -> None:
     """Panes that a window still needs become new versions of those there are."""
-    grid, keys = standing.grid, standing.keys
+    grid, keys = query_state.grid, query_state.keys
     first_needed, first_open = grid.first_needed(watermark_us), grid.first_open(watermark_us)
     closed: dict[int, Pane] = {}
     filling: dict[int, Pane] = {}
@@ -171,30 +172,30 @@ def _put_in(
         more = received.among(keys)
         if keys is not None and OTHERS in more.groups_here[:1]:
             keys.note_partial(1)  # Any group may have tuples among the others of elsewhere.
-        standing.panes.fit_widths(more)
+        query_state.panes.fit_widths(more)
         if first_open is not None and number < first_open:
-            more.settle(standing.plan)
-            cell = standing.panes.closed.cell_of(number)
-            held = closed.get(cell, standing.panes.get(cell))
-            whole = Pane(standing.plan, 1 if keys is None else 0, of_any_size=True)
+            more.settle(query_state.plan)
+            cell = query_state.panes.closed.cell_of(number)
+            held = closed.get(cell, query_state.panes.get(cell))
+            whole = Pane(query_state.plan, 1 if keys is None else 0, of_any_size=True)
             closed[cell] = more if held is None else whole.merge(held).merge(more)
         else:
-            filling[number] = _copy(standing, number).merge(more)
-    standing.hold_texts(closed.values(), standing.plan)
-    standing.panes.put(closed, closed=True)
-    standing.panes.put(filling, closed=False)
-    standing.close(watermark_us)
-    standing.hold_to_the_cap()
+            filling[number] = _copy(query_state, number).merge(more)
+    query_state.hold_texts(closed.values(), query_state.plan)
+    query_state.panes.put(closed, closed=True)
+    query_state.panes.put(filling, closed=False)
+    query_state.close(watermark_us)
+    query_state.hold_to_the_cap()
 
 
-def _copy(standing: QueryState, number: int) -> Pane:
+def _copy(query_state: QueryState, number: int) -> Pane:
     """An open pane like the one that stands, or a new one."""
-    groups = 1 if standing.keys is None else standing.keys.size
-    if number in standing.panes:
-        data = standing.panes.to_bytes(number)
-        copy = pane_from_bytes(data, standing.sizes.opened_plan, standing.keys)
+    groups = 1 if query_state.keys is None else query_state.keys.size
+    if number in query_state.panes:
+        data = query_state.panes.to_bytes(number)
+        copy = pane_from_bytes(data, query_state.sizes.opened_plan, query_state.keys)
     else:
-        copy = Pane(standing.sizes.opened_plan, groups)
-        standing.panes.widths.fit(copy)
+        copy = Pane(query_state.sizes.opened_plan, groups)
+        query_state.panes.widths.fit(copy)
     copy.grow(groups)
     return copy

@@ -44,15 +44,15 @@ class _Unit:
     """
 
     stream: Stream
-    published: StandingQuery
+    standing_query: StandingQuery
     panes: tuple[int, ...]
     behind: frozenset[int]
     reflected: int
     backfilled: int
 
     @property
-    def standing(self) -> QueryState:
-        return self.published.standing
+    def state(self) -> QueryState:
+        return self.standing_query.state
 
 
 class Repair:
@@ -117,10 +117,10 @@ class Repair:
 
     def _any_due(self) -> bool:
         for stream in list(self._core.streams.values()):
-            for published in list(stream.queries.values()):
-                thinned = (n for n, it in list(published.standing.panes.items()) if it.segments)
-                for number in (*thinned, *self._behind(stream, published)):
-                    if _key(stream, published, number) not in self._hopeless:
+            for standing_query in list(stream.queries.values()):
+                thinned = (n for n, it in list(standing_query.state.panes.items()) if it.segments)
+                for number in (*thinned, *self._behind(stream, standing_query)):
+                    if _key(stream, standing_query, number) not in self._hopeless:
                         return True
         return False
 
@@ -157,47 +157,49 @@ class Repair:
         return [
             unit
             for stream in self._core.streams.values()
-            for published in stream.queries.values()
-            if not published.failed
-            for unit in self._units(stream, published)
+            for standing_query in stream.queries.values()
+            if not standing_query.failed
+            for unit in self._units(stream, standing_query)
         ]
 
     def _forget(self) -> None:
         """Panes that are no more, and queries, are not hopeless any longer."""
         panes = {
-            (published.standing.name, published.from_position): published.standing.panes
+            (standing_query.state.name, standing_query.from_position): standing_query.state.panes
             for stream in self._core.streams.values()
-            for published in stream.queries.values()
+            for standing_query in stream.queries.values()
         }
         self._hopeless = {key for key in self._hopeless if key[2] in panes.get(key[:2], ())}
 
-    def _units(self, stream: Stream, published: StandingQuery) -> Iterator[_Unit]:
-        standing = published.standing
-        if any(standing.levels) or standing.grid.coarsening.grains != (1,):
+    def _units(self, stream: Stream, standing_query: StandingQuery) -> Iterator[_Unit]:
+        query_state = standing_query.state
+        if any(query_state.levels) or query_state.grid.coarsening.grains != (1,):
             return  # Still thinned, or forced to be; or there are cells of several panes.
         deletions = stream.deletions()
-        published.deleted.look(deletions, standing, stream.position)
-        behind = self._behind(stream, published)
+        standing_query.deleted.look(deletions, query_state, stream.position)
+        behind = self._behind(stream, standing_query)
         backfilled = self._core.store.backfills.rows(stream.id)
-        open_panes = set(standing.panes.open_numbers()) if standing.grid.slides else set()
-        untaken = standing.first_untaken
+        open_panes = set(query_state.panes.open_numbers()) if query_state.grid.slides else set()
+        untaken = query_state.first_untaken
         chosen: list[int] = []
 
         def unit() -> _Unit:
             some = behind.intersection(chosen)
-            return _Unit(stream, published, tuple(chosen), some, len(deletions), backfilled)
+            return _Unit(stream, standing_query, tuple(chosen), some, len(deletions), backfilled)
 
         rows = 0
-        for number, pane in sorted(standing.panes.items()):
+        for number, pane in sorted(query_state.panes.items()):
             if number in open_panes or not (pane.segments or number in behind):
                 continue
-            key = _key(stream, published, number)
-            if number in published.deleted.behind:
+            key = _key(stream, standing_query, number)
+            if number in standing_query.deleted.behind:
                 if number not in behind:
                     if untaken is None or number < untaken:
                         self._hopeless.add(key)
                     continue
-            elif number in standing.late_panes.by_pane:  # The archive has rows that the pane lacks.
+            elif (
+                number in query_state.late_panes.by_pane
+            ):  # The archive has rows that the pane lacks.
                 self._hopeless.add(key)
             if key in self._hopeless:
                 continue
@@ -209,19 +211,19 @@ class Repair:
         if chosen:
             yield unit()
 
-    def _behind(self, stream: Stream, published: StandingQuery) -> frozenset[int]:
+    def _behind(self, stream: Stream, standing_query: StandingQuery) -> frozenset[int]:
         """Return panes that may count deleted rows and can be rebuilt now. From any thread."""
-        found, standing = list(published.deleted.behind), published.standing
-        if not found or any(standing.levels) or not self._has_all(stream):
+        found, query_state = list(standing_query.deleted.behind), standing_query.state
+        if not found or any(query_state.levels) or not self._has_all(stream):
             return frozenset()
-        panes, untaken = set(standing.panes.keys()), standing.first_untaken  # Copied at once.
-        if standing.grid.slides:
-            panes.difference_update(standing.panes.open_numbers())
+        panes, untaken = set(query_state.panes.keys()), query_state.first_untaken  # Copied at once.
+        if query_state.grid.slides:
+            panes.difference_update(query_state.panes.open_numbers())
         return frozenset(
             number
             for number in panes.intersection(found)
-            if (untaken is None or number < untaken or not _late_for(standing, number))
-            and self._retains(stream, standing, number)
+            if (untaken is None or number < untaken or not _late_for(query_state, number))
+            and self._retains(stream, query_state, number)
         )
 
     def _has_all(self, stream: Stream) -> bool:
@@ -229,30 +231,30 @@ class Repair:
         lost = stream.lost or self._core.store.holes(stream.id)
         return not (stream.takes_summaries or lost)
 
-    def _retains(self, stream: Stream, standing: QueryState, number: int) -> bool:
+    def _retains(self, stream: Stream, query_state: QueryState, number: int) -> bool:
         from_us = self._core.store.retention.retained_from_us(stream.id)
-        width_us = standing.grid.width_us
-        start_us = standing.grid.span.start_us if width_us is None else number * width_us
+        width_us = query_state.grid.width_us
+        start_us = query_state.grid.span.start_us if width_us is None else number * width_us
         return from_us is None or (start_us is not None and start_us >= from_us)
 
     # --- one unit ------------------------------------------------------------------------------
 
     def _mend(self, unit: _Unit, progress: Progress) -> None:
-        standing = unit.standing
+        query_state = unit.state
         again = QueryState(
-            standing.name,
-            standing.query,
-            standing.plan,
-            part_bytes_max=standing.sizes.part_bytes_max,
+            query_state.name,
+            query_state.query,
+            query_state.plan,
+            part_bytes_max=query_state.sizes.part_bytes_max,
         )
         past = self._past(unit, again, progress)
         try:
-            if standing.grid.slides and not unit.behind:
+            if query_state.grid.slides and not unit.behind:
                 past.read_on()
             else:
                 catch_up([past], lambda: unit.stream.position)
         except CorruptData as error:
-            _log.warning("repair_without_archive", query=standing.name, problem=str(error))
+            _log.warning("repair_without_archive", query=query_state.name, problem=str(error))
             self._give_up(unit)
             return
         self._core.executor.call(lambda: self._replace(unit, again, past)).result()
@@ -293,19 +295,23 @@ class Repair:
 
     def _replace(self, unit: _Unit, again: QueryState, past: History) -> None:
         """On the apply thread: put the new panes in the places of the thin ones, all at once."""
-        standing, grid = unit.standing, again.grid
-        known = unit.stream.queries.get(standing.name)
-        if known is not unit.published or standing.plan != again.plan or any(standing.levels):
+        query_state, grid = unit.state, again.grid
+        known = unit.stream.queries.get(query_state.name)
+        if (
+            known is not unit.standing_query
+            or query_state.plan != again.plan
+            or any(query_state.levels)
+        ):
             return  # Dropped, resized or thinned meanwhile.
-        deletions, deleted = unit.stream.deletions(), unit.published.deleted
-        deleted.look(deletions, standing, unit.stream.position)
-        behind = unit.behind & self._behind(unit.stream, unit.published)
+        deletions, deleted = unit.stream.deletions(), unit.standing_query.deleted
+        deleted.look(deletions, query_state, unit.stream.position)
+        behind = unit.behind & self._behind(unit.stream, unit.standing_query)
         if unit.backfilled != self._core.store.backfills.rows(unit.stream.id):
             behind = frozenset()  # New tuples are not read, or only in part.
         if not grid.slides or behind:
             past.read_on()
         for number in unit.panes:
-            thin, whole = standing.panes.get(number), again.panes.get(number)
+            thin, whole = query_state.panes.get(number), again.panes.get(number)
             if thin is None:  # No window needs it any more.
                 continue
             if number in deleted.behind:
@@ -314,36 +320,38 @@ class Repair:
                 if whole is None:  # All of its rows are deleted.
                     whole = again.panes.open_pane(number, again.panes.groups)
                 if not _may_replace(unit, number, thin, whole, deletions):
-                    self._hopeless.add(_key(unit.stream, unit.published, number))
+                    self._hopeless.add(_key(unit.stream, unit.standing_query, number))
                     continue
             elif whole is None or rows_there(thin) != rows_there(whole):
-                self._hopeless.add(_key(unit.stream, unit.published, number))
+                self._hopeless.add(_key(unit.stream, unit.standing_query, number))
                 continue
             if grid.slides:
                 whole.settle(again.plan)
-                standing.hold_texts([whole], again.plan)
-            plan = standing.plan if grid.slides else standing.sizes.opened_plan
+                query_state.hold_texts([whole], again.plan)
+            plan = query_state.plan if grid.slides else query_state.sizes.opened_plan
             data = pane_to_bytes(whole, again.keys)
-            standing.panes.replace(number, pane_from_bytes(data, plan, standing.keys))
+            query_state.panes.replace(number, pane_from_bytes(data, plan, query_state.keys))
             if number in behind:
-                standing.late_panes.forget(number)
+                query_state.late_panes.forget(number)
                 deleted.rebuild(number, unit.reflected, deletions, grid)
             self.repaired_panes += 1
-        standing.hold_to_the_cap()
-        unit.published.guard(lambda: unit.published.refresh(unit.stream.facts()))
+        query_state.hold_to_the_cap()
+        unit.standing_query.guard(lambda: unit.standing_query.refresh(unit.stream.facts()))
 
     def _give_up(self, unit: _Unit) -> None:
-        self._hopeless |= {_key(unit.stream, unit.published, number) for number in unit.panes}
+        self._hopeless |= {_key(unit.stream, unit.standing_query, number) for number in unit.panes}
 
 
-def _key(stream: Stream, published: StandingQuery, number: int) -> tuple[str, int, int, bool, bool]:
+def _key(
+    stream: Stream, standing_query: StandingQuery, number: int
+) -> tuple[str, int, int, bool, bool]:
     """Return the key of a pane; a query that is registered again has other keys.
 
     The key changes when all tuples have followed their summaries, because the archive may then
     have the rows that it lacked. The key also changes when rows of a thinned pane are deleted.
     """
-    known = published.standing.name, published.from_position, number
-    return *known, stream.owed.rows > 0, number in published.deleted.behind
+    known = standing_query.state.name, standing_query.from_position, number
+    return *known, stream.owed.rows > 0, number in standing_query.deleted.behind
 
 
 def rows_there(pane: Pane) -> int:
@@ -356,15 +364,15 @@ def _may_replace(
     unit: _Unit, number: int, old: Pane, new: Pane, deletions: Sequence[Deletion]
 ) -> bool:
     """Return whether a rebuilt pane has a number of rows that deletions and late rows explain."""
-    before, late = rows_there(old), _late_for(unit.standing, number)
-    since = unit.published.deleted.behind.get(number, unit.reflected)
+    before, late = rows_there(old), _late_for(unit.state, number)
+    since = unit.standing_query.deleted.behind.get(number, unit.reflected)
     deleted = sum(each.rows for each in deletions[since:])
     return before - deleted <= rows_there(new) <= before + late
 
 
-def _late_for(standing: QueryState, number: int) -> int:
+def _late_for(query_state: QueryState, number: int) -> int:
     """Return the number of tuples that may have come too late for a pane."""
-    return standing.late_panes.count_in(range(number, number + 1))
+    return query_state.late_panes.count_in(range(number, number + 1))
 
 
 def _within(frame: Frame, again: QueryState, unit: _Unit) -> Frame:

@@ -79,7 +79,7 @@ def recover(
     for name in core.store.catalog.left():
         left[name] = entries[name].stream_id
         if RowParameters.of(entries[name]) is None:
-            core.forget_query(*core.published(name))
+            core.forget_query(*core.standing_query(name))
     checkpoints.restore(providers=(), left=left)
     for name, intake in core.intakes.items():
         stream = core.streams[name]
@@ -91,10 +91,10 @@ def recover(
     for damage in _damages(core, replay.held_to):
         _log.error("damaged", what=damage)
     for stream in core.streams.values():
-        for published in stream.queries.values():
-            published.guard(partial(published.refresh, stream.facts()))
-            if published.failed:
-                published.refresh(stream.facts())
+        for standing_query in stream.queries.values():
+            standing_query.guard(partial(standing_query.refresh, stream.facts()))
+            if standing_query.failed:
+                standing_query.refresh(stream.facts())
     _log.info("recovered", streams=len(core.streams), replayed_tuples=replay.rows)
 
 
@@ -271,7 +271,7 @@ class _Joining:
 
     sequence: int
     stream: Stream
-    published: StandingQuery | None = None
+    standing_query: StandingQuery | None = None
     sample: StreamSample | None = None
 
     def join(self) -> None:
@@ -279,8 +279,8 @@ class _Joining:
         if self.sample is not None:
             self.sample.limit(self.stream.sample.size_bytes_max)
             self.stream.replace_sample(self.sample)
-        if self.published is not None:
-            self.stream.queries[self.published.standing.name] = self.published
+        if self.standing_query is not None:
+            self.stream.queries[self.standing_query.state.name] = self.standing_query
             self.stream.share_panes()
 
 
@@ -351,17 +351,17 @@ def _read_checkpoint(
                 sequence = late.get(stored.name, catalog.checkpoint_sequence())
                 joining.append(_RowsJoining(sequence, core, stored, parts[f"query/{stored.name}"]))
             continue
-        published, feed = _restored(core, stored, parts, go_exact)
-        stream = core.stream(published.standing.query.schema.name)
+        standing_query, feed = _restored(core, stored, parts, go_exact)
+        stream = core.stream(standing_query.state.query.schema.name)
         if feed is not None:
-            feeds.append((stream, published.standing, feed))
+            feeds.append((stream, standing_query.state, feed))
         if stored.name in late:
-            joining.append(_Joining(late[stored.name], stream, published))
+            joining.append(_Joining(late[stored.name], stream, standing_query))
             continue
-        stream.queries[stored.name] = published
+        stream.queries[stored.name] = standing_query
     checkpoints.restore(providers=[provider for _, _, (provider, *_) in feeds], left={})
-    for stream, standing, (provider, *feed_from) in feeds:
-        standing.take_from(stream.queries[provider].standing, (feed_from[0], feed_from[1]))
+    for stream, query_state, (provider, *feed_from) in feeds:
+        query_state.take_from(stream.queries[provider].state, (feed_from[0], feed_from[1]))
     return producers, deque(sorted(joining, key=lambda one: one.sequence))
 
 
@@ -376,21 +376,23 @@ def _restored(
     One whose summaries are in a layout that is not read any more fails, and it alone: the archive
     has its past.
     """
-    published = _published(core, stored, go_exact)
+    standing_query = _standing_query(core, stored, go_exact)
     try:
-        return published, restore_query(core.store, published, parts)
+        return standing_query, restore_query(core.store, standing_query, parts)
     except OtherLayout as error:
         reason = (
             f"query {stored.name!r} was stored by another version ({error}); drop it and register "
             "it again: its panes are made anew from the archive"
         )
         _log.error("query_failed", query=stored.name, reason=reason)
-        published = _published(core, stored, go_exact)  # Without what was read until then.
-        published.fail(reason)
-        return published, None
+        standing_query = _standing_query(
+            core, stored, go_exact
+        )  # Without what was read until then.
+        standing_query.fail(reason)
+        return standing_query, None
 
 
-def _published(
+def _standing_query(
     core: EngineState, stored: QueryEntry, go_exact: Callable[[StandingQuery, Span], None]
 ) -> StandingQuery:
     """A standing query that has seen nothing yet."""
@@ -399,7 +401,7 @@ def _published(
     query = bind(select, stream.schema)
     sizes, granted = sizes_from_json(query, stored.parameters)
     planned = plan(query, sizes)
-    standing = QueryState(
+    query_state = QueryState(
         stored.name,
         query,
         planned,
@@ -407,22 +409,22 @@ def _published(
         watch=core.machine.stopwatch(stored.name, planned, grouped=bool(query.groups)),
     )
     return StandingQuery(
-        standing,
+        query_state,
         from_position=stored.from_position,
         granted=granted,
         go_exact=go_exact,
-        limits=_limits(standing, stored),
+        limits=_limits(query_state, stored),
         deleted=PaneDeletions.registered_at(stream.deletions(), stored.from_position),
     )
 
 
-def _limits(standing: QueryState, stored: QueryEntry) -> Given | None:
+def _limits(query_state: QueryState, stored: QueryEntry) -> Given | None:
     """What a query may be given at most; it was not stored always, and what it was granted was."""
-    if standing.query.costing is None:
+    if query_state.query.costing is None:
         return None
     limits = json.loads(stored.parameters).get("limits")
     if limits is None:
-        return Given(standing.plan.sizes, standing.sizes.part_bytes_max)
+        return Given(query_state.plan.sizes, query_state.sizes.part_bytes_max)
     return Given.stored(limits)
 
 

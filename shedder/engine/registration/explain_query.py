@@ -30,7 +30,7 @@ def explain_row_query(query: RowQuery) -> str:
 
 def explain(
     stream: Stream,
-    published: StandingQuery,
+    standing_query: StandingQuery,
     costs: Mapping[tuple[int, ...], tuple[float, float]],
 ) -> str:
     """Return the text of EXPLAIN for a standing query.
@@ -38,7 +38,7 @@ def explain(
     costs: for each shedding unit of the query, ns per tuple in full and now; empty if costs are not
       measured.
     """
-    keeps = published.standing
+    keeps = standing_query.state
     grid = keeps.grid
     lines = [
         f"standing query {keeps.name} on stream {stream.schema.name}",
@@ -73,7 +73,7 @@ def explain(
     for parts, (full, now) in costs.items():
         kinds = ", ".join(keeps.plan.parts[part].kind.value for part in parts)
         lines.append(f"  cost: {kinds}: {now:.1f} ns per tuple, {full:.1f} in full")
-    lines += [f"  granted {key}: {value}" for key, value in published.granted.items()]
+    lines += [f"  granted {key}: {value}" for key, value in standing_query.granted.items()]
     return "\n".join(lines)
 
 

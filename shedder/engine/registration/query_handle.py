@@ -25,10 +25,10 @@ class Registry(Protocol):
     def core(self) -> EngineState:
         """The live state that the queries are part of."""
 
-    def subscribe(self, published: StandingQuery, mailbox: Mailbox) -> Callable[[], None]:
+    def subscribe(self, standing_query: StandingQuery, mailbox: Mailbox) -> Callable[[], None]:
         """Put new answers into a mailbox; return what ends that."""
 
-    def explain_standing(self, stream: Stream, published: StandingQuery) -> str:
+    def explain_standing(self, stream: Stream, standing_query: StandingQuery) -> str:
         """Return what a query keeps and predicts."""
 
     def drop_query(self, name: str) -> None:
@@ -38,10 +38,10 @@ class Registry(Protocol):
 class Query:
     """A registered query of an engine in this process. Safe from any thread."""
 
-    def __init__(self, registry: Registry, stream: Stream, published: StandingQuery) -> None:
+    def __init__(self, registry: Registry, stream: Stream, standing_query: StandingQuery) -> None:
         self._registry = registry
         self._stream = stream
-        self._published = published
+        self._standing_query = standing_query
 
     def __repr__(self) -> str:
         return f"<Query {self.name}: {self.text}>"
@@ -49,22 +49,22 @@ class Query:
     @property
     def name(self) -> str:
         """The name it was registered under."""
-        return self._published.standing.name
+        return self._standing_query.state.name
 
     @property
     def text(self) -> str:
         """Its text, parameters bound."""
-        return self._published.standing.query.text
+        return self._standing_query.state.query.text
 
     @property
     def granted(self) -> Mapping[str, str]:
         """What registration granted: synopses, bytes, predicted errors."""
-        return self._published.granted
+        return self._standing_query.granted
 
     @property
     def slides(self) -> bool:
         """Return whether the present answer is that of the last slide: at hand, without waiting."""
-        return self._published.standing.grid.slides
+        return self._standing_query.state.grid.slides
 
     def answer(self, after: Receipt | None = None, timeout_s: float | None = None) -> Answer:
         """The present answer; of a sliding window, that of its last slide.
@@ -75,7 +75,7 @@ class Query:
         """
         self._check_standing()
         if after is None and self.slides:
-            return _answer(self._published.latest)
+            return _answer(self._standing_query.latest)
         future = self._registry.core.executor.call(lambda: self._fresh(after))
         try:
             return _answer(future.result(timeout_s))
@@ -90,7 +90,7 @@ class Query:
           PrecisionUnavailable: the contract is FAIL and a value misses its target.
         """
         self._check_standing()
-        return None if self._published.latest is None else _answer(self._published.latest)
+        return None if self._standing_query.latest is None else _answer(self._standing_query.latest)
 
     def subscribe(self, after: str | None = None) -> Iterator[Answer]:
         """Every slide's answer from now on; a slow reader gets the latest, with `missed` set.
@@ -106,12 +106,12 @@ class Query:
                 "the next slide"
             )
         mailbox = Mailbox()
-        remove = self._registry.subscribe(self._published, mailbox)
+        remove = self._registry.subscribe(self._standing_query, mailbox)
         return _Slides(mailbox, remove)
 
     def explain(self) -> str:
         """Source, bytes and predicted error of every aggregate."""
-        return self._registry.explain_standing(self._stream, self._published)
+        return self._registry.explain_standing(self._stream, self._standing_query)
 
     def drop(self) -> None:
         """Unregister it."""
@@ -119,7 +119,7 @@ class Query:
 
     def _check_standing(self) -> None:
         """Raise UnknownQuery when it was dropped; another one may have the name by now."""
-        if self._stream.queries.get(self.name) is not self._published:
+        if self._stream.queries.get(self.name) is not self._standing_query:
             raise UnknownQuery(self.name, sorted(self._stream.queries))
 
     def _fresh(self, after: Receipt | None) -> News | None:
@@ -129,9 +129,9 @@ class Query:
                 f"the receipt is for position {after.position}, "
                 f"stream {self._stream.schema.name!r} has {self._stream.position}"
             )
-        if self._published.stale:
-            self._published.refresh(self._stream.facts())
-        return self._published.latest
+        if self._standing_query.stale:
+            self._standing_query.refresh(self._stream.facts())
+        return self._standing_query.latest
 
 
 def _answer(news: News | None) -> Answer:

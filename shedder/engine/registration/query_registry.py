@@ -84,16 +84,16 @@ class Registered:
             stream = self.core.stream(select.stream)
             for other in list(self.core.streams.values()):
                 if name in other.queries:
-                    published = other.queries[name]
-                    asked = published.granted.get("asked", published.standing.query.text)
-                    if select.text in (asked, published.standing.query.text):
-                        return Query(self, other, published)
+                    standing_query = other.queries[name]
+                    asked = standing_query.granted.get("asked", standing_query.state.query.text)
+                    if select.text in (asked, standing_query.state.query.text):
+                        return Query(self, other, standing_query)
                     raise QueryExists(f"query {name!r} exists with another text: {asked}")
             check_new_name("query", name)
             check_outputs(select)
             check_queries(self.core, stream.schema.tenant)
-            published = self._registrar.register(name, stream, select)
-            return Query(self, stream, published)
+            standing_query = self._registrar.register(name, stream, select)
+            return Query(self, stream, standing_query)
 
     def _register_rows(self, name: str, select: Select | RelationalSelect) -> RowHandle:
         """Make a query of rows standing, or find it."""
@@ -114,7 +114,7 @@ class Registered:
         rows = self.core.row_query(name)
         if rows is not None:
             return rows.query.text
-        return self.core.published(name)[1].standing.query.text
+        return self.core.standing_query(name)[1].state.query.text
 
     def explain_registration(self, select: Select | RelationalSelect) -> dict[str, str]:
         """What `register_select` would grant, and how it would rewrite the query."""
@@ -128,8 +128,8 @@ class Registered:
         rows = self.core.row_query(name, asker)
         if rows is not None:
             return RowHandle(self, rows)
-        stream, published = self.core.published(name, asker)
-        return Query(self, stream, published)
+        stream, standing_query = self.core.standing_query(name, asker)
+        return Query(self, stream, standing_query)
 
     def drop_query(self, name: str) -> None:
         """Unregister a standing query.
@@ -142,11 +142,11 @@ class Registered:
             if rows is not None:
                 self._drop_rows(rows)
                 return
-            stream, published = self.core.published(name)
+            stream, standing_query = self.core.standing_query(name)
 
             def forget() -> None:
-                self.core.forget_query(stream, published)
-                published.listeners.tell(UnknownQuery(name, sorted(stream.queries)))
+                self.core.forget_query(stream, standing_query)
+                standing_query.listeners.tell(UnknownQuery(name, sorted(stream.queries)))
 
             self._checkpoints.leave(name, stream.id, forget)
         self._sharing.soon()
@@ -162,11 +162,11 @@ class Registered:
         self, name: str, listener: Callable[[Answer | ShedderError], None]
     ) -> Callable[[], None]:
         """Be told of every new answer, on the apply thread; returns how to stop that."""
-        return self.core.published(name)[1].listeners.add(listener)
+        return self.core.standing_query(name)[1].listeners.add(listener)
 
-    def subscribe(self, published: StandingQuery, mailbox: Mailbox) -> Callable[[], None]:
+    def subscribe(self, standing_query: StandingQuery, mailbox: Mailbox) -> Callable[[], None]:
         """Put a query's new answers into a mailbox until it is removed or the engine closes."""
-        stop = published.listeners.add(mailbox.put)
+        stop = standing_query.listeners.add(mailbox.put)
         self._mailboxes.add(mailbox)
 
         def remove() -> None:
@@ -175,10 +175,10 @@ class Registered:
 
         return remove
 
-    def explain_standing(self, stream: Stream, published: StandingQuery) -> str:
+    def explain_standing(self, stream: Stream, standing_query: StandingQuery) -> str:
         """What a standing query keeps and predicts."""
-        costs = self._overload.cost_ns(published.standing.name)
-        return self.core.look(lambda: explain(stream, published, costs))
+        costs = self._overload.cost_ns(standing_query.state.name)
+        return self.core.look(lambda: explain(stream, standing_query, costs))
 
     def explain_rows(self, query: RowQuery) -> str:
         """Return what a row query reads and holds."""

@@ -71,29 +71,29 @@ class Registrar:
         if query.contract is Contract.EXACT:
             self._check_exact(stream, query)
         self._sharing.make_room(granted)
-        standing = QueryState(
+        query_state = QueryState(
             name,
             query,
             plan(query, granted.sizes),
             part_bytes_max=group_bytes(granted.facts, self._core.settings.group_bytes_max),
         )
         limited = [part for part, level in enumerate(levels) if level]
-        standing.set_levels(levels, forced=limited)  # Its own limits are not for load to lift.
+        query_state.set_levels(levels, forced=limited)  # Its own limits are not for load to lift.
         if any(levels):
             self._core.store.allow(FORMAT_LEVELS)
         deleted = PaneDeletions(len(self._core.store.deletions.entries(stream.id)))
-        past = [History.of_panes(self._core, stream, standing)]
+        past = [History.of_panes(self._core, stream, query_state)]
         sharper = self._sharper_sample(stream, query)
         if sharper is not None:
             past.append(History.of_sample(self._core, stream, sharper))
         catch_up(past, lambda: stream.position)
         self._core.store.allow(FORMAT_JOINED)
         self._checkpoints.end_begun()
-        published, joining = self._core.executor.call(
-            lambda: self._begin(stream, standing, granted, past, sharper, deleted)
+        standing_query, joining = self._core.executor.call(
+            lambda: self._begin(stream, query_state, granted, past, sharper, deleted)
         ).result()
         self._checkpoints.end_joining(joining)
-        return published
+        return standing_query
 
     def preview(self, stream: Stream, select: Select) -> dict[str, str]:
         """What `register` would grant now, and how it would rewrite the query; nothing is done.
@@ -133,7 +133,7 @@ class Registrar:
     def _begin(
         self,
         stream: Stream,
-        standing: QueryState,
+        query_state: QueryState,
         granted: Granted,
         past: list[History],
         sharper: StreamSample | None,
@@ -144,12 +144,12 @@ class Registrar:
         It reads from now on what comes, and does not stand before it is durable.
         """
         core = self._core
-        check_retained(core, stream, standing.grid.span)  # It may have gone meanwhile.
+        check_retained(core, stream, query_state.grid.span)  # It may have gone meanwhile.
         self._checkpoints.settle()
-        self._checkpoints.make_way_for(standing.name)
-        query = standing.query
-        published = StandingQuery(
-            standing,
+        self._checkpoints.make_way_for(query_state.name)
+        query = query_state.query
+        standing_query = StandingQuery(
+            query_state,
             from_position=stream.position,
             granted=granted.facts,
             go_exact=self._go_exact,
@@ -159,15 +159,17 @@ class Registrar:
         )
         for history in past:
             history.read_on()
-        standing.begin(
-            core.machine.stopwatch(standing.name, standing.plan, grouped=standing.keys is not None)
+        query_state.begin(
+            core.machine.stopwatch(
+                query_state.name, query_state.plan, grouped=query_state.keys is not None
+            )
         )
         for hole in stream.lost.without(core.store.holes(stream.id)):
-            published.lost.add(hole, stream.watermark.limit_us(core.clock_us()))
-        published.lost.note_retired(core.store.retention.retained_from_us(stream.id))
-        published.begin(stream.facts())
+            standing_query.lost.add(hole, stream.watermark.limit_us(core.clock_us()))
+        standing_query.lost.note_retired(core.store.retention.retained_from_us(stream.id))
+        standing_query.begin(stream.facts())
         entry = QueryEntry(
-            standing.name,
+            query_state.name,
             query.text,
             parameters=sizes_to_json(
                 query,
@@ -184,20 +186,20 @@ class Registrar:
             sharper = None
 
         def leave() -> None:
-            standing.detach()
-            del stream.queries[standing.name]
+            query_state.detach()
+            del stream.queries[query_state.name]
             # A sample that lacks what came meanwhile does not return; the sharper one serves.
             if stream.sample is sharper and stream.position == position:
                 stream.replace_sample(sample)
 
-        parts, panes = query_parts(published), standing.to_store()
+        parts, panes = query_parts(standing_query), query_state.to_store()
         joining = Joining(entry, parts, panes, core.applied_sequence, sharper, leave)
         self._checkpoints.join(joining)
         if sharper is not None:
             stream.replace_sample(sharper)
-        stream.queries[standing.name] = published
-        stream.share_panes(standing)
-        return published, joining
+        stream.queries[query_state.name] = standing_query
+        stream.share_panes(query_state)
+        return standing_query, joining
 
     def _sharper_sample(self, stream: Stream, query: BoundQuery) -> StreamSample | None:
         """An empty sample by weight of what is summed, by hash of what is counted, by group.

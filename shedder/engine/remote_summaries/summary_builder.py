@@ -168,11 +168,11 @@ class Summariser:
         for pane in summaries.panes:
             self._queries[pane.query].take_in(pane, readers[pane.query])
         for building in self._queries.values():
-            building.standing.hold_to_the_cap()
+            building.state.hold_to_the_cap()
 
     def is_grouped(self, query: str) -> bool:
         """Return whether a query has groups."""
-        return self._queries[query].standing.keys is not None
+        return self._queries[query].state.keys is not None
 
     def summaries(self) -> Summaries:
         """All that has been read so far."""
@@ -189,10 +189,10 @@ class _Building:
         sizes, _ = sizes_from_json(query, plan_of.sizes)
         self.query = query
         self._plan = opened(query, plan(query, sizes))
-        self.standing = QueryState(
+        self.state = QueryState(
             plan_of.name, query, plan(query, sizes), part_bytes_max=plan_of.part_bytes_max
         )
-        self.standing.set_levels(plan_of.levels)
+        self.state.set_levels(plan_of.levels)
         self._where = with_time_range(query)
         self._parts = len(self._plan.parts)
         self._tuples: dict[int, int] = defaultdict(int)
@@ -208,17 +208,17 @@ class _Building:
         _count(self._tuples, in_panes)
         matching = frame.where(self._where)
         _count(self._matching, in_panes if matching is frame else self._in_panes(matching))
-        if not any(self.standing.levels):
-            self.standing.apply(frame, watermark_us=None, limit_us=None)
+        if not any(self.state.levels):
+            self.state.apply(frame, watermark_us=None, limit_us=None)
             return
         for pane, first, last in in_panes:
-            before = np.array(self.standing.thinned)
-            self.standing.apply(frame.between(first, last), watermark_us=None, limit_us=None)
-            self._thinned[pane] += np.array(self.standing.thinned) - before
+            before = np.array(self.state.thinned)
+            self.state.apply(frame.between(first, last), watermark_us=None, limit_us=None)
+            self._thinned[pane] += np.array(self.state.thinned) - before
 
     def _in_panes(self, frame: Frame) -> list[tuple[int, int, int]]:
         """Pane, first row and last row, of a frame in time order."""
-        grid = self.standing.grid
+        grid = self.state.grid
         return list(slices_of(frame, grid)) if len(frame) else []
 
     def reader(self, limits: BatchLimits) -> PaneReader:
@@ -227,7 +227,7 @@ class _Building:
 
     def take_in(self, summary: PaneSummary, reader: PaneReader) -> None:
         """Fold in another builder's pane; reader: of all of its panes."""
-        fold_in(self.standing, summary, reader.read(summary))
+        fold_in(self.state, summary, reader.read(summary))
         self._tuples[summary.pane] += summary.tuples
         self._matching[summary.pane] += summary.matching
         self._thinned[summary.pane] += np.array(summary.thinned, np.int64)
@@ -235,9 +235,9 @@ class _Building:
     def summaries(self) -> Iterable[PaneSummary]:
         """Of each pane that had tuples, also of those that match nothing."""
         for number, tuples in sorted(self._tuples.items()):
-            held = self.standing.panes.get(number)
+            held = self.state.panes.get(number)
             if held is None:
-                held = Pane(self._plan, 1 if self.standing.keys is None else 0)
+                held = Pane(self._plan, 1 if self.state.keys is None else 0)
             yield replace(
                 self._summary(number, held),
                 tuples=tuples,
@@ -247,13 +247,13 @@ class _Building:
 
     def _summary(self, number: int, held: Pane) -> PaneSummary:
         groups, others = b"", False
-        keys = self.standing.keys
+        keys = self.state.keys
         if keys is not None:
             ids = held.groups_here
             groups, others = groups_bytes(keys.keys(ids)), bool(len(ids) and ids[0] == OTHERS)
             held = held.select(ids)
         return PaneSummary(
-            self.standing.name,
+            self.state.name,
             number,
             tuples=0,
             matching=0,

@@ -34,12 +34,12 @@ class Checked:
 
 
 def checked(
-    summaries: Summaries, standing: Mapping[str, QueryState], limits: BatchLimits
+    summaries: Summaries, query_states: Mapping[str, QueryState], limits: BatchLimits
 ) -> Checked:
     """Read everything that a stranger's summaries hold.
 
     Args:
-      summaries: of one stream. standing: all of its queries by name. limits: on groups.
+      summaries: of one stream. state: all of its queries by name. limits: on groups.
 
     Raises:
       PlansChanged: they are not of all of these queries, and of no others.
@@ -47,55 +47,56 @@ def checked(
     """
     if summaries.rows > ROWS_MAX:
         raise BadBatch(f"summaries of {summaries.rows:,} tuples; at most {ROWS_MAX:,} at a time")
-    _check_queries(summaries, set(standing))
+    _check_queries(summaries, set(query_states))
     received = {}
-    plans = {name: query.sizes.opened_plan for name, query in standing.items()}
+    plans = {name: query.sizes.opened_plan for name, query in query_states.items()}
     seen: Seen = {}
     readers = {
-        name: PaneReader(query.query, plans[name], limits, seen) for name, query in standing.items()
+        name: PaneReader(query.query, plans[name], limits, seen)
+        for name, query in query_states.items()
     }
     for place, summary in enumerate(summaries.panes):
         received[place] = plans[summary.query], readers[summary.query].read(summary)
     return Checked(summaries, received)
 
 
-def take_in(standing: QueryState, made: Checked, watermark_us: int | None) -> None:
+def take_in(query_state: QueryState, made: Checked, watermark_us: int | None) -> None:
     """Fold the panes of one query into its own; what cannot be folded in counts as too late.
 
     Args:
-      standing: the query. made: of its stream. watermark_us: as it was before.
+      state: the query. made: of its stream. watermark_us: as it was before.
     """
-    first_open = standing.grid.first_open(watermark_us)
-    reader, is_known = PaneReader(standing.query, standing.sizes.opened_plan, _ANY), False
+    first_open = query_state.grid.first_open(watermark_us)
+    reader, is_known = PaneReader(query_state.query, query_state.sizes.opened_plan, _ANY), False
     for place, summary in enumerate(made.summaries.panes):
-        if summary.query != standing.name:
+        if summary.query != query_state.name:
             continue
         is_known = True
         is_late = first_open is not None and summary.pane < first_open
-        received = None if is_late else _received(standing, made, place, reader)
+        received = None if is_late else _received(query_state, made, place, reader)
         if received is None:
-            standing.note_late(summary.tuples)
-            standing.late_panes.add(
-                summary.pane, summary.matching, needed_from=standing.panes.dropped_before
+            query_state.note_late(summary.tuples)
+            query_state.late_panes.add(
+                summary.pane, summary.matching, needed_from=query_state.panes.dropped_before
             )
         else:
-            fold_in(standing, summary, received)
-    standing.hold_to_the_cap()
+            fold_in(query_state, summary, received)
+    query_state.hold_to_the_cap()
     rows, ends = made.summaries.rows, [made.summaries.oldest_us, made.summaries.newest_us]
     if rows and not is_known:  # Registered while they were on the way.
-        standing.note_late(rows)
-        first, last = standing.grid.panes_of(np.array(ends)).tolist()
-        standing.late_panes.add_anywhere(
-            first, last, rows, needed_from=standing.panes.dropped_before
+        query_state.note_late(rows)
+        first, last = query_state.grid.panes_of(np.array(ends)).tolist()
+        query_state.late_panes.add_anywhere(
+            first, last, rows, needed_from=query_state.panes.dropped_before
         )
 
 
 def _received(
-    standing: QueryState, made: Checked, place: int, reader: PaneReader
+    query_state: QueryState, made: Checked, place: int, reader: PaneReader
 ) -> ReceivedPane | None:
     """The pane as it was checked, or read again: after a stop, and where the plan has changed."""
     plan, received = made.received.get(place, (None, None))
-    if plan is standing.sizes.opened_plan:
+    if plan is query_state.sizes.opened_plan:
         return received
     try:
         return reader.read(made.summaries.panes[place])
@@ -103,17 +104,17 @@ def _received(
         return None
 
 
-def fold_in(standing: QueryState, summary: PaneSummary, received: ReceivedPane) -> None:
+def fold_in(query_state: QueryState, summary: PaneSummary, received: ReceivedPane) -> None:
     """Merge a pane that was read of a summary into the query's own, and count its tuples.
 
     Afterwards, not pane by pane, the query is to be held to its cap.
     """
-    standing.note_timely(summary.tuples, summary.matching, summary.thinned)
-    keys = standing.keys
+    query_state.note_timely(summary.tuples, summary.matching, summary.thinned)
+    keys = query_state.keys
     more = received.among(keys)
-    standing.panes.fit_widths(more)
+    query_state.panes.fit_widths(more)
     groups = 1 if keys is None else keys.size
-    held = standing.panes.open_pane(summary.pane, groups)
+    held = query_state.panes.open_pane(summary.pane, groups)
     held.grow(groups)
     held.merge(more)
     if keys is not None and OTHERS in more.groups_here[:1]:

@@ -68,20 +68,20 @@ class Answering:
         for stream in streams:
             stale = [each for each in list(stream.queries.values()) if each.stale]
             if spreads:
-                names = [each.standing.name for each in stale]
+                names = [each.state.name for each in stale]
                 self._stale.setdefault(stream.id, set()).update(names)
                 self._line(stream, names)
             facts = stream.facts()
-            for published in () if spreads else stale:
-                published.guard(partial(published.refresh, facts))
-            for published in list(stream.queries.values()) if idle else ():
-                if published.put_off and not published.stale:
-                    put_off = facts, published
+            for standing_query in () if spreads else stale:
+                standing_query.guard(partial(standing_query.refresh, facts))
+            for standing_query in list(stream.queries.values()) if idle else ():
+                if standing_query.put_off and not standing_query.stale:
+                    put_off = facts, standing_query
         if put_off is None:
             return any(self._waiting.values())
-        facts, published = put_off
-        published.guard(partial(published.refresh, facts))
-        return not published.failed
+        facts, standing_query = put_off
+        standing_query.guard(partial(standing_query.refresh, facts))
+        return not standing_query.failed
 
     def go_on(self, streams: Iterable[Stream], stretch: int) -> bool:
         """Answer one waiting query while the apply queue is empty; return whether more may wait."""
@@ -105,13 +105,17 @@ class Answering:
         stale = self._stale.get(stream.id, set())
         may_be_stale = name in stale
         stale.discard(name)
-        published = stream.queries.get(name)
-        if published is not None:
-            published.guard(partial(_answer_due, published, facts, stretch, again=may_be_stale))
+        standing_query = stream.queries.get(name)
+        if standing_query is not None:
+            standing_query.guard(
+                partial(_answer_due, standing_query, facts, stretch, again=may_be_stale)
+            )
 
 
-def _answer_due(published: StandingQuery, facts: StreamFacts, stretch: int, *, again: bool) -> None:
+def _answer_due(
+    standing_query: StandingQuery, facts: StreamFacts, stretch: int, *, again: bool
+) -> None:
     """Answer what has closed, or again what has not."""
-    published.windows_closed(facts, stretch)
-    if again and published.stale:
-        published.refresh(facts)
+    standing_query.windows_closed(facts, stretch)
+    if again and standing_query.stale:
+        standing_query.refresh(facts)

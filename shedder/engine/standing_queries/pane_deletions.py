@@ -33,29 +33,29 @@ class PaneDeletions:
         """Begin for a query that reads from a position on; it reflects all earlier DELETEs."""
         return cls(sum(1 for _ in takewhile(lambda each: each.position < position, deletions)))
 
-    def look(self, deletions: Sequence[Deletion], standing: QueryState, position: int) -> None:
+    def look(self, deletions: Sequence[Deletion], query_state: QueryState, position: int) -> None:
         """Find the panes that may count rows that were deleted since the last look.
 
         Cells of several panes (COLLAPSE) are never rebuilt, so no pane of such a query is found.
 
         Args:
-          deletions: all of the stream. standing: the query.
+          deletions: all of the stream. state: the query.
           position: one past the last tuple that was applied. Panes that do not exist yet read
             later tuples, which DELETEs up to this position have not deleted.
         """
-        if standing.grid.coarsening.longest > 1:
+        if query_state.grid.coarsening.longest > 1:
             return
         end = self.reflected
         while end < len(deletions) and deletions[end].position <= position:
             end += 1
         if end > self.reflected:
             new = deletions[self.reflected : end]
-            untaken = () if standing.feed is None else standing.feed.untaken_panes()
-            for pane in {*standing.panes, *untaken}.difference(self.behind):
-                if _any_overlaps(standing.grid, pane, new):
+            untaken = () if query_state.feed is None else query_state.feed.untaken_panes()
+            for pane in {*query_state.panes, *untaken}.difference(self.behind):
+                if _any_overlaps(query_state.grid, pane, new):
                     self.behind[pane] = self.reflected
             self.reflected = end
-        needed = standing.panes.dropped_before
+        needed = query_state.panes.dropped_before
         if needed is not None and self.behind:
             self.behind = {pane: it for pane, it in self.behind.items() if pane >= needed}
 

@@ -84,7 +84,7 @@ class StandingQuery:
 
     def __init__(
         self,
-        standing: QueryState,
+        query_state: QueryState,
         *,
         from_position: int,
         granted: dict[str, str],
@@ -93,7 +93,7 @@ class StandingQuery:
         news: tuple[object, ...] = (),
         deleted: PaneDeletions | None = None,
     ) -> None:
-        self.standing = standing
+        self.state = query_state
         self.from_position = from_position
         self.granted = granted
         self.news = news
@@ -109,14 +109,14 @@ class StandingQuery:
         self._span: Span | None = None  # The newest answer's window, and how many were late for it.
         self._late = 0
         self._go_exact = go_exact
-        self.weight = standing.query.weight
+        self.weight = query_state.query.weight
         self.active = True
         self.limits = limits
         self.audits = AnswerAudits()
         self.lost = LostTuples()
         self.deleted = PaneDeletions() if deleted is None else deleted
-        self.measured = Measured(len(standing.plan.parts))
-        self._confidences = split_confidence(standing.query, EXACT_IN_PANES)
+        self.measured = Measured(len(query_state.plan.parts))
+        self._confidences = split_confidence(query_state.query, EXACT_IN_PANES)
 
     def alter(self, *, weight: float, active: bool) -> None:
         """Count so much for the allocator, from now on."""
@@ -160,16 +160,16 @@ class StandingQuery:
         try:
             work()
         except Exception as error:
-            _log.error("query_failed", query=self.standing.name, exc_info=error)
+            _log.error("query_failed", query=self.state.name, exc_info=error)
             self.fail(
-                f"query {self.standing.name!r} failed ({type(error).__name__}) and has missed "
+                f"query {self.state.name!r} failed ({type(error).__name__}) and has missed "
                 "tuples since; drop it and register it again"
             )
 
     def fail(self, reason: str) -> None:
         """From now on, every answer is this error."""
         self.failed = reason
-        self.standing.fail()
+        self.state.fail()
         self.tell(InternalError(reason))
 
     def foresee(self, after_us: int | None) -> None:
@@ -182,15 +182,15 @@ class StandingQuery:
         ends = self._ends_to_answer(after_us)
         if ends:
             self._whole_from = max(ends[0], self._whole_from or ends[0])
-        self.standing.ask_from(ends[0] if ends else None)
+        self.state.ask_from(ends[0] if ends else None)
 
     def read(self, frame: Frame, *, watermark_us: int | None, limit_us: int) -> None:
         """Read a frame into the panes that answers will need, as QueryState.apply has it."""
-        self.standing.apply(frame, watermark_us=watermark_us, limit_us=limit_us)
+        self.state.apply(frame, watermark_us=watermark_us, limit_us=limit_us)
 
     def _ends_to_answer(self, watermark_us: int | None) -> range:
         """The ends of the windows that are to be answered when the watermark is here."""
-        grid = self.standing.grid
+        grid = self.state.grid
         if watermark_us is None or grid.slide_us is None or self.emitted_to is None:
             return range(0)
         if watermark_us // grid.slide_us * grid.slide_us <= self.emitted_to:
@@ -209,7 +209,7 @@ class StandingQuery:
             of that from the epoch, so that queries of one slide are late together and find the
             merges of each other's panes; what is due late is the newest window, once.
         """
-        grid = self.standing.grid
+        grid = self.state.grid
         watermark = stream.watermark_us
         end = grid.window_end(watermark)
         if end is None:
@@ -239,15 +239,15 @@ class StandingQuery:
     def begin(self, stream: StreamFacts) -> None:
         """The past has been read: answer for it, and hold no more of it than windows need."""
         watermark = stream.watermark_us
-        self.standing.close(watermark)
-        self.emitted_to = self.standing.grid.window_end(watermark)
+        self.state.close(watermark)
+        self.emitted_to = self.state.grid.window_end(watermark)
         self.refresh(stream)
         self._drop_unneeded(watermark)
 
     def _drop_unneeded(self, watermark_us: int | None) -> None:
-        needed = self.standing.grid.first_needed(watermark_us)
+        needed = self.state.grid.first_needed(watermark_us)
         if needed is not None:
-            self.standing.drop_before(needed)
+            self.state.drop_before(needed)
 
     @property
     def stale(self) -> bool:
@@ -260,9 +260,9 @@ class StandingQuery:
             return False
         if self.outdated:
             return True
-        if not self.standing.grid.slides or self._span == Span(None, None):
+        if not self.state.grid.slides or self._span == Span(None, None):
             return self.behind
-        return self._span is not None and self.standing.late_in(self._span) != self._late
+        return self._span is not None and self.state.late_in(self._span) != self._late
 
     def note_dropped(self, from_us: int) -> None:
         """Tuples were dropped, none of them before this time: the newest answer may lack some."""
@@ -274,7 +274,7 @@ class StandingQuery:
         if self.failed:
             self.latest = InternalError(self.failed)
             return
-        grid = self.standing.grid
+        grid = self.state.grid
         if grid.slides:
             end = grid.window_end(stream.watermark_us)
             self.latest = self._news(stream, Span(None, None) if end is None else grid.window(end))
@@ -286,14 +286,14 @@ class StandingQuery:
         self.tell(self._news(stream, span))
 
     def _news(self, stream: StreamFacts, span: Span) -> News:
-        if span.end_us is not None and self.standing.grid.slides:
-            self.standing.fold(span.end_us)
+        if span.end_us is not None and self.state.grid.slides:
+            self.state.fold(span.end_us)
         evidence = self.evidence(stream, span)
         if self.measured.wanted:
-            shown = shown_evidence(self.standing.query, evidence)
-            self.measured.look(self.standing.query, self.standing.plan, shown)
+            shown = shown_evidence(self.state.query, evidence)
+            self.measured.look(self.state.query, self.state.plan, shown)
         try:
-            answer: News = self._marked(finish(self.standing.query, evidence))
+            answer: News = self._marked(finish(self.state.query, evidence))
         except ShedderError as error:  # contract FAIL: the slide errs, the query goes on
             answer = error
         self.behind = self.outdated = False
@@ -301,7 +301,7 @@ class StandingQuery:
         self._span, self._late = span, evidence.late
         if (
             not isinstance(answer, ShedderError)
-            and self.standing.query.contract is Contract.EXACT
+            and self.state.query.contract is Contract.EXACT
             and needs_exact(answer)
         ):
             self._go_exact(self, span)
@@ -342,18 +342,18 @@ class StandingQuery:
         if query is not None:
             confidences = split_confidence(query, EXACT_IN_PANES)
         evidence = window_evidence(
-            self.standing,
+            self.state,
             span,
             confidences=confidences,
             watermark_us=stream.watermark_us,
             position=stream.position,
             query=query,
         )
-        evidence = self.lost.widen(self.standing.query, stream.widen(evidence, self.standing.query))
+        evidence = self.lost.widen(self.state.query, stream.widen(evidence, self.state.query))
         deletions = stream.deletions()
         if deletions:
-            self.deleted.look(deletions, self.standing, stream.position)
-            pending = self.deleted.pending(deletions, self.standing.grid, span)
+            self.deleted.look(deletions, self.state, stream.position)
+            pending = self.deleted.pending(deletions, self.state.grid, span)
             evidence = allow_for_deleted(evidence, pending)
         if "rewrite" in self.granted:
             note = f"rewritten to keep its limits: {self.granted['rewrite']}"
@@ -361,23 +361,23 @@ class StandingQuery:
         return evidence
 
 
-def status_of(published: StandingQuery) -> dict[str, str]:
+def status_of(standing_query: StandingQuery) -> dict[str, str]:
     """The query's rows of the control table: value by property."""
-    standing = published.standing
+    query_state = standing_query.state
     return {
-        "stream": standing.query.schema.name,
-        "text": standing.query.text,
-        "read": str(standing.timely - max(standing.thinned)),
-        "thinned": str(max(standing.thinned)),
-        "thinning": levels_text(standing.levels),
-        "weight": f"{published.weight:g}",
-        "active": str(published.active).lower(),
-        "late": str(standing.late),
-        "windows_put_off": str(published.put_off_ever),
-        "panes": str(len(standing.panes)),
-        "thinned_panes": str(sum(bool(pane.segments) for pane in standing.panes.values())),
-        "size_bytes": str(standing.size_bytes),
-        "reads_panes_of": "" if standing.provider is None else standing.provider.name,
-        **facts_of(published.audits.certification),
-        **published.granted,
+        "stream": query_state.query.schema.name,
+        "text": query_state.query.text,
+        "read": str(query_state.timely - max(query_state.thinned)),
+        "thinned": str(max(query_state.thinned)),
+        "thinning": levels_text(query_state.levels),
+        "weight": f"{standing_query.weight:g}",
+        "active": str(standing_query.active).lower(),
+        "late": str(query_state.late),
+        "windows_put_off": str(standing_query.put_off_ever),
+        "panes": str(len(query_state.panes)),
+        "thinned_panes": str(sum(bool(pane.segments) for pane in query_state.panes.values())),
+        "size_bytes": str(query_state.size_bytes),
+        "reads_panes_of": "" if query_state.provider is None else query_state.provider.name,
+        **facts_of(standing_query.audits.certification),
+        **standing_query.granted,
     }

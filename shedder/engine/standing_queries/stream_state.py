@@ -146,21 +146,21 @@ class Stream:
             after = before if newest is None else self.watermark.after(newest)
             if before is not None and first < before:
                 self.late += int(np.count_nonzero(frame.times_us < before))
-            for published in self.queries.values():
-                self._first_window(published, first, limit)
-                published.foresee(after)
-            readers = Counter(each.standing.query.where for each in self.queries.values())
-            for published in self.queries.values():
-                spent = _thinnable_ns(published.standing)
+            for standing_query in self.queries.values():
+                self._first_window(standing_query, first, limit)
+                standing_query.foresee(after)
+            readers = Counter(each.state.query.where for each in self.queries.values())
+            for standing_query in self.queries.values():
+                spent = _thinnable_ns(standing_query.state)
                 if passed_by:
-                    published.guard(partial(published.standing.pass_by, frame))
+                    standing_query.guard(partial(standing_query.state.pass_by, frame))
                 else:
-                    published.guard(
-                        partial(published.read, frame, watermark_us=before, limit_us=limit)
+                    standing_query.guard(
+                        partial(standing_query.read, frame, watermark_us=before, limit_us=limit)
                     )
-                published.note_behind()
-                self.synopses_ns += _thinnable_ns(published.standing) - spent
-                where = published.standing.query.where
+                standing_query.note_behind()
+                self.synopses_ns += _thinnable_ns(standing_query.state) - spent
+                where = standing_query.state.query.where
                 readers[where] -= 1
                 if not readers[where]:  # Hold the columns of one filter at a time.
                     frame.forget_where(where)
@@ -190,13 +190,13 @@ class Stream:
         if not made.rows:
             return  # An empty summary only advances its producer's sequence number.
         limit = self.watermark.limit_us(header.arrival_us)
-        for published in self.queries.values():
-            if published.standing.feed is not None:
-                published.standing.stop_sharing()  # Else the provider would give it twice.
-        for published in self.queries.values():
-            self._first_window(published, made.oldest_us, limit)
-            published.guard(partial(take_in, published.standing, checked, before))
-            published.note_behind()
+        for standing_query in self.queries.values():
+            if standing_query.state.feed is not None:
+                standing_query.state.stop_sharing()  # Else the provider would give it twice.
+        for standing_query in self.queries.values():
+            self._first_window(standing_query, made.oldest_us, limit)
+            standing_query.guard(partial(take_in, standing_query.state, checked, before))
+            standing_query.note_behind()
         self.applied += header.rows
         self.built += header.rows
         if header.flags & FOLLOW:
@@ -214,19 +214,19 @@ class Stream:
 
         new: a query that was added; only queries that read the same are compared. None: all are.
         """
-        standings = (each.standing for each in self.queries.values() if not each.failed)
+        standings = (each.state for each in self.queries.values() if not each.failed)
         share_panes([it for it in standings if new is None or it.reads == new.reads])
 
     def heartbeat(self, watermark_us: int, arrival_us: int) -> None:
         """Raise the watermark by promise, as far as a clock is believed."""
         self.watermark.raise_to(min(watermark_us, self.watermark.limit_us(arrival_us)))
-        for published in self.queries.values():
-            published.note_behind()  # A window with a fixed end may be complete now.
+        for standing_query in self.queries.values():
+            standing_query.note_behind()  # A window with a fixed end may be complete now.
 
     def close_panes(self) -> None:
         """Close the panes that the watermark has passed; they do not change any more."""
-        for published in list(self.queries.values()):
-            published.guard(partial(published.standing.close, self.watermark_us))
+        for standing_query in list(self.queries.values()):
+            standing_query.guard(partial(standing_query.state.close, self.watermark_us))
 
     def facts(self) -> StreamFacts:
         """Return what answers say about the stream now."""
@@ -251,16 +251,16 @@ class Stream:
     def _note_drops(self, frame: Frame, dropped: Dropped | None) -> None:
         if dropped is not None:
             self.drops.add(dropped)
-            for published in self.queries.values():
-                published.note_dropped(dropped.times[0][0] * BUCKET_US)
+            for standing_query in self.queries.values():
+                standing_query.note_dropped(dropped.times[0][0] * BUCKET_US)
         if len(frame) and self.schema.on_overload.policy is not Policy.DROP_LEAST:
             self.drops.let_in(frame)
 
     def note_deleted(self) -> None:
         """Answer again after a DELETE, so that no newest answer counts deleted rows as exact."""
         facts = self.facts()
-        for published in self.queries.values():
-            published.guard(partial(published.refresh, facts))
+        for standing_query in self.queries.values():
+            standing_query.guard(partial(standing_query.refresh, facts))
 
     @staticmethod
     def _newest_believed(frame: Frame, limit_us: int) -> int | None:
@@ -275,17 +275,17 @@ class Stream:
         return int(believed.max()) if len(believed) else None
 
     @staticmethod
-    def _first_window(published: StandingQuery, first_us: int, limit_us: int) -> None:
+    def _first_window(standing_query: StandingQuery, first_us: int, limit_us: int) -> None:
         """The first tuples of all decide which window is the first one; wrong clocks do not."""
-        slide = published.standing.grid.slide_us
-        if published.emitted_to is None and slide is not None and first_us <= limit_us:
-            published.begin_at(first_us // slide * slide)
+        slide = standing_query.state.grid.slide_us
+        if standing_query.emitted_to is None and slide is not None and first_us <= limit_us:
+            standing_query.begin_at(first_us // slide * slide)
 
 
-def _thinnable_ns(standing: QueryState) -> int:
+def _thinnable_ns(query_state: QueryState) -> int:
     """What the synopses have taken, ever, that a level can make cheaper.
 
     Counting rows names the groups, so it costs less when fewer are read; of one group it is part of
     a tuple's way, and so is finding the rows that a query reads.
     """
-    return sum(standing.watch.ns[0 if standing.keys is not None else 1 :])
+    return sum(query_state.watch.ns[0 if query_state.keys is not None else 1 :])

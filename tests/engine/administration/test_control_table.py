@@ -93,21 +93,21 @@ def test_a_bad_value_is_refused_by_name_and_changes_nothing(db: Engine) -> None:
         ("weight", "nan", BadSetting, "weight is nan; it must be a number over 0"),
         ("active", "perhaps", BadSetting, r"no control query\.active = 'perhaps'"),
     ]
-    published = db.core.published("a0")[1]
+    standing_query = db.core.standing_query("a0")[1]
     for key, value, error, message in bad:
         with pytest.raises(error, match=message):
             db.set_control("query", "a0", key, value)
-        assert (published.weight, published.active) == (1.0, True)
-        assert set(published.standing.levels) == {0}
+        assert (standing_query.weight, standing_query.active) == (1.0, True)
+        assert set(standing_query.state.levels) == {0}
 
 
 def test_values_of_a_query_are_set_in_the_words_of_the_statements(db: Engine) -> None:
-    published = db.core.published("a0")[1]
+    standing_query = db.core.standing_query("a0")[1]
     for value, levels in (("1/8 for median(x);", {0, 3}), ("1/4", {2}), ("AUTO", {0})):
         db.set_control("query", "a0", "thinning", value)
-        assert set(published.standing.levels) == levels
+        assert set(standing_query.state.levels) == levels
     db.set_control("query", "a0", "weight", " 2.5 ")
-    assert published.weight == 2.5
+    assert standing_query.weight == 2.5
     for name in ("absent", 'a "name"', ""):
         for key, value in (("thinning", "1/8"), ("weight", "2"), ("active", "true")):
             with pytest.raises(UnknownQuery):

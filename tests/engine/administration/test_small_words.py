@@ -56,7 +56,7 @@ def test_a_subscription_that_nobody_reads_ends_with_its_reader(tmp_path: Path) -
     with shedder.open(tmp_path) as db:
         db.execute(CREATE)
         query = db.register("n", "SELECT COUNT(*) AS n FROM requests")
-        listeners = db.core.published("n")[1].listeners
+        listeners = db.core.standing_query("n")[1].listeners
         slides = query.subscribe()
         assert len(listeners) == 1
         slides.close()

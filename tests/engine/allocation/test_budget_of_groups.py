@@ -57,7 +57,7 @@ def test_no_budget_is_overrun_by_sketches_of_groups(tmp_path: Path) -> None:
             taken += 1
             engine.heartbeat("s", 70_000_000)
             assert free(engine) >= 0, engine.core.synopsis_bytes
-            held = [each.standing.size_bytes for each in engine.core.streams["s"].queries.values()]
+            held = [each.state.size_bytes for each in engine.core.streams["s"].queries.values()]
             assert sum(held) <= engine.core.synopsis_bytes
         assert taken > 5
         engine.budgets.set_synopsis_bytes(engine.core.synopsis_bytes * 2)

@@ -154,7 +154,7 @@ def batch(second: int) -> pa.RecordBatch:
 def registers(db: Engine) -> int:
     """Of new panes, once what was decided is in force."""
     db.heartbeat("s", 1_700_000_000 * 1_000_000)
-    return db.core.streams["s"].queries["q"].standing.plan.parts[1].size
+    return db.core.streams["s"].queries["q"].state.plan.parts[1].size
 
 
 @pytest.mark.slow
@@ -169,7 +169,7 @@ def test_an_engine_logs_smaller_registers_of_groups_and_larger_ones_when_it_can(
         for second in (0, 10, 20):
             db.push("s", batch(second))
         db.heartbeat("s", (1_700_000_000 + 30) * 1_000_000)
-        whole = db.core.streams["s"].queries["q"].standing.memory.foreseen[1]
+        whole = db.core.streams["s"].queries["q"].state.memory.foreseen[1]
         db.budgets.set_synopsis_bytes(3 * whole)
         assert registers(db) == LG_K
         db.budgets.set_synopsis_bytes(whole // 2)

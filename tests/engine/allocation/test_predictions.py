@@ -67,9 +67,9 @@ def test_what_skipping_costs_is_of_the_tuples_that_pass(db: Engine, machine: Adv
     db.register("wider", SELECTIVE.replace("'8'", "'16'") + " THINNING 1/8")  # It takes panes.
     db.register("all", f"{BY_RANK} THINNING 1/8")
     feed(db, machine)
-    standing = db.core.published("wider")[1].standing
-    assert standing.feed is not None
-    assert standing.passing_share == db.core.published("some")[1].standing.passing_share
+    query_state = db.core.standing_query("wider")[1].state
+    assert query_state.feed is not None
+    assert query_state.passing_share == db.core.standing_query("some")[1].state.passing_share
     factors = {}
     for name in ("some", "wider", "all"):
         told = explained(db, name, "KLL")

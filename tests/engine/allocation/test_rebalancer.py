@@ -102,8 +102,8 @@ def test_a_new_query_takes_from_those_who_lose_least_and_no_tuple_is_lost(db: En
     sizes = log_registers(db)
     assert sizes["b"] == 16
     assert sizes["a"] < 16
-    standing = db.core.published("a")[1].standing
-    assert {size_of(pane.parts[-1]) for pane in standing.panes.values()} == {sizes["a"]}
+    query_state = db.core.standing_query("a")[1].state
+    assert {size_of(pane.parts[-1]) for pane in query_state.panes.values()} == {sizes["a"]}
     [row] = query.answer().rows()
     k = np.asarray(inside(query.answer(), pushed)["k"])
     assert row["d_low"] <= len(np.unique(k)) <= row["d_high"]
@@ -131,7 +131,7 @@ def test_weights_decide_who_gets_what_and_are_there_after_a_restart(tmp_path: Pa
     with opened(tmp_path) as db:
         assert log_registers(db) == {"a": 16, "b": 14}
         assert db.core.synopsis_bytes == whole + whole // 3
-        assert db.core.published("a")[1].weight == 1e4
+        assert db.core.standing_query("a")[1].weight == 1e4
         assert explained(db, "a", "HLL")["weight"] == 1e4
 
 
@@ -186,8 +186,8 @@ def test_who_reads_for_others_is_thinned_as_late_as_the_heaviest_of_them_wants(d
 
     alone = weights()
     db.register("taker", text.format("k", 40) + " WITHIN 0.02 RANK WEIGHT 10")
-    standing = db.core.published("feeder")[1].standing
-    assert [each.name for each in standing.consumers] == ["taker"]
+    query_state = db.core.standing_query("feeder")[1].state
+    assert [each.name for each in query_state.consumers] == ["taker"]
     # Its windows have four times the tuples, so what is skipped harms its answers half as much.
     assert weights() == {"feeder": alone["feeder"] * (1 + 10 / 2), "other": alone["other"]}
     steps = Steps.of(units_of(db.core.streams.values(), Costs(), {"s": 1e5})[1])
@@ -207,7 +207,7 @@ def test_who_is_set_inactive_keeps_what_nobody_needs_however_heavy_the_others(db
         # One record for the alteration, one for the heartbeat, and none for sizes.
         assert db.core.applied_sequence == sequence + 2
     db.execute("ALTER QUERY b SET ACTIVE")
-    db.budgets.set_synopsis_bytes(int(db.core.published("b")[1].granted["bytes"]) * 4 // 3)
+    db.budgets.set_synopsis_bytes(int(db.core.standing_query("b")[1].granted["bytes"]) * 4 // 3)
     assert log_registers(db)["b"] == before["b"]  # A thousand millionth of the other's weight.
     assert log_registers(db)["a"] < before["a"]
 
@@ -223,7 +223,7 @@ def test_an_inactive_query_yields_and_gets_its_own_back(tmp_path: Path) -> None:
         db.register("b", DISTINCT)
         assert log_registers(db) == {"a": 14, "b": 16}
     with opened(tmp_path) as db:
-        assert not db.core.published("a")[1].active
+        assert not db.core.standing_query("a")[1].active
         db.execute("ALTER QUERY a SET ACTIVE")
         db.execute("ALTER QUERY b SET INACTIVE")
         reallocate(db)
@@ -365,7 +365,7 @@ def test_measured_errors_correct_the_curve_and_never_the_interval(db: Engine) ->
     for number in range(12):
         db.push("s", second(number, rows=8_000))
     reallocate(db)  # It looks at the next answer.
-    believed = db.core.published("wrong")[1].measured
+    believed = db.core.standing_query("wrong")[1].measured
     believed.factors = [16.0] * len(believed.factors)
     db.heartbeat("s", (START + 12) * SECOND)
     assert wrong.answer().rows() == query.answer().rows()
@@ -455,16 +455,16 @@ def test_what_halving_sketches_of_groups_would_keep_is_tried_once_for_each_close
 ) -> None:
     text = f"SELECT k % 50 AS g, COUNT(DISTINCT v) AS d FROM s {WINDOW} GROUP BY g"
     db.register("a", text)
-    standing = db.core.published("a")[1].standing
+    query_state = db.core.standing_query("a")[1].state
     found: list[tuple[float, ...]] = []
     for number in range(4):
         db.push("s", second(number, rows=200 * 4**number))
         db.heartbeat("s", (START + number + 1) * SECOND)
-        found.append(db.core.executor.call(standing.resizer.halved).result())
-        standing_again = db.core.executor.call(standing.resizer.halved).result()
+        found.append(db.core.executor.call(query_state.resizer.halved).result())
+        standing_again = db.core.executor.call(query_state.resizer.halved).result()
         assert standing_again is found[-1]  # Not tried again.
-        newest = standing.panes[standing.panes.closed.numbers[-1]]
-        tried = tuple(map(kept_by_halving, standing.plan.parts, newest.parts))
+        newest = query_state.panes[query_state.panes.closed.numbers[-1]]
+        tried = tuple(map(kept_by_halving, query_state.plan.parts, newest.parts))
         assert found[-1] == tried
     assert len(set(found)) > 1  # Panes with more values are another matter.
 
@@ -538,10 +538,10 @@ def test_what_is_told_is_bound_by_the_coarsest_live_pane(db: Engine) -> None:
     query = db.register("a", DISTINCT)
     whole = int(query.granted["bytes"])
     db.budgets.set_synopsis_bytes(whole // 16)
-    coarse = db.core.published("a")[1].granted["count distinct"]
+    coarse = db.core.standing_query("a")[1].granted["count distinct"]
     db.push("s", second(0))
     db.budgets.set_synopsis_bytes(None)
-    words = db.core.published("a")[1].granted["count distinct"]
+    words = db.core.standing_query("a")[1].granted["count distinct"]
     error = coarse.split("predicted error ")[1]
     assert f"2^16 registers, predicted error {error} while older panes live, then 0.802%" in words
     assert f"{explained(db, 'a', 'HLL')['predicted_error']:.3%}" == error

@@ -92,7 +92,7 @@ def test_batches_of_clients_who_waited_are_read_as_one_while_no_pane_of_theirs_h
     stream = world.engine.core.streams["s"]
     lost = 0 if most == 1 else 25
     assert stream.late == 25
-    assert [stream.queries[name].standing.late for name in WINDOWS] == [lost, lost]
+    assert [stream.queries[name].state.late for name in WINDOWS] == [lost, lost]
     world.engine.close()
 
 
@@ -102,7 +102,7 @@ def told(directory, batches, seed, together):
     core, answers = world.engine.core, {name: [] for name in WINDOWS}
     for name, window in WINDOWS.items():
         world.engine.register(name, WINDOWED.format(window))
-        core.published(name)[1].listeners.add(answers[name].append)
+        core.standing_query(name)[1].listeners.add(answers[name].append)
     send(world, [(0.0, 0.0, 5)], seed, ends=True)  # Late ones may have any value from here on.
     world.machine.settle()
     core.meter.take()  # From now on it is known how long a tuple takes.

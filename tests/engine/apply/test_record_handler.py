@@ -29,13 +29,13 @@ def test_every_kind_of_record_is_read_from_the_log_as_it_was_written(tmp_path: P
         db.execute(CREATE)
         db.register("q", f"SELECT COUNT(DISTINCT k) AS d FROM s {WINDOW}")
         core = db.core
-        stream, published = core.published("q")
+        stream, standing_query = core.standing_query("q")
         db.push("s", second(0, 10))
         summariser = Summariser(Plans.from_json(db.plans("s")))
         summariser.add(second(1, 10).to_batches()[0])
         db.merge("s", summariser.summaries().to_bytes(), producer="p", sequence=0)
         db.heartbeat("s", START * SECOND)
-        sizes = tuple(part.size for part in published.standing.plan.parts)
+        sizes = tuple(part.size for part in standing_query.state.plan.parts)
         submit_sizes(core, stream, "q", sizes, 4 << 20).result()
         db.budgets.set_weight("q", 7)
         change_levels(core, stream, "q", (2, 2), forced=[0])
@@ -80,7 +80,7 @@ def test_every_kind_of_record_is_read_from_the_log_as_it_was_written(tmp_path: P
         assert (put.header.kind, put.header.version) == (ChangeKind.UPSERT, 1)
         assert put.batch.to_pydict() == {"k": [7]}
         early = found[RecordType.LEVEL_FROM][1]
-        assert early.levels == published.standing.levels
+        assert early.levels == standing_query.state.levels
         assert early.levels[1] == 4
         assert early.from_sequence < record.sequence
 

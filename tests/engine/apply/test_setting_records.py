@@ -61,8 +61,8 @@ def alter(db: Engine, key: str, value: Any) -> None:
 def told(db: Engine) -> Told:
     """All that can be altered, as it is in force."""
     found: Told = {"budget": db.core.synopsis_bytes_set}
-    for name, published in db.core.stream("s").queries.items():
-        found |= {f"{name} weight": published.weight, f"{name} active": published.active}
+    for name, standing_query in db.core.stream("s").queries.items():
+        found |= {f"{name} weight": standing_query.weight, f"{name} active": standing_query.active}
     quota = db.core.tenants.quota(TENANT)
     return found | {"synopsis_bytes": quota.synopsis_bytes, "rows_per_s": quota.rows_per_s}
 

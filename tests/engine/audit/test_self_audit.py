@@ -93,16 +93,16 @@ def test_first_looks_at_many_values_refute_as_rarely_as_they_say(db):
     text = "SELECT g, COUNT(*) AS n, SUM(x) AS s, AVG(x) AS m, QUANTILE(x, 0.9) AS p, VAR(x) AS v "
     groups = "GROUP BY g HAVING n > 0 THINNING 1/4"
     db.register("q", f"{text} FROM r {WINDOW} {groups}")
-    published = db.core.stream("r").queries["q"]
+    standing_query = db.core.stream("r").queries["q"]
     refuted = values = 0
     for number in range(200):
         rows = window(number, rng)
         many = pa.array([f"{each}" for each in rng.integers(0, 9, ROWS)])
         db.push("r", rows.set_column(3, "g", many))
         db.heartbeat("r", (number + 1) * 10 * SECOND)
-        db.core.executor.call(lambda: published.certify(Certification())).result()
+        db.core.executor.call(lambda: standing_query.certify(Certification())).result()
         refuted += not look(db)
-        values += published.audits.certification.values
+        values += standing_query.audits.certification.values
     assert values > 8_000
     assert refuted == 0
 

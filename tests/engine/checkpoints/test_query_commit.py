@@ -154,7 +154,7 @@ def test_a_query_that_cannot_be_written_leaves_nothing(tmp_path: Path) -> None:
             register_some(db)
         stand = set(db.core.stream("s").queries)
         assert stand == {entry.name for entry in db.core.store.catalog.queries()}
-        assert all(one.standing.feed is None for one in db.core.stream("s").queries.values())
+        assert all(one.state.feed is None for one in db.core.stream("s").queries.values())
         db.push("s", second(1))
         for name in stand - {"long"}:
             db.drop_query(name)
@@ -195,13 +195,13 @@ def test_a_query_that_fed_another_as_of_the_checkpoint_can_be_dropped(tmp_path: 
             db.register(name, TEXTS[name])
         db.push("s", second(0))
         queries = db.core.stream("s").queries
-        assert queries["short"].standing.feed is not None
+        assert queries["short"].state.feed is not None
         checkpoint(db)
         db.push("s", second(1))
         db.thinning.set_thinning("long", 1)  # From now on it reads other tuples.
         receipt = db.push("s", second(2))
         answer = db.query("short").answer(after=receipt).rows()
-        assert queries["short"].standing.feed is None
+        assert queries["short"].state.feed is None
         db.drop_query("long")
         files.crash_into(tmp_path / "copy", seed=1)
     with opened(tmp_path / "copy") as again:
@@ -220,7 +220,7 @@ def test_a_query_that_feeds_others_goes_without_a_checkpoint(tmp_path: Path, the
             db.register(name, TEXTS[name])
         db.push("s", second(0))
         queries = db.core.stream("s").queries
-        assert queries["short"].standing.feed is not None
+        assert queries["short"].state.feed is not None
         checkpoint(db)
         db.push("s", second(1))
         db.core.executor.call(lambda: None).result()

@@ -102,7 +102,7 @@ def test_who_has_waited_for_his_own_writes_long_enough_goes_ahead_of_a_flood(tmp
 @pytest.mark.slow
 def test_the_cheapest_are_left_alone_and_counts_of_one_group_stay_exact(flooded):
     flooded.flood()
-    plan = flooded.engine.core.published("wide")[1].standing.plan
+    plan = flooded.engine.core.standing_query("wide")[1].state.plan
     kinds = dict(zip((part.kind.value for part in plan.parts), flooded.levels("wide"), strict=True))
     assert kinds["frequent"] > 0
     assert kinds["count"] == kinds["moments"] == 0
@@ -157,8 +157,8 @@ def test_a_replay_reads_every_batch_at_the_level_that_it_was_read_at(flooded, tm
         query = {q.query: q for q in again.ledger("s").queries}["groups"]
         assert query.thinned > 0
         assert query.read + query.thinned == len(flooded.sent) * ROWS
-        standing = again.core.published("groups")[1].standing
-        assert set(standing.levels) == {0}  # Load shedding is off there, so it goes on in full.
+        query_state = again.core.standing_query("groups")[1].state
+        assert set(query_state.levels) == {0}  # Load shedding is off there, so it goes on in full.
 
 
 @pytest.mark.slow
@@ -193,9 +193,9 @@ def test_forced_levels_are_forced_after_a_restart(tmp_path):
         copy_killed(engine, tmp_path / "killed")
     for place in ("db", "killed"):  # From the checkpoint, and by replay.
         with Engine.open(tmp_path / place, machine=VirtualMachine(2, START)) as again:
-            standing = again.core.published("groups")[1].standing
-            assert standing.forced == set(range(len(standing.plan.parts)))
-            assert set(standing.levels) == {2}
+            query_state = again.core.standing_query("groups")[1].state
+            assert query_state.forced == set(range(len(query_state.plan.parts)))
+            assert set(query_state.levels) == {2}
 
 
 @pytest.mark.slow

@@ -22,8 +22,8 @@ ALTER = {
 
 def force(engine, machine, query):
     """Have a query read everything, whatever the load."""
-    stream, published = engine.core.published(query)
-    synopses = len(published.standing.levels)
+    stream, standing_query = engine.core.standing_query(query)
+    synopses = len(standing_query.state.levels)
     submit_levels(engine.core, stream, query, (0,) * synopses, range(synopses))
     machine.log.commit(machine.log.gather())
     machine.settle()
@@ -58,7 +58,7 @@ class Pinned(Shared):
             self.seen.append(self.levels(name))
 
     def levels(self, name):
-        return self.engine.core.published(f"of_{name}")[1].standing.levels
+        return self.engine.core.standing_query(f"of_{name}")[1].state.levels
 
 
 @pytest.mark.slow

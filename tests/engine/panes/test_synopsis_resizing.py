@@ -149,7 +149,7 @@ def test_a_restart_brings_the_same_panes(tmp_path: Path, checkpointed: bool) -> 
 
 def facts(db: Engine, name: str) -> dict[str, Any]:
     def read() -> dict[str, Any]:
-        standing = db.core.published(name)[1].standing
+        standing = db.core.standing_query(name)[1].state
         panes = {
             number: [part.to_bytes() for part in pane.parts]
             for number, pane in standing.panes.items()
@@ -189,8 +189,8 @@ def test_ingest_goes_on_between_two_panes_that_shrink(tmp_path: Path) -> None:
         for number in range(10):
             send(number)
         machine.settle()
-        stream, published = db.core.published("q")
-        standing = published.standing
+        stream, standing_query = db.core.standing_query("q")
+        standing = standing_query.state
         sizes = changed(standing, -3)
         submit_sizes(db.core, stream, "q", sizes, standing.sizes.part_bytes_max)
         log()
@@ -234,7 +234,7 @@ def test_thinned_segments_shrink_with_their_pane(db: Engine) -> None:
     k = np.asarray(inside(answer, pushed)["k"])
     assert row["d_low"] <= len(np.unique(k)) <= row["d_high"]
     assert row["n_low"] <= len(k) <= row["n_high"]
-    standing = db.core.published("q")[1].standing
+    standing = db.core.standing_query("q")[1].state
     assert not any(pane.is_larger_than(standing.plan) for pane in standing.panes.values())
 
 
@@ -247,8 +247,8 @@ def test_groups_that_had_no_room_find_it_when_the_cap_is_raised(tmp_path: Path) 
         first = second(0, rows=20_000)
         answer = query.answer(after=db.push("s", first))
         assert answer.others is not None
-        stream, published = db.core.published("q")
-        sizes = changed(published.standing, 0)
+        stream, standing_query = db.core.standing_query("q")
+        sizes = changed(standing_query.state, 0)
         submit_sizes(db.core, stream, "q", sizes, 4 << 20).result()
         more = second(1, rows=20_000)
         answer = query.answer(after=db.push("s", more))

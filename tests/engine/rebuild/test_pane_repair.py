@@ -74,8 +74,8 @@ def lived(directory, *, overload="on", repairs=False):
         world.machine.settle()
         return world, {name: world.rows(name) for name in REPAIRED}
     world.flood(FLOOD)
-    standing = [world.engine.core.published(name)[1].standing for name in REPAIRED]
-    assert all(any(pane.segments for pane in it.panes.values()) for it in standing)
+    query_states = [world.engine.core.standing_query(name)[1].state for name in REPAIRED]
+    assert all(any(pane.segments for pane in it.panes.values()) for it in query_states)
     for _ in range(AFTER):
         world.tick(1)
     while world.machine.applier.waiting:
@@ -156,24 +156,24 @@ def test_a_corrected_pane_is_rebuilt_of_the_corrected_rows(tmp_path):
     """The pane has the deleted rows, and the archive as many others, which came too late."""
     world, _ = lived(tmp_path / "db")
     world.machine.settle()
-    standing = world.engine.core.published("sliding")[1].standing
+    query_state = world.engine.core.standing_query("sliding")[1].state
     number = max(
         at
-        for at, it in standing.panes.items()
-        if it.segments and at not in standing.panes.open_numbers()
+        for at, it in query_state.panes.items()
+        if it.segments and at not in query_state.panes.open_numbers()
     )
-    width_us = standing.grid.width_us
+    width_us = query_state.grid.width_us
     us, rows = corrected(world, (number * width_us - START) // world.spacing_us + 3)
     assert us // width_us == number
     world.machine.settle()
-    assert standing.late_panes.by_pane == {number: rows}
-    thin = standing.panes[number]
+    assert query_state.late_panes.by_pane == {number: rows}
+    thin = query_state.panes[number]
     repair = repair_of(world)
     repair.wake()
     world.machine.settle()
     assert repair.repaired_panes
-    assert not standing.panes[number].segments
-    assert rows_there(standing.panes[number]) == rows_there(thin)
-    assert number not in standing.late_panes.by_pane
-    assert number not in world.engine.core.published("sliding")[1].deleted.behind
+    assert not query_state.panes[number].segments
+    assert rows_there(query_state.panes[number]) == rows_there(thin)
+    assert number not in query_state.late_panes.by_pane
+    assert number not in world.engine.core.standing_query("sliding")[1].deleted.behind
     world.engine.close()

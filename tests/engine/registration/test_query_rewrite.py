@@ -308,13 +308,13 @@ def sampled(seed: int) -> tuple[dict[str, float], dict[str, float]]:
     batch = pa.record_batch({**nothing, **columns})
     query = bound_query(SAMPLED, replace(SCHEMA, seed=seed))
     kept = plan(query, dict.fromkeys(query.aggregates, 10))
-    standing = QueryState("q", query, kept, part_bytes_max=CAP)
-    standing.set_levels((query.thinning,) * len(kept.parts))
-    standing.apply(
+    query_state = QueryState("q", query, kept, part_bytes_max=CAP)
+    query_state.set_levels((query.thinning,) * len(kept.parts))
+    query_state.apply(
         Frame(batch, "ts", positions=Positions(seed, 0)), watermark_us=None, limit_us=None
     )
     evidence = window_evidence(
-        standing,
+        query_state,
         Span(None, None),
         confidences=split_confidence(query, EXACT_IN_PANES),
         watermark_us=None,

@@ -115,8 +115,8 @@ def test_memory_stays_within_the_limit(db: Engine) -> None:
     db.push("s", many)
     for name, limit in (("plain", 200), ("grouped", 600)):
         db.query(name).answer(after=db.push("s", many.slice(0, 0)))
-        keys = db.core.published(name)[1].standing.keys
-        held = db.core.published(name)[1].standing.size_bytes
+        keys = db.core.standing_query(name)[1].state.keys
+        held = db.core.standing_query(name)[1].state.size_bytes
         assert held - (0 if keys is None else keys.size_bytes) <= limit << 10
 
 
@@ -131,7 +131,7 @@ def test_a_query_is_thinned_from_its_first_tuple_on(tmp_path: Path, distribution
         query = db.register("q", text)  # Over a history, which is thinned alike.
         assert "mx read 1/" in query.granted["rewrite"]
         assert "by skipping" in query.granted["rewrite_costs"]
-        levels = db.core.published("q")[1].standing.levels
+        levels = db.core.standing_query("q")[1].state.levels
         assert max(levels) > 0
         answer = query.answer(after=db.push("s", table.slice(30_000)))
         there = within(table, answer)
@@ -146,7 +146,7 @@ def test_a_query_is_thinned_from_its_first_tuple_on(tmp_path: Path, distribution
         query = db.query("q")
         assert query.answer().rows() == before
         assert dict(query.granted) == granted
-        assert db.core.published("q")[1].standing.levels == levels
+        assert db.core.standing_query("q")[1].state.levels == levels
 
 
 def test_what_was_asked_and_what_stands_are_the_same_query(db: Engine) -> None:
@@ -185,7 +185,7 @@ def test_a_query_may_begin_thinned_without_any_limit(db: Engine) -> None:
     answer = query.answer(after=db.push("s", rows("uniform", 4_000, seed=1)))
     assert answer.thinning == 0.25
     db.execute("ALTER QUERY q SET THINNING 1")
-    assert set(db.core.published("q")[1].standing.levels) == {0}
+    assert set(db.core.standing_query("q")[1].state.levels) == {0}
 
 
 BY_RANK = "SELECT MEDIAN(x) AS mx FROM s [RANGE 1 MINUTE] WITHIN 0.003 RANK"
@@ -204,7 +204,7 @@ def test_what_is_granted_reckons_with_the_tuples_that_will_be_skipped(
     """A larger sketch makes up for them, as far as it can; before, the one of all tuples stood."""
     query = db.register("q", f"{BY_RANK} {clause}")
     whole = db.register("whole", BY_RANK)
-    assert db.core.published("q")[1].standing.levels[-1] == 2
+    assert db.core.standing_query("q")[1].state.levels[-1] == 2
     assert int(query.granted["bytes"]) > int(whole.granted["bytes"])
     assert f"predicted error {predicted(db, 'q')}" in query.granted["quantile 0.5"]
     assert "missed" not in query.granted

@@ -384,12 +384,12 @@ def test_panes_built_elsewhere_collapse_when_they_close(tmp_path: Path) -> None:
                     plans = Plans.from_json(db.plans("s"))
                     db.merge("s", built(plans, table).to_bytes())
                 db.core.executor.call(db.checkpoints.now).result()
-            standing = db.core.published("coarse")[1].standing
-            held = sorted(standing.panes)
+            query_state = db.core.standing_query("coarse")[1].state
+            held = sorted(query_state.panes)
             answers = db.query("coarse").answer().rows()
         with opened(tmp_path / way) as db:
             again = db.query("coarse").answer().rows()
-            assert sorted(db.core.published("coarse")[1].standing.panes) == held
+            assert sorted(db.core.standing_query("coarse")[1].state.panes) == held
         if way == "built":
             first, cells = answers, held
         assert (answers, again, held) == (first, first, cells), way

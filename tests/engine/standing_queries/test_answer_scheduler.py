@@ -33,8 +33,8 @@ class Timed:
         self._world = world
 
     @property
-    def standing(self) -> QueryState:
-        return self._query.standing
+    def state(self) -> QueryState:
+        return self._query.state
 
     @property
     def stale(self) -> bool:
@@ -58,12 +58,12 @@ class Timed:
         if self._query.span != before:
             assert self._query.span is not None
             self._world.s += ANSWER_S
-            self._world.answers.append((self.standing.name, self._query.span.end_us))
+            self._world.answers.append((self.state.name, self._query.span.end_us))
 
     def refresh(self, facts: StreamFacts) -> None:
         self._query.refresh(facts)
         self._world.s += ANSWER_S
-        self._world.refreshed.append(self.standing.name)
+        self._world.refreshed.append(self.state.name)
 
 
 @dataclass

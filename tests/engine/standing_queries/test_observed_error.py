@@ -185,7 +185,7 @@ def test_a_window_without_values_says_nothing_of_sizes(tmp_path: Path, asked: st
         db.query("q").answer()
         reallocate(db)
         for name in ("q", "whole"):
-            measured = db.core.published(name)[1].measured
+            measured = db.core.standing_query(name)[1].measured
             assert np.isnan(measured.errors).all()
             assert set(measured.factors) == {1.0}
             assert measured.wanted
@@ -207,7 +207,7 @@ def test_of_chosen_groups_the_intervals_that_are_shown_are_measured(tmp_path: Pa
         for name in ("every", "chosen"):
             rows = db.query(name).answer(after=receipt).rows()
             halves = [max(r["d_high"] - r["d"], r["d"] - r["d_low"]) / r["d"] for r in rows]
-            errors[name] = np.nanmax(db.core.published(name)[1].measured.errors)
+            errors[name] = np.nanmax(db.core.standing_query(name)[1].measured.errors)
             assert errors[name] == pytest.approx(np.median(halves), rel=1e-6)
         assert errors["chosen"] > errors["every"]
 

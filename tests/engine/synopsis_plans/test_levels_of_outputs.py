@@ -34,10 +34,12 @@ def status(engine: Engine, sql: str) -> str:
 
 
 def levels(engine: Engine, name: str) -> dict[Aggregate, int]:
-    standing = engine.core.published(name)[1].standing
+    query_state = engine.core.standing_query(name)[1].state
     return {
-        aggregate: standing.levels[part]
-        for aggregate, part in zip(standing.query.aggregates, standing.plan.answers, strict=True)
+        aggregate: query_state.levels[part]
+        for aggregate, part in zip(
+            query_state.query.aggregates, query_state.plan.answers, strict=True
+        )
     }
 
 

@@ -54,7 +54,7 @@ def answers(engine: Engine, name: str) -> list[dict[str, Any]]:
 
 def in_full(engine: Engine, name: str) -> int:
     """Rows that a thinned query has read in full, in the panes that it has."""
-    standing = engine.core.published(name)[1].standing
+    standing = engine.core.standing_query(name)[1].state
     return sum(int(pane.parts[0].count().value.sum()) for pane in standing.panes.values())
 
 
@@ -120,7 +120,7 @@ def test_shared_panes_are_those_that_a_query_alone_would_have(tmp_path: Path) ->
             for engine in (shared, alone):
                 engine.push("s", table)
             if number == 2:
-                assert shared.core.published("b")[1].standing.feed is not None
+                assert shared.core.standing_query("b")[1].state.feed is not None
                 shared.execute("DROP QUERY a")
             assert answers(shared, "b") == answers(alone, "b")
         assert in_full(alone, "b") > 100
@@ -158,7 +158,7 @@ def test_deleted_and_late_rows_are_allowed_for(tmp_path: Path) -> None:
                 if row[f"{output}_bound"] != "none":
                     assert row[f"{output}_low"] <= value * (1 + 1e-9), output
                     assert value * (1 - 1e-9) <= row[f"{output}_high"], output
-        standing = engine.core.published("sliding")[1].standing
+        standing = engine.core.standing_query("sliding")[1].state
         assert standing.late_in(Span(20 * SECOND, 40 * SECOND)) == 0
 
 

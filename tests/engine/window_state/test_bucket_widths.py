@@ -68,8 +68,8 @@ def check(answer: Answer, told: dict[int, dict[int, np.ndarray]]) -> list[float]
 
 def held_bytes(db: Engine) -> int:
     """The largest of the parts of the query."""
-    standing: Any = db.core.published("q")[1].standing
-    return int(max(np.sum([pane.part_bytes for pane in standing.panes.values()], axis=0)))
+    query_state: Any = db.core.standing_query("q")[1].state
+    return int(max(np.sum([pane.part_bytes for pane in query_state.panes.values()], axis=0)))
 
 
 @pytest.mark.slow
@@ -95,11 +95,11 @@ def test_a_recovered_query_has_the_same_widths_and_answers(tmp_path: Path) -> No
         told[second] = push(db, second)
         if second == 8:
             db.core.executor.call(db.checkpoints.now)
-    bits = db.core.published("q")[1].standing.panes.widths.bits
+    bits = db.core.standing_query("q")[1].state.panes.widths.bits
     assert max(bits.values()) < 7
     killed = copy_killed(db, tmp_path / "killed")
     with opened(killed) as again:
-        assert again.core.published("q")[1].standing.panes.widths.bits == bits
+        assert again.core.standing_query("q")[1].state.panes.widths.bits == bits
         assert again.query("q").answer().table.equals(db.query("q").answer().table)
         for second in range(12, 16):
             told[second] = push(db, second)
@@ -157,8 +157,8 @@ def of_all_sizes(db: Engine, second: int) -> np.ndarray:
 
 def bits_of(db: Engine) -> set[int]:
     """Of the histograms of all panes."""
-    standing: Any = db.core.published("q")[1].standing
-    return {part.mantissa_bits for pane in standing.panes.values() for part in pane.parts[1:]}
+    query_state: Any = db.core.standing_query("q")[1].state
+    return {part.mantissa_bits for pane in query_state.panes.values() for part in pane.parts[1:]}
 
 
 @pytest.mark.slow
@@ -175,8 +175,8 @@ def test_a_histogram_without_groups_keeps_to_its_bytes_unless_a_target_needs_the
         values = np.concatenate([of_all_sizes(db, second) for second in (0, 1)])
         assert bits_of(db) == bits
         if not target:
-            standing: Any = db.core.published("q")[1].standing
-            assert all(max(pane.part_bytes) <= 512 << 10 for pane in standing.panes.values())
+            query_state: Any = db.core.standing_query("q")[1].state
+            assert all(max(pane.part_bytes) <= 512 << 10 for pane in query_state.panes.values())
         if window:
             of_all_sizes(db, 9)  # Closes the windows before.
         row = db.query("q").answer().rows()[0]

@@ -52,7 +52,7 @@ def tuples(seconds: np.ndarray, seed: int, keys: int = 500) -> pa.Table:
 
 
 def standing_of(db: Engine, query: Query) -> QueryState:
-    return db.core.published(query.name)[1].standing
+    return db.core.standing_query(query.name)[1].state
 
 
 def panes_held(db: Engine, query: Query) -> int:
@@ -107,8 +107,8 @@ def test_every_answer_is_exact_over_the_stretch_it_covers(tmp_path: Path, groupe
         sent.append(tuples(seconds, number))
         answer = query.answer(after=db.push("s", sent[-1]))
         check(answer, pa.concat_tables(sent))
-        standing = standing_of(db, query)
-        assert panes_held(db, query) <= standing.grid.panes_max(2 * SECOND)
+        query_state = standing_of(db, query)
+        assert panes_held(db, query) <= query_state.grid.panes_max(2 * SECOND)
         if number % 8 == 5:
             if number == 5:
                 db.close()
@@ -125,7 +125,7 @@ def test_every_answer_is_exact_over_the_stretch_it_covers(tmp_path: Path, groupe
             check(again, pa.concat_tables(sent))
             assert (again.start_us, again.end_us) == (answer.start_us, answer.end_us)
             assert again.rows() == answer.rows()
-    assert standing.grid.panes_max(2 * SECOND) < 250  # Of 3,600 without COLLAPSE.
+    assert query_state.grid.panes_max(2 * SECOND) < 250  # Of 3,600 without COLLAPSE.
     db.close()
 
 
@@ -159,8 +159,8 @@ def test_a_query_that_is_registered_later_has_the_same_panes(tmp_path: Path) -> 
         db.push("s", sent)
         query = db.register("q", UNGROUPED)
         check(query.answer(), sent)
-        standing = standing_of(db, query)
-        assert panes_held(db, query) <= standing.grid.panes_max(2 * SECOND)
+        query_state = standing_of(db, query)
+        assert panes_held(db, query) <= query_state.grid.panes_max(2 * SECOND)
         more = tuples(np.arange(9_000, 9_100, 0.25), 4)
         check(query.answer(after=db.push("s", more)), pa.concat_tables([sent, more]))
 
@@ -178,10 +178,10 @@ def test_three_rungs_are_climbed_one_after_the_other(tmp_path: Path) -> None:
             assert answer.start_us is not None
             inside = (times >= answer.start_us) & (times < answer.end_us)
             assert answer.rows()[0]["n"] == inside.sum()
-        standing = standing_of(db, query)
+        query_state = standing_of(db, query)
         assert answer.resolution_us == 64 * SECOND
-        assert standing.grid.coarsening.grains == (1, 4, 16, 64)
-        assert 30 <= panes_held(db, query) <= standing.grid.panes_max(2 * SECOND) <= 60
+        assert query_state.grid.coarsening.grains == (1, 4, 16, 64)
+        assert 30 <= panes_held(db, query) <= query_state.grid.panes_max(2 * SECOND) <= 60
 
 
 def test_a_stored_pane_that_climbs_two_rungs_between_checkpoints_does_not_stay(
@@ -247,8 +247,8 @@ def test_the_memory_of_a_collapsed_window_is_what_is_asked_for(tmp_path: Path) -
         query = db.register("q", distinct.format(" COLLAPSE") + " WITHIN 1 PERCENT ELSE FAIL")
         sent = tuples(np.arange(0, 4_000, 0.02), 1, keys=1 << 40)
         query.answer(after=db.push("s", sent))
-        standing = standing_of(db, query)
-        assert standing.size_bytes <= int(query.granted["bytes"])
+        query_state = standing_of(db, query)
+        assert query_state.size_bytes <= int(query.granted["bytes"])
 
 
 def test_what_it_got_is_told_everywhere(tmp_path: Path) -> None:

@@ -74,8 +74,8 @@ def test_long_texts_that_name_groups_count_against_the_cap(tmp_path: Path) -> No
         assert answer.others is not None
         assert 8 < answer.table.num_rows < 40
         assert sum(answer.table["n"].to_pylist()) == 400
-        _, published = db.core.published("g")
-        assert published.standing.size_bytes < 1 << 20
+        _, standing_query = db.core.standing_query("g")
+        assert standing_query.state.size_bytes < 1 << 20
 
 
 @pytest.mark.slow
@@ -146,7 +146,7 @@ def test_what_is_known_of_all_groups_together_is_known_once_when_some_find_no_ro
         query = db.register("g", SELECT.format(""))
         db.execute("ALTER QUERY g SET THINNING 1/2")
         query.answer(after=db.push("s", pa.concat_tables([batch(0, 0, 40)] * 25)))
-        (pane,) = db.core.published("g")[1].standing.panes.values()
+        (pane,) = db.core.standing_query("g")[1].state.panes.values()
         rows = pane.select(np.arange(1, 41))
         ids = np.where(np.arange(40) < 30, OTHERS, np.arange(40) - 29)
         fewer = among_others(rows, ids, 11)

@@ -38,9 +38,9 @@ def test_groups_stay_near_their_cap_over_three_windows(tmp_path: Path, window_s:
         for first in range(0, 120_000, 4_000):
             receipt = db.push("requests", table.slice(first, 4_000))
             answer = query.answer(after=receipt)
-            standing = db.core.published("g")[1].standing
-            panes = np.sum([p.part_bytes for p in standing.panes.values()], axis=0)
-            largest = max(largest, *(panes + standing.panes.closed.merge_bytes))
+            query_state = db.core.standing_query("g")[1].state
+            panes = np.sum([p.part_bytes for p in query_state.panes.values()], axis=0)
+            largest = max(largest, *(panes + query_state.panes.closed.merge_bytes))
         assert answer.others is not None
         assert answer.table.num_rows > 10
         # Groups that have room may still meet new values: what was foreseen can be passed.
@@ -78,7 +78,7 @@ def test_a_query_that_breaks_ends_alone_and_says_so_after_a_restart(tmp_path: Pa
         whole = db.register("whole", "SELECT COUNT(*) AS n FROM requests")
         db.push("requests", table.slice(0, 10))
         broken.answer()
-        db.core.published("broken")[1].standing.panes[0].parts.clear()
+        db.core.standing_query("broken")[1].state.panes[0].parts.clear()
         receipt = db.push("requests", table.slice(10))
         assert whole.answer(after=receipt).rows()[0]["n"] == 2_000
         with pytest.raises(InternalError, match=r"'broken' failed.*register it again"):

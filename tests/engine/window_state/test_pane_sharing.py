@@ -96,7 +96,7 @@ def batch(rng: np.random.Generator, newest: float) -> pa.Table:
 
 
 def of(db: Engine, name: str) -> QueryState:
-    return db.core.published(name)[1].standing
+    return db.core.standing_query(name)[1].state
 
 
 def fed(db: Engine) -> dict[str, str]:

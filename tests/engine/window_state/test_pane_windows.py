@@ -51,26 +51,28 @@ def tuples(rng: np.random.Generator, times_us: np.ndarray, first_key: int, keys:
     )
 
 
-def all_panes_merged(standing: QueryState, start_us: int, end_us: int) -> Pane:
-    width = standing.grid.width_us
+def all_panes_merged(query_state: QueryState, start_us: int, end_us: int) -> Pane:
+    width = query_state.grid.width_us
     assert width is not None
-    whole = Pane(standing.plan, 1 if standing.keys is None else standing.keys.size)
-    for number in sorted(standing.panes):
+    whole = Pane(query_state.plan, 1 if query_state.keys is None else query_state.keys.size)
+    for number in sorted(query_state.panes):
         if start_us <= number * width < end_us:
-            whole.merge(standing.panes[number])
+            whole.merge(query_state.panes[number])
     return whole
 
 
-def check_window(standing: QueryState, answer: Any) -> None:
+def check_window(query_state: QueryState, answer: Any) -> None:
     """The window of an answer, made again, against the merge of all its panes."""
     if answer.end_us is None:
         return
-    naive = all_panes_merged(standing, answer.start_us, answer.end_us)
-    told = merged_window(standing, Span(answer.start_us, answer.end_us))
+    naive = all_panes_merged(query_state, answer.start_us, answer.end_us)
+    told = merged_window(query_state, Span(answer.start_us, answer.end_us))
     if told.ids is not None:
         assert told.ids.tolist() == np.flatnonzero(naive.counts > 0).tolist()
         naive = naive.select(told.ids)
-    for part, mine, theirs in zip(standing.plan.parts, told.pane.parts, naive.parts, strict=True):
+    for part, mine, theirs in zip(
+        query_state.plan.parts, told.pane.parts, naive.parts, strict=True
+    ):
         if part.kind in INTEGER_STATE:
             assert mine.to_bytes() == theirs.to_bytes(), part
         elif part.kind is SynopsisKind.MOMENTS:
@@ -100,9 +102,9 @@ def test_a_window_equals_the_merge_of_its_panes(tmp_path: Path, seed: int, group
         times = newest - np.sort(rng.integers(0, 1_500 * MS, int(rng.integers(1, 60))))[::-1]
         # Keys come and go, so that ids are compacted; some tuples are too late.
         answer = db.query("q").answer(after=db.push("s", tuples(rng, times, 40 * number, 60)))
-        standing = db.core.published("q")[1].standing
-        check_window(standing, answer)
-        assert len(standing.panes) <= standing.grid.panes_max(SECOND) + panes
+        query_state = db.core.standing_query("q")[1].state
+        check_window(query_state, answer)
+        assert len(query_state.panes) <= query_state.grid.panes_max(SECOND) + panes
         if number % 13 == 12:
             if number == 12:
                 db.close()
@@ -110,8 +112,8 @@ def test_a_window_equals_the_merge_of_its_panes(tmp_path: Path, seed: int, group
                 db.checkpoints.now()
                 db.close()
             db = open_at(tmp_path / "data")
-            check_window(db.core.published("q")[1].standing, db.query("q").answer())
-    assert standing.panes.closed.merge_bytes.sum() > 0 or not standing.panes
+            check_window(db.core.standing_query("q")[1].state, db.query("q").answer())
+    assert query_state.panes.closed.merge_bytes.sum() > 0 or not query_state.panes
     db.close()
 
 
@@ -142,9 +144,9 @@ def test_a_batch_over_100_000_panes_makes_those_that_answers_need(
         assert (row["n"], row["n_bound"]) == (100, "exact")
         assert row["total"] == keys[-101:-1].sum()
         assert peak < 60e6  # All panes at once take 105 MB; answers that are told, 10 KB each.
-        standing = db.core.published("q")[1].standing
-        assert len(standing.panes) <= 200
-        assert (standing.timely, standing.late) == (rows, 0)
+        query_state = db.core.standing_query("q")[1].state
+        assert len(query_state.panes) <= 200
+        assert (query_state.timely, query_state.late) == (rows, 0)
         if listened:
             ends = [each.end_us for each in told[-SLIDES_PER_FRAME_MAX:]]
             assert ends == list(range(last_end - 999 * MS, last_end + 1, MS))
@@ -161,9 +163,9 @@ def test_late_tuples_are_told_from_those_that_no_answer_needs(tmp_path: Path) ->
         db.push("s", tuples(rng, np.array([50 * SECOND]), 0, 1))
         mixed = np.array([3, 51, 52, 90, 99, 100]) * SECOND
         answer = query.answer(after=db.push("s", tuples(rng, mixed, 0, 1)))
-        standing = db.core.published("q")[1].standing
-        assert (standing.timely, standing.late) == (6, 1)
-        assert sorted(standing.panes) == [NOW_US // SECOND + s for s in (90, 99, 100)]
+        query_state = db.core.standing_query("q")[1].state
+        assert (query_state.timely, query_state.late) == (6, 1)
+        assert sorted(query_state.panes) == [NOW_US // SECOND + s for s in (90, 99, 100)]
         assert answer.rows()[0]["n"] == 2
 
 

@@ -34,7 +34,7 @@ def push(db: Engine, texts: list[str], second: int) -> Receipt:
 
 
 def standing_bytes(db: Engine, name: str) -> int:
-    return db.core.published(name)[1].standing.size_bytes
+    return db.core.standing_query(name)[1].state.size_bytes
 
 
 @pytest.mark.slow

@@ -116,9 +116,9 @@ def test_wrong_clocks_take_bounded_memory_and_are_not_forgotten(tmp_path: Path) 
             db.push("s", at(0, *range(first, first + 20 * rows, 20)))
         after = db.register("after", COUNT + " WHERE v > 0")
         for one in (query, after):
-            standing = db.core.published(one.name)[1].standing
-            assert len(standing.late_panes.by_pane) <= 1 << 16
-            assert not [p for p in standing.panes if p > 2 * NOW_US // SECOND]
+            query_state = db.core.standing_query(one.name)[1].state
+            assert len(query_state.late_panes.by_pane) <= 1 << 16
+            assert not [p for p in query_state.panes if p > 2 * NOW_US // SECOND]
     last_us = NOW_US + (2 * 86_400 + 20 * batches * rows) * SECOND
     clock[0] = last_us
     with Engine.open(tmp_path / "data", clock_us=lambda: clock[0]) as db:
