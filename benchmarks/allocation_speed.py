@@ -19,9 +19,9 @@ from shedder.cql.binding.bind import bind
 from shedder.cql.binding.parse import parse
 from shedder.cql.statements.bound_query import StreamSchema
 from shedder.cql.statements.statement import CreateStream, Select
-from shedder.engine.allocation.demand_cache import Drawings
+from shedder.engine.allocation.demand_cache import DemandCache
 from shedder.engine.allocation.problem import problem
-from shedder.engine.synopsis_plans.allocation_request import Asked
+from shedder.engine.synopsis_plans.allocation_request import AllocationRequest
 from shedder.engine.synopsis_plans.error_curves import sizes_wanted
 from shedder.engine.synopsis_plans.synopsis_plan import plan
 from shedder.overload.fair_shedding import FairSteps
@@ -76,7 +76,7 @@ def _fitted_in(standing: Demands, row: int, last: Allocation, budget: Budget) ->
     )
 
 
-def _asked() -> list[Asked]:
+def _asked() -> list[AllocationRequest]:
     """Standing queries of four aggregates each."""
     created = parse(STREAM)
     assert isinstance(created, CreateStream)
@@ -86,14 +86,14 @@ def _asked() -> list[Asked]:
         select = parse(QUERY.format(1 + number % 5))
         assert isinstance(select, Select)
         query = bind(select, schema)
-        new = Asked.new(f"q{number}", query, plan(query, sizes_wanted(query)))
+        new = AllocationRequest.new(f"q{number}", query, plan(query, sizes_wanted(query)))
         found.append(replace(new, stands=True, tuples_per_s=1e5, tuples=6e6))
     return found
 
 
 def _drawn() -> str:
     """What the problem of these queries takes: anew, and after one of them has changed."""
-    asked, drawings = _asked(), Drawings()
+    asked, drawings = _asked(), DemandCache()
     anew = cpu_seconds(partial(problem, asked, group_bytes_max=GROUP_BYTES_MAX))
     problem(asked, group_bytes_max=GROUP_BYTES_MAX, drawings=drawings)
     levels = itertools.cycle([1, 2])

@@ -21,7 +21,7 @@ from shedder.cql.expressions.column_types import ColumnType
 from shedder.cql.expressions.expression import BY_TIME
 from shedder.cql.sql.exact_query import POSITION
 from shedder.cql.statements.bound_query import BoundQuery, StreamSchema
-from shedder.engine.audit.external_audit import LentAnswer, Reported
+from shedder.engine.audit.external_audit import AuditReport, AuditTicket
 from shedder.engine.synopsis_plans.stored_query_text import read_stored
 from shedder.errors import BadSetting, FailedPrecondition, OutOfRange, ShedderError
 from shedder.logging_defaults import be_quiet
@@ -41,7 +41,7 @@ from spark_ingest.runtime.spark_session import check_spark
 ANSWERS = 100
 """Answers that a round audits by default."""
 
-_NOTHING = Reported(0, 0, 0, 0)
+_NOTHING = AuditReport(0, 0, 0, 0)
 _UTC = ("UTC", "Etc/UTC", "Z", "GMT")
 
 _log = structlog.get_logger("spark_ingest.self_audit")
@@ -129,7 +129,7 @@ def audit_round(
     return Round(tuple(looked), skipped, truths.passes, time.monotonic() - began)
 
 
-def _give_back(client: Client, lent: list[LentAnswer]) -> None:
+def _give_back(client: Client, lent: list[AuditTicket]) -> None:
     """Return lent answers for other audits; raises nothing, because a caller's error is pending."""
     for each in lent:
         try:
@@ -141,13 +141,13 @@ def _give_back(client: Client, lent: list[LentAnswer]) -> None:
             return
 
 
-def _cases(number: int, lent: LentAnswer, schema: StreamSchema) -> tuple[Case, Case]:
+def _cases(number: int, lent: AuditTicket, schema: StreamSchema) -> tuple[Case, Case]:
     query: BoundQuery = bind(read_stored(lent.published.query), schema)
     strict = Case(2 * number + 1, without_decisions(query), lent.strict)
     return Case(2 * number, query, lent.published), strict
 
 
-def _found(published: Case, strict: Case, truths: Truths, *, archived: bool) -> Reported:
+def _found(published: Case, strict: Case, truths: Truths, *, archived: bool) -> AuditReport:
     """Compare answers with the truth; in a frame the order of tuples of equal time is unknown."""
     values, wide = (
         [
@@ -162,7 +162,7 @@ def _found(published: Case, strict: Case, truths: Truths, *, archived: bool) -> 
     look = look_at(values, wide, query.confidence, chosen=chooses(query))
     if look is None:
         return _NOTHING
-    return Reported(look.values, look.missed, look.fresh, look.fresh_missed, look.refuted)
+    return AuditReport(look.values, look.missed, look.fresh, look.fresh_missed, look.refuted)
 
 
 def _truths(
@@ -170,7 +170,7 @@ def _truths(
     client: Client,
     schema: StreamSchema,
     tuples: Path | DataFrame,
-    lent: list[LentAnswer],
+    lent: list[AuditTicket],
     cases: list[Case],
 ) -> Truths:
     if isinstance(tuples, Path):

@@ -18,7 +18,7 @@ from benchmarks.workloads.trades import CREATE
 from shedder.archive.log.group_commit import GroupCommit
 from shedder.archive.log.log import Log
 from shedder.archive.log.log_queue import Entry, LogQueue
-from shedder.engine.ingest.arrived_record import Arrived
+from shedder.engine.ingest.arrived_record import PendingRecord
 from shedder.engine.ingest.stream_intake import Intake
 from shedder.queries.answers.database_api import Ledger, Receipt
 from shedder.server.server import serve
@@ -46,7 +46,7 @@ class BareEngine:
 
     def _durable(self, entries: list[Entry]) -> None:
         for entry in entries:
-            assert isinstance(entry.token, Arrived)
+            assert isinstance(entry.token, PendingRecord)
             self._intake.durable.note(entry.token)
 
     def append(

@@ -29,7 +29,7 @@ from shedder.archive.indexes.index_maintenance import RunIndexes
 from shedder.archive.log.log import SEGMENT_BYTES
 from shedder.archive.log.segment_recovery import LogRecovery
 from shedder.archive.metadata.catalog_entries import Run, StreamEntry
-from shedder.archive.metadata.position_gaps import Stretch, holes
+from shedder.archive.metadata.position_gaps import PositionRange, holes
 from shedder.archive.recovery.opening import DirectoryParts, open_parts
 from shedder.archive.recovery.orphans import KnownFiles, clear_orphans
 from shedder.archive.rewriting.purge import RunPurger
@@ -46,7 +46,7 @@ from shedder.archive.store.scan import scan_snapshot, stretches
 from shedder.archive.store.snapshot import Snapshot
 from shedder.archive.store.tail import Piece
 from shedder.archive.tables.table_images import TableImages
-from shedder.archive.tasks.progress import Told, nobody
+from shedder.archive.tasks.progress import ProgressCallback, no_progress
 from shedder.cql.statements.archive_layout import Layout
 from shedder.cql.statements.bound_query import StreamSchema
 from shedder.cql.statements.overload_policy import OnOverload
@@ -374,7 +374,7 @@ class Store:
         files = self._run_files.pinned
         return {"log_bytes": self.log.size_bytes, "files_in_use": len(files)}
 
-    def holes(self, stream: int) -> tuple[Stretch, ...]:
+    def holes(self, stream: int) -> tuple[PositionRange, ...]:
         """Positions that were lost with damaged bytes of the log, and are to be answered for."""
         with self._streams.reading(stream) as state:
             return tuple(it for it in state.holes if it[1] > state.entry.retained_position)
@@ -383,7 +383,7 @@ class Store:
         """Return how many tuples damaged bytes of the log took."""
         return sum(end - first for first, end in self.holes(stream))
 
-    def find_holes(self, stream: int, end_position: int) -> tuple[Stretch, ...]:
+    def find_holes(self, stream: int, end_position: int) -> tuple[PositionRange, ...]:
         """Find the positions that were lost, once the log's batches are added.
 
         end_position: everything before it has been in the log.
@@ -437,7 +437,7 @@ class Store:
         columns: Sequence[str] | None = None,
         *,
         from_position: int = POSITION_MIN,
-        told: Told = nobody,
+        told: ProgressCallback = no_progress,
     ) -> Iterator[tuple[int, pa.RecordBatch, NDArray[np.bool_] | None]]:
         """As `scan`, in batches that deletions do not cut up.
 

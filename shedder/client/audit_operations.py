@@ -10,7 +10,7 @@ from shedder.v1 import audit_pb2 as pb
 from shedder.wire.answers import answer_from_wire
 
 if TYPE_CHECKING:
-    from shedder.engine.audit.external_audit import LentAnswer, Reported
+    from shedder.engine.audit.external_audit import AuditReport, AuditTicket
 
 
 class AuditOperations:
@@ -21,14 +21,16 @@ class AuditOperations:
 
     def lend_answers(
         self, stream: str, answers: int, *, without_archive: bool
-    ) -> Steps[list[LentAnswer]]:
+    ) -> Steps[list[AuditTicket]]:
         """Return the newest answers of a stream's standing queries, to be computed exactly."""
-        from shedder.engine.audit.external_audit import LentAnswer  # Heavy; most clients never ask.
+        from shedder.engine.audit.external_audit import (
+            AuditTicket,  # Heavy; most clients never ask.
+        )
 
         request = pb.LendRequest(stream=stream, answers=answers, without_archive=without_archive)
         lent = yield from retried_call(lambda stubs: stubs.audit.Lend, request, self._patience_s)
         return [
-            LentAnswer(
+            AuditTicket(
                 each.id,
                 each.query,
                 answer_from_wire(each.published),
@@ -37,7 +39,7 @@ class AuditOperations:
             for each in lent.answers
         ]
 
-    def report_audit(self, id: str, found: Reported) -> Steps[str]:  # noqa: A002  (as on the wire)
+    def report_audit(self, id: str, found: AuditReport) -> Steps[str]:  # noqa: A002  (as on the wire)
         """Report the verdict on a lent answer: see `Client.report_audit`."""
         request = pb.ReportRequest(id=id, **asdict(found))
         reported: pb.ReportResponse = yield from retried_call(

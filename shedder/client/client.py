@@ -30,7 +30,7 @@ from shedder.queries.answers.database_api import Ledger, Params, Receipt
 if TYPE_CHECKING:
     from shedder.archive.catalog.backfill_table import Summarised
     from shedder.archive.runs.external_run import SentFile
-    from shedder.engine.audit.external_audit import LentAnswer, Reported
+    from shedder.engine.audit.external_audit import AuditReport, AuditTicket
     from shedder.engine.rebuild.backfill import Adopted, BackfillState
 
 
@@ -415,13 +415,13 @@ class Client:
 
     def lend_answers(
         self, stream: str, *, answers: int, without_archive: bool = False
-    ) -> list[LentAnswer]:
+    ) -> list[AuditTicket]:
         """Return the newest answers of a stream's standing queries, to be computed exactly."""
         return self._perform(
             self._operations.audit.lend_answers(stream, answers, without_archive=without_archive)
         )
 
-    def report_audit(self, id: str, found: Reported) -> str:  # noqa: A002  (as on the wire)
+    def report_audit(self, id: str, found: AuditReport) -> str:  # noqa: A002  (as on the wire)
         """Report the verdict on a lent answer.
 
         Returns:

@@ -32,7 +32,7 @@ from shedder.engine.registration.query_handle import Query
 from shedder.engine.registration.row_query_handle import RowHandle
 from shedder.engine.remote_summaries.wire_format import NOBODY
 from shedder.engine.runtime.background_tasks import Watch
-from shedder.engine.runtime.caller import OPERATOR, Asker
+from shedder.engine.runtime.caller import OPERATOR, Caller
 from shedder.engine.runtime.environment import Machine
 from shedder.engine.services import Services
 from shedder.engine.startup import build, drain, start
@@ -127,7 +127,7 @@ class Engine:
         *,
         timeout_s: float | None = None,
         watch: Watch | None = None,
-        asker: Asker = OPERATOR,
+        asker: Caller = OPERATOR,
     ) -> Answer:
         """Run one statement; a query is answered once, other statements with their status.
 
@@ -150,7 +150,7 @@ class Engine:
         *,
         timeout_s: float | None = None,
         watch: Watch | None = None,
-        asker: Asker = OPERATOR,
+        asker: Caller = OPERATOR,
     ) -> AnswerBatches:
         """Run one statement; rows of streams come batch by batch, while they are read.
 
@@ -191,7 +191,7 @@ class Engine:
         sql: str | Statement,
         params: Params | None = None,
         *,
-        asker: Asker = OPERATOR,
+        asker: Caller = OPERATOR,
     ) -> Query | RowHandle:
         """Make a query standing; one of the same name and text is returned as it is.
 
@@ -201,7 +201,7 @@ class Engine:
         self.services.lifetime.check_open()
         return self.services.queries.register(name, self._parsed(sql, params), asker=asker)
 
-    def query(self, name: str, asker: Asker = OPERATOR) -> Query | RowHandle:
+    def query(self, name: str, asker: Caller = OPERATOR) -> Query | RowHandle:
         """Return a standing query by name."""
         return self.services.queries.query(name, asker)
 

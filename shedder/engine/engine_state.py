@@ -12,12 +12,12 @@ from shedder.archive.files.data_directory import FORMAT_DROPS
 from shedder.cql.statements.bound_query import StreamSchema
 from shedder.engine.dataflow.row_queries import StandingRowQueries
 from shedder.engine.dataflow.row_query import RowLimits, RowQuery
-from shedder.engine.ingest.drop_policy import DoorDrops
+from shedder.engine.ingest.drop_policy import DropPolicy
 from shedder.engine.ingest.producer_memory import ProducerLimits, ProducerMemory
 from shedder.engine.ingest.stream_intake import Intake
-from shedder.engine.ingest.tenant_queues import QueueShares
+from shedder.engine.ingest.tenant_queues import TenantQueues
 from shedder.engine.runtime.background_tasks import Tasks
-from shedder.engine.runtime.caller import OPERATOR, Asker
+from shedder.engine.runtime.caller import OPERATOR, Caller
 from shedder.engine.runtime.environment import Machine
 from shedder.engine.runtime.quotas import Tenants
 from shedder.engine.standing_queries.sample_budget import SampleBudget
@@ -82,7 +82,7 @@ class EngineState:
         self.door = Door()
         self.cpu_door = CpuDoor()
         self.tenants = Tenants(settings.tenants_file)
-        self.queues = QueueShares(lambda tenant: self.tenants.quota(tenant).weight)
+        self.queues = TenantQueues(lambda tenant: self.tenants.quota(tenant).weight)
         known_bytes = settings.memory_bytes // PRODUCERS_SHARE
         self.producer_memory = ProducerMemory(
             producer_limits
@@ -202,10 +202,10 @@ class EngineState:
     def hold_policy(self, stream: Stream) -> None:
         """Have the door of a stream do as its policy says."""
         schema = stream.schema
-        drops: DoorDrops | None = None
+        drops: DropPolicy | None = None
         if schema.on_overload.drops_at_the_door:
             seed = self.machine.random_bits(64)
-            drops = DoorDrops(schema.on_overload, schema.time_column, seed)
+            drops = DropPolicy(schema.on_overload, schema.time_column, seed)
             self.store.allow(FORMAT_DROPS)
         self.intakes[schema.name].drop_by(drops)
 
@@ -252,7 +252,7 @@ class EngineState:
             raise UnknownStream(name, list(self.streams))
         return stream
 
-    def standing_query(self, name: str, asker: Asker = OPERATOR) -> tuple[Stream, StandingQuery]:
+    def standing_query(self, name: str, asker: Caller = OPERATOR) -> tuple[Stream, StandingQuery]:
         """Look up a standing query and its stream by name, if the asker may use it."""
         for stream in list(self.streams.values()):
             standing_query = stream.queries.get(name)
@@ -264,17 +264,17 @@ class EngineState:
             )
         raise UnknownQuery(name, self.query_names(asker))
 
-    def row_query(self, name: str, asker: Asker = OPERATOR) -> RowQuery | None:
+    def row_query(self, name: str, asker: Caller = OPERATOR) -> RowQuery | None:
         """Look up a standing row query; None: there is none that the asker may use."""
         query = self.rows.queries.get(name)
         return query if query is not None and self.owns_rows(query, asker) else None
 
-    def owns_rows(self, query: RowQuery, asker: Asker) -> bool:
+    def owns_rows(self, query: RowQuery, asker: Caller) -> bool:
         """Return whether an asker may use a row query: it owns all streams in it."""
         streams = (self.streams.get(name) for name in query.streams)
         return asker.sees_all or all(it is not None and asker.owns(it) for it in streams)
 
-    def query_names(self, asker: Asker = OPERATOR) -> list[str]:
+    def query_names(self, asker: Caller = OPERATOR) -> list[str]:
         """Return the names of the standing queries that an asker may use. From any thread."""
         own = [stream for stream in list(self.streams.values()) if asker.owns(stream)]
         names = [query for stream in own for query in list(stream.queries)]

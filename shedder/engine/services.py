@@ -9,9 +9,9 @@ from shedder.archive.exact.client import ExactWorker
 from shedder.cql.binding.statement_cache import StatementCache
 from shedder.engine.admission.admission_control import Admission
 from shedder.engine.admission.stream_ingest import Ingest
-from shedder.engine.allocation.rebalancer import Sharing
+from shedder.engine.allocation.rebalancer import Rebalancer
 from shedder.engine.apply.apply_loop import ApplyLoop
-from shedder.engine.apply.load_levels import LevelsByLoad
+from shedder.engine.apply.load_levels import LoadLevels
 from shedder.engine.apply.record_handler import RecordHandler
 from shedder.engine.audit.self_audit import Audit
 from shedder.engine.checkpoints.checkpoint_scheduler import Checkpoints
@@ -24,16 +24,16 @@ from shedder.engine.controls.table_pushes import TablePushes
 from shedder.engine.controls.thinning_controls import ThinningControls
 from shedder.engine.engine_state import EngineState
 from shedder.engine.load_shedding.controller_loop import Overload
-from shedder.engine.maintenance.index_builder import Indexer
-from shedder.engine.maintenance.run_cutter import Cutter
-from shedder.engine.maintenance.run_rewriter import Relayouts
-from shedder.engine.maintenance.scrub_and_purge import Housekeeping
+from shedder.engine.maintenance.index_builder import IndexBuilder
+from shedder.engine.maintenance.run_cutter import RunCutter
+from shedder.engine.maintenance.run_rewriter import RunRewriter
+from shedder.engine.maintenance.scrub_and_purge import ScrubAndPurge
 from shedder.engine.one_time_queries.exact_windows import ExactWindows
 from shedder.engine.one_time_queries.executor import OneTime
 from shedder.engine.one_time_queries.row_queries import RowQueries
 from shedder.engine.rebuild.backfill import Backfills
 from shedder.engine.rebuild.pane_repair import Repair
-from shedder.engine.registration.query_registry import Registered
+from shedder.engine.registration.query_registry import QueryRegistry
 from shedder.engine.runtime.background_tasks import Tasks
 from shedder.engine.runtime.lifetime import Lifetime
 
@@ -52,11 +52,11 @@ class Services:
     core: EngineState
     tasks: Tasks
     checkpoints: Checkpoints
-    indexer: Indexer
-    relayouts: Relayouts
-    cutter: Cutter
-    sharing: Sharing
-    load_levels: LevelsByLoad
+    indexer: IndexBuilder
+    relayouts: RunRewriter
+    cutter: RunCutter
+    sharing: Rebalancer
+    load_levels: LoadLevels
     records: RecordHandler
     apply_loop: ApplyLoop
     admission: Admission
@@ -68,8 +68,8 @@ class Services:
     row_queries: RowQueries
     repair: Repair
     overload: Overload
-    housekeeping: Housekeeping
-    queries: Registered
+    housekeeping: ScrubAndPurge
+    queries: QueryRegistry
     audit: Audit
     definitions: StreamDefinitions
     tables: TableControls

@@ -13,9 +13,9 @@ from shedder.cql.binding.statement_cache import StatementCache
 from shedder.cql.text.size_limits import Limits
 from shedder.engine.admission.admission_control import Admission
 from shedder.engine.admission.stream_ingest import Ingest
-from shedder.engine.allocation.rebalancer import Sharing
+from shedder.engine.allocation.rebalancer import Rebalancer
 from shedder.engine.apply.apply_loop import ApplyLoop
-from shedder.engine.apply.load_levels import LevelsByLoad
+from shedder.engine.apply.load_levels import LoadLevels
 from shedder.engine.apply.record_handler import RecordHandler
 from shedder.engine.apply.size_records import PaneShrinker
 from shedder.engine.apply.window_answers import WindowAnswers
@@ -32,10 +32,10 @@ from shedder.engine.engine_state import EngineState
 from shedder.engine.ingest.producer_memory import ProducerLimits
 from shedder.engine.load_shedding.controller_loop import Overload
 from shedder.engine.load_shedding.spare_capacity import SpareCapacity
-from shedder.engine.maintenance.index_builder import Indexer
-from shedder.engine.maintenance.run_cutter import Cutter
-from shedder.engine.maintenance.run_rewriter import Relayouts
-from shedder.engine.maintenance.scrub_and_purge import Housekeeping
+from shedder.engine.maintenance.index_builder import IndexBuilder
+from shedder.engine.maintenance.run_cutter import RunCutter
+from shedder.engine.maintenance.run_rewriter import RunRewriter
+from shedder.engine.maintenance.scrub_and_purge import ScrubAndPurge
 from shedder.engine.one_time_queries.exact_reader import ExactReader
 from shedder.engine.one_time_queries.exact_windows import ExactWindows
 from shedder.engine.one_time_queries.executor import OneTime
@@ -43,7 +43,7 @@ from shedder.engine.one_time_queries.row_queries import RowQueries
 from shedder.engine.rebuild.backfill import Backfills
 from shedder.engine.rebuild.pane_repair import Repair
 from shedder.engine.recovery.log_replay import recover
-from shedder.engine.registration.query_registry import Registered
+from shedder.engine.registration.query_registry import QueryRegistry
 from shedder.engine.runtime.environment import Machine
 from shedder.engine.runtime.lifetime import Lifetime
 from shedder.engine.services import Services
@@ -60,11 +60,11 @@ def build(
     statements = StatementCache(_limits(settings))
     core = EngineState(store, settings, machine, producer_limits)
     checkpoints = Checkpoints(core)
-    indexer = Indexer(core)
-    relayouts = Relayouts(core, indexer)
-    cutter = Cutter(core, indexer, relayouts.wake)
-    sharing = Sharing(core, ddl)
-    load_levels = LevelsByLoad(core)
+    indexer = IndexBuilder(core)
+    relayouts = RunRewriter(core, indexer)
+    cutter = RunCutter(core, indexer, relayouts.wake)
+    sharing = Rebalancer(core, ddl)
+    load_levels = LoadLevels(core)
     windows = WindowAnswers(core)
     records = RecordHandler(core, windows, PaneShrinker(core))
     apply_loop = ApplyLoop(
@@ -107,8 +107,8 @@ def build(
         row_queries=RowQueries(core, exact),
         repair=repair,
         overload=overload,
-        housekeeping=Housekeeping(core, relayouts),
-        queries=Registered(
+        housekeeping=ScrubAndPurge(core, relayouts),
+        queries=QueryRegistry(
             core, lifetime, ddl, sharing, overload, checkpoints, exact_windows.answer
         ),
         audit=Audit(core, checkpoints, relayouts.wake),

@@ -33,7 +33,7 @@ QUEUE_S_MAX = 0.5  # Of a whole core at the least cost: more than that never wai
 
 
 @dataclass(frozen=True, slots=True)
-class Ends:
+class CostRange:
     """CPU of all synopses per arriving tuple, read in full and thinned as far as possible.
 
     full_ns: ns per tuple when everything is read.
@@ -46,7 +46,7 @@ class Ends:
 
 
 @dataclass(frozen=True, slots=True)
-class State:
+class ControllerState:
     """What the controller remembers, and what it has decided.
 
     budget_ns: CPU of the synopses per arriving tuple; inf: no overload, everything is read.
@@ -84,10 +84,10 @@ class State:
         return self.stretch == STRETCH_MAX
 
 
-NORMAL = State()
+NORMAL = ControllerState()
 
 
-def step(state: State, load: Load, ends: Ends) -> State:
+def step(state: ControllerState, load: Load, ends: CostRange) -> ControllerState:
     """Compute the state of the next tick.
 
     There is one signal, the age of the oldest queued batch. There is one quantity, the room: CPU
@@ -117,7 +117,7 @@ def step(state: State, load: Load, ends: Ends) -> State:
     return _door(_freshness(_precision(state, room, load, ends), load, ends), load, ends)
 
 
-def _precision(state: State, room: float, load: Load, ends: Ends) -> State:
+def _precision(state: ControllerState, room: float, load: Load, ends: CostRange) -> ControllerState:
     wanted = max(room, ends.least_ns)
     if not state.overloaded or wanted < DOWN * state.budget_ns:
         return replace(state, budget_ns=min(wanted, ends.full_ns), rooms=())
@@ -134,7 +134,7 @@ def _precision(state: State, room: float, load: Load, ends: Ends) -> State:
     return replace(state, budget_ns=min(lowest, reach), rooms=rooms[HOLD // 2 :])
 
 
-def _freshness(state: State, load: Load, ends: Ends) -> State:
+def _freshness(state: ControllerState, load: Load, ends: CostRange) -> ControllerState:
     """Lengthen refresh periods while even the thinnest synopses cost too much; shorten them later.
 
     If answers cost almost nothing, skipping windows saves nothing. The stretch then still grows
@@ -156,7 +156,7 @@ def _freshness(state: State, load: Load, ends: Ends) -> State:
     return replace(state, calm=calm)
 
 
-def _door(state: State, load: Load, ends: Ends) -> State:
+def _door(state: ControllerState, load: Load, ends: CostRange) -> ControllerState:
     """Let in what can be worked off; open again when no more than that is offered.
 
     What can be worked off is known from costs and from what others leave of the core, both of which
@@ -188,12 +188,12 @@ def _door(state: State, load: Load, ends: Ends) -> State:
     return replace(state, admit_bytes_per_s=allowed, works_bytes_per_s=works, trim=trim)
 
 
-def _opened(state: State) -> State:
+def _opened(state: ControllerState) -> ControllerState:
     """Lift the admission limit."""
     return replace(state, admit_bytes_per_s=float("inf"), works_bytes_per_s=0.0, trim=1.0)
 
 
-def worked_off_bytes_per_s(load: Load, ends: Ends) -> float:
+def worked_off_bytes_per_s(load: Load, ends: CostRange) -> float:
     """Rate at which a whole core applies bytes at the lowest levels; inf: the cost is unknown."""
     cost = load.overhead_ns_per_tuple + ends.least_ns
     if cost <= 0 or load.bytes_per_tuple <= 0:
@@ -201,7 +201,7 @@ def worked_off_bytes_per_s(load: Load, ends: Ends) -> float:
     return NS / cost * load.bytes_per_tuple
 
 
-def waiting_bytes_max(load: Load, ends: Ends) -> float:
+def waiting_bytes_max(load: Load, ends: CostRange) -> float:
     """What may wait to be applied, whatever the door: what comes before it is held is bounded, too.
 
     Until work is shed, the signal must come; until the door is held, all that goes before it. A

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from shedder.overload.controller import Ends
+from shedder.overload.controller import CostRange
 from shedder.overload.shedding_steps import Steps, Unit
 
 LOOKS = 5  # A quota that gets looser, because less comes, is taken as it is after so many looks.
@@ -104,10 +104,10 @@ class FairSteps:
         )
 
     @property
-    def ends(self) -> Ends:
+    def ends(self) -> CostRange:
         """What is to be had under the quotas, and what is left at the foot, in ns per tuple."""
         least, full = self._ends()
-        return Ends(float(full.sum()), float(least.sum()))
+        return CostRange(float(full.sum()), float(least.sum()))
 
     def levels(self, budget_ns: float) -> NDArray[np.int64]:
         """Decide the level of each unit within a budget of all, [units]; inf: within the quotas."""

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from allocator.cpu_interpolation import Ladder
-from shedder.overload.controller import Ends
+from shedder.overload.controller import CostRange
 
 FREE = -1  # Level of a unit without a forced level.
 WORTH = 0.03  # Of its full cost: a level that saves less than this over the one before is no step.
@@ -84,9 +84,9 @@ class Steps:
         return cls(tuple(units), Ladder.of_curves(np.where(barred, np.inf, cost), loss))
 
     @property
-    def ends(self) -> Ends:
+    def ends(self) -> CostRange:
         """What everything costs, and what is left of it at the foot, in ns per arriving tuple."""
-        return Ends(float(self.ladder.cost_ns[-1]), float(self.ladder.cost_ns[0]))
+        return CostRange(float(self.ladder.cost_ns[-1]), float(self.ladder.cost_ns[0]))
 
     def levels(self, budget_ns: float) -> NDArray[np.int64]:
         """Decide the level of each unit within a budget, [units]; forced levels stay."""

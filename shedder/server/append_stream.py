@@ -14,7 +14,7 @@ import grpc
 
 from shedder.engine.engine import Engine
 from shedder.engine.ingest.producer_sequences import check_producer
-from shedder.engine.runtime.caller import Asker
+from shedder.engine.runtime.caller import Caller
 from shedder.engine.tenants.access_control import check_stream
 from shedder.errors import BadBatch, Draining, InvalidRequest, Overloaded, ShedderError
 from shedder.queries.answers.database_api import Receipt
@@ -57,7 +57,7 @@ class AppendCall:
         metrics: Metrics,
         drain: Drain,
         hello: ingest_pb2.AppendStreamRequest.Hello,
-        asker: Asker,
+        asker: Caller,
         line: Line,
         limits: CallLimits = CALL_LIMITS,
     ) -> None:
@@ -173,7 +173,7 @@ def append(
     batch: ingest_pb2.Batch,
     payload: bytes | memoryview,
     *,
-    asker: Asker,
+    asker: Caller,
     is_last_try: bool = True,
     is_let_in: bool = False,
 ) -> Future[Receipt]:

@@ -6,7 +6,7 @@ from typing import Any
 
 import grpc
 
-from shedder.engine.audit.external_audit import Reported
+from shedder.engine.audit.external_audit import AuditReport
 from shedder.engine.engine import Engine
 from shedder.server.call_context import Workers
 from shedder.v1 import audit_pb2 as pb
@@ -46,7 +46,7 @@ class AuditService(AuditServicer):
 
     async def Report(self, request: pb.ReportRequest, context: Context) -> pb.ReportResponse:
         """What came of one."""
-        found = Reported(
+        found = AuditReport(
             values=request.values,
             missed=request.missed,
             fresh=request.fresh,

@@ -37,7 +37,7 @@ from typing import Any
 import structlog
 
 from shedder.cql.statements.bound_query import DEFAULT_TENANT
-from shedder.engine.runtime.caller import Asker, Scope
+from shedder.engine.runtime.caller import Caller, Scope
 from shedder.errors import BadSetting, Unauthenticated
 from shedder.overload.quotas import checked_tenant
 
@@ -56,9 +56,9 @@ class Identity:
     tenant: str = DEFAULT_TENANT
 
     @property
-    def asker(self) -> Asker:
+    def asker(self) -> Caller:
         """As the engine knows it."""
-        return Asker(self.tenant, sees_all=Scope.ADMIN in self.scopes)
+        return Caller(self.tenant, sees_all=Scope.ADMIN in self.scopes)
 
     def may(self, scopes: frozenset[Scope]) -> bool:
         """Return whether one of these scopes is held."""

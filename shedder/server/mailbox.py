@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from shedder.engine.runtime.mailbox import NewestAnswer
-from shedder.engine.runtime.subscribers import News
+from shedder.engine.runtime.subscribers import AnswerUpdate
 
 
 class AsyncMailbox:
@@ -16,12 +16,12 @@ class AsyncMailbox:
         self._filled = asyncio.Event()
         self._newest = NewestAnswer()
 
-    def put(self, news: News) -> None:
+    def put(self, news: AnswerUpdate) -> None:
         """Replace the answer, and wake the reader."""
         if not self._loop.is_closed():
             self._loop.call_soon_threadsafe(self._put, news)
 
-    async def get(self) -> tuple[News, int]:
+    async def get(self) -> tuple[AnswerUpdate, int]:
         """Wait for an answer; return it, and how many were missed since the one before."""
         await self._filled.wait()
         self._filled.clear()
@@ -29,7 +29,7 @@ class AsyncMailbox:
         assert taken is not None
         return taken
 
-    def _put(self, news: News) -> None:
+    def _put(self, news: AnswerUpdate) -> None:
         self._newest.put(news)
         self._filled.set()
 

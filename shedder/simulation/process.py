@@ -12,7 +12,7 @@ import pyarrow as pa
 from shedder.archive.log.log_queue import Entry
 from shedder.archive.log.records import Batch, Built
 from shedder.engine.engine import Engine
-from shedder.engine.ingest.arrived_record import Arrived
+from shedder.engine.ingest.arrived_record import PendingRecord
 from shedder.engine.window_state.query_state import QueryState
 from shedder.errors import InternalError
 from shedder.simulation.disk import Died, ready_us, write_us
@@ -47,9 +47,9 @@ def sent_in(entries: Sequence[Entry]) -> Iterator[Sent]:
     """What clients have sent, among records; of a summary not its tuples."""
     for entry in entries:
         match entry.token:
-            case Arrived(Batch() as header, pa.RecordBatch() as batch):
+            case PendingRecord(Batch() as header, pa.RecordBatch() as batch):
                 yield header, batch
-            case Arrived(Built() as header):
+            case PendingRecord(Built() as header):
                 yield header, None
 
 

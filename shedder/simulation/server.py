@@ -18,8 +18,8 @@ from shedder.engine.admission.summary_ingest import append_summaries, plans_now
 from shedder.engine.apply.level_records import submit_levels
 from shedder.engine.engine import Engine
 from shedder.engine.remote_summaries.summary_builder import Plans
-from shedder.engine.runtime.caller import Asker
-from shedder.engine.runtime.subscribers import News
+from shedder.engine.runtime.caller import Caller
+from shedder.engine.runtime.subscribers import AnswerUpdate
 from shedder.engine.standing_queries.stream_state import Stream
 from shedder.errors import Draining, Overloaded, ShedderError
 from shedder.queries.answers.database_api import Ledger, Receipt
@@ -34,7 +34,7 @@ from shedder.streams.batches import decode_stored
 from shedder.streams.dropped_counts import Dropped
 
 Durable = Callable[[str, Batch | Built, pa.RecordBatch], None]
-Answered = Callable[[str, News], None]
+Answered = Callable[[str, AnswerUpdate], None]
 _Number = tuple[str, str, int]  # Stream, producer, sequence.
 _ANSWERS_PER_PANE = 1.0  # Folding in a pane takes as long as answering from one.
 
@@ -122,7 +122,7 @@ class SimulatedServer:
             engine.execute(create(self._scenario.stream))
             for tenant in self._scenario.tenants:
                 statement = create(self._scenario.stream, stream_of(tenant.name))
-                engine.execute(statement, asker=Asker(tenant.name))
+                engine.execute(statement, asker=Caller(tenant.name))
             for query in self._scenario.queries:
                 engine.register(query.name, query.sql)
         self.process = Process(
@@ -238,7 +238,7 @@ class SimulatedServer:
         assert batch is not None
         self._durable(name, header, batch)
 
-    def _answer(self, query: str, news: News) -> None:
+    def _answer(self, query: str, news: AnswerUpdate) -> None:
         if self.process is not None:
             self._machine.spend(self._costs.answer_ns)
         self._answered(query, news)

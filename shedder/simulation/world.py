@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from shedder.archive.log.records import SUMMARISED, Batch, Built
-from shedder.engine.runtime.subscribers import News
+from shedder.engine.runtime.subscribers import AnswerUpdate
 from shedder.engine.synopsis_plans.synopsis_plan import BY_HASH, RANKED
 from shedder.engine.synopsis_plans.thinning_levels import outputs_of
 from shedder.engine.window_state.query_state import QueryState
@@ -167,7 +167,7 @@ class World:
         else:
             truth.add(header.first_position, batch, kept=header.rows)
 
-    def _answered(self, name: str, news: News) -> None:
+    def _answered(self, name: str, news: AnswerUpdate) -> None:
         of_query = self.answers[name]
         of_query.count(is_refusal=isinstance(news, ShedderError))
         if isinstance(news, ShedderError):

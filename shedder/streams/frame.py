@@ -42,7 +42,7 @@ class Hashes:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Known:
+class ArgumentBasics:
     """What is known of an expression's values without a synopsis having read them.
 
     rows: how many values there are. low, high: their range; None where there is none, and for text.
@@ -83,7 +83,7 @@ class Frame(BatchRows):
         self._ordered: Frame | None = None
         self._thinned: dict[int | tuple[Expression, int], Thinned] = {}
         self._kept: dict[int | tuple[Expression, int], Rows] = {}
-        self._known: dict[tuple[Expression, int, int], Known] = {}
+        self._known: dict[tuple[Expression, int, int], ArgumentBasics] = {}
         self._between: dict[tuple[int, int], Frame] = {}  # The last few: not all of them.
         self._source: tuple[dict[Expression, Present], NDArray[np.int64]] | None = None
 
@@ -197,7 +197,7 @@ class Frame(BatchRows):
             self._thinned[of, level] = Thinned(self._picked(rows), rows)
         return self._thinned[of, level]
 
-    def known(self, expression: Expression, first: int, last: int) -> Known:
+    def known(self, expression: Expression, first: int, last: int) -> ArgumentBasics:
         """What is known of an expression's values in the rows first to last (exclusive)."""
         known = self._known.get((expression, first, last))
         if known is None:
@@ -207,7 +207,9 @@ class Frame(BatchRows):
             self._known[expression, first, last] = known
         return known
 
-    def _known_by_basics(self, expression: Expression, first: int, last: int) -> Known | None:
+    def _known_by_basics(
+        self, expression: Expression, first: int, last: int
+    ) -> ArgumentBasics | None:
         """The same of a column of 64-bit values in all rows; None: of others."""
         if not isinstance(expression, Column) or last - first < len(self):
             return None
@@ -215,9 +217,11 @@ class Frame(BatchRows):
         if words is None or not words.size:
             return None
         basics = self.basics(expression.name)
-        return Known(basics.rows, basics.low, basics.high)
+        return ArgumentBasics(basics.rows, basics.low, basics.high)
 
-    def _known_by_column(self, expression: Expression, first: int, last: int) -> Known | None:
+    def _known_by_column(
+        self, expression: Expression, first: int, last: int
+    ) -> ArgumentBasics | None:
         """The same by the column that an expression rises or falls with; None: it is not known."""
         chain = None if isinstance(expression, Column) else monotone_of(expression)
         if chain is None:
@@ -226,18 +230,20 @@ class Frame(BatchRows):
         if known.low is None or known.high is None:
             return known
         ends = chain.ends(known.low, known.high)
-        return None if ends is None else Known(known.rows, *ends)
+        return None if ends is None else ArgumentBasics(known.rows, *ends)
 
-    def known_pairs(self, pair: tuple[Expression, Expression], first: int, last: int) -> Known:
+    def known_pairs(
+        self, pair: tuple[Expression, Expression], first: int, last: int
+    ) -> ArgumentBasics:
         """The same of the pairs of two expressions."""
         pairs = self.pairs(*pair)
         low, high = _places(pairs.rows, first, last)
         if low == high:
-            return Known(0, None, None)
+            return ArgumentBasics(0, None, None)
         x, y = pairs.first[low:high], pairs.second[low:high]
-        return Known(high - low, *_ends(x), *_ends(y))
+        return ArgumentBasics(high - low, *_ends(x), *_ends(y))
 
-    def known_in_time(self, expression: Expression, first: int, last: int) -> Known:
+    def known_in_time(self, expression: Expression, first: int, last: int) -> ArgumentBasics:
         """The same of an expression, and the event times at which it has a value."""
         known = self.known(expression, first, last)
         if not known.rows:
@@ -425,12 +431,12 @@ def is_text(kind: ColumnType | None) -> bool:
     return kind is ColumnType.VARCHAR
 
 
-def _known(present: Present, first: int, last: int) -> Known:
+def _known(present: Present, first: int, last: int) -> ArgumentBasics:
     first, last = _places(present.rows, first, last)
     if first == last or not isinstance(present.values, np.ndarray):
-        return Known(last - first, None, None)
+        return ArgumentBasics(last - first, None, None)
     values = present.values[first:last]
-    return Known(last - first, values.min().item(), values.max().item())
+    return ArgumentBasics(last - first, values.min().item(), values.max().item())
 
 
 def _ends(values: NDArray[Any]) -> tuple[float, float]:

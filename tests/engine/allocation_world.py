@@ -10,7 +10,7 @@ from shedder.cql.binding.parse import parse
 from shedder.cql.statements.bound_query import BoundQuery, StreamSchema
 from shedder.cql.statements.statement import CreateStream, Select
 from shedder.engine.allocation.negotiation import negotiate
-from shedder.engine.synopsis_plans.allocation_request import Asked
+from shedder.engine.synopsis_plans.allocation_request import AllocationRequest
 from shedder.engine.synopsis_plans.synopsis_plan import plan
 
 KIB = 1 << 10
@@ -40,9 +40,11 @@ def bound(text: str) -> BoundQuery:
     return bind(select, schema())
 
 
-def standing(name: str, text: str, *, budget_bytes: int = 1 << 30, **facts: Any) -> Asked:
+def standing(
+    name: str, text: str, *, budget_bytes: int = 1 << 30, **facts: Any
+) -> AllocationRequest:
     """A query that was given what it wants (within the budget) and stands."""
     query = bound(text)
     granted = negotiate(query, budget_bytes, group_bytes_max=CAP)
-    asked = Asked.new(name, query, plan(query, granted.sizes))
+    asked = AllocationRequest.new(name, query, plan(query, granted.sizes))
     return replace(asked, stands=True, group_bytes=granted.group_bytes, **facts)

@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow as pa
 
 from shedder.engine.engine import Engine
-from shedder.engine.runtime.caller import Asker
+from shedder.engine.runtime.caller import Caller
 from shedder.errors import RateExceeded
 from shedder.streams.batches import encode
 from tests.engine.flooded import SECOND, START, Priced
@@ -28,8 +28,8 @@ class Shared:
         self.ticks = ticks
         self.engine = Engine.open(directory, machine=self.machine, overload="on")
         for name in NAMES:
-            self.engine.execute(CREATE.format(name), asker=Asker(name))
-            self.engine.register(f"of_{name}", ASKED.format(name), asker=Asker(name))
+            self.engine.execute(CREATE.format(name), asker=Caller(name))
+            self.engine.register(f"of_{name}", ASKED.format(name), asker=Caller(name))
         self.rng = np.random.default_rng(1)
         self.refused = dict.fromkeys(NAMES, 0)
 

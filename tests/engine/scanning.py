@@ -10,7 +10,7 @@ from shedder.archive.reductions.until_error import UntilError
 from shedder.archive.tasks.deadline import Deadline
 from shedder.cql.statements.bound_query import BoundQuery
 from shedder.engine.one_time_queries.progressive_scan import ProgressiveScan
-from shedder.queries.one_time.plan import Stretch
+from shedder.queries.one_time.plan import TimeRange
 from tests.archive.dealt import DealtRuns
 
 
@@ -20,7 +20,7 @@ def scan_of(
     reduction: Reduction | None = None,
     *,
     seed: int = 0,
-    stretch: Stretch | None = None,
+    stretch: TimeRange | None = None,
     deadline: Deadline | None = None,
 ) -> ProgressiveScan:
     """A scan of all runs and the tail."""
@@ -29,7 +29,7 @@ def scan_of(
         query,
         dealt.sample(columns, seed),
         NamedReduction("test()", reduction or UntilError(1_000)),
-        stretch or Stretch(),
+        stretch or TimeRange(),
         narrow=stretch is not None,
         position=dealt.data.num_rows,
         deadline=deadline or Deadline(),

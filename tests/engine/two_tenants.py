@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 
-from shedder.engine.runtime.caller import Asker
+from shedder.engine.runtime.caller import Caller
 from shedder.streams.batches import encode
 
-ACME, BOLT = Asker("acme"), Asker("bolt")
+ACME, BOLT = Caller("acme"), Caller("bolt")
 CREATE = "CREATE STREAM {} (ts TIMESTAMP, x DOUBLE) TIMESTAMP BY ts"
 SEND = {"producer": "", "epoch": 0, "sequence": None}
 START = 1_000_000_000

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from shedder.overload.controller import NORMAL, TICK_S, State, step
+from shedder.overload.controller import NORMAL, TICK_S, ControllerState, step
 from shedder.overload.load import Load
 from shedder.overload.measured_costs import Factors
 from shedder.overload.shedding_steps import Steps, Unit
@@ -42,7 +42,7 @@ class World:
     answers_share: float = 0.0
     ages: list[float] = field(default_factory=list)
     levels: list[list[int]] = field(default_factory=list)
-    states: list[State] = field(default_factory=list)
+    states: list[ControllerState] = field(default_factory=list)
     loads: list[Load] = field(default_factory=list)
     refused: int = 0
 

@@ -14,8 +14,8 @@ from shedder.overload.controller import (
     AGE_MS,
     NORMAL,
     STARTING_QUEUE_BYTES,
-    Ends,
-    State,
+    ControllerState,
+    CostRange,
     step,
     waiting_bytes_max,
 )
@@ -120,8 +120,8 @@ def test_answers_that_take_nothing_are_not_put_off_and_help_and_door_come_when_t
 
 
 def test_answers_that_are_put_off_and_take_less_therefore_stay_so_until_there_is_room():
-    state = State(budget_ns=10.0)
-    ends = Ends(1_000.0, 10.0)
+    state = ControllerState(budget_ns=10.0)
+    ends = CostRange(1_000.0, 10.0)
     short = Load(at_s=1.0, tuples_per_s=1e9, age_ms=500.0, overhead_ns_per_tuple=100.0)
     seen = []
     for share in (0.05, 0.02, 0.01, 0.002, 0.001):
@@ -149,12 +149,12 @@ def test_what_thinning_does_not_make_cheaper_is_never_thinned():
 
 def test_without_the_signal_no_model_however_wrong_sheds_anything():
     load = Load(at_s=1.0, tuples_per_s=1e9, age_ms=AGE_MS - 1, overhead_ns_per_tuple=60.0)
-    assert step(NORMAL, load, Ends(1e6, 1e3)) == NORMAL
+    assert step(NORMAL, load, CostRange(1e6, 1e3)) == NORMAL
 
 
 def test_a_stalled_thread_is_no_reason_to_shed_while_its_queue_can_be_drained():
     load = Load(at_s=1.0, tuples_per_s=1e5, queue_tuples=40_000, age_ms=400.0)
-    assert step(NORMAL, load, Ends(1_000.0, 10.0)) == NORMAL
+    assert step(NORMAL, load, CostRange(1_000.0, 10.0)) == NORMAL
 
 
 def test_the_budget_by_hand():
@@ -166,15 +166,15 @@ def test_the_budget_by_hand():
         age_ms=500.0,
         overhead_ns_per_tuple=75.0,
     )
-    assert step(NORMAL, load, Ends(1_000.0, 10.0)).budget_ns == 400.0
+    assert step(NORMAL, load, CostRange(1_000.0, 10.0)).budget_ns == 400.0
 
 
 @pytest.mark.parametrize("wrong", [0.4, 0.7, 1.0, 1.5, 3.0])
 def test_a_held_door_keeps_the_thread_at_work_and_the_queue_short_whatever_is_believed(wrong):
     """A million tuples/s can be worked off, and ten million are offered; costs are wrong."""
     works, size, tick_s = 1e6, 30, 0.1
-    ends = Ends(5_000.0, wrong * 900.0)
-    state = State(budget_ns=ends.least_ns, stretch=16)
+    ends = CostRange(5_000.0, wrong * 900.0)
+    state = ControllerState(budget_ns=ends.least_ns, stretch=16)
     queue, came, refused = 0.9e6, 1e6, 9e6
     waits_s, idle = [], 0.0
     for tick in range(300):
@@ -204,16 +204,20 @@ def test_a_held_door_keeps_the_thread_at_work_and_the_queue_short_whatever_is_be
 def test_what_may_wait_before_the_door_is_held_is_what_half_a_second_can_work_off():
     """400 ns of a tuple, thinned as far as can be: 1.25 million of 30 bytes in half a second."""
     load = Load(at_s=1.0, tuples_per_s=1e6, bytes_per_s=3e7, overhead_ns_per_tuple=100.0)
-    assert waiting_bytes_max(load, Ends(5_000.0, 300.0)) == pytest.approx(30 * 1.25e6)
-    assert waiting_bytes_max(Load(at_s=1.0), Ends(5_000.0, 300.0)) == float("inf")
-    assert waiting_bytes_max(replace(load, overhead_ns_per_tuple=0.0), Ends(0, 0)) == float("inf")
+    assert waiting_bytes_max(load, CostRange(5_000.0, 300.0)) == pytest.approx(30 * 1.25e6)
+    assert waiting_bytes_max(Load(at_s=1.0), CostRange(5_000.0, 300.0)) == float("inf")
+    assert waiting_bytes_max(replace(load, overhead_ns_per_tuple=0.0), CostRange(0, 0)) == float(
+        "inf"
+    )
     unknown = replace(load, has_applied=False)  # It is not known yet what a tuple costs.
-    assert waiting_bytes_max(unknown, Ends(5_000.0, 300.0)) == STARTING_QUEUE_BYTES
+    assert waiting_bytes_max(unknown, CostRange(5_000.0, 300.0)) == STARTING_QUEUE_BYTES
 
 
 def test_precision_waits_for_the_door_to_open_however_little_is_let_in():
-    ends = Ends(5_000.0, 500.0)
-    state = State(budget_ns=500.0, stretch=16, admit_bytes_per_s=1e6, works_bytes_per_s=1e6)
+    ends = CostRange(5_000.0, 500.0)
+    state = ControllerState(
+        budget_ns=500.0, stretch=16, admit_bytes_per_s=1e6, works_bytes_per_s=1e6
+    )
     for tick in range(50):  # 10,000 tuples/s come in: there were room for all that there is.
         load = Load(
             at_s=0.1 * tick,
@@ -229,8 +233,8 @@ def test_precision_waits_for_the_door_to_open_however_little_is_let_in():
 
 def test_overload_does_not_end_before_the_signal_does_and_everything_is_read_meanwhile():
     """The thread is kept from its work for a while, and nothing comes: there is room."""
-    ends = Ends(full_ns=100.0, least_ns=10.0)
-    state, waits = State(budget_ns=50.0), Load(at_s=0.0, queue_tuples=10, age_ms=1_400.0)
+    ends = CostRange(full_ns=100.0, least_ns=10.0)
+    state, waits = ControllerState(budget_ns=50.0), Load(at_s=0.0, queue_tuples=10, age_ms=1_400.0)
     for _ in range(30):
         state = step(state, waits, ends)
     assert state.overloaded
@@ -240,16 +244,18 @@ def test_overload_does_not_end_before_the_signal_does_and_everything_is_read_mea
 
 def test_a_door_is_opened_once_nothing_comes_and_nothing_waits():
     """Refused producers have gone, and admitted batches went at once, as in a dropped stream."""
-    state = State(budget_ns=10.0, stretch=16, admit_bytes_per_s=1e6, works_bytes_per_s=1e6)
+    state = ControllerState(
+        budget_ns=10.0, stretch=16, admit_bytes_per_s=1e6, works_bytes_per_s=1e6
+    )
     for _ in range(50):
-        state = step(state, Load(at_s=0.0), Ends(full_ns=100.0, least_ns=10.0))
+        state = step(state, Load(at_s=0.0), CostRange(full_ns=100.0, least_ns=10.0))
     assert state == NORMAL
 
 
 def test_a_stall_behind_a_held_door_is_made_up_for_at_once():
     """Half a second's work waits, and for a second nothing is worked off; then it goes on."""
-    ends = Ends(5_000.0, 900.0)
-    state = State(
+    ends = CostRange(5_000.0, 900.0)
+    state = ControllerState(
         budget_ns=900.0, stretch=16, admit_bytes_per_s=3e7, works_bytes_per_s=2.85e7, trim=1.0
     )
 

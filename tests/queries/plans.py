@@ -8,7 +8,7 @@ from shedder.cql.statements.bound_query import BoundQuery
 from shedder.errors import DeadlineExceeded
 from shedder.queries.answers.answer import Answer
 from shedder.queries.evidence.evidence import Evidence
-from shedder.queries.one_time.plan import KnownSources, Look, PlanStep, Source, Stretch
+from shedder.queries.one_time.plan import KnownSources, PlanStep, ScanEstimate, Source, TimeRange
 from shedder.queries.one_time.plan_execution import execute
 from shedder.queries.one_time.source_choice import choose
 from shedder.streams.live_sample import SampleView
@@ -28,12 +28,14 @@ def too_slow() -> Evidence:
 class Archive:
     """Reads nothing. read: the look at a part. before: the looks that parts were read after."""
 
-    def __init__(self, exactly: Callable[[], Evidence] = never, read: Look | None = None) -> None:
+    def __init__(
+        self, exactly: Callable[[], Evidence] = never, read: ScanEstimate | None = None
+    ) -> None:
         self.exact = exactly
-        self.before: list[Look | None] = []
+        self.before: list[ScanEstimate | None] = []
         self._read = read
 
-    def part(self, before: Look | None) -> Look | None:
+    def part(self, before: ScanEstimate | None) -> ScanEstimate | None:
         self.before.append(before)
         return self._read
 
@@ -43,9 +45,9 @@ def answered(
     view: SampleView | None,
     archive: Archive,
     part: PlanStep | None = None,
-    stretch: Stretch | None = None,
+    stretch: TimeRange | None = None,
 ) -> Answer:
     """Choose a plan and execute it."""
-    stretch = stretch or Stretch()
+    stretch = stretch or TimeRange()
     plan = choose(query, KnownSources(part=part, sample=view, stretch=stretch))
     return execute(query, plan, stretch, archive)

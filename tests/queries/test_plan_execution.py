@@ -8,7 +8,7 @@ from shedder.errors import BudgetExceeded, DeadlineExceeded, PrecisionUnavailabl
 from shedder.queries.evidence.answer_builder import finish
 from shedder.queries.evidence.evidence import Evidence
 from shedder.queries.evidence.from_exact import SOURCE as ARCHIVE
-from shedder.queries.one_time.plan import Look, Stretch
+from shedder.queries.one_time.plan import ScanEstimate, TimeRange
 from shedder.queries.sampling.from_sample import evidence_from_sample
 from shedder.queries.sampling.interval_columns import SOURCE as SAMPLE
 from tests.queries.asking import ask, rows, truth
@@ -54,7 +54,7 @@ def test_a_target_that_the_sample_misses_is_answered_exactly():
 )
 def test_a_small_sample_is_no_look_where_the_archive_can_be_read_in_part(text, sampled):
     query, view = ask(text + LOOSE), view_of(DATA, sampled)
-    archive = Archive(read=Look(truth(query, DATA), 0.0, 0.1))
+    archive = Archive(read=ScanEstimate(truth(query, DATA), 0.0, 0.1))
     assert answered(query, view, archive, PART).sources == (ARCHIVE,)
     assert archive.before == [None]
 
@@ -101,7 +101,7 @@ def test_what_a_sample_misses_plans_what_is_read_and_everything_is_the_last_reso
 
 def test_a_reduction_that_is_asked_once_does_not_go_on_from_the_sample():
     query = ask(COUNTED + " WITHIN 1 PERCENT")
-    archive = Archive(read=Look(evidence_from_sample(query, VIEW), 0.5, 0.2))
+    archive = Archive(read=ScanEstimate(evidence_from_sample(query, VIEW), 0.5, 0.2))
     answered(query, VIEW, archive, REDUCED)
     assert archive.before == [None]
 
@@ -109,7 +109,7 @@ def test_a_reduction_that_is_asked_once_does_not_go_on_from_the_sample():
 @pytest.mark.parametrize(("contract", "exact"), [("WIDEN", False), ("EXACT", True)])
 def test_a_part_that_misses_is_the_answer_only_where_it_was_asked_for(contract, exact):
     query = ask(f"{COUNTED} WITHIN 1 PERCENT ELSE {contract}")
-    look = Look(evidence_from_sample(query, VIEW), 5.0, 0.2)
+    look = ScanEstimate(evidence_from_sample(query, VIEW), 5.0, 0.2)
     for part in (REDUCED, PART):
         answer = answered(query, None, Archive(lambda: truth(query, DATA), look), part)
         assert answer.met is (exact or part is PART)
@@ -117,13 +117,13 @@ def test_a_part_that_misses_is_the_answer_only_where_it_was_asked_for(contract, 
 
 def test_a_part_that_was_all_there_was_time_for_is_the_answer():
     query = ask(COUNTED + " WITHIN 1 PERCENT")
-    look = Look(evidence_from_sample(query, VIEW), 5.0, 0.2, is_late=True)
+    look = ScanEstimate(evidence_from_sample(query, VIEW), 5.0, 0.2, is_late=True)
     assert answered(query, None, Archive(read=look), PART).met is False
 
 
 def test_when_what_is_left_is_too_slow_the_part_answers_and_says_so():
     query = ask(COUNTED + " WITHIN 1 PERCENT")
-    look = Look(evidence_from_sample(query, VIEW), 5.0, 0.2)
+    look = ScanEstimate(evidence_from_sample(query, VIEW), 5.0, 0.2)
     answer = answered(query, None, Archive(too_slow, look), PART)
     assert answer.met is False
     assert any("what the part that was read knows" in note for note in answer.notes)
@@ -168,7 +168,7 @@ def test_without_a_target_there_is_nothing_to_fall_back_to():
 
 
 def test_the_answer_says_which_stretch_it_covers():
-    stretch = Stretch(0, 2500, watermark_us=9000, complete=True)
+    stretch = TimeRange(0, 2500, watermark_us=9000, complete=True)
     answer = answered(ask(COUNTED + LOOSE), VIEW, Archive(), stretch=stretch)
     assert (answer.start_us, answer.end_us, answer.watermark_us) == (0, 2500, 9000)
     assert answer.estimate(0, "n").value < 1000

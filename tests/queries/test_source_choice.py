@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from shedder.queries.one_time.plan import KnownSources, PlanStep, Source, Stretch
+from shedder.queries.one_time.plan import KnownSources, PlanStep, Source, TimeRange
 from shedder.queries.one_time.source_choice import choose, explained
 from shedder.streams.basics import ColumnBasics
 from shedder.streams.live_sample import SampleView
@@ -126,7 +126,7 @@ def lines_of(text: str, **known) -> list[str]:
 
 
 def test_explain_says_the_stretch_in_moments():
-    lines = lines_of(COUNTED, stretch=Stretch(1_767_225_600_000_000, None))
+    lines = lines_of(COUNTED, stretch=TimeRange(1_767_225_600_000_000, None))
     assert "stretch:   [2026-01-01 00:00:00.000Z, ∞)" in lines
     assert "stretch:   [-∞, ∞)" in lines_of(COUNTED)
 

@@ -27,7 +27,7 @@ from shedder.archive.metadata.catalog_entries import (
     schema_from_json,
     schema_to_json,
 )
-from shedder.archive.tasks.progress import Told, nobody
+from shedder.archive.tasks.progress import ProgressCallback, no_progress
 from shedder.cql.statements.archive_layout import layout_from_text, layout_text
 from shedder.cql.statements.bound_query import StreamSchema
 from shedder.errors import QueryExists, StreamExists
@@ -87,7 +87,7 @@ class Catalog:
         """Close; SQLite folds its write-ahead log into the file."""
         self._tables.close()
 
-    def turn(self, told: Told = nobody) -> AbstractContextManager[None]:
+    def turn(self, told: ProgressCallback = no_progress) -> AbstractContextManager[None]:
         """As `CheckedTables.turn`."""
         return self._tables.turn(told)
 

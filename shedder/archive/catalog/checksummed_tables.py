@@ -20,7 +20,7 @@ from shedder.archive.catalog.sqlite_tables import (
     translated,
 )
 from shedder.archive.files.durable_marks import FILE_NAME, DurableMarks, read_marks
-from shedder.archive.tasks.progress import Told, held, nobody
+from shedder.archive.tasks.progress import ProgressCallback, held, no_progress
 from shedder.errors import (
     CommitUnknown,
     CorruptData,
@@ -114,7 +114,7 @@ class CheckedTables:
             self._connection.close()
 
     @contextmanager
-    def turn(self, told: Told = nobody) -> Iterator[None]:
+    def turn(self, told: ProgressCallback = no_progress) -> Iterator[None]:
         """Hold the catalog's lock for the block; wait for a running transaction to end.
 
         A caller that needs this lock and a lock of its own takes this one first. Otherwise the

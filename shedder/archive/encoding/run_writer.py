@@ -15,7 +15,7 @@ from shedder.archive.encoding.parquet_encoding import open_writer
 from shedder.archive.files.background_writer import WriteBehind
 from shedder.archive.files.file_system import Bytes, Files, failure
 from shedder.archive.metadata.catalog_entries import Footer
-from shedder.archive.tasks.progress import Told, nobody
+from shedder.archive.tasks.progress import ProgressCallback, no_progress
 from shedder.errors import Cancelled, CommitUnknown, ShedderError
 
 PIECES = "shedder.pieces"
@@ -36,7 +36,7 @@ class WrittenFile:
 class _Sink:
     """A file object for Arrow: hands on what it is given, and counts it."""
 
-    def __init__(self, behind: WriteBehind, told: Told) -> None:
+    def __init__(self, behind: WriteBehind, told: ProgressCallback) -> None:
         self._behind = behind
         self._told = told
         self.size = 0
@@ -84,7 +84,7 @@ class RunPlace:
 
     files: Files
     directory: Path
-    told: Told = nobody
+    told: ProgressCallback = no_progress
     written: list[str] = field(default_factory=list)
 
     @contextmanager

@@ -10,7 +10,7 @@ from typing import Protocol
 
 import pyarrow as pa
 
-from shedder.archive.tasks.progress import STEP_BYTES, Told, nobody
+from shedder.archive.tasks.progress import STEP_BYTES, ProgressCallback, no_progress
 from shedder.errors import CorruptData, DiskFull, ResourcesShort, StorageFailed
 
 Bytes = bytes | bytearray | memoryview | pa.Buffer
@@ -310,7 +310,11 @@ def unread(path: Path, error: OSError, held: str) -> CorruptData | StorageFailed
 
 
 def atomic_write(
-    files: Files, temporary: Path, target: Path, parts: Sequence[Bytes], told: Told = nobody
+    files: Files,
+    temporary: Path,
+    target: Path,
+    parts: Sequence[Bytes],
+    told: ProgressCallback = no_progress,
 ) -> None:
     """Put a whole file in place or none: write, fsync, rename, fsync of the directory.
 

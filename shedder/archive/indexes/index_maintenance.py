@@ -19,7 +19,7 @@ from shedder.archive.metadata.catalog_entries import Run
 from shedder.archive.runs.run_file_cache import RunFiles
 from shedder.archive.store.open_streams import OpenStreams
 from shedder.archive.store.stream_state import StreamState
-from shedder.archive.tasks.progress import Told, nobody
+from shedder.archive.tasks.progress import ProgressCallback, no_progress
 from shedder.cql.expressions.column_types import ColumnType
 from shedder.errors import BadSetting, UnknownColumn
 
@@ -66,7 +66,7 @@ class RunIndexes:
             if is_none:
                 self.sweep(stream)
 
-    def create(self, stream: int, column: str, told: Told = nobody) -> bool:
+    def create(self, stream: int, column: str, told: ProgressCallback = no_progress) -> bool:
         """From now on a column has an index; False when it had one.
 
         told: called now and then while others write the catalog; what it raises ends the waiting.
@@ -107,7 +107,11 @@ class RunIndexes:
             return tuple(name for name in state.indexes_to_be if name not in state.indexes)
 
     def unindexed(
-        self, stream: int, told: Told = nobody, *, columns: Sequence[str] | None = None
+        self,
+        stream: int,
+        told: ProgressCallback = no_progress,
+        *,
+        columns: Sequence[str] | None = None,
     ) -> list[tuple[Run, str]]:
         """What an index lacks: runs that have no good file for a column that should have one.
 
@@ -201,7 +205,7 @@ class RunIndexes:
         finally:
             file.close()
 
-    def sweep(self, stream: int, told: Told = nobody) -> None:
+    def sweep(self, stream: int, told: ProgressCallback = no_progress) -> None:
         """Remove the files of indexes that are of no run, or of no column, any more.
 
         told: called after each run; what it raises ends the work.

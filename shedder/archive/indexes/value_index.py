@@ -19,7 +19,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from shedder.archive.files.file_system import ReadFile
-from shedder.archive.tasks.progress import Told, nobody
+from shedder.archive.tasks.progress import ProgressCallback, no_progress
 from shedder.cql.expressions.column_types import ColumnType
 from synopses.kernels.hashing import murmur_utf8
 from synopses.kernels.radix_sort import distinct_pairs
@@ -79,7 +79,9 @@ def _text_keys(values: pa.Array[Any]) -> NDArray[np.int64]:
     return murmur_utf8(ends, text)[0].view(np.int64)
 
 
-def to_parts(groups: Sequence[NDArray[np.int64]], run_crc: int, told: Told = nobody) -> list[bytes]:
+def to_parts(
+    groups: Sequence[NDArray[np.int64]], run_crc: int, told: ProgressCallback = no_progress
+) -> list[bytes]:
     """The index of a run, in pieces that follow each other.
 
     Args:

@@ -15,7 +15,7 @@ from shedder.archive.files.file_system import Files
 from shedder.archive.layouts.checksummed_file import CheckedFile, Footers
 from shedder.archive.layouts.file_handle_cache import OpenFiles, opened
 from shedder.archive.metadata.catalog_entries import Run
-from shedder.archive.tasks.progress import Told, nobody
+from shedder.archive.tasks.progress import ProgressCallback, no_progress
 from shedder.cql.sql.exact_query import POSITION
 
 _TOGETHER_ROWS = 32_768  # Rows that one call reads, between two checks for cancellation.
@@ -66,7 +66,7 @@ def read_blocks(
     numbers: Sequence[int],
     wanted: Wanted,
     footers: Footers | None = None,
-    told: Told = nobody,
+    told: ProgressCallback = no_progress,
     kept: OpenFiles | None = None,
 ) -> Iterator[Block]:
     """Yield some of a run's blocks, in the order of numbers.
@@ -117,7 +117,7 @@ def _whole_blocks(
     run: Run,
     numbers: Sequence[int],
     wanted: Wanted,
-    told: Told,
+    told: ProgressCallback,
 ) -> Iterator[Block]:
     """Blocks of a dealt run without a look at their times; small ones are read in one call."""
     sizes, names = run.block_sizes, list(wanted.columns)
@@ -168,7 +168,7 @@ def read_groups(
     with opened(files, path, run) as (parquet, checked):
         schema = _schema(parquet, checked)
         for group in range(parquet.num_row_groups) if groups is None else groups:
-            yield _rows(parquet, schema, run, group, wanted, nobody)[1]
+            yield _rows(parquet, schema, run, group, wanted, no_progress)[1]
 
 
 def _rows(
@@ -177,7 +177,7 @@ def _rows(
     run: Run,
     group: int,
     wanted: Wanted,
-    told: Told,
+    told: ProgressCallback,
 ) -> tuple[int, pa.Table]:
     """Return how many rows a row group has, and those of them that are wanted."""
     told()

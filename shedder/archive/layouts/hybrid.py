@@ -23,7 +23,7 @@ from shedder.archive.layouts.row_source import Rows
 from shedder.archive.layouts.run_footer import basics_beside, described, file_metadata, run_file
 from shedder.archive.metadata.catalog_entries import Run, StreamEntry
 from shedder.archive.tasks.interruptible_call import aside
-from shedder.archive.tasks.progress import Told
+from shedder.archive.tasks.progress import ProgressCallback
 from shedder.cql.sql.exact_query import POSITION
 from shedder.cql.statements.archive_layout import Hybrid
 from shedder.errors import CorruptData
@@ -75,7 +75,7 @@ class HybridLayout:
         return place.write(run_file(stream.id, *stretch), table, metadata, groups, ranges)
 
     def scan(
-        self, path: Path, run: Run, columns: Sequence[str] | None, told: Told
+        self, path: Path, run: Run, columns: Sequence[str] | None, told: ProgressCallback
     ) -> Iterator[tuple[NDArray[np.int64], pa.RecordBatch]]:
         """The rows merged back, see ArchiveLayout. It holds the wanted columns of the whole run.
 
@@ -99,7 +99,7 @@ class HybridLayout:
             yield positions[rows], batch.select(names)
 
 
-def _read(file: pq.ParquetFile, columns: Sequence[str], told: Told) -> pa.Table:
+def _read(file: pq.ParquetFile, columns: Sequence[str], told: ProgressCallback) -> pa.Table:
     """Columns of all blocks."""
     parts = []
     for block in range(file.num_row_groups):

@@ -19,7 +19,7 @@ from shedder.archive.layouts.row_source import Rows
 from shedder.archive.layouts.run_footer import basics_beside, described, file_metadata, run_file
 from shedder.archive.metadata.catalog_entries import Run, StreamEntry
 from shedder.archive.tasks.interruptible_call import aside
-from shedder.archive.tasks.progress import Told
+from shedder.archive.tasks.progress import ProgressCallback
 from shedder.cql.sql.exact_query import POSITION
 from shedder.errors import CorruptData
 
@@ -47,7 +47,7 @@ class PlainLayout:
         return described(stream, rows, written, found, blocks=1)
 
     def scan(
-        self, path: Path, run: Run, columns: Sequence[str] | None, told: Told
+        self, path: Path, run: Run, columns: Sequence[str] | None, told: ProgressCallback
     ) -> Iterator[tuple[NDArray[np.int64], pa.RecordBatch]]:
         """The rows as they lie, see ArchiveLayout."""
         read, last = 0, run.first_position - 1

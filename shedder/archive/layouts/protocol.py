@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from shedder.archive.encoding.run_writer import RunPlace
 from shedder.archive.layouts.row_source import Rows
 from shedder.archive.metadata.catalog_entries import Run, StreamEntry
-from shedder.archive.tasks.progress import Told
+from shedder.archive.tasks.progress import ProgressCallback
 
 
 class ArchiveLayout(Protocol):
@@ -43,7 +43,7 @@ class ArchiveLayout(Protocol):
         """
 
     def scan(
-        self, path: Path, run: Run, columns: Sequence[str] | None, told: Told
+        self, path: Path, run: Run, columns: Sequence[str] | None, told: ProgressCallback
     ) -> Iterator[tuple[NDArray[np.int64], pa.RecordBatch]]:
         """All rows of a run in order of position, in batches of at most 65,536.
 

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-Stretch = tuple[int, int]  # positions [first, end)
+PositionRange = tuple[int, int]  # positions [first, end)
 
 
-def holes(held: Iterable[Stretch], *, removed: int, end: int = 0) -> tuple[Stretch, ...]:
+def holes(
+    held: Iterable[PositionRange], *, removed: int, end: int = 0
+) -> tuple[PositionRange, ...]:
     """The stretches between those that are held, in order.
 
     Args:
@@ -25,7 +27,7 @@ def holes(held: Iterable[Stretch], *, removed: int, end: int = 0) -> tuple[Stret
     return tuple(found)
 
 
-def lost_text(hole: Stretch) -> str:
+def lost_text(hole: PositionRange) -> str:
     """What is lost, in words."""
     first, end = hole
     return f"{end - first:,} tuples, positions {first} to {end}, lost with damaged bytes of the log"

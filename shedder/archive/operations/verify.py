@@ -26,7 +26,7 @@ from shedder.archive.metadata.table_entries import TableEntry
 from shedder.archive.operations.verify_tables import VerifiedTables
 from shedder.archive.runs.run_format import missing_text, read_run, verify_run
 from shedder.archive.tasks.interruptible_call import aside
-from shedder.archive.tasks.progress import Progress, Told
+from shedder.archive.tasks.progress import Progress, ProgressCallback
 from shedder.errors import Cancelled, CorruptData, ShedderError, StorageFailed
 
 _Emptied = list[tuple[int, int, int]]
@@ -249,7 +249,7 @@ def _check_indexes(
                 report.notes.append(f"{root / folder / name} is an orphan")
 
 
-def _check_parquet(path: Path, run: Run, told: Told) -> None:
+def _check_parquet(path: Path, run: Run, told: ProgressCallback) -> None:
     try:
         with pq.ParquetFile(path) as file:
             rows, metadata = file.metadata.num_rows, file.metadata.metadata or {}

@@ -13,7 +13,7 @@ from shedder.archive.log.log_segment import Record
 from shedder.archive.log.table_changes import TableChange, batch_of_body
 from shedder.archive.metadata.table_entries import TableEntry
 from shedder.archive.tables.table_images import FOLDER, image_names, read_image, rows_of_image
-from shedder.archive.tasks.progress import Told
+from shedder.archive.tasks.progress import ProgressCallback
 from shedder.errors import Cancelled, ShedderError
 
 
@@ -34,7 +34,7 @@ class VerifiedTables:
     rows: int = 0
     _versions: dict[int, int] = field(default_factory=dict)
 
-    def check_images(self, files: Files, directory: Path, told: Told) -> None:
+    def check_images(self, files: Files, directory: Path, told: ProgressCallback) -> None:
         """Read every image against its checksum."""
         named = set[str]()
         for entry in self.entries.values():

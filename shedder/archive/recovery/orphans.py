@@ -10,7 +10,7 @@ from shedder.archive.files.file_system import Files
 from shedder.archive.files.unknown_files import keep_unknown
 from shedder.archive.log.log import Log
 from shedder.archive.log.records import Batch, RecordType
-from shedder.archive.metadata.position_gaps import Stretch, holes
+from shedder.archive.metadata.position_gaps import PositionRange, holes
 from shedder.archive.metadata.run_name import RunName
 from shedder.errors import CorruptData
 
@@ -74,7 +74,7 @@ def _refuse_newer_runs(
     log: Log,
 ) -> None:
     """Refuse a catalog that lacks runs whose tuples are in no log: the log was cut for them."""
-    held: Mapping[int, Sequence[Stretch]] | None = None
+    held: Mapping[int, Sequence[PositionRange]] | None = None
     for name, said in parsed.items():
         if said is None or said.first_position < 0:
             continue
@@ -99,9 +99,9 @@ def _refuse_newer_runs(
             )
 
 
-def _logged(log: Log) -> dict[int, list[Stretch]]:
+def _logged(log: Log) -> dict[int, list[PositionRange]]:
     """Return the stretches of positions that a log holds, by stream."""
-    found: dict[int, list[Stretch]] = {}
+    found: dict[int, list[PositionRange]] = {}
     for record in log.read():
         if record.kind == RecordType.BATCH:
             header = Batch.from_bytes(record.header)

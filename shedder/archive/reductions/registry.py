@@ -17,7 +17,7 @@ from shedder.archive.reductions.reduction import BlockStatistics, Maker, Reducti
 from shedder.archive.reductions.uniform import Uniform
 from shedder.archive.reductions.until_error import UntilError
 from shedder.archive.tasks.interruptible_call import aside
-from shedder.archive.tasks.progress import Told, nobody
+from shedder.archive.tasks.progress import ProgressCallback, no_progress
 from shedder.cql.statements import statement
 from shedder.errors import BadQuery, BadReduction, UnknownReduction
 
@@ -73,7 +73,9 @@ class NamedReduction:
             f"the reduction {self.text} wants {shown}; it must be a number in [0, 1)"
         )
 
-    def wanted_of(self, blocks: Sequence[BlockStatistics], told: Told = nobody) -> list[float]:
+    def wanted_of(
+        self, blocks: Sequence[BlockStatistics], told: ProgressCallback = no_progress
+    ) -> list[float]:
         """Its word on each; told is called meanwhile, and what that raises ends the waiting.
 
         Raises:
@@ -98,7 +100,7 @@ def reduction_of(
     asked: statement.ReductionClause,
     surroundings: Surroundings,
     known: Mapping[str, Maker] | None = None,
-    told: Told = nobody,
+    told: ProgressCallback = no_progress,
 ) -> NamedReduction:
     """The reduction that a query asks for.
 

@@ -15,7 +15,7 @@ from shedder.archive.runs.run_file_cache import RunFiles
 from shedder.archive.runs.run_format import implementation
 from shedder.archive.store.open_streams import OpenStreams
 from shedder.archive.store.stream_state import StreamState
-from shedder.archive.tasks.progress import Told, held, nobody
+from shedder.archive.tasks.progress import ProgressCallback, held, no_progress
 
 
 class RunPurger:
@@ -48,7 +48,7 @@ class RunPurger:
                 )
             ]
 
-    def purge(self, run: Run, told: Told = nobody) -> int:
+    def purge(self, run: Run, told: ProgressCallback = no_progress) -> int:
         """Take the deleted rows out of a run and its copies; how many, 0 when there are none.
 
         It holds the run in memory. Rows that are deleted meanwhile stay marked.
@@ -79,7 +79,7 @@ class RunPurger:
             finally:
                 self._run_files.unpin([run.file])
 
-    def _left(self, place: RunPlace, run: Run, mark: Deleted, told: Told) -> Run:
+    def _left(self, place: RunPlace, run: Run, mark: Deleted, told: ProgressCallback) -> Run:
         """Write the rows that are not deleted, in the run's own layout, its copies too."""
         entry = self._streams.state(run.stream_id).entry
         entry = replace(entry, schema=replace(entry.schema, layout=run.layout))
@@ -91,7 +91,7 @@ class RunPurger:
         return implementation(run.layout).insert(place, entry, kept, previous=run)
 
     def _put_purged(
-        self, state: StreamState, run: Run, new: Run | None, purged: Deleted, told: Told
+        self, state: StreamState, run: Run, new: Run | None, purged: Deleted, told: ProgressCallback
     ) -> bool:
         """Put what is left in the place of a run, in one transaction; new: None, nothing is."""
         fresh = [] if new is None else [*new.files]

@@ -22,7 +22,7 @@ from shedder.archive.runs.run_format import implementation, read_run
 from shedder.archive.store.open_streams import OpenStreams
 from shedder.archive.store.stream_state import StreamState
 from shedder.archive.tasks.interruptible_call import aside
-from shedder.archive.tasks.progress import Told, nobody
+from shedder.archive.tasks.progress import ProgressCallback, no_progress
 from shedder.cql.sql.exact_query import POSITION
 from shedder.cql.statements.archive_layout import Eager, Hybrid, Layout, Lazy
 from shedder.errors import CorruptData
@@ -50,7 +50,7 @@ class RunLayouts:
             layout = state.entry.schema.layout
             return [r for r in state.runs if _is_unlike(r, layout) and state.readable(r)]
 
-    def rewrite(self, run: Run, told: Told = nobody) -> bool:
+    def rewrite(self, run: Run, told: ProgressCallback = no_progress) -> bool:
         """Write a run in its stream's present layout; False when there is nothing to do any more.
 
         It holds the run in memory, which is as large as the tail was that it once was.
@@ -79,7 +79,7 @@ class RunLayouts:
             finally:
                 self._run_files.unpin([run.file])
 
-    def _relaid(self, place: RunPlace, entry: StreamEntry, run: Run, told: Told) -> Run:
+    def _relaid(self, place: RunPlace, entry: StreamEntry, run: Run, told: ProgressCallback) -> Run:
         """Write what a run needs to be in a stream's layout."""
         layout = entry.schema.layout
         if run.is_dealt or isinstance(layout, Hybrid):
@@ -126,7 +126,7 @@ class RunLayouts:
                 and _is_due(run, state.scans.get(run.first_position, Scans()))
             ]
 
-    def vacuum(self, run: Run, told: Told = nobody) -> bool:
+    def vacuum(self, run: Run, told: ProgressCallback = no_progress) -> bool:
         """Build a run's copy, or purge it of dead tuples, or drop it; False: nothing was to do.
 
         Args:
@@ -153,7 +153,7 @@ class RunLayouts:
             finally:
                 self._run_files.unpin(run.files)
 
-    def _purged(self, place: RunPlace, run: Run, scans: Scans, told: Told) -> Copy:
+    def _purged(self, place: RunPlace, run: Run, scans: Scans, told: ProgressCallback) -> Copy:
         """Write a copy without the dead: out of the copy there is, or else of the original."""
         entry = self._streams.state(run.stream_id).entry
         rows = self._of_copy(run, entry, told) if run.copies else None
@@ -163,7 +163,7 @@ class RunLayouts:
         kept = aside(lambda: left(rows, entry.schema.seed, scans.dead), told)
         return write_copy(place, entry, stretch, kept, scans.dead)
 
-    def _of_copy(self, run: Run, entry: StreamEntry, told: Told) -> pa.Table | None:
+    def _of_copy(self, run: Run, entry: StreamEntry, told: ProgressCallback) -> pa.Table | None:
         """The rows of a run's copy; None: it is damaged, of which the run itself knows nothing."""
         names = (*(column.name for column in entry.schema.columns), POSITION)
         wanted = Wanted(entry.schema.time_column, names)
@@ -182,12 +182,18 @@ class RunLayouts:
         kept = tuple(other for other in run.copies if other != copy)
         with state.rewriting:
             new = replace(run, copies=kept)
-            return self._replace(state, run, new, layout=None, told=nobody)
+            return self._replace(state, run, new, layout=None, told=no_progress)
 
     # --- inside ---
 
     def _replace(
-        self, state: StreamState, run: Run, new: Run, *, layout: Layout | None, told: Told
+        self,
+        state: StreamState,
+        run: Run,
+        new: Run,
+        *,
+        layout: Layout | None,
+        told: ProgressCallback,
     ) -> bool:
         """Put a run in the place of another in one transaction; its old files go when unread.
 
@@ -217,7 +223,7 @@ class RunLayouts:
         return True
 
 
-def whole_run(run_files: RunFiles, run: Run, told: Told) -> Rows:
+def whole_run(run_files: RunFiles, run: Run, told: ProgressCallback) -> Rows:
     """Read all rows of a run, in order of position."""
     (path,) = run_files.verified((run,), lambda _: told())
     batches, places = [], []

@@ -11,7 +11,7 @@ from shedder.archive.metadata.catalog_entries import Run
 from shedder.archive.metadata.deleted_positions import Deleted, Deletion
 from shedder.archive.store.open_streams import OpenStreams
 from shedder.archive.store.stream_state import StreamState
-from shedder.archive.tasks.progress import Told, held, nobody
+from shedder.archive.tasks.progress import ProgressCallback, held, no_progress
 
 
 class RowDeletions:
@@ -26,7 +26,7 @@ class RowDeletions:
         text: str,
         deleted_us: int,
         find: Callable[[], Sequence[tuple[Run, NDArray[np.bool_]]]],
-        told: Told = nobody,
+        told: ProgressCallback = no_progress,
     ) -> int:
         """Mark rows of runs as deleted: all of them, durably, or none.
 

@@ -20,7 +20,7 @@ from shedder.archive.runs.run_file_cache import RunFiles
 from shedder.archive.runs.run_format import read_run
 from shedder.archive.store.open_streams import OpenStreams
 from shedder.archive.store.stream_state import StreamState
-from shedder.archive.tasks.progress import Told, nobody
+from shedder.archive.tasks.progress import ProgressCallback, no_progress
 from shedder.cql.binding.rollup_definition import Rollup, rollup_of
 from shedder.cql.statements.statement import Select
 from shedder.errors import ShedderError
@@ -132,7 +132,7 @@ class RunRollups:
                 if state.readable(run) and not _is_fresh(state, run, entry)
             ]
 
-    def roll_up(self, run: Run, entry: RollupEntry, told: Told = nobody) -> bool:
+    def roll_up(self, run: Run, entry: RollupEntry, told: ProgressCallback = no_progress) -> bool:
         """Make a run's partial aggregates; False when there is nothing to do any more.
 
         It holds the columns of the rollup in memory.
@@ -209,7 +209,7 @@ class RunRollups:
         run: Run,
         rollup: Rollup,
         live: np.ndarray[tuple[int], np.dtype[np.bool_]] | None,
-        told: Told,
+        told: ProgressCallback,
     ) -> pa.Table:
         (path,) = self._run_files.verified((run,), lambda _: told())
         batches = []
@@ -220,7 +220,9 @@ class RunRollups:
             batches.append(batch)
         return pa.Table.from_batches(batches)
 
-    def _put_rolled(self, state: StreamState, run: Run, rolled: Rolled, told: Told) -> bool:
+    def _put_rolled(
+        self, state: StreamState, run: Run, rolled: Rolled, told: ProgressCallback
+    ) -> bool:
         """Make a file part of its run in one transaction; an older one of the rollup goes."""
         with self._streams.change(told):
             current = _current(state, run)

@@ -21,7 +21,7 @@ from shedder.archive.layouts.checksummed_file import Footers
 from shedder.archive.layouts.file_handle_cache import OpenFiles, opened
 from shedder.archive.metadata.catalog_entries import Run
 from shedder.archive.runs.run_format import verify_file, verify_run
-from shedder.archive.tasks.progress import Told, nobody
+from shedder.archive.tasks.progress import ProgressCallback, no_progress
 from shedder.errors import CorruptData, StorageFailed
 
 AHEAD_ROWS: Final = 2_048  # Rows of each run that are read before the first query asks for them.
@@ -56,7 +56,7 @@ class RunFiles:
         self._small = SmallBlocks()
         self._path = lru_cache(1024)(self._root.joinpath)  # Of each run in each scan.
 
-    def place(self, told: Told = nobody) -> RunPlace:
+    def place(self, told: ProgressCallback = no_progress) -> RunPlace:
         """Return a place for new runs below `runs/`."""
         return RunPlace(self._files, self._directory, told)
 
@@ -130,7 +130,7 @@ class RunFiles:
         return tuple(paths)
 
     def read_blocks(
-        self, run: Run, numbers: Sequence[int], wanted: Wanted, told: Told = nobody
+        self, run: Run, numbers: Sequence[int], wanted: Wanted, told: ProgressCallback = no_progress
     ) -> Iterator[Block]:
         """See Snapshot.read_blocks. A file of version 1 is verified as a whole before."""
         if run.footer is None:
@@ -166,7 +166,7 @@ class RunFiles:
                 assert checked.footer is not None
                 names = tuple(checked.footer.schema.names)
             wanted = Wanted(names[0], names)
-            kept = self._footers, nobody, self._open
+            kept = self._footers, no_progress, self._open
             for block in read_blocks(self._files, path, run, numbers, wanted, *kept):
                 self._small.hold_whole(block)
 

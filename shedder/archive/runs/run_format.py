@@ -19,7 +19,7 @@ from shedder.archive.layouts.plain import PlainLayout
 from shedder.archive.layouts.protocol import ArchiveLayout
 from shedder.archive.layouts.row_source import Rows
 from shedder.archive.metadata.catalog_entries import Run, StreamEntry
-from shedder.archive.tasks.progress import STEP_BYTES, Told, nobody
+from shedder.archive.tasks.progress import STEP_BYTES, ProgressCallback, no_progress
 from shedder.cql.statements.archive_layout import Eager, Hybrid, Layout, Lazy, Plain
 from shedder.cql.text.durations import timestamp_text
 from shedder.errors import CorruptData
@@ -66,7 +66,7 @@ def write_run(
 
 
 def read_run(
-    path: Path, run: Run, columns: Sequence[str] | None = None, told: Told = nobody
+    path: Path, run: Run, columns: Sequence[str] | None = None, told: ProgressCallback = no_progress
 ) -> Iterator[tuple[NDArray[np.int64], pa.RecordBatch]]:
     """The rows of a run in order of position, in batches of at most 65,536.
 

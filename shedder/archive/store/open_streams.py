@@ -10,7 +10,7 @@ from dataclasses import replace
 from shedder.archive.catalog.catalog import Catalog
 from shedder.archive.metadata.catalog_entries import Run, StreamEntry
 from shedder.archive.store.stream_state import StreamState
-from shedder.archive.tasks.progress import Told, nobody
+from shedder.archive.tasks.progress import ProgressCallback, no_progress
 from shedder.cql.statements.bound_query import StreamSchema
 from shedder.errors import UnknownStream
 
@@ -30,7 +30,7 @@ class OpenStreams:
         self._states = _restored(catalog)
 
     @contextmanager
-    def change(self, told: Told = nobody) -> Iterator[None]:
+    def change(self, told: ProgressCallback = no_progress) -> Iterator[None]:
         """Hold the locks of the catalog and of the states for the block, in this order.
 
         told: called repeatedly while the catalog's lock is waited for; what it raises is raised.
@@ -39,7 +39,7 @@ class OpenStreams:
             yield
 
     @contextmanager
-    def changing(self, stream: int, told: Told = nobody) -> Iterator[StreamState]:
+    def changing(self, stream: int, told: ProgressCallback = no_progress) -> Iterator[StreamState]:
         """As `change`; yields the state of a stream.
 
         Raises:

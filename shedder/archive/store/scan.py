@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from shedder.archive.layouts.plain import SCAN_ROWS
 from shedder.archive.runs.run_format import missing_text, read_run
 from shedder.archive.store.snapshot import Snapshot
-from shedder.archive.tasks.progress import Told, nobody
+from shedder.archive.tasks.progress import ProgressCallback, no_progress
 from shedder.errors import CorruptData
 
 Live = NDArray[np.bool_] | None
@@ -20,7 +20,10 @@ Live = NDArray[np.bool_] | None
 
 
 def scan_snapshot(
-    snapshot: Snapshot, columns: Sequence[str] | None, from_position: int, told: Told = nobody
+    snapshot: Snapshot,
+    columns: Sequence[str] | None,
+    from_position: int,
+    told: ProgressCallback = no_progress,
 ) -> Iterator[tuple[int, pa.RecordBatch, Live]]:
     """See Store.scan_live."""
     for run in snapshot.missing:

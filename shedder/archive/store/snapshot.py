@@ -18,9 +18,9 @@ from shedder.archive.layouts.nested_copies import read_shells
 from shedder.archive.layouts.readable_part import ReadablePart
 from shedder.archive.metadata.catalog_entries import Run
 from shedder.archive.metadata.deleted_positions import Deleted
-from shedder.archive.metadata.position_gaps import Stretch
+from shedder.archive.metadata.position_gaps import PositionRange
 from shedder.archive.runs.run_file_cache import RunFiles
-from shedder.archive.tasks.progress import Told, nobody
+from shedder.archive.tasks.progress import ProgressCallback, no_progress
 from shedder.cql.sql.exact_query import LIVE, POSITION
 from shedder.errors import CorruptData
 
@@ -62,7 +62,7 @@ class Snapshot:
     tail_positions: tuple[int, ...]
     end_position: int
     files: RunFiles
-    holes: tuple[Stretch, ...] = ()
+    holes: tuple[PositionRange, ...] = ()
     _finalizer: weakref.finalize[..., Snapshot] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -90,7 +90,7 @@ class Snapshot:
         )
 
     def read_blocks(
-        self, run: Run, numbers: Sequence[int], wanted: Wanted, told: Told = nobody
+        self, run: Run, numbers: Sequence[int], wanted: Wanted, told: ProgressCallback = no_progress
     ) -> Iterator[Block]:
         """Yield some blocks of one run; nothing else of its file is read.
 
@@ -116,7 +116,7 @@ class Snapshot:
         numbers: Sequence[int],
         wanted: Wanted,
         seed: int,
-        told: Told = nobody,
+        told: ProgressCallback = no_progress,
     ) -> Iterator[Block]:
         """Read some shells of one of the runs (see layouts/nested_copies.py).
 
@@ -144,7 +144,12 @@ class Snapshot:
         return self._live_blocks(run, run, part.blocks, wanted)
 
     def _live_blocks(
-        self, run: Run, source: Run, numbers: Sequence[int], wanted: Wanted, told: Told = nobody
+        self,
+        run: Run,
+        source: Run,
+        numbers: Sequence[int],
+        wanted: Wanted,
+        told: ProgressCallback = no_progress,
     ) -> Iterator[Block]:
         """Blocks of a run, or of a copy of it, without the rows that are deleted.
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from shedder.archive.catalog.run_annotations import Quarantine, Scans
 from shedder.archive.metadata.catalog_entries import Rolled, RollupEntry, Run, StreamEntry
 from shedder.archive.metadata.deleted_positions import Deleted, Deletion
-from shedder.archive.metadata.position_gaps import Stretch
+from shedder.archive.metadata.position_gaps import PositionRange
 from shedder.archive.store.tail import Tail
 from shedder.cql.binding.parse import parse
 from shedder.cql.binding.rollup_definition import Rollup, rollup_of
@@ -46,7 +46,7 @@ class StreamState:
     deletions: list[Deletion] = field(default_factory=list)
     emptied_position: int = 0
     backfilled: int = 0
-    holes: tuple[Stretch, ...] = ()
+    holes: tuple[PositionRange, ...] = ()
     indexes: tuple[str, ...] = ()
     indexes_to_be: Counter[str] = field(default_factory=Counter)
     rollups: dict[int, tuple[RollupEntry, Rollup]] = field(default_factory=dict)
@@ -74,7 +74,7 @@ class StreamState:
         """Count rows that came in by a backfill."""
         self.backfilled += rows
 
-    def note_holes(self, holes: tuple[Stretch, ...]) -> None:
+    def note_holes(self, holes: tuple[PositionRange, ...]) -> None:
         """Note the positions that were lost with damaged bytes of the log."""
         self.holes = holes
 

@@ -21,7 +21,7 @@ from shedder.archive.files.file_system import Files, atomic_write, failure, unre
 from shedder.archive.files.unknown_files import keep_unknown
 from shedder.archive.metadata.table_entries import TableEntry, TableImage
 from shedder.archive.tables.table_rows import TableRows
-from shedder.archive.tasks.progress import STEP_BYTES, Told, nobody
+from shedder.archive.tasks.progress import STEP_BYTES, ProgressCallback, no_progress
 from shedder.errors import CorruptData
 
 FOLDER = "tables"
@@ -150,7 +150,9 @@ def image_names(files: Files, directory: Path) -> list[str]:
     return [f"{folder}/{name}" for folder in folders for name in files.names(root / folder)]
 
 
-def read_image(files: Files, path: Path, image: TableImage, told: Told = nobody) -> bytes:
+def read_image(
+    files: Files, path: Path, image: TableImage, told: ProgressCallback = no_progress
+) -> bytes:
     """The bytes of an image file, which match its checksum.
 
     Raises:
@@ -168,7 +170,7 @@ def read_image(files: Files, path: Path, image: TableImage, told: Told = nobody)
     return data
 
 
-def image_bytes(files: Files, path: Path, told: Told = nobody) -> bytes:
+def image_bytes(files: Files, path: Path, told: ProgressCallback = no_progress) -> bytes:
     """All bytes of a file.
 
     Raises:

@@ -19,16 +19,16 @@ SYNC_BYTES = 16 << 20
 """Bytes that are written between two syncs of a file: no check runs during a sync."""
 
 
-Told = Callable[[], None]
+ProgressCallback = Callable[[], None]
 """Is called now and then by long work; what it raises ends the work and leaves all as it was."""
 
 
-def nobody() -> None:
+def no_progress() -> None:
     """Ignore progress: no caller can cancel the work."""
 
 
 @contextmanager
-def held(lock: threading.Lock | threading.RLock, told: Told) -> Iterator[None]:
+def held(lock: threading.Lock | threading.RLock, told: ProgressCallback) -> Iterator[None]:
     """Hold the lock for the block; call `told` repeatedly while waiting, which may end the wait."""
     while not lock.acquire(timeout=LOOK_S):
         told()

@@ -13,7 +13,7 @@ from shedder.cql.statements.table_text import text_of_table
 from shedder.engine.controls.stream_definitions import definition
 from shedder.engine.dataflow.row_query import row_status
 from shedder.engine.engine_state import EngineState
-from shedder.engine.runtime.caller import OPERATOR, Asker
+from shedder.engine.runtime.caller import OPERATOR, Caller
 from shedder.engine.standing_queries.standing_query import status_of
 from shedder.engine.standing_queries.stream_state import Stream
 from shedder.engine.tables.live_tables import LiveTable
@@ -33,7 +33,7 @@ def with_elapsed(answer: Answer, began: float) -> Answer:
     return replace(answer, elapsed_ms=(time.monotonic() - began) * 1e3)
 
 
-def show(core: EngineState, what: str, asker: Asker = OPERATOR) -> pa.Table:
+def show(core: EngineState, what: str, asker: Caller = OPERATOR) -> pa.Table:
     """SHOW STREAMS, QUERIES or TABLES, as far as the caller may see them. On the apply thread."""
     streams = own_streams(core, asker)
     match what.upper():

@@ -22,7 +22,7 @@ from shedder.engine.administration.delete import delete
 from shedder.engine.administration.insert import insert
 from shedder.engine.administration.table_statements import delete_rows, insert_rows, update_rows
 from shedder.engine.runtime.background_tasks import Watch
-from shedder.engine.runtime.caller import OPERATOR, Asker
+from shedder.engine.runtime.caller import OPERATOR, Caller
 from shedder.engine.services import Services
 from shedder.engine.tenants.access_control import absent, check_statement, own_streams
 from shedder.errors import (
@@ -50,7 +50,7 @@ class StatementCall:
     """
 
     services: Services
-    asker: Asker
+    asker: Caller
     timeout_s: float | None
     watch: Watch | None
 
@@ -60,7 +60,7 @@ def execute(
     statement: cql.Statement,
     timeout_s: float | None,
     watch: Watch | None = None,
-    asker: Asker = OPERATOR,
+    asker: Caller = OPERATOR,
 ) -> Answer:
     """Run a statement of a caller on the services of an engine."""
     gone = absent(services.core, asker, statement)
@@ -75,7 +75,7 @@ def execute_batches(
     select: RelationalSelect,
     timeout_s: float | None,
     watch: Watch | None = None,
-    asker: Asker = OPERATOR,
+    asker: Caller = OPERATOR,
 ) -> AnswerBatches:
     """Answer a query of rows batch by batch, while its rows are read."""
     check_statement(services.core, asker, select)

@@ -13,7 +13,7 @@ from shedder.engine.engine_state import EngineState
 from shedder.engine.ingest.producer_sequences import check_part, check_producer
 from shedder.engine.ingest.stream_intake import Intake
 from shedder.engine.remote_summaries.summary_builder import Plans, QueryPlan
-from shedder.engine.remote_summaries.validation import ROWS_MAX, Checked, checked
+from shedder.engine.remote_summaries.validation import ROWS_MAX, ValidatedSummaries, checked
 from shedder.engine.remote_summaries.wire_format import AT_LEAST_BYTES, NOBODY, Summaries
 from shedder.engine.standing_queries.standing_query import StandingQuery
 from shedder.engine.standing_queries.stream_state import Stream
@@ -115,7 +115,7 @@ def append_summaries(
         rows = summaries.rows if summaries.rows <= ROWS_MAX else 0  # More is not believed.
         query_states = {q: it.state for q, it in _standing(core.stream(name)).items()}
         if intake.has(producer, epoch, sequence, rows=rows, part=part):
-            made = Checked(summaries)  # Its plans may be old.
+            made = ValidatedSummaries(summaries)  # Its plans may be old.
         else:
             _check_times(core, summaries)
             made = checked(summaries, query_states, core.limits)

@@ -13,18 +13,18 @@ from allocator.demands import Budget
 from allocator.prices import Prices
 from allocator.quotes import quote
 from shedder.cql.text.sampling_fractions import LEVEL_MAX
-from shedder.engine.allocation.demand_cache import Drawings
+from shedder.engine.allocation.demand_cache import DemandCache
 from shedder.engine.allocation.problem import problem
-from shedder.engine.synopsis_plans.allocation_request import Asked, Given
+from shedder.engine.synopsis_plans.allocation_request import AllocationRequest, SynopsisSizes
 from shedder.engine.synopsis_plans.synopsis_plan import with_sizes
 
 
 def cpu_prices(
-    asked: Sequence[Asked],
-    given: Sequence[Given],
+    asked: Sequence[AllocationRequest],
+    given: Sequence[SynopsisSizes],
     *,
     group_bytes_max: int,
-    drawings: Drawings | None = None,
+    drawings: DemandCache | None = None,
 ) -> NDArray[np.float64]:
     """By how much the error of each reader falls per ns per tuple: of the next, or the last one.
 

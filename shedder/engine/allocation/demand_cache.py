@@ -4,24 +4,28 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from shedder.engine.allocation.query_demands import Drawn, draw
-from shedder.engine.synopsis_plans.allocation_request import Asked
+from shedder.engine.allocation.query_demands import QueryDemands, draw
+from shedder.engine.synopsis_plans.allocation_request import AllocationRequest
 
 
-class Drawings:
+class DemandCache:
     """The demands of queries, each kept for as long as nothing that it rests on has changed.
 
     What is not kept is what a problem puts in anew each time: weights and activity.
     """
 
     def __init__(self) -> None:
-        self._kept: dict[str, tuple[tuple[object, ...], Drawn]] = {}
+        self._kept: dict[str, tuple[tuple[object, ...], QueryDemands]] = {}
 
     def of(
-        self, asked: Sequence[Asked], *, group_bytes_max: int, levels: Sequence[int] | None
-    ) -> list[Drawn]:
+        self,
+        asked: Sequence[AllocationRequest],
+        *,
+        group_bytes_max: int,
+        levels: Sequence[int] | None,
+    ) -> list[QueryDemands]:
         """The demands of these queries, in their order; what others demanded is forgotten."""
-        before, kept = self._kept, dict[str, tuple[tuple[object, ...], Drawn]]()
+        before, kept = self._kept, dict[str, tuple[tuple[object, ...], QueryDemands]]()
         found = []
         for number, one in enumerate(asked):
             rests_on = (group_bytes_max, levels, *_rests_on(one))
@@ -36,7 +40,7 @@ class Drawings:
         return found
 
 
-def _rests_on(asked: Asked) -> tuple[object, ...]:
+def _rests_on(asked: AllocationRequest) -> tuple[object, ...]:
     """All that the demands of a query follow from; compared by identity first."""
     return (
         asked.query,

@@ -16,7 +16,7 @@ from allocator.quotes import Quotes, quote
 from shedder.cql.expressions.expression_text import text_of
 from shedder.cql.text.sampling_fractions import share_text
 from shedder.engine.allocation.cpu_prices import cpu_prices
-from shedder.engine.allocation.demand_cache import Drawings
+from shedder.engine.allocation.demand_cache import DemandCache
 from shedder.engine.allocation.problem import Problem
 from shedder.engine.allocation.query_demands import Row
 from shedder.queries.answers.allocation_text import ALLOCATION, LAYOUT
@@ -59,7 +59,7 @@ def allocation_table(
     last: Allocation | None,
     *,
     group_bytes_max: int,
-    drawings: Drawings | None = None,
+    drawings: DemandCache | None = None,
 ) -> pa.Table:
     """A row for each synopsis, for what each query takes beside, and for what is free.
 

@@ -20,7 +20,7 @@ from shedder.cql.text.sampling_fractions import share_text
 from shedder.engine.allocation.cpu_prices import cpu_prices
 from shedder.engine.allocation.problem import Problem
 from shedder.engine.allocation.query_demands import Row, is_known_thinned
-from shedder.engine.allocation.solver import Solved, bytes_by_query
+from shedder.engine.allocation.solver import Solution, bytes_by_query
 from shedder.engine.synopsis_plans.error_curves import Curve
 from shedder.engine.synopsis_plans.synopsis_plan import SynopsisKind, kind_of
 
@@ -31,7 +31,7 @@ _SMALL = 1e-4  # Of what is smaller, three places behind the point of a percenta
 
 
 @dataclass(frozen=True, slots=True)
-class Free:
+class Headroom:
     """Headroom for a new query, while the standing queries stay as they are.
 
     quota_of: the tenant whose quota leaves no more; None: the budget does.
@@ -41,7 +41,9 @@ class Free:
     quota_of: str | None = None
 
     @classmethod
-    def before(cls, found: Problem, tenant: str, budget: int, quotas: Mapping[str, int]) -> Free:
+    def before(
+        cls, found: Problem, tenant: str, budget: int, quotas: Mapping[str, int]
+    ) -> Headroom:
         """Compute the headroom of a problem that contains a new query of this tenant."""
         free = cls(max(0, budget - found.present_bytes))
         if tenant not in quotas:
@@ -52,10 +54,10 @@ class Free:
 
 def facts_of(
     found: Problem,
-    solution: Solved,
+    solution: Solution,
     numbers: Sequence[int],
     group_bytes_max: int,
-    free: Free | None = None,
+    free: Headroom | None = None,
     *,
     priced: bool = True,
 ) -> list[dict[str, str]]:
@@ -237,7 +239,7 @@ def needed_by_query(found: Problem) -> NDArray[np.int64]:
     return total
 
 
-def _free_in_words(solution: Solved, tenant: str, has_bytes: int, free: Free | None) -> str:
+def _free_in_words(solution: Solution, tenant: str, has_bytes: int, free: Headroom | None) -> str:
     """What is free beside what a query has, where its need is looked at; what bounds its tenant
     is told to it.
 

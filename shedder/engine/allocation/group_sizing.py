@@ -21,8 +21,8 @@ from allocator.errors import NothingFits
 from allocator.prices import best_response
 from shedder.engine.allocation.problem import Problem, problem
 from shedder.engine.allocation.query_demands import offered_sizes, readers_of, tied
-from shedder.engine.allocation.solver import Solved
-from shedder.engine.synopsis_plans.allocation_request import Asked
+from shedder.engine.allocation.solver import Solution
+from shedder.engine.synopsis_plans.allocation_request import AllocationRequest
 from shedder.engine.synopsis_plans.error_curves import SIZED, curve_of
 from shedder.engine.synopsis_plans.memory_footprint import copies_of, pane_bytes
 from shedder.engine.synopsis_plans.synopsis_plan import with_sizes
@@ -34,12 +34,12 @@ _DEARER = 4.0  # Times: bytes at whose price more is wanted than there is.
 _STEPS = range(-4, 7)  # Halvings of all sketches of a query at once.
 _WORTH = 0.98  # Part of the present loss. A change has to lose less than this.
 
-Solve = Callable[[Sequence[Asked]], tuple[Problem, Solved]]
+Solve = Callable[[Sequence[AllocationRequest]], tuple[Problem, Solution]]
 
 
 def solved_with_sizes(
-    asked: Sequence[Asked], solve: Solve, *, group_bytes_max: int
-) -> tuple[Problem, Solved]:
+    asked: Sequence[AllocationRequest], solve: Solve, *, group_bytes_max: int
+) -> tuple[Problem, Solution]:
     """Share out everything, the sizes of groups' sketches with it.
 
     Args:
@@ -83,7 +83,7 @@ def solved_with_sizes(
     return best
 
 
-def of_sizes(asked: Asked, sizes: Sequence[int]) -> Asked:
+def of_sizes(asked: AllocationRequest, sizes: Sequence[int]) -> AllocationRequest:
     """A query as it would be if its parts had these sizes."""
     share = asked.needed_share(sizes)
 
@@ -100,7 +100,7 @@ def of_sizes(asked: Asked, sizes: Sequence[int]) -> Asked:
     )
 
 
-def variants(asked: Asked) -> list[Asked]:
+def variants(asked: AllocationRequest) -> list[AllocationRequest]:
     """A query with all of its sketches coarser or finer by the same factor, and as it is."""
     offered = _offered(asked)
     found = {asked.sizes: asked}
@@ -117,23 +117,23 @@ def variants(asked: Asked) -> list[Asked]:
     return list(found.values())
 
 
-def coarsest(asked: Asked) -> Asked:
+def coarsest(asked: AllocationRequest) -> AllocationRequest:
     """A query with the sketches that take least, where it has groups; else as it is."""
     return min(variants(asked), key=_needed) if asked.query.groups else asked
 
 
-def _needed(asked: Asked) -> int:
+def _needed(asked: AllocationRequest) -> int:
     return max(asked.needed_bytes, _of_one_group(asked) // len(asked.plan.parts))
 
 
-def _of_one_group(asked: Asked) -> int:
+def _of_one_group(asked: AllocationRequest) -> int:
     """What one group in every pane takes, whatever its cap."""
     return copies_of(asked.query) * sum(
         pane_bytes(part, part.size) for part in asked.plan.parts if part.kind in SIZED
     )
 
 
-def _coarser(asked: Asked) -> bool:
+def _coarser(asked: AllocationRequest) -> bool:
     """Return whether groups are known to take less room with coarser sketches."""
     if not asked.query.groups:
         return False
@@ -141,7 +141,7 @@ def _coarser(asked: Asked) -> bool:
     return is_bound or min(asked.halved, default=1.0) < 1.0
 
 
-def _offered(asked: Asked) -> list[tuple[tuple[int, ...], Sequence[int]]]:
+def _offered(asked: AllocationRequest) -> list[tuple[tuple[int, ...], Sequence[int]]]:
     """The sizes of each part that has any; those that are compared with each other are one."""
     confidences = split_confidence(asked.query, EXACT_IN_PANES)
     found = []
@@ -164,11 +164,16 @@ def _offered(asked: Asked) -> list[tuple[tuple[int, ...], Sequence[int]]]:
 
 
 def _cheapest(
-    before: Asked, now: Asked, per_byte: float, penalty: Penalty, *, group_bytes_max: int
-) -> Asked:
+    before: AllocationRequest,
+    now: AllocationRequest,
+    per_byte: float,
+    penalty: Penalty,
+    *,
+    group_bytes_max: int,
+) -> AllocationRequest:
     """Of what a query may be, what loses least with what it costs; it stays for little more."""
 
-    def paid(one: Asked) -> float:
+    def paid(one: AllocationRequest) -> float:
         demands = problem([one], group_bytes_max=group_bytes_max).demands
         loss = demands.ranked_loss(penalty)
         return float(best_response(loss, demands.options, per_byte, 0.0)[1].sum())
@@ -180,7 +185,7 @@ def _cheapest(
     return now if stays and stays[0] * _WORTH <= costs[at] else choices[at]
 
 
-def _lost(found: Problem, solution: Solved, penalty: Penalty) -> float:
+def _lost(found: Problem, solution: Solution, penalty: Penalty) -> float:
     """By all, with what promises count that are not kept."""
     loss = found.demands.ranked_loss(penalty)
     choice = solution.allocation.choice

@@ -12,8 +12,8 @@ from allocator.errors import NothingFits
 from shedder.cql.expressions.expression import Aggregate
 from shedder.cql.statements.bound_query import BoundQuery
 from shedder.cql.statements.statement import Contract
-from shedder.engine.allocation.demand_cache import Drawings
-from shedder.engine.allocation.grant_report import Free, facts_of, news_of
+from shedder.engine.allocation.demand_cache import DemandCache
+from shedder.engine.allocation.grant_report import Headroom, facts_of, news_of
 from shedder.engine.allocation.group_sizing import coarsest
 from shedder.engine.allocation.problem import Problem, problem
 from shedder.engine.allocation.refusal_reasons import (
@@ -22,15 +22,15 @@ from shedder.engine.allocation.refusal_reasons import (
     only_by_breaking,
     over_quota,
 )
-from shedder.engine.allocation.solver import Solved, solved
-from shedder.engine.synopsis_plans.allocation_request import Asked, Given
+from shedder.engine.allocation.solver import Solution, solved
+from shedder.engine.synopsis_plans.allocation_request import AllocationRequest, SynopsisSizes
 from shedder.engine.synopsis_plans.error_curves import sizes_wanted
 from shedder.engine.synopsis_plans.synopsis_plan import plan
 from shedder.errors import BudgetExceeded, PrecisionUnavailable
 
 
 @dataclass(frozen=True, slots=True)
-class Granted:
+class Grant:
     """What a query gets.
 
     sizes: of each sized aggregate. facts: for humans. size_bytes: what that takes, at most.
@@ -44,23 +44,23 @@ class Granted:
     facts: dict[str, str]
     size_bytes: int
     group_bytes: int
-    others: Mapping[str, Given]
-    limits: Given | None = None
+    others: Mapping[str, SynopsisSizes]
+    limits: SynopsisSizes | None = None
     news: tuple[object, ...] = ()
 
 
 def negotiate(
     query: BoundQuery,
     budget_bytes: int,
-    standing: Sequence[Asked] = (),
+    standing: Sequence[AllocationRequest] = (),
     *,
     group_bytes_max: int,
     last: Allocation | None = None,
     levels: Sequence[int] | None = None,
-    limits: Given | None = None,
+    limits: SynopsisSizes | None = None,
     quotas: Mapping[str, int] = MappingProxyType({}),
-    drawings: Drawings | None = None,
-) -> Granted:
+    drawings: DemandCache | None = None,
+) -> Grant:
     """Size the synopses of a new query, and shrink those of other queries as far as necessary.
 
     Other queries stay as they are if that keeps all targets. Else those that lose least yield, as
@@ -85,15 +85,15 @@ def negotiate(
     """
     sized = sizes_wanted(query)
     wanted = plan(query, sized)
-    asked = replace(Asked.new("the new query", query, wanted), limits=limits)
+    asked = replace(AllocationRequest.new("the new query", query, wanted), limits=limits)
     if levels is not None:
         asked = replace(asked, levels=tuple(levels))
     new = len(standing)
 
-    def fitted(asked: Asked) -> tuple[Problem, Free, Solved]:
+    def fitted(asked: AllocationRequest) -> tuple[Problem, Headroom, Solution]:
         found = problem([*standing, asked], group_bytes_max=group_bytes_max, drawings=drawings)
         tenant = query.schema.tenant
-        free = Free.before(found, tenant, budget_bytes, quotas)
+        free = Headroom.before(found, tenant, budget_bytes, quotas)
         budget = Budget(max(0, budget_bytes - int(found.beside_bytes.sum())))
         try:
             solution = solved(found, budget, found.rows_of([new]), last, quotas)
@@ -121,13 +121,13 @@ def negotiate(
     others = {
         one.name: after
         for one, after in zip(standing, given, strict=False)
-        if after != Given(one.sizes, one.group_bytes)
+        if after != SynopsisSizes(one.sizes, one.group_bytes)
     }
     size_bytes, news = int(facts["bytes"]), news_of(found, solution.allocation)[new]
-    return Granted(sizes, facts, size_bytes, given[new].group_bytes, others, limits, news)
+    return Grant(sizes, facts, size_bytes, given[new].group_bytes, others, limits, news)
 
 
-def _refuse(found: Problem, solution: Solved, facts: Mapping[str, str], free: Free) -> None:
+def _refuse(found: Problem, solution: Solution, facts: Mapping[str, str], free: Headroom) -> None:
     """The newest query is not granted what it was given, where that breaks a promise."""
     new = len(found.asked) - 1
     query = found.asked[new].query

@@ -17,10 +17,10 @@ from allocator.curves import bound_by_panes
 from allocator.demands import Demands, Integers, Options, Readers
 from shedder.cql.expressions.expression import Aggregate
 from shedder.cql.statements.statement import Contract
-from shedder.engine.allocation.demand_cache import Drawings
-from shedder.engine.allocation.query_demands import Drawn, Row
+from shedder.engine.allocation.demand_cache import DemandCache
+from shedder.engine.allocation.query_demands import QueryDemands, Row
 from shedder.engine.allocation.query_weights import present_weights
-from shedder.engine.synopsis_plans.allocation_request import Asked, Given
+from shedder.engine.synopsis_plans.allocation_request import AllocationRequest, SynopsisSizes
 
 _Number = TypeVar("_Number", np.int64, np.float64)
 _MOVING = 0.02  # Of what a synopsis loses now: a change has to be worth so much.
@@ -35,7 +35,7 @@ class Problem:
     group_bytes_max: the largest cap on the groups of one synopsis.
     """
 
-    asked: Sequence[Asked]
+    asked: Sequence[AllocationRequest]
     rows: Sequence[Row]
     readers: Sequence[tuple[int, Aggregate | None]]
     demands: Demands
@@ -61,11 +61,11 @@ class Problem:
         of_rows = int(options.size_bytes[standing, present[standing]].sum())
         return of_rows + int(self.beside_bytes[stands & mine].sum())
 
-    def given(self, choice: Integers) -> list[Given]:
+    def given(self, choice: Integers) -> list[SynopsisSizes]:
         """What every query gets by a choice of options, in order of `asked`."""
         return list(self.given_to(range(len(self.asked)), choice).values())
 
-    def given_to(self, numbers: Collection[int], choice: Integers) -> dict[int, Given]:
+    def given_to(self, numbers: Collection[int], choice: Integers) -> dict[int, SynopsisSizes]:
         """What the queries of these numbers get by a choice of options."""
         sizes = {number: list(self.asked[number].sizes) for number in numbers}
         caps = {number: self.asked[number].group_bytes for number in numbers}
@@ -79,7 +79,7 @@ class Problem:
                 for part in row.parts:
                     sizes[row.asked][part] = row.size(option)
         return {
-            number: Given(
+            number: SynopsisSizes(
                 tuple(of),
                 min(caps[number], max(self.group_bytes_max, self.asked[number].group_bytes)),
             )
@@ -141,11 +141,11 @@ class Problem:
 
 
 def problem(
-    asked: Sequence[Asked],
+    asked: Sequence[AllocationRequest],
     *,
     group_bytes_max: int,
     levels: Sequence[int] | None = None,
-    drawings: Drawings | None = None,
+    drawings: DemandCache | None = None,
 ) -> Problem:
     """The demands of standing queries.
 
@@ -157,7 +157,7 @@ def problem(
       drawings: what was drawn the last time; only what has changed since is drawn again. The
         problem is the same without.
     """
-    drawings = Drawings() if drawings is None else drawings
+    drawings = DemandCache() if drawings is None else drawings
     drawn = drawings.of(asked, group_bytes_max=group_bytes_max, levels=levels)
     demands = Demands.new(Options.joined([one.options for one in drawn]), _readers(asked, drawn))
     lost = demands.loss()
@@ -175,7 +175,7 @@ def problem(
     )
 
 
-def _readers(asked: Sequence[Asked], drawn: Sequence[Drawn]) -> Readers:
+def _readers(asked: Sequence[AllocationRequest], drawn: Sequence[QueryDemands]) -> Readers:
     """Return a reader for each aggregate; an inactive query accepts any error."""
     many = [len(one.aggregates) for one in drawn]
     first = np.cumsum([0, *(len(one.rows) for one in drawn)])

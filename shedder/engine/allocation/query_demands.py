@@ -14,7 +14,7 @@ from shedder.cql.expressions.expression import Aggregate, AggregateFunction
 from shedder.cql.statements.bound_query import BoundQuery
 from shedder.cql.statements.statement import TargetKind
 from shedder.cql.text.sampling_fractions import LEVEL_MAX
-from shedder.engine.synopsis_plans.allocation_request import Asked
+from shedder.engine.synopsis_plans.allocation_request import AllocationRequest
 from shedder.engine.synopsis_plans.cpu_costs import costs_ns
 from shedder.engine.synopsis_plans.error_curves import SIZED, Curve, curve_of, fixed_error
 from shedder.engine.synopsis_plans.memory_footprint import (
@@ -79,7 +79,7 @@ class Row:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Drawn:
+class QueryDemands:
     """What one query demands: r rows, read by m aggregates.
 
     rows: [r]; those of the query's own number. options: [r, k].
@@ -98,14 +98,16 @@ class Drawn:
     target: Floats
     beside_bytes: int
 
-    def numbered(self, number: int) -> Drawn:
+    def numbered(self, number: int) -> QueryDemands:
         """The same of a query of this number."""
         if self.rows[0].asked == number:
             return self
         return replace(self, rows=tuple(replace(row, asked=number) for row in self.rows))
 
 
-def draw(asked: Asked, number: int, *, group_bytes_max: int, levels: Sequence[int] | None) -> Drawn:
+def draw(
+    asked: AllocationRequest, number: int, *, group_bytes_max: int, levels: Sequence[int] | None
+) -> QueryDemands:
     """The demands of a query; weight, activity and what was measured of its answers are not in it.
 
     Args:
@@ -116,7 +118,7 @@ def draw(asked: Asked, number: int, *, group_bytes_max: int, levels: Sequence[in
     if asked.query.groups:
         found.append(_room(number, asked, group_bytes_max))
     readers = [(at, *reader) for at, one in enumerate(found) for reader in one.readers]
-    return Drawn(
+    return QueryDemands(
         rows=tuple(one.row for one in found),
         options=table(
             [f"{asked.name}: {one.name}" for one in found],
@@ -149,7 +151,9 @@ class _Demand:
     readers: list[tuple[Aggregate | None, float, float]] = field(default_factory=list)
 
 
-def _rows_of(number: int, asked: Asked, levels: Sequence[int] | None) -> Iterator[_Demand]:
+def _rows_of(
+    number: int, asked: AllocationRequest, levels: Sequence[int] | None
+) -> Iterator[_Demand]:
     query, plan = asked.query, asked.plan
     confidences = split_confidence(query, EXACT_IN_PANES)
     for parts in tied(plan):
@@ -211,14 +215,14 @@ def _rows_of(number: int, asked: Asked, levels: Sequence[int] | None) -> Iterato
         yield drawn
 
 
-def readers_of(asked: Asked, parts: Collection[int]) -> list[Aggregate]:
+def readers_of(asked: AllocationRequest, parts: Collection[int]) -> list[Aggregate]:
     """The aggregates that parts of a query answer."""
     answers = zip(asked.query.aggregates, asked.plan.answers, strict=True)
     return [aggregate for aggregate, part in answers if part in parts]
 
 
 def offered_sizes(
-    asked: Asked, parts: Sequence[int], curve: Curve, *, skipped: float
+    asked: AllocationRequest, parts: Sequence[int], curve: Curve, *, skipped: float
 ) -> Sequence[int]:
     """The sizes, ascending, that parts of a query may be given; they are tied."""
     offered = curve.options(roomy=not asked.query.groups, skipped=skipped)
@@ -227,7 +231,7 @@ def offered_sizes(
     return [size for size in offered if size <= asked.limits.sizes[parts[0]]]
 
 
-def _more_bytes(asked: Asked, parts: Sequence[int], size: int) -> int:
+def _more_bytes(asked: AllocationRequest, parts: Sequence[int], size: int) -> int:
     """What the groups need beyond what they do, where tied parts have a larger size."""
     sizes = list(asked.sizes)
     for part in parts:
@@ -274,7 +278,7 @@ def _target(query: BoundQuery, aggregate: Aggregate, part: SynopsisSpec) -> floa
     return query.target.size if by_rank or relative or sized is not None else np.inf
 
 
-def room_bytes(asked: Asked, sizes: Sequence[int], cap: int) -> int:
+def room_bytes(asked: AllocationRequest, sizes: Sequence[int], cap: int) -> int:
     """What the groups of a query take with parts of these sizes, and this cap on each of them."""
     sized = sum(
         pane_bytes(part, size)
@@ -284,7 +288,7 @@ def room_bytes(asked: Asked, sizes: Sequence[int], cap: int) -> int:
     return max(copies_of(asked.query) * sized, len(sizes) * cap)
 
 
-def _room(number: int, asked: Asked, most: int) -> _Demand:
+def _room(number: int, asked: AllocationRequest, most: int) -> _Demand:
     """The cap on the groups of a query's synopses, which is one for each of them.
 
     Its error is the share of what the groups need that finds no room, and a little of what they

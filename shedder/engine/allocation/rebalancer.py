@@ -16,17 +16,21 @@ from allocator.allocate import Allocation
 from allocator.demands import Budget
 from allocator.errors import AllocatorError
 from shedder.cql.statements.bound_query import BoundQuery
-from shedder.engine.allocation.demand_cache import Drawings
+from shedder.engine.allocation.demand_cache import DemandCache
 from shedder.engine.allocation.grant_report import facts_of, news_of
 from shedder.engine.allocation.group_sizing import solved_with_sizes
-from shedder.engine.allocation.negotiation import Granted, negotiate
+from shedder.engine.allocation.negotiation import Grant, negotiate
 from shedder.engine.allocation.problem import Problem, problem
-from shedder.engine.allocation.solver import Solved, solved
+from shedder.engine.allocation.solver import Solution, solved
 from shedder.engine.apply.size_records import submit_sizes
 from shedder.engine.engine_state import EngineState
 from shedder.engine.standing_queries.standing_query import StandingQuery
 from shedder.engine.standing_queries.stream_state import Stream
-from shedder.engine.synopsis_plans.allocation_request import Asked, Given, steadied
+from shedder.engine.synopsis_plans.allocation_request import (
+    AllocationRequest,
+    SynopsisSizes,
+    steadied,
+)
 from shedder.engine.synopsis_plans.synopsis_plan import with_sizes
 from shedder.errors import BudgetExceeded, ShedderError
 
@@ -63,7 +67,7 @@ class _Pace:
         return _Pace(position, at_s, watermark_us, tuples / elapsed_s, per_event_s)
 
 
-class Sharing:
+class Rebalancer:
     """Allocates the budget of synopses. Its methods are called one at a time: by the thread that
     changes queries, which holds the lock, or by the rebalancer's own worker.
 
@@ -79,23 +83,25 @@ class Sharing:
         self.last: Allocation | None = None
         self.over: dict[str, int] = {}
         self._paces: dict[int, _Pace] = {}  # By a stream's id: its name may come again.
-        self._given: dict[str, tuple[object, Given]] = {}  # Logged, perhaps not in force yet.
+        self._given: dict[
+            str, tuple[object, SynopsisSizes]
+        ] = {}  # Logged, perhaps not in force yet.
         self._giving = threading.Lock()
         self._seen: tuple[object, ...] | None = None
-        self._asked_before: dict[str, Asked] = {}
-        self._drawings = Drawings()
-        self.priced = Drawings()
+        self._asked_before: dict[str, AllocationRequest] = {}
+        self._drawings = DemandCache()
+        self.priced = DemandCache()
         self._looking = threading.Lock()
         self._worker = core.machine.pool("shedder-allocation")
 
     # --- present allocation --------------------------------------------------------------------
 
-    def asked(self) -> list[Asked]:
+    def asked(self) -> list[AllocationRequest]:
         """All standing queries, as of now and of what has been logged for them.
 
         Statistics that have hardly changed since the last look are those of that look.
         """
-        found: list[Asked] = []
+        found: list[AllocationRequest] = []
         with self._looking:
             streams = list(self._core.streams.values())
             live = {stream.id for stream in streams}
@@ -108,21 +114,21 @@ class Sharing:
             self._asked_before = {one.name: one for one in found}
         return found
 
-    def _look(self, stream: Stream, names: deque[str]) -> list[Asked]:
+    def _look(self, stream: Stream, names: deque[str]) -> list[AllocationRequest]:
         """On the apply thread: for a moment, at the first of these, which are taken from them."""
         machine = self._core.machine
         now_s = machine.monotonic_s()
         new = _Pace(stream.position, now_s, stream.watermark_us)
         before = self._paces.get(stream.id, new)
         pace = self._paces[stream.id] = before.then(stream.position, now_s, stream.watermark_us)
-        found: list[Asked] = []
+        found: list[AllocationRequest] = []
         while names and machine.monotonic_s() < now_s + _LOOK_SECONDS:
             standing_query = stream.queries.get(names.popleft())
             if standing_query is not None and not standing_query.failed:
                 found.append(self._asked(standing_query, pace))
         return found
 
-    def _asked(self, standing_query: StandingQuery, pace: _Pace) -> Asked:
+    def _asked(self, standing_query: StandingQuery, pace: _Pace) -> AllocationRequest:
         query_state = standing_query.state
         query, plan, cap = query_state.query, query_state.plan, query_state.sizes.part_bytes_max
         range_us = query_state.grid.range_us
@@ -142,12 +148,14 @@ class Sharing:
         logged = self._given.get(query_state.name)
         if logged is not None:
             whose, given = logged
-            is_in_force = given == Given(tuple(part.size for part in plan.parts), _cap(query, cap))
+            is_in_force = given == SynopsisSizes(
+                tuple(part.size for part in plan.parts), _cap(query, cap)
+            )
             if whose is not query_state or is_in_force:  # Else of another query that had this name.
                 self._forget(query_state.name, logged)
             if whose is query_state:
                 plan, cap = with_sizes(plan, given.sizes), given.group_bytes
-        return Asked(
+        return AllocationRequest(
             name=query_state.name,
             query=query,
             plan=plan,
@@ -169,7 +177,7 @@ class Sharing:
             measured=tuple(standing_query.measured.errors),
         )
 
-    def problem(self, asked: Sequence[Asked]) -> Problem:
+    def problem(self, asked: Sequence[AllocationRequest]) -> Problem:
         """The present problem of these queries."""
         return problem(
             asked,
@@ -187,8 +195,8 @@ class Sharing:
         self,
         query: BoundQuery,
         levels: Sequence[int] | None = None,
-        limits: Given | None = None,
-    ) -> Granted:
+        limits: SynopsisSizes | None = None,
+    ) -> Grant:
         """Return what a new query would be granted; no query changes.
 
         Args:
@@ -209,7 +217,7 @@ class Sharing:
             drawings=self._drawings,
         )
 
-    def make_room(self, granted: Granted) -> None:
+    def make_room(self, granted: Grant) -> None:
         """The others become what they have to, so that a query can be granted what it was."""
         self._apply(self.asked(), granted.others)
 
@@ -260,15 +268,15 @@ class Sharing:
         others = {
             one.name: after
             for one, after in given.items()
-            if after != Given(one.sizes, one.group_bytes)
+            if after != SynopsisSizes(one.sizes, one.group_bytes)
         }
         self._apply(asked, others)
         self._tell(found, solution)
         return bool(others)
 
     def _solved(
-        self, asked: Sequence[Asked], changed: Sequence[str] | None
-    ) -> tuple[Problem, Solved]:
+        self, asked: Sequence[AllocationRequest], changed: Sequence[str] | None
+    ) -> tuple[Problem, Solution]:
         """The problem of these queries, and its solution; `changed` as in `settle`."""
         found = self.problem(asked)
         rows = None
@@ -289,7 +297,7 @@ class Sharing:
         finally:
             self._lock.release()
 
-    def _traits(self, asked: Sequence[Asked]) -> tuple[object, ...]:
+    def _traits(self, asked: Sequence[AllocationRequest]) -> tuple[object, ...]:
         """What a solution rests on: the queries, and what there is to share out."""
         core = self._core
         return *_traits(asked), core.synopsis_bytes, *sorted(core.tenants.synopsis_bytes.items())
@@ -305,7 +313,9 @@ class Sharing:
         """Return when the worker has ended."""
         self._worker.shutdown(cancel_futures=True)
 
-    def _apply(self, asked: Sequence[Asked], given: Mapping[str, Given]) -> None:
+    def _apply(
+        self, asked: Sequence[AllocationRequest], given: Mapping[str, SynopsisSizes]
+    ) -> None:
         """Log what changes: first those that become smaller."""
         before = {one.name: sum(one.sizes) + one.group_bytes for one in asked}
         order = sorted(given, key=lambda name: _total(given[name]) - before[name])
@@ -318,18 +328,20 @@ class Sharing:
             written = submit_sizes(self._core, stream, name, has.sizes, has.group_bytes)
             written.add_done_callback(partial(self._written, name, logged))
 
-    def _written(self, name: str, logged: tuple[object, Given], future: Future[int]) -> None:
+    def _written(
+        self, name: str, logged: tuple[object, SynopsisSizes], future: Future[int]
+    ) -> None:
         """What could not be logged is not in force, and never will be."""
         if future.exception() is not None:
             self._forget(name, logged)
 
-    def _forget(self, name: str, logged: tuple[object, Given]) -> None:
+    def _forget(self, name: str, logged: tuple[object, SynopsisSizes]) -> None:
         """From any thread: unless the query was given something else meanwhile."""
         with self._giving:
             if self._given.get(name) is logged:
                 del self._given[name]
 
-    def _tell(self, found: Problem, solution: Solved) -> None:
+    def _tell(self, found: Problem, solution: Solution) -> None:
         """What is granted is what was granted last, to whom it is something else.
 
         Prices are told with other bytes.
@@ -352,11 +364,11 @@ def _cap(query: BoundQuery, cap: int) -> int:
     return cap if query.groups else 0
 
 
-def _total(given: Given) -> int:
+def _total(given: SynopsisSizes) -> int:
     return sum(given.sizes) + given.group_bytes
 
 
-def _traits(asked: Sequence[Asked]) -> tuple[object, ...]:
+def _traits(asked: Sequence[AllocationRequest]) -> tuple[object, ...]:
     """What a solution rests on of the queries, so coarse that noise does not show."""
     return tuple(
         (

@@ -8,14 +8,14 @@ import numpy as np
 
 from allocator.allocate import Allocation
 from allocator.demands import Budget
-from shedder.engine.allocation.grant_report import Free, facts_of, kib_for
+from shedder.engine.allocation.grant_report import Headroom, facts_of, kib_for
 from shedder.engine.allocation.problem import Problem, problem
-from shedder.engine.allocation.solver import Solved, bytes_by_tenant, solved
+from shedder.engine.allocation.solver import Solution, bytes_by_tenant, solved
 
 _KIB = 1024
 
 
-def does_not_fit(found: Problem, number: int, free: Free) -> str:
+def does_not_fit(found: Problem, number: int, free: Headroom) -> str:
     """That not even the smallest synopses fit.
 
     Args:
@@ -24,17 +24,17 @@ def does_not_fit(found: Problem, number: int, free: Free) -> str:
     return f"{_free(free)}; {_alone(found, number, free)}"
 
 
-def only_by_breaking(found: Problem, number: int, free: Free, broken: str) -> str:
+def only_by_breaking(found: Problem, number: int, free: Headroom, broken: str) -> str:
     """That others would lose what they were promised; the rest as in `does_not_fit`."""
     return f"{_free(free)}; {broken}; {_alone(found, number, free)}"
 
 
-def _free(free: Free) -> str:
+def _free(free: Headroom) -> str:
     of = "synopsis budget" if free.quota_of is None else f"quota of tenant {free.quota_of!r}"
     return f"the query does not fit: {free.size_bytes // _KIB:,} KiB of the {of} are free"
 
 
-def _alone(found: Problem, number: int, free: Free) -> str:
+def _alone(found: Problem, number: int, free: Headroom) -> str:
     """What it would get of what is free, or of the least that it can do with; need and prices."""
     alone = problem([found.asked[number]], group_bytes_max=found.group_bytes_max)
     beside_bytes = int(alone.beside_bytes.sum())
@@ -60,7 +60,7 @@ def _predicted(facts: Mapping[str, str]) -> list[str]:
     return [f"{name}: {facts[name]}, {facts[name + ends]}" for name in names]
 
 
-def over_quota(found: Problem, solution: Solved, tenant: str, quota: int) -> str:
+def over_quota(found: Problem, solution: Solution, tenant: str, quota: int) -> str:
     """Return why a query cannot stand although there are bytes enough."""
     least = bytes_by_tenant(found, solution.allocation)[tenant]
     return (

@@ -20,7 +20,7 @@ _MANY = 1_000  # Synopses: all of fewer are solved anew in some milliseconds.
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Solved:
+class Solution:
     """A solution, and what tenants' quotas had to do with it.
 
     held: the tenants whose quota was in the way, with what is left of it, in bytes; below 0 where
@@ -43,7 +43,7 @@ def solved(
     changed: Integers | None,
     last: Allocation | None,
     quotas: Mapping[str, int],
-) -> Solved:
+) -> Solution:
     """The least change that keeps all targets, or else everything anew.
 
     Where many were short already, the least change that breaks no promise.
@@ -70,7 +70,7 @@ def solved(
     every = np.arange(len(found.rows))
     if not quotas:
         allocation = solve(every, budget)
-        return Solved(allocation, provisional=_is_provisional(changed, allocation))
+        return Solution(allocation, provisional=_is_provisional(changed, allocation))
     owners = [asked.query.schema.tenant for asked in found.asked]
     tenants = sorted(set(owners))
     beside = dict.fromkeys(tenants, 0)
@@ -82,7 +82,7 @@ def solved(
     it = bounded(found.demands, budget, group, np.array(bounds, np.int64), solve)
     taken = np.zeros(len(tenants), np.int64)
     np.add.at(taken, group, it.allocation.size_bytes)
-    return Solved(
+    return Solution(
         it.allocation,
         {
             tenant: bounds[at] - int(taken[at])

@@ -8,12 +8,12 @@ from functools import partial
 from math import inf
 
 from shedder.engine.apply.apply_queue import DurableQueue
-from shedder.engine.apply.load_levels import LevelsByLoad
+from shedder.engine.apply.load_levels import LoadLevels
 from shedder.engine.apply.record_handler import RecordHandler
 from shedder.engine.apply.window_answers import WindowAnswers
 from shedder.engine.checkpoints.checkpoint_scheduler import Checkpoints
 from shedder.engine.engine_state import EngineState
-from shedder.engine.maintenance.run_cutter import Cutter
+from shedder.engine.maintenance.run_cutter import RunCutter
 
 
 class ApplyLoop:
@@ -27,8 +27,8 @@ class ApplyLoop:
         core: EngineState,
         handler: RecordHandler,
         windows: WindowAnswers,
-        load_levels: LevelsByLoad,
-        cutter: Cutter,
+        load_levels: LoadLevels,
+        cutter: RunCutter,
         checkpoints: Checkpoints,
         share_out: Callable[[], None],
     ) -> None:

@@ -15,10 +15,10 @@ from shedder.archive.log.log_queue import Entry
 from shedder.archive.log.records import Batch, Heartbeat, RecordType
 from shedder.cql.statements.overload_policy import Policy
 from shedder.engine.apply.batch_coalescing import BatchGroup, batch_of
-from shedder.engine.apply.load_levels import LevelsByLoad
+from shedder.engine.apply.load_levels import LoadLevels
 from shedder.engine.apply.record_handler import KINDS, RecordHandler, Timing
 from shedder.engine.engine_state import EngineState
-from shedder.engine.ingest.arrived_record import Arrived
+from shedder.engine.ingest.arrived_record import PendingRecord
 from shedder.engine.standing_queries.stream_state import Stream
 from shedder.errors import ShedderError
 
@@ -48,7 +48,7 @@ class DurableQueue:
         self,
         core: EngineState,
         handler: RecordHandler,
-        load_levels: LevelsByLoad,
+        load_levels: LoadLevels,
         after_group: Callable[[int], None],
     ) -> None:
         """after_group: called with the bytes of the log that were applied together."""
@@ -73,8 +73,8 @@ class DurableQueue:
         waits = False
         for entry in entries:
             size += entry.size_bytes
-            waits |= isinstance(entry.token, Arrived | Heartbeat)
-            if isinstance(entry.token, Arrived):
+            waits |= isinstance(entry.token, PendingRecord | Heartbeat)
+            if isinstance(entry.token, PendingRecord):
                 header = entry.token.header
                 tuples += header.rows if isinstance(header, Batch) else 0
                 intake = core.intake_of(header.stream)
@@ -104,7 +104,7 @@ class DurableQueue:
     def _left(self, entries: Iterable[Entry]) -> None:
         """What tenants had in the queue, and have not any more."""
         for entry in entries:
-            if isinstance(entry.token, Arrived):
+            if isinstance(entry.token, PendingRecord):
                 self._core.queues.left(entry.token.tenant, entry.size_bytes)
 
     def _apply(self, group: _Group) -> None:
@@ -137,7 +137,7 @@ class DurableQueue:
             entry, taken = entries[at], 1
             if entry.kind == RecordType.BATCH:
                 arrived = entry.token
-                assert isinstance(arrived, Arrived)
+                assert isinstance(arrived, PendingRecord)
                 name = core.stream_name(arrived.header.stream)
                 if name is not None:
                     self._load_levels.take(entry.sequence)
@@ -149,7 +149,7 @@ class DurableQueue:
             at += taken
             core.note_applied(entries[at - 1].sequence + 1)
 
-    def _apply_run(self, stream: Stream, arrived: Arrived, entries: list[Entry]) -> int:
+    def _apply_run(self, stream: Stream, arrived: PendingRecord, entries: list[Entry]) -> int:
         """Apply the first of these, a batch, and those that are read with it; how many it was."""
         core, run, rows_max = self._core, BatchGroup((arrived,)), self._core.rows_at_once
         for entry in entries[1:] if rows_max else ():

@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from shedder.archive.log.records import DROPPED, Batch
 from shedder.cql.statements.overload_policy import Policy
-from shedder.engine.ingest.arrived_record import Arrived
+from shedder.engine.ingest.arrived_record import PendingRecord
 from shedder.engine.standing_queries.stream_state import Stream
 from shedder.streams.dropped_counts import Dropped
 from shedder.streams.frame import Frame
@@ -29,7 +29,7 @@ class BatchGroup:
     overtaken: how many tuples the watermark had passed, but not yet when the run began.
     """
 
-    arrived: tuple[Arrived, ...]
+    arrived: tuple[PendingRecord, ...]
     ends_us: tuple[int, int] | None = None
     size_bytes: int = 0
     overtaken: int = 0
@@ -67,7 +67,7 @@ class BatchGroup:
         stream: whose batches they are; none of them has been read. token: of the next record.
         rows_max: of a run.
         """
-        if not isinstance(token, Arrived) or not isinstance(token.header, Batch):
+        if not isinstance(token, PendingRecord) or not isinstance(token.header, Batch):
             return None
         first, last, own = _header(self.arrived[0]), _header(self.arrived[-1]), token.header
         follows = own.stream == last.stream and own.first_position == last.end_position
@@ -103,18 +103,18 @@ def _pane_widths(stream: Stream) -> set[int]:
     return {width for width in widths if width is not None}
 
 
-def batch_of(arrived: Arrived) -> pa.RecordBatch:
+def batch_of(arrived: PendingRecord) -> pa.RecordBatch:
     """Its rows."""
     assert isinstance(arrived.content, pa.RecordBatch)
     return arrived.content
 
 
-def _header(arrived: Arrived) -> Batch:
+def _header(arrived: PendingRecord) -> Batch:
     assert isinstance(arrived.header, Batch)
     return arrived.header
 
 
-def _believed(stream: Stream, arrived: Arrived, arrival_us: int) -> tuple[int, int] | None:
+def _believed(stream: Stream, arrived: PendingRecord, arrival_us: int) -> tuple[int, int] | None:
     """The oldest and the newest event time; None: it is no batch that is read with others.
 
     arrival_us: as of when it is to be believed.

@@ -22,7 +22,7 @@ Wanted = Mapping[tuple[str, str], Mapping[int, int]]
 _log = structlog.get_logger("shedder.engine")
 
 
-class LevelsByLoad:
+class LoadLevels:
     """What the controller wants, until the apply thread takes it.
 
     What sheds work does not wait for the work: the record of it stands in the log behind the

@@ -33,8 +33,8 @@ from shedder.engine.apply.setting_records import apply_alteration
 from shedder.engine.apply.size_records import PaneShrinker
 from shedder.engine.apply.window_answers import WindowAnswers
 from shedder.engine.engine_state import EngineState
-from shedder.engine.ingest.arrived_record import Arrived
-from shedder.engine.remote_summaries.validation import Checked
+from shedder.engine.ingest.arrived_record import PendingRecord
+from shedder.engine.remote_summaries.validation import ValidatedSummaries
 from shedder.engine.remote_summaries.wire_format import Summaries
 from shedder.engine.standing_queries.stream_state import Stream
 from shedder.engine.tables.live_tables import NumberedChange
@@ -92,14 +92,14 @@ class RecordHandler:
         stream.apply(header, frame, dropped=dropped, passed_by=passed_by, overtaken=overtaken)
         self._after(stream)
 
-    def read_rows(self, stream: Stream, arrived: Arrived) -> None:
+    def read_rows(self, stream: Stream, arrived: PendingRecord) -> None:
         """Have row queries read one batch; `apply_batch` may then read several as one."""
         assert isinstance(arrived.header, Batch)
         assert isinstance(arrived.content, pa.RecordBatch)
         time_column = stream.schema.time_column
         self.core.rows.read(arrived.header, arrived.content, time_column, arrived.dropped)
 
-    def _batches(self, tokens: Sequence[Arrived]) -> None:
+    def _batches(self, tokens: Sequence[PendingRecord]) -> None:
         [arrived] = tokens
         assert isinstance(arrived.header, Batch)
         assert isinstance(arrived.content, pa.RecordBatch)
@@ -108,11 +108,11 @@ class RecordHandler:
             self.read_rows(stream, arrived)
             self.apply_batch(stream, arrived.header, arrived.content, dropped=arrived.dropped)
 
-    def _summaries(self, tokens: Sequence[Arrived]) -> None:
+    def _summaries(self, tokens: Sequence[PendingRecord]) -> None:
         """Fold what was built of tuples elsewhere into panes, and answer the windows it closes."""
         [arrived] = tokens
         assert isinstance(arrived.header, Built)
-        assert isinstance(arrived.content, Checked)
+        assert isinstance(arrived.content, ValidatedSummaries)
         stream = self._stream(arrived.header.stream)
         if stream is not None:
             stream.apply_built(arrived.header, arrived.content)
@@ -159,18 +159,18 @@ def _no_content(header: Header, record: Record, schema: StreamSchema | None) -> 
     return header
 
 
-def _rows(header: Header, record: Record, schema: StreamSchema | None) -> Arrived:
+def _rows(header: Header, record: Record, schema: StreamSchema | None) -> PendingRecord:
     assert isinstance(header, Batch)
     assert schema is not None
     body = bytes(record.body)
     dropped = Dropped.read(body) if header.flags & DROPPED else None
-    return Arrived(header, decode_stored(body, schema), dropped=dropped)
+    return PendingRecord(header, decode_stored(body, schema), dropped=dropped)
 
 
-def _built(header: Header, record: Record, schema: StreamSchema | None) -> Arrived:
+def _built(header: Header, record: Record, schema: StreamSchema | None) -> PendingRecord:
     assert isinstance(header, Built)
     del schema
-    return Arrived(header, Checked(Summaries.from_bytes(bytes(record.body))))
+    return PendingRecord(header, ValidatedSummaries(Summaries.from_bytes(bytes(record.body))))
 
 
 def _change(header: Header, record: Record, schema: StreamSchema | None) -> NumberedChange:

@@ -28,7 +28,7 @@ _log = structlog.get_logger("shedder.audit")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Moment:
+class AuditSnapshot:
     """An answer, and the same with every group and intervals that a single miss refutes.
 
     strict: empty where none of them would.
@@ -93,11 +93,13 @@ def unseen(
     return answer, span
 
 
-def taken(stream: Stream, standing_query: StandingQuery, answer: Answer, span: Span) -> Moment:
+def taken(
+    stream: Stream, standing_query: StandingQuery, answer: Answer, span: Span
+) -> AuditSnapshot:
     """On the apply thread: what is compared; the answer counts as looked at from now on."""
     strict = _strict(stream, standing_query, answer, span)
     standing_query.audits.note_audited(_seen(standing_query, answer, span))
-    return Moment(standing_query, answer, strict, span)
+    return AuditSnapshot(standing_query, answer, strict, span)
 
 
 def _strict(stream: Stream, standing_query: StandingQuery, answer: Answer, span: Span) -> Answer:
@@ -129,7 +131,7 @@ def without_rows(answer: Answer) -> Answer:
     return replace(answer, table=answer.table.slice(0, 0), others=None)
 
 
-def note(checkpoints: Checkpoints, moment: Moment, look: AuditSample) -> None:
+def note(checkpoints: Checkpoints, moment: AuditSnapshot, look: AuditSample) -> None:
     """On the apply thread: what a look came to, in certification, answers and checkpoint."""
     standing_query, was = moment.standing_query, moment.standing_query.audits.certification
     disjoint = moment.disjoint

@@ -9,7 +9,7 @@ import pyarrow as pa
 import structlog
 
 from shedder.cql.statements.bound_query import BoundQuery
-from shedder.engine.audit.audit_snapshot import Moment, note, taken, unseen, without_rows
+from shedder.engine.audit.audit_snapshot import AuditSnapshot, note, taken, unseen, without_rows
 from shedder.engine.checkpoints.checkpoint_scheduler import Checkpoints
 from shedder.engine.engine_state import EngineState
 from shedder.engine.one_time_queries.executor import check_retained
@@ -33,7 +33,7 @@ _log = structlog.get_logger("shedder.audit")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class LentAnswer:
+class AuditTicket:
     """An answer of a standing query: as users were told it, and as a single miss refutes it."""
 
     id: str
@@ -43,7 +43,7 @@ class LentAnswer:
 
 
 @dataclass(frozen=True, slots=True)
-class Reported:
+class AuditReport:
     """What an auditor found: counts as of `AuditSample`; no values: nothing could be compared."""
 
     values: int
@@ -97,7 +97,7 @@ class Lent:
         answers: int,
         without_archive: bool = False,
         bytes_max: int = LENT_BYTES_MAX,
-    ) -> list[LentAnswer]:
+    ) -> list[AuditTicket]:
         """Newest answers of a stream's queries, those first that were not looked at for longest.
 
         Args:
@@ -113,7 +113,7 @@ class Lent:
         if not 1 <= answers <= ANSWERS_MAX:
             raise BadSetting(f"{answers} answers are asked for; it must be in 1 to {ANSWERS_MAX}")
         of = self._core.stream(stream)
-        lent: list[LentAnswer] = []
+        lent: list[AuditTicket] = []
         room_bytes = bytes_max
         waiting = list(of.queries.values())  # At once: others may come and go.
         for standing_query in sorted(waiting, key=lambda each: each.audits.audited_s):
@@ -137,7 +137,7 @@ class Lent:
                 break
         return lent
 
-    def report(self, id: str, found: Reported) -> Certification:  # noqa: A002  (as on the wire)
+    def report(self, id: str, found: AuditReport) -> Certification:  # noqa: A002  (as on the wire)
         """Note what came of one answer; the query's certification after that.
 
         Raises:
@@ -157,7 +157,7 @@ class Lent:
         without_archive: bool,
         room_bytes: int,
         first: bool,
-    ) -> tuple[LentAnswer | None, int]:
+    ) -> tuple[AuditTicket | None, int]:
         """An answer, if there is one that has room, and the bytes of its tables.
 
         No answer, but bytes: others have left it no room.
@@ -185,9 +185,11 @@ class Lent:
         self._lent[name] = _Loan(
             stream, moment, standing_query.audits.reserved_to_s, not without_archive
         )
-        return LentAnswer(name, standing_query.state.name, moment.answer, moment.strict), size_bytes
+        return AuditTicket(
+            name, standing_query.state.name, moment.answer, moment.strict
+        ), size_bytes
 
-    def _note(self, name: str, found: Reported) -> Certification:
+    def _note(self, name: str, found: AuditReport) -> Certification:
         loan = self._lent.pop(name, None)
         if loan is None or not loan.stands(self._core.machine.monotonic_s()):
             raise FailedPrecondition(
@@ -217,7 +219,7 @@ class _Loan:
     """archived: whether the archive has the tuples that the answer is compared with."""
 
     stream: Stream
-    moment: Moment
+    moment: AuditSnapshot
     until_s: float
     archived: bool
 

@@ -12,7 +12,7 @@ from shedder.archive.exact.client import ExactWorker
 from shedder.archive.store.snapshot import Snapshot
 from shedder.archive.tasks.deadline import Deadline
 from shedder.cpu_priority import LATE
-from shedder.engine.audit.audit_snapshot import Moment, note, taken, unseen
+from shedder.engine.audit.audit_snapshot import AuditSnapshot, note, taken, unseen
 from shedder.engine.audit.external_audit import Lent
 from shedder.engine.checkpoints.checkpoint_scheduler import Checkpoints
 from shedder.engine.engine_state import EngineState
@@ -30,7 +30,7 @@ from shedder.queries.certification.audit import (
 )
 from shedder.queries.certification.row_places import places_hold, placing_query
 from shedder.queries.evidence.answer_builder import finish
-from shedder.queries.one_time.plan import Stretch
+from shedder.queries.one_time.plan import TimeRange
 
 TICK_S = 1.0
 LOAD_MAX = 0.1  # Of the queue of what waits to be applied, above which nothing is audited.
@@ -139,7 +139,7 @@ class Audit:
 
     def _moment(
         self, stream: Stream, standing_query: StandingQuery
-    ) -> tuple[Moment, Snapshot] | None:
+    ) -> tuple[AuditSnapshot, Snapshot] | None:
         """On the apply thread: an answer that was not compared yet, and the archive it is of."""
         found = unseen(self._core, stream, standing_query)
         if found is None:
@@ -155,11 +155,11 @@ class Audit:
         standing_query.audits.reserve(math.inf)
         return taken(stream, standing_query, answer, span), snapshot
 
-    def _compare(self, moment: Moment, snapshot: Snapshot) -> None:
+    def _compare(self, moment: AuditSnapshot, snapshot: Snapshot) -> None:
         query = moment.standing_query.state.query
         asked = exact_query(query)
         with snapshot:
-            stretch = Stretch.of(moment.span, moment.answer.watermark_us)
+            stretch = TimeRange.of(moment.span, moment.answer.watermark_us)
             question = ArchiveQuestion(asked, snapshot, stretch, Deadline(TIMEOUT_S))
             evidence = self._reader.read(question, self._reader.way(question))
         exactly = finish(asked, evidence)

@@ -21,7 +21,7 @@ from shedder.archive.archive_store import Store
 from shedder.archive.catalog.catalog import Catalog
 from shedder.engine.checkpoints.changed_tables import ChangedTables
 from shedder.engine.dataflow.row_state import RowState
-from shedder.engine.ingest.expected_rows import Owed
+from shedder.engine.ingest.expected_rows import ExpectedRows
 from shedder.engine.ingest.known_producers import ProducerState
 from shedder.engine.panes.late_tuples import LatePanes
 from shedder.engine.runtime.quotas import Tenants
@@ -296,7 +296,7 @@ def restore_stream(stream: Stream, data: bytes, evicted: bytes, forgotten: bytes
         drops=Drops.from_json(state["drops"]) if state.get("drops") else Drops(),
         # Absent before what damage took was told.
         lost=LostTuples.from_json(state["lost"]) if state.get("lost") else LostTuples(),
-        owed=Owed.from_json(state.get("owed"), state.get("to_follow", 0)),
+        owed=ExpectedRows.from_json(state.get("owed"), state.get("to_follow", 0)),
         takes_summaries=state.get("takes_summaries", built > 0),
         watermark_us=state["watermark_us"],
     )
@@ -326,9 +326,8 @@ def restore_query(
             thinned=state["thinned"] if "levels" in state else None,
             late_panes=LatePanes.from_json(state),
         )
-        query_state.take_all.restore(
-            state.get("take_all", {})
-        )  # Absent before there were such rows.
+        # Absent before there were such rows.
+        query_state.take_all.restore(state.get("take_all", {}))
         if "sizes" in state:  # Written since synopses can be resized.
             query_state.resizer.set_sizes(state["sizes"], state["group_bytes"])
         standing_query.restore(

@@ -14,7 +14,7 @@ from shedder.archive.catalog.catalog import Catalog
 from shedder.archive.files.data_directory import FORMAT_JOINED
 from shedder.engine.checkpoints.changed_tables import ChangedTables
 from shedder.engine.checkpoints.checkpoint_contents import Checkpoint
-from shedder.engine.checkpoints.query_commit import Joining
+from shedder.engine.checkpoints.query_commit import QueryCommit
 from shedder.engine.engine_state import EngineState
 from shedder.engine.runtime.release_memory import give_back
 from shedder.errors import Draining, InternalError, ShedderError
@@ -58,7 +58,7 @@ class Checkpoints:
         self._began_s = self._core.machine.monotonic_s()  # When writing began,
         self._took_s = 0.0  # ... and how long it took.
         self._left_before: set[str] = set()  # The queries that the one which has begun lacks.
-        self._begun: Checkpoint | Joining | None = None
+        self._begun: Checkpoint | QueryCommit | None = None
         self._writing: Future[None] | None = None
 
     def restore(self, *, providers: Iterable[str], left: Mapping[str, int]) -> None:
@@ -113,7 +113,7 @@ class Checkpoints:
         self.providers = self._providers_of_newest
         self.left.clear()
 
-    def join(self, joining: Joining) -> None:
+    def join(self, joining: QueryCommit) -> None:
         """Nothing else is written before this query is; then `end_joining`."""
         assert self._begun is None, "settle comes before"
         self._begun, self._writing = joining, joining.writing
@@ -174,7 +174,7 @@ class Checkpoints:
             finally:
                 executor.call(partial(self._finish, writing)).result()
 
-    def _end_by_caller(self, begun: Checkpoint | Joining) -> tuple[Future[None] | None, bool]:
+    def _end_by_caller(self, begun: Checkpoint | QueryCommit) -> tuple[Future[None] | None, bool]:
         """Return the pending write, and whether the caller does it; None: not all is encoded."""
         if self._begun is not begun:
             return None, False
@@ -187,7 +187,7 @@ class Checkpoints:
         self._writing.set_running_or_notify_cancel()
         return self._writing, True
 
-    def end_joining(self, joining: Joining) -> None:
+    def end_joining(self, joining: QueryCommit) -> None:
         """Write a new query, on the thread that wants it, unless this one had to, meanwhile.
 
         Raises:
@@ -306,12 +306,12 @@ class Checkpoints:
         if begun.waiting_bytes > self._held_bytes_max:
             self.settle()
 
-    def _write(self, begun: Checkpoint | Joining) -> None:
+    def _write(self, begun: Checkpoint | QueryCommit) -> None:
         self._began_s = self._core.machine.monotonic_s()
         self._writing = self._worker.submit(self._store_and_release, begun)
         self._writing.add_done_callback(self._written)
 
-    def _store_and_release(self, begun: Checkpoint | Joining) -> None:
+    def _store_and_release(self, begun: Checkpoint | QueryCommit) -> None:
         """Write it, on the worker's thread; give back the memory that this took."""
         begun.store(self._core.store.catalog)
         if self._size_bytes > self._held_bytes_max:
@@ -326,7 +326,7 @@ class Checkpoints:
         if self._begun is None or self._writing is not writing:  # It was settled.
             return
         begun, self._begun, self._writing = self._begun, None, None
-        if isinstance(begun, Joining):
+        if isinstance(begun, QueryCommit):
             begun.end()
             self._sequence = _NEVER  # The next one is of all queries.
             return
@@ -356,7 +356,7 @@ class Checkpoints:
             _log.error("log_not_trimmed", error=str(error))
 
 
-def _store(begun: Checkpoint | Joining, catalog: Catalog, written: Future[None]) -> None:
+def _store(begun: Checkpoint | QueryCommit, catalog: Catalog, written: Future[None]) -> None:
     """Write it, and tell."""
     try:
         begun.store(catalog)

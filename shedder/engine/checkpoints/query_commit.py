@@ -19,7 +19,7 @@ ENCODE_NS = 2_000_000  # Of the apply thread's CPU that closed panes may take at
 _SEQUENCE = struct.Struct("<q")
 
 
-class Joining:
+class QueryCommit:
     """A query as it was at one sequence of the log, beside the checkpoint of an earlier one.
 
     A replay begins at the checkpoint, and the query joins it at its own sequence. The next

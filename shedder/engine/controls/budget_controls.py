@@ -10,7 +10,7 @@ from allocator.demands import BYTES_END
 from shedder.archive.log.setting_changes import BudgetAltered, QueryAltered
 from shedder.cql.statements.statement import WEIGHT_MAX
 from shedder.engine.allocation.explain import allocation_table
-from shedder.engine.allocation.rebalancer import Sharing
+from shedder.engine.allocation.rebalancer import Rebalancer
 from shedder.engine.apply.setting_records import alter
 from shedder.engine.engine_state import EngineState
 from shedder.engine.runtime.lifetime import Lifetime
@@ -24,7 +24,7 @@ class BudgetControls:
     """Weights, activity and the budget of synopses. Every change is durable on return."""
 
     def __init__(
-        self, core: EngineState, lifetime: Lifetime, ddl: threading.RLock, sharing: Sharing
+        self, core: EngineState, lifetime: Lifetime, ddl: threading.RLock, sharing: Rebalancer
     ) -> None:
         self._core = core
         self._lifetime = lifetime

@@ -14,8 +14,8 @@ from shedder.cql.binding.new_names import check_new_name, check_outputs
 from shedder.cql.statements.archive_layout import Layout
 from shedder.cql.statements.statement import Select
 from shedder.engine.engine_state import EngineState
-from shedder.engine.maintenance.index_builder import Indexer
-from shedder.engine.maintenance.run_rewriter import Relayouts
+from shedder.engine.maintenance.index_builder import IndexBuilder
+from shedder.engine.maintenance.run_rewriter import RunRewriter
 from shedder.engine.runtime.background_tasks import Watch
 from shedder.engine.runtime.lifetime import Lifetime
 from shedder.errors import UnknownRollup
@@ -29,8 +29,8 @@ class FileControls:
         core: EngineState,
         lifetime: Lifetime,
         ddl: threading.RLock,
-        relayouts: Relayouts,
-        indexer: Indexer,
+        relayouts: RunRewriter,
+        indexer: IndexBuilder,
     ) -> None:
         self._core = core
         self._lifetime = lifetime

@@ -7,12 +7,12 @@ import threading
 import pyarrow as pa
 
 from shedder.archive.log.setting_changes import QuotasAltered
-from shedder.engine.allocation.rebalancer import Sharing
+from shedder.engine.allocation.rebalancer import Rebalancer
 from shedder.engine.apply.setting_records import alter
 from shedder.engine.controls.budget_controls import BudgetControls
 from shedder.engine.engine_state import EngineState
 from shedder.engine.load_shedding.controller_loop import Overload
-from shedder.engine.runtime.caller import OPERATOR, Asker
+from shedder.engine.runtime.caller import OPERATOR, Caller
 from shedder.engine.runtime.lifetime import Lifetime
 from shedder.engine.tenants.tenant_limits import check_tenant
 from shedder.engine.tenants.tenant_report import tenants_table
@@ -26,7 +26,7 @@ class QuotaControls:
         core: EngineState,
         lifetime: Lifetime,
         ddl: threading.RLock,
-        sharing: Sharing,
+        sharing: Rebalancer,
         budgets: BudgetControls,
         overload: Overload,
     ) -> None:
@@ -67,7 +67,7 @@ class QuotaControls:
         if self._core.tenants.refresh_or_keep():
             self._sharing.soon()
 
-    def tenants(self, asker: Asker = OPERATOR) -> pa.Table:
+    def tenants(self, asker: Caller = OPERATOR) -> pa.Table:
         """SHOW TENANTS: what each takes, and its quotas."""
         self._lifetime.check_open()
         return tenants_table(

@@ -8,12 +8,12 @@ import pyarrow as pa
 
 from shedder.archive.log.records import Batch, Built
 from shedder.cql.statements.bound_query import DEFAULT_TENANT
-from shedder.engine.remote_summaries.validation import Checked
+from shedder.engine.remote_summaries.validation import ValidatedSummaries
 from shedder.streams.dropped_counts import Dropped
 
 
 @dataclass(slots=True, eq=False)
-class Arrived:
+class PendingRecord:
     """A batch, or what was built of tuples elsewhere, on its way from the log to the panes.
 
     dropped: what was dropped at the door, or left out, of the batch that this is the rest of.
@@ -23,7 +23,7 @@ class Arrived:
     """
 
     header: Batch | Built
-    content: pa.RecordBatch | Checked
+    content: pa.RecordBatch | ValidatedSummaries
     accepted: int = 0
     dropped: Dropped | None = None
     tenant: str = DEFAULT_TENANT

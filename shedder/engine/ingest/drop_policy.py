@@ -15,7 +15,7 @@ from synopses.histogram.log_histogram import GroupedLogBuckets
 REMEMBERED = 1 << 17  # Values, of each of two generations, that DROP LEAST compares with.
 
 
-class DoorDrops:
+class DropPolicy:
     """Chooses by chance, or by value. One per stream; used under the lock of its door.
 
     share: of the tuples, what is let in; 1: all of them. Set by the overload controller, by any

@@ -6,8 +6,8 @@ import threading
 
 from shedder.archive.log.records import SUMMARISED, Batch, Built, Heartbeat
 from shedder.engine.ingest.arrival_watermark import ArrivalWatermark
-from shedder.engine.ingest.arrived_record import Arrived
-from shedder.engine.ingest.expected_rows import Owed
+from shedder.engine.ingest.arrived_record import PendingRecord
+from shedder.engine.ingest.expected_rows import ExpectedRows
 from shedder.engine.ingest.known_producers import KnownProducers
 from shedder.engine.ingest.producer_sequences import progress_after
 from shedder.streams.watermark import Watermark
@@ -30,7 +30,7 @@ class DurableProgress:
         self.position = 0
         self.accepted = 0
         self.producers = producers
-        self.owed = Owed()
+        self.owed = ExpectedRows()
         self.watermark = watermark
         self._lock = lock
 
@@ -38,7 +38,7 @@ class DurableProgress:
         self,
         position: int,
         producers: KnownProducers,
-        owed: Owed,
+        owed: ExpectedRows,
         watermark: Watermark,
         *,
         accepted: int,
@@ -51,7 +51,7 @@ class DurableProgress:
             self.producers, self.owed = producers, owed.copy()
             self.watermark = ArrivalWatermark(watermark, time_column)
 
-    def note(self, arrived: Arrived) -> None:
+    def note(self, arrived: PendingRecord) -> None:
         """Note that a batch, or summaries, are on disk. Called by the disk thread."""
         header = arrived.header
         with self._lock:

@@ -17,7 +17,7 @@ def rows_name(producer: str) -> str:
     return producer + ROWS_SUFFIX
 
 
-class Owed:
+class ExpectedRows:
     """Rows whose producers have sent summaries of them and said that they will follow.
 
     A producer's rows may come in any cut, as long as there are no more of them than it owes. Every
@@ -31,7 +31,7 @@ class Owed:
         self.rows = sum(self._by_producer.values())
 
     @classmethod
-    def from_json(cls, by_producer: Mapping[str, int] | None, rows: int) -> Owed:
+    def from_json(cls, by_producer: Mapping[str, int] | None, rows: int) -> ExpectedRows:
         """As a checkpoint has it; None: it is of before producers were told apart."""
         return cls({_NOBODY: rows} if by_producer is None and rows else by_producer)
 
@@ -39,9 +39,9 @@ class Owed:
         """Rows by producer, for a checkpoint."""
         return dict(self._by_producer)
 
-    def copy(self) -> Owed:
+    def copy(self) -> ExpectedRows:
         """The same, to be changed apart."""
-        return Owed(self._by_producer)
+        return ExpectedRows(self._by_producer)
 
     def of(self, producer: str) -> int:
         """Rows that a producer owes."""

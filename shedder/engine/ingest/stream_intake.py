@@ -20,17 +20,17 @@ from shedder.archive.log.records import (
 )
 from shedder.cql.statements.bound_query import StreamSchema
 from shedder.engine.ingest.arrival_watermark import ArrivalWatermark
-from shedder.engine.ingest.arrived_record import Arrived
-from shedder.engine.ingest.drop_policy import DoorDrops
+from shedder.engine.ingest.arrived_record import PendingRecord
+from shedder.engine.ingest.drop_policy import DropPolicy
 from shedder.engine.ingest.durable_progress import DurableProgress
-from shedder.engine.ingest.expected_rows import Owed
+from shedder.engine.ingest.expected_rows import ExpectedRows
 from shedder.engine.ingest.known_producers import KnownProducers, ProducerState
 from shedder.engine.ingest.numbered_part import ANONYMOUS, NumberedPart
 from shedder.engine.ingest.producer_memory import ProducerLimits, ProducerMemory
 from shedder.engine.ingest.producer_sequences import Arrival, PushProgress, judge, progress_after
 from shedder.engine.ingest.replays import Replays
-from shedder.engine.ingest.tenant_queues import QueueShares
-from shedder.engine.remote_summaries.validation import Checked
+from shedder.engine.ingest.tenant_queues import TenantQueues
+from shedder.engine.remote_summaries.validation import ValidatedSummaries
 from shedder.errors import (
     BadBatch,
     FailedPrecondition,
@@ -63,7 +63,7 @@ class Intake:
         log_queue: LogQueue,
         limits: BatchLimits,
         clock_us: Callable[[], int],
-        queues: QueueShares | None = None,
+        queues: TenantQueues | None = None,
         *,
         memory: ProducerMemory | None = None,
         future_us_max: int = 0,
@@ -74,11 +74,11 @@ class Intake:
         self.duplicate = 0
         self.refused_batches = 0
         self.refused_rows = 0
-        self.drops: DoorDrops | None = None
+        self.drops: DropPolicy | None = None
         self._log_queue = log_queue
         self._limits = limits
         self._clock_us = clock_us
-        self.queues = QueueShares() if queues is None else queues
+        self.queues = TenantQueues() if queues is None else queues
         self._lock = threading.RLock()  # A future that is done calls back at once.
         self._next_position = 0
         memory = ProducerMemory(ProducerLimits()) if memory is None else memory
@@ -90,14 +90,14 @@ class Intake:
         )
         self._in_flight: dict[str, PushProgress] = {}  # Progress on its way to the disk.
         self._waiting: dict[str, Future[int]] = {}  # The newest record of each producer.
-        self._owed = Owed()
+        self._owed = ExpectedRows()
         self._replays = Replays()
 
     def restore(
         self,
         position: int,
         producers: KnownProducers,
-        owed: Owed,
+        owed: ExpectedRows,
         watermark: Watermark,
         *,
         accepted: int,
@@ -115,7 +115,7 @@ class Intake:
             self._next_position = position
             self._owed = owed.copy()
 
-    def drop_by(self, drops: DoorDrops | None) -> None:
+    def drop_by(self, drops: DropPolicy | None) -> None:
         """From the next batch on, drop tuples as these say; None: none."""
         self.drops = drops
 
@@ -195,7 +195,7 @@ class Intake:
 
     def append_built(
         self,
-        checked: Checked,
+        checked: ValidatedSummaries,
         payload: bytes,
         *,
         producer: str,
@@ -293,7 +293,7 @@ class Intake:
 
     def _take(
         self,
-        content: pa.RecordBatch | Checked,
+        content: pa.RecordBatch | ValidatedSummaries,
         payload: bytes | memoryview,
         producer: str,
         epoch: int,
@@ -362,7 +362,7 @@ class Intake:
 
     def _admit(
         self,
-        content: pa.RecordBatch | Checked,
+        content: pa.RecordBatch | ValidatedSummaries,
         payload: bytes | memoryview,
         numbered: NumberedPart,
         flag: bool,
@@ -389,7 +389,7 @@ class Intake:
             flags = FOLLOW * flag
             header = Built(self.stream_id, producer, epoch, number, here, rows, now_us, flags, push)
         tenant = self.schema.tenant
-        arrived = Arrived(header, content, dropped=dropped, tenant=tenant)
+        arrived = PendingRecord(header, content, dropped=dropped, tenant=tenant)
         parts = [header.to_bytes(), payload]
         size_bytes = sum(memoryview(part).nbytes for part in parts)
         self.queues.came(tenant, size_bytes)
@@ -414,10 +414,10 @@ class Intake:
         )
         return _when(durable, lambda: receipt)
 
-    def _note_times(self, arrived: Arrived) -> int:
+    def _note_times(self, arrived: PendingRecord) -> int:
         """Move the watermark of arrivals; return the number of late rows."""
         header, content = arrived.header, arrived.content
-        if isinstance(content, Checked):
+        if isinstance(content, ValidatedSummaries):
             if content.summaries.rows:
                 arrived.believe(content.summaries.newest_us)
                 self.durable.watermark.observe(content.summaries.newest_us, header.arrival_us)
@@ -428,7 +428,7 @@ class Intake:
         arrived.believe(newest_us)
         return late
 
-    def _check_owed(self, content: pa.RecordBatch | Checked, producer: str) -> None:
+    def _check_owed(self, content: pa.RecordBatch | ValidatedSummaries, producer: str) -> None:
         if isinstance(content, pa.RecordBatch):
             self._owed.check(producer, content.num_rows)
         else:

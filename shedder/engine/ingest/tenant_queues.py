@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Callable
 
 
-class QueueShares:
+class TenantQueues:
     """Bytes of each tenant that are admitted and not applied yet. Safe from any thread.
 
     The log is one sequence, and batches are applied in its order. So the bytes of one tenant in it

@@ -11,13 +11,21 @@ from numpy.typing import NDArray
 
 from shedder.cql.statements.overload_policy import Policy
 from shedder.engine.allocation.query_weights import weights_by_query
-from shedder.engine.apply.load_levels import LevelsByLoad
+from shedder.engine.apply.load_levels import LoadLevels
 from shedder.engine.engine_state import EngineState
-from shedder.engine.load_shedding.shedding_units import Costs, Modelled, units_of
+from shedder.engine.load_shedding.shedding_units import Costs, SheddingUnit, units_of
 from shedder.engine.load_shedding.spare_capacity import SpareCapacity
 from shedder.engine.runtime.release_memory import give_back
 from shedder.engine.synopsis_plans.thinning_levels import by_load
-from shedder.overload.controller import AGE_MS, NORMAL, TICK_S, USE, State, step, waiting_bytes_max
+from shedder.overload.controller import (
+    AGE_MS,
+    NORMAL,
+    TICK_S,
+    USE,
+    ControllerState,
+    step,
+    waiting_bytes_max,
+)
 from shedder.overload.cpu_admission import StreamCost
 from shedder.overload.drop_share import ALL, DropShare, next_share
 from shedder.overload.fair_shedding import Caps, FairSteps
@@ -43,7 +51,7 @@ class Overload:
     def __init__(
         self,
         core: EngineState,
-        load_levels: LevelsByLoad,
+        load_levels: LoadLevels,
         spare: SpareCapacity,
         *,
         share_out: Callable[[], None],
@@ -67,7 +75,7 @@ class Overload:
         self._costs = Costs()
         self._steps = FairSteps.of((), {}, {}, {})
         self._caps = Caps()
-        self._units: list[tuple[Modelled, Unit]] = []
+        self._units: list[tuple[SheddingUnit, Unit]] = []
         self._of_query: dict[str, list[int]] = {}
         self._told: NDArray[np.int64] | None = None
         self._weights: dict[str, float] = {}
@@ -78,7 +86,7 @@ class Overload:
         self._turn = threading.Lock()
         self._stop: Callable[[], None] | None = None
         self.load = Load(at_s=core.machine.monotonic_s())
-        self.state: State = NORMAL
+        self.state: ControllerState = NORMAL
         self.share = ALL
 
     @property
@@ -312,7 +320,7 @@ class Overload:
             for name, tenant in self._owners().items()
         }
 
-    def _act(self, state: State) -> None:
+    def _act(self, state: ControllerState) -> None:
         core = self._core
         if state.overloaded != self.state.overloaded:
             word = "overload_begins" if state.overloaded else "overload_ends"

@@ -48,7 +48,7 @@ Key = tuple[str, tuple[int, ...]]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Modelled:
+class SheddingUnit:
     """Synopses that are thinned together, and what the model says that they cost.
 
     Of one group each synopsis is on its own. With GROUP BY counts and sums of a query go together:
@@ -73,7 +73,7 @@ class Modelled:
         return bool(self.level) and self.forced == FREE
 
 
-def modelled(query_state: QueryState, *, thins: bool = True) -> list[Modelled]:
+def modelled(query_state: QueryState, *, thins: bool = True) -> list[SheddingUnit]:
     """The units of one standing query; rows of one group are counted in any case.
 
     One that takes another one's panes has none: its levels are those of its provider.
@@ -88,7 +88,7 @@ def modelled(query_state: QueryState, *, thins: bool = True) -> list[Modelled]:
     together = [cheap, *apart] if grouped and cheap else apart
     fixed = [(part,) for part in parts if part in query_state.forced]
     return [
-        Modelled(
+        SheddingUnit(
             (query_state.name, those),
             query_state,
             query_state.levels[those[0]] if those[0] in query_state.forced else FREE,
@@ -128,7 +128,7 @@ class Costs:
     _runs: dict[Key, float] = field(default_factory=dict)  # Per tuple, when it is thinned.
     _seen: dict[Key, _WatchedUnit] = field(default_factory=dict)
 
-    def learn(self, units: Iterable[Modelled], rates: Mapping[str, float]) -> None:
+    def learn(self, units: Iterable[SheddingUnit], rates: Mapping[str, float]) -> None:
         """Read the stopwatches; of a new unit, read all since its start.
 
         rates: tuples/s by stream, refused tuples included. Under load shedding, the tuples that
@@ -163,20 +163,20 @@ class Costs:
         self._runs = {key: runs for key, runs in self._runs.items() if key in seen}
         self.factors = {key: known for key, known in self.factors.items() if key in seen}
 
-    def corrected(self, unit: Modelled) -> NDArray[np.float64]:
+    def corrected(self, unit: SheddingUnit) -> NDArray[np.float64]:
         """The cost of each level, here."""
         known = self.factors.get(unit.key, Factors())
         return known.corrected(unit.model_ns, _calls_ns(unit, self._runs.get(unit.key, 0.0)))
 
 
-def _calls_ns(unit: Modelled, runs: float) -> float:
+def _calls_ns(unit: SheddingUnit, runs: float) -> float:
     """What calls take of a tuple by the model; runs: per tuple."""
     return len(unit.key[1]) * unit.state.watch.call_ns * runs
 
 
 def units_of(
     streams: Iterable[Stream], costs: Costs, rates: Mapping[str, float], *, offered: float = 1.0
-) -> tuple[list[Modelled], list[Unit]]:
+) -> tuple[list[SheddingUnit], list[Unit]]:
     """All units, as the ladder wants them; what they cost is learnt before.
 
     Args:
@@ -261,7 +261,7 @@ def _tuples_per_value(query_state: QueryState, rate: float) -> float:
     return max(rate * seconds * query_state.passing_share / groups, 1.0)
 
 
-def _spread(unit: Modelled) -> float:
+def _spread(unit: SheddingUnit) -> float:
     return sum(_spread_of(unit.state, part) for part in unit.key[1])
 
 

@@ -24,7 +24,7 @@ QUIET_S = 0.25  # Without a batch or a run for this time, builders work without 
 _log = structlog.get_logger("shedder.indexer")
 
 
-class Indexer:
+class IndexBuilder:
     """Builds missing indexes in a background worker. Several requests make one pass. Thread-safe.
 
     A run without its index is read as a whole meanwhile. The newest runs get theirs first: they are

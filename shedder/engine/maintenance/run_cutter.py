@@ -11,9 +11,9 @@ import structlog
 from shedder.archive.metadata.catalog_entries import Run
 from shedder.archive.store.retention_partitions import compartment_us
 from shedder.archive.tasks.interruptible_call import awaited
-from shedder.archive.tasks.progress import Told, nobody
+from shedder.archive.tasks.progress import ProgressCallback, no_progress
 from shedder.engine.engine_state import EngineState
-from shedder.engine.maintenance.index_builder import Indexer
+from shedder.engine.maintenance.index_builder import IndexBuilder
 from shedder.engine.runtime.release_memory import give_back
 from shedder.engine.standing_queries.stream_state import Stream
 from shedder.errors import Draining, InternalError, UnknownStream
@@ -24,11 +24,11 @@ TAILS_SHARE = 6  # All tails together never hold more than this part.
 _log = structlog.get_logger("shedder.engine")
 
 
-class Cutter:
+class RunCutter:
     """Writes runs on a thread of its own; decides when on the apply thread."""
 
     def __init__(
-        self, core: EngineState, indexer: Indexer, lay_out_anew: Callable[[str], None]
+        self, core: EngineState, indexer: IndexBuilder, lay_out_anew: Callable[[str], None]
     ) -> None:
         """lay_out_anew: rewrites the runs of a stream in its present layout, in the background."""
         self._core = core
@@ -107,7 +107,7 @@ class Cutter:
 
         self._pool.submit(self._cut_wide, stream.id).add_done_callback(done)
 
-    def seal(self, name: str, told: Told = nobody) -> None:
+    def seal(self, name: str, told: ProgressCallback = no_progress) -> None:
         """Write a stream's tail into runs; returns when it is done.
 
         Waits for what is durable to be applied first.

@@ -14,7 +14,7 @@ from shedder.archive.archive_store import Store
 from shedder.archive.metadata.catalog_entries import RollupEntry, Run
 from shedder.archive.tasks.progress import Progress
 from shedder.engine.engine_state import EngineState
-from shedder.engine.maintenance.index_builder import Indexer
+from shedder.engine.maintenance.index_builder import IndexBuilder
 from shedder.errors import Cancelled, CorruptData, Draining, ShedderError, StorageFailed
 
 PURGED_AFTER_QUIETS: Final = 10  # Deletions that never cease make one rewrite of a run in so long.
@@ -24,7 +24,7 @@ Work = Callable[[Run, Callable[[], None]], object]
 _log = structlog.get_logger("shedder.relayout")
 
 
-class Relayouts:
+class RunRewriter:
     """One thread of low priority that rewrites run by run. Safe from any thread.
 
     What there is to do stands in the catalog: a restart goes on where it ended. It ends early when
@@ -32,7 +32,7 @@ class Relayouts:
     written keeps none of the others waiting.
     """
 
-    def __init__(self, core: EngineState, indexer: Indexer) -> None:
+    def __init__(self, core: EngineState, indexer: IndexBuilder) -> None:
         self._core = core
         self._tasks = core.tasks
         self._indexer = indexer

@@ -15,7 +15,7 @@ from shedder.archive.runs.run_file_cache import RunFiles
 from shedder.archive.tasks.progress import Progress
 from shedder.cpu_priority import LATE
 from shedder.engine.engine_state import EngineState
-from shedder.engine.maintenance.run_rewriter import Relayouts, due_for_purge
+from shedder.engine.maintenance.run_rewriter import RunRewriter, due_for_purge
 from shedder.errors import Cancelled, Draining, ShedderError, UnknownStream
 
 TICK_S = 1.0
@@ -26,7 +26,7 @@ _DAY_US = 86_400_000_000
 _log = structlog.get_logger("shedder.housekeeping")
 
 
-class Housekeeping:
+class ScrubAndPurge:
     """Checks every second whether work is due; its thread has a low priority.
 
     A run is scrubbed when it was last read, or first seen, `scrub_days` ago: one per look, the
@@ -34,7 +34,7 @@ class Housekeeping:
     The files of new runs are opened, so that the first question to a part of them need not.
     """
 
-    def __init__(self, core: EngineState, relayouts: Relayouts) -> None:
+    def __init__(self, core: EngineState, relayouts: RunRewriter) -> None:
         """Nothing happens before `start`."""
         self.scrubbed = Scrubbed()
         self._tasks = core.tasks

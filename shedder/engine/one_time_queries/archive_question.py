@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from shedder.archive.store.snapshot import Snapshot
 from shedder.archive.tasks.deadline import Deadline
 from shedder.cql.statements.bound_query import BoundQuery
-from shedder.queries.one_time.plan import Stretch
+from shedder.queries.one_time.plan import TimeRange
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -20,5 +20,5 @@ class ArchiveQuestion:
 
     query: BoundQuery
     snapshot: Snapshot
-    stretch: Stretch
+    stretch: TimeRange
     deadline: Deadline

@@ -15,7 +15,7 @@ from shedder.engine.one_time_queries.executor import is_retained
 from shedder.engine.standing_queries.standing_query import StandingQuery
 from shedder.errors import ShedderError
 from shedder.queries.evidence.answer_builder import finish
-from shedder.queries.one_time.plan import Stretch
+from shedder.queries.one_time.plan import TimeRange
 from shedder.streams.windows import Span
 
 _log = structlog.get_logger("shedder.one_time")
@@ -46,7 +46,7 @@ class ExactWindows:
         if not is_retained(self._core, stream, span):
             return
         snapshot = self._core.store.snapshot(stream.id, span.start_us, span.end_us)
-        stretch = Stretch.of(span, stream.watermark_us)
+        stretch = TimeRange.of(span, stream.watermark_us)
         question = ArchiveQuestion(standing_query.state.query, snapshot, stretch, Deadline())
         with self._slides_lock:
             if self._closed:

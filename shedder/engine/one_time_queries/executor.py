@@ -26,7 +26,7 @@ from shedder.engine.runtime.background_tasks import Watch
 from shedder.engine.standing_queries.stream_state import Stream
 from shedder.errors import BadQuery, BeforeRetention, DiskFull, StorageFailed
 from shedder.queries.answers.answer import Answer
-from shedder.queries.one_time.plan import Stretch
+from shedder.queries.one_time.plan import TimeRange
 from shedder.queries.one_time.plan_execution import execute
 from shedder.queries.one_time.source_choice import choose, explained
 from shedder.streams.live_sample import SampleView
@@ -120,7 +120,7 @@ class OneTime:
                 whole = False  # The sample never saw them.
             sample = stream.sample.view() if whole else None
             stretch = replace(
-                Stretch.of(span, stream.watermark_us),
+                TimeRange.of(span, stream.watermark_us),
                 built=stream.built,
                 dropped=stream.drops.within(span.start_us, span.end_us),
                 doubted=stream.lost.doubted(start_us),

@@ -21,7 +21,7 @@ from shedder.cql.statements.bound_query import BoundQuery
 from shedder.errors import DeadlineExceeded
 from shedder.queries.answers.answer import ArchiveRead
 from shedder.queries.evidence.evidence import Evidence
-from shedder.queries.one_time.plan import Look, Stretch
+from shedder.queries.one_time.plan import ScanEstimate, TimeRange
 from shedder.queries.one_time.precision_progress import at_look, claimed, error_of
 from shedder.queries.sampling.from_strata import evidence_from_strata
 from synopses.intervals.sequential_looks import MET_OVER
@@ -52,7 +52,7 @@ class ProgressiveScan:
     query: BoundQuery
     sample: BlockSample
     reduction: NamedReduction
-    stretch: Stretch
+    stretch: TimeRange
     narrow: bool
     position: int
     deadline: Deadline
@@ -62,7 +62,7 @@ class ProgressiveScan:
     bytes_max: int = BYTES_MAX
     asked: list[float] = field(default_factory=list)
 
-    def read(self, before: Look | None) -> Look | None:
+    def read(self, before: ScanEstimate | None) -> ScanEstimate | None:
         """The last look at what was read; None where everything should be read instead.
 
         Args:
@@ -95,7 +95,7 @@ class ProgressiveScan:
 
     # --- what is wanted -----------------------------------------------------------------------
 
-    def _first(self, before: Look | None) -> ScanStatistics:
+    def _first(self, before: ScanEstimate | None) -> ScanStatistics:
         rows, confidence = self.sample.run_rows, self.query.confidence
         if before is None or not self.reduction.reads_on:
             return ScanStatistics(rows, confidence=confidence)
@@ -187,7 +187,7 @@ class ProgressiveScan:
 
     # --- what was found -----------------------------------------------------------------------
 
-    def _look(self, scan: ScanStatistics, asked: Sequence[float]) -> Look:
+    def _look(self, scan: ScanStatistics, asked: Sequence[float]) -> ScanEstimate:
         query = self.query
         look = scan.look if self.reduction.reads_on else None
         evidence = self._estimated(look)
@@ -218,7 +218,7 @@ class ProgressiveScan:
             archive=read,
             archive_share_read=share,
         )
-        return Look(
+        return ScanEstimate(
             evidence, error, (sample.rows_kept + sample.tail_rows) / max(1, sample.population)
         )
 

@@ -24,7 +24,7 @@ from shedder.cql.statements.bound_query import BoundQuery, StreamSchema
 from shedder.engine.one_time_queries.archive_question import ArchiveQuestion
 from shedder.engine.one_time_queries.progressive_scan import ProgressiveScan
 from shedder.errors import BadQuery, CorruptData
-from shedder.queries.one_time.plan import PlanStep, Source, Stretch
+from shedder.queries.one_time.plan import PlanStep, Source, TimeRange
 
 THREADS: Final = min(4, os.cpu_count() or 1)
 
@@ -161,13 +161,13 @@ def _has_constant(query: BoundQuery) -> bool:
     )
 
 
-def _is_inside(low_us: int, high_us: int, stretch: Stretch) -> bool:
+def _is_inside(low_us: int, high_us: int, stretch: TimeRange) -> bool:
     return (stretch.start_us is None or stretch.start_us <= low_us) and (
         stretch.end_us is None or high_us < stretch.end_us
     )
 
 
-def _inside(batch: pa.RecordBatch, time_column: str, stretch: Stretch) -> pa.RecordBatch:
+def _inside(batch: pa.RecordBatch, time_column: str, stretch: TimeRange) -> pa.RecordBatch:
     """The rows of a batch with event times in the stretch."""
     times = batch.column(time_column).cast(pa.int64()).to_numpy()
     inside = np.ones(len(times), np.bool_)

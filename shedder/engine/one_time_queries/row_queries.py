@@ -33,7 +33,7 @@ from shedder.engine.one_time_queries.table_source import TableSource
 from shedder.engine.runtime.background_tasks import Watch
 from shedder.queries.answers.answer import Answer
 from shedder.queries.answers.answer_batches import AnswerBatches
-from shedder.queries.one_time.plan import Stretch
+from shedder.queries.one_time.plan import TimeRange
 from shedder.streams.windows import Span
 
 SPACE_RESULTS = 4  # Results of the largest size that may lie on disk until their rows are taken.
@@ -145,7 +145,7 @@ class RowQueries:
         if start_us is None:
             start_us = store.retention.retained_from_us(stream.id)
         stretch = replace(
-            Stretch.of(window, stream.watermark_us),
+            TimeRange.of(window, stream.watermark_us),
             built=stream.built,
             dropped=stream.drops.within(span.start_us, span.end_us),
             doubted=stream.lost.doubted(start_us),

@@ -26,7 +26,7 @@ from shedder.engine.one_time_queries.row_sources import RowSource
 from shedder.engine.one_time_queries.table_source import TableSource
 from shedder.errors import CorruptData
 from shedder.queries.answers.answer import Answer
-from shedder.queries.one_time.plan import Stretch
+from shedder.queries.one_time.plan import TimeRange
 
 _log = structlog.get_logger("shedder.one_time")
 _CUT = {
@@ -149,7 +149,7 @@ class RowReader:
     def _facts(self, sources: Mapping[str, RowSource], rows: int, cut: str) -> Answer:
         """Everything but the rows, and what was read for them."""
         known = [source.stretch for source in sources.values()]
-        one = known[0] if len(known) == 1 else Stretch(complete=all(s.complete for s in known))
+        one = known[0] if len(known) == 1 else TimeRange(complete=all(s.complete for s in known))
         watermarks_us = [s.watermark_us for s in known if s.watermark_us is not None]
         tables = self._question.tables.values()
         missing = any(source.missing or source.snapshot.holes for source in sources.values())

@@ -16,7 +16,7 @@ from shedder.archive.store.snapshot import Snapshot
 from shedder.cql.plans.logical_plan import Scan
 from shedder.cql.sql.exact_query import POSITION
 from shedder.cql.statements.bound_query import StreamSchema
-from shedder.queries.one_time.plan import Stretch
+from shedder.queries.one_time.plan import TimeRange
 from shedder.streams.batches import arrow_schema
 from shedder.streams.frame import Frame
 from shedder.streams.windows import Span
@@ -47,7 +47,7 @@ class RowSource:
     window: Span
     span: Span
     snapshot: Snapshot
-    stretch: Stretch
+    stretch: TimeRange
     outside: int
     is_ordered: bool
 

@@ -20,7 +20,7 @@ from shedder.engine.one_time_queries.reduction_choice import (
 )
 from shedder.errors import CorruptData
 from shedder.queries.evidence.evidence import Evidence
-from shedder.queries.one_time.plan import KnownSources, Look
+from shedder.queries.one_time.plan import KnownSources, ScanEstimate
 from shedder.streams.live_sample import SampleView
 
 
@@ -55,7 +55,7 @@ class StreamSources:
             _size_text(question.snapshot),
         )
 
-    def part(self, before: Look | None) -> Look | None:
+    def part(self, before: ScanEstimate | None) -> ScanEstimate | None:
         """As `ArchiveReader.part`."""
         assert self._reduction is not None
         self._scan = scan_of(self._question, self._reduction, self._rng)

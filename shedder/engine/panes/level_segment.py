@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shedder.engine.panes.synopsis_resizing import merged
-from shedder.streams.frame import Known
+from shedder.streams.frame import ArgumentBasics
 from synopses.moments.covariance import GroupedCrossMoments
 
 End = int | float | None
@@ -68,7 +68,7 @@ class Segment:
         beside = () if self.low_beside is None else (self.low_beside, self.high_beside)
         return self.population, self.read, self.low, self.high, *beside
 
-    def notice(self, known: Known, read: int) -> None:
+    def notice(self, known: ArgumentBasics, read: int) -> None:
         """Count values that there were to read, and those of them that were."""
         self.population += known.rows
         self.read += read
@@ -96,7 +96,7 @@ class Segment:
         shape = None if self.shape is None else self.shape.scatter(ids, groups)
         return replace(self, synopsis=self.synopsis.scatter(ids, groups), shape=shape)
 
-    def _stretch(self, other: Known | Segment) -> None:
+    def _stretch(self, other: ArgumentBasics | Segment) -> None:
         self.low, self.high = _lower(self.low, other.low), _higher(self.high, other.high)
         self.low_beside = _lower(self.low_beside, other.low_beside)
         self.high_beside = _higher(self.high_beside, other.high_beside)

@@ -20,8 +20,8 @@ from shedder.archive.runs.external_run import SentFile
 from shedder.cql.statements.archive_layout import layout_text
 from shedder.engine.checkpoints.checkpoint_scheduler import Checkpoints
 from shedder.engine.engine_state import EngineState
-from shedder.engine.maintenance.index_builder import Indexer
-from shedder.engine.maintenance.run_rewriter import Relayouts
+from shedder.engine.maintenance.index_builder import IndexBuilder
+from shedder.engine.maintenance.run_rewriter import RunRewriter
 from shedder.engine.rebuild.backfill_bounds import check_times
 from shedder.engine.rebuild.backfilled_panes import (
     BuiltFrom,
@@ -100,8 +100,8 @@ class Backfills:
         lifetime: Lifetime,
         ddl: threading.RLock,
         checkpoints: Checkpoints,
-        indexer: Indexer,
-        relayouts: Relayouts,
+        indexer: IndexBuilder,
+        relayouts: RunRewriter,
     ) -> None:
         self._core = core
         self._lifetime = lifetime

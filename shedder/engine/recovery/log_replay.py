@@ -33,7 +33,7 @@ from shedder.engine.checkpoints.checkpoint_scheduler import Checkpoints
 from shedder.engine.checkpoints.query_commit import joined_sample
 from shedder.engine.dataflow.row_state import RowState
 from shedder.engine.engine_state import EngineState
-from shedder.engine.ingest.arrived_record import Arrived
+from shedder.engine.ingest.arrived_record import PendingRecord
 from shedder.engine.ingest.known_producers import KnownProducers, ProducerState
 from shedder.engine.ingest.producer_sequences import is_newer, progress_after
 from shedder.engine.rebuild.row_query_past import RowParameters, bound_rows, restored_row_query
@@ -42,7 +42,7 @@ from shedder.engine.standing_queries.lost_tuples import UNCOUNTED
 from shedder.engine.standing_queries.pane_deletions import PaneDeletions
 from shedder.engine.standing_queries.standing_query import StandingQuery
 from shedder.engine.standing_queries.stream_state import Stream
-from shedder.engine.synopsis_plans.allocation_request import Given
+from shedder.engine.synopsis_plans.allocation_request import SynopsisSizes
 from shedder.engine.synopsis_plans.stored_query_text import parse_stored, read_stored
 from shedder.engine.synopsis_plans.synopsis_plan import plan, sizes_from_json
 from shedder.engine.tables.live_tables import LiveTable
@@ -186,7 +186,7 @@ class _Replay:
 
     def _keep(self, name: str, stream: Stream, header: Batch, token: object, sequence: int) -> None:
         """Put rows into the tail of their stream, as far as no run has them."""
-        assert isinstance(token, Arrived)
+        assert isinstance(token, PendingRecord)
         assert isinstance(token.content, pa.RecordBatch)
         position = header.first_position
         self._core.store.add(stream.id, position, token.content, sequence=sequence)
@@ -266,7 +266,7 @@ def _damages(core: EngineState, held_to: Mapping[str, int]) -> tuple[str, ...]:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Joining:
+class _JoiningQuery:
     """What came after the checkpoint, before a record of the log: a query, or a sample with one."""
 
     sequence: int
@@ -305,7 +305,7 @@ class _RowsJoining:
         self.core.rows.note_stored({self.entry.name: RowState.from_bytes(self.data)})
 
 
-_Joins = deque[_Joining | _RowsJoining]
+_Joins = deque[_JoiningQuery | _RowsJoining]
 
 
 def _read_checkpoint(
@@ -323,7 +323,7 @@ def _read_checkpoint(
         rows = core.store.tables.read(entry)
         core.tables.add(LiveTable(entry.id, rows, stored_version=version))
     producers: Producers = {}
-    joining: list[_Joining | _RowsJoining] = []
+    joining: list[_JoiningQuery | _RowsJoining] = []
     for row in core.store.streams():
         data = parts.get(f"sample/{row.id}")
         if data is None:
@@ -342,7 +342,7 @@ def _read_checkpoint(
         )
         joined = joined_sample(parts, row.id, row.schema)
         if joined is not None:
-            joining.append(_Joining(joined[0], stream, sample=joined[1]))
+            joining.append(_JoiningQuery(joined[0], stream, sample=joined[1]))
     late, left = catalog.joined(), catalog.left()
     feeds: list[tuple[Stream, QueryState, tuple[str, int, int]]] = []
     for stored in catalog.queries():
@@ -356,7 +356,7 @@ def _read_checkpoint(
         if feed is not None:
             feeds.append((stream, standing_query.state, feed))
         if stored.name in late:
-            joining.append(_Joining(late[stored.name], stream, standing_query))
+            joining.append(_JoiningQuery(late[stored.name], stream, standing_query))
             continue
         stream.queries[stored.name] = standing_query
     checkpoints.restore(providers=[provider for _, _, (provider, *_) in feeds], left={})
@@ -418,14 +418,14 @@ def _standing_query(
     )
 
 
-def _limits(query_state: QueryState, stored: QueryEntry) -> Given | None:
+def _limits(query_state: QueryState, stored: QueryEntry) -> SynopsisSizes | None:
     """What a query may be given at most; it was not stored always, and what it was granted was."""
     if query_state.query.costing is None:
         return None
     limits = json.loads(stored.parameters).get("limits")
     if limits is None:
-        return Given(query_state.plan.sizes, query_state.sizes.part_bytes_max)
-    return Given.stored(limits)
+        return SynopsisSizes(query_state.plan.sizes, query_state.sizes.part_bytes_max)
+    return SynopsisSizes.stored(limits)
 
 
 def _advance(producers: KnownProducers, header: Batch | Built) -> None:

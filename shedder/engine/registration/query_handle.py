@@ -10,7 +10,7 @@ from typing import Protocol
 
 from shedder.engine.engine_state import EngineState
 from shedder.engine.runtime.mailbox import Mailbox
-from shedder.engine.runtime.subscribers import News
+from shedder.engine.runtime.subscribers import AnswerUpdate
 from shedder.engine.standing_queries.standing_query import StandingQuery
 from shedder.engine.standing_queries.stream_state import Stream
 from shedder.errors import BadSetting, DeadlineExceeded, ShedderError, UnknownQuery
@@ -122,7 +122,7 @@ class Query:
         if self._stream.queries.get(self.name) is not self._standing_query:
             raise UnknownQuery(self.name, sorted(self._stream.queries))
 
-    def _fresh(self, after: Receipt | None) -> News | None:
+    def _fresh(self, after: Receipt | None) -> AnswerUpdate | None:
         """On the apply thread: what was durable when this was asked has been applied."""
         if after is not None and after.position > self._stream.position:
             raise BadSetting(
@@ -134,7 +134,7 @@ class Query:
         return self._standing_query.latest
 
 
-def _answer(news: News | None) -> Answer:
+def _answer(news: AnswerUpdate | None) -> Answer:
     assert news is not None, "a registered query always has an answer"
     if isinstance(news, ShedderError):
         raise type(news).from_message(str(news))  # A fresh one: tracebacks grow on shared errors.
@@ -145,7 +145,7 @@ class _Slides(Iterator[Answer]):
     """A subscription; it ends with its reader, also when nothing was ever read."""
 
     def __init__(self, mailbox: Mailbox, remove: Callable[[], None]) -> None:
-        self._news: Iterator[tuple[News, int]] = iter(mailbox)
+        self._news: Iterator[tuple[AnswerUpdate, int]] = iter(mailbox)
         self._end = weakref.finalize(self, remove)
 
     def __next__(self) -> Answer:

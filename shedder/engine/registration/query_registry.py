@@ -8,7 +8,7 @@ from collections.abc import Callable
 from shedder.cql.binding.new_names import check_new_name, check_outputs
 from shedder.cql.statements.relational_select import RelationalSelect
 from shedder.cql.statements.statement import Select, Statement, aggregates_of_one_stream
-from shedder.engine.allocation.rebalancer import Sharing
+from shedder.engine.allocation.rebalancer import Rebalancer
 from shedder.engine.checkpoints.checkpoint_scheduler import Checkpoints
 from shedder.engine.dataflow.row_query import RowQuery
 from shedder.engine.engine_state import EngineState
@@ -19,7 +19,7 @@ from shedder.engine.registration.query_handle import Query
 from shedder.engine.registration.registrar import Registrar
 from shedder.engine.registration.row_query_handle import RowHandle
 from shedder.engine.registration.row_registrar import RowRegistrar
-from shedder.engine.runtime.caller import OPERATOR, Asker
+from shedder.engine.runtime.caller import OPERATOR, Caller
 from shedder.engine.runtime.lifetime import Lifetime
 from shedder.engine.runtime.mailbox import Mailbox
 from shedder.engine.standing_queries.standing_query import StandingQuery
@@ -32,7 +32,7 @@ from shedder.queries.answers.answer import Answer
 from shedder.streams.windows import Span
 
 
-class Registered:
+class QueryRegistry:
     """All standing queries of an engine. Safe from any thread."""
 
     def __init__(
@@ -40,7 +40,7 @@ class Registered:
         core: EngineState,
         lifetime: Lifetime,
         ddl: threading.RLock,
-        sharing: Sharing,
+        sharing: Rebalancer,
         overload: Overload,
         checkpoints: Checkpoints,
         go_exact: Callable[[StandingQuery, Span], None],
@@ -57,7 +57,7 @@ class Registered:
         self._mailboxes: set[Mailbox] = set()
 
     def register(
-        self, name: str, statement: Statement, *, asker: Asker = OPERATOR
+        self, name: str, statement: Statement, *, asker: Caller = OPERATOR
     ) -> Query | RowHandle:
         """Make a query standing; one of the same name and text is returned as it is.
 
@@ -123,7 +123,7 @@ class Registered:
             return self._row_registrar.preview(select)
         return self._registrar.preview(self.core.stream(select.stream), select)
 
-    def query(self, name: str, asker: Asker = OPERATOR) -> Query | RowHandle:
+    def query(self, name: str, asker: Caller = OPERATOR) -> Query | RowHandle:
         """A standing query by name."""
         rows = self.core.row_query(name, asker)
         if rows is not None:

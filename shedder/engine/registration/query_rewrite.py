@@ -34,7 +34,7 @@ from shedder.cql.text.sampling_fractions import LEVEL_MAX
 from shedder.engine.allocation.problem import problem
 from shedder.engine.registration.rewrite_report import Rewritten, cost_ns, described
 from shedder.engine.registration.smaller_windows import range_is_fixed, windows_of
-from shedder.engine.synopsis_plans.allocation_request import Asked
+from shedder.engine.synopsis_plans.allocation_request import AllocationRequest
 from shedder.engine.synopsis_plans.error_curves import sizes_wanted
 from shedder.engine.synopsis_plans.synopsis_plan import SynopsisSpec, plan
 from shedder.engine.synopsis_plans.thinning_error import skipping_error
@@ -121,7 +121,7 @@ def _with_window(
     """The best sizes of a query within so many bytes, at levels that are chosen already."""
     wanted = plan(query, sizes_wanted(query))
     found = problem(
-        [replace(Asked.new("the query", query, wanted), levels=levels)],
+        [replace(AllocationRequest.new("the query", query, wanted), levels=levels)],
         group_bytes_max=group_bytes_max,
     )
     own_bytes = free_bytes - int(found.beside_bytes.sum())
@@ -178,7 +178,7 @@ def _levels(query: BoundQuery, costing: Costing, group_bytes_max: int) -> tuple[
         return levels
     if Rewrite.THINNING not in costing.rewrites:
         raise BudgetExceeded(f"the query takes {takes:.1f} ns per tuple; {limit:g} may be used")
-    free = replace(Asked.new("the query", query, kept), levels=levels, tuples_per_s=1.0)
+    free = replace(AllocationRequest.new("the query", query, kept), levels=levels, tuples_per_s=1.0)
     found = problem(
         [free], group_bytes_max=group_bytes_max, levels=range(query.thinning, LEVEL_MAX + 1)
     )

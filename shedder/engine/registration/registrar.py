@@ -12,11 +12,11 @@ from shedder.cql.expressions.expression import AggregateFunction, Column
 from shedder.cql.statements.bound_query import BoundQuery
 from shedder.cql.statements.canonical_text import text_of_select
 from shedder.cql.statements.statement import Contract, Select
-from shedder.engine.allocation.negotiation import Granted, group_bytes
-from shedder.engine.allocation.rebalancer import Sharing
+from shedder.engine.allocation.negotiation import Grant, group_bytes
+from shedder.engine.allocation.rebalancer import Rebalancer
 from shedder.engine.checkpoints.checkpoint_contents import query_parts
 from shedder.engine.checkpoints.checkpoint_scheduler import Checkpoints
-from shedder.engine.checkpoints.query_commit import Joining
+from shedder.engine.checkpoints.query_commit import QueryCommit
 from shedder.engine.engine_state import EngineState
 from shedder.engine.one_time_queries.executor import check_retained
 from shedder.engine.rebuild.archive_replay import History, catch_up
@@ -42,7 +42,7 @@ class Registrar:
     def __init__(
         self,
         core: EngineState,
-        sharing: Sharing,
+        sharing: Rebalancer,
         checkpoints: Checkpoints,
         go_exact: Callable[[StandingQuery, Span], None],
     ) -> None:
@@ -106,7 +106,7 @@ class Registrar:
 
     def _admitted(
         self, stream: Stream, select: Select
-    ) -> tuple[BoundQuery, Granted, tuple[int, ...]]:
+    ) -> tuple[BoundQuery, Grant, tuple[int, ...]]:
         """The query as it will stand, with its sizes and levels."""
         asked = bind(select, stream.schema)
         if asked.reduction is not None:
@@ -134,11 +134,11 @@ class Registrar:
         self,
         stream: Stream,
         query_state: QueryState,
-        granted: Granted,
+        granted: Grant,
         past: list[History],
         sharper: StreamSample | None,
         deleted: PaneDeletions,
-    ) -> tuple[StandingQuery, Joining]:
+    ) -> tuple[StandingQuery, QueryCommit]:
         """On the apply thread: read the little that is left of the past, then live.
 
         It reads from now on what comes, and does not stand before it is durable.
@@ -193,7 +193,7 @@ class Registrar:
                 stream.replace_sample(sample)
 
         parts, panes = query_parts(standing_query), query_state.to_store()
-        joining = Joining(entry, parts, panes, core.applied_sequence, sharper, leave)
+        joining = QueryCommit(entry, parts, panes, core.applied_sequence, sharper, leave)
         self._checkpoints.join(joining)
         if sharper is not None:
             stream.replace_sample(sharper)

@@ -9,7 +9,7 @@ from shedder.cql.statements.bound_query import BoundQuery
 from shedder.cql.statements.statement import RangeWindow
 from shedder.cql.text.durations import duration_text
 from shedder.cql.text.sampling_fractions import share_text
-from shedder.engine.synopsis_plans.allocation_request import Given
+from shedder.engine.synopsis_plans.allocation_request import SynopsisSizes
 from shedder.engine.synopsis_plans.cpu_costs import costs_ns
 from shedder.engine.synopsis_plans.synopsis_plan import BY_HASH, SynopsisPlan, SynopsisSpec
 from shedder.engine.synopsis_plans.thinning_levels import outputs_of
@@ -32,7 +32,7 @@ class Rewritten:
     query: BoundQuery
     plan: SynopsisPlan
     levels: tuple[int, ...]
-    given: Given
+    given: SynopsisSizes
     size_bytes: int
     ns_per_tuple: float
     older: float

@@ -6,7 +6,7 @@ from shedder.archive.files.data_directory import FORMAT_ROWS
 from shedder.archive.metadata.catalog_entries import QueryEntry
 from shedder.cql.statements.relational_select import RelationalSelect
 from shedder.engine.checkpoints.checkpoint_scheduler import Checkpoints
-from shedder.engine.checkpoints.query_commit import Joining
+from shedder.engine.checkpoints.query_commit import QueryCommit
 from shedder.engine.dataflow.row_query import RowQuery
 from shedder.engine.engine_state import EngineState
 from shedder.engine.rebuild.row_query_past import (
@@ -65,7 +65,7 @@ class RowRegistrar:
         parse_stored(plan.query.text)  # What a restart could not read is refused now.
         return new_row_query(self._core, name, plan, incarnation=incarnation)
 
-    def _begin(self, query: RowQuery, past: WindowPast) -> Joining:
+    def _begin(self, query: RowQuery, past: WindowPast) -> QueryCommit:
         """On the apply thread: read the little that is left of the past, then live."""
         core = self._core
         self._checkpoints.settle()
@@ -91,7 +91,7 @@ class RowRegistrar:
         def leave() -> None:
             core.rows.remove(query.name)
 
-        joining = Joining(entry, parts, None, core.applied_sequence, None, leave)
+        joining = QueryCommit(entry, parts, None, core.applied_sequence, None, leave)
         self._checkpoints.join(joining)
         core.rows.note_stored({query.name: state})
         return joining

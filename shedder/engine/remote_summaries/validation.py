@@ -21,7 +21,7 @@ _ANY = BatchLimits(rows_max=1 << 31, bytes_max=1 << 31)  # The log's own bytes w
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Checked:
+class ValidatedSummaries:
     """Summaries, and their panes as read when they were checked: plan and pane by place."""
 
     summaries: Summaries
@@ -35,7 +35,7 @@ class Checked:
 
 def checked(
     summaries: Summaries, query_states: Mapping[str, QueryState], limits: BatchLimits
-) -> Checked:
+) -> ValidatedSummaries:
     """Read everything that a stranger's summaries hold.
 
     Args:
@@ -57,10 +57,10 @@ def checked(
     }
     for place, summary in enumerate(summaries.panes):
         received[place] = plans[summary.query], readers[summary.query].read(summary)
-    return Checked(summaries, received)
+    return ValidatedSummaries(summaries, received)
 
 
-def take_in(query_state: QueryState, made: Checked, watermark_us: int | None) -> None:
+def take_in(query_state: QueryState, made: ValidatedSummaries, watermark_us: int | None) -> None:
     """Fold the panes of one query into its own; what cannot be folded in counts as too late.
 
     Args:
@@ -92,7 +92,7 @@ def take_in(query_state: QueryState, made: Checked, watermark_us: int | None) ->
 
 
 def _received(
-    query_state: QueryState, made: Checked, place: int, reader: PaneReader
+    query_state: QueryState, made: ValidatedSummaries, place: int, reader: PaneReader
 ) -> ReceivedPane | None:
     """The pane as it was checked, or read again: after a stop, and where the plan has changed."""
     plan, received = made.received.get(place, (None, None))

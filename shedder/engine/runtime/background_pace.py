@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from shedder.archive.tasks.progress import LOOK_S, Told, nobody
+from shedder.archive.tasks.progress import LOOK_S, ProgressCallback, no_progress
 from shedder.engine.runtime.environment import Machine
 
 STEP_S = 0.01  # Target time of a step; other threads wait for the interpreter at most this long.
@@ -38,12 +38,12 @@ class Pace:
         """What follows is work; what was before it was not."""
         self._rested_s = self._machine.monotonic_s()
 
-    def rest_if_due(self, told: Told = nobody) -> None:
+    def rest_if_due(self, told: ProgressCallback = no_progress) -> None:
         """After a piece of work of any length: rest if the step that it ends took long enough."""
         if self._machine.monotonic_s() - self._rested_s >= STEP_S:
             self.rest(told)
 
-    def rest(self, told: Told = nobody) -> None:
+    def rest(self, told: ProgressCallback = no_progress) -> None:
         """After a step: return when the share allows the next one.
 
         The time of a step is what passed since the last rest, waiting for others included, so that

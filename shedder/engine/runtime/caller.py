@@ -29,7 +29,7 @@ class HasSchema(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Asker:
+class Caller:
     """The caller of an operation.
 
     tenant: owner of the streams that the caller creates.
@@ -44,5 +44,5 @@ class Asker:
         return self.sees_all or stream.schema.tenant == self.tenant
 
 
-OPERATOR = Asker(sees_all=True)
+OPERATOR = Caller(sees_all=True)
 """The caller of an embedded engine, and of a client with the scope admin."""

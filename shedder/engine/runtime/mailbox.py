@@ -5,14 +5,14 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 
-from shedder.engine.runtime.subscribers import News
+from shedder.engine.runtime.subscribers import AnswerUpdate
 
 
 class NewestAnswer:
     """The newest answer that was not taken, and how many were missed. Not thread-safe."""
 
     def __init__(self) -> None:
-        self._news: News | None = None
+        self._news: AnswerUpdate | None = None
         self._missed = 0
 
     @property
@@ -20,12 +20,12 @@ class NewestAnswer:
         """Return whether an answer has come since the last one was taken."""
         return self._news is not None
 
-    def put(self, news: News) -> None:
+    def put(self, news: AnswerUpdate) -> None:
         """Replace the answer; one that was not taken is missed."""
         self._missed += self.is_there
         self._news = news
 
-    def take(self) -> tuple[News, int] | None:
+    def take(self) -> tuple[AnswerUpdate, int] | None:
         """Take the answer, and how many were missed since the one before; None: there is none."""
         news, missed = self._news, self._missed
         self._news, self._missed = None, 0
@@ -40,7 +40,7 @@ class Mailbox:
         self._newest = NewestAnswer()
         self._closed = False
 
-    def put(self, news: News) -> None:
+    def put(self, news: AnswerUpdate) -> None:
         """Replace the answer, and wake the reader."""
         with self._wake:
             self._newest.put(news)
@@ -52,7 +52,7 @@ class Mailbox:
             self._closed = True
             self._wake.notify()
 
-    def __iter__(self) -> Iterator[tuple[News, int]]:
+    def __iter__(self) -> Iterator[tuple[AnswerUpdate, int]]:
         """Each answer with the number of those missed since the one before."""
         while True:
             with self._wake:

@@ -10,13 +10,15 @@ import structlog
 from shedder.errors import ShedderError
 from shedder.queries.answers.answer import Answer
 
-News = Answer | ShedderError  # A slide whose contract is FAIL and whose target is missed errs.
-Listener = Callable[[News], None]
+AnswerUpdate = (
+    Answer | ShedderError
+)  # A slide whose contract is FAIL and whose target is missed errs.
+Listener = Callable[[AnswerUpdate], None]
 
 _log = structlog.get_logger("shedder.listeners")
 
 
-class Listeners:
+class Subscribers:
     """A set of callbacks that may change while it is being told. Safe from any thread."""
 
     def __init__(self) -> None:
@@ -40,7 +42,7 @@ class Listeners:
 
         return remove
 
-    def tell(self, news: News) -> None:
+    def tell(self, news: AnswerUpdate) -> None:
         """Call all listeners on this thread. A listener that raises is removed; the others stay."""
         with self._lock:
             listeners = list(self._listeners.items())

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Self
 
-from shedder.archive.metadata.position_gaps import Stretch
+from shedder.archive.metadata.position_gaps import PositionRange
 from shedder.cql.statements.bound_query import BoundQuery
 from shedder.cql.text.durations import timestamp_text
 from shedder.queries.answers.answer import MissingGroups
@@ -36,7 +36,7 @@ class LostTuples:
     removed_before_us: retention had removed tuples with times before this when it was registered.
     """
 
-    until: dict[Stretch, int] = field(default_factory=dict)
+    until: dict[PositionRange, int] = field(default_factory=dict)
     uncounted_until_us: int | None = None
     returned_until_us: int | None = None
     removed_before_us: int | None = None
@@ -45,7 +45,7 @@ class LostTuples:
         """Return whether anything is lost, or may be."""
         return self != LostTuples()
 
-    def add(self, hole: Stretch, limit_us: int) -> None:
+    def add(self, hole: PositionRange, limit_us: int) -> None:
         """These are lost."""
         self.until[hole] = limit_us
 
@@ -61,7 +61,7 @@ class LostTuples:
         """A repair lost commits that may have removed tuples."""
         self.returned_until_us = max(limit_us, self.returned_until_us or limit_us)
 
-    def without(self, holes: Iterable[Stretch]) -> list[Stretch]:
+    def without(self, holes: Iterable[PositionRange]) -> list[PositionRange]:
         """What of these holes is not lost here: pieces of them, in order."""
         known = sorted(self.until)
         pieces = []

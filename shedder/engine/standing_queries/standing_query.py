@@ -11,14 +11,14 @@ from shedder.archive.metadata.deleted_positions import Deletion
 from shedder.cql.statements.bound_query import BoundQuery
 from shedder.cql.statements.statement import Contract
 from shedder.engine.estimates.window_estimates import window_evidence
-from shedder.engine.runtime.subscribers import Listeners, News
+from shedder.engine.runtime.subscribers import AnswerUpdate, Subscribers
 from shedder.engine.standing_queries.answer_audits import AnswerAudits
 from shedder.engine.standing_queries.deletion_notes import allow_for_deleted
 from shedder.engine.standing_queries.dropped_tuples import Drops
 from shedder.engine.standing_queries.lost_tuples import LostTuples
 from shedder.engine.standing_queries.observed_error import Measured
 from shedder.engine.standing_queries.pane_deletions import PaneDeletions
-from shedder.engine.synopsis_plans.allocation_request import Given
+from shedder.engine.synopsis_plans.allocation_request import SynopsisSizes
 from shedder.engine.synopsis_plans.thinning_levels import levels_text
 from shedder.engine.window_state.query_state import QueryState
 from shedder.errors import InternalError, ShedderError
@@ -89,7 +89,7 @@ class StandingQuery:
         from_position: int,
         granted: dict[str, str],
         go_exact: Callable[[StandingQuery, Span], None],
-        limits: Given | None = None,
+        limits: SynopsisSizes | None = None,
         news: tuple[object, ...] = (),
         deleted: PaneDeletions | None = None,
     ) -> None:
@@ -97,8 +97,8 @@ class StandingQuery:
         self.from_position = from_position
         self.granted = granted
         self.news = news
-        self.listeners = Listeners()
-        self.latest: News | None = None
+        self.listeners = Subscribers()
+        self.latest: AnswerUpdate | None = None
         self.emitted_to: int | None = None
         self.failed = ""  # Why it does not answer any more.
         self.behind = True  # Tuples have been applied since the newest answer was made.
@@ -285,7 +285,7 @@ class StandingQuery:
         """Answer one window, keep the answer and tell it."""
         self.tell(self._news(stream, span))
 
-    def _news(self, stream: StreamFacts, span: Span) -> News:
+    def _news(self, stream: StreamFacts, span: Span) -> AnswerUpdate:
         if span.end_us is not None and self.state.grid.slides:
             self.state.fold(span.end_us)
         evidence = self.evidence(stream, span)
@@ -293,7 +293,7 @@ class StandingQuery:
             shown = shown_evidence(self.state.query, evidence)
             self.measured.look(self.state.query, self.state.plan, shown)
         try:
-            answer: News = self._marked(finish(self.state.query, evidence))
+            answer: AnswerUpdate = self._marked(finish(self.state.query, evidence))
         except ShedderError as error:  # contract FAIL: the slide errs, the query goes on
             answer = error
         self.behind = self.outdated = False
@@ -307,7 +307,7 @@ class StandingQuery:
             self._go_exact(self, span)
         return answer
 
-    def tell(self, news: News) -> None:
+    def tell(self, news: AnswerUpdate) -> None:
         """This is the newest answer now."""
         self.latest = news
         self.listeners.tell(news)

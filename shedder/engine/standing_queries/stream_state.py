@@ -12,8 +12,8 @@ from shedder.archive.log.records import FOLLOW, SUMMARISED, Batch, Built
 from shedder.archive.metadata.deleted_positions import Deletion
 from shedder.cql.statements.bound_query import StreamSchema
 from shedder.cql.statements.overload_policy import Policy
-from shedder.engine.ingest.expected_rows import Owed
-from shedder.engine.remote_summaries.validation import Checked, take_in
+from shedder.engine.ingest.expected_rows import ExpectedRows
+from shedder.engine.remote_summaries.validation import ValidatedSummaries, take_in
 from shedder.engine.standing_queries.dropped_tuples import Drops
 from shedder.engine.standing_queries.lost_tuples import LostTuples
 from shedder.engine.standing_queries.standing_query import StandingQuery, StreamFacts
@@ -64,7 +64,7 @@ class Stream:
         self.applied = 0
         self.late = 0
         self.built = 0
-        self.owed = Owed()
+        self.owed = ExpectedRows()
         self.takes_summaries = False
         self.synopses_ns = 0
         self.drops = Drops()
@@ -90,7 +90,7 @@ class Stream:
         built: int,
         drops: Drops,
         lost: LostTuples,
-        owed: Owed,
+        owed: ExpectedRows,
         takes_summaries: bool,
         watermark_us: int | None,
     ) -> None:
@@ -184,7 +184,7 @@ class Stream:
             size_bytes_max=self.sample.size_bytes_max,
         )
 
-    def apply_built(self, header: Built, checked: Checked) -> None:
+    def apply_built(self, header: Built, checked: ValidatedSummaries) -> None:
         """Fold what was built of tuples elsewhere into panes, then move the watermark."""
         before, made = self.watermark_us, checked.summaries
         if not made.rows:

@@ -18,7 +18,7 @@ _ERROR_NOISE = 1 / 32  # Of a factor, or of a share.
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Asked:
+class AllocationRequest:
     """A query's request to the allocator: its plan, its state and what was measured of it.
 
     plan: plan with the sizes of new panes.
@@ -57,12 +57,12 @@ class Asked:
     tuples: float = 0.0
     factors: tuple[float, ...] = ()
     skipping: tuple[float, ...] = ()
-    limits: Given | None = None
+    limits: SynopsisSizes | None = None
     coarsest: tuple[int, ...] = ()
     measured: tuple[float, ...] = ()
 
     @classmethod
-    def new(cls, name: str, query: BoundQuery, plan: SynopsisPlan) -> Asked:
+    def new(cls, name: str, query: BoundQuery, plan: SynopsisPlan) -> AllocationRequest:
         """Of a query that is to be registered, to read what it asks to.
 
         plan: with the sizes that it wants.
@@ -96,7 +96,7 @@ class Asked:
         return float(max(then)) / max(self.foreseen)
 
 
-def steadied(now: Asked, before: Asked | None) -> Asked:
+def steadied(now: AllocationRequest, before: AllocationRequest | None) -> AllocationRequest:
     """A query as it is, with the statistics of an earlier look where they have hardly changed.
 
     What demands rest on is then the very same, and they need not be drawn again. What groups hold
@@ -154,13 +154,13 @@ def _halvings(part: SynopsisSpec, size: int) -> float:
 
 
 @dataclass(frozen=True, slots=True)
-class Given:
+class SynopsisSizes:
     """What one query gets: the size of each part (0: it has none), and the cap on its groups."""
 
     sizes: tuple[int, ...]
     group_bytes: int
 
     @classmethod
-    def stored(cls, fields: Mapping[str, Any]) -> Given:
+    def stored(cls, fields: Mapping[str, Any]) -> SynopsisSizes:
         """From its fields, as JSON has them."""
         return cls(tuple(fields["sizes"]), fields["group_bytes"])

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from shedder.cql.statements.statement import Statement
 from shedder.engine.engine_state import EngineState
-from shedder.engine.runtime.caller import Asker, Scope
+from shedder.engine.runtime.caller import Caller, Scope
 from shedder.engine.tenants.statement_access import NameKind, names_of, scope_of
 from shedder.errors import (
     NotFound,
@@ -33,12 +33,12 @@ if TYPE_CHECKING:
     from shedder.engine.tables.live_tables import LiveTable
 
 
-def own_streams(core: EngineState, asker: Asker) -> list[Stream]:
+def own_streams(core: EngineState, asker: Caller) -> list[Stream]:
     """The streams that a caller may use. From any thread."""
     return [stream for stream in list(core.streams.values()) if asker.owns(stream)]
 
 
-def check_stream(core: EngineState, asker: Asker, name: str) -> None:
+def check_stream(core: EngineState, asker: Caller, name: str) -> None:
     """Raise UnknownStream unless a caller may use a stream of this name."""
     stream, table = core.streams.get(name), core.tables.get(name)
     if table is not None and asker.owns(table):
@@ -47,39 +47,39 @@ def check_stream(core: EngineState, asker: Asker, name: str) -> None:
         raise UnknownStream(name, [each.schema.name for each in own_streams(core, asker)])
 
 
-def own_tables(core: EngineState, asker: Asker) -> list[LiveTable]:
+def own_tables(core: EngineState, asker: Caller) -> list[LiveTable]:
     """The tables that a caller may use. From any thread."""
     return [table for table in core.tables.values() if asker.owns(table)]
 
 
-def check_table(core: EngineState, asker: Asker, name: str) -> None:
+def check_table(core: EngineState, asker: Caller, name: str) -> None:
     """Raise UnknownTable unless a caller may use a table of this name."""
     table = core.tables.get(name)
     if table is None or not asker.owns(table):
         raise UnknownTable(name, sorted(each.schema.name for each in own_tables(core, asker)))
 
 
-def check_relation(core: EngineState, asker: Asker, name: str) -> None:
+def check_relation(core: EngineState, asker: Caller, name: str) -> None:
     """Raise UnknownStream unless a caller may use a stream or table of this name."""
     table = core.tables.get(name)
     if table is None or not asker.owns(table):
         check_stream(core, asker, name)
 
 
-def check_query(core: EngineState, asker: Asker, name: str) -> None:
+def check_query(core: EngineState, asker: Caller, name: str) -> None:
     """Raise UnknownQuery unless a caller may use a standing query of this name."""
     known = core.query_names(asker)
     if name not in known:
         raise UnknownQuery(name, known)
 
 
-def check_new_query(core: EngineState, asker: Asker, name: str) -> None:
+def check_new_query(core: EngineState, asker: Caller, name: str) -> None:
     """Raise QueryExists where another tenant has a standing query of this name."""
     if name in core.query_names() and name not in core.query_names(asker):
         raise QueryExists(f"the name {name!r} is taken; give the query another one")
 
 
-def check_statement(core: EngineState, asker: Asker, statement: Statement) -> None:
+def check_statement(core: EngineState, asker: Caller, statement: Statement) -> None:
     """Check that a caller may use all names of a statement.
 
     Raises:
@@ -96,7 +96,7 @@ def check_statement(core: EngineState, asker: Asker, statement: Statement) -> No
         _CHECKS[used.kind](core, asker, used.name)
 
 
-def absent(core: EngineState, asker: Asker, statement: Statement) -> str | None:
+def absent(core: EngineState, asker: Caller, statement: Statement) -> str | None:
     """Say what of DROP IF EXISTS does not exist for the caller; None: the statement goes on."""
     for used in names_of(statement):
         if used.if_exists and not asker.sees_all:
@@ -107,27 +107,27 @@ def absent(core: EngineState, asker: Asker, statement: Statement) -> str | None:
     return None
 
 
-def _check_new_stream(core: EngineState, asker: Asker, name: str) -> None:
+def _check_new_stream(core: EngineState, asker: Caller, name: str) -> None:
     stream = core.streams.get(name)
     if stream is not None and not asker.owns(stream):
         raise StreamExists(f"the name {name!r} is taken; give the stream another one")
     _check_free(core, asker, name)
 
 
-def _check_new_table(core: EngineState, asker: Asker, name: str) -> None:
+def _check_new_table(core: EngineState, asker: Caller, name: str) -> None:
     stream = core.streams.get(name)
     if stream is not None and not asker.owns(stream):
         raise TableExists(f"the name {name!r} is taken; give the table another one")
     _check_free(core, asker, name)
 
 
-def _check_free(core: EngineState, asker: Asker, name: str) -> None:
+def _check_free(core: EngineState, asker: Caller, name: str) -> None:
     table = core.tables.get(name)
     if table is not None and not asker.owns(table):
         raise TableExists(f"the name {name!r} is taken; choose another one")
 
 
-def _rollups(core: EngineState, asker: Asker, *, own: bool) -> list[str]:
+def _rollups(core: EngineState, asker: Caller, *, own: bool) -> list[str]:
     return sorted(
         entry.name
         for stream in list(core.streams.values())
@@ -136,18 +136,18 @@ def _rollups(core: EngineState, asker: Asker, *, own: bool) -> list[str]:
     )
 
 
-def _check_rollup(core: EngineState, asker: Asker, name: str) -> None:
+def _check_rollup(core: EngineState, asker: Caller, name: str) -> None:
     known = _rollups(core, asker, own=True)
     if name not in known:
         raise UnknownRollup(name, known)
 
 
-def _check_new_rollup(core: EngineState, asker: Asker, name: str) -> None:
+def _check_new_rollup(core: EngineState, asker: Caller, name: str) -> None:
     if name in _rollups(core, asker, own=False):
         raise RollupExists(f"the name {name!r} is taken; give the rollup another one")
 
 
-def _check_described(core: EngineState, asker: Asker, name: str) -> None:
+def _check_described(core: EngineState, asker: Caller, name: str) -> None:
     streams = sorted(stream.schema.name for stream in own_streams(core, asker))
     tables = sorted(table.schema.name for table in own_tables(core, asker))
     queries = core.query_names(asker)
@@ -155,7 +155,7 @@ def _check_described(core: EngineState, asker: Asker, name: str) -> None:
         raise UnknownStream(name, streams + tables + queries)
 
 
-_CHECKS: Mapping[NameKind, Callable[[EngineState, Asker, str], None]] = MappingProxyType(
+_CHECKS: Mapping[NameKind, Callable[[EngineState, Caller, str], None]] = MappingProxyType(
     {
         NameKind.STREAM: check_stream,
         NameKind.QUERY: check_query,

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from shedder.cql.statements.bound_query import DEFAULT_TENANT
 from shedder.engine.engine_state import EngineState
-from shedder.engine.runtime.caller import Asker
+from shedder.engine.runtime.caller import Caller
 from shedder.engine.tenants.access_control import own_streams
 from shedder.errors import QuotaExceeded, UnknownTenant
 
@@ -74,4 +74,4 @@ def archive_bytes(core: EngineState, tenant: str) -> int:
 
 def streams_of(core: EngineState, tenant: str) -> list[Stream]:
     """Return the streams of one tenant."""
-    return own_streams(core, Asker(tenant))
+    return own_streams(core, Caller(tenant))

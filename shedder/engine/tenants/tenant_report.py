@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 import pyarrow as pa
 
 from shedder.engine.engine_state import EngineState
-from shedder.engine.runtime.caller import OPERATOR, Asker
+from shedder.engine.runtime.caller import OPERATOR, Caller
 from shedder.engine.runtime.quotas import Refused
 from shedder.engine.tenants.tenant_limits import archive_bytes, known_tenants, streams_of
 
@@ -34,7 +34,7 @@ _SCHEMA = pa.schema(_COLUMNS)
 
 
 def tenants_table(
-    core: EngineState, shares: pa.Table, cpu_ns_per_s: Mapping[str, float], asker: Asker = OPERATOR
+    core: EngineState, shares: pa.Table, cpu_ns_per_s: Mapping[str, float], asker: Caller = OPERATOR
 ) -> pa.Table:
     """Return the answer of SHOW TENANTS: a row for each tenant that the caller may see.
 

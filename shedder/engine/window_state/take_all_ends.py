@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shedder.cql.expressions.expression import Expression
-from shedder.streams.frame import Frame, Known
+from shedder.streams.frame import ArgumentBasics, Frame
 from synopses.kernels.array_inputs import as_input
 from synopses.samples.admission_kernels import Rows, few_outside
 
@@ -112,7 +112,7 @@ class TakeAllEnds:
 
     def between(
         self, view: Frame, argument: Expression, places: tuple[int, int], taken: int
-    ) -> Known:
+    ) -> ArgumentBasics:
         """Return what is known of values of the last frame that were not read in full.
 
         The range is that of all values, each moved to the end that it is beyond. So it does not
@@ -125,18 +125,18 @@ class TakeAllEnds:
             known = view.known(argument, *places)
             low, high = known.low, known.high
             if low is None or high is None or (self.low <= low and high <= self.high):
-                return Known(known.rows - taken, low, high)
+                return ArgumentBasics(known.rows - taken, low, high)
             kind = "i" if isinstance(low, int) else "f"
             least, most = _ends_in_type(self.low, self.high, kind)
-            return Known(
+            return ArgumentBasics(
                 known.rows - taken, min(max(low, least), most), max(min(high, most), least)
             )
         rows = view.present(argument).rows
         first, last = places if rows is None else rows.searchsorted(places).tolist()
         some = self.clipped[first:last]
         if not some.size:
-            return Known(0, None, None)
-        return Known(some.size - taken, some.min().item(), some.max().item())
+            return ArgumentBasics(0, None, None)
+        return ArgumentBasics(some.size - taken, some.min().item(), some.max().item())
 
     def _pieces(self, view: Frame, rows: Rows | None, size: int) -> list[_Piece]:
         """The frame's values by stretches: number of the stretch, where they are, positions."""
@@ -161,7 +161,7 @@ class TakeAllEnds:
                 found.append((cut, at, positions[at]))
         return found
 
-    def _of_stretch(self, values: Values, piece: _Piece, known: Known, level: int) -> Rows:
+    def _of_stretch(self, values: Values, piece: _Piece, known: ArgumentBasics, level: int) -> Rows:
         """Return where values beyond the ends are.
 
         Args:

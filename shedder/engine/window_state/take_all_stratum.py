@@ -13,7 +13,7 @@ import numpy as np
 from shedder.engine.panes.argument_basics import known_of
 from shedder.engine.synopsis_plans.synopsis_plan import SynopsisKind, SynopsisPlan, SynopsisSpec
 from shedder.engine.window_state.take_all_ends import NO_ROWS, TakeAllEnds
-from shedder.streams.frame import Frame, Known
+from shedder.streams.frame import ArgumentBasics, Frame
 from synopses.samples.admission_kernels import Rows
 
 STRETCH_ROWS: Final = 1 << 16  # Positions with the same ends: thinning by load lasts for more.
@@ -56,7 +56,7 @@ class TakeAllStratum:
 
     def known(
         self, at: int, part: SynopsisSpec, view: Frame, places: tuple[int, int], taken: int
-    ) -> Known:
+    ) -> ArgumentBasics:
         """Return what is known of a part's values in rows of the last frame, but for those taken.
 
         Args:
@@ -67,4 +67,4 @@ class TakeAllStratum:
         if ends is not None and part.argument is not None:
             return ends.between(view, part.argument, places, taken)
         known = known_of(part, view, *places)
-        return Known(known.rows - taken, None, None) if taken else known
+        return ArgumentBasics(known.rows - taken, None, None) if taken else known

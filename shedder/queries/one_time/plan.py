@@ -47,7 +47,7 @@ class PlanStep:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Look:
+class ScanEstimate:
     """What a part of the tuples said.
 
     evidence: of the part.
@@ -72,12 +72,12 @@ class OneTimePlan:
     """
 
     steps: tuple[PlanStep, ...]
-    look: Look | None = None
+    look: ScanEstimate | None = None
     predicted: Answer | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class Stretch:
+class TimeRange:
     """What of the stream a one-time query is over, and how far the stream has come.
 
     start_us, end_us: event time, half open; None is open.
@@ -120,5 +120,5 @@ class KnownSources:
     is_soonest: bool = False
     part: PlanStep | None = None
     sample: SampleView | None = None
-    stretch: Stretch = Stretch()
+    stretch: TimeRange = TimeRange()
     archive: str = ""

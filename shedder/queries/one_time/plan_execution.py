@@ -13,7 +13,7 @@ from shedder.queries.evidence.answer_builder import finish
 from shedder.queries.evidence.evidence import Evidence
 from shedder.queries.evidence.missing_tuple_bounds import of_the_others, without_bounds
 from shedder.queries.evidence.precision_targets import target_text
-from shedder.queries.one_time.plan import Look, OneTimePlan, PlanStep, Source, Stretch
+from shedder.queries.one_time.plan import OneTimePlan, PlanStep, ScanEstimate, Source, TimeRange
 
 _BUILT = "{:,} tuples came as summaries, which standing queries alone know"
 _DROPPED = "{:,} tuples were dropped under overload, or before they came, and were not archived"
@@ -22,7 +22,7 @@ _DROPPED = "{:,} tuples were dropped under overload, or before they came, and we
 class ArchiveReader(Protocol):
     """Reads the archive for the steps of a plan; each method is called at most once."""
 
-    def part(self, before: Look | None) -> Look | None:
+    def part(self, before: ScanEstimate | None) -> ScanEstimate | None:
         """Return the last look at what was read; None: everything should be read instead.
 
         before: the look at the live sample that the scan continues; None: there was none.
@@ -33,7 +33,7 @@ class ArchiveReader(Protocol):
 
 
 def execute(
-    query: BoundQuery, plan: OneTimePlan, stretch: Stretch, archive: ArchiveReader
+    query: BoundQuery, plan: OneTimePlan, stretch: TimeRange, archive: ArchiveReader
 ) -> Answer:
     """Answer a query by its plan.
 
@@ -74,7 +74,7 @@ def execute(
     raise AssertionError(plan.steps)  # The last step answers.
 
 
-def within(evidence: Evidence, stretch: Stretch) -> Evidence:
+def within(evidence: Evidence, stretch: TimeRange) -> Evidence:
     """Return the evidence as of a stretch, with intervals that allow for tuples it may lack."""
     if stretch.built:
         evidence = of_the_others(evidence, _BUILT.format(stretch.built))
@@ -92,7 +92,7 @@ def within(evidence: Evidence, stretch: Stretch) -> Evidence:
     )
 
 
-def _is_final(query: BoundQuery, step: PlanStep, look: Look) -> bool:
+def _is_final(query: BoundQuery, step: PlanStep, look: ScanEstimate) -> bool:
     """Return whether what was read in part is the answer: for others everything is read."""
     if query.target is None or look.error <= 1.0:
         return True

@@ -16,11 +16,11 @@ from shedder.queries.evidence.evidence import Evidence
 from shedder.queries.evidence.precision_targets import target_text
 from shedder.queries.one_time.plan import (
     KnownSources,
-    Look,
     OneTimePlan,
     PlanStep,
+    ScanEstimate,
     Source,
-    Stretch,
+    TimeRange,
 )
 from shedder.queries.one_time.plan_execution import within
 from shedder.queries.one_time.precision_progress import at_look, claimed, error_of
@@ -70,7 +70,7 @@ def choose(query: BoundQuery, known: KnownSources) -> OneTimePlan:
     answer = finish(lenient, evidence)
     # How wide a stratified sample is says nothing of what a part of the archive would be.
     share = 0.0 if stratified is not None else rows / max(1, view.population)
-    look = Look(evidence, error, share)
+    look = ScanEstimate(evidence, error, share)
     if answer.met or look.error <= 1.0:
         bounded = "" if answer.met else " that has a bound"
         reason = f"every value of the sample{bounded} meets the target"
@@ -105,7 +105,10 @@ def explained(query: BoundQuery, known: KnownSources, plan: OneTimePlan) -> str:
 
 
 def _reading(
-    known: KnownSources, reason: str, look: Look | None = None, predicted: Answer | None = None
+    known: KnownSources,
+    reason: str,
+    look: ScanEstimate | None = None,
+    predicted: Answer | None = None,
 ) -> OneTimePlan:
     """The plan that reads the archive: in part, where it can be, and then exactly."""
     if known.part is None:
@@ -121,7 +124,7 @@ def _planned_by_min(query: BoundQuery) -> int:
 
 
 def _sampled(
-    query: BoundQuery, view: SampleView, stretch: Stretch, *, alone: bool = False
+    query: BoundQuery, view: SampleView, stretch: TimeRange, *, alone: bool = False
 ) -> Evidence:
     """What the sample says as the first look; alone: it met the target many times over."""
     asked = at_look(query, 0, alone=alone)

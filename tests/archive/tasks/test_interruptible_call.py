@@ -8,12 +8,12 @@ from concurrent.futures import Future
 import pytest
 
 from shedder.archive.tasks.interruptible_call import aside, awaited
-from shedder.archive.tasks.progress import Progress, nobody
+from shedder.archive.tasks.progress import Progress, no_progress
 from shedder.errors import Cancelled
 
 
 def test_what_the_work_finds_is_returned():
-    assert aside(lambda: 17, nobody) == 17
+    assert aside(lambda: 17, no_progress) == 17
 
 
 @pytest.mark.parametrize("error", [ValueError("seventeen"), TimeoutError("its own")])
@@ -22,7 +22,7 @@ def test_what_the_work_raises_is_raised(error):
         raise error
 
     with pytest.raises(type(error), match=str(error)):
-        aside(work, nobody)
+        aside(work, no_progress)
 
 
 def test_who_is_called_off_does_not_wait_for_the_end():
@@ -58,4 +58,4 @@ class DoneAsTheWaitEnds(Future[int]):
 
 
 def test_work_that_ends_as_the_wait_does_has_not_failed():
-    assert awaited(DoneAsTheWaitEnds(), nobody) == 17
+    assert awaited(DoneAsTheWaitEnds(), no_progress) == 17

@@ -11,10 +11,10 @@ import pytest
 from allocator.allocate import Allocation, allocate
 from allocator.demands import Budget
 from allocator.incremental import change
-from shedder.engine.allocation.demand_cache import Drawings
+from shedder.engine.allocation.demand_cache import DemandCache
 from shedder.engine.allocation.problem import Problem, problem
-from shedder.engine.allocation.solver import Solved, solved
-from shedder.engine.synopsis_plans.allocation_request import Asked
+from shedder.engine.allocation.solver import Solution, solved
+from shedder.engine.synopsis_plans.allocation_request import AllocationRequest
 from shedder.engine.synopsis_plans.synopsis_plan import with_sizes
 from tests.engine.allocation_world import CAP, standing
 
@@ -30,7 +30,7 @@ class World:
     """Many queries, within a share of what all would take, and what they were given."""
 
     def __init__(self, share: float) -> None:
-        self.drawings = Drawings()
+        self.drawings = DemandCache()
         self.asked = [
             replace(WIDER if at % 5 else PROMISE, name=f"q{at}", weight=1.0 + at % 7)
             for at in range(MANY)
@@ -49,13 +49,13 @@ class World:
         pairs = zip(self.asked, given, strict=True)
         self.asked = [replace(one, plan=with_sizes(one.plan, its.sizes)) for one, its in pairs]
 
-    def changed(self, at: int, **facts: Any) -> Solved:
+    def changed(self, at: int, **facts: Any) -> Solution:
         """One of them is another one."""
         self.asked[at] = replace(self.asked[at], **facts)
         found = self.problem()
         return solved(found, self.budget, found.rows_of([at]), self.last, {})
 
-    def is_solved_anew(self, at: int, solution: Solved) -> bool:
+    def is_solved_anew(self, at: int, solution: Solution) -> bool:
         """Return whether the change solved the whole problem again, not only a part of it."""
         found = self.problem()
         anew = allocate(found.demands, self.budget, self.last)
@@ -72,7 +72,7 @@ def same(one: Allocation, other: Allocation) -> bool:
     return one.bound == other.bound and bool((one.choice == other.choice).all())
 
 
-def sizes(one: Asked) -> tuple[int, ...]:
+def sizes(one: AllocationRequest) -> tuple[int, ...]:
     return one.sizes
 
 

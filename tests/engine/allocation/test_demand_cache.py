@@ -11,9 +11,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from allocator.demands import Options, Readers
-from shedder.engine.allocation.demand_cache import Drawings
+from shedder.engine.allocation.demand_cache import DemandCache
 from shedder.engine.allocation.problem import Problem, problem
-from shedder.engine.synopsis_plans.allocation_request import Asked, Given, steadied
+from shedder.engine.synopsis_plans.allocation_request import (
+    AllocationRequest,
+    SynopsisSizes,
+    steadied,
+)
 from shedder.engine.synopsis_plans.synopsis_plan import with_sizes
 from tests.engine.allocation_world import CAP, KIB, MIB, standing
 
@@ -46,7 +50,7 @@ changes = st.one_of(
 )
 
 
-def changed(asked: Asked, what: str, value: Any) -> Asked:
+def changed(asked: AllocationRequest, what: str, value: Any) -> AllocationRequest:
     """A standing query of which one thing is another one."""
     parts = len(asked.plan.parts)
     match what:
@@ -77,7 +81,7 @@ def changed(asked: Asked, what: str, value: Any) -> Asked:
         case "skipping":
             return replace(asked, skipping=(1.0,) + (value,) * (parts - 1))
         case "limit":
-            return replace(asked, limits=Given(asked.sizes, MIB) if value else None)
+            return replace(asked, limits=SynopsisSizes(asked.sizes, MIB) if value else None)
     return asked
 
 
@@ -103,8 +107,8 @@ def assert_same(found: Problem, anew: Problem) -> None:
 def test_what_is_drawn_in_part_is_what_is_drawn_anew(
     steps: list[tuple[str, int, Any]], levels: range | None
 ) -> None:
-    asked: dict[int, Asked] = {}
-    drawings = Drawings()
+    asked: dict[int, AllocationRequest] = {}
+    drawings = DemandCache()
     for what, who, value in steps:
         if what == "register":
             asked[who] = replace(STANDING[value], name=f"q{who}")
@@ -120,7 +124,7 @@ def test_what_is_drawn_in_part_is_what_is_drawn_anew(
 @pytest.mark.slow
 def test_only_what_changed_is_drawn_again() -> None:
     asked = [replace(STANDING[at % 5], name=f"q{at}") for at in range(20)]
-    drawings = Drawings()
+    drawings = DemandCache()
 
     def drawn() -> dict[str, Options]:
         found = drawings.of(asked, group_bytes_max=CAP, levels=None)

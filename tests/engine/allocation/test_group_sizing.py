@@ -14,10 +14,10 @@ import shedder
 from allocator.demands import Budget
 from shedder.engine.allocation.group_sizing import of_sizes, solved_with_sizes, variants
 from shedder.engine.allocation.problem import Problem, problem
-from shedder.engine.allocation.solver import Solved, solved
+from shedder.engine.allocation.solver import Solution, solved
 from shedder.engine.apply.size_records import shrinks
 from shedder.engine.engine import Engine
-from shedder.engine.synopsis_plans.allocation_request import Asked, Given
+from shedder.engine.synopsis_plans.allocation_request import AllocationRequest, SynopsisSizes
 from synopses.hll.hyperloglog import GroupedDistinct
 from synopses.kernels.hashing import murmur_int64
 from tests.engine.allocation_world import CAP, KIB, MIB, standing
@@ -28,7 +28,7 @@ LG_K = 12
 NEEDED = 8 * MIB
 
 
-def full(text: str = GROUPED, *, halved: float = 0.5, name: str = "q") -> Asked:
+def full(text: str = GROUPED, *, halved: float = 0.5, name: str = "q") -> AllocationRequest:
     """A query whose registers are all in use (or hardly any: halved = 1)."""
     return replace(
         standing(name, text),
@@ -41,8 +41,8 @@ def full(text: str = GROUPED, *, halved: float = 0.5, name: str = "q") -> Asked:
     )
 
 
-def shared_out(asked: Sequence[Asked], budget_bytes: int) -> tuple[Problem, Solved]:
-    def solve(some: Sequence[Asked]) -> tuple[Problem, Solved]:
+def shared_out(asked: Sequence[AllocationRequest], budget_bytes: int) -> tuple[Problem, Solution]:
+    def solve(some: Sequence[AllocationRequest]) -> tuple[Problem, Solution]:
         found = problem(some, group_bytes_max=CAP)
         left = budget_bytes - int(found.beside_bytes.sum())
         return found, solved(found, Budget(left), None, None, {})
@@ -50,11 +50,11 @@ def shared_out(asked: Sequence[Asked], budget_bytes: int) -> tuple[Problem, Solv
     return solved_with_sizes(asked, solve, group_bytes_max=CAP)
 
 
-def given(found: Problem, solution: Solved) -> list[Given]:
+def given(found: Problem, solution: Solution) -> list[SynopsisSizes]:
     return found.given(solution.allocation.choice)
 
 
-def roomed(asked: Asked, has: Given) -> float:
+def roomed(asked: AllocationRequest, has: SynopsisSizes) -> float:
     """The share of its groups that finds room, by what they need at these sizes."""
     return min(1.0, has.group_bytes / (asked.needed_bytes * asked.needed_share(has.sizes)))
 
@@ -63,7 +63,7 @@ def test_in_shortage_registers_are_given_up_for_groups() -> None:
     asked = full()
     [has] = given(*shared_out([asked], 6 * MIB))
     assert has.sizes[1] < LG_K
-    assert roomed(asked, has) > 0.95 > roomed(asked, Given(asked.sizes, 3 * MIB))
+    assert roomed(asked, has) > 0.95 > roomed(asked, SynopsisSizes(asked.sizes, 3 * MIB))
 
 
 def test_with_room_to_spare_they_have_what_their_target_asks_for() -> None:

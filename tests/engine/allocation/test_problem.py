@@ -13,11 +13,11 @@ from allocator.demands import Budget
 from shedder.cql.statements.bound_query import BoundQuery
 from shedder.cql.text.sampling_fractions import LEVEL_MAX
 from shedder.engine.allocation.cpu_prices import cpu_prices
-from shedder.engine.allocation.demand_cache import Drawings
+from shedder.engine.allocation.demand_cache import DemandCache
 from shedder.engine.allocation.negotiation import negotiate
 from shedder.engine.allocation.problem import problem
 from shedder.engine.allocation.query_weights import NEGLIGIBLE, present_weights
-from shedder.engine.synopsis_plans.allocation_request import Asked, Given
+from shedder.engine.synopsis_plans.allocation_request import AllocationRequest, SynopsisSizes
 from shedder.engine.synopsis_plans.memory_footprint import window_bytes
 from shedder.engine.synopsis_plans.synopsis_plan import SynopsisKind, plan, with_sizes
 from shedder.engine.synopsis_plans.thinning_error import skipping_error
@@ -43,7 +43,7 @@ def test_every_synopsis_is_a_row_and_every_aggregate_reads_one() -> None:
     assert [aggregate for _, aggregate in found.readers if aggregate] == list(
         asked.query.aggregates
     )
-    assert found.given(found.demands.present) == [Given(asked.sizes, 0)]
+    assert found.given(found.demands.present) == [SynopsisSizes(asked.sizes, 0)]
     assert found.levels(found.demands.present) == [asked.levels]
 
 
@@ -295,7 +295,7 @@ def test_prices_of_cpu_are_the_same_whatever_was_drawn_before() -> None:
     first = [standing(f"q{at}", text, tuples=1e5) for at, text in enumerate(texts)]
     smaller = replace(first[0], plan=with_sizes(first[0].plan, [0, 64]))
     thinned = replace(first[2], levels=tuple(2 for _ in first[2].levels), tuples=3e6)
-    drawings = Drawings()
+    drawings = DemandCache()
     for asked in (first, first, [smaller, *first[1:]], [*first[:2], thinned], first[1:]):
         found = problem(asked, group_bytes_max=CAP)
         given = found.given(found.demands.present)
@@ -316,7 +316,7 @@ def test_sizes_of_a_plan_are_replaced_and_nothing_else() -> None:
 
 
 def test_an_unknown_rate_costs_nothing_yet() -> None:
-    asked = Asked.new("q", bound(MIXED), standing("q", MIXED).plan)
+    asked = AllocationRequest.new("q", bound(MIXED), standing("q", MIXED).plan)
     found = problem([asked], group_bytes_max=CAP)
     assert (found.demands.options.cost_ns == 0).all()
     assert (found.demands.present == -1).all()
@@ -369,7 +369,7 @@ def test_who_is_refused_is_granted_what_it_was_told_that_it_needs(
         negotiate(bound(text), taken + needed - 2 * KIB, stands, group_bytes_max=CAP)
 
 
-def _needed(query: BoundQuery, budget: int, stands: list[Asked]) -> int:
+def _needed(query: BoundQuery, budget: int, stands: list[AllocationRequest]) -> int:
     """What a refusal says that a query needs, in bytes."""
     with pytest.raises((PrecisionUnavailable, BudgetExceeded)) as refused:
         negotiate(query, budget, stands, group_bytes_max=CAP)

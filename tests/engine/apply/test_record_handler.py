@@ -13,7 +13,7 @@ from shedder.engine.apply.level_records import change_levels
 from shedder.engine.apply.record_handler import KINDS, Timing
 from shedder.engine.apply.size_records import submit_sizes
 from shedder.engine.engine import Engine
-from shedder.engine.ingest.arrived_record import Arrived
+from shedder.engine.ingest.arrived_record import PendingRecord
 from shedder.engine.remote_summaries.summary_builder import Plans, Summariser
 from tests.engine.query_worlds import CREATE, SECOND, START, WINDOW, second
 
@@ -63,8 +63,8 @@ def test_every_kind_of_record_is_read_from_the_log_as_it_was_written(tmp_path: P
             TableChange,
         }
         tuples, built = found[RecordType.BATCH][1], found[RecordType.BUILT][1]
-        assert isinstance(tuples, Arrived)
-        assert isinstance(built, Arrived)
+        assert isinstance(tuples, PendingRecord)
+        assert isinstance(built, PendingRecord)
         assert tuples.content.to_pydict() == second(2, 10).to_pydict()
         assert (tuples.header, built.header) == (
             found[RecordType.BATCH][0],

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 import shedder
-from shedder.engine.audit.external_audit import LENT_S, LentAnswer, Reported
+from shedder.engine.audit.external_audit import LENT_S, AuditReport, AuditTicket
 from shedder.engine.engine import Engine
 from shedder.engine.runtime.environment import Machine
 from shedder.errors import BadSetting, FailedPrecondition, UnknownStream
@@ -20,9 +20,9 @@ SECOND = 1_000_000
 CREATE = "CREATE STREAM r (ts TIMESTAMP NOT NULL, x DOUBLE) TIMESTAMP BY ts"
 HOPPING = "SELECT AVG(x) AS mean FROM r [RANGE 10 SECONDS SLIDE 10 SECONDS] THINNING 1/8"
 OVERLAPPING = "SELECT AVG(x) AS mean FROM r [RANGE 20 SECONDS SLIDE 10 SECONDS] THINNING 1/8"
-HELD = Reported(1, 0, 1, 0)
-MISSED = Reported(1, 1, 1, 1)
-NOTHING = Reported(0, 0, 0, 0)
+HELD = AuditReport(1, 0, 1, 0)
+MISSED = AuditReport(1, 1, 1, 1)
+NOTHING = AuditReport(0, 0, 0, 0)
 
 
 @pytest.fixture
@@ -39,7 +39,7 @@ def close_a_window(db: Engine, number: int) -> None:
     db.heartbeat("r", (number + 1) * 10 * SECOND)
 
 
-def lend(db: Engine) -> LentAnswer:
+def lend(db: Engine) -> AuditTicket:
     [lent] = db.audit.lent.lend("r", answers=10)
     return lent
 
@@ -68,7 +68,7 @@ def test_what_was_reported_is_not_reported_again_and_what_is_given_back_does_not
     db.register("q", HOPPING)
     close_a_window(db, 0)
     lent = lend(db)
-    assert db.audit.lent.report(lent.id, Reported(0, 0, 0, 0)).certified is None
+    assert db.audit.lent.report(lent.id, AuditReport(0, 0, 0, 0)).certified is None
     with pytest.raises(FailedPrecondition, match="no answer is lent"):
         db.audit.lent.report(lent.id, HELD)
     assert db.audit.lent.reported == 0
@@ -86,7 +86,9 @@ def test_a_refutation_takes_the_certification_and_says_so_in_answers_and_metrics
 ) -> None:
     db.register("q", HOPPING)
     close_a_window(db, 0)
-    now = db.audit.lent.report(lend(db).id, Reported(1, 1, 1, 1, "mean was said to be 1, and is 2"))
+    now = db.audit.lent.report(
+        lend(db).id, AuditReport(1, 1, 1, 1, "mean was said to be 1, and is 2")
+    )
     assert (now.certified, now.lost) == (False, "mean was said to be 1, and is 2")
     answer = db.query("q").answer()
     assert answer.certified is False
@@ -106,7 +108,7 @@ def test_an_answer_that_shows_no_row_is_bet_on_and_may_be_refuted(db: Engine) ->
     assert (now.certified, now.looks, now.values) == (True, 1, 0)
     assert now.evidence < 1.0
     close_a_window(db, 1)
-    wrong = Reported(0, 0, 0, 0, "mean was said to be 1, and is 2")
+    wrong = AuditReport(0, 0, 0, 0, "mean was said to be 1, and is 2")
     assert db.audit.lent.report(lend(db).id, wrong).lost == "mean was said to be 1, and is 2"
 
 
@@ -119,7 +121,7 @@ def test_what_is_found_of_tuples_that_were_deleted_meanwhile_does_not_count(
     close_a_window(db, 0)
     [lent] = db.audit.lent.lend("r", answers=10, without_archive=not archived)
     db.execute("DELETE FROM r WHERE x > 1")
-    wrong = Reported(1, 1, 1, 1, "mean was said to be 1, and is 2")
+    wrong = AuditReport(1, 1, 1, 1, "mean was said to be 1, and is 2")
     if archived:
         with pytest.raises(FailedPrecondition, match="deleted while it was looked at"):
             db.audit.lent.report(lent.id, wrong)
@@ -178,9 +180,14 @@ def test_who_takes_too_long_comes_too_late_and_the_query_is_looked_at_again(
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "found",
-    [Reported(1, 2, 0, 0), Reported(3, 1, 4, 0), Reported(3, 1, 2, 2), Reported(-1, 0, 0, 0)],
+    [
+        AuditReport(1, 2, 0, 0),
+        AuditReport(3, 1, 4, 0),
+        AuditReport(3, 1, 2, 2),
+        AuditReport(-1, 0, 0, 0),
+    ],
 )
-def test_counts_that_contradict_each_other_are_refused(db: Engine, found: Reported) -> None:
+def test_counts_that_contradict_each_other_are_refused(db: Engine, found: AuditReport) -> None:
     db.register("q", HOPPING)
     close_a_window(db, 0)
     lent = lend(db)
@@ -212,7 +219,7 @@ def test_as_many_answers_are_lent_as_have_room_and_the_others_afterwards(db: Eng
         db.push("w", {"ts": ts, "g": rows // 10, "x": np.sqrt(rows)})
         db.heartbeat("w", (number + 1) * 10 * SECOND)
 
-    def lent(bytes_max: int) -> list[LentAnswer]:
+    def lent(bytes_max: int) -> list[AuditTicket]:
         found = db.audit.lent.lend("w", answers=10, bytes_max=bytes_max)
         for each in found:
             db.audit.lent.report(each.id, HELD)

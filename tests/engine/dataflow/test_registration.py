@@ -4,7 +4,7 @@ import pytest
 
 from shedder.archive.files.data_directory import FORMAT_ROWS, format_of
 from shedder.engine.engine import Engine
-from shedder.engine.runtime.caller import Asker
+from shedder.engine.runtime.caller import Caller
 from shedder.errors import (
     BadQuery,
     DiskFull,
@@ -161,7 +161,7 @@ def test_query_that_waits_for_too_many_tuples_fails_and_says_so(tmp_path):
 
 
 def test_other_tenants_have_no_use_of_a_row_query(db):
-    acme, bolt = Asker("acme"), Asker("bolt")
+    acme, bolt = Caller("acme"), Caller("bolt")
     db.execute(CREATE.replace(" s ", " a "), asker=acme)
     text = PICKED.replace(" s ", " a ")
     db.register("q", text, asker=acme)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from shedder.engine.engine import Engine
-from shedder.engine.ingest.tenant_queues import QueueShares
+from shedder.engine.ingest.tenant_queues import TenantQueues
 from shedder.errors import BadBatch, Overloaded
 from shedder.simulation.virtual_environment import VirtualMachine
 from tests.engine.two_tenants import ACME, BOLT, CREATE, SEND, START, batch
@@ -41,7 +41,7 @@ def refused_at(engine, stream, rows=5_000):
 
 def test_shares_are_by_weight_among_those_who_have_streams():
     weights = {"a": 3.0, "b": 1.0}
-    queues = QueueShares(lambda tenant: weights.get(tenant, 1.0))
+    queues = TenantQueues(lambda tenant: weights.get(tenant, 1.0))
     queues.add_stream("a")
     assert queues.share("a") == 1.0
     queues.add_stream("b")

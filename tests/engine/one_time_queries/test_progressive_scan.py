@@ -16,7 +16,7 @@ from shedder.archive.tasks.deadline import Deadline
 from shedder.errors import BadReduction, DeadlineExceeded
 from shedder.queries.answers.answer import Answer
 from shedder.queries.evidence.answer_builder import finish
-from shedder.queries.one_time.plan import Look, Stretch
+from shedder.queries.one_time.plan import ScanEstimate, TimeRange
 from synopses.intervals.sequential_looks import rows_wanted
 from tests.archive.dealt import DealtRuns
 from tests.engine.progressive_coverage import ASKED, DRAWN, Stopped, measured
@@ -114,7 +114,7 @@ def test_only_rows_that_are_shown_must_meet_the_target():
 
 def test_a_stretch_of_time_is_a_filter_on_the_runs():
     query = ask(COUNTED + " WITHIN 10 PERCENT")
-    look = scan_of(query, DEALT, stretch=Stretch(10_000, 50_000)).read(None)
+    look = scan_of(query, DEALT, stretch=TimeRange(10_000, 50_000)).read(None)
     found = finish(query, look.evidence).estimate(0, "n")
     [true] = exact_rows(query, DATA, 10_000, 50_000)["a0"].to_pylist()
     assert 0.8 * true < found.value < 1.2 * true
@@ -259,7 +259,7 @@ def test_a_look_at_the_live_sample_plans_the_first_read():
     """It is a look, too: what it has spent of delta is gone."""
     query = ask(COUNTED + " WITHIN 9 PERCENT")
     alone = scan_of(query, DEALT).read(None).evidence
-    before = Look(alone, error=3.0, share=1_000 / 55_000)
+    before = ScanEstimate(alone, error=3.0, share=1_000 / 55_000)
     planned = scan_of(query, DEALT).read(before).evidence
     wanted = rows_wanted(population=55_000, read=1_000, error=3.0, look=0, confidence=0.95)
     assert planned.archive.looks == 2

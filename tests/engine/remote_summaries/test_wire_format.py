@@ -14,7 +14,7 @@ import pytest
 
 from shedder.engine.engine import Engine
 from shedder.engine.remote_summaries.summary_builder import Plans, Summariser, built_of
-from shedder.engine.remote_summaries.validation import Checked
+from shedder.engine.remote_summaries.validation import ValidatedSummaries
 from shedder.engine.remote_summaries.wire_format import SegmentSummary, Summaries
 from shedder.errors import BadBatch, BadTimestamp, BatchTooLarge, PlansChanged, ShedderError
 from shedder.streams.batch_conversion import conform
@@ -257,7 +257,7 @@ def test_what_an_older_version_let_into_the_log_stops_nobody(
     made = ill(built(plans_of_new(tmp_path / "plans"), rows(300, 1, seconds=2)))
     with created(tmp_path / "data") as engine:
         unchecked = engine.admission.intake("s").append_built(
-            Checked(made), made.to_bytes(), producer="p", epoch=0, sequence=0
+            ValidatedSummaries(made), made.to_bytes(), producer="p", epoch=0, sequence=0
         )
         assert unchecked.result().rows == 300
         engine.core.executor.call(lambda: None).result()  # It is applied, too.

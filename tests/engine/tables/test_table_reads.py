@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from shedder.engine.engine import Engine
-from shedder.engine.runtime.caller import Asker
+from shedder.engine.runtime.caller import Caller
 from shedder.errors import BadQuery, KeyExists, UnknownColumn, UnknownStream
 from tests.engine.checkpointed import opened
 
@@ -183,7 +183,7 @@ def test_a_query_that_cannot_be_is_refused(
 
 
 def test_a_tenant_reads_its_own_tables_only(db: Engine) -> None:
-    acme, bolt = Asker("acme"), Asker("bolt")
+    acme, bolt = Caller("acme"), Caller("bolt")
     db.execute("CREATE TABLE own (k BIGINT PRIMARY KEY)", asker=acme)
     db.execute("INSERT INTO own VALUES (7)", asker=acme)
     assert db.execute("SELECT k FROM own", asker=acme).rows() == [{"k": 7}]

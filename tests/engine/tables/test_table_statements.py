@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 from shedder.engine.engine import Engine
-from shedder.engine.runtime.caller import Asker
+from shedder.engine.runtime.caller import Caller
 from shedder.errors import (
     BadQuery,
     BudgetExceeded,
@@ -32,7 +32,7 @@ from tests.scale import scaled
 from tests.seeds import seed
 
 STREAM = "CREATE STREAM s (ts TIMESTAMP, k BIGINT) TIMESTAMP BY ts"
-ACME, BOLT = Asker("acme"), Asker("bolt")
+ACME, BOLT = Caller("acme"), Caller("bolt")
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ import pytest
 
 import shedder
 from shedder.archive.files.data_directory import FORMAT_TENANTS, format_of
-from shedder.engine.runtime.caller import Asker
+from shedder.engine.runtime.caller import Caller
 from shedder.errors import (
     NotFound,
     PermissionDenied,
@@ -16,7 +16,7 @@ from shedder.errors import (
     UnknownStream,
 )
 
-ACME, BOLT = Asker("acme"), Asker("bolt")
+ACME, BOLT = Caller("acme"), Caller("bolt")
 STREAM = "CREATE STREAM {} (ts TIMESTAMP NOT NULL, key BIGINT, value DOUBLE) TIMESTAMP BY ts"
 QUERY = "CREATE QUERY {} AS SELECT COUNT(*) AS n FROM {}"
 ROLLUP = "CREATE ROLLUP {} AS SELECT COUNT(*) AS n FROM {} [RANGE INTERVAL '1' HOUR] GROUP BY key"

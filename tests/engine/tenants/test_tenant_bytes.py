@@ -8,7 +8,7 @@ import pytest
 
 import shedder
 from shedder.engine.apply.size_records import shrinks
-from shedder.engine.runtime.caller import Asker
+from shedder.engine.runtime.caller import Caller
 from shedder.errors import BudgetExceeded, PrecisionUnavailable
 from tests.engine.query_worlds import reallocate
 
@@ -25,7 +25,7 @@ def db(tmp_path):
         for tenant in ("acme", "bolt"):
             engine.execute(
                 f"CREATE STREAM {tenant} (ts TIMESTAMP, k BIGINT) TIMESTAMP BY ts",
-                asker=Asker(tenant),
+                asker=Caller(tenant),
             )
         yield engine
 

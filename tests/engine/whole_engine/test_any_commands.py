@@ -11,7 +11,7 @@ import pytest
 
 from shedder.engine.apply.size_records import shrinks
 from shedder.engine.engine import Engine
-from shedder.engine.runtime.caller import Asker
+from shedder.engine.runtime.caller import Caller
 from shedder.errors import ShedderError
 from tests.engine.query_worlds import START, reallocate, second
 from tests.engine.supervised import Supervised
@@ -75,7 +75,7 @@ class Asked:
         for tenant in TENANTS:
             self.engine.execute(
                 f"CREATE STREAM {tenant} (ts TIMESTAMP, k BIGINT, v DOUBLE) TIMESTAMP BY ts",
-                asker=Asker(tenant),
+                asker=Caller(tenant),
             )
         self.queries: dict[str, str] = {}  # By name, whose it is.
         self.active: set[str] = set()

@@ -12,7 +12,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 import shedder
-from shedder.engine.runtime.caller import Asker, Scope
+from shedder.engine.runtime.caller import Caller, Scope
 from shedder.errors import Overloaded
 from shedder.server.authentication import new_token
 from shedder.server.call_context import CallLimits
@@ -161,8 +161,8 @@ def test_one_tenants_waiting_appends_leave_places_to_another(tmp_path, authority
         shedder.open(tmp_path / "data", settings) as engine,
         running(front := Waiting(engine), settings, CallLimits(calls_max=4)) as address,
     ):
-        engine.execute(CREATE_TRADES, asker=Asker("acme"))
-        engine.execute(CREATE_TRADES.replace("trades", "clicks"), asker=Asker("bolt"))
+        engine.execute(CREATE_TRADES, asker=Caller("acme"))
+        engine.execute(CREATE_TRADES.replace("trades", "clicks"), asker=Caller("bolt"))
         engine.execute("ALTER STREAM trades SET ON OVERLOAD BLOCK")
 
         def of(name="acme", patience_s=PATIENCE_S):
