@@ -77,7 +77,7 @@ def stream_of(queries: dict[str, str]) -> Stream:
             part_bytes_max=group_bytes(granted.facts, cap),
         )
         stream.queries[name] = StandingQuery(
-            query_state, from_position=0, granted=granted.facts, go_exact=lambda *_: None
+            query_state, from_position=0, granted=granted.facts, answer_exactly=lambda *_: None
         )
     return stream
 

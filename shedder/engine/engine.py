@@ -127,7 +127,7 @@ class Engine:
         *,
         timeout_s: float | None = None,
         watch: Watch | None = None,
-        asker: Caller = OPERATOR,
+        caller: Caller = OPERATOR,
     ) -> Answer:
         """Run one statement; a query is answered once, other statements with their status.
 
@@ -136,11 +136,11 @@ class Engine:
           params: values for the `?`, `$1` or `:name` of a text.
           timeout_s: how long it may take.
           watch: is told of the progress of a statement that takes long, and may cancel it.
-          asker: whose names it may use; streams that it makes are this tenant's.
+          caller: whose names it may use; streams that it makes are this tenant's.
         """
         self.services.lifetime.check_open()
         began = time.monotonic()
-        answer = execute(self.services, self._parsed(sql, params), timeout_s, watch, asker)
+        answer = execute(self.services, self._parsed(sql, params), timeout_s, watch, caller)
         return describe.with_elapsed(answer, began)
 
     def execute_batches(
@@ -150,7 +150,7 @@ class Engine:
         *,
         timeout_s: float | None = None,
         watch: Watch | None = None,
-        asker: Caller = OPERATOR,
+        caller: Caller = OPERATOR,
     ) -> AnswerBatches:
         """Run one statement; rows of streams come batch by batch, while they are read.
 
@@ -159,8 +159,8 @@ class Engine:
         self.services.lifetime.check_open()
         statement = self._parsed(sql, params)
         if isinstance(statement, RelationalSelect):
-            return execute_batches(self.services, statement, timeout_s, watch, asker)
-        answer = self.execute(statement, timeout_s=timeout_s, watch=watch, asker=asker)
+            return execute_batches(self.services, statement, timeout_s, watch, caller)
+        answer = self.execute(statement, timeout_s=timeout_s, watch=watch, caller=caller)
         return AnswerBatches.of(answer)
 
     @staticmethod
@@ -191,7 +191,7 @@ class Engine:
         sql: str | Statement,
         params: Params | None = None,
         *,
-        asker: Caller = OPERATOR,
+        caller: Caller = OPERATOR,
     ) -> Query | RowHandle:
         """Make a query standing; one of the same name and text is returned as it is.
 
@@ -199,11 +199,11 @@ class Engine:
           as `Registered.register`.
         """
         self.services.lifetime.check_open()
-        return self.services.queries.register(name, self._parsed(sql, params), asker=asker)
+        return self.services.queries.register(name, self._parsed(sql, params), caller=caller)
 
-    def query(self, name: str, asker: Caller = OPERATOR) -> Query | RowHandle:
+    def query(self, name: str, caller: Caller = OPERATOR) -> Query | RowHandle:
         """Return a standing query by name."""
-        return self.services.queries.query(name, asker)
+        return self.services.queries.query(name, caller)
 
     def drop_query(self, name: str) -> None:
         """Unregister a standing query.

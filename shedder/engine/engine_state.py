@@ -137,16 +137,16 @@ class EngineState:
         While load is shed and the backlog exceeds LOOK_S, work runs ahead of the backlog: a look
         must not wait for the end of an overload.
         """
-        ahead = self.coalesces and self.meter.drain_ms(0) > 1e3 * LOOK_S
-        seen = self.executor.call(work, ahead=ahead)
-        while self.sheds and not ahead:
+        urgent = self.coalesces and self.meter.drain_ms(0) > 1e3 * LOOK_S
+        seen = self.executor.call(work, urgent=urgent)
+        while self.sheds and not urgent:
             try:
                 return seen.result(LOOK_S)
             except TimeoutError:
                 if seen.done():  # Just now; or the work itself says so.
                     break
                 if self.coalesces and seen.cancel():  # Else it is being looked at.
-                    return self.executor.call(work, ahead=True).result()
+                    return self.executor.call(work, urgent=True).result()
         return seen.result()
 
     # --- the budget of synopses ----------------------------------------------------------------
@@ -252,34 +252,34 @@ class EngineState:
             raise UnknownStream(name, list(self.streams))
         return stream
 
-    def standing_query(self, name: str, asker: Caller = OPERATOR) -> tuple[Stream, StandingQuery]:
-        """Look up a standing query and its stream by name, if the asker may use it."""
+    def standing_query(self, name: str, caller: Caller = OPERATOR) -> tuple[Stream, StandingQuery]:
+        """Look up a standing query and its stream by name, if the caller may use it."""
         for stream in list(self.streams.values()):
             standing_query = stream.queries.get(name)
-            if standing_query is not None and asker.owns(stream):
+            if standing_query is not None and caller.owns(stream):
                 return stream, standing_query
-        if self.row_query(name, asker) is not None:
+        if self.row_query(name, caller) is not None:
             raise BadQuery(
                 f"query {name!r} returns rows: thinning, weights and ACTIVE are for aggregates"
             )
-        raise UnknownQuery(name, self.query_names(asker))
+        raise UnknownQuery(name, self.query_names(caller))
 
-    def row_query(self, name: str, asker: Caller = OPERATOR) -> RowQuery | None:
-        """Look up a standing row query; None: there is none that the asker may use."""
+    def row_query(self, name: str, caller: Caller = OPERATOR) -> RowQuery | None:
+        """Look up a standing row query; None: there is none that the caller may use."""
         query = self.rows.queries.get(name)
-        return query if query is not None and self.owns_rows(query, asker) else None
+        return query if query is not None and self.owns_rows(query, caller) else None
 
-    def owns_rows(self, query: RowQuery, asker: Caller) -> bool:
-        """Return whether an asker may use a row query: it owns all streams in it."""
+    def owns_rows(self, query: RowQuery, caller: Caller) -> bool:
+        """Return whether a caller may use a row query: it owns all streams in it."""
         streams = (self.streams.get(name) for name in query.streams)
-        return asker.sees_all or all(it is not None and asker.owns(it) for it in streams)
+        return caller.sees_all or all(it is not None and caller.owns(it) for it in streams)
 
-    def query_names(self, asker: Caller = OPERATOR) -> list[str]:
-        """Return the names of the standing queries that an asker may use. From any thread."""
-        own = [stream for stream in list(self.streams.values()) if asker.owns(stream)]
+    def query_names(self, caller: Caller = OPERATOR) -> list[str]:
+        """Return the names of the standing queries that a caller may use. From any thread."""
+        own = [stream for stream in list(self.streams.values()) if caller.owns(stream)]
         names = [query for stream in own for query in list(stream.queries)]
         rows = list(self.rows.queries.values())
-        return sorted(names + [each.name for each in rows if self.owns_rows(each, asker)])
+        return sorted(names + [each.name for each in rows if self.owns_rows(each, caller)])
 
     def check_unread(self, stream: Stream, then: str) -> None:
         """Raise StreamInUse where standing row queries read a stream. then: ends the message."""

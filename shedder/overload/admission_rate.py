@@ -162,7 +162,7 @@ class Door:
         queue_bytes: float = 0.0,
         *,
         drain_s: Callable[[float], float] = lambda _: TICK_S,
-        books: bool = True,
+        reserve: bool = True,
     ) -> int:
         """Ask for room for a batch.
 
@@ -170,7 +170,7 @@ class Door:
           stream: whose. size_bytes: of the batch. now_s: of a clock that never goes back.
           queue_bytes: of its tenant, that have come and wait to be applied; over its share of room.
           drain_s: how long it takes to apply so many bytes.
-          books: it comes back when it is told to, and others are told another time.
+          reserve: it comes back when it is told to, and others are told another time.
 
         Returns:
           0: it is let in. Else when to come back, and nothing was taken.
@@ -185,7 +185,7 @@ class Door:
                     drain_s(queue_bytes - self._waiting_bytes_max),
                     drain_s(size_bytes),
                 )
-                return limited.full.next_ms(now_s, free_s=free_s, takes_s=takes_s, books=books)
+                return limited.full.next_ms(now_s, free_s=free_s, takes_s=takes_s, reserve=reserve)
             if not self._held or limited.unheld:
                 return 0
             rate, bucket = max(limited.rate, 1.0), limited.bucket
@@ -198,7 +198,7 @@ class Door:
                 bucket.take(size_bytes)
                 return 0
             return limited.slots.next_ms(
-                now_s, free_s=free_s, takes_s=size_bytes / rate, books=books
+                now_s, free_s=free_s, takes_s=size_bytes / rate, reserve=reserve
             )
 
     def give_back(self, stream: str, size_bytes: float) -> None:

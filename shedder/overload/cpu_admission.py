@@ -73,7 +73,7 @@ class CpuDoor:
         cost = self._known.get(stream)
         return cost.pinned_ns * rows if cost is not None else 0.0
 
-    def wait_ms(self, stream: str, rows: int, now_s: float, *, books: bool = True) -> int:
+    def wait_ms(self, stream: str, rows: int, now_s: float, *, reserve: bool = True) -> int:
         """Ask for CPU for a batch; 0: it is let in. Else, and books: as of `Door.wait_ms`."""
         cost = self._shared.get(stream)
         if cost is None:
@@ -81,7 +81,7 @@ class CpuDoor:
         if not cost.pinned_ns:
             self._door.ask(stream, cost.full_ns * rows)
             return 0
-        return self._door.wait_ms(stream, cost.full_ns * rows, now_s, books=books)
+        return self._door.wait_ms(stream, cost.full_ns * rows, now_s, reserve=reserve)
 
     def give_back(self, stream: str, rows: int) -> None:
         """A batch that was let in has not come after all."""

@@ -159,14 +159,14 @@ class Rates:
         now_s: float,
         *,
         cpu_ns: float = 0.0,
-        books: bool = True,
+        reserve: bool = True,
     ) -> int:
         """Ask for room for a batch.
 
         Args:
           tenant: whose. rows, size_bytes: as declared. now_s: of a clock that never goes back.
           cpu_ns: that it will take whatever is thinned.
-          books: it comes back when it is told to, and others are told another time.
+          reserve: it comes back when it is told to, and others are told another time.
 
         Returns:
           0: it may come. Else when to come back, and nothing was taken.
@@ -194,7 +194,7 @@ class Rates:
                     now_s,
                     free_s=wait_s,
                     takes_s=max(amount / rate for _, rate, amount in held),
-                    books=books,
+                    reserve=reserve,
                     longest_s=LONGEST_S,
                 )
             if all(bucket.tokens >= rate * BURST_S for bucket, rate, _ in held):

@@ -25,7 +25,7 @@ class Slots:
         *,
         free_s: float,
         takes_s: float,
-        books: bool = True,
+        reserve: bool = True,
         longest_s: float = SPREAD_S,
     ) -> int:
         """Return when one more caller may retry.
@@ -34,7 +34,7 @@ class Slots:
           now_s: time of a clock that never goes back.
           free_s: time from now until there is room for the first caller.
           takes_s: time from then until there is room for the next one.
-          books: reserve the slot, so that the next caller gets a later one.
+          reserve: reserve the slot, so that the next caller gets a later one.
           longest_s: longest wait that is returned.
 
         Returns:
@@ -44,6 +44,6 @@ class Slots:
         wait_s = max(first_s, self.until_s - now_s)
         if wait_s > min(first_s + SPREAD_S, longest_s):
             wait_s = first_s
-        if books:
+        if reserve:
             self.until_s = now_s + wait_s + min(takes_s, longest_s)
         return max(math.ceil(1e3 * wait_s), RETRY_MS_MIN)

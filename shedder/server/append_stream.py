@@ -57,7 +57,7 @@ class AppendCall:
         metrics: Metrics,
         drain: Drain,
         hello: ingest_pb2.AppendStreamRequest.Hello,
-        asker: Caller,
+        caller: Caller,
         line: Line,
         limits: CallLimits = CALL_LIMITS,
     ) -> None:
@@ -68,7 +68,7 @@ class AppendCall:
         self._line = line
         self._stream = hello.stream
         self._producer = hello.producer
-        self._asker = asker
+        self._asker = caller
         self._taken: asyncio.Queue[_Taken | _End] = asyncio.Queue(CREDITS)
 
     async def serve(self, requests: Requests, context: grpc.aio.ServicerContext[Any, Any]) -> None:
@@ -128,9 +128,11 @@ class AppendCall:
                     except Overloaded as full:
                         wait_s = min(full.retry_after_ms / 1000, LOOK_S)
                     await self._drain.race(asyncio.sleep(wait_s))
-        return self._hand_over(carrying, arrived, is_last_try=True)
+        return self._hand_over(carrying, arrived, final_attempt=True)
 
-    def _hand_over(self, carrying: Request, arrived: float, *, is_last_try: bool = False) -> _Taken:
+    def _hand_over(
+        self, carrying: Request, arrived: float, *, final_attempt: bool = False
+    ) -> _Taken:
         """Give a batch to the engine.
 
         Raises:
@@ -138,7 +140,7 @@ class AppendCall:
             apply. The second cause only paces calls with many batches in flight, so that a flood
             makes no deep queue. The last try is not refused for it.
         """
-        if not is_last_try:
+        if not final_attempt:
             overload = self._engine.overload
             over_ms = overload.backlog_ms(self._stream) - overload.backlog_ms_max
             if over_ms > 0:
@@ -151,8 +153,8 @@ class AppendCall:
             self._producer,
             carrying.request.batch,
             carrying.payload,
-            asker=self._asker,
-            is_last_try=is_last_try,
+            caller=self._asker,
+            final_attempt=final_attempt,
         )
         return _Taken(receipt, arrived)
 
@@ -173,15 +175,15 @@ def append(
     batch: ingest_pb2.Batch,
     payload: bytes | memoryview,
     *,
-    asker: Caller,
-    is_last_try: bool = True,
-    is_let_in: bool = False,
+    caller: Caller,
+    final_attempt: bool = True,
+    preadmitted: bool = False,
 ) -> Future[Receipt]:
     """Hand one batch, whose payload lies beside it, to the engine.
 
-    asker: whose stream it must be.
-    is_last_try: if there is no room, it counts as refused; else it is tried again.
-    is_let_in: it was, as it is, before it was received.
+    caller: whose stream it must be.
+    final_attempt: if there is no room, it counts as refused; else it is tried again.
+    preadmitted: it was, as it is, before it was received.
 
     Raises:
       what `Engine.append` raises, and BadBatch: the payload has other rows than it declares, or
@@ -193,12 +195,12 @@ def append(
             raise BadBatch(f"the batch declares {batch.rows} rows")
         check_producer(producer.name, producer.epoch)
         part = part_from_wire(batch)
-        check_stream(engine.core, asker, stream)
+        check_stream(engine.core, caller, stream)
         left_out = None
         if batch.HasField("left_out"):
             left_out = left_out_from_wire(batch.left_out, engine.schema(stream))
     except ShedderError:
-        if is_let_in:
+        if preadmitted:
             size_bytes = memoryview(payload).nbytes
             engine.admission.give_back(stream, batch.rows, size_bytes)
         raise
@@ -209,10 +211,10 @@ def append(
         epoch=producer.epoch,
         sequence=sequence,
         rows=batch.rows,
-        waits=not is_last_try,
+        will_retry=not final_attempt,
         summarised=batch.summarised,
         left_out=left_out,
-        is_let_in=is_let_in,
+        preadmitted=preadmitted,
         part=part,
     )
 

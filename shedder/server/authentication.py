@@ -56,7 +56,7 @@ class Identity:
     tenant: str = DEFAULT_TENANT
 
     @property
-    def asker(self) -> Caller:
+    def caller(self) -> Caller:
         """As the engine knows it."""
         return Caller(self.tenant, sees_all=Scope.ADMIN in self.scopes)
 

@@ -105,7 +105,7 @@ class IngestService(IngestServicer):
     def _is_table(self, name: str) -> bool:
         """Return whether the caller has a table of this name."""
         table = self._engine.core.tables.get(name)
-        return table is not None and caller.get().asker.owns(table)
+        return table is not None and caller.get().caller.owns(table)
 
     async def _put(self, carrying: Carrying[ingest_pb2.AppendRequest]) -> Receipt:
         """Put the rows of a batch into a table."""
@@ -120,36 +120,38 @@ class IngestService(IngestServicer):
         self, declared: ingest_pb2.Declared, requests: Appended
     ) -> concurrent.futures.Future[Receipt]:
         """The batch on its way to the disk. What it declares lets it in before it is received."""
-        check_stream(self._engine.core, caller.get().asker, declared.stream)
+        check_stream(self._engine.core, caller.get().caller, declared.stream)
         admission = self._engine.admission
         batch = declared.stream, declared.rows, declared.size_bytes
-        await self._patiently(declared.stream, lambda waits: admission.let_in(*batch, waits=waits))
+        await self._patiently(
+            declared.stream, lambda will_retry: admission.let_in(*batch, will_retry=will_retry)
+        )
         try:
             carrying = await _request_of(requests)
             check_declared(declared, carrying)
         except BaseException:
             admission.give_back(*batch)
             raise
-        return await self._handed_over(carrying, is_let_in=True)
+        return await self._handed_over(carrying, preadmitted=True)
 
     async def _handed_over(
-        self, carrying: Carrying[ingest_pb2.AppendRequest], *, is_let_in: bool = False
+        self, carrying: Carrying[ingest_pb2.AppendRequest], *, preadmitted: bool = False
     ) -> concurrent.futures.Future[Receipt]:
         """The batch on its way to the disk, checked."""
-        request, asker = carrying.request, caller.get().asker
+        request, engine_caller = carrying.request, caller.get().caller
 
-        def hand_over(waits: bool) -> concurrent.futures.Future[Receipt]:
-            nonlocal is_let_in  # Once: if there is no room then, it stands in line like others.
-            was_let_in, is_let_in = is_let_in, False
+        def hand_over(will_retry: bool) -> concurrent.futures.Future[Receipt]:
+            nonlocal preadmitted  # Once: if there is no room then, it stands in line like others.
+            was_let_in, preadmitted = preadmitted, False
             return append(
                 self._engine,
                 request.stream,
                 request.producer,
                 request.batch,
                 carrying.payload,
-                asker=asker,
-                is_last_try=not waits,
-                is_let_in=was_let_in,
+                caller=engine_caller,
+                final_attempt=not will_retry,
+                preadmitted=was_let_in,
             )
 
         return await self._patiently(request.stream, hand_over)
@@ -177,9 +179,9 @@ class IngestService(IngestServicer):
         credits_now = credits_in(line)
         response = ingest_pb2.AppendStreamResponse(welcome=welcome, credits=credits_now)
         await respond(context, response, self._limits.receipt_s_max)
-        asker = caller.get().asker
+        engine_caller = caller.get().caller
         call = AppendCall(
-            self._engine, self._metrics, self._drain, hello, asker, line, self._limits
+            self._engine, self._metrics, self._drain, hello, engine_caller, line, self._limits
         )
         try:
             await call.serve(request_iterator, context)
@@ -222,7 +224,7 @@ class IngestService(IngestServicer):
 
     def _check(self, stream: str) -> None:
         """Raise UnknownStream unless it is the caller's."""
-        check_stream(self._engine.core, caller.get().asker, stream)
+        check_stream(self._engine.core, caller.get().caller, stream)
 
     def _add_limits(self, response: ingest_pb2.DescribeStreamResponse) -> None:
         response.batch_rows_max = self._settings.batch_rows_max

@@ -118,7 +118,7 @@ class QueryService(QueryServicer):
             options: dict[str, Any] = {
                 "timeout_s": _left_s(ends_s),
                 "watch": client.watch,
-                "asker": identity.asker,
+                "caller": identity.caller,
             }
             if not (request.in_parts and self._engine.gives_rows(statement)):
                 return self._engine.execute(statement, **options)
@@ -154,13 +154,13 @@ class QueryService(QueryServicer):
     ) -> query_pb2.RegisterResponse:
         """Make a query standing."""
         params = parameters_from_wire(request.parameters)
-        asker = caller.get().asker
+        engine_caller = caller.get().caller
 
         def parsed() -> Statement:
             return self._engine.parse(request.sql, params)
 
         def registered(statement: Statement) -> Standing | RowHandle:
-            return self._engine.register(request.name, statement, asker=asker)
+            return self._engine.register(request.name, statement, caller=engine_caller)
 
         if self._large.is_large(request.sql):
             statement = await self._large.run(parsed)
@@ -247,7 +247,7 @@ class QueryService(QueryServicer):
 
     def _query(self, name: str) -> Standing | RowHandle:
         """A standing query of the caller's."""
-        return self._engine.query(name, caller.get().asker)
+        return self._engine.query(name, caller.get().caller)
 
     async def _present(
         self, query: QueryHandle, request: query_pb2.InvokeRequest, context: Context

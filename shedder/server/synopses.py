@@ -48,7 +48,7 @@ class SynopsesService(SynopsesServicer):
         self, request: synopses_pb2.GetPlansRequest, context: Context
     ) -> synopses_pb2.GetPlansResponse:
         """What a builder must know."""
-        check_stream(self._engine.core, caller.get().asker, request.stream)
+        check_stream(self._engine.core, caller.get().caller, request.stream)
         plans = await self._workers.run(lambda: self._engine.plans(request.stream))
         return synopses_pb2.GetPlansResponse(plans=plans)
 
@@ -56,7 +56,7 @@ class SynopsesService(SynopsesServicer):
         self, request: synopses_pb2.MergeRequest, context: Context
     ) -> synopses_pb2.MergeResponse:
         """Answered when the summaries are durable, and the standing queries know them."""
-        check_stream(self._engine.core, caller.get().asker, request.stream)
+        check_stream(self._engine.core, caller.get().caller, request.stream)
         return await self._merged(request, request.summaries)
 
     async def MergeInParts(
@@ -64,7 +64,7 @@ class SynopsesService(SynopsesServicer):
     ) -> synopses_pb2.MergeResponse:
         """The same, of summaries that are larger than a message; a part of them is nothing."""
         whole = await self._parts.whole(requests)
-        check_stream(self._engine.core, caller.get().asker, whole.merge.stream)
+        check_stream(self._engine.core, caller.get().caller, whole.merge.stream)
         producer = whole.merge.producer  # Checked before room is reserved for the parts.
         check_producer(producer.name, producer.epoch)
         with ExitStack() as stack:

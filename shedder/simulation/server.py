@@ -122,7 +122,7 @@ class SimulatedServer:
             engine.execute(create(self._scenario.stream))
             for tenant in self._scenario.tenants:
                 statement = create(self._scenario.stream, stream_of(tenant.name))
-                engine.execute(statement, asker=Caller(tenant.name))
+                engine.execute(statement, caller=Caller(tenant.name))
             for query in self._scenario.queries:
                 engine.register(query.name, query.sql)
         self.process = Process(

@@ -219,9 +219,9 @@ class SteppedExecutor(SerialExecutor):
         super().__init__()
         self._wait = wait
 
-    def call(self, work: Callable[[], Result], *, ahead: bool = False) -> Future[Result]:
+    def call(self, work: Callable[[], Result], *, urgent: bool = False) -> Future[Result]:
         """Run all that was posted before, and then this call, until it is done."""
-        future = super().call(work, ahead=ahead)
+        future = super().call(work, urgent=urgent)
         while not future.done():
             self._wait()
         return future

@@ -28,8 +28,8 @@ class Shared:
         self.ticks = ticks
         self.engine = Engine.open(directory, machine=self.machine, overload="on")
         for name in NAMES:
-            self.engine.execute(CREATE.format(name), asker=Caller(name))
-            self.engine.register(f"of_{name}", ASKED.format(name), asker=Caller(name))
+            self.engine.execute(CREATE.format(name), caller=Caller(name))
+            self.engine.register(f"of_{name}", ASKED.format(name), caller=Caller(name))
         self.rng = np.random.default_rng(1)
         self.refused = dict.fromkeys(NAMES, 0)
 

@@ -92,14 +92,14 @@ class GatedFiles(OsFiles):
 class Recording(Machine):
     """This machine; the test sees the work that is posted to the apply thread.
 
-    asked: futures of the work that the main thread posted, in order. ahead: set when work is put at
-    the head of the queue.
+    asked: futures of the work that the main thread posted, in order.
+    urgent: set when work is put at the head of the queue.
     """
 
     def __init__(self) -> None:
         super().__init__()
         self.asked: list[Future[Any]] = []
-        self.ahead = threading.Event()
+        self.urgent = threading.Event()
 
     def executor(self) -> SerialExecutor:
         return _RecordingExecutor(self)
@@ -110,10 +110,10 @@ class _RecordingExecutor(SerialExecutor):
         super().__init__()
         self.machine = machine
 
-    def call(self, work: Callable[[], Any], *, ahead: bool = False) -> Future[Any]:
-        future = super().call(work, ahead=ahead)
+    def call(self, work: Callable[[], Any], *, urgent: bool = False) -> Future[Any]:
+        future = super().call(work, urgent=urgent)
         if threading.current_thread() is threading.main_thread():
             self.machine.asked.append(future)
-        if ahead:
-            self.machine.ahead.set()
+        if urgent:
+            self.machine.urgent.set()
         return future

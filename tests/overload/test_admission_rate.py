@@ -110,7 +110,7 @@ def test_turns_are_given_again_after_five_seconds_and_when_nobody_comes():
     told = [door.wait_ms("s", 100_000, 1.0) for _ in range(100)]
     assert told[:49] == [pytest.approx(101 + 100 * turn, abs=1) for turn in range(49)]
     assert set(told) == set(told[:49])
-    assert door.wait_ms("s", 100_000, 1.0, books=False) == door.wait_ms("s", 1, 1.0)
+    assert door.wait_ms("s", 100_000, 1.0, reserve=False) == door.wait_ms("s", 1, 1.0)
     assert door.wait_ms("s", 100_000, 1.5) == 0  # The bucket is full: no caller kept its slot.
     assert door.wait_ms("s", 100_000, 1.5) == 20  # So earlier slots do not count.
 
@@ -136,7 +136,7 @@ def test_tenants_share_before_their_streams_do():
         door.hold(900.0, weights, tick / 10, 0.1, owners)
     for name in weights:
         assert door.wait_ms(name, 300, 1e6) == 0  # Spends more than BURST_S has saved.
-    waits_ms = {name: door.wait_ms(name, 1, 1e6, books=False) for name in weights}
+    waits_ms = {name: door.wait_ms(name, 1, 1e6, reserve=False) for name in weights}
     rates = {name: 301 / (ms / 1e3 + BURST_S) for name, ms in waits_ms.items()}
     assert rates == pytest.approx({"a1": 150.0, "a2": 300.0, "b": 450.0}, rel=2e-3)
 
@@ -161,7 +161,7 @@ def test_while_too_much_waits_nobody_is_let_in_whether_the_door_is_held_or_not()
     for admit in (OPEN, 1e9):
         door.hold(admit, {"s": 1.0}, 0.0, 0.1, waiting_bytes_max=10_000.0)
         assert door.wait_ms("s", 1, 1.0, 10_000) == 0
-        assert door.wait_ms("s", 1, 1.0, 10_001, books=False) == 100
+        assert door.wait_ms("s", 1, 1.0, 10_001, reserve=False) == 100
     assert door.wait_ms("drops", 1, 1.0, 1 << 40) == 0  # A stream that is not held here.
     door.hold(OPEN, {"s": 1.0}, 0.0, 0.1)
     assert door.wait_ms("s", 1, 1.0, 1 << 40) == 0

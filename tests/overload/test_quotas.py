@@ -145,6 +145,6 @@ def test_many_who_are_refused_are_told_different_times():
     told = [rates.wait_ms("a", 10, 0, 0.0) for _ in range(100)]
     assert told[:50] == [pytest.approx(101 + 100 * turn, abs=1) for turn in range(50)]
     assert told[51] < 300  # Then from the beginning.
-    assert rates.wait_ms("a", 10, 0, 0.0, books=False) == rates.wait_ms("a", 10, 0, 0.0)
+    assert rates.wait_ms("a", 10, 0, 0.0, reserve=False) == rates.wait_ms("a", 10, 0, 0.0)
     assert rates.wait_ms("a", 10, 0, 60.0) == 0  # No caller kept its slot:
     assert rates.wait_ms("a", 10, 0, 60.0) <= 101  # ... so earlier slots do not count.

@@ -54,7 +54,7 @@ def test_windows_are_put_off_only_where_answers_take_a_share_worth_having(answer
     assert result.held, result.problems
     assert result.totals["refused_batches"] > 0  # It went on from there all the same.
     [stream] = world.server.streams.values()
-    assert (stream.queries["q"].put_off_ever > 0) == put_off
+    assert (stream.queries["q"].deferred_windows_ever > 0) == put_off
 
 
 @pytest.mark.slow

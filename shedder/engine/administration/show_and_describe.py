@@ -33,9 +33,9 @@ def with_elapsed(answer: Answer, began: float) -> Answer:
     return replace(answer, elapsed_ms=(time.monotonic() - began) * 1e3)
 
 
-def show(core: EngineState, what: str, asker: Caller = OPERATOR) -> pa.Table:
+def show(core: EngineState, what: str, caller: Caller = OPERATOR) -> pa.Table:
     """SHOW STREAMS, QUERIES or TABLES, as far as the caller may see them. On the apply thread."""
-    streams = own_streams(core, asker)
+    streams = own_streams(core, caller)
     match what.upper():
         case "STREAMS":
             return pa.table(
@@ -57,7 +57,7 @@ def show(core: EngineState, what: str, asker: Caller = OPERATOR) -> pa.Table:
             found += [
                 (each.name, ", ".join(each.streams), each.query.text)
                 for each in core.rows.queries.values()
-                if core.owns_rows(each, asker)
+                if core.owns_rows(each, caller)
             ]
             names, of, texts = ([row[at] for row in found] for at in range(3))
             return pa.table(
@@ -68,7 +68,7 @@ def show(core: EngineState, what: str, asker: Caller = OPERATOR) -> pa.Table:
                 }
             )
         case "TABLES":
-            return tables(core, own_tables(core, asker))
+            return tables(core, own_tables(core, caller))
         case "INDEXES":
             return indexes(core, streams)
         case "ROLLUPS":

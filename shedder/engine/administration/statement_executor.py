@@ -44,13 +44,13 @@ _BACKUP_NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,99}")
 class StatementCall:
     """One execution of a statement, as its handler needs it.
 
-    asker: the caller, whose names the statement may use.
+    caller: the caller, whose names the statement may use.
     timeout_s: time that the statement may take; s; None: as long as it needs.
     watch: receives the progress of a long statement, and may cancel it.
     """
 
     services: Services
-    asker: Caller
+    caller: Caller
     timeout_s: float | None
     watch: Watch | None
 
@@ -60,14 +60,14 @@ def execute(
     statement: cql.Statement,
     timeout_s: float | None,
     watch: Watch | None = None,
-    asker: Caller = OPERATOR,
+    caller: Caller = OPERATOR,
 ) -> Answer:
     """Run a statement of a caller on the services of an engine."""
-    gone = absent(services.core, asker, statement)
+    gone = absent(services.core, caller, statement)
     if gone is not None:
         return Answer.status(f"{gone} does not exist")
-    check_statement(services.core, asker, statement)
-    return HANDLERS[type(statement)](statement, StatementCall(services, asker, timeout_s, watch))
+    check_statement(services.core, caller, statement)
+    return HANDLERS[type(statement)](statement, StatementCall(services, caller, timeout_s, watch))
 
 
 def execute_batches(
@@ -75,10 +75,10 @@ def execute_batches(
     select: RelationalSelect,
     timeout_s: float | None,
     watch: Watch | None = None,
-    asker: Caller = OPERATOR,
+    caller: Caller = OPERATOR,
 ) -> AnswerBatches:
     """Answer a query of rows batch by batch, while its rows are read."""
-    check_statement(services.core, asker, select)
+    check_statement(services.core, caller, select)
     return services.row_queries.batches(select, timeout_s, watch)
 
 
@@ -96,7 +96,7 @@ def _select(statement: cql.Select, call: StatementCall) -> Answer:
 
 
 def _create_stream(statement: cql.CreateStream, call: StatementCall) -> Answer:
-    made = call.services.definitions.create_stream(statement, call.asker.tenant)
+    made = call.services.definitions.create_stream(statement, call.caller.tenant)
     return Answer.status(f"stream {statement.name} {'created' if made else 'exists'}")
 
 
@@ -111,7 +111,7 @@ def _drop_stream(statement: cql.DropStream, call: StatementCall) -> Answer:
 
 
 def _create_table(statement: cql.CreateTable, call: StatementCall) -> Answer:
-    made = call.services.tables.create(statement, call.asker.tenant)
+    made = call.services.tables.create(statement, call.caller.tenant)
     return Answer.status(f"table {statement.name} {'created' if made else 'exists'}")
 
 
@@ -211,7 +211,7 @@ def _explain(statement: cql.Explain, call: StatementCall) -> Answer:
 def _explain_allocation(_: cql.ExplainAllocation, call: StatementCall) -> Answer:
     """Return the rows of the caller's queries, and the rows of no query."""
     shares = call.services.budgets.allocation()
-    streams = own_streams(call.services.core, call.asker)
+    streams = own_streams(call.services.core, call.caller)
     own = {query for stream in streams for query in stream.queries}
     return Answer(shares.filter([row is None or row in own for row in shares["query"].to_pylist()]))
 
@@ -287,9 +287,9 @@ def _purge(statement: cql.Purge, call: StatementCall) -> Answer:
 
 def _show(statement: cql.Show, call: StatementCall) -> Answer:
     if statement.what == "TENANTS":
-        return Answer(call.services.quotas.tenants(call.asker))
+        return Answer(call.services.quotas.tenants(call.caller))
     core = call.services.core
-    return Answer(core.look(lambda: describe.show(core, statement.what, call.asker)))
+    return Answer(core.look(lambda: describe.show(core, statement.what, call.caller)))
 
 
 def _describe(statement: cql.Describe, call: StatementCall) -> Answer:

@@ -31,12 +31,12 @@ class Admission:
         self._lock = threading.Lock()
         self._slots: dict[str, Slots] = {}  # Retry times of refused calls, by the full resource.
 
-    def admit(self, name: str, rows: int, size_bytes: int, *, waits: bool = False) -> Intake:
+    def admit(self, name: str, rows: int, size_bytes: int, *, will_retry: bool = False) -> Intake:
         """Let a batch in: by its tenant's quotas, the load, room in the queue. Nothing is counted.
 
         Args:
           name: of the stream. rows, size_bytes: as declared.
-          waits: it stands in line, and will be asked for again: it is not offered once more then.
+          will_retry: the batch waits in line and asks again; its load is offered once.
 
         Raises:
           UnknownStream. QuotaExceeded: the tenant's archive is as large as it may be.
@@ -45,12 +45,12 @@ class Admission:
         core = self._core
         tenant = core.stream(name).schema.tenant
         check_archive(core, tenant)
-        self.admit_by_rate(name, rows, size_bytes, waits=waits)
-        self._check_share(tenant, size_bytes, waits=waits)
-        self._admit_by_load(name, tenant, size_bytes, waits=waits)
-        self._admit_by_cpu(name, rows, size_bytes, waits=waits)
+        self.admit_by_rate(name, rows, size_bytes, will_retry=will_retry)
+        self._check_share(tenant, size_bytes, will_retry=will_retry)
+        self._admit_by_load(name, tenant, size_bytes, will_retry=will_retry)
+        self._admit_by_cpu(name, rows, size_bytes, will_retry=will_retry)
         try:
-            self.check_room(size_bytes, waits=waits)
+            self.check_room(size_bytes, will_retry=will_retry)
         except Overloaded:
             self._give_back_doors(name, rows, size_bytes)
             raise
@@ -69,25 +69,25 @@ class Admission:
         return intake
 
     @contextmanager
-    def counted(self, name: str, rows: int, size_bytes: int, *, for_good: bool) -> Iterator[None]:
-        """Count a batch that is turned away inside; for_good: in the ledger, too."""
+    def counted(self, name: str, rows: int, size_bytes: int, *, final: bool) -> Iterator[None]:
+        """Count a batch that is turned away inside; final: in the ledger, too."""
         try:
             yield
         except QuotaExceeded:
             self._refuse(name, rows)
             raise
         except Overloaded as error:
-            self.turned_away(name, rows, size_bytes, error, for_good=for_good)
+            self.turned_away(name, rows, size_bytes, error, final=final)
             raise
 
-    def let_in(self, name: str, rows: int, size_bytes: int, *, waits: bool = False) -> None:
+    def let_in(self, name: str, rows: int, size_bytes: int, *, will_retry: bool = False) -> None:
         """Let a batch in that has not come yet. What comes must be as declared, or `give_back`.
 
         Args, Raises: as `admit`; and BatchTooLarge: more rows or bytes than any batch may have.
         """
         self.check_size(name, rows, size_bytes)
-        with self.counted(name, rows, size_bytes, for_good=not waits):
-            self.admit(name, rows, size_bytes, waits=waits)
+        with self.counted(name, rows, size_bytes, final=not will_retry):
+            self.admit(name, rows, size_bytes, will_retry=will_retry)
 
     def check_size(self, name: str, rows: int, size_bytes: int) -> None:
         """Check what a batch declares, before it is charged to anything.
@@ -132,7 +132,9 @@ class Admission:
         if intake is not None:
             self._give_back_rates(name, intake.schema.tenant, rows, size_bytes)
 
-    def admit_by_rate(self, name: str, rows: int, size_bytes: int, *, waits: bool = False) -> None:
+    def admit_by_rate(
+        self, name: str, rows: int, size_bytes: int, *, will_retry: bool = False
+    ) -> None:
         """Let in what a stream's tenant may send.
 
         Raises:
@@ -146,11 +148,11 @@ class Admission:
             size_bytes,
             core.machine.monotonic_s(),
             cpu_ns=core.cpu_door.pinned_ns(name, rows),
-            waits=waits,
+            will_retry=will_retry,
         )
 
     def turned_away(
-        self, name: str, rows: int, size_bytes: int, error: Overloaded, *, for_good: bool
+        self, name: str, rows: int, size_bytes: int, error: Overloaded, *, final: bool
     ) -> None:
         """Note a refused batch; the ledger counts it if for_good. Refusals by load use no quota."""
         core = self._core
@@ -160,12 +162,12 @@ class Admission:
         by_rate, tenant = isinstance(error, RateExceeded), intake.schema.tenant
         if not by_rate:
             self._give_back_rates(name, tenant, rows, size_bytes)
-        if for_good:
+        if final:
             intake.refuse(rows)
             if by_rate:
                 core.tenants.refuse(tenant, rows)
 
-    def check_room(self, size_bytes: int = 0, *, waits: bool = False) -> None:
+    def check_room(self, size_bytes: int = 0, *, will_retry: bool = False) -> None:
         """Check that there is room for size_bytes more, from any producer.
 
         Raises:
@@ -183,7 +185,7 @@ class Admission:
                 "queue",
                 free_s=meter.apply_s(queued - most),
                 takes_s=meter.apply_s(size_bytes),
-                books=not waits,
+                reserve=not will_retry,
             )
         if core.pressure.full and queued:
             raise self._full(
@@ -191,7 +193,7 @@ class Admission:
                 "memory",
                 free_s=meter.apply_s(queued),
                 takes_s=meter.apply_s(size_bytes),
-                books=not waits,
+                reserve=not will_retry,
             )
         if ahead and ahead + size_bytes > most:
             raise self._full(
@@ -199,7 +201,7 @@ class Admission:
                 "disk",
                 free_s=meter.store_s(ahead + size_bytes - most),
                 takes_s=meter.store_s(size_bytes),
-                books=not waits,
+                reserve=not will_retry,
             )
         unwritten = core.store.tail_bytes() + queued + ahead  # All of it will be in tails.
         if unwritten > core.settings.memory_bytes // TAILS_SHARE:
@@ -208,10 +210,10 @@ class Admission:
                 "tails",
                 free_s=RUN_S,
                 takes_s=meter.store_s(size_bytes),
-                books=not waits,
+                reserve=not will_retry,
             )
 
-    def _check_share(self, tenant: str, size_bytes: int, *, waits: bool) -> None:
+    def _check_share(self, tenant: str, size_bytes: int, *, will_retry: bool) -> None:
         """Raise Overloaded where a tenant has its share of the queue's room already."""
         core = self._core
         queued = core.queues.queued_bytes(tenant)
@@ -226,17 +228,17 @@ class Admission:
             f"share of {tenant}",
             free_s=core.meter.apply_s((queued - share_bytes) * of_all),
             takes_s=core.meter.apply_s(size_bytes * of_all),
-            books=not waits,
+            reserve=not will_retry,
         )
 
     def _full(
-        self, message: str, what: str, *, free_s: float, takes_s: float, books: bool
+        self, message: str, what: str, *, free_s: float, takes_s: float, reserve: bool
     ) -> Overloaded:
         """Build the refusal for a full resource; each refused call gets a retry time of its own."""
         with self._lock:
             slots = self._slots.setdefault(what, Slots())
             now_s = self._core.machine.monotonic_s()
-            wait_ms = slots.next_ms(now_s, free_s=free_s, takes_s=takes_s, books=books)
+            wait_ms = slots.next_ms(now_s, free_s=free_s, takes_s=takes_s, reserve=reserve)
         return Overloaded(message, retry_after_ms=wait_ms)
 
     def _refuse(self, name: str, rows: int) -> None:
@@ -245,7 +247,7 @@ class Admission:
         if intake is not None:
             intake.refuse(rows)
 
-    def _admit_by_load(self, name: str, tenant: str, size_bytes: int, *, waits: bool) -> None:
+    def _admit_by_load(self, name: str, tenant: str, size_bytes: int, *, will_retry: bool) -> None:
         core = self._core
         waiting = core.queues.queued_bytes(tenant) / core.queues.share(tenant)  # As if of all.
         wait_ms = core.door.wait_ms(
@@ -254,18 +256,20 @@ class Admission:
             core.machine.monotonic_s(),
             waiting,
             drain_s=core.meter.apply_s,
-            books=not waits,
+            reserve=not will_retry,
         )
         if wait_ms:
-            core.meter.refused(0 if waits else size_bytes)
+            core.meter.refused(0 if will_retry else size_bytes)
             raise Overloaded(
                 f"more comes than can be applied; {name!r} may go on in {wait_ms} ms",
                 retry_after_ms=wait_ms,
             )
 
-    def _admit_by_cpu(self, name: str, rows: int, size_bytes: int, *, waits: bool) -> None:
+    def _admit_by_cpu(self, name: str, rows: int, size_bytes: int, *, will_retry: bool) -> None:
         core = self._core
-        wait_ms = core.cpu_door.wait_ms(name, rows, core.machine.monotonic_s(), books=not waits)
+        wait_ms = core.cpu_door.wait_ms(
+            name, rows, core.machine.monotonic_s(), reserve=not will_retry
+        )
         if wait_ms:
             core.door.give_back(name, size_bytes)
             raise Overloaded(

@@ -103,7 +103,7 @@ class Pipeline:
                     epoch=self._epoch,
                     sequence=sequence,
                     rows=rows,
-                    waits=True,
+                    will_retry=True,
                     part=part,
                 )
             except Overloaded:

@@ -45,10 +45,10 @@ class Ingest:
         epoch: int,
         sequence: int | None,
         rows: int | None = None,
-        waits: bool = False,
+        will_retry: bool = False,
         summarised: bool = False,
         left_out: Dropped | None = None,
-        is_let_in: bool = False,
+        preadmitted: bool = False,
         part: Part = WHOLE,
     ) -> Future[Receipt]:
         """Append one encoded batch; the future's receipt says that it is durable.
@@ -57,24 +57,24 @@ class Ingest:
           stream: its name. payload, producer, epoch, sequence, part: as of `Intake.append`.
           rows: that it declares, and must have; they count as refused if it is refused undecoded.
             None: it does not say, and does not count.
-          waits: the caller tries again, so a refusal is not final.
+          will_retry: the caller tries again, so a refusal is not final.
           summarised: summaries of it came before; it is for the archive.
           left_out: what its producer has left out of it, by chance, and will not send.
-          is_let_in: with just these rows and bytes, by `Admission.let_in`.
+          preadmitted: with just these rows and bytes, by `Admission.let_in`.
 
         Raises:
           what `Intake.append` and `Admission.admit` raise.
         """
         core, size_bytes = self._core, memoryview(payload).nbytes
-        declared, for_good = rows or 0, rows is not None and not waits
+        declared, final = rows or 0, rows is not None and not will_retry
         admission = self._admission
-        if not is_let_in:
+        if not preadmitted:
             admission.check_size(stream, declared, size_bytes)
-        with admission.counted(stream, declared, size_bytes, for_good=for_good):
-            if is_let_in:
+        with admission.counted(stream, declared, size_bytes, final=final):
+            if preadmitted:
                 intake = admission.intake(stream)
             else:
-                intake = admission.admit(stream, declared, size_bytes, waits=waits)
+                intake = admission.admit(stream, declared, size_bytes, will_retry=will_retry)
             with admission.giving_back(stream, declared, size_bytes):
                 if left_out is not None:
                     core.allow(FORMAT_DROPS)

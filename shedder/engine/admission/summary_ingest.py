@@ -132,7 +132,7 @@ def append_summaries(
             part=part,
         )
     except Overloaded as error:
-        admission.turned_away(name, 0, len(data), error, for_good=True)
+        admission.turned_away(name, 0, len(data), error, final=True)
         raise
     except ShedderError:
         core.intakes[name].refuse(rows)

@@ -170,8 +170,8 @@ class DurableQueue:
             header,
             run.batch,
             dropped=run.dropped,
-            passed_by=too_old,
-            overtaken=run.overtaken,
+            skipped=too_old,
+            late_in_batch=run.late_in_batch,
         )
         stream.note_accepted(run.arrived[-1].accepted)
         core.meter.applied(header.rows, stream.synopses_ns - before)

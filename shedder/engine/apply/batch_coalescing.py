@@ -26,13 +26,13 @@ class BatchGroup:
     time of its first batch.
 
     ends_us: of the event times of several; None: not computed yet. size_bytes: of several.
-    overtaken: how many tuples the watermark had passed, but not yet when the run began.
+    late_in_batch: how many tuples the watermark had passed, but not yet when the run began.
     """
 
     arrived: tuple[PendingRecord, ...]
     ends_us: tuple[int, int] | None = None
     size_bytes: int = 0
-    overtaken: int = 0
+    late_in_batch: int = 0
 
     @property
     def header(self) -> Batch:
@@ -83,12 +83,12 @@ class BatchGroup:
         after = stream.watermark.after(known[1])
         if any(_has_closed(width, before, after, more[0]) for width in _pane_widths(stream)):
             return None
-        overtaken = self.overtaken
+        late_in_batch = self.late_in_batch
         if more[0] < after:
             times = Frame(batch_of(token), stream.schema.time_column).times_us
-            overtaken += int(np.count_nonzero((before <= times) & (times < after)))
+            late_in_batch += int(np.count_nonzero((before <= times) & (times < after)))
         ends_us = min(known[0], more[0]), max(known[1], more[1])
-        return BatchGroup((*self.arrived, token), ends_us, size_bytes, overtaken)
+        return BatchGroup((*self.arrived, token), ends_us, size_bytes, late_in_batch)
 
 
 def _has_closed(width_us: int, before_us: int, after_us: int, oldest_us: int) -> bool:

@@ -73,12 +73,12 @@ class RecordHandler:
         batch: pa.RecordBatch,
         *,
         dropped: Dropped | None = None,
-        passed_by: bool = False,
-        overtaken: int = 0,
+        skipped: bool = False,
+        late_in_batch: int = 0,
     ) -> None:
         """Read one batch into everything in memory, and answer the windows it closes.
 
-        dropped, passed_by, overtaken: as of `Stream.apply`.
+        dropped, skipped, late_in_batch: as of `Stream.apply`.
         """
         core = self.core
         positions = Positions(stream.schema.seed, header.first_position)
@@ -89,7 +89,7 @@ class RecordHandler:
         samples = (each.sample for each in core.streams.values())
         core.samples.make_room(stream.sample, batch.nbytes, samples)
         stream.sample.update(header.first_position, frame)
-        stream.apply(header, frame, dropped=dropped, passed_by=passed_by, overtaken=overtaken)
+        stream.apply(header, frame, dropped=dropped, skipped=skipped, late_in_batch=late_in_batch)
         self._after(stream)
 
     def read_rows(self, stream: Stream, arrived: PendingRecord) -> None:

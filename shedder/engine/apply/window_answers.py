@@ -28,9 +28,9 @@ class WindowAnswers:
         """Answer the windows whose panes have just been closed."""
         core = self._core
         thins = stream.schema.on_overload.policy is Policy.THIN
-        spreads = thins and core.coalesces
+        incremental = thins and core.coalesces
         with self._measured():
-            self._answering.after(stream, core.stretch if thins else 1, spreads=spreads)
+            self._answering.after(stream, core.stretch if thins else 1, incremental=incremental)
 
     def go_on(self) -> bool:
         """Answer some of what waits; return whether more does."""
@@ -41,8 +41,10 @@ class WindowAnswers:
         """Answer some of what is stale; return whether more is."""
         self.refresh_at = now_s + REFRESH_SECONDS * self._core.stretch
         with self._measured():
-            spreads = self._core.coalesces
-            return self._answering.refresh(self._core.streams.values(), spreads=spreads, idle=idle)
+            incremental = self._core.coalesces
+            return self._answering.refresh(
+                self._core.streams.values(), incremental=incremental, idle=idle
+            )
 
     @contextmanager
     def _measured(self) -> Iterator[None]:

@@ -67,9 +67,9 @@ class QuotaControls:
         if self._core.tenants.refresh_or_keep():
             self._sharing.soon()
 
-    def tenants(self, asker: Caller = OPERATOR) -> pa.Table:
+    def tenants(self, caller: Caller = OPERATOR) -> pa.Table:
         """SHOW TENANTS: what each takes, and its quotas."""
         self._lifetime.check_open()
         return tenants_table(
-            self._core, self._budgets.allocation(), self._overload.cpu_ns_per_s(), asker
+            self._core, self._budgets.allocation(), self._overload.cpu_ns_per_s(), caller
         )

@@ -138,9 +138,9 @@ class Costs:
         """
         seen = {}
         for unit in units:
-            watch = unit.state.watch
-            ns = sum(watch.ns[part] for part in unit.key[1])
-            now = _WatchedUnit(watch.tuples, watch.runs, ns, unit.level)
+            cpu_timer = unit.state.cpu_timer
+            ns = sum(cpu_timer.ns[part] for part in unit.key[1])
+            now = _WatchedUnit(cpu_timer.tuples, cpu_timer.runs, ns, unit.level)
             before = self._seen.get(unit.key, _WatchedUnit(level=unit.level))
             tuples = now.tuples - before.tuples
             if before.level == unit.level and tuples == 0:
@@ -171,7 +171,7 @@ class Costs:
 
 def _calls_ns(unit: SheddingUnit, runs: float) -> float:
     """What calls take of a tuple by the model; runs: per tuple."""
-    return len(unit.key[1]) * unit.state.watch.call_ns * runs
+    return len(unit.key[1]) * unit.state.cpu_timer.call_ns * runs
 
 
 def units_of(

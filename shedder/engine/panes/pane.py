@@ -88,7 +88,9 @@ class Pane:
         for synopsis in self.parts:
             synopsis.grow(groups)
 
-    def update(self, inputs: Sequence[PartInput], first: int, last: int, watch: Stopwatch) -> None:
+    def update(
+        self, inputs: Sequence[PartInput], first: int, last: int, cpu_timer: Stopwatch
+    ) -> None:
         """Read the rows first to last of the inputs' view, each part by the watch."""
         places = None
         if self.own is not None:
@@ -100,7 +102,7 @@ class Pane:
             given.feed(synopsis, first, last, places=places)
             if self.handed_on_to is not None:
                 self.handed_on_to.read((part, 0), given, first, last)
-            watch.lap(part, last - first)
+            cpu_timer.lap(part, last - first)
 
     def update_at(
         self, part: int, level: int, given: PartInput, rows: tuple[int, int], groups: int

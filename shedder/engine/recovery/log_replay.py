@@ -61,14 +61,14 @@ def recover(
     core: EngineState,
     checkpoints: Checkpoints,
     handler: RecordHandler,
-    go_exact: Callable[[StandingQuery, Span], None],
+    answer_exactly: Callable[[StandingQuery, Span], None],
 ) -> None:
     """Bring the state of an engine, not started yet, to that of everything durable.
 
     The store has verified its files and made the tail of every stream again; here the checkpoint
     is read and the log after it applied, exactly as it was applied the first time.
     """
-    producers, joining = _read_checkpoint(core, checkpoints, go_exact)
+    producers, joining = _read_checkpoint(core, checkpoints, answer_exactly)
     core.share_samples()
     replay = _Replay(core, handler, producers, joining)
     replay.run()
@@ -311,7 +311,7 @@ _Joins = deque[_JoiningQuery | _RowsJoining]
 def _read_checkpoint(
     core: EngineState,
     checkpoints: Checkpoints,
-    go_exact: Callable[[StandingQuery, Span], None],
+    answer_exactly: Callable[[StandingQuery, Span], None],
 ) -> tuple[Producers, _Joins]:
     """The state as of the checkpoint, and what came after it, in order."""
     catalog = core.store.catalog
@@ -351,7 +351,7 @@ def _read_checkpoint(
                 sequence = late.get(stored.name, catalog.checkpoint_sequence())
                 joining.append(_RowsJoining(sequence, core, stored, parts[f"query/{stored.name}"]))
             continue
-        standing_query, feed = _restored(core, stored, parts, go_exact)
+        standing_query, feed = _restored(core, stored, parts, answer_exactly)
         stream = core.stream(standing_query.state.query.schema.name)
         if feed is not None:
             feeds.append((stream, standing_query.state, feed))
@@ -369,14 +369,14 @@ def _restored(
     core: EngineState,
     stored: QueryEntry,
     parts: Mapping[str, bytes],
-    go_exact: Callable[[StandingQuery, Span], None],
+    answer_exactly: Callable[[StandingQuery, Span], None],
 ) -> tuple[StandingQuery, tuple[str, int, int] | None]:
     """Restore a standing query from its checkpoint, and return its provider as restore_query does.
 
     One whose summaries are in a layout that is not read any more fails, and it alone: the archive
     has its past.
     """
-    standing_query = _standing_query(core, stored, go_exact)
+    standing_query = _standing_query(core, stored, answer_exactly)
     try:
         return standing_query, restore_query(core.store, standing_query, parts)
     except OtherLayout as error:
@@ -386,14 +386,14 @@ def _restored(
         )
         _log.error("query_failed", query=stored.name, reason=reason)
         standing_query = _standing_query(
-            core, stored, go_exact
+            core, stored, answer_exactly
         )  # Without what was read until then.
         standing_query.fail(reason)
         return standing_query, None
 
 
 def _standing_query(
-    core: EngineState, stored: QueryEntry, go_exact: Callable[[StandingQuery, Span], None]
+    core: EngineState, stored: QueryEntry, answer_exactly: Callable[[StandingQuery, Span], None]
 ) -> StandingQuery:
     """A standing query that has seen nothing yet."""
     select = read_stored(stored.text)
@@ -406,13 +406,13 @@ def _standing_query(
         query,
         planned,
         part_bytes_max=group_bytes(granted, core.settings.group_bytes_max),
-        watch=core.machine.stopwatch(stored.name, planned, grouped=bool(query.groups)),
+        cpu_timer=core.machine.stopwatch(stored.name, planned, grouped=bool(query.groups)),
     )
     return StandingQuery(
         query_state,
         from_position=stored.from_position,
         granted=granted,
-        go_exact=go_exact,
+        answer_exactly=answer_exactly,
         limits=_limits(query_state, stored),
         deleted=PaneDeletions.registered_at(stream.deletions(), stored.from_position),
     )

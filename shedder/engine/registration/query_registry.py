@@ -43,21 +43,21 @@ class QueryRegistry:
         sharing: Rebalancer,
         overload: Overload,
         checkpoints: Checkpoints,
-        go_exact: Callable[[StandingQuery, Span], None],
+        answer_exactly: Callable[[StandingQuery, Span], None],
     ) -> None:
-        """go_exact: answers a window of a query with contract EXACT, later."""
+        """answer_exactly: answers a window of a query with contract EXACT, later."""
         self.core = core
         self._lifetime = lifetime
         self._ddl = ddl
         self._sharing = sharing
         self._overload = overload
         self._checkpoints = checkpoints
-        self._registrar = Registrar(core, sharing, checkpoints, go_exact)
+        self._registrar = Registrar(core, sharing, checkpoints, answer_exactly)
         self._row_registrar = RowRegistrar(core, checkpoints)
         self._mailboxes: set[Mailbox] = set()
 
     def register(
-        self, name: str, statement: Statement, *, asker: Caller = OPERATOR
+        self, name: str, statement: Statement, *, caller: Caller = OPERATOR
     ) -> Query | RowHandle:
         """Make a query standing; one of the same name and text is returned as it is.
 
@@ -72,8 +72,8 @@ class QueryRegistry:
         else:
             select = aggregates_of_one_stream(statement)
         for used in names_of(statement):
-            check_relation(self.core, asker, used.name)
-        check_new_query(self.core, asker, name)
+            check_relation(self.core, caller, used.name)
+        check_new_query(self.core, caller, name)
         return self.register_select(name, select)
 
     def register_select(self, name: str, select: Select | RelationalSelect) -> Query | RowHandle:
@@ -123,12 +123,12 @@ class QueryRegistry:
             return self._row_registrar.preview(select)
         return self._registrar.preview(self.core.stream(select.stream), select)
 
-    def query(self, name: str, asker: Caller = OPERATOR) -> Query | RowHandle:
+    def query(self, name: str, caller: Caller = OPERATOR) -> Query | RowHandle:
         """A standing query by name."""
-        rows = self.core.row_query(name, asker)
+        rows = self.core.row_query(name, caller)
         if rows is not None:
             return RowHandle(self, rows)
-        stream, standing_query = self.core.standing_query(name, asker)
+        stream, standing_query = self.core.standing_query(name, caller)
         return Query(self, stream, standing_query)
 
     def drop_query(self, name: str) -> None:

@@ -44,13 +44,13 @@ class Registrar:
         core: EngineState,
         sharing: Rebalancer,
         checkpoints: Checkpoints,
-        go_exact: Callable[[StandingQuery, Span], None],
+        answer_exactly: Callable[[StandingQuery, Span], None],
     ) -> None:
-        """go_exact: answers a window of a query with contract EXACT, later."""
+        """answer_exactly: answers a window of a query with contract EXACT, later."""
         self._core = core
         self._sharing = sharing
         self._checkpoints = checkpoints
-        self._go_exact = go_exact
+        self._answer_exactly = answer_exactly
 
     def register(self, name: str, stream: Stream, select: Select) -> StandingQuery:
         """Answer for the history first, then go on with what comes.
@@ -152,7 +152,7 @@ class Registrar:
             query_state,
             from_position=stream.position,
             granted=granted.facts,
-            go_exact=self._go_exact,
+            answer_exactly=self._answer_exactly,
             limits=granted.limits,
             news=granted.news,
             deleted=deleted,

@@ -144,9 +144,9 @@ class Tenants:
         now_s: float,
         *,
         cpu_ns: float = 0.0,
-        waits: bool = False,
+        will_retry: bool = False,
     ) -> None:
-        """Let a batch in, by what it declares; waits: it is not offered once more then.
+        """Let a batch in, by what it declares; will_retry: it is not offered once more then.
 
         cpu_ns: that it will take whatever is thinned.
 
@@ -154,7 +154,7 @@ class Tenants:
           RateExceeded: it is over a rate of its tenant's; it says when to come back.
         """
         wait_ms = self.rates.wait_ms(
-            tenant, rows, size_bytes, now_s, cpu_ns=cpu_ns, books=not waits
+            tenant, rows, size_bytes, now_s, cpu_ns=cpu_ns, reserve=not will_retry
         )
         if wait_ms:
             quota = self.quota(tenant)

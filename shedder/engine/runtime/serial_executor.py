@@ -39,20 +39,20 @@ class SerialExecutor:
         self._add(work, None)
 
     def _add(
-        self, work: Callable[[], None], future: Future[Any] | None, *, ahead: bool = False
+        self, work: Callable[[], None], future: Future[Any] | None, *, urgent: bool = False
     ) -> None:
         with self._wake:
             if self._halted:
                 raise InternalError(self._halted)
             if self._closed:
                 raise Draining("the engine is closed")
-            (self._work.appendleft if ahead else self._work.append)((work, future))
+            (self._work.appendleft if urgent else self._work.append)((work, future))
             self._wake.notify()
 
-    def call(self, work: Callable[[], Result], *, ahead: bool = False) -> Future[Result]:
+    def call(self, work: Callable[[], Result], *, urgent: bool = False) -> Future[Result]:
         """Hand over work; its result or error is the future's.
 
-        ahead: of all that waits.
+        urgent: of all that waits.
         """
         future: Future[Result] = Future()
 
@@ -64,7 +64,7 @@ class SerialExecutor:
             except BaseException as error:
                 future.set_exception(error)
 
-        self._add(run, future, ahead=ahead)
+        self._add(run, future, urgent=urgent)
         return future
 
     def is_alive(self) -> bool:

@@ -29,15 +29,15 @@ class Answering:
         self._saved_s = 0.0
         self._at_s = clock_s()
 
-    def after(self, stream: Stream, stretch: int, *, spreads: bool) -> None:
+    def after(self, stream: Stream, stretch: int, *, incremental: bool) -> None:
         """Answer the queries whose windows the watermark has passed.
 
         Args:
           stream: whose panes are closed. stretch: refresh periods are so many times as long.
-          spreads: answers take no more than their share of the time. The queries that have
+          incremental: answers take no more than their share of the time. The queries that have
             waited longest come first; the rest wait.
         """
-        if not spreads:
+        if not incremental:
             self._waiting.pop(stream.id, None)
             facts = stream.facts()
             for name in list(stream.queries):
@@ -52,34 +52,34 @@ class Answering:
             self._saved_s -= now - before
         self._at_s = now
 
-    def refresh(self, streams: Iterable[Stream], *, spreads: bool, idle: bool) -> bool:
+    def refresh(self, streams: Iterable[Stream], *, incremental: bool, idle: bool) -> bool:
         """Answer stale ones again; when idle, also one of those whose windows were put off.
 
         Only one such window per call, so that new records are applied first. All of them at once
         would take as long as the overload that put them off, and begin the next overload.
 
         Args:
-          streams: all. spreads: as of `after`. idle: nothing waits to be applied.
+          streams: all. incremental: as of `after`. idle: nothing waits to be applied.
 
         Returns:
           Whether there may be more to do when idle.
         """
-        put_off = None
+        deferred_windows = None
         for stream in streams:
             stale = [each for each in list(stream.queries.values()) if each.stale]
-            if spreads:
+            if incremental:
                 names = [each.state.name for each in stale]
                 self._stale.setdefault(stream.id, set()).update(names)
                 self._line(stream, names)
             facts = stream.facts()
-            for standing_query in () if spreads else stale:
+            for standing_query in () if incremental else stale:
                 standing_query.guard(partial(standing_query.refresh, facts))
             for standing_query in list(stream.queries.values()) if idle else ():
-                if standing_query.put_off and not standing_query.stale:
-                    put_off = facts, standing_query
-        if put_off is None:
+                if standing_query.deferred_windows and not standing_query.stale:
+                    deferred_windows = facts, standing_query
+        if deferred_windows is None:
             return any(self._waiting.values())
-        facts, standing_query = put_off
+        facts, standing_query = deferred_windows
         standing_query.guard(partial(standing_query.refresh, facts))
         return not standing_query.failed
 

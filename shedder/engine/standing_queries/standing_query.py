@@ -79,7 +79,7 @@ class StandingQuery:
     limits: what a query that has limits of its own may be given at most; None: what there is.
     lost: what was gone from the log when it was registered, and the stream had read before.
     deleted: the DELETEs that its panes reflect.
-    go_exact: hands a window to the exact worker, which answers later (contract EXACT).
+    answer_exactly: hands a window to the exact worker, which answers later (contract EXACT).
     """
 
     def __init__(
@@ -88,7 +88,7 @@ class StandingQuery:
         *,
         from_position: int,
         granted: dict[str, str],
-        go_exact: Callable[[StandingQuery, Span], None],
+        answer_exactly: Callable[[StandingQuery, Span], None],
         limits: SynopsisSizes | None = None,
         news: tuple[object, ...] = (),
         deleted: PaneDeletions | None = None,
@@ -103,12 +103,14 @@ class StandingQuery:
         self.failed = ""  # Why it does not answer any more.
         self.behind = True  # Tuples have been applied since the newest answer was made.
         self.outdated = False  # The newest answer does not reflect later drops.
-        self.put_off = 0  # Windows that have closed and were not answered, to be fresh again later.
-        self.put_off_ever = 0
+        self.deferred_windows = (
+            0  # Windows that have closed and were not answered, to be fresh again later.
+        )
+        self.deferred_windows_ever = 0
         self._whole_from: int | None = None  # The first window end whose panes have all been read.
         self._span: Span | None = None  # The newest answer's window, and how many were late for it.
         self._late = 0
-        self._go_exact = go_exact
+        self._answer_exactly = answer_exactly
         self.weight = query_state.query.weight
         self.active = True
         self.limits = limits
@@ -219,7 +221,7 @@ class StandingQuery:
         if self.emitted_to is None:  # No tuple yet, but a promise: its newest window is empty.
             self.emitted_to = end - grid.slide_us
         if end <= self.emitted_to:
-            if not self.put_off and (self._span is None or self._span.end_us != end):
+            if not self.deferred_windows and (self._span is None or self._span.end_us != end):
                 self.refresh(stream)  # Empty windows before the first one are not published.
             return
         ends = self._ends_to_answer(watermark)
@@ -227,8 +229,8 @@ class StandingQuery:
             period_us = stretch * grid.slide_us
             told_to = None if self._span is None else self._span.end_us
             due = told_to is None or end // period_us > told_to // period_us
-            self.put_off += len(ends) - due
-            self.put_off_ever += len(ends) - due
+            self.deferred_windows += len(ends) - due
+            self.deferred_windows_ever += len(ends) - due
             ends = ends[len(ends) - due :]
         for each in ends:
             if self._whole_from is None or each >= self._whole_from:  # Subscribers receive
@@ -297,14 +299,14 @@ class StandingQuery:
         except ShedderError as error:  # contract FAIL: the slide errs, the query goes on
             answer = error
         self.behind = self.outdated = False
-        self.put_off = 0
+        self.deferred_windows = 0
         self._span, self._late = span, evidence.late
         if (
             not isinstance(answer, ShedderError)
             and self.state.query.contract is Contract.EXACT
             and needs_exact(answer)
         ):
-            self._go_exact(self, span)
+            self._answer_exactly(self, span)
         return answer
 
     def tell(self, news: AnswerUpdate) -> None:
@@ -373,7 +375,7 @@ def status_of(standing_query: StandingQuery) -> dict[str, str]:
         "weight": f"{standing_query.weight:g}",
         "active": str(standing_query.active).lower(),
         "late": str(query_state.late),
-        "windows_put_off": str(standing_query.put_off_ever),
+        "windows_put_off": str(standing_query.deferred_windows_ever),
         "panes": str(len(query_state.panes)),
         "thinned_panes": str(sum(bool(pane.segments) for pane in query_state.panes.values())),
         "size_bytes": str(query_state.size_bytes),

@@ -123,21 +123,21 @@ class Stream:
         frame: Frame,
         *,
         dropped: Dropped | None = None,
-        passed_by: bool = False,
-        overtaken: int = 0,
+        skipped: bool = False,
+        late_in_batch: int = 0,
     ) -> None:
         """Read a batch into panes, then move the watermark.
 
         Args:
-          header, frame: the batch. dropped: what else it had. passed_by: no synopsis reads it, and
-            it counts as too late for all of them. overtaken: how many tuples the watermark has
+          header, frame: the batch. dropped: what else it had. skipped: no synopsis reads it, and
+            it counts as too late for all of them. late_in_batch: how many tuples the watermark has
             not passed yet, but would have, had the batches of a run been read one by one.
         """
         if header.flags & SUMMARISED:
             self._followed(header)
             return
         self._note_drops(frame, dropped)
-        self.late += overtaken
+        self.late += late_in_batch
         before = self.watermark_us
         limit = self.watermark.limit_us(header.arrival_us)
         newest = self._newest_believed(frame, limit)
@@ -152,7 +152,7 @@ class Stream:
             readers = Counter(each.state.query.where for each in self.queries.values())
             for standing_query in self.queries.values():
                 spent = _thinnable_ns(standing_query.state)
-                if passed_by:
+                if skipped:
                     standing_query.guard(partial(standing_query.state.pass_by, frame))
                 else:
                     standing_query.guard(
@@ -288,4 +288,4 @@ def _thinnable_ns(query_state: QueryState) -> int:
     Counting rows names the groups, so it costs less when fewer are read; of one group it is part of
     a tuple's way, and so is finding the rows that a query reads.
     """
-    return sum(query_state.watch.ns[0 if query_state.keys is not None else 1 :])
+    return sum(query_state.cpu_timer.ns[0 if query_state.keys is not None else 1 :])

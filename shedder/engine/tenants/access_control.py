@@ -33,53 +33,53 @@ if TYPE_CHECKING:
     from shedder.engine.tables.live_tables import LiveTable
 
 
-def own_streams(core: EngineState, asker: Caller) -> list[Stream]:
+def own_streams(core: EngineState, caller: Caller) -> list[Stream]:
     """The streams that a caller may use. From any thread."""
-    return [stream for stream in list(core.streams.values()) if asker.owns(stream)]
+    return [stream for stream in list(core.streams.values()) if caller.owns(stream)]
 
 
-def check_stream(core: EngineState, asker: Caller, name: str) -> None:
+def check_stream(core: EngineState, caller: Caller, name: str) -> None:
     """Raise UnknownStream unless a caller may use a stream of this name."""
     stream, table = core.streams.get(name), core.tables.get(name)
-    if table is not None and asker.owns(table):
+    if table is not None and caller.owns(table):
         raise UnknownStream.from_message(f"{name!r} is a table, and a stream is needed here")
-    if stream is None or not asker.owns(stream):
-        raise UnknownStream(name, [each.schema.name for each in own_streams(core, asker)])
+    if stream is None or not caller.owns(stream):
+        raise UnknownStream(name, [each.schema.name for each in own_streams(core, caller)])
 
 
-def own_tables(core: EngineState, asker: Caller) -> list[LiveTable]:
+def own_tables(core: EngineState, caller: Caller) -> list[LiveTable]:
     """The tables that a caller may use. From any thread."""
-    return [table for table in core.tables.values() if asker.owns(table)]
+    return [table for table in core.tables.values() if caller.owns(table)]
 
 
-def check_table(core: EngineState, asker: Caller, name: str) -> None:
+def check_table(core: EngineState, caller: Caller, name: str) -> None:
     """Raise UnknownTable unless a caller may use a table of this name."""
     table = core.tables.get(name)
-    if table is None or not asker.owns(table):
-        raise UnknownTable(name, sorted(each.schema.name for each in own_tables(core, asker)))
+    if table is None or not caller.owns(table):
+        raise UnknownTable(name, sorted(each.schema.name for each in own_tables(core, caller)))
 
 
-def check_relation(core: EngineState, asker: Caller, name: str) -> None:
+def check_relation(core: EngineState, caller: Caller, name: str) -> None:
     """Raise UnknownStream unless a caller may use a stream or table of this name."""
     table = core.tables.get(name)
-    if table is None or not asker.owns(table):
-        check_stream(core, asker, name)
+    if table is None or not caller.owns(table):
+        check_stream(core, caller, name)
 
 
-def check_query(core: EngineState, asker: Caller, name: str) -> None:
+def check_query(core: EngineState, caller: Caller, name: str) -> None:
     """Raise UnknownQuery unless a caller may use a standing query of this name."""
-    known = core.query_names(asker)
+    known = core.query_names(caller)
     if name not in known:
         raise UnknownQuery(name, known)
 
 
-def check_new_query(core: EngineState, asker: Caller, name: str) -> None:
+def check_new_query(core: EngineState, caller: Caller, name: str) -> None:
     """Raise QueryExists where another tenant has a standing query of this name."""
-    if name in core.query_names() and name not in core.query_names(asker):
+    if name in core.query_names() and name not in core.query_names(caller):
         raise QueryExists(f"the name {name!r} is taken; give the query another one")
 
 
-def check_statement(core: EngineState, asker: Caller, statement: Statement) -> None:
+def check_statement(core: EngineState, caller: Caller, statement: Statement) -> None:
     """Check that a caller may use all names of a statement.
 
     Raises:
@@ -88,69 +88,69 @@ def check_statement(core: EngineState, asker: Caller, statement: Statement) -> N
         another tenant's.
       PermissionDenied: the statement concerns files of all tenants.
     """
-    if asker.sees_all:
+    if caller.sees_all:
         return
     if scope_of(statement) is Scope.ADMIN:
         raise PermissionDenied("backups and scrubs read all tenants' files; they need admin")
     for used in names_of(statement):
-        _CHECKS[used.kind](core, asker, used.name)
+        _CHECKS[used.kind](core, caller, used.name)
 
 
-def absent(core: EngineState, asker: Caller, statement: Statement) -> str | None:
+def absent(core: EngineState, caller: Caller, statement: Statement) -> str | None:
     """Say what of DROP IF EXISTS does not exist for the caller; None: the statement goes on."""
     for used in names_of(statement):
-        if used.if_exists and not asker.sees_all:
+        if used.if_exists and not caller.sees_all:
             try:
-                _CHECKS[used.kind](core, asker, used.name)
+                _CHECKS[used.kind](core, caller, used.name)
             except NotFound:
                 return f"{used.kind.value} {used.name}"
     return None
 
 
-def _check_new_stream(core: EngineState, asker: Caller, name: str) -> None:
+def _check_new_stream(core: EngineState, caller: Caller, name: str) -> None:
     stream = core.streams.get(name)
-    if stream is not None and not asker.owns(stream):
+    if stream is not None and not caller.owns(stream):
         raise StreamExists(f"the name {name!r} is taken; give the stream another one")
-    _check_free(core, asker, name)
+    _check_free(core, caller, name)
 
 
-def _check_new_table(core: EngineState, asker: Caller, name: str) -> None:
+def _check_new_table(core: EngineState, caller: Caller, name: str) -> None:
     stream = core.streams.get(name)
-    if stream is not None and not asker.owns(stream):
+    if stream is not None and not caller.owns(stream):
         raise TableExists(f"the name {name!r} is taken; give the table another one")
-    _check_free(core, asker, name)
+    _check_free(core, caller, name)
 
 
-def _check_free(core: EngineState, asker: Caller, name: str) -> None:
+def _check_free(core: EngineState, caller: Caller, name: str) -> None:
     table = core.tables.get(name)
-    if table is not None and not asker.owns(table):
+    if table is not None and not caller.owns(table):
         raise TableExists(f"the name {name!r} is taken; choose another one")
 
 
-def _rollups(core: EngineState, asker: Caller, *, own: bool) -> list[str]:
+def _rollups(core: EngineState, caller: Caller, *, own: bool) -> list[str]:
     return sorted(
         entry.name
         for stream in list(core.streams.values())
-        if asker.owns(stream) is own
+        if caller.owns(stream) is own
         for entry, _ in core.store.rollups.entries(stream.id)
     )
 
 
-def _check_rollup(core: EngineState, asker: Caller, name: str) -> None:
-    known = _rollups(core, asker, own=True)
+def _check_rollup(core: EngineState, caller: Caller, name: str) -> None:
+    known = _rollups(core, caller, own=True)
     if name not in known:
         raise UnknownRollup(name, known)
 
 
-def _check_new_rollup(core: EngineState, asker: Caller, name: str) -> None:
-    if name in _rollups(core, asker, own=False):
+def _check_new_rollup(core: EngineState, caller: Caller, name: str) -> None:
+    if name in _rollups(core, caller, own=False):
         raise RollupExists(f"the name {name!r} is taken; give the rollup another one")
 
 
-def _check_described(core: EngineState, asker: Caller, name: str) -> None:
-    streams = sorted(stream.schema.name for stream in own_streams(core, asker))
-    tables = sorted(table.schema.name for table in own_tables(core, asker))
-    queries = core.query_names(asker)
+def _check_described(core: EngineState, caller: Caller, name: str) -> None:
+    streams = sorted(stream.schema.name for stream in own_streams(core, caller))
+    tables = sorted(table.schema.name for table in own_tables(core, caller))
+    queries = core.query_names(caller)
     if name not in (*streams, *tables, *queries):
         raise UnknownStream(name, streams + tables + queries)
 

@@ -34,7 +34,10 @@ _SCHEMA = pa.schema(_COLUMNS)
 
 
 def tenants_table(
-    core: EngineState, shares: pa.Table, cpu_ns_per_s: Mapping[str, float], asker: Caller = OPERATOR
+    core: EngineState,
+    shares: pa.Table,
+    cpu_ns_per_s: Mapping[str, float],
+    caller: Caller = OPERATOR,
 ) -> pa.Table:
     """Return the answer of SHOW TENANTS: a row for each tenant that the caller may see.
 
@@ -50,7 +53,7 @@ def tenants_table(
     for query, size in zip(*(shares[c].to_pylist() for c in ("query", "size_bytes")), strict=True):
         if query in owner:
             taken[owner[query]] = taken.get(owner[query], 0) + size
-    names = [name for name in known_tenants(core) if asker.sees_all or name == asker.tenant]
+    names = [name for name in known_tenants(core) if caller.sees_all or name == caller.tenant]
     rows = [
         {
             **_row(core, name),

@@ -24,7 +24,9 @@ class PaneMemory:
         """Account for panes. sizes: with the cap on the groups of each part."""
         self._panes = panes
         self._sizes = sizes
-        self._roomy: tuple[object, ...] | None = None  # Weights that found room enough.
+        self._sizes_known_to_fit: tuple[object, ...] | None = (
+            None  # Weights that found room enough.
+        )
 
     def hold_to_the_cap(self, consumers: Sequence[PaneMemory]) -> None:
         """Make room when the panes of any aggregate weigh, or will weigh, more than they may.
@@ -49,7 +51,7 @@ class PaneMemory:
         if not panes:
             return
         weighed = self._weighed()
-        if weighed == self._roomy:
+        if weighed == self._sizes_known_to_fit:
             return
         cap = self._sizes.part_bytes_max
         if keys.value_bytes > cap:
@@ -57,7 +59,7 @@ class PaneMemory:
         held, weight = self._weights()
         panes.closed.limit_merges(np.maximum(cap - held, 0))
         over = np.flatnonzero(weight > cap).tolist()
-        self._roomy = None if over else weighed
+        self._sizes_known_to_fit = None if over else weighed
         shares = {part: cap / weight[part] for part in over}
         bits = panes.widths.to_hold(shares, panes.values(), frozen=keys.frozen)
         if bits is None:

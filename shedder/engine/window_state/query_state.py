@@ -42,16 +42,16 @@ class QueryState:
     levels: level of each part of the plan; at level j it reads the share 2^-j of the tuples. Rows
       are counted at the smallest level.
     forced: parts whose level the operator has set; load does not change them.
-    watch: CPU of each part.
+    cpu_timer: CPU of each part.
     thinned: tuples that each part skipped.
     timely: tuples that reached a pane, thinned or not. Tuples that failed the WHERE count, and so
       do tuples of panes that no answer needs once their batch has been read.
     late: tuples whose pane had been closed, or whose event time was too far in the future.
     reads: equal for queries that keep the same synopses of the same tuples, whatever their windows
       and sizes.
-    asked_from_us: end of a window that the watermark passes after the next frame; no earlier window
-      is asked for. None: any may be. A batch may span any number of panes. Panes before this
-      window are not made, and old panes in it are made as cells.
+    first_window_end_us: end of a window that the watermark passes after the next frame; no earlier
+      window is asked for. None: any may be. A batch may span any number of panes. Panes before
+      this window are not made, and old panes in it are made as cells.
     sizes: present sizes of the synopses. keys: groups; None without GROUP BY.
     panes: open and closed panes. memory: bytes of them. resizer: gives them other sizes.
     store_writer: closed panes that the pane store has.
@@ -71,7 +71,7 @@ class QueryState:
         *,
         part_bytes_max: int,
         own_span_min: int = SPAN_MIN,
-        watch: Stopwatch | None = None,
+        cpu_timer: Stopwatch | None = None,
         stretch_rows: int = STRETCH_ROWS,
     ) -> None:
         self.name = name
@@ -93,14 +93,14 @@ class QueryState:
         self.resizer = PaneResizer(self.panes, self.sizes)
         self.levels = (0,) * len(plan.parts)
         self.forced: frozenset[int] = frozenset()
-        self.watch = Stopwatch(len(plan.parts)) if watch is None else watch
+        self.cpu_timer = Stopwatch(len(plan.parts)) if cpu_timer is None else cpu_timer
         self.thinned = [0] * len(plan.parts)
         self.passing = Selectivity()
         self.take_all = TakeAllStratum(stretch_rows)
         self.timely = 0
         self.late = 0
         self.late_panes = LatePanes()
-        self.asked_from_us: int | None = None
+        self.first_window_end_us: int | None = None
         self.provider: QueryState | None = None
         self.feed: PaneFeed | None = None
         self.consumers: list[QueryState] = []
@@ -143,7 +143,7 @@ class QueryState:
 
     def ask_from(self, end_us: int | None) -> None:
         """No window that ends before this one is asked for; None: any may be."""
-        self.asked_from_us = end_us
+        self.first_window_end_us = end_us
 
     def note_late(self, tuples: int) -> None:
         """Count tuples that came too late for their pane."""
@@ -156,10 +156,10 @@ class QueryState:
         for part, count in enumerate(thinned):
             self.thinned[part] += count
 
-    def begin(self, watch: Stopwatch) -> None:
+    def begin(self, cpu_timer: Stopwatch) -> None:
         """Begin the ledger and the measurement of CPU here: the query's past has been read."""
         self.timely = self.late = 0
-        self.watch = watch
+        self.cpu_timer = cpu_timer
 
     def apply(
         self,
@@ -176,7 +176,7 @@ class QueryState:
           limit_us: event times from here on are not believed; None: all are.
         """
         self._first_open = self.grid.first_open(watermark_us)
-        self.watch.start()
+        self.cpu_timer.start()
         tuples = len(frame)
         frame = frame.in_time_order() if self.grid.slides else frame
         first, last = self._timely(frame, limit_us)
@@ -193,12 +193,12 @@ class QueryState:
         view = frame.between(first, last).where(self._where)
         if self._where is not None:
             self.passing.count(last - first, len(view))
-        self.watch.lap(0, tuples)
+        self.cpu_timer.lap(0, tuples)
         if len(view) and any(self.levels):
             self._read_thinned(view)
         elif len(view):
             self._read(view)
-        self.watch.stop(tuples)
+        self.cpu_timer.stop(tuples)
 
     def _timely(self, frame: Frame, limit_us: int | None) -> tuple[int, int]:
         """The rows, of a frame in time order, whose pane is open and whose time is believed."""
@@ -218,9 +218,9 @@ class QueryState:
         """Return the event time before which no window needs the next frame; None: all do."""
         starts = []
         for each in (self, *self.consumers):
-            if each.asked_from_us is None or not each.grid.slides:
+            if each.first_window_end_us is None or not each.grid.slides:
                 return None
-            starts.append(each.grid.window_start(each.asked_from_us))
+            starts.append(each.grid.window_start(each.first_window_end_us))
         return min(starts)
 
     def _count_late(self, frame: Frame) -> None:
@@ -238,16 +238,16 @@ class QueryState:
     def _read(self, view: Frame) -> None:
         ids = None if self.keys is None else self.keys.assign(view)
         groups = self.panes.groups
-        self.watch.lap(0, len(view))
+        self.cpu_timer.lap(0, len(view))
         inputs = []
         for at, part in enumerate(self.plan.parts):
             inputs.append(PartInput(part, view, ids))
-            self.watch.lap(at, 0)
+            self.cpu_timer.lap(at, 0)
         for pane, first, last in self._slices(view):
             held = self.panes.open_pane(pane, groups)
             held.grow(groups)
-            self.watch.lap(0, 0)
-            held.update(inputs, first, last, self.watch)
+            self.cpu_timer.lap(0, 0)
+            held.update(inputs, first, last, self.cpu_timer)
         self.hold_to_the_cap()
 
     def _read_thinned(self, view: Frame) -> None:
@@ -265,7 +265,7 @@ class QueryState:
             (level, takes_all): self._kept(view.thinned(level, extreme if takes_all else None))
             for level, takes_all in sorted(set(keys))
         }
-        self.watch.lap(0, len(view))
+        self.cpu_timer.lap(0, len(view))
         parts = []
         for at, (part, level, key) in enumerate(zip(self.plan.parts, levels, keys, strict=True)):
             thinned, ids = kept[key]
@@ -273,7 +273,7 @@ class QueryState:
                 thinned, ids = self._kept(view.thinned_by(part.argument, level))
             given = PartInput(part, thinned.frame, ids, level=level)
             parts.append((part, level, thinned, given))
-            self.watch.lap(at, 0)
+            self.cpu_timer.lap(at, 0)
         groups = self.panes.groups
         for pane, first, last in self._slices(view):
             held = self.panes.open_pane(pane, 0)
@@ -292,7 +292,7 @@ class QueryState:
                     held.segment(at, level).notice(known, read)
                 for each in (self, *fed):
                     each.thinned[at] += skipped
-                self.watch.lap(at, last - first, level)
+                self.cpu_timer.lap(at, last - first, level)
         self.hold_to_the_cap()
 
     def _kept(self, thinned: Thinned) -> tuple[Thinned, NDArray[np.int32] | None]:
@@ -307,14 +307,14 @@ class QueryState:
 
     def _slices(self, view: Frame) -> Iterable[tuple[int, int, int]]:
         """(pane, first row, last row) for each stretch of rows that are counted in one pane."""
-        if self.asked_from_us is None or self.grid.coarsening.longest == 1:
+        if self.first_window_end_us is None or self.grid.coarsening.longest == 1:
             return slices_of(view, self.grid)
         return slices(view, self._cells_of)
 
     def _cells_of(self, times_us: NDArray[np.int64]) -> NDArray[np.int64]:
         """The pane or cell that each event time is counted in. shape [tuples] -> [tuples]."""
-        assert self.asked_from_us is not None
-        return self.grid.cells_of(times_us, self.asked_from_us, self._first_open)
+        assert self.first_window_end_us is not None
+        return self.grid.cells_of(times_us, self.first_window_end_us, self._first_open)
 
     # --- panes out -----------------------------------------------------------------------------
 

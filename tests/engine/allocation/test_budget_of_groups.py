@@ -69,7 +69,7 @@ def test_no_budget_is_overrun_by_sketches_of_groups(tmp_path: Path) -> None:
 
 def test_a_refused_quota_leaves_every_pane_as_it_was(tmp_path: Path) -> None:
     with opened(tmp_path) as engine:
-        engine.execute(CREATE, asker=Caller("acme"))
+        engine.execute(CREATE, caller=Caller("acme"))
         text = "SELECT COUNT(DISTINCT k) AS d FROM s WITHIN 1 PERCENT ELSE FAIL"
         engine.register("exact enough", text)
         for second in range(3):

@@ -162,22 +162,22 @@ def test_query_that_waits_for_too_many_tuples_fails_and_says_so(tmp_path):
 
 def test_other_tenants_have_no_use_of_a_row_query(db):
     acme, bolt = Caller("acme"), Caller("bolt")
-    db.execute(CREATE.replace(" s ", " a "), asker=acme)
+    db.execute(CREATE.replace(" s ", " a "), caller=acme)
     text = PICKED.replace(" s ", " a ")
-    db.register("q", text, asker=acme)
+    db.register("q", text, caller=acme)
     assert db.query("q", acme).text == text
     with pytest.raises(UnknownQuery):
         db.query("q", bolt)
     with pytest.raises(UnknownStream):
-        db.register("r", text, asker=bolt)
-    db.execute(CREATE.replace(" s ", " b "), asker=bolt)
+        db.register("r", text, caller=bolt)
+    db.execute(CREATE.replace(" s ", " b "), caller=bolt)
     with pytest.raises(QueryExists, match="is taken"):
-        db.register("q", text.replace(" a ", " b "), asker=bolt)
+        db.register("q", text.replace(" a ", " b "), caller=bolt)
     for statement in ("DROP QUERY q", "EXPLAIN q"):
         with pytest.raises(UnknownQuery):
-            db.execute(statement, asker=bolt)
-    assert db.execute("SHOW QUERIES", asker=bolt).table.num_rows == 0
-    assert db.execute("SHOW QUERIES", asker=acme).table.num_rows == 1
+            db.execute(statement, caller=bolt)
+    assert db.execute("SHOW QUERIES", caller=bolt).table.num_rows == 0
+    assert db.execute("SHOW QUERIES", caller=acme).table.num_rows == 1
 
 
 def test_query_that_cannot_be_stored_does_not_stand(tmp_path):

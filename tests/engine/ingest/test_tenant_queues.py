@@ -19,7 +19,7 @@ def machine():
 @pytest.fixture
 def engine(tmp_path, machine):
     engine = Engine.open(tmp_path / "data", machine=machine, ingest_queue_bytes=1 << 20)
-    engine.execute(CREATE.format("a"), asker=ACME)
+    engine.execute(CREATE.format("a"), caller=ACME)
     yield engine
     engine.close()
 
@@ -54,7 +54,7 @@ def test_shares_are_by_weight_among_those_who_have_streams():
 
 
 def test_one_tenants_backlog_leaves_the_others_their_room(engine, machine):
-    engine.execute(CREATE.format("b"), asker=BOLT)
+    engine.execute(CREATE.format("b"), caller=BOLT)
     taken, told = append_all(engine, "a")
     assert "of tenant 'acme' wait to be applied; its share of the queue is 524288" in told
     assert taken * 80_000 <= 524_288 + 90_000
@@ -74,10 +74,10 @@ def test_one_tenants_backlog_leaves_the_others_their_room(engine, machine):
 def test_who_is_alone_has_all_of_it(engine, machine):
     alone, _ = append_all(engine, "a")
     machine.settle()
-    engine.execute(CREATE.format("b"), asker=BOLT)
+    engine.execute(CREATE.format("b"), caller=BOLT)
     assert append_all(engine, "a")[0] < alone
     machine.settle()
-    engine.execute("DROP STREAM b", asker=BOLT)
+    engine.execute("DROP STREAM b", caller=BOLT)
     assert append_all(engine, "a")[0] == alone
 
 
@@ -88,7 +88,7 @@ def test_what_the_log_refuses_is_not_in_the_queue(engine, machine):
 
 
 def test_what_may_come_before_the_door_is_held_is_shared_too(engine):
-    engine.execute(CREATE.format("b"), asker=BOLT)
+    engine.execute(CREATE.format("b"), caller=BOLT)
     both = {"a": 1.0, "b": 1.0}
     engine.core.door.hold(float("inf"), both, 0.0, 0.1, waiting_bytes_max=500_000.0)
     taken, told = append_all(engine, "a", rows=1_000)
@@ -145,7 +145,7 @@ def test_what_waits_for_the_disk_is_told_by_what_becomes_durable(engine, machine
 
 def test_a_tenants_share_drains_among_what_others_have(engine, machine):
     """Both have as much waiting, so its own goes half as fast as all does."""
-    engine.execute(CREATE.format("b"), asker=BOLT)
+    engine.execute(CREATE.format("b"), caller=BOLT)
     busy(engine, machine, 0, tuples_per_s=10_000)
     machine.log.commit(machine.log.gather())
     append_all(engine, "a", 1_000)

@@ -90,10 +90,10 @@ def test_who_has_waited_for_his_own_writes_long_enough_goes_ahead_of_a_flood(tmp
         core.ease(coalesces=True)
         core.executor.post(blocked.wait)
         core.executor.post(lambda: order.append("flood"))
-        machine.ahead.clear()
+        machine.urgent.clear()
         looking = threading.Thread(target=lambda: core.look(lambda: order.append("look")))
         looking.start()
-        machine.ahead.wait()  # Before, the call was at the end of the queue.
+        machine.urgent.wait()  # Before, the call was at the end of the queue.
         blocked.set()
         looking.join()
     assert order == ["look", "flood"]
@@ -233,7 +233,7 @@ def test_a_held_door_refuses_before_anything_is_decoded(flooded):
     assert 4_000 <= refused.value.retry_after_ms <= 5_000
     assert engine.ledger("s").refused_rows == 140 - 70  # The rows of the first one are unknown.
     with pytest.raises(Overloaded):  # A call that waits and tries again was not refused.
-        engine.append("s", b"garbage", **send, waits=True)
+        engine.append("s", b"garbage", **send, will_retry=True)
     assert engine.ledger("s").refused_batches == 2
     engine.core.door.hold(float("inf"), {"s": 1.0}, flooded.machine.monotonic_s(), 0.1)
     with pytest.raises(BadBatch):

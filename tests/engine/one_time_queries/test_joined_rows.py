@@ -135,7 +135,7 @@ def test_damage_of_one_stream_is_told_by_its_name(tmp_path):
 def test_a_stream_of_another_tenant_is_unknown_at_any_depth(tmp_path):
     with shedder.open(tmp_path / "data", SETTINGS) as engine:
         for asker, stream in ((ACME, "a"), (BOLT, "b")):
-            engine.execute(CREATE.format(stream, "plain"), asker=asker)
+            engine.execute(CREATE.format(stream, "plain"), caller=asker)
         for text in (
             QUERIES["inner"],
             QUERIES["union"],
@@ -146,9 +146,9 @@ def test_a_stream_of_another_tenant_is_unknown_at_any_depth(tmp_path):
             "SELECT n FROM (SELECT k AS n FROM (SELECT k FROM a) AS c) AS d",
         ):
             with pytest.raises(UnknownStream, match=r"'a'.* b"):
-                engine.execute(text, asker=BOLT)
+                engine.execute(text, caller=BOLT)
             with pytest.raises(UnknownStream, match=r"'a'.* b"):
-                engine.execute(f"EXPLAIN {text}", asker=BOLT)
+                engine.execute(f"EXPLAIN {text}", caller=BOLT)
 
 
 @pytest.mark.slow

@@ -272,11 +272,11 @@ def test_answers_of_rows_are_tables_for_people(engine):
 def test_rows_of_another_tenant_are_of_a_stream_that_does_not_exist(tmp_path):
     with Engine.open(tmp_path / "data") as db:
         for asker, stream in ((ACME, "a"), (BOLT, "b")):
-            db.execute(CREATE.format(stream, "plain"), asker=asker)
+            db.execute(CREATE.format(stream, "plain"), caller=asker)
         db.push("a", tuples(3, 1))
-        assert db.execute("SELECT k FROM a", asker=ACME).table.num_rows == 3
+        assert db.execute("SELECT k FROM a", caller=ACME).table.num_rows == 3
         for text in ("SELECT k FROM a", "EXPLAIN SELECT k FROM a"):
             with pytest.raises(UnknownStream, match=r"'a'.* b"):
-                db.execute(text, asker=BOLT)
+                db.execute(text, caller=BOLT)
             with pytest.raises(UnknownStream, match=r"'a'.* b"):
-                db.execute_batches(text, asker=BOLT)
+                db.execute_batches(text, caller=BOLT)

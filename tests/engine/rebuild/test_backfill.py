@@ -249,8 +249,8 @@ class GivenUp(SerialExecutor):
         super().__init__()
         self._machine = machine
 
-    def call(self, work: Callable[[], Any], *, ahead: bool = False) -> Future[Any]:
-        future = super().call(work, ahead=ahead)
+    def call(self, work: Callable[[], Any], *, urgent: bool = False) -> Future[Any]:
+        future = super().call(work, urgent=urgent)
         if self._machine.interrupts and "adopt_backfill" in work.__qualname__:
             self._machine.interrupts = False
             return NotAwaited(future)

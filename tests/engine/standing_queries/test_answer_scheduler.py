@@ -41,8 +41,8 @@ class Timed:
         return self._query.stale
 
     @property
-    def put_off(self) -> int:
-        return self._query.put_off
+    def deferred_windows(self) -> int:
+        return self._query.deferred_windows
 
     @property
     def failed(self) -> str:
@@ -123,7 +123,7 @@ def world(tmp_path):
 
 def test_without_load_all_who_are_due_are_answered_at_once(world):
     world.close(1)
-    world.answering.after(world, 1, spreads=False)
+    world.answering.after(world, 1, incremental=False)
     assert world.names == list(world.queries)
 
 
@@ -133,7 +133,7 @@ def test_while_work_is_shed_answers_take_their_share_and_everybody_gets_his_turn
         world.s += BATCH_S
         before = len(world.answers)
         world.close(batch)
-        world.answering.after(world, 1, spreads=True)
+        world.answering.after(world, 1, incremental=True)
         assert len(world.answers) - before <= 1 + SAVED_S_MAX / ANSWER_S
     spent = ANSWER_S * len(world.answers)
     assert spent / (world.s - began - spent) == pytest.approx(SHARE, rel=0.1)
@@ -145,7 +145,7 @@ def test_while_work_is_shed_answers_take_their_share_and_everybody_gets_his_turn
 
 def test_who_waits_is_answered_once_nothing_waits_to_be_applied(world):
     world.close(1)
-    world.answering.after(world, 1, spreads=True)
+    world.answering.after(world, 1, incremental=True)
     assert len(world.answers) == 1
     steps = 0
     while world.answering.go_on([world], 1):
@@ -158,19 +158,19 @@ def test_who_waits_is_answered_once_nothing_waits_to_be_applied(world):
 def test_while_work_is_shed_what_is_stale_is_answered_again_in_its_turn(world):
     """Tuples that come late make all answers stale; once it was all of them at each refresh."""
     world.close(1)
-    world.answering.after(world, 1, spreads=False)
+    world.answering.after(world, 1, incremental=False)
     for query in world.real.queries.values():
         query.note_dropped(START_US)
-    assert world.answering.refresh([world], spreads=True, idle=False)
+    assert world.answering.refresh([world], incremental=True, idle=False)
     assert not world.refreshed
     world.s += BATCH_S
-    world.answering.after(world, 1, spreads=True)
+    world.answering.after(world, 1, incremental=True)
     assert 1 <= len(world.refreshed) <= 1 + SAVED_S_MAX / ANSWER_S
     while world.answering.go_on([world], 1):
         pass
     assert world.refreshed == list(world.queries)
     assert not any(query.stale for query in world.queries.values())
-    assert not world.answering.refresh([world], spreads=True, idle=True)
+    assert not world.answering.refresh([world], incremental=True, idle=True)
     world.real.queries["q3"].note_dropped(START_US)
-    world.answering.refresh([world], spreads=False, idle=False)  # Without load, at once.
+    world.answering.refresh([world], incremental=False, idle=False)  # Without load, at once.
     assert world.refreshed[QUERIES:] == ["q3"]

@@ -184,8 +184,8 @@ def test_a_query_that_cannot_be_is_refused(
 
 def test_a_tenant_reads_its_own_tables_only(db: Engine) -> None:
     acme, bolt = Caller("acme"), Caller("bolt")
-    db.execute("CREATE TABLE own (k BIGINT PRIMARY KEY)", asker=acme)
-    db.execute("INSERT INTO own VALUES (7)", asker=acme)
-    assert db.execute("SELECT k FROM own", asker=acme).rows() == [{"k": 7}]
+    db.execute("CREATE TABLE own (k BIGINT PRIMARY KEY)", caller=acme)
+    db.execute("INSERT INTO own VALUES (7)", caller=acme)
+    assert db.execute("SELECT k FROM own", caller=acme).rows() == [{"k": 7}]
     with pytest.raises(UnknownStream, match="no stream 'own'"):
-        db.execute("SELECT k FROM own", asker=bolt)
+        db.execute("SELECT k FROM own", caller=bolt)

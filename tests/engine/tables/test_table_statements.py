@@ -243,13 +243,13 @@ def test_a_table_larger_than_its_memory_is_refused_and_rows_can_be_deleted(tmp_p
 
 
 def test_rows_of_tables_count_as_bytes_of_their_tenant(db: Engine) -> None:
-    db.execute(CREATE, asker=ACME)
-    db.execute("INSERT INTO t VALUES (1, 'a', 2, 3)", asker=ACME)
+    db.execute(CREATE, caller=ACME)
+    db.execute("INSERT INTO t VALUES (1, 'a', 2, 3)", caller=ACME)
     db.quotas.set_quota("acme", "archive_bytes", "1")
     with pytest.raises(QuotaExceeded, match="acme"):
-        db.execute("INSERT INTO t VALUES (2, 'a', 2, 3)", asker=ACME)
-    db.execute("DELETE FROM t", asker=ACME)
-    db.execute("INSERT INTO t VALUES (2, 'a', 2, 3)", asker=ACME)
+        db.execute("INSERT INTO t VALUES (2, 'a', 2, 3)", caller=ACME)
+    db.execute("DELETE FROM t", caller=ACME)
+    db.execute("INSERT INTO t VALUES (2, 'a', 2, 3)", caller=ACME)
     [row] = [r for r in db.execute("SHOW TENANTS").table.to_pylist() if r["tenant"] == "acme"]
     assert row["archive_bytes"] == db.core.tables["t"].rows.size_bytes
 
@@ -270,15 +270,15 @@ def test_rows_of_tables_count_as_bytes_of_their_tenant(db: Engine) -> None:
 def test_another_tenant_learns_nothing_of_a_table(
     db: Engine, statement: str, error: type[ShedderError]
 ) -> None:
-    db.execute(CREATE, asker=ACME)
-    db.execute("INSERT INTO t VALUES (1, 'a', 2, 3)", asker=ACME)
+    db.execute(CREATE, caller=ACME)
+    db.execute("INSERT INTO t VALUES (1, 'a', 2, 3)", caller=ACME)
     with pytest.raises(error) as refused:
-        db.execute(statement, asker=BOLT)
+        db.execute(statement, caller=BOLT)
     assert "acme" not in str(refused.value)
     assert "there are t" not in str(refused.value)
-    assert db.execute("SHOW TABLES", asker=BOLT).table.num_rows == 0
-    assert db.execute("DROP TABLE IF EXISTS t", asker=BOLT).rows() == [
+    assert db.execute("SHOW TABLES", caller=BOLT).table.num_rows == 0
+    assert db.execute("DROP TABLE IF EXISTS t", caller=BOLT).rows() == [
         {"status": "table t does not exist"}
     ]
     assert rows_of(db) == {(1, "a"): (2, 3.0)}
-    assert db.execute("SHOW TABLES", asker=ACME).table.num_rows == 1
+    assert db.execute("SHOW TABLES", caller=ACME).table.num_rows == 1

@@ -25,10 +25,10 @@ ROLLUP = "CREATE ROLLUP {} AS SELECT COUNT(*) AS n FROM {} [RANGE INTERVAL '1' H
 @pytest.fixture
 def engine(tmp_path):
     with shedder.open(tmp_path / "data") as engine:
-        for asker, name in ((ACME, "a"), (BOLT, "b")):
-            engine.execute(STREAM.format(name), asker=asker)
-            engine.execute(QUERY.format(f"q{name}", name), asker=asker)
-            engine.execute(ROLLUP.format(f"r{name}", name), asker=asker)
+        for caller, name in ((ACME, "a"), (BOLT, "b")):
+            engine.execute(STREAM.format(name), caller=caller)
+            engine.execute(QUERY.format(f"q{name}", name), caller=caller)
+            engine.execute(ROLLUP.format(f"r{name}", name), caller=caller)
         yield engine
 
 
@@ -62,16 +62,16 @@ def engine(tmp_path):
 )
 def test_what_another_tenant_owns_is_not_there(engine, sql):
     with pytest.raises(NotFound) as raised:
-        engine.execute(sql, asker=ACME)
+        engine.execute(sql, caller=ACME)
     told = str(raised.value).partition(";")[2].partition("are")[2]
     known = {name.strip() for name in told.lstrip(":").split(",")} - {""}
     assert known <= {"a", "qa", "ra"}, raised.value
-    engine.execute("DESCRIBE b", asker=BOLT)
+    engine.execute("DESCRIBE b", caller=BOLT)
 
 
 @pytest.mark.parametrize("sql", ["DROP STREAM IF EXISTS b", "DROP QUERY IF EXISTS qb"])
 def test_dropping_if_it_exists_leaves_what_another_tenant_owns(engine, sql):
-    assert "does not exist" in engine.execute(sql, asker=ACME).table["status"][0].as_py()
+    assert "does not exist" in engine.execute(sql, caller=ACME).table["status"][0].as_py()
     assert engine.query("qb", BOLT).text
 
 
@@ -86,7 +86,7 @@ def test_dropping_if_it_exists_leaves_what_another_tenant_owns(engine, sql):
 )
 def test_a_taken_name_is_refused_and_nothing_else_is_told(engine, sql, error):
     with pytest.raises(error, match="is taken") as raised:
-        engine.execute(sql, asker=ACME)
+        engine.execute(sql, caller=ACME)
     assert "bolt" not in str(raised.value)
     assert "BIGINT" not in str(raised.value)
 
@@ -94,7 +94,7 @@ def test_a_taken_name_is_refused_and_nothing_else_is_told(engine, sql, error):
 @pytest.mark.parametrize("sql", ["SCRUB", "BACKUP TO 'x'"])
 def test_no_tenant_reads_all_files(engine, sql):
     with pytest.raises(PermissionDenied):
-        engine.execute(sql, asker=ACME)
+        engine.execute(sql, caller=ACME)
 
 
 @pytest.mark.parametrize(
@@ -111,7 +111,7 @@ def test_no_tenant_reads_all_files(engine, sql):
 def test_lists_show_a_tenant_its_own(engine, sql, column, own):
     for name in ("a", "b"):
         engine.execute(f"CREATE INDEX ON {name} (key)")
-    assert set(engine.execute(sql, asker=ACME).table[column].to_pylist()) == own
+    assert set(engine.execute(sql, caller=ACME).table[column].to_pylist()) == own
     assert len(engine.execute(sql).table) >= 2 * len(own - {None})
 
 
@@ -125,17 +125,17 @@ def test_an_operator_uses_all_names(engine):
 def test_older_versions_refuse_a_directory_with_a_stream_of_a_tenant(tmp_path):
     with shedder.open(tmp_path / "owned") as owned:
         assert format_of(tmp_path / "owned") < FORMAT_TENANTS
-        owned.execute(STREAM.format("s"), asker=ACME)
+        owned.execute(STREAM.format("s"), caller=ACME)
         assert format_of(tmp_path / "owned") == FORMAT_TENANTS
 
 
 def test_a_stream_stays_its_tenants_over_a_restart(engine, tmp_path):
     engine.close()
     with shedder.open(tmp_path / "data") as again:
-        assert again.execute("SHOW QUERIES", asker=ACME).table["query"].to_pylist() == ["qa"]
+        assert again.execute("SHOW QUERIES", caller=ACME).table["query"].to_pylist() == ["qa"]
         with pytest.raises(UnknownStream):
-            again.execute("SELECT COUNT(*) FROM b", asker=ACME)
-        again.execute("ALTER STREAM b SET ARCHIVE plain", asker=BOLT)
+            again.execute("SELECT COUNT(*) FROM b", caller=ACME)
+        again.execute("ALTER STREAM b SET ARCHIVE plain", caller=BOLT)
     with shedder.open(tmp_path / "data") as again:
         assert again.schema("b").tenant == "bolt"
 

@@ -25,7 +25,7 @@ def db(tmp_path):
         for tenant in ("acme", "bolt"):
             engine.execute(
                 f"CREATE STREAM {tenant} (ts TIMESTAMP, k BIGINT) TIMESTAMP BY ts",
-                asker=Caller(tenant),
+                caller=Caller(tenant),
             )
         yield engine
 

@@ -54,8 +54,8 @@ def test_levels_are_steady_under_a_quota(world):
 @pytest.mark.slow
 def test_a_quota_of_cpu_thins_nobody_elses_queries(world):
     engine = world.engine
-    engine.execute(CREATE.replace("STREAM s", "STREAM t"), asker=Caller("acme"))
-    engine.register("t_wide", "SELECT COUNT(*) AS n, TOP(k, 5) AS t FROM t", asker=Caller("acme"))
+    engine.execute(CREATE.replace("STREAM s", "STREAM t"), caller=Caller("acme"))
+    engine.register("t_wide", "SELECT COUNT(*) AS n, TOP(k, 5) AS t FROM t", caller=Caller("acme"))
     engine.quotas.set_quota("acme", "cpu_ns_per_s", "1")
     run(world, 4 * LOOKED)
     assert set(world.levels("wide")) == {0}

@@ -38,8 +38,8 @@ def machine():
 @pytest.fixture
 def engine(tmp_path, machine):
     engine = Engine.open(tmp_path / "data", machine=machine)
-    for asker, name in ((ACME, "a"), (BOLT, "b")):
-        engine.execute(CREATE.format(name), asker=asker)
+    for caller, name in ((ACME, "a"), (BOLT, "b")):
+        engine.execute(CREATE.format(name), caller=caller)
     yield engine
     engine.close()
 
@@ -78,7 +78,7 @@ def test_who_waits_was_not_refused(engine):
     engine.quotas.set_quota("acme", "bytes_per_s", "1KiB")
     engine.append("a", batch(5_000), rows=5_000, **SEND)
     with pytest.raises(RateExceeded):
-        engine.append("a", batch(1), rows=1, waits=True, **SEND)
+        engine.append("a", batch(1), rows=1, will_retry=True, **SEND)
     assert engine.ledger("a").refused_batches == 0
 
 
@@ -106,8 +106,8 @@ def test_an_archive_grows_up_to_its_quota_and_goes_on_when_there_is_room(tmp_pat
         engine.append(stream, batch(rows), rows=rows, **SEND).result()
 
     with Engine.open(tmp_path / "data") as engine:
-        for asker, name in ((ACME, "a"), (BOLT, "b")):
-            engine.execute(CREATE.format(name), asker=asker)
+        for caller, name in ((ACME, "a"), (BOLT, "b")):
+            engine.execute(CREATE.format(name), caller=caller)
         send("a", 100)
         engine.seal("a")
         there = int(facts(engine, "acme")["archive_bytes"])
@@ -133,18 +133,18 @@ def run_file_bytes(directory):
 def test_queries_stand_up_to_the_quota_and_stay_when_it_is_lowered(engine):
     engine.quotas.set_quota("acme", "queries", "2")
     for name in ("p", "q"):
-        engine.register(name, "SELECT SUM(x) AS s FROM a", asker=ACME)
+        engine.register(name, "SELECT SUM(x) AS s FROM a", caller=ACME)
     with pytest.raises(QuotaExceeded, match="'acme' has 2 standing queries, its quota is 2"):
-        engine.register("r", "SELECT AVG(x) AS s FROM a", asker=ACME)
+        engine.register("r", "SELECT AVG(x) AS s FROM a", caller=ACME)
     assert engine.register("q", "SELECT SUM(x) AS s FROM a").name == "q"  # It stands already.
     with pytest.raises(QuotaExceeded):  # An operator's, too: it would be the tenant's.
         engine.register("r", "SELECT AVG(x) AS s FROM a")
-    engine.register("r", "SELECT AVG(x) AS s FROM b", asker=BOLT)
+    engine.register("r", "SELECT AVG(x) AS s FROM b", caller=BOLT)
     engine.quotas.set_quota("acme", "queries", "0")
     assert facts(engine, "acme")["queries"] == "2"
     engine.query("p").drop()
     with pytest.raises(QuotaExceeded):
-        engine.register("p", "SELECT SUM(x) AS s FROM a", asker=ACME)
+        engine.register("p", "SELECT SUM(x) AS s FROM a", caller=ACME)
 
 
 @pytest.mark.parametrize(
@@ -208,13 +208,13 @@ def test_a_changed_file_is_taken_over_and_a_broken_one_is_not(tmp_path):
 
 
 def test_tenants_are_shown_to_operators_and_each_to_itself(engine):
-    engine.register("p", "SELECT COUNT(DISTINCT x) AS d FROM a", asker=ACME)
+    engine.register("p", "SELECT COUNT(DISTINCT x) AS d FROM a", caller=ACME)
     shown = {row["tenant"]: row for row in engine.execute("SHOW TENANTS").table.to_pylist()}
     assert list(shown) == ["acme", "bolt", "default"]
     assert (shown["acme"]["streams"], shown["acme"]["queries"]) == (1, 1)
     assert shown["acme"]["synopsis_bytes"] == int(engine.query("p").granted["bytes"])
     assert shown["bolt"]["synopsis_bytes"] == 0
-    own = engine.execute("SHOW TENANTS", asker=ACME).table
+    own = engine.execute("SHOW TENANTS", caller=ACME).table
     assert own["tenant"].to_pylist() == ["acme"]
     with pytest.raises(BadQuery, match="TENANTS"):
         engine.execute("SHOW TENNANTS")

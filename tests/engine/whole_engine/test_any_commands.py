@@ -75,7 +75,7 @@ class Asked:
         for tenant in TENANTS:
             self.engine.execute(
                 f"CREATE STREAM {tenant} (ts TIMESTAMP, k BIGINT, v DOUBLE) TIMESTAMP BY ts",
-                asker=Caller(tenant),
+                caller=Caller(tenant),
             )
         self.queries: dict[str, str] = {}  # By name, whose it is.
         self.active: set[str] = set()

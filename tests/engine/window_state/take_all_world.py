@@ -18,7 +18,8 @@ from shedder.cql.statements.statement import CreateStream, Select
 from shedder.engine.allocation.negotiation import negotiate
 from shedder.engine.estimates.thinned_window import window_parts
 from shedder.engine.synopsis_plans.synopsis_plan import plan
-from shedder.engine.window_state.query_state import Merged, QueryState
+from shedder.engine.window_state.merged_window import Merged, merged_window
+from shedder.engine.window_state.query_state import QueryState
 from shedder.streams.frame import Frame
 from shedder.streams.positions import Positions
 from shedder.streams.windows import Span
@@ -107,7 +108,7 @@ class Answered:
 
 def answered(state: QueryState, ids: Ids, values: Floats, unread: Floats) -> Answered:
     """Ask a query that has read these rows. unread: N/n - 1 at the level of each row."""
-    merged = state.merged(Span(None, None))
+    merged = merged_window(state, Span(None, None))
     parts = window_parts(state, merged, state.query.aggregates)
     assert state.keys is not None
     assert merged.ids is not None

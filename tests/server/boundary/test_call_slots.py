@@ -161,8 +161,8 @@ def test_one_tenants_waiting_appends_leave_places_to_another(tmp_path, authority
         shedder.open(tmp_path / "data", settings) as engine,
         running(front := Waiting(engine), settings, CallLimits(calls_max=4)) as address,
     ):
-        engine.execute(CREATE_TRADES, asker=Caller("acme"))
-        engine.execute(CREATE_TRADES.replace("trades", "clicks"), asker=Caller("bolt"))
+        engine.execute(CREATE_TRADES, caller=Caller("acme"))
+        engine.execute(CREATE_TRADES.replace("trades", "clicks"), caller=Caller("bolt"))
         engine.execute("ALTER STREAM trades SET ON OVERLOAD BLOCK")
 
         def of(name="acme", patience_s=PATIENCE_S):
