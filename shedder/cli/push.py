@@ -169,15 +169,14 @@ def push(
     dialect = Dialect(
         delimiter="\t" if delimiter == "\\t" else delimiter,
         quote=quote or None,
-        header=None if header is None else tuple(name.strip() for name in header.split(",")),
+        header=_names(header),
         encoding=encoding,
         null_words=tuple(null_words or ()),
         decimal_comma=decimal_comma,
         time_format=time_format,
         time_unit=time_unit,
     )
-    if not producer or len(producer.encode()) > _PRODUCER_BYTES_MAX:
-        raise BadSetting(f"--producer {producer!r}: a name has 1 to {_PRODUCER_BYTES_MAX} bytes")
+    _check_producer(producer)
     new_stream = StreamOptions(columns, types, time_column, _microseconds(lateness_s or 0))
     with ExitStack() as stack:
         paths = stack.enter_context(_on_disk(files))
@@ -186,15 +185,8 @@ def push(
         rows = [RowFile(path, file_format or format_of(path), dialect) for path in paths]
         options = LoadOptions(producer, sort, resume, aside)
         job = _PushJob(stream, rows, new_stream, options, directory, create, skip_untimed)
-        if place.is_new:  # What is refused leaves no directory behind.
-            if not create:
-                raise UnknownStream.from_message(
-                    f"{place.name} is no data directory yet, so it has no stream {stream!r}. "
-                    "--create makes it from the file"
-                )
-            prepared = job.prepare(None)
-            with opened(place, create=True) as database:
-                job.load(database, prepared)
+        if place.is_new:
+            job.load_new(place)
         else:
             with opened(place) as database:
                 table = _table(database, stream)
@@ -206,6 +198,16 @@ def push(
                     return
                 _say_unused(database, stream, types=types, lateness_s=lateness_s)
                 job.load(database, job.prepare(database))
+
+
+def _names(header: str | None) -> tuple[str, ...] | None:
+    """Return the column names of `--header`."""
+    return None if header is None else tuple(name.strip() for name in header.split(","))
+
+
+def _check_producer(name: str) -> None:
+    if not name or len(name.encode()) > _PRODUCER_BYTES_MAX:
+        raise BadSetting(f"--producer {name!r}: a name has 1 to {_PRODUCER_BYTES_MAX} bytes")
 
 
 @dataclass(frozen=True, slots=True)
@@ -266,6 +268,17 @@ class _PushJob:
         place = self.directory / name
         place.mkdir()
         return place
+
+    def load_new(self, place: Place) -> None:
+        """Read the files, then make the data directory: what is refused leaves none behind."""
+        if not self.create:
+            raise UnknownStream.from_message(
+                f"{place.name} is no data directory yet, so it has no stream {self.stream!r}. "
+                "--create makes it from the file"
+            )
+        prepared = self.prepare(None)
+        with opened(place, create=True) as database:
+            self.load(database, prepared)
 
     def load(self, database: Database, prepared: _Prepared) -> None:
         """Make the stream if there is none, and push the rows."""
