@@ -24,12 +24,13 @@ class Writer:
         if self.dice.random() < 0.25:
             width = self.dice.randint(1, 2)
             word = self.dice.choice(("UNION ALL", "UNION", "EXCEPT", "INTERSECT"))
-            return f"{self._select(width)} {word} {self._select(width)}"
-        return self._select(self.dice.randint(1, 3))
+            return f"{self.select(width)} {word} {self.select(width)}"
+        return self.select(self.dice.randint(1, 3))
 
-    def _select(self, width: int) -> str:
-        names, source = self._from()
-        where = self._where(names)
+    def select(self, width: int) -> str:
+        """A query without set operations, of so many columns."""
+        names, source, terms = self._with_commas() if self.dice.random() < 0.2 else self._from()
+        where = self._where(names, terms)
         if self.dice.random() < 0.3:
             return self._grouped(width, names, f"{source}{where}")
         distinct = "DISTINCT " if self.dice.random() < 0.3 else ""
@@ -51,7 +52,18 @@ class Writer:
             text += f" HAVING {self._aggregate(names)} {self._comparison()} {self._constant()}"
         return text
 
-    def _from(self) -> tuple[list[str], str]:
+    def _with_commas(self) -> tuple[list[str], str, list[str]]:
+        """Aliases, relations of FROM without JOIN, and the conditions that connect them."""
+        made = [self._relation() for _ in range(self.dice.choice((2, 3)))]
+        names = [alias for alias, _ in made]
+        terms = [
+            f"{names[at]}.{self.dice.choice(COLUMNS)} = {self._column(names[:at])}"
+            for at in range(1, len(names))
+        ]
+        self.dice.shuffle(made)
+        return names, ", ".join(relation for _, relation in made), terms
+
+    def _from(self) -> tuple[list[str], str, list[str]]:
         """Aliases, and the relations of FROM with their joins."""
         first, source = self._relation()
         names = [first]
@@ -63,7 +75,7 @@ class Writer:
             if self.dice.random() < 0.3:
                 condition += f" AND {self._condition(names)}"
             source += f" {word} {relation} ON {condition}"
-        return names, source
+        return names, source, []
 
     def _relation(self) -> tuple[str, str]:
         alias = self._alias()
@@ -75,8 +87,9 @@ class Writer:
         text = f"SELECT {distinct}{inner}.v AS k, {inner}.k AS v FROM {self.dice.choice(NAMES)}"
         return alias, f"({text} {inner}{where}) {alias}"
 
-    def _where(self, names: list[str]) -> str:
+    def _where(self, names: list[str], joins: list[str] | None = None) -> str:
         terms = [self._condition(names) for _ in range(self.dice.choice((0, 1, 1, 2)))]
+        terms += joins or []
         if self.dice.random() < 0.4:
             terms.append(self._subquery(names))
         return f" WHERE {' AND '.join(terms)}" if terms else ""

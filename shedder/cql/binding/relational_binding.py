@@ -178,12 +178,11 @@ class _QueryBinder:
         ]
         for group in groups:
             forbid_aggregates("GROUP BY", group)
-        tested = [test.condition for test in tests if test.condition is not None]
         aggregates = aggregates_in(
             [item.expression for item in outputs]
             + [key.expression for key in keys]
             + conditions
-            + tested
+            + _tested_values(tests)
         )
         if not groups and not aggregates:
             if having is not None:
@@ -208,7 +207,7 @@ class _QueryBinder:
         clause = self._clause(query, found.scope)
         where = None if query.where is None else aliases.in_where(query.where)
         conditions, tests = clause.conditions("WHERE", where)
-        for condition in conditions:
+        for condition in [*conditions, *_tested_values(tests)]:
             forbid_aggregates("WHERE", condition)
         names = frozenset[str]().union(*(part.names for part in found.parts))
         early = [each for each in conditions if names_in(each) <= names]
@@ -316,6 +315,10 @@ def _tested(
         condition = None if test.condition is None else over(test.condition)
         plan = Join(test.kind, plan, test.right, condition)
     return plan
+
+
+def _tested_values(tests: list[SubqueryTest]) -> list[Expression]:
+    return [test.condition for test in tests if test.condition is not None]
 
 
 def _has_aggregates(query: SelectQuery) -> bool:
