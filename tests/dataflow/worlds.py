@@ -150,7 +150,8 @@ def run(
         assert made.flow.push(alias, batch_of(rows), places) == 0
         newest[alias] = max(newest[alias], *(ts for ts, _, _ in rows))
         _advance(made, {alias: newest[alias] - lateness})
-    _advance(made, dict.fromkeys(streams, 3 * END))
+    end = max(newest.values()) + 2 * END
+    _advance(made, dict.fromkeys(streams, end))
     return made
 
 
