@@ -19,6 +19,7 @@ from shedder.cql.statements.bound_query import StreamSchema
 from shedder.cql.statements.relational_select import RelationalSelect
 from shedder.cql.statements.statement import Statement
 from shedder.cql.statements.table_schema import RelationSchema
+from shedder.dataflow.precompile import compile_operators
 from shedder.engine.administration import show_and_describe as describe
 from shedder.engine.administration.control_table import control_table, set_control
 from shedder.engine.administration.ledger import ledger_of
@@ -404,3 +405,4 @@ def _compile() -> None:
         compile_remainders()
         compile_words()
         compile_row_sizes()
+        compile_operators()

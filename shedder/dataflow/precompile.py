@@ -1,0 +1,49 @@
+"""Precompilation of the operators' kernels, before the first tuple comes.
+
+Kernels are compiled for the types they are called with, and kept on disk. Here each operator that
+has a kernel takes one row.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+
+from shedder.cql.expressions.column_types import ColumnType
+from shedder.cql.expressions.expression import Aggregate, AggregateFunction, Column
+from shedder.cql.plans.logical_plan import RowsWindow
+from shedder.dataflow.changes import ChangeBatch
+from shedder.dataflow.joins.equi_join import EquiJoin, EquiJoinSpec
+from shedder.dataflow.joins.pair_sums import PairSums, PairSumSpec
+from shedder.dataflow.multiplicities import Multiplicities
+from shedder.dataflow.multiplicity_kernels import Multiplicity
+from shedder.dataflow.rows_window import NewestRows
+from shedder.dataflow.sums.grouped_sums import GroupedSums
+from shedder.dataflow.sums.sum_results import output_schema
+from shedder.dataflow.update_patterns import STRICT
+
+
+def compile_operators() -> None:
+    """Compile the kernels, or load them from the cache, before the first tuple comes."""
+    key, value = (Column(name, ColumnType.DOUBLE) for name in ("key", "value"))
+    sums = (Aggregate(AggregateFunction.SUM, value, type=ColumnType.DOUBLE),)
+    fields: list[pa.Field[pa.DataType]] = [
+        pa.field(each, pa.float64()) for each in ("key", "value")
+    ]
+    others: list[pa.Field[pa.DataType]] = [pa.field("other", pa.float64())]
+    left, right = pa.schema(fields), pa.schema(others)
+    keys = ((key, Column("other", ColumnType.DOUBLE)),)
+    summed = output_schema((), sums)
+    one, other = _one_row(left), _one_row(right)
+    NewestRows(RowsWindow(1), left).apply(1, one)
+    Multiplicities(Multiplicity.DISTINCT, left).apply(1, one)
+    GroupedSums((), sums, summed).apply(1, one)
+    spec = PairSumSpec(keys, (), sums, (value,), ())
+    PairSums(spec, summed).apply(1, one, other)
+    join = EquiJoin(EquiJoinSpec(keys), (left, right), (STRICT, STRICT), bytes_max=1 << 20)
+    join.apply(1, one, other)
+
+
+def _one_row(schema: pa.Schema) -> ChangeBatch:
+    columns = pa.RecordBatch.from_pylist([dict.fromkeys(schema.names, 0.0)], schema=schema)
+    return ChangeBatch.of_tuples(columns, np.zeros(1, np.int64))
