@@ -13,6 +13,10 @@ import structlog
 from shedder.errors import BadSetting, OutputDiscarded, ShedderError
 from shedder.queries.answers.answer import InputProgress
 
+SEGMENT_BYTES = 4096  # Memory of a segment beside its values, measured with one row and one input.
+COLUMN_BYTES = 1024  # And of each of its columns.
+_TOKEN_DIGITS_MAX = 19  # Of a number of rows, at most the largest int64.
+
 _log = structlog.get_logger("shedder.engine")
 
 
@@ -64,9 +68,25 @@ class RowOutput:
     reader costs no memory: it reads what is kept, or learns where the kept rows begin.
     """
 
-    def __init__(self, name: str, incarnation: str, schema: pa.Schema, *, bytes_max: int) -> None:
-        """incarnation: distinguishes queries that had the same name. bytes_max: of kept rows."""
+    def __init__(
+        self,
+        name: str,
+        incarnation: str,
+        schema: pa.Schema,
+        *,
+        bytes_max: int,
+        segment_bytes: int = SEGMENT_BYTES,
+        column_bytes: int = COLUMN_BYTES,
+    ) -> None:
+        """An output without rows.
+
+        Args:
+          name, schema: of the query. incarnation: distinguishes queries that had the same name.
+          bytes_max: of kept rows. segment_bytes, column_bytes: counted for each record that led to
+            rows, and for each column of it, beside the values.
+        """
         self.schema = schema
+        self._segment_bytes = segment_bytes + column_bytes * len(schema)
         self.size_bytes = 0
         self._name = name
         self._incarnation = incarnation
@@ -101,7 +121,8 @@ class RowOutput:
             if table is None or not table.num_rows:
                 return
             assert before.rows == self._end
-            segment = _Segment(before, table, table.get_total_buffer_size())
+            size_bytes = self._segment_bytes + table.get_total_buffer_size()
+            segment = _Segment(before, table, size_bytes)
             self._segments.append(segment)
             self._end = segment.end
             self.size_bytes += segment.size_bytes
@@ -179,7 +200,8 @@ class RowOutput:
             if token is None:
                 return self._end
             incarnation, _, number = token.partition(".")
-            if incarnation != self._incarnation or not number.isascii() or not number.isdecimal():
+            is_number = number.isascii() and number.isdecimal() and len(number) <= _TOKEN_DIGITS_MAX
+            if incarnation != self._incarnation or not is_number:
                 raise BadSetting(
                     f"{token[:80]!r} is no token of the present query {self._name!r}; subscribe "
                     "without one, or with `resume` of a batch that this query has sent"

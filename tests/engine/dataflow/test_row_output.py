@@ -3,7 +3,13 @@
 import pyarrow as pa
 import pytest
 
-from shedder.engine.dataflow.row_output import Frontier, InputFrontier, RowOutput
+from shedder.engine.dataflow.row_output import (
+    COLUMN_BYTES,
+    SEGMENT_BYTES,
+    Frontier,
+    InputFrontier,
+    RowOutput,
+)
 from shedder.errors import BadSetting, OutputDiscarded, RowQueryFailed
 from shedder.queries.answers.answer import InputProgress
 
@@ -25,7 +31,9 @@ def published(output, rows, **before):
 
 @pytest.fixture
 def output():
-    return RowOutput("q", "abc", SCHEMA, bytes_max=8 * ROWS_KEPT)
+    """Only the values count."""
+    limits = {"bytes_max": 8 * ROWS_KEPT, "segment_bytes": 0, "column_bytes": 0}
+    return RowOutput("q", "abc", SCHEMA, **limits)
 
 
 def read(output, at, bytes_max=1 << 20):
@@ -64,7 +72,30 @@ def test_rows_of_one_record_are_kept_whole_though_they_exceed_the_limit(output):
     assert read(output, 0) == list(range(3 * ROWS_KEPT))
 
 
-@pytest.mark.parametrize("token", ["", ".", "abc", "abd.1", "abc.-1", "abc.²", "abc.1.2"])
+def test_rows_of_many_records_are_counted_with_the_memory_of_each_record():
+    """A record of one row takes kilobytes of objects, and 8 bytes of values."""
+    output = RowOutput("q", "abc", SCHEMA, bytes_max=1 << 16)
+    for _ in range(100):
+        published(output, 1)
+    kept = (1 << 16) // (SEGMENT_BYTES + COLUMN_BYTES + 8)
+    assert read(output, 100 - kept) == list(range(100 - kept, 100))
+    with pytest.raises(OutputDiscarded):
+        output.place(f"abc.{100 - kept - 1}")
+
+
+@pytest.mark.parametrize(
+    "token",
+    [
+        "",
+        ".",
+        "abc",
+        "abd.1",
+        "abc.-1",
+        "abc.²",
+        "abc.1.2",
+        pytest.param("abc." + "1" * 5_000, id="long"),
+    ],
+)
 def test_strange_tokens_are_refused(output, token):
     published(output, 3)
     with pytest.raises(BadSetting, match="is no token"):
