@@ -194,7 +194,7 @@ def _sizes(directory: Path, names: Iterable[str]) -> list[tuple[str, int]]:
 
 
 def _below(files: Files, root: Path) -> Iterator[str]:
-    for folder in files.names(root):
+    for folder in files.names(root) if root.exists() else []:
         if not (root / folder).is_dir():
             continue
         for name in files.names(root / folder):

@@ -225,7 +225,7 @@ def _unknown_in_log(
 def _files_below(files: Files, root: Path) -> list[str]:
     return [
         f"{folder}/{name}"
-        for folder in files.names(root)
+        for folder in (files.names(root) if root.exists() else [])
         if (root / folder).is_dir()
         for name in files.names(root / folder)
         if name.endswith(".parquet")

@@ -223,7 +223,7 @@ def _check_runs(
                 report.notes.append(f"{error}; it is made of a run that is whole: SCRUB drops it")
     known = {name for run in runs for name in run.files}
     root = directory / "runs"
-    for folder in files.names(root):
+    for folder in files.names(root) if root.exists() else []:
         if not (root / folder).is_dir():
             report.notes.append(f"{root / folder} is a file of unknown origin")
             continue
