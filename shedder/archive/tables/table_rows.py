@@ -16,7 +16,7 @@ from shedder.cql.expressions.column_types import ColumnType
 from shedder.cql.statements.statement import ColumnDefinition
 from shedder.cql.statements.table_schema import TableSchema
 
-PIECE_ROWS_MAX = 65_536  # Rows; pieces are not merged to more. A change copies whole pieces.
+PIECE_ROWS_MAX = 65_536  # Rows; no piece has more. A change copies whole pieces.
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -64,7 +64,7 @@ class TableRows:
         gone = self._matches(batch)
         kept = [_without(piece, gone[at]) for at, piece in self._placed()]
         if kind is ChangeKind.UPSERT:
-            kept.append(batch)
+            kept += _pieces(batch)
         lost = self.lost + version - self.version - 1
         return replace(self, pieces=_merged(kept), version=version, lost=lost)
 
@@ -157,6 +157,11 @@ def _part(values: Any, kind: ColumnType) -> Any:
             return pc.cast(values.cast(pa.int64()), pa.string())
         case _:
             return pc.cast(values, pa.string())
+
+
+def _pieces(batch: pa.RecordBatch) -> list[pa.RecordBatch]:
+    starts = range(0, batch.num_rows, PIECE_ROWS_MAX)
+    return [batch.slice(start, PIECE_ROWS_MAX) for start in starts]
 
 
 def _without(piece: pa.RecordBatch, gone: NDArray[np.bool_]) -> pa.RecordBatch:

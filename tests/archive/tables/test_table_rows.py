@@ -130,3 +130,18 @@ def test_a_change_is_read_from_the_bytes_that_were_written() -> None:
     header = TableChange(2**32 - 1, ChangeKind.DELETE, 2**64 - 1, -5)
     assert TableChange.from_bytes(header.to_bytes()) == header
     assert batch_of_body(body_of(batch).to_pybytes()).equals(batch)
+
+
+@pytest.mark.parametrize("rows", [PIECE_ROWS_MAX, PIECE_ROWS_MAX + 1, 3 * PIECE_ROWS_MAX])
+def test_a_large_change_is_in_pieces_that_later_changes_copy_one_by_one(rows: int) -> None:
+    schema = TableSchema("t", (ColumnDefinition("k", ColumnType.BIGINT, False),), ("k",))
+    batch = pa.RecordBatch.from_arrays(
+        [pa.array(range(rows))], schema=arrow_columns(schema.columns)
+    )
+    table = TableRows(schema).changed(ChangeKind.UPSERT, batch, version=1)
+    assert max(piece.num_rows for piece in table.pieces) == PIECE_ROWS_MAX
+    after = table.changed(ChangeKind.DELETE, batch.slice(0, 1), version=2)
+    assert [
+        piece is old for piece, old in zip(after.pieces[1:], table.pieces[1:], strict=True)
+    ] == [True] * (len(table.pieces) - 1)
+    assert after.table()["k"].to_pylist() == list(range(1, rows))
