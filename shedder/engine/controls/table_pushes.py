@@ -18,7 +18,7 @@ from shedder.engine.tables.live_tables import Changed, LiveTable
 from shedder.errors import BadBatch, BatchTooLarge, Overloaded
 from shedder.queries.answers.database_api import Receipt
 from shedder.streams.batch_conversion import conform
-from shedder.streams.batches import decode
+from shedder.streams.batches import decode, encode
 
 _PAUSE_S = 0.02  # Between two tries of a push while the log takes no more.
 
@@ -38,13 +38,15 @@ class TablePushes:
         Each batch of the data is one change: a reader may see the first batches without the rest.
 
         Raises:
-          UnknownTable, SchemaMismatch, BadTimestamp, InvalidRequest. What `TableControls.change`
-          raises. Batches before the one that failed are durable.
+          UnknownTable, SchemaMismatch, BadTimestamp, BadBatch, InvalidRequest. What
+          `TableControls.change` raises. Batches before the one that failed are durable.
         """
         table = self._tables.table(name)
         rows_put = 0
-        for batch in conform(data, table.schema, limits=self._core.limits):
-            self._put_patiently(table, batch)
+        limits = self._core.limits
+        for batch in conform(data, table.schema, limits=limits):
+            payload = encode(batch)  # The caller may change its own arrays after the push.
+            self._put_patiently(table, decode(payload, table.schema, limits), len(payload))
             rows_put += batch.num_rows
         return Receipt(name, table.version, rows_put)
 
@@ -96,10 +98,10 @@ class TablePushes:
         self._tables.change(table, partial(upsert, batch=batch))
         return Receipt(name, table.version, rows)
 
-    def _put_patiently(self, table: LiveTable, batch: pa.RecordBatch) -> None:
+    def _put_patiently(self, table: LiveTable, batch: pa.RecordBatch, size_bytes: int) -> None:
         while True:
             try:
-                with self.admitted(table.schema.name, batch.num_rows, batch.nbytes):
+                with self.admitted(table.schema.name, batch.num_rows, size_bytes):
                     self._tables.change(table, partial(upsert, batch=batch))
             except Overloaded:
                 self._core.machine.rest(_PAUSE_S)

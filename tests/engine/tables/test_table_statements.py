@@ -13,6 +13,7 @@ import pytest
 from shedder.engine.engine import Engine
 from shedder.engine.runtime.caller import Caller
 from shedder.errors import (
+    BadBatch,
     BadQuery,
     BudgetExceeded,
     KeyExists,
@@ -66,6 +67,27 @@ def test_a_push_puts_rows_in_the_place_of_those_with_their_keys(db: Engine, rows
     first = [-1] if rows else [-1, 0]
     assert found["k"].to_pylist() == [*first, *keys]
     assert found["x"].to_pylist()[: len(first)] == ([8.0] if rows else [8.0, 7.0])
+
+
+def test_arrays_that_change_after_a_push_leave_the_table_as_it_is(tmp_path: Path) -> None:
+    keys, values = np.arange(5), np.arange(5) / 2
+    with opened(tmp_path) as db:
+        db.execute("CREATE TABLE t (k BIGINT PRIMARY KEY, x DOUBLE)")
+        db.push("t", {"k": keys, "x": values})
+        keys[:], values[:] = 99, -1.0
+        expected = [{"k": k, "x": k / 2} for k in range(5)]
+        assert db.core.tables["t"].current().to_pylist() == expected
+        checkpoint(db)
+    with opened(tmp_path) as db:
+        assert db.core.tables["t"].current().to_pylist() == expected
+
+
+def test_a_push_of_text_that_is_no_utf_8_is_refused(db: Engine) -> None:
+    db.execute("CREATE TABLE t (k VARCHAR PRIMARY KEY)")
+    text = pa.StringArray.from_buffers(1, pa.py_buffer(b"\0\0\0\0\1\0\0\0"), pa.py_buffer(b"\xff"))
+    with pytest.raises(BadBatch, match="UTF8"):
+        db.push("t", {"k": text})
+    assert db.core.tables["t"].version == 0
 
 
 def test_of_equal_keys_in_a_push_the_last_row_stays(db: Engine) -> None:
