@@ -51,8 +51,6 @@ def inserted(raw: RawInsert, source: SourceText, bindings: Bindings, limits: Lim
     Raises:
       BadQuery: with the place. Unimplemented.
     """
-    if raw.columns is not None and len(set(raw.columns)) < len(raw.columns):
-        raise BadQuery(f"a column is named twice: {', '.join(raw.columns)}")
     if raw.select is not None:
         select = selected(raw.select, source, bindings, limits)
         if raw.everything:
@@ -109,19 +107,26 @@ def bind_rows(select: Select, schema: StreamSchema) -> RowsQuery:
 def insert_columns(
     schema: RelationSchema, columns: Sequence[str] | None, width: int
 ) -> tuple[str, ...]:
-    """The columns of the stream that get values, in the order of the values.
+    """The columns of the relation that get values, in the order of the values.
+
+    A name is found as written; if that finds no column, in any case.
 
     Raises:
-      UnknownColumn. BadQuery: there are more or fewer values.
+      UnknownColumn. BadQuery: there are more or fewer values, or a column has two.
     """
     known = [column.name for column in schema.columns]
-    names = tuple(known) if columns is None else tuple(columns)
-    for name in names:
-        if name not in known:
+    found = {name.lower(): name for name in known} | {name: name for name in known}
+    names = []
+    for name in known if columns is None else columns:
+        column = found.get(name, found.get(name.lower()))
+        if column is None:
             raise UnknownColumn(name, known)
+        if column in names:
+            raise BadQuery(f"a column is named twice: {', '.join(columns or known)}")
+        names.append(column)
     if len(names) != width:
         raise BadQuery(f"{width} values for the {len(names)} columns {', '.join(names)}")
-    return names
+    return tuple(names)
 
 
 def filled(columns: dict[str, pa.Array[Any]], rows: int, schema: RelationSchema) -> pa.RecordBatch:

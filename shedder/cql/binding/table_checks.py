@@ -102,7 +102,7 @@ def updated(raw: RawUpdate, source: SourceText, bindings: Bindings, limits: Limi
     Raises:
       BadQuery: with the place. Unimplemented.
     """
-    translator = Translator(source, bindings, limits)
+    translator = Translator(source, bindings, limits, (raw.table,))
     assignments = tuple(
         Output(name, translator.expression(value)) for name, value in raw.assignments
     )

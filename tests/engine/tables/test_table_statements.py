@@ -90,6 +90,19 @@ def test_a_push_of_text_that_is_no_utf_8_is_refused(db: Engine) -> None:
     assert db.core.tables["t"].version == 0
 
 
+def test_names_of_columns_in_statements_are_found_in_any_case(db: Engine) -> None:
+    db.execute("CREATE TABLE t (Id BIGINT, n BIGINT, PRIMARY KEY (id))")
+    db.execute("INSERT INTO t (ID, N) VALUES (1, 2)")
+    db.execute("INSERT INTO t (N, id) SELECT n, t.ID + 1 FROM t")
+    db.execute("UPDATE t SET N = T.iD * 10 WHERE t.N = 2 AND ID = 2")
+    db.execute("DELETE FROM t WHERE T.id = 1")
+    assert db.core.tables["t"].current().to_pylist() == [{"Id": 2, "n": 20}]
+    with pytest.raises(BadQuery, match="a column is named twice: ID, n, id"):
+        db.execute("INSERT INTO t (ID, n, id) VALUES (1, 2, 3)")
+    with pytest.raises(BadQuery, match=r"'u\.n'"):
+        db.execute("UPDATE t SET n = u.n")
+
+
 def test_of_equal_keys_in_a_push_the_last_row_stays(db: Engine) -> None:
     db.execute("CREATE TABLE t (k VARCHAR PRIMARY KEY, n INTEGER)")
     db.push("t", {"k": ["a", "b", "a"], "n": [1, 2, 3]})
