@@ -31,6 +31,13 @@ def test_random_keys_are_the_same_in_sql(seed: int) -> None:
     assert [key for (key,) in found] == position_keys(seed, 0, 500).tolist()
 
 
+@pytest.mark.parametrize("first", [-(1 << 63), -4_294_967_295, -250, (1 << 63) - 501])
+def test_random_keys_of_any_position_are_the_same_in_sql(first: int) -> None:
+    rows = with_position_key(f"SELECT {first} + range AS p FROM range(500)", "p", "k", SEED)
+    found = WORLD.sql(f"SELECT k FROM ({rows}) ORDER BY p")
+    assert [key for (key,) in found] == position_keys(SEED, first, 500).tolist()
+
+
 @pytest.mark.parametrize(("percent", "share"), [("10", 0.1), ("0.7", 0.007), ("100", 1.0)])
 def test_a_tuple_is_kept_by_its_random_key(percent: str, share: float) -> None:
     keys = position_keys(SEED, 0, ROWS).tolist()

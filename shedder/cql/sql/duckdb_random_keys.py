@@ -17,11 +17,15 @@ def with_position_key(rows: str, position: str, key: str, seed: int) -> str:
 
     Args:
       rows: a SELECT.
-      position: its column of positions.
+      position: its column of positions; those of a backfill are below 0.
       key: name of the new column.
       seed: of the stream.
     """
-    steps = [_product(position, int(GOLDEN)), _sum(key, int(position_start(seed, 0)))]
+    steps = [
+        _unsigned(position),
+        _product(key, int(GOLDEN)),
+        _sum(key, int(position_start(seed, 0))),
+    ]
     for shift, factor in _ROUNDS:
         steps += [f"xor({key}, {key} >> {shift})", _product(key, factor)]
     steps.append(f"xor({key}, {key} >> 31)")
@@ -30,6 +34,12 @@ def with_position_key(rows: str, position: str, key: str, seed: int) -> str:
         rows = f"SELECT {kept}, {step} AS {key} FROM ({rows}) AS q"
         kept = f"* EXCLUDE ({key})"
     return rows
+
+
+def _unsigned(value: str) -> str:
+    """The value modulo 2^64; DuckDB refuses casts of negative values."""
+    negative = f"18446744073709551615::UBIGINT - (-({value} + 1))::UBIGINT"
+    return f"CASE WHEN {value} < 0 THEN {negative} ELSE {value}::UBIGINT END"
 
 
 def _product(value: str, factor: int) -> str:

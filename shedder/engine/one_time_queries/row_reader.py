@@ -109,7 +109,9 @@ class RowReader:
             runs = sum(len(source.runs) for source in sources.values())
             read, rows_read = _count(runs, "run"), sum(map(_stored_rows, sources.values()))
         said = {
-            alias: RelationSql(_name(number), source.span.start_us, source.span.end_us)
+            alias: RelationSql(
+                _name(number), source.span.start_us, source.span.end_us, source.schema.seed
+            )
             for number, (alias, source) in enumerate(sources.items())
         }
         if any(relation.tail for relation in relations):

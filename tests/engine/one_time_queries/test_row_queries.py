@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any
 
 import pyarrow as pa
@@ -10,6 +11,7 @@ import pytest
 from shedder.engine.engine import Engine
 from shedder.errors import BadQuery, BeforeRetention, UnknownColumn, UnknownStream
 from spark_ingest.parts import send_part
+from synopses.kernels.hashing import position_keys
 from tests.engine.rows_world import (
     CREATE,
     LAYOUTS,
@@ -280,3 +282,24 @@ def test_rows_of_another_tenant_are_of_a_stream_that_does_not_exist(tmp_path):
                 db.execute(text, caller=BOLT)
             with pytest.raises(UnknownStream, match=r"'a'.* b"):
                 db.execute_batches(text, caller=BOLT)
+
+
+def test_a_sample_has_the_tuples_whose_random_keys_are_small(tmp_path):
+    """Positions of pushed tuples count from 0; the seed is the stream's."""
+    with filled(tmp_path / "sampled", LAYOUTS[-1], ROWS) as db:
+        seed = db.services.core.streams["s"].schema.seed
+        small = position_keys(seed, 0, ROWS) < 0.1 * 2**64
+        kept = rows_of(tuples(ROWS, 7).filter(pa.array(small)))
+        assert as_bag(found(db, "SELECT * FROM s SAMPLE(10)")) == as_bag(kept)
+        assert found(db, "SELECT COUNT(*) AS n FROM s SAMPLE(10)") == [{"n": len(kept)}]
+        newest = "SELECT ts FROM s SAMPLE(10) ORDER BY ts DESC LIMIT 5"
+        assert found(db, newest) == [{"ts": r["ts"]} for r in in_order(kept)[:-6:-1]]
+        assert len(found(db, "SELECT * FROM s SAMPLE(10) LIMIT 9")) == 9
+
+
+def test_a_sample_of_a_stream_with_a_backfill_is_a_part_of_its_rows(engine):
+    db, rows = engine
+    sampled = found(db, "SELECT * FROM s SAMPLE(20)")
+    assert 0.1 * len(rows) < len(sampled) < 0.3 * len(rows)
+    assert not Counter(as_bag(sampled)) - Counter(as_bag(rows))
+    assert as_bag(found(db, "SELECT * FROM s SAMPLE(20)")) == as_bag(sampled)
