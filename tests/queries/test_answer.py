@@ -6,6 +6,7 @@ import json
 from dataclasses import fields, replace
 from datetime import UTC, datetime
 
+import pyarrow as pa
 import pytest
 
 from shedder.queries.answers.answer import Answer, ArchiveRead, MissingGroups
@@ -37,6 +38,19 @@ def test_an_answer_prints_one_cell_per_estimate():
     assert "1,204,113" in lines[2]
     assert "200 ± 1.5 % (95 %)" in lines[2]
     assert "late: " not in str(answer())
+
+
+def test_columns_stay_in_line_beside_wide_letters_and_marks():
+    names = ["日本語", "e\u0301", "Łódź", "plain"]
+    lines = str(Answer(pa.table({"name": names, "n": [1, 20, 300, 4]}))).splitlines()
+    assert lines == [
+        "name      n",
+        "──────  ───",
+        "日本語    1",
+        "e\u0301        20",
+        "Łódź    300",
+        "plain     4",
+    ]
 
 
 def test_an_answer_that_late_tuples_widen_says_so():

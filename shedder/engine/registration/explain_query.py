@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from shedder.cql.text.durations import duration_text
+from shedder.cql.text.durations import duration_text, timestamp_text
 from shedder.cql.text.sampling_fractions import share_text
 from shedder.engine.dataflow.row_query import RowQuery
 from shedder.engine.standing_queries.standing_query import StandingQuery
@@ -18,7 +18,7 @@ def explain_row_query(query: RowQuery) -> str:
     lines = [f"standing query {query.name} of rows", f"  text: {query.query.text}"]
     for each in query.inputs:
         at = each.watermark.value_us
-        as_of = "nothing has come" if at is None else f"as of {at:,} us"
+        as_of = "nothing has come" if at is None else f"as of {timestamp_text(at) or at}"
         reads = f"reads {', '.join(each.columns)}"
         lines.append(f"  {each.alias}: stream {each.stream}, {reads}; {as_of}, {each.late:,} late")
     lines.append(f"  rows: {query.output.rows:,} made, {query.output.size_bytes:,} bytes kept")

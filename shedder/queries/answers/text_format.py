@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import unicodedata
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
@@ -34,7 +35,9 @@ def printed(
         [escaped(_cell(answer, at, row, name)) for name in answer.outputs]
         for at, row in enumerate(rows)
     ]
-    widths = [max([len(name), *(len(row[at]) for row in cells)]) for at, name in enumerate(names)]
+    widths = [
+        max(map(_width, [name, *(row[at] for row in cells)])) for at, name in enumerate(names)
+    ]
     if columns_max is not None and sum(widths) + 2 * (len(widths) - 1) > columns_max and cells:
         lines = _paragraphs(names, cells)
     else:
@@ -190,22 +193,39 @@ def _item(item: Mapping[str, Any]) -> str:
 
 def _paragraphs(names: Sequence[str], cells: Sequence[Sequence[str]]) -> list[str]:
     """A line for each output, and an empty one between rows."""
-    width = max(len(name) for name in names)
+    width = max(map(_width, names))
     lines: list[str] = []
     for row in cells:
         lines += [
             "",
-            *(f"{name.ljust(width)}  {cell}" for name, cell in zip(names, row, strict=True)),
+            *(f"{name}{_gap(name, width)}  {cell}" for name, cell in zip(names, row, strict=True)),
         ]
     return lines[1:]
 
 
 def _line(cells: list[str], widths: list[int], right: list[bool]) -> str:
     parts = [
-        cell.rjust(width) if flag else cell.ljust(width)
+        _gap(cell, width) + cell if flag else cell + _gap(cell, width)
         for cell, width, flag in zip(cells, widths, right, strict=True)
     ]
     return "  ".join(parts).rstrip()
+
+
+def _gap(text: str, width: int) -> str:
+    return " " * (width - _width(text))
+
+
+def _width(text: str) -> int:
+    """Columns of a terminal that a text takes (Unicode Standard Annex 11)."""
+    if text.isascii():
+        return len(text)
+    wide = sum(unicodedata.east_asian_width(letter) in "WF" for letter in text)
+    return len(text) + wide - sum(map(_is_mark, text))
+
+
+def _is_mark(letter: str) -> bool:
+    """Return whether a letter is drawn on the one before it."""
+    return unicodedata.category(letter) in ("Mn", "Me", "Cf")
 
 
 def _is_right(answer: PrintedAnswer, name: str) -> bool:

@@ -87,6 +87,13 @@ def test_what_cannot_stand_is_refused_and_leaves_nothing(db, text, error, messag
     db.execute("DROP STREAM s")
 
 
+def test_explain_prints_the_watermark_of_each_input_as_a_time(db):
+    db.register("q", PICKED)
+    db.heartbeat("s", 1_767_610_799_989_411)
+    plan = "\n".join(db.execute("EXPLAIN q").table["plan"].to_pylist())
+    assert "as of 2026-01-05 10:59:59.989411, 0 late" in plan
+
+
 def test_statements_know_row_queries(db):
     granted = db.execute(f"CREATE QUERY q AS {PICKED}").rows()
     assert {"granted": "streams", "value": "s"} in granted
