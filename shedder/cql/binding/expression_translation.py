@@ -354,6 +354,8 @@ def check_details(node: exp.Expr) -> None:
     known = _DETAILS.get(type(node), set()) | {"this", "expression", "expressions", "negate"}
     for name, value in node.args.items():
         if value and name not in known:
+            if isinstance(node, exp.Window):
+                raise Unimplemented("OVER: not in this version")
             raise Unimplemented(f"{name.upper()} with {_shown(node)}: not in this version")
 
 
@@ -386,6 +388,11 @@ def _shown(node: exp.Expr) -> str:
         exp.IntDiv: "integer division; write FLOOR(a / b)",
         exp.Pow: "a power",
         exp.Bracket: "[...] after an expression",
+        exp.Any: "ANY; write IN (SELECT ...) or compare with MIN or MAX",
+        exp.All: "ALL; compare with MIN or MAX",
+        exp.GroupingSets: "GROUPING SETS",
+        exp.Rollup: "ROLLUP in GROUP BY",
+        exp.Cube: "CUBE in GROUP BY",
     }
     return names.get(type(node), type(node).__name__)
 

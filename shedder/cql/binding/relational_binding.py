@@ -295,8 +295,8 @@ class _QueryBinder:
     def _now(self) -> Expression:
         if self._now_us is None:
             raise BadQuery(
-                "NOW() is the least watermark of all inputs, in a query that is answered once; "
-                "a standing query has windows instead, and a stream without tuples no watermark"
+                "NOW() is the least watermark of the streams of a query that is answered once; a "
+                "standing query has none, nor have tables, nor a stream without tuples"
             )
         return Literal(self._now_us, ColumnType.TIMESTAMP)
 

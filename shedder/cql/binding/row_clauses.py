@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Sequence
 from shedder.cql.binding.select_list import free_name
 from shedder.cql.binding.typed_expressions import check_order
 from shedder.cql.expressions.expression import Aggregate, Call, Column, Expression, Literal
-from shedder.cql.expressions.expression_text import text_of
+from shedder.cql.expressions.expression_text import quoted, text_of
 from shedder.cql.plans.logical_plan import Distinct, Ordered, Plan, Project
 from shedder.cql.statements.relational_tree import SelectQuery
 from shedder.cql.statements.statement import OrderKey, Output
@@ -69,7 +69,10 @@ def finished(
     check_order(keys)
     for item in outputs:
         if item.expression.type is None:
-            raise TypeMismatch(f"{text_of(item.expression)} is a list and has no place in rows")
+            raise TypeMismatch(
+                f"{quoted(item.name)} is a list (TOP, FREQUENT or HISTOGRAM), and rows have no "
+                "lists; ask for it over one stream, without a join, a subquery or a window of rows"
+            )
     taken = {item.name.lower() for item in outputs}
     columns = {
         item.expression: Column(prefix + item.name, item.expression.type)

@@ -313,7 +313,7 @@ class CqlParser(ChangesParser, QueriesParser, WindowsParser, TablesParser):
         if isinstance(query, exp.Select) and not is_relational(query):
             return _with_clauses(query, said)
         for clause in said:
-            raise later(f"{clause} of a query of rows; its answer is exact")
+            raise later(f"{clause} of a row query, whose answer is exact")
         return RawRelational(query)
 
     def _select(self) -> RawSelect:
