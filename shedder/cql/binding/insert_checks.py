@@ -129,6 +129,15 @@ def insert_columns(
     return tuple(names)
 
 
+def bare_nulls(outputs: Sequence[Output], names: Sequence[str]) -> frozenset[str]:
+    """The columns that get NULL as it is written, which is a value of any type."""
+    return frozenset(
+        name
+        for output, name in zip(outputs, names, strict=False)
+        if isinstance(output.expression, Literal) and output.expression.value is None
+    )
+
+
 def filled(columns: dict[str, pa.Array[Any]], rows: int, schema: RelationSchema) -> pa.RecordBatch:
     """The values as rows of the relation; columns that were not named are NULL."""
     nothing: pa.Array[Any] = pa.nulls(rows)

@@ -13,6 +13,7 @@ from shedder.archive.backfill.staged_runs import POSITION_MIN
 from shedder.archive.tasks.progress import Progress
 from shedder.cql.binding.insert_checks import (
     RowsQuery,
+    bare_nulls,
     bind_rows,
     filled,
     insert_columns,
@@ -64,8 +65,11 @@ def insert(
         names = insert_columns(schema, statement.columns, table.num_columns)
         if not table.num_rows:
             return _status(statement, 0)
+        untyped = bare_nulls(select.outputs, names)
         columns = {
-            name: column.combine_chunks() for name, column in zip(names, table.columns, strict=True)
+            name: column.combine_chunks()
+            for name, column in zip(names, table.columns, strict=True)
+            if name not in untyped
         }
         return _push(services, statement, filled(columns, table.num_rows, schema))
     progress = Progress(f"insert into {statement.stream}", "rows")
@@ -234,9 +238,11 @@ class _Copying:
         if self.query.where is not None:
             keep &= true_rows(evaluate(self.query.where, rows))
         rows = rows.filter(pa.array(keep))
+        untyped = bare_nulls(self.query.outputs, self.names)
         columns = {
             name: _value(output.expression, rows)
             for name, output in zip(self.names, self.query.outputs, strict=True)
+            if name not in untyped
         }
         return conform_batch(filled(columns, rows.num_rows, self.target), self.target)
 

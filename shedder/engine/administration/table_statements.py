@@ -6,7 +6,13 @@ import pyarrow as pa
 
 from shedder.archive.log.table_changes import ChangeKind
 from shedder.archive.tables.table_rows import TableRows
-from shedder.cql.binding.insert_checks import filled, insert_columns, values_batch, wants_rows
+from shedder.cql.binding.insert_checks import (
+    bare_nulls,
+    filled,
+    insert_columns,
+    values_batch,
+    wants_rows,
+)
 from shedder.cql.binding.table_checks import relational, rows_to_delete, updated_rows
 from shedder.cql.statements.statement import Delete, Insert, Update
 from shedder.cql.statements.table_schema import TableSchema
@@ -108,8 +114,13 @@ def _rows_of(
         answer = services.one_time.ask(select, timeout_s)
         found = answer.table.select(list(answer.outputs))
     names = insert_columns(schema, statement.columns, found.num_columns)
-    chunks = (column.combine_chunks() for column in found.columns)
-    return filled(dict(zip(names, chunks, strict=True)), found.num_rows, schema)
+    untyped = bare_nulls(select.outputs, names)
+    columns = {
+        name: column.combine_chunks()
+        for name, column in zip(names, found.columns, strict=True)
+        if name not in untyped
+    }
+    return filled(columns, found.num_rows, schema)
 
 
 def _joined(batches: list[pa.RecordBatch]) -> pa.RecordBatch:

@@ -113,6 +113,13 @@ def test_answers_can_be_inserted(engine):
     assert is_exact(engine, "small", 3)
 
 
+def test_a_bare_null_is_inserted_into_a_column_of_any_type(engine):
+    engine.push("requests", requests(100, 3))
+    engine.execute("INSERT INTO small SELECT ts, NULL, NULL FROM requests")
+    engine.execute("INSERT INTO small SELECT MAX(ts), NULL, NULL FROM requests")
+    assert rows_of(engine, "small")["size"].null_count == 101
+
+
 @pytest.mark.slow
 def test_constants_are_inserted(engine):
     engine.execute(

@@ -141,6 +141,11 @@ def test_rows_of_a_query_can_be_inserted_into_a_table(joined) -> None:
     db.execute("DELETE FROM copy")
     db.execute("INSERT INTO copy (k, x) SELECT COUNT(*), MAX(x) FROM t")
     assert db.execute("SELECT * FROM copy").rows() == [{"k": 199, "name": None, "x": 199 / 4 - 20}]
+    db.execute("INSERT OR REPLACE INTO copy SELECT k, NULL, NULL FROM t WHERE k = 1")
+    db.execute("INSERT INTO copy SELECT COUNT(*) + 1, NULL, 1 FROM t")
+    assert bag(db.execute("SELECT * FROM copy WHERE k IN (1, 200)").rows()) == bag(
+        [{"k": 1, "name": None, "x": None}, {"k": 200, "name": None, "x": 1.0}]
+    )
 
 
 def test_an_answer_has_the_newest_rows_and_says_what_was_read(db: Engine) -> None:
