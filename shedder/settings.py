@@ -87,7 +87,7 @@ class Settings(BaseSettings):
     row_query_bytes_max: Bytes = _setting(
         "memory",
         64 * _MI,
-        "What a standing query of rows may hold in operators and in tuples that wait for the "
+        "What a standing row query may hold in operators and in tuples that wait for the "
         "watermark. A query that needs more fails. All of them, with their kept rows: an eighth of "
         "memory_bytes.",
         ge=_MI,
@@ -95,7 +95,7 @@ class Settings(BaseSettings):
     row_output_bytes_max: Bytes = _setting(
         "memory",
         8 * _MI,
-        "Newest rows of a standing query of rows that are kept for subscribers that resume or are "
+        "Newest rows of a standing row query that are kept for subscribers that resume or are "
         "slow.",
         ge=64 * _KI,
     )

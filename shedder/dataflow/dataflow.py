@@ -1,4 +1,4 @@
-"""Dataflow: the graph of one query of rows, with its sources and its watermarks.
+"""Dataflow: the graph of one row query, with its sources and its watermarks.
 
 The caller, which has the streams, drives a dataflow in this way:
 

@@ -73,7 +73,7 @@ def graph_of(plan: Plan, bytes_max: int) -> Graph:
 
 
 def _later(what: str) -> Unimplemented:
-    return Unimplemented(f"{what} in a standing query of rows: not in this version")
+    return Unimplemented(f"{what} in a standing row query: not in this version")
 
 
 @dataclass(slots=True)

@@ -1,4 +1,4 @@
-"""`shedder sql --watch` of a query of rows: NDJSON into a pipe, and a token to go on from."""
+"""`shedder sql --watch` of a row query: NDJSON into a pipe, and a token to go on from."""
 
 import json
 import threading

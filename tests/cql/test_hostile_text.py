@@ -200,7 +200,7 @@ def _survives(text: str) -> None:
 
 
 def _binds(statement: Statement) -> None:
-    """Assert that a query of rows is bound or refused, and that its text means the same again."""
+    """Assert that a row query is bound or refused, and that its text means the same again."""
     if not isinstance(statement, RelationalSelect):
         return
     assert parse(statement.text) == statement

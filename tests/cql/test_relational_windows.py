@@ -1,4 +1,4 @@
-"""Windows of queries of rows, against a brute force over lists, and their text."""
+"""Windows of row queries, against a brute force over lists, and their text."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """A stream with runs, a tail, late tuples, deletions and a backfilled past, and its rows as lists.
 
-The lists are the oracle of queries of rows: Python computes every expected row from them.
+The lists are the oracle of row queries: Python computes every expected row from them.
 """
 
 from __future__ import annotations

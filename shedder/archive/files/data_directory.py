@@ -33,7 +33,7 @@ FORMAT_ALTERED = 9  # There are, or were, records of kind ALTERED.
 FORMAT_JOINED = 10  # There are, or were, queries that joined, or left, behind a checkpoint.
 FORMAT_PUSHES = 11  # Records contain the progress of a push.
 FORMAT_TABLES = 12  # There are, or were, tables, and records of kind TABLE.
-FORMAT_ROWS = 13  # There are, or were, standing queries of rows.
+FORMAT_ROWS = 13  # There are, or were, standing row queries.
 FORMAT_VERSION = FORMAT_ROWS  # The newest that is read.
 
 OURS = frozenset(

@@ -1,4 +1,4 @@
-"""Binding of INSERT and DELETE: a query of rows, or rows of constants."""
+"""Binding of INSERT and DELETE: a row query, or rows of constants."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def wants_rows(select: Select) -> bool:
 
 
 def bind_rows(select: Select, schema: StreamSchema) -> RowsQuery:
-    """Find the names and types of a query of rows; without outputs it is of all columns.
+    """Find the names and types of a row query; without outputs it is of all columns.
 
     Raises:
       UnknownColumn, TypeMismatch. BadQuery: it has a clause that rows have no use for.

@@ -1,4 +1,4 @@
-"""A query of rows and the schemas of its relations to a logical plan with typed expressions."""
+"""A row query and the schemas of its relations to a logical plan with typed expressions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Queries of rows as the grammar found them, to trees of `RelationalSelect`."""
+"""Row queries as the grammar found them, to trees of `RelationalSelect`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Defaults of CQL for results: a query of rows over a stream is the stream of its insertions.
+"""Defaults of CQL for results: a row query over a stream is the stream of its insertions.
 
 Source: Arasu, Babu, Widom, The CQL continuous query language, VLDB Journal 15(2), 2006, sec. 7.
 """

@@ -41,7 +41,7 @@ def window_of(
     """The window that was said; none: everything.
 
     Raises:
-      BadQuery: with the place. Unimplemented: it is of queries of rows.
+      BadQuery: with the place. Unimplemented: it is of row queries.
     """
     if raw is not None and raw.is_of_rows:
         raise later("[ROWS n], [NOW], WHERE or FROM ... SLIDE in the window of this statement")
@@ -73,7 +73,7 @@ def window_of(
 def window_clause(
     raw: RawWindow | None, translator: Translator, source: SourceText, limits: Limits
 ) -> WindowClause | None:
-    """The window in a query of rows; none: everything. RANGE without SLIDE is of every tick.
+    """The window in a row query; none: everything. RANGE without SLIDE is of every tick.
 
     Raises:
       BadQuery: with the place.

@@ -55,7 +55,7 @@ class RawWindow:
 
     @property
     def is_of_rows(self) -> bool:
-        """Return whether only queries of rows have such a window."""
+        """Return whether only row queries have such a window."""
         slides = self.begin is not None and self.slide is not None
         return self.rows is not None or self.is_now or self.condition is not None or slides
 
@@ -77,7 +77,7 @@ class RawSelect:
 
 @dataclass(frozen=True, slots=True)
 class RawRelational:
-    """A query of rows; windows are in the meta of its relations."""
+    """A row query; windows are in the meta of its relations."""
 
     query: exp.Expr
 

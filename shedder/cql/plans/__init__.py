@@ -1,4 +1,4 @@
-"""Logical plans of relational queries as frozen trees.
+"""Logical plans of row queries as frozen trees.
 
 One plan serves DuckDB, Spark and the dataflow planner.
 

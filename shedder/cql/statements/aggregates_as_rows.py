@@ -1,4 +1,4 @@
-"""A query of aggregates over one relation as a query of rows: what it is over a table."""
+"""A query of aggregates over one relation as a row query: what it is over a table."""
 
 from __future__ import annotations
 

@@ -36,7 +36,7 @@ from shedder.cql.statements.statement import (
 from shedder.cql.text.durations import duration_text
 
 EVERY_TICK_US = 1
-"""SLIDE of a RANGE window that is evaluated at every tick: the default in queries of rows."""
+"""SLIDE of a RANGE window that is evaluated at every tick: the default in row queries."""
 
 
 def text_of_query(query: Query) -> str:

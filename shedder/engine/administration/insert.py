@@ -46,7 +46,7 @@ def insert(
 ) -> Answer:
     """Push what the statement says; the answer comes when all of it is durable.
 
-    With a producer's name a repeated statement stores nothing twice. A query of rows then is over
+    With a producer's name a repeated statement stores nothing twice. A row query then is over
     what the source held when the name was first used: a repetition goes on where it stopped.
 
     Raises:

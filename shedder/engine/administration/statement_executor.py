@@ -77,7 +77,7 @@ def execute_batches(
     watch: Watch | None = None,
     caller: Caller = OPERATOR,
 ) -> AnswerBatches:
-    """Answer a query of rows batch by batch, while its rows are read."""
+    """Answer a row query batch by batch, while its rows are read."""
     check_statement(services.core, caller, select)
     return services.row_queries.batches(select, timeout_s, watch)
 

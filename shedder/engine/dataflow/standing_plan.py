@@ -22,7 +22,7 @@ from shedder.errors import BadQuery
 
 @dataclass(frozen=True, slots=True)
 class StandingPlan:
-    """A query of rows as it stands.
+    """A row query as it stands.
 
     query: a stream, or a relation. insertions_only: of a relation, subscribers get the rows that
     enter, ISTREAM; else they get the rows that leave, too.

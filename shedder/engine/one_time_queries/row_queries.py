@@ -1,4 +1,4 @@
-"""One-time queries of rows: each is bound, and a thread reads its rows batch by batch."""
+"""One-time row queries: each is bound, and a thread reads its rows batch by batch."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ SPACE_RESULTS = 4  # Results of the largest size that may lie on disk until thei
 
 
 class RowQueries:
-    """Answers queries of rows once. Safe from any thread."""
+    """Answers row queries once. Safe from any thread."""
 
     def __init__(self, core: EngineState, worker: ExactWorker) -> None:
         settings = core.settings

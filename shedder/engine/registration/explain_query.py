@@ -14,7 +14,7 @@ from shedder.streams.windows import PaneGrid
 
 
 def explain_row_query(query: RowQuery) -> str:
-    """Return the text of EXPLAIN for a standing query of rows. On the apply thread."""
+    """Return the text of EXPLAIN for a standing row query. On the apply thread."""
     lines = [f"standing query {query.name} of rows", f"  text: {query.query.text}"]
     for each in query.inputs:
         at = each.watermark.value_us

@@ -98,7 +98,7 @@ class Query:
         Ends when the engine closes. A slide that fails its contract raises; iterate anew to go on.
 
         Raises:
-          BadSetting: `after` is for queries of rows.
+          BadSetting: `after` is for row queries.
         """
         if after is not None:
             raise BadSetting(

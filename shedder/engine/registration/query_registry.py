@@ -96,7 +96,7 @@ class QueryRegistry:
             return Query(self, stream, standing_query)
 
     def _register_rows(self, name: str, select: Select | RelationalSelect) -> RowHandle:
-        """Make a query of rows standing, or find it."""
+        """Make a row query standing, or find it."""
         known = self.core.row_query(name)
         if known is not None and known.query.text == select.text:
             return RowHandle(self, known)

@@ -1,4 +1,4 @@
-"""Queries of rows against lists of Python: layouts, deletions, late and backfilled rows."""
+"""Row queries against lists of Python: layouts, deletions, late and backfilled rows."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One-time queries of rows of tables, against Python over the same rows."""
+"""One-time row queries of tables, against Python over the same rows."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Standing queries of rows from afar: subscriptions, tokens, and what is refused."""
+"""Standing row queries from afar: subscriptions, tokens, and what is refused."""
 
 import pyarrow as pa
 import pytest
