@@ -381,8 +381,20 @@ def nodes(plan: Plan) -> list[Plan]:
         (
             "SELECT TOP(o.id, 3) FROM orders o, items i WHERE o.item = i.item",
             TypeMismatch,
-            "is a list",
+            r"TOP\(.o.id., 3\) is a list",
         ),
+        (
+            "SELECT HISTOGRAM(id, [1, 2]) FROM (SELECT id FROM orders) o",
+            TypeMismatch,
+            r"HISTOGRAM\(.o.id., \[1, 2\]\) is a list",
+        ),
+        (
+            "SELECT COUNT(*) FROM orders o, items i WHERE o.item = i.item ORDER BY TOP(o.id, 3)",
+            TypeMismatch,
+            r"TOP\(.o.id., 3\) is a list",
+        ),
+        ('SELECT id AS "" FROM orders', BadQuery, "an output cannot have an empty name"),
+        ('SELECT n FROM (SELECT id AS "", 1 AS n FROM orders) o', BadQuery, "an empty name"),
         (
             "SELECT SUM((SELECT MAX(item) FROM items)) FROM orders",
             BadQuery,

@@ -12,10 +12,11 @@ def check_new_name(what: str, name: str) -> None:
     Raises:
       BadQuery: the name is empty, or has a NUL character.
     """
+    named = f"an {what}" if what[0] in "aeiou" else f"a {what}"
     if not name:
-        raise BadQuery(f"a {what} cannot have an empty name; give it one character at least")
+        raise BadQuery(f"{named} cannot have an empty name; give it one character at least")
     if "\0" in name:
-        raise BadQuery(f"a {what} cannot be named {name[:80]!r}: it has a NUL character")
+        raise BadQuery(f"{named} cannot be named {name[:80]!r}: it has a NUL character")
 
 
 def check_new_stream(statement: CreateStream) -> None:

@@ -9,7 +9,7 @@ from shedder.cql.binding.join_conditions import conjunction, filtered, names_in
 from shedder.cql.binding.output_names import Aliases, expanded
 from shedder.cql.binding.relational_from import FromBinder, TableColumns
 from shedder.cql.binding.relational_scope import NameScope, VisibleColumn, VisibleRelation
-from shedder.cql.binding.row_clauses import cut, finished, over_groups
+from shedder.cql.binding.row_clauses import check_rows, cut, finished, over_groups
 from shedder.cql.binding.subquery_joins import (
     Clause,
     ScalarJoin,
@@ -176,6 +176,7 @@ class _QueryBinder:
             OrderKey(value(aliases.in_order(key.expression, groups or None)), key.descending)
             for key in query.order
         ]
+        check_rows(outputs, keys)
         for group in groups:
             forbid_aggregates("GROUP BY", group)
         aggregates = aggregates_in(

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
 
+from shedder.cql.binding.new_names import check_new_name
 from shedder.cql.binding.select_list import free_name
 from shedder.cql.binding.typed_expressions import check_order
 from shedder.cql.expressions.expression import Aggregate, Call, Column, Expression, Literal
-from shedder.cql.expressions.expression_text import quoted, text_of
+from shedder.cql.expressions.expression_text import text_of
 from shedder.cql.plans.logical_plan import Distinct, Ordered, Plan, Project
 from shedder.cql.statements.relational_tree import SelectQuery
 from shedder.cql.statements.statement import OrderKey, Output
@@ -52,6 +53,23 @@ def over_groups(
     return over
 
 
+def check_rows(outputs: Sequence[Output], keys: Sequence[OrderKey]) -> None:
+    """Check the outputs of rows and the keys of their order, as the query says them.
+
+    Raises:
+      TypeMismatch: one is a list. BadQuery: an output has an empty name.
+    """
+    check_order(keys)
+    for item in outputs:
+        check_new_name("output", item.name)
+        if item.expression.type is None:
+            raise TypeMismatch(
+                f"{text_of(item.expression)} is a list (TOP, FREQUENT or HISTOGRAM), and rows have "
+                "no lists; ask for it over one stream, without a join, a subquery or a window of "
+                "rows"
+            )
+
+
 def finished(
     plan: Plan,
     outputs: Sequence[Output],
@@ -64,15 +82,8 @@ def finished(
     prefix: of the names of columns.
 
     Raises:
-      TypeMismatch: an output is a list. BadQuery: ORDER BY of DISTINCT rows is no output.
+      BadQuery: ORDER BY of DISTINCT rows is no output.
     """
-    check_order(keys)
-    for item in outputs:
-        if item.expression.type is None:
-            raise TypeMismatch(
-                f"{quoted(item.name)} is a list (TOP, FREQUENT or HISTOGRAM), and rows have no "
-                "lists; ask for it over one stream, without a join, a subquery or a window of rows"
-            )
     taken = {item.name.lower() for item in outputs}
     columns = {
         item.expression: Column(prefix + item.name, item.expression.type)
