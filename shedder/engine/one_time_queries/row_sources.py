@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -20,6 +21,8 @@ from shedder.queries.one_time.plan import TimeRange
 from shedder.streams.batches import arrow_schema
 from shedder.streams.frame import Frame
 from shedder.streams.windows import Span
+
+_Rows = TypeVar("_Rows", pa.RecordBatch, pa.Table)
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +131,7 @@ class RowSource:
         for batch in self.tail():
             if needed <= 0:
                 break
-            of_tail.append(batch.select(self._schema.names).slice(0, needed))
+            of_tail.append(_first(batch.select(self._schema.names), needed))
             needed -= of_tail[-1].num_rows
         groups = rows_read = 0
         for run in reversed(self.runs):
@@ -136,7 +139,7 @@ class RowSource:
                 break
             for table in self._groups(run):
                 groups, rows_read = groups + 1, rows_read + table.num_rows
-                rows = table.select(self._schema.names).slice(0, needed).cast(self._schema)
+                rows = _first(table.select(self._schema.names), needed).cast(self._schema)
                 of_runs += rows.to_batches()
                 needed -= rows.num_rows
                 if needed <= 0:
@@ -163,3 +166,8 @@ class RowSource:
 
     def _is_needed(self, run: Run) -> bool:
         return run.overlaps(self.span.start_us, self.span.end_us)
+
+
+def _first(rows: _Rows, needed: int) -> _Rows:
+    """The first rows; needed may be more than an int64 holds: LIMIT and OFFSET are added."""
+    return rows.slice(0, min(needed, rows.num_rows))

@@ -152,7 +152,7 @@ def test_first_and_last_of_rows_are_by_time_and_position(engine):
     assert row["n"] == max(r["ts"] for r in rows)
 
 
-@pytest.mark.parametrize("limit", [0, 1, 5, 49, 50, 51, 500, 10_000])
+@pytest.mark.parametrize("limit", [0, 1, 5, 49, 50, 51, 500, 10_000, 2**63 - 1])
 @pytest.mark.parametrize("offset", [0, 3])
 def test_a_limit_without_order_gives_so_many_of_the_rows(engine, limit, offset):
     db, rows = engine
@@ -160,6 +160,14 @@ def test_a_limit_without_order_gives_so_many_of_the_rows(engine, limit, offset):
     assert len(some) == min(limit, len(rows) - offset)
     assert set(map(repr, some)) <= set(map(repr, rows))
     assert len(set(map(repr, some))) >= len(some) - (len(rows) - len(set(map(repr, rows))))
+
+
+@pytest.mark.parametrize("order", ["", "ORDER BY ts", "ORDER BY k DESC"])
+def test_a_limit_and_an_offset_may_add_up_to_more_than_64_bits(engine, order):
+    db, rows = engine
+    most = 2**63 - 1
+    assert found(db, f"SELECT * FROM s {order} LIMIT {most} OFFSET {most}") == []
+    assert len(found(db, f"SELECT * FROM s {order} LIMIT {most} OFFSET 1")) == len(rows) - 1
 
 
 @pytest.mark.parametrize("direction", ["ASC", "DESC"])
