@@ -192,7 +192,8 @@ class ExactWorker:
             late.set()
             end.now()
 
-        timer = threading.Timer(max(0.0, deadline - time.monotonic()), end_late)
+        left_s = max(0.0, deadline - time.monotonic())
+        timer = threading.Timer(min(left_s, threading.TIMEOUT_MAX), end_late)
         timer.daemon = True
         timer.start()
         try:

@@ -163,6 +163,11 @@ def test_a_query_past_its_deadline_is_killed_and_the_next_one_answered(worker):
     assert worker.query("SELECT 1 AS a0 FROM stream", [stream([], rows(1))]).num_rows == 1
 
 
+@pytest.mark.parametrize("timeout_s", [1e12, float("inf")])
+def test_a_deadline_beyond_what_threads_can_wait_is_none(worker, timeout_s):
+    assert worker.query("SELECT 1 AS n", [], timeout_s=timeout_s)["n"].to_pylist() == [1]
+
+
 @pytest.mark.slow
 def test_more_memory_than_the_budget_is_refused_and_the_next_one_answered(worker):
     with pytest.raises(BudgetExceeded):
