@@ -104,7 +104,8 @@ class RowQueries:
         """The bound query and its sources as of now; the archive is held until the end."""
         core = self._core
         names = select.relations
-        tables = {name: core.tables[name] for name in names if name in core.tables}
+        known = {name: core.tables.get(name) for name in names}  # It may be dropped meanwhile.
+        tables = {name: table for name, table in known.items() if table is not None}
         streams = {name: core.stream(name) for name in names if name not in tables}
         schemas: dict[str, RelationSchema] = {
             **{name: stream.schema for name, stream in streams.items()},

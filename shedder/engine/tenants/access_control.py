@@ -49,7 +49,8 @@ def check_stream(core: EngineState, caller: Caller, name: str) -> None:
 
 def own_tables(core: EngineState, caller: Caller) -> list[LiveTable]:
     """The tables that a caller may use. From any thread."""
-    return [table for table in core.tables.values() if caller.owns(table)]
+    tables = map(core.tables.get, core.tables)  # One may be dropped meanwhile.
+    return [table for table in tables if table is not None and caller.owns(table)]
 
 
 def check_table(core: EngineState, caller: Caller, name: str) -> None:
@@ -61,9 +62,10 @@ def check_table(core: EngineState, caller: Caller, name: str) -> None:
 
 def check_relation(core: EngineState, caller: Caller, name: str) -> None:
     """Raise UnknownStream unless a caller may use a stream or table of this name."""
-    table = core.tables.get(name)
-    if table is None or not caller.owns(table):
-        check_stream(core, caller, name)
+    relation = core.tables.get(name) or core.streams.get(name)
+    if relation is None or not caller.owns(relation):
+        owned = [*own_streams(core, caller), *own_tables(core, caller)]
+        raise UnknownStream(name, [each.schema.name for each in owned])
 
 
 def check_query(core: EngineState, caller: Caller, name: str) -> None:

@@ -285,6 +285,10 @@ def test_rows_of_another_tenant_are_of_a_stream_that_does_not_exist(tmp_path):
             db.execute(CREATE.format(stream, "plain"), caller=asker)
         db.push("a", tuples(3, 1))
         assert db.execute("SELECT k FROM a", caller=ACME).table.num_rows == 3
+        for asker, table in ((ACME, "hidden"), (BOLT, "own")):
+            db.execute(f"CREATE TABLE {table} (k BIGINT PRIMARY KEY)", caller=asker)
+        with pytest.raises(UnknownStream, match=r"no stream 'c'; there are b, own$"):
+            db.execute("SELECT b.k FROM b JOIN c ON b.k = c.k", caller=BOLT)
         for text in ("SELECT k FROM a", "EXPLAIN SELECT k FROM a"):
             with pytest.raises(UnknownStream, match=r"'a'.* b"):
                 db.execute(text, caller=BOLT)
