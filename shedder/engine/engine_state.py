@@ -281,6 +281,13 @@ class EngineState:
         rows = list(self.rows.queries.values())
         return sorted(names + [each.name for each in rows if self.owns_rows(each, caller)])
 
+    def names_beside(self, query: RowQuery) -> list[str]:
+        """Return the names of standing queries that each user of a row query may use."""
+        streams = [self.streams.get(name) for name in query.streams]
+        tenants = {stream.schema.tenant for stream in streams if stream is not None}
+        known = [set(self.query_names(Caller(tenant))) for tenant in tenants]
+        return sorted(set.intersection(*known)) if known else []
+
     def check_unread(self, stream: Stream, then: str) -> None:
         """Raise StreamInUse where standing row queries read a stream. then: ends the message."""
         readers = sorted(each.name for each in self.rows.of_stream(stream.id))

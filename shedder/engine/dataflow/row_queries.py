@@ -100,8 +100,9 @@ class StandingRowQueries:
                     dropped=dropped,
                 )
             )
-        if self.size_bytes > self.limits.all_bytes_max:
-            largest = max(readers, key=lambda each: each.size_bytes)
+        live = [each for each in readers if not each.failed]
+        if live and self.size_bytes > self.limits.all_bytes_max:
+            largest = max(live, key=lambda each: each.size_bytes)
             largest.guard(partial(self._refuse, largest))
 
     def promise(self, header: Heartbeat) -> None:

@@ -154,7 +154,7 @@ class QueryRegistry:
     def _drop_rows(self, query: RowQuery) -> None:
         def forget() -> None:
             self.core.rows.remove(query.name)
-            query.output.end(UnknownQuery(query.name, self.core.query_names()))
+            query.output.end(UnknownQuery(query.name, self.core.names_beside(query)))
 
         self._checkpoints.leave(query.name, query.inputs[0].stream_id, forget)
 

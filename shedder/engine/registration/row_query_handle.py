@@ -146,11 +146,11 @@ class RowHandle:
         """Raise UnknownQuery when it was dropped; another one may have the name by now."""
         core = self._registry.core
         if core.rows.queries.get(self.name) is not self._query:
-            raise UnknownQuery(self.name, core.query_names())
+            raise UnknownQuery(self.name, core.names_beside(self._query))
 
     def _fresh(self, after: Receipt | None) -> Answer:
         """On the apply thread: what was durable when this was asked has been applied."""
-        if after is not None:
+        if after is not None and not self._query.failed:
             of = [it for it in self._query.inputs if after.stream in ("", it.stream)]
             read = max((each.position for each in of), default=0)
             if after.position > read:

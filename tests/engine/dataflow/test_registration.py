@@ -1,5 +1,6 @@
 """Registration of row queries: where they begin, what they refuse, and their limits of memory."""
 
+import pyarrow as pa
 import pytest
 
 from shedder.archive.files.data_directory import FORMAT_ROWS, format_of
@@ -148,6 +149,41 @@ def fail(error):
     raise error
 
 
+def test_failed_query_says_so_also_after_a_receipt(db):
+    query = db.register("q", PICKED)
+    db.core.rows.queries["q"].guard(lambda: fail(ZeroDivisionError()))
+    receipt = db.push("s", batch([(0, 1, 5)]))
+    with pytest.raises(RowQueryFailed, match="ZeroDivisionError"):
+        query.answer(after=receipt)
+
+
+@pytest.mark.slow
+def test_failed_query_with_many_kept_rows_does_not_spare_the_others(tmp_path):
+    """Above the limit of all queries together, the largest of those that still grow ends."""
+    kept_max = 1 << 26  # All together: 1/8 of memory_bytes, 32 MiB.
+    sizes = {"memory_bytes": 1 << 28, "row_output_bytes_max": kept_max}
+    texts = pa.array(["x" * 4096] * 2048)  # 8 MiB.
+
+    def push_texts(at):
+        times = pa.array([START_US + at] * len(texts), pa.timestamp("us"))
+        db.push("t", pa.table({"ts": times, "text": texts}))
+
+    with Engine.open(tmp_path / "d", **sizes) as db:
+        db.execute("CREATE STREAM t (ts TIMESTAMP, text VARCHAR) TIMESTAMP BY ts")
+        kept = db.register("kept", "SELECT text FROM t")
+        for at in range(3):
+            push_texts(at)
+        db.heartbeat("t", START_US + 3)
+        db.core.rows.queries["kept"].guard(lambda: fail(ZeroDivisionError()))
+        waits = db.register("waits", "SELECT text FROM t")
+        for _ in range(2):
+            push_texts(4)
+        with pytest.raises(RowQueryFailed, match="all row queries hold"):
+            waits.answer()
+        with pytest.raises(RowQueryFailed, match="ZeroDivisionError"):
+            kept.answer()
+
+
 def test_query_that_waits_for_too_many_tuples_fails_and_says_so(tmp_path):
     with Engine.open(tmp_path / "d", row_query_bytes_max=1 << 20) as db:
         db.execute(CREATE.replace("0.00002", "10"))
@@ -185,6 +221,22 @@ def test_other_tenants_have_no_use_of_a_row_query(db):
             db.execute(statement, caller=bolt)
     assert db.execute("SHOW QUERIES", caller=bolt).table.num_rows == 0
     assert db.execute("SHOW QUERIES", caller=acme).table.num_rows == 1
+
+
+def test_end_of_a_row_query_tells_no_names_of_other_tenants(db):
+    acme, bolt = Caller("acme"), Caller("bolt")
+    for caller, name in ((acme, "a"), (bolt, "b")):
+        db.execute(CREATE.replace(" s ", f" {name} "), caller=caller)
+    for caller, query, stream in ((acme, "q", "a"), (acme, "beside", "a"), (bolt, "secret", "b")):
+        db.register(query, PICKED.replace(" s ", f" {stream} "), caller=caller)
+    handle = db.query("q", acme)
+    reader = handle.subscribe()
+    db.execute("DROP QUERY q", caller=acme)
+    for ask in (lambda: next(reader), handle.answer, handle.cursor):
+        with pytest.raises(UnknownQuery) as raised:
+            ask()
+        assert "beside" in str(raised.value)
+        assert "secret" not in str(raised.value)
 
 
 def test_query_that_cannot_be_stored_does_not_stand(tmp_path):
