@@ -18,7 +18,7 @@ def explain_row_query(query: RowQuery) -> str:
     lines = [f"standing query {query.name} of rows", f"  text: {query.query.text}"]
     for each in query.inputs:
         at = each.watermark.value_us
-        as_of = "nothing has come" if at is None else f"as of {timestamp_text(at) or at}"
+        as_of = "nothing has come" if at is None else f"as of {timestamp_text(at) or f'{at} us'}"
         reads = f"reads {', '.join(each.columns)}"
         lines.append(f"  {each.alias}: stream {each.stream}, {reads}; {as_of}, {each.late:,} late")
     lines.append(f"  rows: {query.output.rows:,} made, {query.output.size_bytes:,} bytes kept")

@@ -152,11 +152,16 @@ class RowHandle:
         """On the apply thread: what was durable when this was asked has been applied."""
         if after is not None and not self._query.failed:
             of = [it for it in self._query.inputs if after.stream in ("", it.stream)]
-            read = max((each.position for each in of), default=0)
+            if not of:
+                raise BadSetting(
+                    f"the receipt is of stream {after.stream!r}, and query {self.name!r} reads "
+                    f"{', '.join(self._query.streams)}"
+                )
+            read = max(each.position for each in of)
             if after.position > read:
                 raise BadSetting(
-                    f"the receipt is for position {after.position}, and query {self.name!r} has "
-                    f"read {read} tuples of the stream"
+                    f"the receipt is for position {after.position:,}, and query {self.name!r} has "
+                    f"read {read:,} tuples of the stream"
                 )
         return self._query.answer()
 

@@ -1,5 +1,7 @@
 """Registration of row queries: where they begin, what they refuse, and their limits of memory."""
 
+from datetime import UTC, datetime
+
 import pyarrow as pa
 import pytest
 
@@ -8,6 +10,7 @@ from shedder.engine.engine import Engine
 from shedder.engine.runtime.caller import Caller
 from shedder.errors import (
     BadQuery,
+    BadSetting,
     DiskFull,
     QueryExists,
     RowQueryFailed,
@@ -117,6 +120,27 @@ def test_statements_know_row_queries(db):
     with pytest.raises(UnknownQuery):
         db.query("q")
     assert db.register("q", PICKED).answer().table.num_rows == 0
+
+
+def test_explain_shows_how_far_each_stream_has_been_read(db):
+    db.execute(CREATE.replace(" s ", " other "))
+    query = db.register(
+        "q",
+        "SELECT s.id FROM s [RANGE INTERVAL '1' HOUR] JOIN other [RANGE INTERVAL '1' HOUR] "
+        "ON s.id = other.id",
+    )
+    db.heartbeat("s", START_US + 1_500_000)
+    as_of = datetime.fromtimestamp(START_US / 1e6 + 1.5, UTC).strftime("%Y-%m-%d %H:%M:%S.%f")
+    explained = query.explain()
+    assert f"s: stream s, reads id, ts; as of {as_of}, 0 late" in explained
+    assert "other: stream other, reads id, ts; nothing has come, 0 late" in explained
+
+
+def test_receipt_of_another_stream_is_refused(db):
+    db.execute(CREATE.replace(" s ", " other "))
+    query, receipt = db.register("q", PICKED), db.push("other", batch([(0, 1, 5)]))
+    with pytest.raises(BadSetting, match="is of stream 'other', and query 'q' reads s"):
+        query.answer(after=receipt)
 
 
 def test_stream_in_use_is_neither_dropped_nor_deleted_from(db):
