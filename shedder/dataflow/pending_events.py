@@ -54,7 +54,7 @@ class Events:
 
 
 class PendingEvents:
-    """Events of the future, in sorted runs; runs that overlap are merged by powers of two.
+    """Events of the future, in sorted runs; runs are merged by powers of two, so they are few.
 
     Events of one instant are released in the order of insertion, expiries before births. So the
     order does not depend on how rows were cut into batches.
@@ -113,9 +113,7 @@ def _insert(runs: list[Events], run: Events) -> None:
     if not len(run):
         return
     runs.append(run)
-    while len(runs) > 1 and runs[-1].instant_us[0] < runs[-2].instant_us[-1]:
-        if 2 * len(runs[-1]) < len(runs[-2]):
-            return
+    while len(runs) > 1 and 2 * len(runs[-1]) >= len(runs[-2]):
         runs[-2:] = [Events.concat(runs[-2:])]
 
 

@@ -13,7 +13,10 @@ Held = tuple[pa.RecordBatch, NDArray[np.int64], NDArray[np.int64]]
 
 
 class ReorderBuffer:
-    """Tuples that the watermark has not passed, as sorted batches. schema: of the tuples."""
+    """Tuples that the watermark has not passed, as sorted batches. schema: of the tuples.
+
+    Batches that wait are merged by powers of two, so they are few, also of small pushes.
+    """
 
     def __init__(self, schema: pa.Schema) -> None:
         self.schema = schema
@@ -37,6 +40,7 @@ class ReorderBuffer:
                 batch, ts_us, positions = _taken((batch, ts_us, positions), np.flatnonzero(kept))
         if len(ts_us):
             self._held.append(_in_order((batch, ts_us, positions)))
+            self._merge_waiting()
         return late
 
     def close(self, watermark_us: int) -> None:
@@ -56,10 +60,19 @@ class ReorderBuffer:
         self._held = waiting
         if not ready:
             return ChangeBatch.empty(self.schema)
-        batches, times, places = zip(*ready, strict=True)
-        joined = (concat_rows(batches), np.concatenate(times), np.concatenate(places))
-        columns, ts, _ = _in_order(joined)
+        columns, ts, _ = _merged(ready)
         return ChangeBatch.of_tuples(columns, ts)
+
+    def _merge_waiting(self) -> None:
+        """Merge batches that have waited; most of the newest one may be released at once."""
+        held = self._held
+        while len(held) > 2 and 2 * len(held[-2][1]) >= len(held[-3][1]):
+            held[-3:-1] = [_merged(held[-3:-1])]
+
+
+def _merged(parts: list[Held]) -> Held:
+    batches, times, places = zip(*parts, strict=True)
+    return _in_order((concat_rows(batches), np.concatenate(times), np.concatenate(places)))
 
 
 def _in_order(held: Held) -> Held:
