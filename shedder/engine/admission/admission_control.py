@@ -64,6 +64,7 @@ class Admission:
         """
         intake = self._core.intakes.get(name)
         if intake is None:
+            self._core.stream(name)  # Its error says what of this name there is.
             raise UnknownStream(name, list(self._core.intakes))
         self.check_room()
         return intake

@@ -198,6 +198,20 @@ def test_a_push_that_does_not_fit_is_refused(db: Engine, data: dict[str, list[ob
     assert db.core.tables["t"].version == 0
 
 
+def test_calls_of_streams_say_that_the_name_is_a_table(db: Engine) -> None:
+    db.execute(CREATE)
+    for call in (
+        lambda: db.heartbeat("t", 1),
+        lambda: db.seal("t"),
+        lambda: db.schema("t"),
+        lambda: db.ledger("t"),
+        lambda: db.producer("t", "p"),
+        lambda: db.register("q", "SELECT COUNT(*) FROM t"),
+    ):
+        with pytest.raises(UnknownStream, match="'t' is a table, and a stream is needed here"):
+            call()
+
+
 def test_concurrent_updates_are_not_lost(db: Engine) -> None:
     db.execute(CREATE)
     db.execute("INSERT INTO t VALUES (1, 'a', 0, 0)")
