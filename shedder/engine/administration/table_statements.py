@@ -29,8 +29,8 @@ def insert_rows(services: Services, statement: Insert, timeout_s: float | None) 
 
     Raises:
       KeyExists: the table has a key of them, or the statement has one twice; not of OR REPLACE.
-      SchemaMismatch: a NULL in a column that has none. BadQuery. What `TableControls.change`
-      raises.
+      SchemaMismatch: a NULL in a column that has none. RateExceeded: the rows are over a rate of
+      the tenant's quota. BadQuery. What `TableControls.change` raises.
     """
     table = services.tables.table(statement.stream)
     if statement.producer is not None:
@@ -39,6 +39,9 @@ def insert_rows(services: Services, statement: Insert, timeout_s: float | None) 
             "REPLACE has the same result"
         )
     batch = conform_batch(_rows_of(services, statement, table.schema, timeout_s), table.schema)
+    core = services.core
+    now_s = core.machine.monotonic_s()
+    core.tenants.admit(table.schema.tenant, batch.num_rows, batch.nbytes, now_s)
 
     def make(rows: TableRows) -> Changed | None:
         if statement.replaces:

@@ -18,6 +18,7 @@ from shedder.errors import (
     BudgetExceeded,
     KeyExists,
     QuotaExceeded,
+    RateExceeded,
     SchemaMismatch,
     ShedderError,
     StreamExists,
@@ -289,6 +290,17 @@ def test_a_table_larger_than_its_memory_is_refused_and_rows_can_be_deleted(tmp_p
         db.execute("DELETE FROM t WHERE k >= 4000")
         db.push("t", {"k": np.arange(8_000, 9_000)})
         assert db.core.tables["t"].rows.rows == 5_000
+
+
+def test_rows_that_are_inserted_count_at_the_rate_of_their_tenant(db: Engine) -> None:
+    db.execute(CREATE, caller=ACME)
+    db.quotas.set_quota("acme", "rows_per_s", "0.001")
+    db.execute("INSERT INTO t VALUES (1, 'a', 2, 3)", caller=ACME)  # It may be paid off later.
+    for word in ("INSERT", "INSERT OR REPLACE"):
+        with pytest.raises(RateExceeded, match="acme"):
+            db.execute(f"{word} INTO t VALUES (2, 'a', 2, 3)", caller=ACME)
+    db.execute("UPDATE t SET n = 9", caller=ACME)
+    assert rows_of(db) == {(1, "a"): (9, 3.0)}
 
 
 def test_rows_of_tables_count_as_bytes_of_their_tenant(db: Engine) -> None:
