@@ -185,6 +185,26 @@ def test_a_checkpoint_writes_the_image_of_a_changed_table_only(tmp_path: Path) -
         assert (rows_of(db), db.core.tables["u"].rows.rows) == ({(1, "a"): (2, 3.0)}, 0)
 
 
+@pytest.mark.parametrize("has_image", [True, False])
+def test_after_a_kill_changes_of_a_dropped_table_are_not_those_of_its_name(
+    tmp_path: Path, has_image: bool
+) -> None:
+    with opened(tmp_path / "open") as db:
+        db.execute(CREATE)
+        db.execute("INSERT INTO t VALUES (1, 'a', 2, 3)")
+        if has_image:
+            checkpoint(db)
+        db.execute("UPDATE t SET n = 4")
+        db.execute("DROP TABLE t")
+        db.execute("CREATE TABLE t (k VARCHAR PRIMARY KEY, x BIGINT)")
+        db.execute("INSERT INTO t VALUES ('b', 5)")
+        data = copy_killed(db, tmp_path / "data")
+    assert check(data).ok
+    with opened(data) as db:
+        assert db.core.tables["t"].current().to_pylist() == [{"k": "b", "x": 5}]
+        assert (db.core.tables["t"].version, db.core.tables["t"].rows.lost) == (1, 0)
+
+
 def test_only_a_directory_with_tables_is_refused_by_older_versions(tmp_path: Path) -> None:
     with opened(tmp_path) as db:
         before = format_of(tmp_path)
