@@ -44,14 +44,14 @@ COLUMNS_MAX = 1_000
 
 _KNOWN = {"expressions", "from_", "where", "group", "having", "order", "limit"}
 _CLAUSES = {
-    "joins": "joins",
+    "joins": "joins in this statement",
     "laterals": "LATERAL",
-    "distinct": "SELECT DISTINCT",
-    "offset": "OFFSET",
+    "distinct": "SELECT DISTINCT in this statement",
+    "offset": "OFFSET in this statement",
     "windows": "WINDOW",
     "qualify": "QUALIFY",
     "into": "SELECT INTO",
-    "with_": "WITH",
+    "with_": "WITH in this statement",
     "sample": "TABLESAMPLE",
     "hint": "hints",
 }

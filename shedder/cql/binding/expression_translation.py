@@ -380,9 +380,9 @@ def _only_where(condition: Expression, value: Expression) -> Expression:
 
 def _shown(node: exp.Expr) -> str:
     names: dict[type[exp.Expr], str] = {
-        exp.Subquery: "a subquery",
-        exp.Select: "a subquery",
-        exp.Exists: "EXISTS",
+        exp.Subquery: "a subquery in this place",
+        exp.Select: "a subquery in this place",
+        exp.Exists: "EXISTS in this place",
         exp.Window: "OVER",
         exp.ILike: "ILIKE; write LOWER(x) LIKE '...'",
         exp.IntDiv: "integer division; write FLOOR(a / b)",
