@@ -36,6 +36,7 @@ from spark_ingest.baseline import SealedStream, reading, relation, sealed_stream
 from spark_ingest.cases import quoted
 from spark_ingest.exact_counts import Truths, find_truths
 from spark_ingest.judgement import compared
+from spark_ingest.row_places import places_by_case
 from spark_ingest.runtime.spark_session import check_spark
 
 ANSWERS = 100
@@ -74,6 +75,14 @@ class Round:
     seconds: float
 
 
+@dataclass(frozen=True, slots=True)
+class _Truths:
+    """places: whether the certain rows of each published case are in their places, by number."""
+
+    values: Truths
+    places: dict[int, bool]
+
+
 def audit_round(
     spark: SparkSession,
     client: Client,
@@ -108,8 +117,7 @@ def audit_round(
     try:
         schema = client.schema(stream)
         cases = [_cases(number, each, schema) for number, each in enumerate(lent)]
-        both = [case for pair in cases for case in pair]
-        truths = _truths(spark, client, schema, tuples, lent, both)
+        truths = _truths(spark, client, schema, tuples, lent, cases)
         verdicts = [_found(*pair, truths, archived=archived) for pair in cases]
     except BaseException as error:
         _give_back(client, lent)
@@ -126,7 +134,8 @@ def audit_round(
             skipped += 1
         else:
             looked.append(Looked(each.query, found.values, found.missed, lost))
-    return Round(tuple(looked), skipped, truths.passes, time.monotonic() - began)
+    passes = truths.values.passes + len(truths.places)
+    return Round(tuple(looked), skipped, passes, time.monotonic() - began)
 
 
 def _give_back(client: Client, lent: list[AuditTicket]) -> None:
@@ -147,22 +156,24 @@ def _cases(number: int, lent: AuditTicket, schema: StreamSchema) -> tuple[Case, 
     return Case(2 * number, query, lent.published), strict
 
 
-def _found(published: Case, strict: Case, truths: Truths, *, archived: bool) -> AuditReport:
+def _found(published: Case, strict: Case, truths: _Truths, *, archived: bool) -> AuditReport:
     """Compare answers with the truth; in a frame the order of tuples of equal time is unknown."""
     values, wide = (
         [
             one
-            for one in compared(case, truths)
+            for one in compared(case, truths.values)
             if measured_closely(one.aggregate, one.verdict.claim)
             and (archived or one.aggregate.function not in BY_TIME)
         ]
         for case in (published, strict)
     )
     query = published.query
-    look = look_at(values, wide, query.confidence, chosen=chooses(query))
+    placed = truths.places.get(published.number)
+    look = look_at(values, wide, query.confidence, chosen=chooses(query), placed=placed)
     if look is None:
         return _NOTHING
-    return AuditReport(look.values, look.missed, look.fresh, look.fresh_missed, look.refuted)
+    counts = look.values, look.missed, look.fresh, look.fresh_missed
+    return AuditReport(*counts, look.refuted, look.placed)
 
 
 def _truths(
@@ -171,8 +182,19 @@ def _truths(
     schema: StreamSchema,
     tuples: Path | DataFrame,
     lent: list[AuditTicket],
-    cases: list[Case],
-) -> Truths:
+    cases: list[tuple[Case, Case]],
+) -> _Truths:
+    both = [case for pair in cases for case in pair]
+    published = [case for case, _ in cases]
+    archived = isinstance(tuples, Path)
+
+    def of_relation(name: str) -> _Truths:
+        time_column = schema.time_column
+        values = find_truths(spark, name, time_column, both)
+        return _Truths(
+            values, places_by_case(spark, name, time_column, published, archived=archived)
+        )
+
     if isinstance(tuples, Path):
         client.seal(schema.name)
         sealed = sealed_stream(tuples, schema.name)
@@ -183,9 +205,9 @@ def _truths(
                 f"{newest:,} tuples of {schema.name!r}: is this the directory that it serves?"
             )
 
-        def found(sealed: SealedStream) -> Truths:
-            with relation(spark, sealed, *stretch_of(case.answer for case in cases)) as name:
-                return find_truths(spark, name, schema.time_column, cases)
+        def found(sealed: SealedStream) -> _Truths:
+            with relation(spark, sealed, *stretch_of(case.answer for case in both)) as name:
+                return of_relation(name)
 
         return reading(sealed, found)
     zone = spark.conf.get("spark.sql.session.timeZone")
@@ -194,7 +216,7 @@ def _truths(
     name = f"tuples_of_{schema.name}"
     _as_the_stream(tuples, schema).createOrReplaceTempView(quoted(name))
     try:
-        return find_truths(spark, name, schema.time_column, cases)
+        return of_relation(name)
     finally:
         spark.catalog.dropTempView(name)
 

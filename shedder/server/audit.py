@@ -52,6 +52,7 @@ class AuditService(AuditServicer):
             fresh=request.fresh,
             fresh_missed=request.fresh_missed,
             refuted=request.refuted,
+            placed=request.placed if request.HasField("placed") else None,
         )
         now = await self._workers.run(lambda: self._engine.audit.lent.report(request.id, found))
         return pb.ReportResponse(certified=not now.lost, lost=now.lost)

@@ -25,7 +25,7 @@ _sym_db = _symbol_database.Default()
 from shedder.v1 import query_pb2 as shedder_dot_v1_dot_query__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x16shedder/v1/audit.proto\x12\nshedder.v1\x1a\x16shedder/v1/query.proto\"G\n\x0bLendRequest\x12\x0e\n\x06stream\x18\x01 \x01(\t\x12\x0f\n\x07\x61nswers\x18\x02 \x01(\x05\x12\x17\n\x0fwithout_archive\x18\x03 \x01(\x08\"7\n\x0cLendResponse\x12\'\n\x07\x61nswers\x18\x01 \x03(\x0b\x32\x16.shedder.v1.LentAnswer\"r\n\nLentAnswer\x12\n\n\x02id\x18\x01 \x01(\t\x12\r\n\x05query\x18\x02 \x01(\t\x12%\n\tpublished\x18\x03 \x01(\x0b\x32\x12.shedder.v1.Answer\x12\"\n\x06strict\x18\x04 \x01(\x0b\x32\x12.shedder.v1.Answer\"q\n\rReportRequest\x12\n\n\x02id\x18\x01 \x01(\t\x12\x0e\n\x06values\x18\x02 \x01(\x03\x12\x0e\n\x06missed\x18\x03 \x01(\x03\x12\r\n\x05\x66resh\x18\x04 \x01(\x03\x12\x14\n\x0c\x66resh_missed\x18\x05 \x01(\x03\x12\x0f\n\x07refuted\x18\x06 \x01(\t\"1\n\x0eReportResponse\x12\x11\n\tcertified\x18\x01 \x01(\x08\x12\x0c\n\x04lost\x18\x02 \x01(\t2\x83\x01\n\x05\x41udit\x12\x39\n\x04Lend\x12\x17.shedder.v1.LendRequest\x1a\x18.shedder.v1.LendResponse\x12?\n\x06Report\x12\x19.shedder.v1.ReportRequest\x1a\x1a.shedder.v1.ReportResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x16shedder/v1/audit.proto\x12\nshedder.v1\x1a\x16shedder/v1/query.proto\"G\n\x0bLendRequest\x12\x0e\n\x06stream\x18\x01 \x01(\t\x12\x0f\n\x07\x61nswers\x18\x02 \x01(\x05\x12\x17\n\x0fwithout_archive\x18\x03 \x01(\x08\"7\n\x0cLendResponse\x12\'\n\x07\x61nswers\x18\x01 \x03(\x0b\x32\x16.shedder.v1.LentAnswer\"r\n\nLentAnswer\x12\n\n\x02id\x18\x01 \x01(\t\x12\r\n\x05query\x18\x02 \x01(\t\x12%\n\tpublished\x18\x03 \x01(\x0b\x32\x12.shedder.v1.Answer\x12\"\n\x06strict\x18\x04 \x01(\x0b\x32\x12.shedder.v1.Answer\"\x91\x01\n\rReportRequest\x12\n\n\x02id\x18\x01 \x01(\t\x12\x0e\n\x06values\x18\x02 \x01(\x03\x12\x0e\n\x06missed\x18\x03 \x01(\x03\x12\r\n\x05\x66resh\x18\x04 \x01(\x03\x12\x14\n\x0c\x66resh_missed\x18\x05 \x01(\x03\x12\x0f\n\x07refuted\x18\x06 \x01(\t\x12\x13\n\x06placed\x18\x07 \x01(\x08H\x00\x88\x01\x01\x42\t\n\x07_placed\"1\n\x0eReportResponse\x12\x11\n\tcertified\x18\x01 \x01(\x08\x12\x0c\n\x04lost\x18\x02 \x01(\t2\x83\x01\n\x05\x41udit\x12\x39\n\x04Lend\x12\x17.shedder.v1.LendRequest\x1a\x18.shedder.v1.LendResponse\x12?\n\x06Report\x12\x19.shedder.v1.ReportRequest\x1a\x1a.shedder.v1.ReportResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -38,10 +38,10 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_LENDRESPONSE']._serialized_end=190
   _globals['_LENTANSWER']._serialized_start=192
   _globals['_LENTANSWER']._serialized_end=306
-  _globals['_REPORTREQUEST']._serialized_start=308
-  _globals['_REPORTREQUEST']._serialized_end=421
-  _globals['_REPORTRESPONSE']._serialized_start=423
-  _globals['_REPORTRESPONSE']._serialized_end=472
-  _globals['_AUDIT']._serialized_start=475
-  _globals['_AUDIT']._serialized_end=606
+  _globals['_REPORTREQUEST']._serialized_start=309
+  _globals['_REPORTREQUEST']._serialized_end=454
+  _globals['_REPORTRESPONSE']._serialized_start=456
+  _globals['_REPORTRESPONSE']._serialized_end=505
+  _globals['_AUDIT']._serialized_start=508
+  _globals['_AUDIT']._serialized_end=639
 # @@protoc_insertion_point(module_scope)

@@ -112,6 +112,7 @@ class ReportRequest(_message.Message):
     FRESH_FIELD_NUMBER: _builtins.int
     FRESH_MISSED_FIELD_NUMBER: _builtins.int
     REFUTED_FIELD_NUMBER: _builtins.int
+    PLACED_FIELD_NUMBER: _builtins.int
     id: _builtins.str
     values: _builtins.int
     """Values that were compared, and of these, those whose truth was outside. None: nothing could be
@@ -123,6 +124,10 @@ class ReportRequest(_message.Message):
     fresh_missed: _builtins.int
     refuted: _builtins.str
     """What cannot be chance, in words; empty: nothing."""
+    placed: _builtins.bool
+    """Whether every row that the answer marks certain is in its place: one more of the values. Absent:
+    no place was judged.
+    """
     def __init__(
         self,
         *,
@@ -132,12 +137,15 @@ class ReportRequest(_message.Message):
         fresh: _builtins.int = ...,
         fresh_missed: _builtins.int = ...,
         refuted: _builtins.str = ...,
+        placed: _builtins.bool | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_placed", b"_placed", "placed", b"placed"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["fresh", b"fresh", "fresh_missed", b"fresh_missed", "id", b"id", "missed", b"missed", "refuted", b"refuted", "values", b"values"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_placed", b"_placed", "fresh", b"fresh", "fresh_missed", b"fresh_missed", "id", b"id", "missed", b"missed", "placed", b"placed", "refuted", b"refuted", "values", b"values"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__placed: _TypeAlias = _typing.Literal["placed"]  # noqa: Y015
+    _WhichOneofArgType__placed: _TypeAlias = _typing.Literal["_placed", b"_placed"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__placed) -> _WhichOneofReturnType__placed | None: ...
 
 Global___ReportRequest: _TypeAlias = ReportRequest  # noqa: Y015
 

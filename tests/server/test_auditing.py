@@ -35,7 +35,8 @@ def test_an_answer_is_lent_as_users_were_told_it_and_what_came_of_it_is_in_the_n
     assert lent.published.table.equals(told.table)
     assert lent.published.position == told.position == 500
     assert lent.strict.table["mean_high"][0].as_py() > told.table["mean_high"][0].as_py()
-    lost = client.report_audit(lent.id, AuditReport(1, 1, 1, 1, "mean was said to be 0, and is 9"))
+    found = AuditReport(2, 2, 1, 1, "mean was said to be 0, and is 9", placed=False)
+    lost = client.report_audit(lent.id, found)
     assert lost == "mean was said to be 0, and is 9"
     assert query.answer().certified is False
     with pytest.raises(FailedPrecondition, match="no answer is lent"):

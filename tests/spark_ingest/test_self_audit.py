@@ -166,6 +166,36 @@ def until_connected(client: Client) -> None:
             return
 
 
+def test_places_of_certain_rows_are_one_value_more(
+    spark: SparkSession, server: ServerProcess, tmp_path: Path
+) -> None:
+    """Groups that come before all others by counts of 14,000, 4,000 and 2,000 tuples."""
+    text = (
+        "SELECT g, COUNT(*) AS total FROM r [RANGE 20 SECONDS SLIDE 10 SECONDS] GROUP BY g "
+        "ORDER BY total DESC LIMIT 2 THINNING 1/4"
+    )
+    with server.connect() as client:
+        client.execute(CREATE.format("r"))
+        query = client.register("q", text)
+        push_until(client, "r", 20)
+        told = query.answer()
+        assert [row["certain"] for row in told.rows()] == [True, True]
+        [looked] = audit_round(spark, client, "r", tmp_path / "data").looked
+        assert (looked.values, looked.missed, looked.lost) == (3, 0, "")
+        assert query.answer().certified is True
+
+        # Behind the service's back, the group of the first place gets another name.
+        push_until(client, "r", 40)
+        client.seal("r")
+        newest = max((tmp_path / "data/runs").rglob("*.parquet"))
+        table = pq.read_table(newest)
+        at = table.schema.get_field_index("g")
+        names = ["c" if name == "a" else "d" for name in table["g"].to_pylist()]
+        pq.write_table(table.set_column(at, table.schema.field("g"), pa.array(names)), newest)
+        [looked] = audit_round(spark, client, "r", tmp_path / "data").looked
+        assert (looked.values, looked.missed) == (3, 3)
+
+
 def test_what_was_summarised_is_audited_by_the_tuples_themselves(
     spark: SparkSession, server: ServerProcess, tmp_path: Path
 ) -> None:

@@ -44,13 +44,14 @@ class AuditTicket:
 
 @dataclass(frozen=True, slots=True)
 class AuditReport:
-    """What an auditor found: counts as of `AuditSample`; no values: nothing could be compared."""
+    """What an auditor found, as of `AuditSample`; no values: nothing could be compared."""
 
     values: int
     missed: int
     fresh: int
     fresh_missed: int
     refuted: str = ""
+    placed: bool | None = None
 
     def check(self) -> None:
         """Check that the counts agree with each other.
@@ -67,6 +68,13 @@ class AuditReport:
                 f"{self.missed} of {self.values} values missed, {self.fresh_missed} of "
                 f"{self.fresh} fresh ones: no part may be larger than the whole"
             )
+        places, misplaced = int(self.placed is not None), int(self.placed is False)
+        if self.fresh + places > self.values or self.fresh_missed + misplaced > self.missed:
+            raise BadSetting(
+                f"{self.missed} of {self.values} values missed, {self.fresh_missed} of "
+                f"{self.fresh} fresh ones, and placed is {self.placed}: the places of rows are "
+                "one value, which is not fresh, and is missed if a row is in a wrong place"
+            )
 
     def look(self, query: BoundQuery) -> AuditSample:
         """For the certification of this query."""
@@ -78,6 +86,7 @@ class AuditReport:
             may_miss(query.confidence),
             self.refuted[:_REFUTED_MAX],
             chooses(query),
+            self.placed,
         )
 
 

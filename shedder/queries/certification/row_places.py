@@ -32,26 +32,19 @@ def placing_query(query: BoundQuery) -> BoundQuery:
     return replace(asked, outputs=(*asked.outputs, *key), having=query.having)
 
 
-def places_hold(query: BoundQuery, answer: Answer, exactly: Answer) -> bool | None:
-    """Return whether every row that is `certain` is in its place; None if there is none to judge.
+def judged_rows(query: BoundQuery, answer: Answer) -> NDArray[np.int64]:
+    """Return the rows that are `certain` and that an exact answer can judge, ascending.
 
-    A place is decided by HAVING and the first key of ORDER BY. Ties are right in any order. A row
-    is judged if an output with an interval decides its place: exact sums of doubles may round to
-    the other side of a limit. Places that hashes decide are not judged: if one is wrong, it stays
-    wrong in later windows.
-
-    Args:
-      query: that was asked.
-      answer: to it; its groups can be told by its outputs (`Case.judgeable`).
-      exactly: the answer to `placing_query`, over the same tuples.
+    A row is judged if an output with an interval decides its place: exact sums of doubles may round
+    to the other side of a limit. Places that hashes decide are not judged: if one is wrong, it
+    stays wrong in later windows.
     """
     table = answer.table
-    deciding = _deciding(query)
+    deciding = deciding_aggregates(query)
     if CERTAIN not in table.column_names or any(
         aggregate.function in BY_HASH for aggregate in deciding
     ):
-        return None
-    shown = Case(0, query, answer).keys()
+        return np.zeros(0, np.int64)
     bounds = [
         table[output.name + "_bound"].to_numpy() == "interval"
         for output in query.outputs
@@ -59,9 +52,23 @@ def places_hold(query: BoundQuery, answer: Answer, exactly: Answer) -> bool | No
         and not deciding.isdisjoint(parts_of(output.expression))
     ]
     judged = np.logical_or.reduce([np.zeros(len(table), np.bool_), *bounds])
-    sure = np.flatnonzero(judged & table[CERTAIN].to_numpy())
+    return np.flatnonzero(judged & table[CERTAIN].to_numpy())
+
+
+def places_hold(query: BoundQuery, answer: Answer, exactly: Answer) -> bool | None:
+    """Return whether every row that is `certain` is in its place; None if there is none to judge.
+
+    A place is decided by HAVING and the first key of ORDER BY. Ties are right in any order.
+
+    Args:
+      query: that was asked.
+      answer: to it; its groups can be told by its outputs (`Case.judgeable`).
+      exactly: the answer to `placing_query`, over the same tuples.
+    """
+    sure = judged_rows(query, answer)
     if not len(sure):
         return None
+    shown = Case(0, query, answer).keys()
     passing = Case(0, placing_query(query), exactly).keys()
     row_of: dict[Key | None, int] = {key: row for row, key in enumerate(passing)}
     if any(shown[at] not in row_of for at in sure):
@@ -81,7 +88,7 @@ def places_hold(query: BoundQuery, answer: Answer, exactly: Answer) -> bool | No
     return bool(in_order[np.isin(listed, sure)].all())
 
 
-def _deciding(query: BoundQuery) -> set[Aggregate]:
+def deciding_aggregates(query: BoundQuery) -> set[Aggregate]:
     """Return the aggregates that decide the places of rows."""
     expressions = [key.expression for key in query.order[:1]]
     expressions += [] if query.having is None else [query.having]

@@ -185,15 +185,29 @@ def test_who_takes_too_long_comes_too_late_and_the_query_is_looked_at_again(
         AuditReport(3, 1, 4, 0),
         AuditReport(3, 1, 2, 2),
         AuditReport(-1, 0, 0, 0),
+        AuditReport(0, 0, 0, 0, placed=True),
+        AuditReport(3, 1, 3, 1, placed=True),
+        AuditReport(3, 1, 2, 1, placed=False),
     ],
 )
 def test_counts_that_contradict_each_other_are_refused(db: Engine, found: AuditReport) -> None:
     db.register("q", HOPPING)
     close_a_window(db, 0)
     lent = lend(db)
-    with pytest.raises(BadSetting, match="larger than the whole"):
+    with pytest.raises(BadSetting, match=r"larger than the whole|not fresh"):
         db.audit.lent.report(lent.id, found)
     assert db.audit.lent.report(lent.id, HELD).looks == 1
+
+
+def test_rows_in_wrong_places_are_bet_on(db: Engine) -> None:
+    db.register("q", HOPPING)
+    close_a_window(db, 0)
+    now = db.audit.lent.report(lend(db).id, AuditReport(2, 0, 1, 0, placed=True))
+    assert (now.values, now.missed) == (2, 0)
+    close_a_window(db, 1)
+    wrong = db.audit.lent.report(lend(db).id, AuditReport(1, 1, 0, 0, placed=False))
+    assert (wrong.values, wrong.missed) == (3, 1)
+    assert wrong.evidence > now.evidence
 
 
 def test_what_is_asked_wrongly_is_refused(db: Engine) -> None:
