@@ -1,4 +1,4 @@
-"""Runs: write a closed range of positions in the layout of its stream, verify it, read it."""
+"""Runs by layout: the stream's layout writes, verifies and reads a closed range of positions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Creation, removal and changes of tables."""
+"""Creation, removal and changes of tables; a change is durable when its log record is."""
 
 from __future__ import annotations
 

@@ -1,8 +1,10 @@
 """Counts of tuples by pane: late tuples of a standing query, and dropped tuples of a stream.
 
-Three counters of late tuples exist. A query counts tuples whose pane has closed (`query_state.py`).
-The ledger of a stream counts event times before the watermark (`stream_state.py`), and so does a
-receipt (`arrival_watermark.py`).
+Three counters of late tuples exist.
+
+- A query counts tuples whose pane has closed: `window_state/query_state.py`.
+- The ledger of a stream counts event times before the watermark: `standing_queries/stream_state.py`.
+- A receipt counts the same of its batches: `ingest/arrival_watermark.py`.
 """
 
 from __future__ import annotations

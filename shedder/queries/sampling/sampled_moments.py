@@ -1,4 +1,4 @@
-"""COUNT, SUM, AVG and VAR from a sample, with extreme rows that are held for certain."""
+"""COUNT, SUM, AVG and VAR from uniform rows, beside extreme rows that are held for certain."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""SUM and AVG from a sample: uniform rows, rows weighted by the column, and extreme rows."""
+"""SUM and AVG from all that a sample has: the choice among uniform, weighted and extreme rows."""
 
 from __future__ import annotations
 
