@@ -157,7 +157,11 @@ def test_canonical_text_of_rows(text: str, canonical: str) -> None:
         ("SELECT a, COUNT(*) OVER (PARTITION BY a) FROM s", Unimplemented, "^OVER: not"),
         ("SELECT a FROM s WHERE a > ANY (SELECT a FROM names)", Unimplemented, "^ANY; write IN"),
         ("SELECT COUNT(*) FROM s GROUP BY ROLLUP (a)", Unimplemented, "^ROLLUP in GROUP BY"),
-        ("SELECT HISTOGRAM(a, [0, 9]) AS h FROM s [ROWS 9]", TypeMismatch, r"HISTOGRAM\(.*\) is a list"),
+        (
+            "SELECT HISTOGRAM(a, [0, 9]) AS h FROM s [ROWS 9]",
+            TypeMismatch,
+            r"HISTOGRAM\(.*\) is a list",
+        ),
         ("SELECT TOP(a, 3) AS most FROM s [ROWS 9]", TypeMismatch, r"TOP\(.*\) is a list"),
         ("SELECT * EXCEPT (a) FROM s", Unimplemented, "EXCEPT"),
         ("SELECT * FROM s [RANGE 1 HOUR SLIDE 1 SECOND COLLAPSE]", BadQuery, "COLLAPSE is for"),

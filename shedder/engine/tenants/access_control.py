@@ -64,8 +64,9 @@ def check_relation(core: EngineState, caller: Caller, name: str) -> None:
     """Raise UnknownStream unless a caller may use a stream or table of this name."""
     relation = core.tables.get(name) or core.streams.get(name)
     if relation is None or not caller.owns(relation):
-        owned = [*own_streams(core, caller), *own_tables(core, caller)]
-        raise UnknownStream(name, [each.schema.name for each in owned])
+        known = [stream.schema.name for stream in own_streams(core, caller)]
+        known += [table.schema.name for table in own_tables(core, caller)]
+        raise UnknownStream(name, known)
 
 
 def check_query(core: EngineState, caller: Caller, name: str) -> None:
