@@ -228,6 +228,50 @@ def test_sides_of_a_set_operation_get_one_type() -> None:
     assert whole.schema.types == [ColumnType.DOUBLE.arrow]
 
 
+@pytest.mark.parametrize(
+    "test",
+    [
+        "name IN (SELECT NULL FROM orders)",
+        "NULL IN (SELECT name FROM items)",
+        "NULL NOT IN (SELECT name FROM items)",
+        "NULL IN (SELECT NULL FROM orders)",
+    ],
+)
+def test_null_is_in_no_subquery_of_any_type(test: str) -> None:
+    assert WORLD.rows(f"SELECT item FROM items WHERE {test}") == []
+
+
+@pytest.mark.parametrize(
+    ("left", "right", "kind"),
+    [
+        ("SELECT NULL FROM orders", "SELECT name FROM items", ColumnType.VARCHAR),
+        ("SELECT name FROM items", "SELECT NULL FROM orders", ColumnType.VARCHAR),
+        ("SELECT ts FROM orders", "SELECT DISTINCT NULL FROM orders", ColumnType.TIMESTAMP),
+        ("SELECT ts FROM orders", "SELECT '2026-01-01' FROM items", ColumnType.TIMESTAMP),
+        (
+            "SELECT NULL FROM items UNION ALL SELECT NULL FROM items",
+            "(SELECT name FROM items ORDER BY item LIMIT 1)",
+            ColumnType.VARCHAR,
+        ),
+        (
+            "SELECT name FROM items",
+            "(SELECT NULL FROM items ORDER BY item LIMIT 1)",
+            ColumnType.VARCHAR,
+        ),
+        ("SELECT 'a' FROM items", "SELECT NULL FROM items", ColumnType.VARCHAR),
+        ("SELECT id = 1 FROM orders", "SELECT NULL FROM items", ColumnType.BOOLEAN),
+    ],
+)
+def test_a_constant_gets_the_type_of_the_other_side(
+    left: str, right: str, kind: ColumnType
+) -> None:
+    one, other = WORLD.table(left), WORLD.table(right)
+    both = WORLD.table(f"{left} UNION ALL {right}")
+    assert both.schema.types == [kind.arrow]
+    nulls = one.column(0).null_count + other.column(0).null_count
+    assert (both.num_rows, both.column(0).null_count) == (one.num_rows + other.num_rows, nulls)
+
+
 def test_every_relation_of_a_query_is_named_once() -> None:
     statement = parse(
         "WITH w AS (SELECT * FROM d) SELECT (SELECT MAX(x) FROM e) FROM b, (SELECT * FROM a, b) q "

@@ -43,7 +43,12 @@ from shedder.cql.plans.logical_plan import (
     StreamOperator,
     ToStream,
 )
-from shedder.cql.plans.plan_columns import columns_of, unknown_columns, with_columns_read
+from shedder.cql.plans.plan_columns import (
+    columns_of,
+    constant_of,
+    unknown_columns,
+    with_columns_read,
+)
 from shedder.cql.statements.bound_query import StreamSchema
 from shedder.cql.statements.relational_select import QueryTree, RelationalSelect
 from shedder.cql.statements.relational_tree import Query, SelectQuery, SetQuery
@@ -258,7 +263,7 @@ class _QueryBinder:
         if isinstance(query, SelectQuery) and _is_plain(query):
             rows = self._rows(query, around)
             clause = self._clause(query, rows.scope)
-            outputs = [clause.typer.value(item.expression) for item in rows.items]
+            outputs = [clause.typer.bound(item.expression) for item in rows.items]
             return clause.joined(rows.plan, _as_it_is), rows.correlated, outputs
         plan = self.query(query, f"{self._from.unique('subquery')}.", around)
         return plan, (), [Column(column.name, column.type) for column in columns_of(plan)]
@@ -369,10 +374,16 @@ def _of_one_type(word: str, left: Plan, right: Plan) -> tuple[Plan, Plan]:
     Raises:
       TypeMismatch: a pair of columns has no common type.
     """
-    pairs = [
-        alike(word, (Column(one.name, one.type), Column(other.name, other.type)))
-        for one, other in zip(columns_of(left), columns_of(right), strict=True)
-    ]
+    pairs = []
+    columns = zip(columns_of(left), columns_of(right), strict=True)
+    for at, (one, other) in enumerate(columns):
+        pair: tuple[Expression, ...] = (Column(one.name, one.type), Column(other.name, other.type))
+        if one.type is not other.type:
+            constants = constant_of(left, at), constant_of(right, at)
+            pair = tuple(
+                constant or column for constant, column in zip(constants, pair, strict=True)
+            )
+        pairs.append(alike(word, pair))
     return _cast(left, [pair[0] for pair in pairs]), _cast(right, [pair[1] for pair in pairs])
 
 

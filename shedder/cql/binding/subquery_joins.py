@@ -97,7 +97,7 @@ class Clause:
         for term in [] if node is None else chained(Op.AND, node):
             inner, negated = _without_not(term)
             if isinstance(inner, Call) and inner.op in (Op.EXISTS, Op.IN_QUERY):
-                value = None if inner.op is Op.EXISTS else self.typer.value(inner.args[0])
+                value = None if inner.op is Op.EXISTS else self.typer.bound(inner.args[0])
                 tests.append(self._test(inner, value, negated, self._scope))
             else:
                 found.extend(conjuncts(self.typer.condition(clause, term)))

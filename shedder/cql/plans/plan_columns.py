@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from shedder.cql.expressions.column_types import ColumnType
-from shedder.cql.expressions.expression import Column, Expression, parts_of
+from shedder.cql.expressions.expression import Column, Expression, Literal, parts_of
 from shedder.cql.plans.logical_plan import (
     Aggregated,
     Distinct,
@@ -65,6 +65,35 @@ def columns_of(plan: Plan) -> tuple[ColumnDefinition, ...]:
             )
         case WindowOf() | Filter() | Distinct() | Ordered() | ToStream():
             return columns_of(plan.input)
+
+
+def constant_of(plan: Plan, at: int) -> Literal | None:
+    """The NULL or the text in quotes that a column of a node's rows is; None: it is neither.
+
+    Such a constant gets the type of what it is combined with. A bare NULL is a BIGINT in a plan.
+
+    at: of the column, from 0.
+    """
+    match plan:
+        case Project(outputs=outputs):
+            said = outputs[at].expression
+            if isinstance(said, Column):
+                names = [column.name for column in columns_of(plan.input)]
+                return (
+                    constant_of(plan.input, names.index(said.name)) if said.name in names else None
+                )
+            if not isinstance(said, Literal):
+                return None
+            if said.value is None and said.type is ColumnType.BIGINT:
+                return Literal(None)
+            return said if said.type is ColumnType.VARCHAR else None
+        case Distinct() | Ordered() | Filter():
+            return constant_of(plan.input, at)
+        case SetOperation():
+            left, right = constant_of(plan.left, at), constant_of(plan.right, at)
+            return left if left == right else None
+        case _:
+            return None
 
 
 def _type_of(expression: Expression, known: dict[str, ColumnDefinition]) -> tuple[ColumnType, bool]:
