@@ -485,7 +485,10 @@ class Store:
                 self.files.unlink(self.directory / "tmp" / name)
         unknown += self.backfills.recover(proven=proven)
         self.indexes.recover()
-        removed, strange = self.tables.recover(self.catalog.tables.entries(), proven=proven)
+        tables = self.catalog.tables
+        removed, strange = self.tables.recover(
+            tables.entries(), last_table=tables.last_id(), proven=proven
+        )
         orphans, unknown = (*orphans, *removed), [*unknown, *strange]
         self._parts.marks.accept()
         missing = tuple(run for run in missing if self._streams.state(run.stream_id).readable(run))

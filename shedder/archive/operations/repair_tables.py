@@ -15,6 +15,7 @@ from shedder.archive.tables.table_images import (
     image_names,
     read_image,
     rows_of_image,
+    table_of,
 )
 from shedder.errors import CorruptData
 
@@ -49,11 +50,13 @@ def repair_tables(files: Files, directory: Path, catalog: Catalog) -> tuple[list
     entries = {entry.id: entry for entry in catalog.tables.entries()}
     named = {entry.image.file for entry in entries.values() if entry.image is not None}
     for name in reversed(image_names(files, directory)):  # The newest image of a table is first.
-        folder = Path(name).parent.name
-        entry = entries.get(int(folder)) if folder.isdecimal() else None
         if name in named:
             continue
+        table_id = table_of(name)
+        entry = None if table_id is None else entries.get(table_id)
         try:
+            if table_id is None:
+                raise CorruptData("its name is not that of an image")
             if entry is None:
                 raise CorruptData("its table is not known")
             if entry.image is not None and name < entry.image.file:

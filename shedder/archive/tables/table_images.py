@@ -6,6 +6,7 @@ those of the table.
 
 from __future__ import annotations
 
+import re
 import threading
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -25,6 +26,7 @@ from shedder.archive.tasks.progress import STEP_BYTES, ProgressCallback, no_prog
 from shedder.errors import CorruptData
 
 FOLDER = "tables"
+_NAME = re.compile(r"([1-9][0-9]{0,9})/[0-9]{20}\.parquet")
 _VERSION, _LOST = b"shedder.version", b"shedder.lost"
 
 
@@ -116,11 +118,15 @@ class TableImages:
             self._retired.difference_update(names)
 
     def recover(
-        self, entries: Sequence[TableEntry], *, proven: bool
+        self, entries: Sequence[TableEntry], *, last_table: int, proven: bool
     ) -> tuple[list[str], list[Path]]:
-        """Remove files that no entry names, or move them into quarantine.
+        """Remove leftovers of a crash, and move other files that no entry names into quarantine.
 
-        proven: the catalog is known to be the newest, so such a file is a leftover of a crash.
+        Args:
+          entries: of all tables.
+          last_table: the highest id that was given to a table.
+          proven: the catalog is known to be the newest, so an image that it does not name is a
+            leftover of a crash.
 
         Returns:
           names of files that were removed, and where the others are now.
@@ -133,7 +139,8 @@ class TableImages:
         for name in image_names(self._files, self._directory):
             if name in named:
                 continue
-            if proven:
+            table_id = table_of(name)
+            if proven and table_id is not None and table_id <= last_table:
                 self._files.unlink(self._directory / FOLDER / name)
                 removed.append(name)
             else:
@@ -148,6 +155,12 @@ def image_names(files: Files, directory: Path) -> list[str]:
         return []
     folders = [name for name in files.names(root) if (root / name).is_dir()]
     return [f"{folder}/{name}" for folder in folders for name in files.names(root / folder)]
+
+
+def table_of(name: str) -> int | None:
+    """The id of the table in the name of an image; None: `write` gives no such name."""
+    said = _NAME.fullmatch(name)
+    return None if said is None else int(said[1])
 
 
 def read_image(

@@ -97,13 +97,26 @@ def test_files_that_no_table_names_are_removed_only_if_the_catalog_is_proven(
 ) -> None:
     old, new = images.write(7, rows_of(0)), images.write(7, rows_of(1))
     entries = [TableEntry(7, SCHEMA, new)]
-    assert images.recover(entries, proven=False) == (
+    assert images.recover(entries, last_table=7, proven=False) == (
         [],
         [tmp_path / "quarantine" / f"unknown-tables-{old.file.replace('/', '-')}"],
     )
     images.write(7, rows_of(0))
-    assert images.recover(entries, proven=True) == ([old.file], [])
+    assert images.recover(entries, last_table=7, proven=True) == ([old.file], [])
     assert images.read(entries[0]).rows == 1
+
+
+@pytest.mark.parametrize(
+    "name", ["7/copy.parquet", "t/x.txt", f"8/{1:020}.parquet", f"07/{1:020}.parquet"]
+)
+def test_files_that_no_version_wrote_are_kept(
+    images: TableImages, tmp_path: Path, name: str
+) -> None:
+    path = tmp_path / FOLDER / name
+    path.parent.mkdir(parents=True)
+    path.write_bytes(b"of others")
+    removed, [kept] = images.recover([], last_table=7, proven=True)
+    assert (removed, kept.read_bytes()) == ([], b"of others")
 
 
 def test_a_retired_image_stays_while_files_are_kept(images: TableImages, tmp_path: Path) -> None:

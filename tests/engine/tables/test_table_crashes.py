@@ -287,6 +287,25 @@ def test_a_repair_sets_a_damaged_image_aside_and_names_the_loss(
         assert db.execute("SHOW TABLES").table["lost_changes"].to_pylist() == [1]
 
 
+def test_a_repair_takes_no_copy_for_a_newer_image(tmp_path: Path) -> None:
+    with opened(tmp_path) as db:
+        db.execute(CREATE)
+        db.execute("INSERT INTO t VALUES (1, 'a', 2, 3)")
+        checkpoint(db)
+        [image] = tmp_path.glob("tables/*/*")
+        old = image.read_bytes()
+        db.execute("UPDATE t SET n = 9")
+        checkpoint(db)
+    (image.parent / "copy.parquet").write_bytes(old)
+    (tmp_path / "DURABLE").unlink()
+    repaired = repair(tmp_path)
+    assert ["its name is not that of an image" in lost for lost in repaired.lost] == [True]
+    [kept] = tmp_path.glob("quarantine/unknown-tables-*")
+    assert kept.read_bytes() == old
+    with opened(tmp_path) as db:
+        assert rows_of(db) == {(1, "a"): (9, 3.0)}
+
+
 def test_a_repair_lists_the_image_that_an_old_catalog_lacks(tmp_path: Path) -> None:
     with opened(tmp_path) as db:
         db.execute(CREATE)
