@@ -3,7 +3,7 @@
 Three counters of late tuples exist.
 
 - A query counts tuples whose pane has closed: `window_state/query_state.py`.
-- The ledger of a stream counts event times before the watermark: `standing_queries/stream_state.py`.
+- A stream's ledger counts event times before the watermark: `standing_queries/stream_state.py`.
 - A receipt counts the same of its batches: `ingest/arrival_watermark.py`.
 """
 
