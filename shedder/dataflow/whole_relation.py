@@ -6,6 +6,8 @@ Otherwise they are the instants at which the relation changes.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 import pyarrow as pa
 
@@ -14,6 +16,8 @@ from shedder.dataflow.consolidation import consolidated, ordered_by_value
 from shedder.dataflow.multiplicities import Multiplicities
 from shedder.dataflow.multiplicity_kernels import Multiplicity
 from shedder.errors import BudgetExceeded
+
+_INSTANT_BYTES = 4096  # Memory of the tuples of an instant beside their values.
 
 
 class WholeRelation:
@@ -60,7 +64,7 @@ class WholeRelation:
             rows = np.repeat(np.arange(len(self._held)), self._held.weight)
             times = np.full(len(rows), instant_us - 1)
             made.append(ChangeBatch.of_tuples(self._held.take(rows).columns, times))
-            size_bytes += made[-1].size_bytes
+            size_bytes += made[-1].size_bytes + _INSTANT_BYTES
             if size_bytes > self._bytes_max:
                 raise BudgetExceeded(
                     f"RSTREAM made more than {self._bytes_max:,} bytes in one step; ISTREAM gives "
@@ -68,13 +72,26 @@ class WholeRelation:
                 )
         return ChangeBatch.concat(made)
 
-    def _instants(self, net: ChangeBatch, as_of_us: int) -> list[int]:
-        instants: list[int] = np.unique(net.born_us).tolist()
-        if self._slide_us == 1:
-            return instants
+    def _instants(self, net: ChangeBatch, as_of_us: int) -> Iterator[int]:
+        """The evaluated instants. `_held` is as of each one before the next one is asked for.
+
+        An empty relation is skipped to its next change, however far the watermark has moved.
+        """
+        slide_us = self._slide_us
+        if slide_us == 1:
+            yield from np.unique(net.born_us).tolist()
+            return
         if self._next_us is None:
-            if not instants:
-                return []
-            self._next_us = instants[0]
-        first, self._next_us = self._next_us, (as_of_us // self._slide_us + 1) * self._slide_us
-        return list(range(first, self._next_us, self._slide_us))
+            if not len(net):
+                return
+            self._next_us = int(net.born_us[0])
+        at_us, self._next_us = self._next_us, (as_of_us // slide_us + 1) * slide_us
+        while at_us <= as_of_us:
+            yield at_us
+            changed = int(np.searchsorted(net.born_us, at_us, side="right"))
+            at_us += slide_us
+            if not len(self._held):
+                if changed == len(net):
+                    return
+                born_us = int(net.born_us[changed])
+                at_us = max(at_us, -(-born_us // slide_us) * slide_us)

@@ -130,6 +130,32 @@ def test_whole_relation_is_emitted_at_each_evaluated_instant(slide, evaluated):
         assert Counter(zip(tuples.ts_us.tolist(), rows_of(tuples.columns), strict=True)) == expected
 
 
+def test_the_whole_relation_skips_the_instants_at_which_it_is_empty():
+    """A tuple with a wrong clock may be followed by one 50 years later: 10^14 slides."""
+    plan = ToStream(
+        StreamOperator.RSTREAM, Project(windowed("s", 20, 10), (Output("k", column("s.k")),))
+    )
+    flow = dataflow(plan)
+    late = 10**15 + 1
+    flow.push("s", batch_of([(5, 0, (1, 0, "", 0.0, 5)), (late, 1, (2, 0, "", 0.0, late))]), 0)
+    rows = [flow.advance({"s": watermark}) for watermark in (11, 10**15, 10**15 + 100)]
+    made = [
+        (row[0], ts)
+        for each in rows
+        for row, ts in zip(rows_of(each.columns), each.ts_us, strict=True)
+    ]
+    assert made == [(1, 9), (1, 19), (2, 10**15 + 9), (2, 10**15 + 19)]
+
+
+def test_the_whole_relation_at_very_many_instants_is_refused():
+    """Values of 10 MB, in 100,000 batches of kilobytes."""
+    plan = ToStream(StreamOperator.RSTREAM, windowed("s", 10**9, 10))
+    flow = dataflow(plan, state_bytes_max=1 << 24)
+    flow.push("s", batch_of([(5, 0, (1, 0, "", 0.0, 5))]), 0)
+    with pytest.raises(BudgetExceeded, match="RSTREAM made more than"):
+        flow.advance({"s": 10**6})
+
+
 def test_whole_relations_beyond_the_limit_are_refused_with_the_limit():
     flow = dataflow(ToStream(StreamOperator.RSTREAM, scan("s")), state_bytes_max=200_000)
     rows = [(ts, ts, (1, 1, "a", 0.0, ts)) for ts in range(1_000)]
