@@ -45,7 +45,7 @@ class TableSource:
         for piece in self.rows.pieces:
             batch = piece.select(list(self.columns))
             if needed is not None:
-                batch = batch.slice(0, needed)
+                batch = batch.slice(0, min(needed, batch.num_rows))
                 needed -= batch.num_rows
             if batch.num_rows:
                 yield batch

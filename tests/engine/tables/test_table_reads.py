@@ -187,6 +187,12 @@ def test_a_query_that_cannot_be_is_refused(
     assert said in str(refused.value)
 
 
+def test_a_limit_and_an_offset_may_add_up_to_more_than_64_bits(db: Engine) -> None:
+    db.execute("CREATE TABLE few (k BIGINT PRIMARY KEY)")
+    db.execute("INSERT INTO few VALUES (7), (8)")
+    assert len(db.execute(f"SELECT k FROM few LIMIT {2**63 - 1} OFFSET 1").rows()) == 1
+
+
 def test_a_tenant_reads_its_own_tables_only(db: Engine) -> None:
     acme, bolt = Caller("acme"), Caller("bolt")
     db.execute("CREATE TABLE own (k BIGINT PRIMARY KEY)", caller=acme)
