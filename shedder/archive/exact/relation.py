@@ -33,6 +33,7 @@ class ExactRelation:
       column POSITION, too, and each file's name begins with its first row's position.
     more: further rows, of the schema; if tail_positions is given, with POSITION.
     without: rows of some of the files that are not part of the relation.
+    is_shared: several scans of the query read it.
     """
 
     name: str
@@ -43,6 +44,7 @@ class ExactRelation:
     tail_positions: Sequence[int] | None = None
     more: Sequence[pa.RecordBatch] = ()
     without: Without = field(default_factory=Without)
+    is_shared: bool = False
 
     @property
     def position(self) -> str | None:

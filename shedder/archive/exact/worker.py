@@ -73,6 +73,7 @@ class RequestRelation:
     position: name of the relation's column of positions, which the tail and the dealt files have.
       For the other files, names and order of rows tell it. None: not wanted.
     marked: files in which rows are deleted; `deleted` has the positions of these rows.
+    is_shared: several scans of the query read it.
     """
 
     name: str
@@ -81,6 +82,7 @@ class RequestRelation:
     files: list[str]
     dealt: list[str]
     marked: list[str]
+    is_shared: bool
     tail: pa.Table
     deleted: pa.Table | None
 
@@ -136,7 +138,8 @@ def answer(
     database.execute(f"SET allowed_paths = [{_quoted(request.all_files)}]")
     database.execute("SET enable_external_access = false")
     for number, relation in enumerate(request.relations):
-        _give_tail(database, number, relation.tail, is_joined=len(request.relations) > 1)
+        is_joined = relation.is_shared or len(request.relations) > 1
+        _give_tail(database, number, relation.tail, is_joined=is_joined)
         if relation.deleted is not None:
             database.register(_deleted(number), relation.deleted)
         source = _relation(relation, number)

@@ -110,6 +110,7 @@ def _said(relation: ExactRelation) -> dict[str, Any]:
         "files": _absolute(relation.files),
         "dealt": _absolute(relation.dealt),
         "marked": _absolute(relation.without.files),
+        "is_shared": relation.is_shared,
     }
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -27,6 +28,7 @@ from shedder.engine.one_time_queries.table_source import TableSource
 from shedder.errors import CorruptData
 from shedder.queries.answers.answer import Answer
 from shedder.queries.one_time.plan import TimeRange
+from shedder.streams.windows import Span
 
 _log = structlog.get_logger("shedder.one_time")
 _CUT = {
@@ -95,24 +97,22 @@ class RowReader:
         needed, tables = rows_needed(plan), self._question.tables
         sources = dict(self._question.sources)
         if needed is not None and sources:
-            (source,) = sources.values()
+            ((alias, source),) = sources.items()
             relation, found = source.first_rows(_name(0), needed)
-            relations = [relation]
+            relations, named = [relation], {alias: _name(0)}
             read, rows_read = _count(found.groups, "row group"), found.rows
         else:
             sources = narrowed(self._question)
             while self._quarantine(sources.values()):  # Others may be needed in their place.
                 sources = narrowed(self._question)
-            relations = [
-                source.relation(_name(number)) for number, source in enumerate(sources.values())
-            ]
+            relations, named = _relations(sources)
             runs = sum(len(source.runs) for source in sources.values())
             read, rows_read = _count(runs, "run"), sum(map(_stored_rows, sources.values()))
         said = {
             alias: RelationSql(
-                _name(number), source.span.start_us, source.span.end_us, source.schema.seed
+                named[alias], source.span.start_us, source.span.end_us, source.schema.seed
             )
-            for number, (alias, source) in enumerate(sources.items())
+            for alias, source in sources.items()
         }
         if any(relation.tail for relation in relations):
             read = (*read, "the log")
@@ -189,6 +189,27 @@ class RowReader:
                 self._core.store.quarantine.add(run, problem)
             found = found or bool(damaged)
         return found
+
+
+def _relations(
+    sources: Mapping[str, RowSource],
+) -> tuple[list[ExactRelation], dict[str, str]]:
+    """The relations that scans read, and the name of each scan's by alias.
+
+    Scans of the same rows share a relation, so that a tail is sent once to the exact worker.
+    """
+    shared: dict[tuple[str, Span], RowSource] = {}
+    scans: dict[str, tuple[str, Span]] = {}
+    for alias, source in sources.items():
+        key = scans[alias] = (source.schema.name, source.span)
+        shared[key] = shared[key].with_columns_of(source) if key in shared else source
+    names = {key: _name(number) for number, key in enumerate(shared)}
+    uses = Counter(scans.values())
+    relations = [
+        replace(source.relation(names[key]), is_shared=uses[key] > 1)
+        for key, source in shared.items()
+    ]
+    return relations, {alias: names[key] for alias, key in scans.items()}
 
 
 def _stored_rows(source: RowSource) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeVar
 
 import numpy as np
@@ -119,6 +119,16 @@ class RowSource:
             tail_positions=self.snapshot.tail_positions if self.is_ordered else None,
             without=Without(selection.marked, selection.deleted),
         )
+
+    def with_columns_of(self, other: RowSource) -> RowSource:
+        """The source with the columns that another scan reads of the same rows, too."""
+        named = {c.name.removeprefix(f"{other.scan.alias}."): c for c in other.scan.columns}
+        more = tuple(
+            replace(column, name=f"{self.scan.alias}.{name}")
+            for name, column in named.items()
+            if name not in self.columns
+        )
+        return replace(self, scan=replace(self.scan, columns=(*self.scan.columns, *more)))
 
     def first_rows(self, name: str, needed: int) -> tuple[ExactRelation, GroupsRead]:
         """Some rows of the span, if there are so many, and what was read of runs for them.

@@ -21,6 +21,10 @@ RIGHT = [tuples(200, 4, start_s=100), tuples(250, 5, start_s=300)]
 QUERIES = {
     "inner": "SELECT a.k AS k, a.g AS g, b.x AS x FROM a JOIN b ON a.k = b.k AND a.g = b.g",
     "self": "SELECT p.ts AS t, q.x AS x FROM a p JOIN a q ON p.ts = q.ts AND p.k = q.k",
+    "three of one": "SELECT p.k AS k, q.x AS x, r.g AS g FROM a p JOIN a q ON p.ts = q.ts "
+    "JOIN a r ON r.ts = q.ts AND r.k = p.k WHERE q.day IS NOT NULL AND r.ok",
+    "lonely of one": "SELECT p.k AS k, p.x AS x FROM a p LEFT JOIN a q ON p.k = q.k AND p.g = q.g "
+    "AND q.ok WHERE q.ts IS NULL AND p.g IS NULL",
     "using": "SELECT k, a.day AS d, b.day AS e FROM a JOIN b USING (k) WHERE a.ok AND NOT b.ok",
     "left": "SELECT a.k AS k, b.g AS g FROM a LEFT JOIN b ON a.k = b.k AND b.ok AND b.x > 0",
     "lonely": "SELECT a.k AS k, a.x AS x FROM a LEFT JOIN b ON a.k = b.k AND a.g = b.g "
