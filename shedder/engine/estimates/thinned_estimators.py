@@ -46,7 +46,13 @@ from shedder.queries.sampling.interval_columns import as_estimates
 from synopses.intervals.interval import Intervals
 from synopses.intervals.seen_groups import shown_delta
 from synopses.model.estimate import Bound, Estimates
-from synopses.model.overflow import OUT_OF_RANGE, SUM_OUT_OF_RANGE, unless_out_of_range, without
+from synopses.model.overflow import (
+    OUT_OF_RANGE,
+    SUM_OUT_OF_RANGE,
+    in_range,
+    unless_out_of_range,
+    without,
+)
 from synopses.strata.stratified import stratified_count, stratified_mean, stratified_sum
 from synopses.strata.stratified_variance import stratified_deviation, stratified_variance
 from synopses.strata.stratum import SquareMoments, Stratum, unit_of
@@ -303,17 +309,22 @@ class ThinnedPart:
         return list(zip(columns, self._synopses, strict=True))
 
     def _spread(self, bounds: Callable[..., Intervals], confidence: float) -> Estimates:
-        """Without a bound where squares of the values have lost digits, or their squares would."""
+        """Without a bound where squares of the values have lost digits, or their squares would.
+
+        NULL where the squares themselves have lost digits.
+        """
         if not self.skipped and self.synopsis.integer:
             variance: Estimates = self._merged().variance()
             root = np.sqrt(variance.value) if bounds is stratified_deviation else variance.value
             return replace(variance, value=root, low=root, high=root, source=SOURCE)
         found = unless_out_of_range(self._moments(bounds, confidence))
         spoiled = np.logical_or.reduce([_infinite(s) for s in self._synopses])
-        if unit_of(self._strata(_averaging, spoiled)) == 1.0:
+        strata = self._strata(_averaging, spoiled)
+        if unit_of(strata) == 1.0:
             return found
         none = np.full(len(found), np.uint8(Bound.NONE))
-        return replace(found, bound=none, reason=OUT_OF_RANGE)
+        lost = np.logical_or.reduce([(s.counts > 1) & ~in_range(s.squares) for s in strata])
+        return without(replace(found, bound=none, reason=OUT_OF_RANGE), lost, OUT_OF_RANGE)
 
     def _moments(
         self, bounds: Callable[..., Intervals], confidence: float, *, is_sum: bool = False
@@ -327,7 +338,9 @@ class ThinnedPart:
         unit = unit_of(strata)
         scaled = bounds([s.in_unit(unit) for s in strata], confidence=confidence)
         intervals = scaled.scaled(unit)
-        if is_sum:
+        if bounds is stratified_variance:
+            intervals = intervals.scaled(unit)  # A variance is in the unit of squares.
+        elif is_sum:
             intervals = _rounded_out(intervals, strata)
         elif bounds is stratified_mean:
             intervals = _mean_rounded_out(intervals, strata)

@@ -51,3 +51,35 @@ def test_all_sources_agree_where_they_are_in_range(tmp_path: Path) -> None:
     ):
         for row in answers_of(values, tmp_path / str(at)):
             assert (row["v"], row["v_bound"]) == (variance, "exact")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("unit", [1e-120, 1e-90, 1.0, 1e75, 1e100])
+def test_thinned_variances_are_in_the_unit_of_squares(unit: float, tmp_path: Path) -> None:
+    rows = 20_000
+    values = unit * np.random.default_rng(3).normal(size=rows)
+    with shedder.open(tmp_path / "data") as db:
+        db.execute("CREATE STREAM t (ts TIMESTAMP NOT NULL, g BIGINT, x DOUBLE) TIMESTAMP BY ts")
+        query = db.register(
+            "q", "SELECT g, VAR(x) AS v, STDDEV(x) AS s FROM t GROUP BY g THINNING 1/8"
+        )
+        times = pa.array(np.arange(rows), pa.timestamp("us"))
+        columns = {"ts": times, "g": np.arange(rows) % 2, "x": values}
+        answer = query.answer(after=db.push("t", pa.table(columns)))
+        for row in answer.rows():
+            truth = values[row["g"] :: 2].var(ddof=1)
+            assert row["v"] == pytest.approx(truth, rel=0.2)
+            assert row["s"] == pytest.approx(np.sqrt(truth), rel=0.1)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("unit", [1e-170, 1e170])
+def test_a_thinned_variance_beyond_doubles_is_null(unit: float, tmp_path: Path) -> None:
+    values = unit * np.arange(1, 1001)
+    with shedder.open(tmp_path / "data") as db:
+        db.execute("CREATE STREAM t (ts TIMESTAMP NOT NULL, x DOUBLE) TIMESTAMP BY ts")
+        query = db.register("q", "SELECT VAR(x) AS v, STDDEV(x) AS s FROM t THINNING 1/8")
+        times = pa.array(np.arange(len(values)), pa.timestamp("us"))
+        answer = query.answer(after=db.push("t", pa.table({"ts": times, "x": values})))
+        [row] = answer.rows()
+        assert [(row[name], row[f"{name}_bound"]) for name in "vs"] == [(None, "none")] * 2
