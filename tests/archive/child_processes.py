@@ -7,9 +7,19 @@ from shedder.archive.exact import worker as exact_worker
 
 
 def children(pid: int) -> list[int]:
-    """Return the ids of a process's children. Linux only."""
-    found = Path(f"/proc/{pid}/task").glob("*/children")
-    return [int(word) for path in found for word in path.read_text().split()]
+    """Return the ids of a process's children. Linux only.
+
+    The lists of children by thread are not used: while a thread ends, its children are in none.
+    """
+    return [int(path.parent.name) for path in Path("/proc").glob("[0-9]*/stat") if _of(path) == pid]
+
+
+def _of(stat: Path) -> int | None:
+    """The parent of a process; None: it has ended."""
+    try:
+        return int(stat.read_text().rpartition(")")[2].split()[1])
+    except (FileNotFoundError, ProcessLookupError):
+        return None
 
 
 def exact_worker_process() -> int:
