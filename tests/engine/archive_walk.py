@@ -17,6 +17,7 @@ from shedder.engine.engine import Engine
 from shedder.errors import BeforeRetention
 from shedder.queries.answers.answer import Answer
 from synopses.model.estimate import Bound
+from tests.engine.supervised import INDEXES, REWRITES, Supervised, settle
 
 SECOND = 1_000_000
 START_US = 472_222 * 3_600 * SECOND
@@ -101,7 +102,7 @@ class ArchiveWalk:
     def open(self) -> None:
         self.engine = Engine.open(
             self.directory,
-            clock_us=lambda: self.now_us,
+            machine=Supervised(lambda: self.now_us),
             sample_rows=200,
             checkpoint_seconds=1e6,
             purge_after_s=1e6,
@@ -126,8 +127,8 @@ class ArchiveWalk:
     def settle(self) -> None:
         """Until what is done in the background is done."""
         for _ in range(2):  # What an index was made of may have been laid out anew meanwhile.
-            self.engine.relayouts.settle()
-            self.engine.indexer.settle()
+            settle(self.engine, REWRITES)
+            settle(self.engine, INDEXES)
 
     # --- what is done to it ---
 

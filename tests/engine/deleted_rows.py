@@ -6,6 +6,7 @@ import numpy as np
 import pyarrow as pa
 
 from shedder.engine.engine import Engine
+from tests.engine.supervised import Supervised
 from tests.engine.world import CREATE, requests
 
 ROWS = 3_000
@@ -16,7 +17,9 @@ QUESTION = """SELECT domain, COUNT(*) AS n, COUNT(bytes) AS nb, SUM(hits) AS s, 
 
 def filled(directory, layout: str) -> Engine:
     """Three runs and a tail."""
-    engine = Engine.open(directory, purge_share=1.0)  # Runs are purged where a test says so.
+    engine = Engine.open(
+        directory, machine=Supervised(), purge_share=1.0
+    )  # Purges only by request.
     engine.execute(f"{CREATE} ARCHIVE {layout}")
     table = requests(ROWS, 1, disorder_s=5)
     for first in range(0, ROWS, 800):

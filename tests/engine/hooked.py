@@ -6,7 +6,7 @@ from collections.abc import Callable
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from typing import Any
 
-from shedder.engine.runtime.environment import Machine
+from tests.engine.supervised import INDEXES, Supervised
 
 
 class Hooked(ThreadPoolExecutor):
@@ -20,13 +20,13 @@ class Hooked(ThreadPoolExecutor):
         return super().submit(work, *args, **more)
 
 
-class WithHook(Machine):
+class WithHook(Supervised):
     """A machine whose indexer has such a pool."""
 
     def __init__(self) -> None:
         super().__init__()
         self.hooked = Hooked(1)
 
-    def pool(self, name: str) -> Executor:
+    def new_pool(self, name: str) -> Executor:
         """Return the hooked pool for the indexer."""
-        return self.hooked if name == "shedder-indexes" else super().pool(name)
+        return self.hooked if name == INDEXES else super().new_pool(name)

@@ -10,6 +10,7 @@ from shedder.archive.files.file_system import OsFiles, OsReadFile, ReadFile, Wri
 from shedder.archive.indexes.value_index import index_name
 from shedder.engine.engine import Engine
 from shedder.engine.runtime.environment import Machine
+from tests.engine.supervised import INDEXES, Supervised, settle
 from tests.engine.world import CREATE, requests
 
 ROWS = 6_000
@@ -37,7 +38,7 @@ class SlowReadFile(OsReadFile):
         return super().read(offset, length)
 
 
-class Paced(Machine, OsFiles):
+class Paced(Supervised, OsFiles):
     """A machine on which the thread that builds indexes takes time when it uses the file system,
     and as long as it is told to at each rest: at each of these something may happen.
 
@@ -96,14 +97,14 @@ def filled(directory: Path, machine: Machine, layout: str = HYBRID) -> Engine:
     for first in range(0, ROWS, ROWS // RUNS):
         engine.push("requests", table.slice(first, ROWS // RUNS))
         engine.seal("requests")
-    engine.indexer.settle()
+    settle(engine, INDEXES)
     assert engine.core.store.indexes.create(1, "client")
     return engine
 
 
 def catch_up(engine: Engine) -> None:
     engine.indexer.catch_up()
-    engine.indexer.settle()
+    settle(engine, INDEXES)
 
 
 def writing(engine: Engine, machine: Paced, at: int, happen: Callable[[Engine], object]) -> int:

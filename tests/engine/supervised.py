@@ -4,14 +4,25 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
+from concurrent import futures
 from concurrent.futures import Executor, Future
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from shedder.archive.files.file_system import Files, OsFiles, WriteFile
+from shedder.engine.engine import Engine
 from shedder.engine.runtime.environment import Machine
 from shedder.engine.runtime.serial_executor import SerialExecutor
+
+REWRITES, INDEXES = "shedder-relayout", "shedder-indexes"  # Names of two of an engine's pools.
+
+
+def settle(engine: Engine, pool: str) -> None:
+    """Wait until a pool of the engine has done all its work; the machine is `Supervised`."""
+    machine = engine.core.machine
+    assert isinstance(machine, Supervised)
+    machine.settle(pool)
 
 
 class Supervised(Machine):
@@ -27,11 +38,15 @@ class Supervised(Machine):
         """clock_us, files: as of any machine. ticks: False disables all tickers."""
         super().__init__(clock_us, files)
         self._ticks = ticks
-        self._pools: dict[str, Executor] = {}
+        self._pools: dict[str, _Counted] = {}
 
     def pool(self, name: str) -> Executor:
-        self._pools[name] = super().pool(name)
+        self._pools[name] = _Counted(self.new_pool(name))
         return self._pools[name]
+
+    def new_pool(self, name: str) -> Executor:
+        """Return the pool that does the work of a name."""
+        return super().pool(name)
 
     def ticker(
         self, name: str, period_s: float, tick: Callable[[], None], *, niceness: int = 0
@@ -41,8 +56,8 @@ class Supervised(Machine):
         return lambda: None
 
     def settle(self, pool: str) -> None:
-        """Wait until the pool has done all work that was submitted before this call."""
-        self._pools[pool].submit(int).result()
+        """Wait until the pool has done all its work, with the work that it was given meanwhile."""
+        self._pools[pool].settle()
 
     @contextmanager
     def held(self, pool: str) -> Iterator[None]:
@@ -60,6 +75,28 @@ class Supervised(Machine):
         event = threading.Event()
         self._pools[pool].submit(int).add_done_callback(lambda _: event.set())
         return event
+
+
+class _Counted(Executor):
+    """A pool that knows its unfinished work."""
+
+    def __init__(self, pool: Executor) -> None:
+        self._pool = pool
+        self._left: set[Future[Any]] = set()
+
+    def submit(self, work: Callable[..., Any], /, *args: Any, **more: Any) -> Future[Any]:
+        future = self._pool.submit(work, *args, **more)
+        self._left.add(future)
+        future.add_done_callback(self._left.discard)
+        return future
+
+    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
+        self._pool.shutdown(wait, cancel_futures=cancel_futures)
+
+    def settle(self) -> None:
+        """Wait until no work is left."""
+        while left := self._left.copy():
+            futures.wait(left)
 
 
 class GatedFiles(OsFiles):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
-from concurrent.futures import Future, wait
+from concurrent.futures import Future
 from contextlib import contextmanager, suppress
 from itertools import zip_longest
 
@@ -36,7 +36,6 @@ class IndexBuilder:
         self._core = core
         self._pool = core.machine.pool("shedder-indexes")
         self._asked = threading.Event()
-        self._pass: Future[None] | None = None  # The last that was asked for.
         self._closed = False
         self._lock = threading.Lock()
         self._builders = 0
@@ -51,17 +50,9 @@ class IndexBuilder:
             return
         self._asked.set()
         try:
-            self._pass = self._pool.submit(self._work)
-            self._pass.add_done_callback(_tell)
+            self._pool.submit(self._work).add_done_callback(_tell)
         except RuntimeError:  # closed meanwhile: the next start goes on
             self._asked.clear()
-
-    def settle(self) -> None:
-        """Return when what was asked for is done, and what was asked for meanwhile."""
-        while (last := self._pass) is not None:
-            wait([last])
-            if last is self._pass:
-                return
 
     @contextmanager
     def giving_way(self) -> Iterator[None]:

@@ -65,10 +65,6 @@ class RunRewriter:
         if progress is not None:
             progress.cancel()
 
-    def settle(self) -> None:
-        """Wait until all work that was requested before this call is done."""
-        self._worker.submit(int).result()
-
     def close(self) -> None:
         """Return when the thread has ended; call off its work first."""
         self._worker.shutdown(cancel_futures=True)

@@ -11,6 +11,7 @@ import pytest
 
 from shedder.engine.engine import Engine
 from synopses.moments.moments import GroupedMoments
+from tests.engine.supervised import REWRITES, Supervised, settle
 
 QUESTION = "SELECT SUM(x) AS s, AVG(x) AS a FROM t"
 GROUPED = "SELECT g, SUM(x) AS s, AVG(x) AS a FROM t GROUP BY g"
@@ -31,7 +32,7 @@ INFINITE = {
 
 def answers_of(values: list[float], directory: Path) -> dict[str, dict[str, Any]]:
     """One row each by every source that knows all values."""
-    with Engine.open(directory) as engine:
+    with Engine.open(directory, machine=Supervised()) as engine:
         for stream in ("t", "rolled"):
             columns = "(ts TIMESTAMP NOT NULL, g BIGINT, x DOUBLE)"
             engine.execute(f"CREATE STREAM {stream} {columns} TIMESTAMP BY ts")
@@ -44,7 +45,7 @@ def answers_of(values: list[float], directory: Path) -> dict[str, dict[str, Any]
             engine.push(stream, pa.table(columns))
         answers = {name: handle.answer() for name, handle in handles.items()}
         engine.seal("rolled")
-        engine.relayouts.settle()
+        settle(engine, REWRITES)
         answers |= {
             "archive": engine.execute(QUESTION),
             "sample": engine.execute(f"{QUESTION} WITHIN 99 PERCENT"),
@@ -76,7 +77,7 @@ def test_a_sum_over_infinities_is_infinite_and_exact(values: str, tmp_path: Path
 
 @pytest.mark.slow
 def test_a_thinned_window_does_not_take_it_for_an_answer(tmp_path: Path) -> None:
-    with Engine.open(tmp_path / "data") as engine:
+    with Engine.open(tmp_path / "data", machine=Supervised()) as engine:
         engine.execute("CREATE STREAM t (ts TIMESTAMP NOT NULL, x DOUBLE) TIMESTAMP BY ts")
         query = engine.register("q", QUESTION)
         times = pa.array(np.arange(4000), pa.timestamp("us"))

@@ -30,6 +30,7 @@ from tests.engine.indexing import (
     filled,
     writing,
 )
+from tests.engine.supervised import INDEXES, REWRITES, Supervised, settle
 from tests.engine.world import requests
 
 
@@ -245,7 +246,7 @@ def test_runs_that_come_while_an_index_is_made_get_theirs(tmp_path):
 
         machine.at_file = at_file
         engine.execute("CREATE INDEX ON requests (hits)")
-        engine.indexer.settle()
+        settle(engine, INDEXES)
         assert engine.core.store.indexes.unindexed(1) == []
         assert looked_at(engine) == ((RUNS + 1, RUNS + 1, False), True)
 
@@ -323,7 +324,7 @@ def retire(engine: Engine) -> None:
 
 def lay_out_anew(engine: Engine) -> None:
     engine.execute("ALTER STREAM requests SET ARCHIVE plain")
-    engine.relayouts.settle()
+    settle(engine, REWRITES)
     assert all(not run.is_dealt for run in engine.core.store.runs(1))
 
 
@@ -368,9 +369,9 @@ def test_a_backup_in_the_middle_is_whole_and_its_indexes_come_by_themselves(tmp_
         catch_up(engine)
         assert machine.rests >= due
         expected = answers(engine)
-    with Engine.open(tmp_path / "copy") as copy:
+    with Engine.open(tmp_path / "copy", machine=Supervised()) as copy:
         assert answers(copy) == expected
-        copy.indexer.settle()
+        settle(copy, INDEXES)
         assert copy.core.store.indexes.unindexed(1) == []
         assert answers(copy) == expected
 
@@ -402,8 +403,8 @@ def test_closing_ends_it_and_the_next_start_goes_on(tmp_path):
     closer.join()
     assert len(list((tmp_path / "indexes").rglob("*.index"))) < RUNS
     assert list((tmp_path / "tmp").iterdir()) == []
-    with Engine.open(tmp_path) as again:
-        again.indexer.settle()
+    with Engine.open(tmp_path, machine=Supervised()) as again:
+        settle(again, INDEXES)
         assert_tidy(again)
         assert answers(again) == expected
 

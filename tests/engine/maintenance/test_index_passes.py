@@ -11,6 +11,7 @@ import pytest
 from shedder.archive.indexes.value_index import index_name
 from tests.engine.hooked import WithHook
 from tests.engine.indexing import LITTLE, RUNS, Paced, assert_tidy, catch_up, filled, index_files
+from tests.engine.supervised import INDEXES, settle
 
 CLIENT_INDEX = index_name("", "client")
 
@@ -32,7 +33,7 @@ def test_each_pass_builds_one_though_it_is_asked_again_in_each(tmp_path, newest)
         machine.at_look = at_look
         engine.indexer.catch_up()
         while len(missing) < 3 * RUNS:
-            engine.indexer.settle()
+            settle(engine, INDEXES)
         lost = 0 if newest == "whole" else 1  # In quarantine by the first pass, which goes on.
         after = [max(RUNS - lost - n, 0) for n in range(1, RUNS + 1)]
         assert missing[: RUNS + 1] == [RUNS, *after]
@@ -62,7 +63,7 @@ def test_what_is_built_meanwhile_is_not_built_again(tmp_path):
 
         machine.at_file = at_file
         engine.execute("CREATE INDEX ON requests (hits)")
-        engine.indexer.settle()
+        settle(engine, INDEXES)
         (row,) = (row for row in engine.execute("SHOW INDEXES").rows() if row["column"] == "hits")
         assert (row["runs_indexed"], row["runs"]) == (RUNS, RUNS)
         of_hits = [name for name in written if not name.endswith(CLIENT_INDEX)]
@@ -88,7 +89,7 @@ def test_a_full_disk_ends_it_at_the_first_file_until_the_next_run(tmp_path):
         machine.at_file = lambda _: None
         engine.push("requests", LITTLE)
         engine.seal("requests")
-        engine.indexer.settle()
+        settle(engine, INDEXES)
         assert_tidy(engine)
 
 

@@ -11,11 +11,10 @@ from shedder.archive.operations.verify import check
 from shedder.archive.tasks.progress import Progress
 from shedder.engine.engine import Engine
 from shedder.engine.maintenance.run_rewriter import PURGED_AFTER_QUIETS
-from shedder.engine.runtime.environment import Machine
 from shedder.errors import Cancelled, DiskFull, UnknownStream
 from tests.archive.power import PowerFiles
 from tests.engine.deleted_rows import QUESTION, ROWS, bad, filled, said
-from tests.engine.supervised import Supervised
+from tests.engine.supervised import INDEXES, REWRITES, Supervised, settle
 from tests.engine.world import CREATE, requests
 
 LAYOUTS = ["plain", "hybrid(blocks=4, block_rows=50)", "eager(0.5)", "lazy"]
@@ -41,7 +40,7 @@ def test_answers_stay_the_same_and_the_files_lose_the_rows(engine):
     size = sum(run.size_bytes for run in engine.core.store.runs(1))
     assert said(engine, "PURGE STREAM requests") == f"{GONE:,} deleted rows purged from requests"
     assert said(engine, "PURGE requests").startswith("0 deleted rows")
-    engine.indexer.settle()
+    settle(engine, INDEXES)
     assert engine.core.store.indexes.unindexed(1) == []
     assert [engine.execute(text).rows() for text in (QUESTION, by_index)] == before
     assert purged(engine) == GONE
@@ -50,7 +49,7 @@ def test_answers_stay_the_same_and_the_files_lose_the_rows(engine):
     directory = engine.core.store.directory
     engine.close()
     assert check(directory).ok
-    with Engine.open(directory) as again:
+    with Engine.open(directory, machine=Supervised()) as again:
         assert again.execute(QUESTION).rows() == before[0]
         query = again.register("late", "SELECT COUNT(*) AS n, MIN(hits) AS lo FROM requests")
         (row,) = query.answer().rows()
@@ -83,10 +82,10 @@ def test_rollups_are_right_before_and_after(tmp_path):
         kept = "SELECT domain, COUNT(*), SUM(hits) FROM requests [RANGE 1 MINUTE] GROUP BY domain"
         asked = "SELECT domain, COUNT(*) AS n, SUM(hits) AS s FROM requests GROUP BY domain"
         engine.execute(f"CREATE ROLLUP minutes AS {kept}")
-        engine.relayouts.settle()
+        settle(engine, REWRITES)
         engine.execute("DELETE FROM requests WHERE hits < 25")
         expected = sorted(map(str, engine.execute(asked).rows()))
-        engine.relayouts.settle()
+        settle(engine, REWRITES)
         engine.execute("PURGE STREAM requests")
         answer = engine.execute(asked)
         assert sorted(map(str, answer.rows())) == expected
@@ -96,14 +95,14 @@ def test_rollups_are_right_before_and_after(tmp_path):
 
 @pytest.mark.slow
 def test_what_is_deleted_to_a_large_share_goes_by_itself(tmp_path):
-    with Engine.open(tmp_path, purge_share=0.2, purge_after_s=1e6) as engine:
+    with Engine.open(tmp_path, purge_share=0.2, purge_after_s=1e6, machine=Supervised()) as engine:
         engine.execute(CREATE)
         engine.push("requests", requests(ROWS, 1, disorder_s=5))
         engine.execute("DELETE FROM requests WHERE hits < 0")  # A twentieth.
-        engine.relayouts.settle()
+        settle(engine, REWRITES)
         assert purged(engine) == 0
         engine.execute("DELETE FROM requests WHERE hits < 25")
-        engine.relayouts.settle()
+        settle(engine, REWRITES)
         assert purged(engine) == GONE
 
 
@@ -118,11 +117,11 @@ def test_the_rest_goes_when_nothing_was_deleted_for_a_while(tmp_path, later_us):
         engine.execute("DELETE FROM requests WHERE hits < 0")
         now[0] += 59_000_000
         engine.housekeeping.tick()
-        engine.relayouts.settle()
+        settle(engine, REWRITES)
         assert purged(engine) == 0
         now[0] += later_us
         engine.housekeeping.tick()
-        engine.relayouts.settle()
+        settle(engine, REWRITES)
         hits = np.asarray(requests(ROWS, 1, disorder_s=5)["hits"])
         assert purged(engine) == (hits < 0).sum()
 
@@ -143,14 +142,14 @@ def test_deletions_that_never_cease_do_not_keep_rows_in_files(tmp_path, again):
     for minute in range(PURGED_AFTER_QUIETS + 2):
         assert (purged(engine) > 0) == (minute > PURGED_AFTER_QUIETS), minute
         said(engine, f"DELETE FROM requests WHERE hits = {minute}")
-        engine.relayouts.settle()
+        settle(engine, REWRITES)
         if again:
             engine.close()
             engine = opened()
         deleted = engine.ledger("requests").deleted
         now[0] += 59_999_999
         engine.housekeeping.tick()
-        engine.relayouts.settle()
+        settle(engine, REWRITES)
     assert 0 < purged(engine) <= deleted
     (row,) = engine.execute("SELECT COUNT(*) AS n FROM requests").rows()
     assert row["n"] == ROWS - deleted
@@ -160,7 +159,7 @@ def test_deletions_that_never_cease_do_not_keep_rows_in_files(tmp_path, again):
 @pytest.mark.slow
 def test_a_full_disk_ends_a_purge_and_the_next_one_succeeds(tmp_path):
     disk = PowerFiles(tmp_path)
-    machine = Machine(files=disk)
+    machine = Supervised(files=disk)
     with Engine.open(tmp_path, machine=machine, purge_share=1.0) as engine:
         engine.execute(f"{CREATE} ARCHIVE hybrid(blocks=4, block_rows=50)")
         engine.push("requests", requests(ROWS, 1, disorder_s=5))

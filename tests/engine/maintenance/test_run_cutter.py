@@ -9,7 +9,7 @@ import structlog.testing
 
 from shedder.engine.engine import Engine
 from tests.engine.hooked import WithHook
-from tests.engine.supervised import Supervised
+from tests.engine.supervised import INDEXES, Supervised, settle
 
 CREATE = "CREATE STREAM {0} (ts TIMESTAMP, hits BIGINT) TIMESTAMP BY ts"
 RUN_ROWS = 1_000
@@ -35,7 +35,7 @@ def test_a_stream_may_be_dropped_when_its_run_has_just_been_written(tmp_path):
     with Engine.open(tmp_path, machine=machine) as engine:
         created(engine)
         push(engine, "requests")
-        engine.indexer.settle()
+        settle(engine, INDEXES)
         written = []
 
         def drop():

@@ -5,7 +5,6 @@ import threading
 
 import pytest
 
-import shedder
 from shedder.archive.operations.verify import check
 from shedder.cql.statements.archive_layout import Hybrid
 from shedder.engine.engine import Engine
@@ -14,13 +13,13 @@ from shedder.errors import BadQuery, UnknownStream
 from tests.archive.bad_disk import BadDisk
 from tests.archive.power import PowerFiles
 from tests.engine.relaid import CREATE, rows
-from tests.engine.supervised import GatedFiles, Supervised
+from tests.engine.supervised import REWRITES, GatedFiles, Supervised, settle
 
 SQL = "SELECT COUNT(*) AS n, SUM(v) AS s, FIRST(v) AS f, LAST(v) AS l FROM s"
 
 
 def filled(directory, runs: int = 5, machine: Machine | None = None):
-    db = Engine.open(directory, machine=machine)
+    db = Engine.open(directory, machine=machine or Supervised())
     db.execute(CREATE)
     for number in range(runs):
         db.push("s", rows(number * 100, number * 100 + 100))
@@ -54,14 +53,14 @@ def test_a_layout_changes_in_the_background(tmp_path):
         assert "5 runs are being rewritten" in str(said.table.to_pylist())
         db.push("s", rows(500, 600))
         assert truth(db) == expected(600)
-        db.relayouts.settle()
+        settle(db, REWRITES)
         assert archive(db) == ("hybrid(blocks=4, block_rows=10)", 1.0)
         assert [run.blocks for run in db.core.store.runs(1)] == [4] * 5
         assert truth(db) == expected(600)
         (row,) = db.execute("SHOW STREAMS").table.to_pylist()
         assert row["definition"].endswith("ARCHIVE hybrid(blocks=4, block_rows=10)")
     assert check(tmp_path).ok
-    with shedder.open(tmp_path) as db:
+    with Engine.open(tmp_path, machine=Supervised()) as db:
         assert truth(db) == expected(600)
         assert archive(db)[0] == "hybrid(blocks=4, block_rows=10)"
 
@@ -79,8 +78,8 @@ def test_a_rewrite_that_was_cancelled_goes_on_after_a_restart(tmp_path):
         called_off.wait()
     closer.join()
     assert len(list((tmp_path / "runs" / "1").iterdir())) == 5  # No run has its copy.
-    with shedder.open(tmp_path) as db:
-        db.relayouts.settle()
+    with Engine.open(tmp_path, machine=Supervised()) as db:
+        settle(db, REWRITES)
         assert archive(db) == ("eager(0.5)", 1.0)
         assert [len(run.copies) for run in db.core.store.runs(1)] == [1] * 5
         assert truth(db) == expected(500)
@@ -92,8 +91,7 @@ def test_a_second_change_takes_the_place_of_the_first(tmp_path):
     with filled(tmp_path, 12) as db:
         for layout in ("hybrid(blocks=2, block_rows=1)", "lazy", "eager(0.9)", "plain"):
             db.execute(f"ALTER STREAM s SET ARCHIVE {layout}")
-        db.relayouts.settle()
-        db.relayouts.settle()
+        settle(db, REWRITES)
         assert archive(db) == ("plain", 1.0)
         assert truth(db) == expected(1200)
         assert {str(run.layout) for run in db.core.store.runs(1)} == {"Plain()"}
@@ -110,11 +108,11 @@ def test_a_rewrite_is_a_task_that_can_be_called_off(tmp_path):
             (task,) = [row for row in db.control().to_pylist() if row["key"] == "what"]
             assert task["value"] == "rewrite of s"
             db.tasks.cancel(task["name"])
-        db.relayouts.settle()
+        settle(db, REWRITES)
         assert archive(db)[1] == 0.0
         assert truth(db) == expected(500)
         db.execute("ALTER STREAM s SET ARCHIVE hybrid(blocks=4, block_rows=10)")
-        db.relayouts.settle()
+        settle(db, REWRITES)
         assert archive(db)[1] == 1.0
         assert truth(db) == expected(500)
 
@@ -123,9 +121,9 @@ def test_damage_is_met_by_quarantine_and_the_rest_is_rewritten(tmp_path):
     filled(tmp_path).close()
     path = sorted((tmp_path / "runs" / "1").iterdir())[1]
     path.write_bytes(path.read_bytes()[:-9] + b"x" * 9)
-    with shedder.open(tmp_path) as db:
+    with Engine.open(tmp_path, machine=Supervised()) as db:
         db.execute("ALTER STREAM s SET ARCHIVE hybrid(blocks=4, block_rows=10)")
-        db.relayouts.settle()
+        settle(db, REWRITES)
         ((run, _),) = db.core.store.quarantine.runs(1)
         assert run.first_position == 100
         assert sum(run.blocks == 4 for run in db.core.store.runs(1)) == 4
@@ -138,12 +136,12 @@ def test_a_run_that_cannot_be_read_keeps_no_other_waiting_and_is_tried_again(tmp
     with Engine.open(tmp_path, machine=Supervised(files=disk, ticks=False)) as db:
         disk.bad.add(db.core.store.runs(1)[1].file.rpartition("/")[2])
         db.execute("ALTER STREAM s SET ARCHIVE hybrid(blocks=4, block_rows=10)")
-        db.relayouts.settle()
+        settle(db, REWRITES)
         assert archive(db)[1] == 0.8
         assert db.core.store.quarantine.runs(1) == []
         disk.bad.clear()
         db.housekeeping.tick()
-        db.relayouts.settle()
+        settle(db, REWRITES)
         assert archive(db)[1] == 1.0
         assert truth(db) == expected(500)
 
@@ -156,16 +154,16 @@ def test_what_a_full_disk_has_stopped_goes_on_by_itself(tmp_path, is_cancelled):
     with Engine.open(tmp_path, machine=Supervised(files=disk, ticks=False)) as db:
         disk.fail_next("create", errno.ENOSPC)
         db.execute("ALTER STREAM s SET ARCHIVE hybrid(blocks=4, block_rows=10)")
-        db.relayouts.settle()
+        settle(db, REWRITES)
         assert archive(db)[1] == 0.0
         if is_cancelled:
             with disk.shut() as reached:
                 db.relayouts.wake("s")
                 reached.wait()
                 db.relayouts.stop("s")
-            db.relayouts.settle()
+            settle(db, REWRITES)
         db.housekeeping.tick()
-        db.relayouts.settle()
+        settle(db, REWRITES)
         assert archive(db)[1] == (0.0 if is_cancelled else 1.0)
         assert truth(db) == expected(500)
 
@@ -196,7 +194,7 @@ def test_deleted_rows_and_indexes_outlive_a_change(tmp_path):
         kept = [n for n in range(500) if not 100 <= n < 250]
         for layout in ("hybrid(blocks=4, block_rows=10)", "eager(0.5)", "lazy", "plain"):
             db.execute(f"ALTER STREAM s SET ARCHIVE {layout}")
-            db.relayouts.settle()
+            settle(db, REWRITES)
             assert archive(db) == (layout, 1.0)
             assert truth(db) == (len(kept), sum(kept), 0, 499)
             for value, found in ((300, 1), (120, 0), (777, 0)):
@@ -211,10 +209,10 @@ def test_a_run_that_was_begun_before_the_layout_changed_is_laid_out_when_it_is_t
     """The rewriter has looked by then, and saw nothing of the run."""
     with filled(tmp_path, runs=2) as db:
         db.core.store.set_layout(1, Hybrid(blocks=4, block_rows=10))
-        db.relayouts.settle()
+        settle(db, REWRITES)
         assert len(db.core.store.layouts.unlike(1)) == 2
         db.push("s", rows(200, 300))
         db.seal("s")
-        db.relayouts.settle()
+        settle(db, REWRITES)
         assert not db.core.store.layouts.unlike(1)
         assert truth(db) == expected(300)

@@ -4,7 +4,6 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-import shedder
 from shedder.archive.layouts.blocks import Wanted
 from shedder.archive.layouts.nested_copies import shell_sizes
 from shedder.archive.operations.scrub import scrub
@@ -12,8 +11,10 @@ from shedder.archive.sampling.block_sample import BlockSample
 from shedder.archive.sampling.run_sample import drawn
 from shedder.archive.tasks.deadline import Deadline
 from shedder.cql.statements.archive_layout import Eager
+from shedder.engine.engine import Engine
 from tests.archive.schemas import SCHEMA
 from tests.archive.worlds import opened
+from tests.engine.supervised import REWRITES, Supervised, settle
 
 ROWS = 60_000
 VALUES = np.random.default_rng(5).normal(100.0, 20.0, ROWS)
@@ -21,7 +22,7 @@ QUARTER = "SELECT AVG(v) AS a, COUNT(*) AS n FROM s REDUCE BY uniform(0.75)"
 
 
 def filled(directory, layout: str):
-    db = shedder.open(directory, sample_rows=100)
+    db = Engine.open(directory, sample_rows=100, machine=Supervised())
     db.execute(f"CREATE STREAM s (ts TIMESTAMP, v DOUBLE) TIMESTAMP BY ts ARCHIVE {layout}")
     for first in range(0, ROWS, 20_000):
         times = pa.array(np.arange(first, first + 20_000) * 1000, pa.timestamp("us"))
@@ -56,14 +57,14 @@ def test_a_lazy_stream_is_read_by_what_earlier_questions_left(tmp_path):
     with filled(tmp_path, "lazy") as db:
         first = answered(db)
         assert first.archive is None or first.archive.bytes_read > 0.9 * first.archive.bytes_stored
-        db.relayouts.settle()
+        settle(db, REWRITES)
         assert [run.copies[0].reduction for run in db.core.store.runs(1)] == [0.75] * 3
         second = answered(db).archive
         assert second.bytes_read < 0.5 * second.bytes_stored
         assert 0 < second.blocks_read < second.blocks == 6
         assert second.given_max == 0.75
         assert answered(db, "SELECT AVG(v) AS a, COUNT(*) AS n FROM s").archive is None
-    with shedder.open(tmp_path) as db:
+    with Engine.open(tmp_path, machine=Supervised()) as db:
         assert answered(db).archive.bytes_read == second.bytes_read
 
 
@@ -91,7 +92,7 @@ def test_a_damaged_copy_changes_no_answer(tmp_path):
         assert scrub(db.core.store).damaged == []
         assert [run.copies for run in db.core.store.runs(1)] == [()] * 3
         db.relayouts.wake("s")
-        db.relayouts.settle()
+        settle(db, REWRITES)
         assert answered(db).archive.bytes_read < 0.5 * part.bytes_stored
 
 

@@ -18,6 +18,7 @@ from shedder.cql.expressions.predicate_ranges import ValueRange, value_ranges_of
 from shedder.engine.engine import Engine
 from shedder.errors import BadQuery, BadSetting, Cancelled, IndexExists, UnknownColumn, UnknownIndex
 from shedder.settings import Settings
+from tests.engine.supervised import INDEXES, Supervised, settle
 from tests.engine.world import CREATE, START_US, requests
 
 ROWS = 8_000
@@ -46,7 +47,7 @@ QUESTION = """SELECT COUNT(*) AS n, COUNT(bytes) AS nb, SUM(hits) AS s, MIN(doma
 
 
 def filled(directory, layout: str) -> Engine:
-    engine = Engine.open(directory)
+    engine = Engine.open(directory, machine=Supervised())
     engine.execute(f"{CREATE} ARCHIVE {layout}")
     fill(engine, 0)
     return engine
@@ -144,7 +145,7 @@ def test_a_target_for_what_is_frequent_is_met_by_a_part_in_spite_of_an_index(tmp
 def test_new_runs_are_indexed_beside_and_old_ones_after_a_restart(engine, tmp_path):
     engine.execute("CREATE INDEX ON requests (client)")
     fill(engine, 1)
-    engine.indexer.settle()
+    settle(engine, INDEXES)
     (row,) = engine.execute("SHOW INDEXES").rows()
     assert (row["column"], row["runs_indexed"], row["runs"]) == ("client", 6, 6)
     expected = answers(engine)
@@ -152,9 +153,9 @@ def test_new_runs_are_indexed_beside_and_old_ones_after_a_restart(engine, tmp_pa
     engine.close()
     for path in (directory / "indexes").rglob("*.index"):
         path.unlink()
-    with Engine.open(directory) as again:
+    with Engine.open(directory, machine=Supervised()) as again:
         assert answers(again) == expected
-        again.indexer.settle()
+        settle(again, INDEXES)
         (row,) = again.execute("SHOW INDEXES").rows()
         assert row["runs_indexed"] == 6
 
@@ -163,7 +164,7 @@ def test_new_runs_are_indexed_beside_and_old_ones_after_a_restart(engine, tmp_pa
 def test_damaged_indexes_and_runs_never_make_an_answer_wrong(engine):
     expected = answers(engine)
     engine.execute("CREATE INDEX ON requests (client)")
-    engine.indexer.settle()  # A pass that a run has asked for would build them again.
+    settle(engine, INDEXES)  # A pass that a run has asked for would build them again.
     store = engine.core.store
     for number, path in enumerate(sorted((store.directory / "indexes").rglob("*.index"))):
         data = bytearray(path.read_bytes())
@@ -172,7 +173,7 @@ def test_damaged_indexes_and_runs_never_make_an_answer_wrong(engine):
     assert answers(engine) == expected
     assert store.indexes.unindexed(1) != []  # The damaged index has been found and removed.
     engine.indexer.catch_up()
-    engine.indexer.settle()
+    settle(engine, INDEXES)
     assert store.indexes.unindexed(1) == []
     run = store.runs(1)[0]
     (store.directory / "runs" / run.file).unlink()
@@ -188,7 +189,7 @@ def test_retention_and_rewriting_leave_no_index_behind(engine):
     assert len(list(folder.iterdir())) == 3
     store.retention.apply(1, store.runs(1)[0].high_us + 1)
     engine.indexer.catch_up()
-    engine.indexer.settle()
+    settle(engine, INDEXES)
     assert len(list(folder.iterdir())) == len(store.runs(1)) < 3
     engine.execute("DROP STREAM requests")
     assert list(folder.iterdir()) == []

@@ -16,7 +16,7 @@ from shedder.archive.catalog.run_annotations import SCANS_MIN
 from shedder.archive.operations.verify import check
 from shedder.engine.engine import Engine
 from shedder.errors import BadQuery, RollupExists, UnknownColumn, UnknownRollup, UnknownStream
-from tests.engine.supervised import GatedFiles, Supervised
+from tests.engine.supervised import REWRITES, GatedFiles, Supervised, settle
 from tests.fractions_of_columns import variance
 
 MINUTE_US = 60_000_000
@@ -32,7 +32,7 @@ CREATE_ROLLUP = "CREATE ROLLUP {} AS SELECT g, f, {} FROM {} [RANGE 1 MINUTE] GR
 @pytest.fixture(scope="module")
 def worlds(tmp_path_factory):
     """One engine for many examples; each makes streams of its own."""
-    with Engine.open(tmp_path_factory.mktemp("rollups")) as engine:
+    with Engine.open(tmp_path_factory.mktemp("rollups"), machine=Supervised()) as engine:
         yield engine, iter(range(1_000_000))
 
 
@@ -157,12 +157,12 @@ def test_a_rollup_answers_what_all_tuples_would(
                 engine.push(name, table.slice(begin, end - begin))
             if at + 2 < len(places):
                 engine.seal(name)
-    engine.relayouts.settle()
+    settle(engine, REWRITES)
     if deleted is not None:
         for name in streams:
             engine.execute(f"DELETE FROM {name} WHERE {deleted}")
         if rebuilt:
-            engine.relayouts.settle()
+            settle(engine, REWRITES)
     for question in asked:
         assert_same(engine, question, *streams)
     for name in streams:
@@ -283,7 +283,7 @@ def test_what_is_deleted_is_in_no_answer(tmp_path):
                 engine.execute(f"DELETE FROM {name} WHERE i < 0")
             assert shown(engine)["runs_rolled"] == 0
             assert assert_same(engine, COUNT, "s", "p").sources == ("archive",)
-        engine.relayouts.settle()
+        settle(engine, REWRITES)
         assert shown(engine)["runs_rolled"] == 3
         assert assert_same(engine, COUNT, "s", "p").sources == ("rollup m",)
     assert check(tmp_path).notes == []
@@ -321,11 +321,11 @@ def test_a_damaged_file_is_left_aside_and_made_anew(tmp_path, harm):
     (note,) = check(tmp_path).notes
     assert path.name in note
     assert "SCRUB drops it" in note
-    with Engine.open(tmp_path) as engine:
+    with Engine.open(tmp_path, machine=Supervised()) as engine:
         answer = assert_same(engine, COUNT, "s", "p")
         assert answer.sources == ("rollup m", "archive")
         assert answer.notes[0] == "rollup m is damaged in 1 runs, which were read themselves"
-        engine.relayouts.settle()
+        settle(engine, REWRITES)
         answer = assert_same(engine, COUNT, "s", "p")
         assert (answer.sources, len(answer.notes)) == (("rollup m",), 1)
     report = check(tmp_path)
@@ -354,13 +354,13 @@ def test_older_runs_get_theirs_in_the_background_and_after_a_restart(tmp_path):
             (task,) = [row for row in engine.control().to_pylist() if row["key"] == "what"]
             assert task["value"] == "rollup late"
             engine.tasks.cancel(task["name"])
-        engine.relayouts.settle()
+        settle(engine, REWRITES)
         (_, row) = engine.execute("SHOW ROLLUPS").table.to_pylist()
         assert (row["rollup"], row["runs_rolled"]) == ("late", 0)
         question = "SELECT g AS k, MAX(i) AS n FROM {} GROUP BY g"
         assert assert_same(engine, question, "s", "p").sources == ("archive",)
-    with Engine.open(tmp_path) as engine:
-        engine.relayouts.settle()
+    with Engine.open(tmp_path, machine=Supervised()) as engine:
+        settle(engine, REWRITES)
         assert assert_same(engine, question, "s", "p").sources == ("rollup late",)
         engine.execute("DROP ROLLUP late")
         assert assert_same(engine, question, "s", "p").sources == ("archive",)
@@ -378,31 +378,31 @@ def test_a_lazy_one_is_kept_of_runs_that_were_read_for_it(tmp_path):
     with filled(tmp_path) as engine:
         engine.execute("DROP ROLLUP m")
         engine.execute(CREATE_ROLLUP.format("m", KEPT, "s").replace("ROLLUP", "LAZY ROLLUP"))
-        engine.relayouts.settle()
+        settle(engine, REWRITES)
         row = shown(engine)
         assert (row["lazy"], row["runs_rolled"], row["runs"]) == (True, 0, 3)
         other = "SELECT QUANTILE(i, 0.5) AS q FROM s"
         engine.execute(other)
         engine.execute(question.format("s") + " WITHIN 50 PERCENT")  # From the live sample.
-        engine.relayouts.settle()
+        settle(engine, REWRITES)
         assert shown(engine)["runs_rolled"] == 0
         assert assert_same(engine, early, "s", "p").sources == ("archive",)
-        engine.relayouts.settle()
+        settle(engine, REWRITES)
         assert shown(engine)["runs_rolled"] == 1
         assert assert_same(engine, early, "s", "p").sources == ("rollup m",)
         assert assert_same(engine, question, "s", "p").sources == ("rollup m", "archive")
-        engine.relayouts.settle()
+        settle(engine, REWRITES)
         assert shown(engine)["runs_rolled"] == 3
-    with Engine.open(tmp_path) as engine:
+    with Engine.open(tmp_path, machine=Supervised()) as engine:
         assert assert_same(engine, question, "s", "p").sources == ("rollup m",)
         for name in ("s", "p"):
             engine.push(name, numbered(9_000, 12_000))
             engine.seal(name)
-        engine.relayouts.settle()
+        settle(engine, REWRITES)
         row = shown(engine)
         assert (row["lazy"], row["runs_rolled"], row["runs"]) == (True, 3, 4)
         assert assert_same(engine, question, "s", "p").sources == ("rollup m", "archive")
-        engine.relayouts.settle()
+        settle(engine, REWRITES)
         assert assert_same(engine, question, "s", "p").sources == ("rollup m",)
         engine.execute("DROP STREAM s")
         assert engine.execute("SHOW ROLLUPS").table.num_rows == 0
@@ -416,23 +416,23 @@ def test_a_lazy_one_that_too_many_questions_miss_is_dropped_and_made_again(tmp_p
         engine.execute("CREATE LAZY ROLLUP hours AS SELECT MAX(i) FROM s [RANGE 1 HOUR]")
         largest = "SELECT MAX(i) AS x FROM {}"
         assert assert_same(engine, largest, "s", "p").sources == ("archive",)
-        engine.relayouts.settle()
+        settle(engine, REWRITES)
         for asked in (largest, missed, largest, missed, largest):  # As many as not: they stay.
             engine.execute(asked.format("s"))
-            engine.relayouts.settle()
+            settle(engine, REWRITES)
             assert rolled_of(engine) == {"m": 3, "hours": 3}
         engine.execute(COUNT.format("s"))  # From the other rollup: that is no scan.
         engine.execute(missed.format("s"))
-        engine.relayouts.settle()
+        settle(engine, REWRITES)
         assert rolled_of(engine) == {"m": 3, "hours": 3}
         engine.execute(missed.format("s"))
-        engine.relayouts.settle()
+        settle(engine, REWRITES)
         assert rolled_of(engine) == {"m": 3, "hours": 0}  # What is written on arrival stays.
         assert not list((tmp_path / "runs" / "1").glob("*-w2.parquet"))
         for _ in range(SCANS_MIN):
             engine.execute(missed.format("s"))
         assert assert_same(engine, largest, "s", "p").sources == ("archive",)
-        engine.relayouts.settle()
+        settle(engine, REWRITES)
         assert rolled_of(engine) == {"m": 3, "hours": 3}  # Counted anew since they were made.
         assert assert_same(engine, largest, "s", "p").sources == ("rollup hours",)
     assert check(tmp_path).notes == []
@@ -447,7 +447,7 @@ def test_a_lazy_one_is_not_made_where_an_eager_one_answers(tmp_path):
                 engine.execute(f"DELETE FROM {name} WHERE i = 1")
             answer = assert_same(engine, "SELECT COUNT(*) AS n FROM {}", "s", "p")
             assert answer.sources == ("archive",)
-        engine.relayouts.settle()
+        settle(engine, REWRITES)
         (_, lazy) = engine.execute("SHOW ROLLUPS").table.to_pylist()
         assert (lazy["rollup"], lazy["runs_rolled"]) == ("hours", 0)
 
@@ -457,7 +457,7 @@ def test_another_layout_keeps_them(tmp_path):
     with filled(tmp_path) as engine:
         files = sorted(path.name for path in (tmp_path / "runs" / "1").glob("*-w1.parquet"))
         engine.execute("ALTER STREAM s SET ARCHIVE hybrid(blocks=4, block_rows=10)")
-        engine.relayouts.settle()
+        settle(engine, REWRITES)
         assert {run.blocks - run.halvings for run in engine.core.store.runs(1)} == {4}
         assert sorted(p.name for p in (tmp_path / "runs" / "1").glob("*-w1.parquet")) == files
         assert assert_same(engine, COUNT, "s", "p").sources == ("rollup m",)
@@ -469,7 +469,7 @@ def test_a_run_that_cannot_be_read_is_missing_only_where_it_is_needed(tmp_path):
     filled(tmp_path).close()
     path = next((tmp_path / "runs" / "1").glob("*3000-*6000.parquet"))
     path.write_bytes(b"x" * path.stat().st_size)
-    with Engine.open(tmp_path) as engine:
+    with Engine.open(tmp_path, machine=Supervised()) as engine:
         assert assert_same(engine, COUNT, "s", "p").sources == ("rollup m",)
         edge = " [FROM TIMESTAMP '1970-01-01 01:00:30' TO TIMESTAMP '1970-01-01 02:00:00']"
         answer = engine.execute(COUNT.format("s" + edge))
@@ -482,7 +482,7 @@ def test_a_run_that_cannot_be_read_is_missing_only_where_it_is_needed(tmp_path):
 def test_the_finer_of_two_is_not_read_where_the_coarser_does(tmp_path):
     with filled(tmp_path) as engine:
         engine.execute("CREATE ROLLUP hours AS SELECT COUNT(*) FROM s [RANGE 1 HOUR]")
-        engine.relayouts.settle()
+        settle(engine, REWRITES)
         count = "SELECT COUNT(*) AS n FROM {}"
         assert assert_same(engine, count, "s", "p").sources == ("rollup hours",)
         assert assert_same(engine, count + " WHERE g = 'a'", "s", "p").sources == ("rollup m",)
@@ -522,7 +522,7 @@ def test_names(tmp_path):
     ],
 )
 def test_bad_rollups_are_refused(tmp_path, select, error):
-    with Engine.open(tmp_path) as engine:
+    with Engine.open(tmp_path, machine=Supervised()) as engine:
         engine.execute(f"CREATE STREAM s {COLUMNS} TIMESTAMP BY ts")
         with pytest.raises(error):
             engine.execute(f"CREATE ROLLUP m AS SELECT {select}")
