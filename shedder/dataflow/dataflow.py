@@ -27,7 +27,8 @@ State is derived from the streams: a rebuild pushes the tuples that windows can 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -37,6 +38,8 @@ from numpy.typing import NDArray
 from shedder.cql.plans.logical_plan import BoundRelational, Ordered, Scan, ToStream, scans_of
 from shedder.dataflow.changes import ChangeBatch
 from shedder.dataflow.current_relation import CurrentRelation
+from shedder.dataflow.graph import Node
+from shedder.dataflow.operator_facts import OperatorFacts, operator_text
 from shedder.dataflow.planner import graph_of, scan_schema
 from shedder.dataflow.relation_to_stream import RelationToStream
 from shedder.dataflow.reorder_buffer import ReorderBuffer
@@ -60,12 +63,19 @@ class StreamSource:
 class Dataflow:
     """The operators of one query, and the tuples that wait for a watermark."""
 
-    def __init__(self, query: BoundRelational, *, state_bytes_max: int) -> None:
+    def __init__(
+        self,
+        query: BoundRelational,
+        *,
+        state_bytes_max: int,
+        clock_ns: Callable[[], int] = time.thread_time_ns,
+    ) -> None:
         """The graph of a query, without tuples.
 
         Args:
           query: bound. Its ORDER BY and LIMIT apply to `current_relation`.
           state_bytes_max: limit of `size_bytes`.
+          clock_ns: measures the time of operators.
 
         Raises:
           Unimplemented: an operator of the query is not in this version; the message names it.
@@ -74,11 +84,17 @@ class Dataflow:
         self._ordered = plan if isinstance(plan, Ordered) else None
         if isinstance(plan, Ordered):
             plan = plan.input
-        self._graph = graph_of(plan, state_bytes_max)
+        self._graph = graph_of(plan, state_bytes_max, clock_ns)
+        self._clock_ns = clock_ns
         self._state_bytes_max = state_bytes_max
         scans = {scan.alias: scan for scan in scans_of(plan)}
         self._buffers = {alias: ReorderBuffer(scan_schema(scan)) for alias, scan in scans.items()}
         self._watermarks: dict[str, int] = {}
+        self._source_work = {
+            node.alias: work
+            for node, work in zip(self._graph.nodes, self._graph.work, strict=True)
+            if node.alias is not None
+        }
         self.sources = {alias: _source(scan) for alias, scan in scans.items()}
         self.is_stream = isinstance(plan, ToStream)
         self.as_of_us: int | None = None
@@ -110,7 +126,8 @@ class Dataflow:
         Raises:
           BudgetExceeded: the tuples that wait need more than `state_bytes_max`.
         """
-        source, buffer = self.sources[alias], self._buffers[alias]
+        source, buffer, work = self.sources[alias], self._buffers[alias], self._source_work[alias]
+        began_ns = self._clock_ns()
         ts_us = batch.column(source.time_column).view(pa.int64()).to_numpy()
         if isinstance(positions, int):
             positions = np.arange(positions, positions + batch.num_rows)
@@ -118,6 +135,7 @@ class Dataflow:
         late = buffer.push(
             pa.RecordBatch.from_arrays(arrays, schema=buffer.schema), ts_us, positions
         )
+        work.add(batch.num_rows - late, 0, self._clock_ns() - began_ns)
         self._check_size()
         return late
 
@@ -137,10 +155,39 @@ class Dataflow:
         if self.as_of_us is not None and as_of_us <= self.as_of_us:
             return ChangeBatch.empty(self.schema)
         self.as_of_us = as_of_us
-        sources = {alias: buffer.release(as_of_us) for alias, buffer in self._buffers.items()}
+        sources = {alias: self._released(alias, as_of_us) for alias in self._buffers}
         changes = self._graph.apply(as_of_us, sources)
         self._check_size()
         return changes
+
+    def operators(self) -> list[OperatorFacts]:
+        """What each operator is and did, each after its inputs, the result last."""
+        graph = self._graph
+        return [
+            OperatorFacts(
+                node.inputs,
+                self._text_of(node),
+                node.label.pattern,
+                self._bytes_of(node),
+                work.rows_in,
+                work.rows_out,
+                work.ns,
+                node.alias,
+            )
+            for node, work in zip(graph.nodes, graph.work, strict=True)
+        ]
+
+    def _text_of(self, node: Node) -> str:
+        if node.alias is None:
+            assert node.operator is not None
+            return operator_text(node.operator)
+        relation = self.sources[node.alias].relation
+        return relation if relation == node.alias else f"{relation} AS {node.alias}"
+
+    def _bytes_of(self, node: Node) -> int:
+        if node.alias is not None:
+            return self._buffers[node.alias].size_bytes
+        return 0 if node.operator is None else node.operator.size_bytes
 
     def current_relation(self, bytes_max: int) -> CurrentRelation:
         """An empty sink for the rows of a query that is a relation."""
@@ -152,6 +199,12 @@ class Dataflow:
         assert not self.is_stream
         by_value = not self._graph.result.in_order
         return RelationToStream(None, self.schema, self.label, by_value=by_value)
+
+    def _released(self, alias: str, as_of_us: int) -> ChangeBatch:
+        began_ns = self._clock_ns()
+        changes = self._buffers[alias].release(as_of_us)
+        self._source_work[alias].add(0, len(changes), self._clock_ns() - began_ns)
+        return changes
 
     def _check_size(self) -> None:
         size_bytes = self.size_bytes

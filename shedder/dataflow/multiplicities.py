@@ -16,11 +16,14 @@ _PURGE_KEYS_MIN = 4096  # A directory below this size is not searched for keys w
 class Multiplicities:
     """Result of each row value as a function of its copies in one or two inputs; STRICT.
 
+    kind: the function.
+
     The output has one change per value and instant at which the result differs.
     """
 
     def __init__(self, kind: Multiplicity, schema: pa.Schema) -> None:
         """An operator without rows. schema: of the left input, and of the output."""
+        self.kind = kind
         self._counts = KeyCounts(kind)
         self._directory = KeyDirectory(schema)
         self._pending = (PendingEvents(), PendingEvents())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
@@ -59,17 +60,17 @@ _COUNTED = {
 }
 
 
-def graph_of(plan: Plan, bytes_max: int) -> Graph:
+def graph_of(plan: Plan, bytes_max: int, clock_ns: Callable[[], int]) -> Graph:
     """The operators of a plan.
 
-    bytes_max: of the rows that one operator makes in one step.
+    bytes_max: of the rows that one operator makes in one step. clock_ns: measures operators.
 
     Raises:
       Unimplemented: a node of the plan has no operator in this version; the message names it.
     """
     planner = _Planner(bytes_max)
     planner.add(plan)
-    return Graph(tuple(planner.nodes))
+    return Graph(tuple(planner.nodes), clock_ns)
 
 
 def _later(what: str) -> Unimplemented:

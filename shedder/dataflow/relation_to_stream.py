@@ -47,6 +47,11 @@ class RelationToStream:
         self._net = None if monotonic else Multiplicities(Multiplicity.BAG, schema)
 
     @property
+    def operator(self) -> StreamOperator | None:
+        """ISTREAM or DSTREAM; None: insertions and deletions, by sign."""
+        return self._operator
+
+    @property
     def size_bytes(self) -> int:
         """Bytes of the rows that may leave."""
         return 0 if self._net is None else self._net.size_bytes

@@ -36,6 +36,11 @@ class NewestRows:
         self._compact_at = _COMPACT_ROWS_MIN
 
     @property
+    def window(self) -> RowsWindow:
+        """The window that it holds."""
+        return self._window
+
+    @property
     def size_bytes(self) -> int:
         """Bytes of the tuples, of the queues and of the partitions' keys."""
         keys = 0 if self._directory is None else self._directory.size_bytes

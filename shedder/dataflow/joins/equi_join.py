@@ -70,6 +70,11 @@ class EquiJoin:
         self._since_us = 0
 
     @property
+    def spec(self) -> EquiJoinSpec:
+        """What makes a pair."""
+        return self._spec
+
+    @property
     def size_bytes(self) -> int:
         """Bytes of both sides and of the keys."""
         keys = 0 if self._directory is None else self._directory.size_bytes

@@ -95,6 +95,11 @@ class PairSums:
         self._is_new = True
 
     @property
+    def spec(self) -> PairSumSpec:
+        """What is summed."""
+        return self._spec
+
+    @property
     def size_bytes(self) -> int:
         """Bytes of the keys, their sums and the rows that will leave."""
         waiting = sum(pending.size_bytes for pending in self._pending)

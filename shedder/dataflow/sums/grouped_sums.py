@@ -49,6 +49,16 @@ class GroupedSums:
         self._is_new = True
 
     @property
+    def groups(self) -> tuple[Expression, ...]:
+        """The expressions of GROUP BY."""
+        return self._groups
+
+    @property
+    def aggregates(self) -> tuple[Aggregate, ...]:
+        """What is computed of each group."""
+        return self._aggregates
+
+    @property
     def size_bytes(self) -> int:
         """Bytes of the groups, their sums and the rows that will leave."""
         keys = 0 if self._directory is None else self._directory.size_bytes

@@ -11,7 +11,7 @@ import pyarrow as pa
 from shedder.cql.statements.archive_layout import layout_text
 from shedder.cql.statements.canonical_text import overload_text
 from shedder.engine.administration.show_and_describe import relaid_share
-from shedder.engine.dataflow.row_query import row_status
+from shedder.engine.dataflow.row_query import operator_status, row_status
 from shedder.engine.engine_state import EngineState
 from shedder.engine.services import Services
 from shedder.engine.standing_queries.standing_query import status_of
@@ -67,6 +67,8 @@ def _rows(services: Services, entity: str, name: str) -> Iterator[Row]:
     core, overload = services.core, services.overload
     if entity in ("", "stream", "query"):
         yield from _streams_and_queries(core, entity, name)
+    if entity in ("", "operator", "queue"):
+        yield from (row for row in _operators(core) if entity in ("", row[0]))
     if entity in ("", "table"):
         for table in core.tables.values():
             yield from _facts("table", table.schema.name, table.facts())
@@ -105,6 +107,13 @@ def _streams_and_queries(core: EngineState, entity: str, name: str) -> Iterator[
     for query in list(core.rows.queries.values()) if entity != "stream" else ():
         if name in ("", query.name):
             yield from _facts("query", query.name, core.look(partial(row_status, query)))
+
+
+def _operators(core: EngineState) -> Iterator[Row]:
+    """Operators of row queries, and the tuples that wait before them."""
+    for query in list(core.rows.queries.values()):
+        for entity, name, facts in core.look(partial(operator_status, query)):
+            yield from _facts(entity, name, facts)
 
 
 def _stream(core: EngineState, stream: Stream) -> list[Row]:

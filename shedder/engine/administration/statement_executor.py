@@ -36,6 +36,7 @@ from shedder.errors import (
 )
 from shedder.queries.answers.answer import Answer
 from shedder.queries.answers.answer_batches import AnswerBatches
+from shedder.queries.answers.plan_lines import plan_table
 
 _BACKUP_NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,99}")
 
@@ -205,7 +206,7 @@ def _explain(statement: cql.Explain, call: StatementCall) -> Answer:
         text = services.queries.query(subject).explain()
     else:
         text = EXPLAINED[type(subject)](services, subject)
-    return Answer(pa.table({"plan": pa.array(text.splitlines(), pa.string())}))
+    return Answer(plan_table(text))
 
 
 def _explain_allocation(_: cql.ExplainAllocation, call: StatementCall) -> Answer:

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Mapping
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
 from shedder.dataflow.dataflow import Dataflow, StreamSource
+from shedder.dataflow.graph import NodeWork
+from shedder.dataflow.operator_facts import OperatorFacts
 from shedder.dataflow.relation_to_stream import stream_batch
+from shedder.dataflow.update_patterns import UpdatePattern
 from shedder.engine.dataflow.standing_plan import StandingPlan
 
 PAST = 8  # The tuples of a window take more memory while they are read again, before they are rows.
@@ -24,15 +28,28 @@ class RowFlow:
     is_stream: the query is a stream; else it is a relation, and `relation` has its content.
     """
 
-    def __init__(self, plan: StandingPlan, *, bytes_max: int) -> None:
-        """bytes_max: of the relation; of operators and waiting tuples it is PAST times as much.
+    def __init__(
+        self,
+        plan: StandingPlan,
+        *,
+        bytes_max: int,
+        clock_ns: Callable[[], int] = time.thread_time_ns,
+    ) -> None:
+        """A flow without tuples.
+
+        Args:
+          plan: of the query.
+          bytes_max: of the relation; of operators and waiting tuples it is PAST times as much.
+          clock_ns: measures the time of operators.
 
         Raises:
           Unimplemented: an operator of the query is not in this version.
         """
         query = plan.query
         self._insertions_only = plan.insertions_only
-        self._flow = Dataflow(query, state_bytes_max=PAST * bytes_max)
+        self._flow = Dataflow(query, state_bytes_max=PAST * bytes_max, clock_ns=clock_ns)
+        self._clock_ns = clock_ns
+        self._relation_work, self._signs_work = NodeWork(), NodeWork()
         self.is_stream = self._flow.is_stream
         self._signs = None if self.is_stream else self._flow.signed_changes()
         self._relation = None if self.is_stream else self._flow.current_relation(bytes_max)
@@ -64,11 +81,31 @@ class RowFlow:
         changes = self._flow.advance(watermarks)
         as_of_us = self._flow.as_of_us
         if self._signs is not None and self._relation is not None and as_of_us is not None:
+            began_ns = self._clock_ns()
             self._relation.add(as_of_us, changes)
-            changes = self._signs.apply(as_of_us, changes)
+            added_ns = self._clock_ns()
+            self._relation_work.add(len(changes), len(changes), added_ns - began_ns)
+            rows_in, changes = len(changes), self._signs.apply(as_of_us, changes)
             if self._insertions_only:
                 changes = changes.where(changes.weight > 0)
+            self._signs_work.add(rows_in, len(changes), self._clock_ns() - added_ns)
         return pa.Table.from_batches([stream_batch(changes)])
+
+    def operators(self) -> list[OperatorFacts]:
+        """What each operator is and did, each after its inputs; what the rows are made by last."""
+        made = self._flow.operators()
+        for sink, work, text, pattern in (
+            (self._relation, self._relation_work, "Current relation", self._flow.label.pattern),
+            (self._signs, self._signs_work, self._signs_text, UpdatePattern.MONOTONIC),
+        ):
+            if sink is not None:
+                of = (text, pattern, sink.size_bytes, work.rows_in, work.rows_out, work.ns)
+                made.append(OperatorFacts((len(made) - 1,), *of))
+        return made
+
+    @property
+    def _signs_text(self) -> str:
+        return "ISTREAM" if self._insertions_only else "Insertions and deletions"
 
     def relation(self) -> pa.Table:
         """Return the present content of a query that is a relation."""

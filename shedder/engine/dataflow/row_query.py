@@ -11,6 +11,8 @@ import structlog
 from numpy.typing import NDArray
 
 from shedder.cql.plans.logical_plan import BoundRelational
+from shedder.dataflow.graph_text import label_text
+from shedder.dataflow.operator_facts import OperatorFacts
 from shedder.engine.dataflow.flow import RowFlow
 from shedder.engine.dataflow.row_input import RowInput
 from shedder.engine.dataflow.row_output import Frontier, RowOutput
@@ -90,6 +92,19 @@ class RowQuery:
     def size_bytes(self) -> int:
         """Bytes that it holds, kept rows included."""
         return self.state_bytes + self.output.size_bytes
+
+    def operators(self) -> list[OperatorFacts]:
+        """Facts of its operators, each after its inputs, kept rows last; of a failed query none.
+
+        On the apply thread.
+        """
+        if self._flow is None:
+            return []
+        made, rows = self._flow.operators(), self.output.rows
+        kept = OperatorFacts(
+            (len(made) - 1,), "Kept rows", None, self.output.size_bytes, rows, rows, 0
+        )
+        return [*made, kept]
 
     def answer(self) -> Answer:
         """Return the newest rows of a stream, or the content of a relation. On the apply thread.
@@ -242,6 +257,33 @@ def row_status(query: RowQuery) -> dict[str, str]:
         "size_bytes": str(query.size_bytes),
         "failed": query.failed,
     }
+
+
+def operator_status(query: RowQuery) -> list[tuple[str, str, dict[str, str]]]:
+    """Return the facts of operators and queues for the control table: (entity, name, properties).
+
+    An operator's name is that of the query and its number; `inputs` are numbers of others.
+    """
+    found: list[tuple[str, str, dict[str, str]]] = []
+    for number, each in enumerate(query.operators()):
+        ns = each.ns_per_row
+        facts = {
+            "operator": each.text,
+            "inputs": ", ".join(map(str, each.inputs)),
+            "rows_leave": label_text(each.pattern),
+            "rows_in": str(each.rows_in),
+            "rows_out": str(each.rows_out),
+            "size_bytes": str(each.size_bytes),
+            "ns_per_row": "" if ns is None else f"{ns:.1f}",
+        }
+        found.append(("operator", f"{query.name}/{number}", facts))
+        if each.alias is not None:
+            waiting = {
+                "waiting_rows": str(each.rows_in - each.rows_out),
+                "size_bytes": str(each.size_bytes),
+            }
+            found.append(("queue", f"{query.name}/{each.alias}", waiting))
+    return found
 
 
 def _lacks(each: InputProgress) -> str:

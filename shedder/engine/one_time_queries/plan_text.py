@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping
 from typing import assert_never
 
@@ -12,24 +11,19 @@ from shedder.cql.plans.logical_plan import (
     Distinct,
     Filter,
     Join,
-    NowWindow,
     Ordered,
     Plan,
     Project,
-    RowsWindow,
     Scan,
     SetOperation,
     ToStream,
     WindowOf,
     inputs_of,
 )
-from shedder.cql.statements.canonical_text import window_words
+from shedder.cql.plans.plan_words import window_text, with_plain_names
 from shedder.engine.one_time_queries.row_sources import RowSource
 from shedder.engine.one_time_queries.table_source import TableSource
 from shedder.queries.answers.text_format import stretch_text
-
-_PLAIN_NAME = re.compile(r'"([A-Za-z_][A-Za-z0-9_]*\.[A-Za-z_][A-Za-z0-9_]*)"')
-"""A column of a scan, `"alias.column"`, that is as clear without quotes."""
 
 
 def plan_text(
@@ -48,7 +42,7 @@ def plan_text(
     """
     reading = {alias: list(_reading(source, rows_needed)) for alias, source in sources.items()}
     reading |= {alias: list(_reading_table(table)) for alias, table in tables.items()}
-    return _PLAIN_NAME.sub(r"\1", "\n".join(_lines(plan, reading, 0)))
+    return with_plain_names("\n".join(_lines(plan, reading, 0)))
 
 
 def _lines(plan: Plan, reading: Mapping[str, list[str]], depth: int) -> Iterator[str]:
@@ -70,7 +64,7 @@ def _operator(plan: Plan) -> str:
     match plan:
         case WindowOf():
             where = "" if plan.condition is None else f" WHERE {text_of(plan.condition)}"
-            return f"Window {_window(plan)}{where}"
+            return f"Window {window_text(plan.window)}{where}"
         case Filter():
             return f"Filter {text_of(plan.condition)}"
         case Project():
@@ -93,17 +87,6 @@ def _operator(plan: Plan) -> str:
         case Scan():
             raise AssertionError(plan)
     assert_never(plan)
-
-
-def _window(plan: WindowOf) -> str:
-    match plan.window:
-        case RowsWindow(rows, slide_rows, partition):
-            by = f"PARTITION BY {', '.join(partition)} " if partition else ""
-            return f"[{by}ROWS {rows:,} SLIDE {slide_rows:,}]"
-        case NowWindow():
-            return "[NOW]"
-        case window:
-            return f"[{window_words(window) or 'UNBOUNDED'}]"
 
 
 def _order(plan: Ordered) -> str:

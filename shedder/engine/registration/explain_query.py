@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 from shedder.cql.text.durations import duration_text, timestamp_text
 from shedder.cql.text.sampling_fractions import share_text
+from shedder.dataflow.graph_text import graph_text
 from shedder.engine.dataflow.row_query import RowQuery
 from shedder.engine.standing_queries.standing_query import StandingQuery
 from shedder.engine.standing_queries.stream_state import Stream
@@ -23,6 +24,9 @@ def explain_row_query(query: RowQuery) -> str:
         lines.append(f"  {each.alias}: stream {each.stream}, {reads}; {as_of}, {each.late:,} late")
     lines.append(f"  rows: {query.output.rows:,} made, {query.output.size_bytes:,} bytes kept")
     lines.append(f"  memory: {query.size_bytes:,} bytes with kept rows")
+    operators = query.operators()
+    if operators:
+        lines += ["", *graph_text(operators)]
     if query.failed:
         lines.append(f"  failed: {query.failed}")
     return "\n".join(lines)

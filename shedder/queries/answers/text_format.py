@@ -11,6 +11,7 @@ from typing import Any
 from shedder.cql.text.durations import duration_text
 from shedder.queries.answers.allocation_text import ALLOCATION, LAYOUT, laid_out
 from shedder.queries.answers.control_characters import escaped, escaped_lines
+from shedder.queries.answers.plan_lines import PLAN, wrapped_plan
 from shedder.queries.answers.printed_answer import GroupsBound, PrintedAnswer
 from shedder.queries.answers.python_rows import plain_rows
 
@@ -24,11 +25,16 @@ def printed(
 ) -> str:
     """The outputs as a table with one cell per estimate, at most ROWS_PRINTED rows.
 
+    A plan is printed as its lines.
+
     A table of more than `columns_max` characters to a line is a paragraph for each row instead.
     rows_total: rows of the answer, of which its table may have the first ones only; None: all.
     """
-    if (answer.table.schema.metadata or {}).get(LAYOUT) == ALLOCATION:
+    layout = (answer.table.schema.metadata or {}).get(LAYOUT)
+    if layout == ALLOCATION:
         return escaped_lines(laid_out(answer.table))
+    if layout == PLAN:
+        return wrapped_plan(answer.table, columns_max)
     names = [escaped(name) for name in answer.outputs]
     rows = plain_rows(answer.table.slice(0, ROWS_PRINTED))
     cells = [

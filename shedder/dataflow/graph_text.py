@@ -1,0 +1,110 @@
+"""Graph of operators as text: a tree with the result on top, and a line of numbers for each.
+
+An operator reads the line below it; one with two inputs reads both branches below it.
+"""
+
+from __future__ import annotations
+
+import textwrap
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from shedder.dataflow.operator_facts import OperatorFacts
+from shedder.dataflow.update_patterns import UpdatePattern
+
+_COLUMNS = 79
+_TEXT_MIN = 28
+_HEADS = ("rows leave", "rows", "bytes", "ns/row")
+_LABELS = {
+    UpdatePattern.MONOTONIC: "MONOTONIC",
+    UpdatePattern.WEAKEST: "WKS",
+    UpdatePattern.WEAK: "WK",
+    UpdatePattern.STRICT: "STR",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class _Line:
+    """indent: in front of the first line of the text. hanging: in front of its further lines."""
+
+    indent: str
+    hanging: str
+    text: str
+    cells: tuple[str, ...]
+
+
+def label_text(pattern: UpdatePattern | None) -> str:
+    """Return the short name of an update pattern (Golab 2006, section 3.2); "" of none."""
+    return "" if pattern is None else _LABELS[pattern]
+
+
+def graph_text(operators: Sequence[OperatorFacts]) -> list[str]:
+    """Return the lines of a graph, with a heading.
+
+    An operator that several others read has a number, and stands where it is read first.
+
+    operators: each after its inputs, the result last.
+    """
+    readers = Counter(at for each in operators for at in each.inputs)
+    shared = sorted(at for at, count in readers.items() if count > 1)
+    numbers = {at: number for number, at in enumerate(shared, 1)}
+    lines = list(_tree(operators, len(operators) - 1, numbers, set(), "", ""))
+    rows = [_HEADS, *(line.cells for line in lines if line.cells)]
+    widths = [max(len(row[at]) for row in rows) for at in range(len(_HEADS))]
+    longest = max(len(line.indent) + len(line.text) for line in lines)
+    room = max(_TEXT_MIN, _COLUMNS - sum(widths) - 2 * len(widths))
+    width = min(longest, room)
+    printed = [_row("operator", _HEADS, width, widths)]
+    for line in lines:
+        indent, text = line.indent, line.text
+        pieces = textwrap.wrap(text, max(12, width - len(indent)), subsequent_indent="  ")
+        printed.append(_row(indent + pieces[0], line.cells, width, widths))
+        printed += [f"{line.hanging}{piece}" for piece in pieces[1:]]
+    return printed
+
+
+def _tree(
+    operators: Sequence[OperatorFacts],
+    at: int,
+    numbers: dict[int, int],
+    shown: set[int],
+    first: str,
+    later: str,
+) -> Iterator[_Line]:
+    """The lines of an operator and of all below it.
+
+    first, later: in front of the operator, and of what is below it.
+    """
+    facts = operators[at]
+    number = f"({numbers[at]}) " if at in numbers else ""
+    if at in shown:
+        yield _Line(first, later, f"{number}as above", ())
+        return
+    shown.add(at)
+    forks = len(facts.inputs) > 1
+    yield _Line(first, f"{later}│ " if forks else later, number + facts.text, _cells(facts))
+    for place, below in enumerate(facts.inputs, 1):
+        if not forks:
+            yield from _tree(operators, below, numbers, shown, later, later)
+        elif place < len(facts.inputs):
+            yield from _tree(operators, below, numbers, shown, f"{later}├ ", f"{later}│ ")
+        else:
+            yield from _tree(operators, below, numbers, shown, f"{later}└ ", f"{later}  ")
+
+
+def _cells(facts: OperatorFacts) -> tuple[str, ...]:
+    ns = facts.ns_per_row
+    return (
+        label_text(facts.pattern),
+        f"{facts.rows_out:,}",
+        f"{facts.size_bytes:,}",
+        "" if ns is None else f"{ns:,.0f}",
+    )
+
+
+def _row(text: str, cells: Sequence[str], width: int, widths: Sequence[int]) -> str:
+    label, *numbers = cells or [""]
+    aligned = [label.ljust(widths[0])]
+    aligned += [cell.rjust(room) for cell, room in zip(numbers, widths[1:], strict=False)]
+    return "  ".join([text.ljust(width), *aligned]).rstrip()

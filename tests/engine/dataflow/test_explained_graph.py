@@ -1,0 +1,90 @@
+"""EXPLAIN of a row query and the control table: operators, queues, and their bytes."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from shedder.engine.engine import Engine
+from shedder.queries.answers.answer import Answer
+from shedder.queries.answers.plan_lines import plan_table
+from shedder.queries.answers.text_format import printed
+from tests.engine.dataflow.worlds import CREATE, PICKED, START_US, batch
+
+HOUR = "[RANGE INTERVAL '1' HOUR]"
+PAIRS = f"SELECT a.id, b.kind FROM s {HOUR} a JOIN s {HOUR} b ON a.id = b.id"
+
+
+@pytest.fixture
+def db(tmp_path):
+    with Engine.open(tmp_path / "data") as db:
+        db.execute(CREATE)
+        yield db
+
+
+def cells(lines, name):
+    """The cells of the line of an operator: label, rows, bytes, ns."""
+    [line] = [line for line in lines if line.lstrip("├└│ ").startswith(name)]
+    return re.split(r"  +", line.strip())[1:]
+
+
+def test_explain_has_a_line_for_each_operator_and_all_bytes(db):
+    query = db.register("q", PAIRS)
+    db.push("s", batch([(0, 1, 5), (1, 1, 6), (2, 2, 5), (900, 3, 5)]))
+    db.heartbeat("s", START_US + 500)
+    lines = query.explain().splitlines()
+    assert lines == db.execute("EXPLAIN q").table["plan"].to_pylist()
+    graph = lines[lines.index("") + 1 :]
+    assert cells(graph, "Join a.id = b.id")[:2] == ["WK", "5"]  # 2 · 2 + 1 pairs.
+    assert cells(graph, "s AS a")[:2] == ["MONOTONIC", "3"]
+    assert cells(graph, "Kept rows")[0] == "5"
+
+
+def controls(db, entity):
+    """The control table's rows of an entity: {name: {key: value}}."""
+    found: dict[str, dict[str, str]] = {}
+    for row in db.control(entity).to_pylist():
+        found.setdefault(row["name"], {})[row["key"]] = row["value"]
+    return found
+
+
+def test_control_table_has_operators_and_queues_that_sum_to_the_query(db):
+    db.register("q", PAIRS)
+    db.push("s", batch([(0, 1, 5), (1, 1, 6), (2, 2, 5), (900, 3, 5)]))
+    db.heartbeat("s", START_US + 500)
+    operators, queues = controls(db, "operator"), controls(db, "queue")
+    assert [each["operator"] for each in operators.values()][-3:] == [
+        "Current relation",
+        "ISTREAM",
+        "Kept rows",
+    ]
+    whole = int(controls(db, "query")["q"]["size_bytes"])
+    assert sum(int(each["size_bytes"]) for each in operators.values()) == whole
+    assert {name: each["waiting_rows"] for name, each in queues.items()} == {"q/a": "1", "q/b": "1"}
+    assert operators["q/0"]["rows_leave"] == "MONOTONIC"
+    [pairs] = [each for each in operators.values() if each["operator"] == "Join a.id = b.id"]
+    assert (pairs["rows_in"], pairs["rows_out"], pairs["rows_leave"]) == ("6", "5", "WK")
+    assert {operators[f"q/{at}"]["operator"] for at in pairs["inputs"].split(", ")} == {
+        "Window [RANGE INTERVAL '1' HOUR]"
+    }
+
+
+def test_failed_query_has_no_operators(db):
+    query = db.register("q", PICKED)
+    db.core.rows.queries["q"].fail("it was told to")
+    assert "failed: it was told to" in query.explain()
+    assert controls(db, "operator") == controls(db, "queue") == {}
+
+
+def test_plan_is_printed_as_its_lines_and_only_long_lines_are_wrapped(db):
+    text = "a plan\n\n  text: SELECT id, kind FROM s\n├ Window"
+    answer = Answer(plan_table(text))
+    assert printed(answer) == text
+    assert printed(answer, 24) == ("a plan\n\n  text: SELECT id, kind\n      FROM s\n├ Window")
+    db.register("q", PAIRS)
+    assert str(db.execute("EXPLAIN q")) == db.query("q").explain()
+
+
+def test_plan_of_more_lines_than_an_answer_prints_is_printed_whole():
+    assert len(printed(Answer(plan_table("line\n" * 80))).splitlines()) == 80
