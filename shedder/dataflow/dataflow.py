@@ -36,6 +36,8 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from shedder.cql.plans.logical_plan import BoundRelational, Ordered, Scan, ToStream, scans_of
+from shedder.cql.plans.needed_columns import with_needed_columns
+from shedder.cql.plans.push_down import pushed_down
 from shedder.dataflow.changes import ChangeBatch
 from shedder.dataflow.current_relation import CurrentRelation
 from shedder.dataflow.graph import Node
@@ -84,6 +86,7 @@ class Dataflow:
         self._ordered = plan if isinstance(plan, Ordered) else None
         if isinstance(plan, Ordered):
             plan = plan.input
+        plan = with_needed_columns(pushed_down(plan))
         self._graph = graph_of(plan, state_bytes_max, clock_ns)
         self._clock_ns = clock_ns
         self._state_bytes_max = state_bytes_max

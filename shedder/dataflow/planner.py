@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 import pyarrow as pa
 
 from shedder.cql.expressions.column_types import ColumnType
+from shedder.cql.expressions.conjunctions import conjunction, conjuncts
 from shedder.cql.expressions.expression import Call, Column, Expression, Literal, Op
 from shedder.cql.plans.logical_plan import (
     Aggregated,
@@ -31,7 +32,7 @@ from shedder.cql.plans.logical_plan import (
 from shedder.cql.statements.statement import Output, RangeWindow, Window
 from shedder.dataflow.graph import ChangeOperator, Graph, Node
 from shedder.dataflow.joins.equi_join import EquiJoin, EquiJoinSpec
-from shedder.dataflow.joins.match_condition import MatchCondition, conjunction, conjuncts
+from shedder.dataflow.joins.match_condition import MatchCondition
 from shedder.dataflow.joins.pair_sums import PairSums, PairSumSpec
 from shedder.dataflow.multiplicities import Multiplicities
 from shedder.dataflow.multiplicity_kernels import Multiplicity

@@ -2,5 +2,5 @@
 
 One plan serves DuckDB, Spark and the dataflow planner.
 
-May import: expressions, statements.
+May import: text, expressions, statements.
 """

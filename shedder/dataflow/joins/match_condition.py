@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import reduce
 
 from shedder.cql.expressions.column_types import ColumnType
-from shedder.cql.expressions.expression import Call, Column, Expression, Op, chained, walk
+from shedder.cql.expressions.conjunctions import conjunction, conjuncts, names_in
+from shedder.cql.expressions.expression import Call, Expression, Op
 
 Keys = tuple[tuple[Expression, Expression], ...]
 
@@ -37,7 +36,7 @@ class MatchCondition:
         theirs: list[Expression] = []
         rest: list[Expression] = []
         for part in conjuncts(condition):
-            names = _names(part)
+            names = names_in(part)
             key = _key(part, left, right)
             if key is not None:
                 keys.append(key)
@@ -55,22 +54,6 @@ class MatchCondition:
         return MatchCondition(keys, self.right, self.left, self.rest)
 
 
-def conjuncts(condition: Expression | None) -> list[Expression]:
-    """The terms of a condition that are joined by AND; none: of None."""
-    return [] if condition is None else chained(Op.AND, condition)
-
-
-def conjunction(terms: Sequence[Expression]) -> Expression | None:
-    """The terms joined by AND; None: of none."""
-    if not terms:
-        return None
-    return reduce(lambda left, right: Call(Op.AND, (left, right), ColumnType.BOOLEAN), terms)
-
-
-def _names(expression: Expression) -> set[str]:
-    return {node.name for node in walk(expression) if isinstance(node, Column)}
-
-
 def _key(
     part: Expression, left: frozenset[str], right: frozenset[str]
 ) -> tuple[Expression, Expression] | None:
@@ -78,7 +61,7 @@ def _key(
     if not isinstance(part, Call) or part.op is not Op.EQ:
         return None
     first, second = part.args
-    names = _names(first), _names(second)
+    names = names_in(first), names_in(second)
     if not (names[0] and names[1]):
         return None
     if names[0] <= right and names[1] <= left:
