@@ -1,0 +1,1 @@
+"""NEXMark: events of an auction house, its queries in CQL and in SQL, and their speed."""

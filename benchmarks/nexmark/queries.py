@@ -1,0 +1,156 @@
+"""Queries of NEXMark in CQL, and in SQL of DuckDB over the events before an instant.
+
+Source: the queries as Apache Beam and Apache Flink run them (github.com/nexmark/nexmark). Flink
+keeps both sides of q3, q4, q9 and q20 for ever. Here these have windows of an hour: longer than an
+auction. Left out, since CQL cannot say them:
+
+- q6: ROWS windows over the stream of a subquery.
+- q11: windows of sessions.
+- q22 and the other half of q21: parts of a text.
+- q12 by the time of processing; it stands here by event time.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class NexmarkQuery:
+    """A query in both languages.
+
+    cql: the relation as of an instant. sql: the same in DuckDB; `us` is the event time of a row and
+    {e} the instant, both in microseconds. standing: a standing row query can say it.
+    """
+
+    cql: str
+    sql: str
+    standing: bool = True
+
+
+_KEPT = "[RANGE 1 HOUR]"
+_TUMBLING = "[RANGE 10 SECONDS SLIDE 10 SECONDS]"
+_IN_TUMBLING = "us >= {e} // 10000000 * 10000000 - 10000000 AND us < {e} // 10000000 * 10000000"
+_HOPPING = "[RANGE 10 SECONDS SLIDE 2 SECONDS]"
+_IN_HOPPING = "us >= {e} // 2000000 * 2000000 - 10000000 AND us < {e} // 2000000 * 2000000"
+_COUNTS = f"(SELECT auction, COUNT(*) AS num FROM bid {_HOPPING} GROUP BY auction)"
+_OPEN = "b.auction = a.id AND b.ts >= a.ts AND b.ts <= a.expires"
+_OPEN_SQL = f"{_OPEN} AND a.us < {{e}} AND b.us < {{e}}"
+_RANKS = {"1": "price < 10000", "2": "price >= 10000 AND price < 1000000", "3": "price >= 1000000"}
+_RANK_COUNTS = ", ".join(
+    f"COUNT(*) FILTER (WHERE {condition}) AS rank{rank}" for rank, condition in _RANKS.items()
+)
+_RANK_DISTINCT = ", ".join(
+    f"COUNT(DISTINCT {column}) FILTER (WHERE {condition}) AS {column}s{rank}"
+    for column in ("bidder", "auction")
+    for rank, condition in _RANKS.items()
+)
+_STATISTICS = (
+    f"COUNT(*) AS total, {_RANK_COUNTS}, COUNT(DISTINCT bidder) AS bidders, "
+    f"COUNT(DISTINCT auction) AS auctions, {_RANK_DISTINCT}"
+)
+_DAY = "DATE_TRUNC('day', ts)"
+_PRICES = "MIN(price) AS low, MAX(price) AS high, AVG(price) AS mean, SUM(price) AS total_price"
+_CHANNEL_ID = (
+    "CASE LOWER(channel) WHEN 'apple' THEN '0' WHEN 'google' THEN '1' WHEN 'facebook' THEN '2' "
+    "WHEN 'baidu' THEN '3' END"
+)
+_HOT = "LOWER(channel) IN ('apple', 'google', 'facebook', 'baidu')"
+
+QUERIES = {
+    "q0": NexmarkQuery(
+        "SELECT auction, bidder, price, ts FROM bid",
+        "SELECT auction, bidder, price, ts FROM bid WHERE us < {e}",
+    ),
+    "q1": NexmarkQuery(
+        "SELECT auction, bidder, 0.908 * price AS euros, ts FROM bid",
+        "SELECT auction, bidder, 0.908::DOUBLE * price, ts FROM bid WHERE us < {e}",
+    ),
+    "q2": NexmarkQuery(
+        "SELECT auction, price FROM bid WHERE auction % 123 = 0",
+        "SELECT auction, price FROM bid WHERE auction % 123 = 0 AND us < {e}",
+    ),
+    "q3": NexmarkQuery(
+        f"SELECT p.name, p.city, p.state, a.id FROM auction {_KEPT} a JOIN person {_KEPT} p "
+        "ON a.seller = p.id WHERE a.category = 10 AND p.state IN ('OR', 'ID', 'CA')",
+        "SELECT p.name, p.city, p.state, a.id FROM auction a JOIN person p ON a.seller = p.id "
+        "WHERE a.category = 10 AND p.state IN ('OR', 'ID', 'CA') AND a.us < {e} AND p.us < {e}",
+    ),
+    "q4": NexmarkQuery(
+        "SELECT t.category, AVG(t.final) AS mean FROM (SELECT a.id, a.category, "
+        f"MAX(b.price) AS final FROM auction {_KEPT} a JOIN bid {_KEPT} b ON {_OPEN} "
+        "GROUP BY a.id, a.category) t GROUP BY t.category",
+        "SELECT category, avg(final) FROM (SELECT a.id, a.category, max(b.price) AS final "
+        f"FROM auction a JOIN bid b ON {_OPEN_SQL} GROUP BY ALL) GROUP BY category",
+        standing=False,
+    ),
+    "q5": NexmarkQuery(
+        f"SELECT a.auction, a.num FROM {_COUNTS} a JOIN (SELECT MAX(num) AS most FROM {_COUNTS} c) "
+        "m ON a.num = m.most",
+        f"SELECT auction, count(*) AS num FROM bid WHERE {_IN_HOPPING} GROUP BY auction "
+        "QUALIFY num = max(num) OVER ()",
+        standing=False,
+    ),
+    "q7": NexmarkQuery(
+        f"SELECT b.auction, b.bidder, b.price FROM bid {_TUMBLING} b JOIN "
+        f"(SELECT MAX(price) AS top FROM bid {_TUMBLING}) m ON b.price = m.top",
+        f"SELECT auction, bidder, price FROM bid WHERE {_IN_TUMBLING} "
+        "QUALIFY price = max(price) OVER ()",
+        standing=False,
+    ),
+    "q8": NexmarkQuery(
+        f"SELECT DISTINCT p.id, p.name FROM person {_TUMBLING} p JOIN auction {_TUMBLING} a "
+        "ON p.id = a.seller",
+        f"SELECT id, name FROM person WHERE {_IN_TUMBLING} AND id IN "
+        f"(SELECT seller FROM auction WHERE {_IN_TUMBLING})",
+    ),
+    "q9": NexmarkQuery(
+        f"SELECT a.id, b.bidder, b.price FROM auction {_KEPT} a JOIN bid {_KEPT} b ON {_OPEN} "
+        f"WHERE NOT EXISTS (SELECT * FROM bid {_KEPT} c WHERE c.auction = a.id AND c.ts >= a.ts "
+        "AND c.ts <= a.expires AND (c.price > b.price OR (c.price = b.price AND c.ts < b.ts)))",
+        f"SELECT a.id, b.bidder, b.price FROM auction a JOIN bid b ON {_OPEN_SQL} "
+        "QUALIFY row_number() OVER (PARTITION BY a.id ORDER BY b.price DESC, b.us) = 1",
+    ),
+    "q12": NexmarkQuery(
+        f"SELECT bidder, COUNT(*) AS bids FROM bid {_TUMBLING} GROUP BY bidder",
+        f"SELECT bidder, count(*) FROM bid WHERE {_IN_TUMBLING} GROUP BY bidder",
+        standing=False,
+    ),
+    "q15": NexmarkQuery(
+        f"SELECT {_DAY} AS day, {_STATISTICS} FROM bid GROUP BY day",
+        f"SELECT {_DAY} AS day, {_STATISTICS} FROM bid WHERE us < {{e}} GROUP BY day",
+        standing=False,
+    ),
+    "q16": NexmarkQuery(
+        f"SELECT channel, {_DAY} AS day, MAX(DATE_TRUNC('minute', ts)) AS newest, {_STATISTICS} "
+        "FROM bid GROUP BY channel, day",
+        f"SELECT channel, {_DAY} AS day, max(date_trunc('minute', ts)), {_STATISTICS} "
+        "FROM bid WHERE us < {e} GROUP BY channel, day",
+        standing=False,
+    ),
+    "q17": NexmarkQuery(
+        f"SELECT auction, {_DAY} AS day, COUNT(*) AS total, {_RANK_COUNTS}, {_PRICES} "
+        "FROM bid GROUP BY auction, day",
+        f"SELECT auction, {_DAY} AS day, COUNT(*) AS total, {_RANK_COUNTS}, {_PRICES} "
+        "FROM bid WHERE us < {e} GROUP BY auction, day",
+        standing=False,
+    ),
+    "q18": NexmarkQuery(
+        "SELECT auction, bidder, price, ts FROM bid [PARTITION BY bidder, auction ROWS 1]",
+        "SELECT auction, bidder, price, ts FROM bid WHERE us < {e} "
+        "QUALIFY row_number() OVER (PARTITION BY bidder, auction ORDER BY us DESC) = 1",
+    ),
+    "q20": NexmarkQuery(
+        "SELECT b.auction, b.bidder, b.price, b.channel, a.item, a.seller, a.category "
+        f"FROM bid {_KEPT} b JOIN auction {_KEPT} a ON b.auction = a.id WHERE a.category = 10",
+        "SELECT b.auction, b.bidder, b.price, b.channel, a.item, a.seller, a.category "
+        "FROM bid b JOIN auction a ON b.auction = a.id "
+        "WHERE a.category = 10 AND a.us < {e} AND b.us < {e}",
+    ),
+    "q21": NexmarkQuery(
+        f"SELECT auction, bidder, price, channel, {_CHANNEL_ID} AS channel_id FROM bid "
+        f"WHERE {_HOT}",
+        f"SELECT auction, bidder, price, channel, {_CHANNEL_ID} FROM bid "
+        f"WHERE {_HOT} AND us < {{e}}",
+    ),
+}

@@ -1,0 +1,1 @@
+"""Queries of NEXMark in the engine against DuckDB."""
