@@ -1,0 +1,1 @@
+"""Linear Road: variable tolls on an expressway, from reports of its cars."""

@@ -1,0 +1,1 @@
+"""Linear Road in the engine against its rules."""
