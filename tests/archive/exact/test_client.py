@@ -151,6 +151,20 @@ def test_a_file_that_is_not_of_the_query_cannot_be_read(worker, tmp_path):
             worker.query(sql, [stream([allowed])])
 
 
+def test_a_query_reads_no_relation_and_no_file_of_the_last_one(worker, tmp_path):
+    path = run_file(tmp_path, rows(1, 2))
+    both = [ExactRelation(name, SCHEMA, [path], tail=[rows(3)]) for name in ("first", "second")]
+    read = f"SELECT count(*) AS n FROM read_parquet('{path}'), first"
+    for left in ("second", "__tail_1"):
+        counted = worker.query("SELECT count(*) AS n FROM first, second", both)
+        assert counted.to_pydict() == {"n": [9]}
+        with pytest.raises(InternalError, match=f"{left} does not exist"):
+            worker.query(f"SELECT * FROM {left}", both[:1])
+    assert worker.query(read, both[:1]).to_pydict() == {"n": [6]}
+    with pytest.raises(InternalError, match="Permission"):
+        worker.query(read, [ExactRelation("first", SCHEMA)])
+
+
 def test_the_limits_cannot_be_changed_by_a_query(worker):
     with pytest.raises((InternalError, CorruptData)):
         worker.query("SET memory_limit = '10GB'", [])
