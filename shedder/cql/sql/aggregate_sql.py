@@ -97,15 +97,15 @@ def added(value: str, *, finite: str, both: str = "NULL") -> str:
 
     Args:
       value: what is added.
-      finite: the answer where the sum is finite.
+      finite: the answer where it is finite; neither finite nor NULL where the sum is not.
       both: the answer where infinities of both signs meet.
     """
     above, below = (f"{end}({value}) = {sign}{_INFINITY}" for end, sign in _ENDS)
     return (
-        f"CASE WHEN abs(sum({value})) < {_INFINITY} THEN {finite} "
+        f"CASE WHEN abs({finite}) < {_INFINITY} THEN {finite} "
         f"WHEN {above} AND {below} THEN {both} "
         f"WHEN {above} THEN {_INFINITY} WHEN {below} THEN -{_INFINITY} "
-        f"WHEN sum({value}) IS NOT NULL THEN {NAN} END"
+        f"WHEN {finite} IS NOT NULL THEN {NAN} END"
     )
 
 

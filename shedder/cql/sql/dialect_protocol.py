@@ -58,6 +58,9 @@ class EngineSql(Protocol):
     def not_nan(self, value: str) -> str:
         """A DOUBLE with NULL in place of NaN."""
 
+    def not_nan_column(self, column: str) -> str:
+        """As `not_nan`, of a column, whose name the result may repeat."""
+
     def floor(self, value: str) -> str:
         """The floor of a DOUBLE, a DOUBLE."""
 

@@ -48,7 +48,7 @@ class ExpressionSql:
             case Column(name=name, type=kind):
                 assert kind is not None
                 value = self._engine.column(name, kind)
-                return self._engine.not_nan(value) if kind is ColumnType.DOUBLE else value
+                return self._engine.not_nan_column(value) if kind is ColumnType.DOUBLE else value
             case Literal():
                 return self.literal(node)
             case Call():

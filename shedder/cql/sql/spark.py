@@ -104,6 +104,10 @@ class Spark:
         """nanvl."""
         return f"nanvl({value}, CAST(NULL AS DOUBLE))"
 
+    def not_nan_column(self, column: str) -> str:
+        """nanvl."""
+        return self.not_nan(column)
+
     def floor(self, value: str) -> str:
         """Spark's own floor gives a BIGINT."""
         return _let(value, lambda v: self._by_integer("floor", v))
