@@ -24,7 +24,7 @@ from shedder.engine.standing_queries.sample_budget import SampleBudget
 from shedder.engine.standing_queries.standing_query import StandingQuery
 from shedder.engine.standing_queries.stream_state import Stream
 from shedder.engine.tables.live_tables import LiveTables
-from shedder.errors import BadQuery, StreamInUse, UnknownQuery, UnknownStream
+from shedder.errors import BadQuery, FailedPrecondition, StreamInUse, UnknownQuery, UnknownStream
 from shedder.overload.admission_rate import Door
 from shedder.overload.cpu_admission import CpuDoor
 from shedder.overload.load_meter import ROWS_MAX
@@ -270,8 +270,12 @@ class EngineState:
         return query if query is not None and self.owns_rows(query, caller) else None
 
     def owns_rows(self, query: RowQuery, caller: Caller) -> bool:
-        """Return whether a caller may use a row query: it owns all streams in it."""
-        streams = (self.streams.get(name) for name in query.streams)
+        """Return whether a caller may use a row query: it owns all streams in it, or the view."""
+        writer = self.rows.writers.get(query.name)
+        into = [] if writer is None else [writer.target.stream]
+        is_view = writer is not None and writer.target.is_view
+        used = into if is_view else [*query.streams, *into]
+        streams = (self.streams.get(name) for name in used)
         return caller.sees_all or all(it is not None and caller.owns(it) for it in streams)
 
     def query_names(self, caller: Caller = OPERATOR) -> list[str]:
@@ -295,6 +299,24 @@ class EngineState:
             raise StreamInUse(
                 f"stream {stream.schema.name!r} has standing row queries: {', '.join(readers)}; "
                 f"{then}"
+            )
+
+    def check_unwritten(self, stream: Stream) -> None:
+        """Raise StreamInUse where standing queries insert into a stream."""
+        writers = sorted(each.query.name for each in self.rows.into(stream.schema.name))
+        if writers:
+            raise StreamInUse(
+                f"queries insert into stream {stream.schema.name!r}: {', '.join(writers)}; DROP "
+                "QUERY drops them, and DROP VIEW a view"
+            )
+
+    def check_no_view(self, name: str) -> None:
+        """Raise FailedPrecondition where a stream to be written to is a view."""
+        view = self.rows.view(name)
+        if view is not None:
+            raise FailedPrecondition(
+                f"{name!r} is a view, and all of its rows are of its query over "
+                f"{', '.join(view.query.streams)}; no others can be pushed into it"
             )
 
     def query_of(self, stream_id: int, query: str) -> tuple[Stream, StandingQuery] | None:

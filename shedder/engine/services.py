@@ -22,6 +22,7 @@ from shedder.engine.controls.stream_definitions import StreamDefinitions
 from shedder.engine.controls.table_controls import TableControls
 from shedder.engine.controls.table_pushes import TablePushes
 from shedder.engine.controls.thinning_controls import ThinningControls
+from shedder.engine.controls.view_controls import ViewControls
 from shedder.engine.engine_state import EngineState
 from shedder.engine.load_shedding.controller_loop import Overload
 from shedder.engine.maintenance.index_builder import IndexBuilder
@@ -72,6 +73,7 @@ class Services:
     queries: QueryRegistry
     audit: Audit
     definitions: StreamDefinitions
+    views: ViewControls
     tables: TableControls
     table_pushes: TablePushes
     files: FileControls

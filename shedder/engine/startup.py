@@ -28,6 +28,7 @@ from shedder.engine.controls.stream_definitions import StreamDefinitions
 from shedder.engine.controls.table_controls import TableControls
 from shedder.engine.controls.table_pushes import TablePushes
 from shedder.engine.controls.thinning_controls import ThinningControls
+from shedder.engine.controls.view_controls import ViewControls
 from shedder.engine.engine_state import EngineState
 from shedder.engine.ingest.producer_memory import ProducerLimits
 from shedder.engine.load_shedding.controller_loop import Overload
@@ -83,6 +84,10 @@ def build(
     repair = Repair(core, checkpoints, lambda: spare.idle, lambda: spare.share)
     overload = Overload(core, load_levels, spare, share_out=sharing.soon, on_idle=repair.wake)
     tables = TableControls(core, lifetime, ddl, checkpoints)
+    definitions = StreamDefinitions(core, lifetime, ddl, checkpoints)
+    queries = QueryRegistry(
+        core, lifetime, ddl, sharing, overload, checkpoints, exact_windows.answer
+    )
     budgets = BudgetControls(core, lifetime, ddl, sharing)
     return Services(
         lifetime=lifetime,
@@ -108,11 +113,10 @@ def build(
         repair=repair,
         overload=overload,
         housekeeping=ScrubAndPurge(core, relayouts),
-        queries=QueryRegistry(
-            core, lifetime, ddl, sharing, overload, checkpoints, exact_windows.answer
-        ),
+        queries=queries,
         audit=Audit(core, checkpoints, relayouts.wake),
-        definitions=StreamDefinitions(core, lifetime, ddl, checkpoints),
+        definitions=definitions,
+        views=ViewControls(core, lifetime, ddl, definitions, queries),
         tables=tables,
         table_pushes=TablePushes(core, tables),
         files=FileControls(core, lifetime, ddl, relayouts, indexer),

@@ -482,7 +482,7 @@ def test_a_script_is_its_statements() -> None:
         ("CREATE STREAM s (a TIMESTAMP, A DOUBLE) TIMESTAMP BY a", "two columns are named"),
         ("CREATE STREAM s (a VARCHAR(10), t TIMESTAMP) TIMESTAMP BY t", "takes no length"),
         ("CREATE STREAM s (t TIMESTAMP) TIMESTAMP BY t ARCHIVE tape", "no archive layout"),
-        ("DROP TABEL s", "expected STREAM, TABLE, QUERY, ROLLUP or INDEX"),
+        ("DROP TABEL s", "expected STREAM, TABLE, VIEW, QUERY, ROLLUP or INDEX"),
     ],
 )
 def test_a_wrong_text_is_refused_where_it_is_wrong(text: str, message: str) -> None:
@@ -496,8 +496,8 @@ def test_a_wrong_text_is_refused_where_it_is_wrong(text: str, message: str) -> N
         "SELECT SUM(x) OVER (PARTITION BY a) FROM s",
         "SELECT SUM(DISTINCT x) FROM s",
         "SELECT a, COUNT(*) FROM s GROUP BY ROLLUP (a)",
-        "CREATE VIEW t AS SELECT COUNT(*) FROM s",
-        "DROP VIEW t",
+        "CREATE VIEW t AS SELECT COUNT(*) FROM s WITHIN 1 PERCENT",
+        "CREATE MATERIALIZED VIEW t AS SELECT a FROM s",
         "INSERT INTO s VALUES (1) RETURNING a",
         "CREATE STREAM s (t TIMESTAMP, a DECIMAL(10, 2)) TIMESTAMP BY t",
         "SELECT SQRT(a) FROM s",

@@ -34,7 +34,8 @@ FORMAT_JOINED = 10  # There are, or were, queries that joined, or left, behind a
 FORMAT_PUSHES = 11  # Records contain the progress of a push.
 FORMAT_TABLES = 12  # There are, or were, tables, and records of kind TABLE.
 FORMAT_ROWS = 13  # There are, or were, standing row queries.
-FORMAT_VERSION = FORMAT_ROWS  # The newest that is read.
+FORMAT_VIEWS = 14  # There are, or were, standing row queries that insert into streams.
+FORMAT_VERSION = FORMAT_VIEWS  # The newest that is read.
 
 OURS = frozenset(
     {

@@ -35,6 +35,9 @@ FOLLOW = 1
 PRODUCER_BYTES_MAX = HEADER_BYTES_MAX - _BATCH.size - _PUSH_END.size
 """The longest producer name, in bytes of UTF-8."""
 
+MADE_PREFIX = "\0"
+"""Begins the producer of rows that a standing query inserts; no client can have such a name."""
+
 
 class RecordType(IntEnum):
     """The kinds of records; a reader skips those that it does not know."""

@@ -19,6 +19,7 @@ from shedder.cql.binding.expression_translation import Translator
 from shedder.cql.binding.insert_checks import deleted, inserted
 from shedder.cql.binding.relational_clauses import relational_select
 from shedder.cql.binding.table_checks import created_table, updated
+from shedder.cql.binding.view_checks import created_insert, created_view
 from shedder.cql.expressions.literals import Bindings, Parameters
 from shedder.cql.grammar.dialect import STATEMENT, Cql, CqlThinning
 from shedder.cql.grammar.parse_nodes import (
@@ -34,6 +35,7 @@ from shedder.cql.grammar.parse_nodes import (
     RawSelect,
 )
 from shedder.cql.grammar.table_grammar import RawCreateTable, RawUpdate
+from shedder.cql.grammar.view_grammar import RawCreateInsert, RawCreateView
 from shedder.cql.statements.relational_select import RelationalSelect
 from shedder.cql.statements.statement import (
     AlterActivity,
@@ -51,6 +53,7 @@ from shedder.cql.statements.statement import (
     DropRollup,
     DropStream,
     DropTable,
+    DropView,
     Explain,
     ExplainAllocation,
     Purge,
@@ -219,6 +222,10 @@ def _meaning(raw: object, source: SourceText, bindings: Bindings, limits: Limits
         case RawCreateQuery():
             query = _query(raw.select, source, bindings, limits)
             return CreateQuery(raw.name, query, raw.if_not_exists)
+        case RawCreateView():
+            return created_view(raw, source, bindings, limits)
+        case RawCreateInsert():
+            return created_insert(raw, source, bindings, limits)
         case RawCreateRollup():
             select = selected(tumbling(raw.select), source, bindings, limits)
             return CreateRollup(raw.name, select, raw.if_not_exists, raw.lazy)
@@ -238,6 +245,7 @@ def _meaning(raw: object, source: SourceText, bindings: Bindings, limits: Limits
         case (
             DropStream()
             | DropTable()
+            | DropView()
             | DropQuery()
             | DropRollup()
             | Backup()

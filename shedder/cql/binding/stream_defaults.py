@@ -35,15 +35,16 @@ def is_stream_by_default(query: QueryTree, plan: Plan) -> bool:
     own; those of subqueries in FROM do not count.
     """
     reads = any(scan.kind is RelationKind.STREAM for scan in scans_of(plan))
-    return reads and not _is_relation(query)
+    return reads and not is_relation(query)
 
 
-def _is_relation(query: QueryTree) -> bool:
+def is_relation(query: QueryTree) -> bool:
+    """Return whether a query has aggregates, GROUP BY, ORDER BY or LIMIT of its own."""
     assert isinstance(query, SelectQuery | SetQuery)
     if query.order or query.limit is not None or query.offset:
         return True
     if isinstance(query, SetQuery):
-        return _is_relation(query.left) or _is_relation(query.right)
+        return is_relation(query.left) or is_relation(query.right)
     values = [item.expression for item in query.items if isinstance(item, Output)]
     return bool(query.groups) or query.having is not None or any(map(_has_aggregate, values))
 

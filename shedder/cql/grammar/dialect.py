@@ -31,6 +31,7 @@ from shedder.cql.grammar.parse_nodes import (
 )
 from shedder.cql.grammar.query_grammar import QueriesParser, is_relational
 from shedder.cql.grammar.table_grammar import RawCreateTable, TablesParser
+from shedder.cql.grammar.view_grammar import RawCreateInsert, RawCreateView, ViewsParser
 from shedder.cql.grammar.window_grammar import WindowsParser
 from shedder.cql.statements.overload_policy import THINS
 from shedder.cql.statements.statement import (
@@ -46,6 +47,7 @@ from shedder.cql.statements.statement import (
     DropRollup,
     DropStream,
     DropTable,
+    DropView,
     ExplainAllocation,
     Purge,
     Scrub,
@@ -63,7 +65,7 @@ _STATEMENTS = (
 )
 
 
-_SHOWN = ("STREAMS", "QUERIES", "TABLES", "RUNS", "INDEXES", "ROLLUPS", "TENANTS")
+_SHOWN = ("STREAMS", "QUERIES", "VIEWS", "TABLES", "RUNS", "INDEXES", "ROLLUPS", "TENANTS")
 
 
 class CqlTokenizer(tokens.Tokenizer):
@@ -85,7 +87,7 @@ class CqlTokenizer(tokens.Tokenizer):
     COMMANDS: ClassVar[set[TokenType]] = set()
 
 
-class CqlParser(ChangesParser, QueriesParser, WindowsParser, TablesParser):
+class CqlParser(ChangesParser, QueriesParser, WindowsParser, TablesParser, ViewsParser):
     """sqlglot's parser with the statements, windows and clauses of CQL."""
 
     FUNCTIONS: ClassVar[dict[str, Any]] = {}
@@ -156,7 +158,8 @@ class CqlParser(ChangesParser, QueriesParser, WindowsParser, TablesParser):
             if self._match(TokenType.CREATE):
                 if not self._match_text_seq("QUERY"):
                     self.raise_error("expected QUERY, a name, AS and a SELECT")
-                return RawExplain(self._create_query())
+                name, if_not_exists = self._named("the name of the query")
+                return RawExplain(RawCreateQuery(name, self._query(), if_not_exists))
             return RawExplain(self._name("SELECT, CREATE QUERY or the name of a query"))
         if word in LATER and self._curr.token_type is not TokenType.IDENTIFIER:
             raise later(LATER[word])
@@ -165,7 +168,15 @@ class CqlParser(ChangesParser, QueriesParser, WindowsParser, TablesParser):
 
     def _create(
         self,
-    ) -> RawCreateStream | RawCreateTable | RawCreateQuery | RawCreateRollup | CreateIndex:
+    ) -> (
+        RawCreateStream
+        | RawCreateTable
+        | RawCreateQuery
+        | RawCreateInsert
+        | RawCreateView
+        | RawCreateRollup
+        | CreateIndex
+    ):
         if self._match_text_seq("OR", "REPLACE"):
             raise later("CREATE OR REPLACE")
         start = self._curr.start
@@ -181,21 +192,30 @@ class CqlParser(ChangesParser, QueriesParser, WindowsParser, TablesParser):
         if lazy or self._match_text_seq("ROLLUP"):
             name, if_not_exists = self._named("the name of the rollup")
             return RawCreateRollup(name, self._select(), if_not_exists, lazy)
-        if self._match_texts(("VIEW", "SCHEMA", "MATERIALIZED", "TEMPORARY")):
+        if self._match_text_seq("VIEW"):
+            return self._create_view()
+        if self._match_texts(("SCHEMA", "MATERIALIZED", "TEMPORARY")):
             raise later(f"CREATE {self._prev.text.upper()}")
-        self.raise_error("expected STREAM, TABLE, QUERY, ROLLUP or INDEX")
+        self.raise_error("expected STREAM, TABLE, VIEW, QUERY, ROLLUP or INDEX")
         raise AssertionError("raise_error raises")
 
-    def _create_query(self) -> RawCreateQuery:
-        name, if_not_exists = self._named("the name of the query")
+    def _create_query(self) -> RawCreateQuery | RawCreateInsert:
+        name, if_not_exists = self._named("the name of the query", inserts=True)
+        if self._match_text_seq("INSERT"):
+            return self._create_insert(name, if_not_exists=if_not_exists)
         return RawCreateQuery(name, self._query(), if_not_exists)
 
-    def _named(self, what: str) -> tuple[str, bool]:
-        """[IF NOT EXISTS] name AS, before a query: the name, and whether it may exist."""
+    def _named(self, what: str, *, inserts: bool = False) -> tuple[str, bool]:
+        """[IF NOT EXISTS] name AS, before a query: the name, and whether it may exist.
+
+        inserts: INSERT may stand in the place of the query.
+        """
         if_not_exists = bool(self._match_text_seq("IF", "NOT", "EXISTS"))
         name = self._name(what)
         if not self._match(TokenType.ALIAS):
             self.raise_error("expected AS and a SELECT")
+        if inserts and self._match_text_seq("INSERT", advance=False):
+            return name, if_not_exists
         if not self._begins_query():
             self.raise_error("expected a SELECT")
         return name, if_not_exists
@@ -259,21 +279,23 @@ class CqlParser(ChangesParser, QueriesParser, WindowsParser, TablesParser):
         assert isinstance(kind, exp.DataType)
         return RawColumn(name, kind, nullable)
 
-    def _drop(self) -> DropStream | DropTable | DropQuery | DropRollup | DropIndex:
+    def _drop(self) -> DropStream | DropTable | DropView | DropQuery | DropRollup | DropIndex:
         if self._match_text_seq("INDEX"):
             return DropIndex(*self._indexed_column(("IF", "EXISTS")))
         if self._match_text_seq("TABLE"):
             return self._drop_table()
-        if not self._match_texts(("STREAM", "QUERY", "ROLLUP")):
-            if self._match_texts(("VIEW", "SCHEMA")):
-                raise later(f"DROP {self._prev.text.upper()}")
-            self.raise_error("expected STREAM, TABLE, QUERY, ROLLUP or INDEX")
+        if not self._match_texts(("STREAM", "VIEW", "QUERY", "ROLLUP")):
+            if self._match_text_seq("SCHEMA"):
+                raise later("DROP SCHEMA")
+            self.raise_error("expected STREAM, TABLE, VIEW, QUERY, ROLLUP or INDEX")
         kind = self._prev.text.upper()
         if_exists = self._match_text_seq("IF", "EXISTS")
         name = self._name(f"the name of the {kind.lower()}")
         match kind:
             case "STREAM":
                 return DropStream(name, if_exists)
+            case "VIEW":
+                return DropView(name, if_exists)
             case "QUERY":
                 return DropQuery(name, if_exists)
             case _:

@@ -240,6 +240,41 @@ class DropQuery:
 
 
 @dataclass(frozen=True, slots=True)
+class CreateView:
+    """CREATE VIEW [IF NOT EXISTS] name [RETAIN i] AS SELECT ...: a derived stream.
+
+    retain_us: as of a stream; None: for ever.
+    """
+
+    name: str
+    select: RelationalSelect
+    retain_us: int | None
+    if_not_exists: bool
+
+
+@dataclass(frozen=True, slots=True)
+class DropView:
+    """DROP VIEW [IF EXISTS] name."""
+
+    name: str
+    if_exists: bool
+
+
+@dataclass(frozen=True, slots=True)
+class CreateInsert:
+    """CREATE QUERY [IF NOT EXISTS] name AS INSERT INTO stream [(columns)] SELECT ...
+
+    columns: None is all, in order.
+    """
+
+    name: str
+    stream: str
+    columns: tuple[str, ...] | None
+    select: RelationalSelect
+    if_not_exists: bool
+
+
+@dataclass(frozen=True, slots=True)
 class CreateRollup:
     """CREATE [LAZY] ROLLUP [IF NOT EXISTS] name AS SELECT ... FROM stream [RANGE i] GROUP BY ..."""
 
@@ -381,7 +416,7 @@ class ExplainAllocation:
 
 @dataclass(frozen=True, slots=True)
 class Show:
-    """SHOW STREAMS | QUERIES | TABLES | RUNS | INDEXES | ROLLUPS | TENANTS."""
+    """SHOW STREAMS | QUERIES | VIEWS | TABLES | RUNS | INDEXES | ROLLUPS | TENANTS."""
 
     what: str
 
@@ -403,6 +438,9 @@ Statement = (
     | Update
     | CreateQuery
     | DropQuery
+    | CreateView
+    | DropView
+    | CreateInsert
     | CreateRollup
     | DropRollup
     | AlterQuery

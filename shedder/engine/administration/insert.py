@@ -28,6 +28,7 @@ from shedder.engine.admission.batch_push import Pipeline, push
 from shedder.engine.engine_state import EngineState
 from shedder.engine.ingest.producer_sequences import check_named_producer
 from shedder.engine.one_time_queries.executor import check_retained
+from shedder.engine.one_time_queries.inserted_rows import await_inserted
 from shedder.engine.runtime.background_tasks import Watch
 from shedder.engine.services import Services
 from shedder.engine.standing_queries.stream_state import Stream
@@ -54,6 +55,7 @@ def insert(
       pushed by then is durable; repeated with its producer, the statement goes on from there.
     """
     schema = services.ingest.schema(statement.stream)
+    services.core.check_no_view(schema.name)
     if statement.producer is not None:
         check_named_producer(statement.producer, None)
     select = statement.select
@@ -72,6 +74,7 @@ def insert(
             if name not in untyped
         }
         return _push(services, statement, filled(columns, table.num_rows, schema))
+    await_inserted(services.core, (select.stream,))
     progress = Progress(f"insert into {statement.stream}", "rows")
     with services.tasks.running(progress, timeout_s=timeout_s, watch=watch):
         return _Copying.begin(services, statement, select, schema, progress).run()

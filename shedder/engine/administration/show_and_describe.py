@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from shedder.cql.statements.archive_layout import layout_text
 from shedder.cql.statements.table_text import text_of_table
+from shedder.cql.statements.view_text import text_of_view
 from shedder.engine.controls.stream_definitions import definition
 from shedder.engine.dataflow.row_query import row_status
 from shedder.engine.engine_state import EngineState
@@ -43,7 +44,7 @@ def show(core: EngineState, what: str, caller: Caller = OPERATOR) -> pa.Table:
                     "stream": [s.schema.name for s in streams],
                     "tuples": pa.array([_tuples(core, s) for s in streams], pa.int64()),
                     "watermark": pa.array([s.watermark_us for s in streams], pa.timestamp("us")),
-                    "definition": [definition(s.schema) for s in streams],
+                    "definition": [_definition(core, s) for s in streams],
                     "archive": [layout_text(s.schema.layout) for s in streams],
                     "relaid": pa.array([relaid_share(core, s) for s in streams], pa.float64()),
                 }
@@ -55,9 +56,9 @@ def show(core: EngineState, what: str, caller: Caller = OPERATOR) -> pa.Table:
                 for p in s.queries.values()
             ]
             found += [
-                (each.name, ", ".join(each.streams), each.query.text)
+                (each.name, ", ".join(each.streams), core.rows.text(each))
                 for each in core.rows.queries.values()
-                if core.owns_rows(each, caller)
+                if core.rows.view(each.name) is None and core.owns_rows(each, caller)
             ]
             names, of, texts = ([row[at] for row in found] for at in range(3))
             return pa.table(
@@ -67,6 +68,8 @@ def show(core: EngineState, what: str, caller: Caller = OPERATOR) -> pa.Table:
                     "text": pa.array(texts, pa.string()),
                 }
             )
+        case "VIEWS":
+            return views(core, streams)
         case "TABLES":
             return tables(core, own_tables(core, caller))
         case "INDEXES":
@@ -76,9 +79,38 @@ def show(core: EngineState, what: str, caller: Caller = OPERATOR) -> pa.Table:
         case "RUNS":
             return runs(core, streams)
         case _:
-            words = "SHOW STREAMS, SHOW QUERIES, SHOW TABLES, SHOW RUNS, SHOW INDEXES, "
-            words += "SHOW ROLLUPS, SHOW TENANTS"
+            words = "SHOW STREAMS, SHOW QUERIES, SHOW VIEWS, SHOW TABLES, SHOW RUNS, "
+            words += "SHOW INDEXES, SHOW ROLLUPS, SHOW TENANTS"
             raise BadQuery(f"SHOW {what}: there are {words}")
+
+
+def views(core: EngineState, streams: Sequence[Stream]) -> pa.Table:
+    """SHOW VIEWS: a row for each view. rows: inserted; failed: why no more are."""
+    found = [
+        (stream, writer)
+        for stream in streams
+        if (writer := core.rows.view(stream.schema.name)) is not None
+    ]
+    marks = [stream.watermark_us for stream, _ in found]
+    reasons = [writer.query.failed or None for _, writer in found]
+    reads = [", ".join(writer.query.streams) for _, writer in found]
+    return pa.table(
+        {
+            "view": pa.array([stream.schema.name for stream, _ in found], pa.string()),
+            "stream": pa.array(reads, pa.string()),
+            "rows": pa.array([writer.stored for _, writer in found], pa.int64()),
+            "watermark": pa.array(marks, pa.timestamp("us")),
+            "failed": pa.array(reasons, pa.string()),
+            "definition": pa.array([_definition(core, it) for it, _ in found], pa.string()),
+        }
+    )
+
+
+def _definition(core: EngineState, stream: Stream) -> str:
+    """The statement that makes a stream or view."""
+    schema = stream.schema
+    view = core.rows.view(schema.name)
+    return definition(schema) if view is None else text_of_view(schema, view.query.query.text)
 
 
 def tables(core: EngineState, known: Sequence[LiveTable]) -> pa.Table:

@@ -144,6 +144,26 @@ def _drop_query(statement: cql.DropQuery, call: StatementCall) -> Answer:
     return Answer.status(f"query {statement.name} dropped")
 
 
+def _create_view(statement: cql.CreateView, call: StatementCall) -> Answer:
+    made = call.services.views.create(statement, call.caller.tenant)
+    return Answer.status(f"view {statement.name} {'created' if made else 'exists'}")
+
+
+def _drop_view(statement: cql.DropView, call: StatementCall) -> Answer:
+    try:
+        call.services.views.drop(statement.name)
+    except UnknownStream:
+        if not statement.if_exists:
+            raise
+        return Answer.status(f"view {statement.name} does not exist")
+    return Answer.status(f"view {statement.name} dropped")
+
+
+def _create_insert(statement: cql.CreateInsert, call: StatementCall) -> Answer:
+    made = call.services.views.insert(statement, call.caller.tenant)
+    return Answer.status(f"query {statement.name} {'created' if made else 'exists'}")
+
+
 def _create_rollup(statement: cql.CreateRollup, call: StatementCall) -> Answer:
     made = call.services.files.create_rollup(
         statement.name,
@@ -316,6 +336,9 @@ HANDLERS: Mapping[type[Any], Callable[[Any, StatementCall], Answer]] = MappingPr
         cql.Update: _update,
         cql.CreateQuery: _create_query,
         cql.DropQuery: _drop_query,
+        cql.CreateView: _create_view,
+        cql.DropView: _drop_view,
+        cql.CreateInsert: _create_insert,
         cql.CreateRollup: _create_rollup,
         cql.DropRollup: _drop_rollup,
         cql.AlterQuery: _alter_query,

@@ -60,8 +60,9 @@ class Admission:
         """The door of a stream, if there is room behind it.
 
         Raises:
-          UnknownStream, Overloaded.
+          UnknownStream, Overloaded. FailedPrecondition: it is a view.
         """
+        self._core.check_no_view(name)
         intake = self._core.intakes.get(name)
         if intake is None:
             self._core.stream(name)  # Its error says what of this name there is.

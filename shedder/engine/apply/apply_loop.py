@@ -69,6 +69,7 @@ class ApplyLoop:
 
     def _after_group(self, size_bytes: int) -> None:
         """So much of the log has been applied; do what is due between."""
+        self._core.rows.send()
         self._cutter.cut_what_is_due()
         now = self._core.machine.monotonic_s()
         if now >= self._windows.refresh_at:
@@ -79,6 +80,7 @@ class ApplyLoop:
     def _idle(self) -> float | None:
         """Caught up: refresh what is stale, checkpoint when it is time."""
         machine, windows = self._core.machine, self._windows
+        self._core.rows.send()
         more = windows.go_on()
         now, sheds = machine.monotonic_s(), self._core.coalesces
         if not sheds or now >= windows.refresh_at:

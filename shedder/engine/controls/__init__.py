@@ -3,6 +3,6 @@
 Each control changes one aspect of the engine for a statement or for the control table. A control
 has no state of its own.
 
-May import: synopsis_plans, runtime, tables, engine_state, tenants, checkpoints, maintenance,
-apply, allocation, load_shedding.
+May import: synopsis_plans, runtime, tables, dataflow, engine_state, tenants, checkpoints,
+maintenance, apply, allocation, load_shedding, registration.
 """

@@ -117,6 +117,7 @@ class StreamDefinitions:
                 )
 
             self._core.check_unread(stream, "drop them first")
+            self._core.check_unwritten(stream)
 
             def forget() -> None:
                 self._checkpoints.forget_stream(stream.id)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -14,6 +14,7 @@ from shedder.dataflow.graph import NodeWork
 from shedder.dataflow.operator_facts import OperatorFacts
 from shedder.dataflow.relation_to_stream import stream_batch
 from shedder.dataflow.update_patterns import UpdatePattern
+from shedder.engine.dataflow.row_target import EVENT_TIME, SIGN
 from shedder.engine.dataflow.standing_plan import StandingPlan
 
 PAST = 8  # The tuples of a window take more memory while they are read again, before they are rows.
@@ -26,6 +27,8 @@ class RowFlow:
     nor on how often watermarks are given. So the number of a row is the same after a restart.
 
     is_stream: the query is a stream; else it is a relation, and `relation` has its content.
+    columns: of the rows, without event time and sign. A column of the query with the name of one
+      of the two is in `relation` alone, unless the columns are given names.
     """
 
     def __init__(
@@ -33,6 +36,7 @@ class RowFlow:
         plan: StandingPlan,
         *,
         bytes_max: int,
+        names: Sequence[str] | None = None,
         clock_ns: Callable[[], int] = time.thread_time_ns,
     ) -> None:
         """A flow without tuples.
@@ -40,6 +44,7 @@ class RowFlow:
         Args:
           plan: of the query.
           bytes_max: of the relation; of operators and waiting tuples it is PAST times as much.
+          names: of the columns of the rows, in place of the query's; None: they have its names.
           clock_ns: measures the time of operators.
 
         Raises:
@@ -51,6 +56,14 @@ class RowFlow:
         self._clock_ns = clock_ns
         self._relation_work, self._signs_work = NodeWork(), NodeWork()
         self.is_stream = self._flow.is_stream
+        fields = list(self._flow.schema)
+        if names is None:
+            own = [field.name not in (EVENT_TIME, SIGN) for field in fields]
+            self._shown = [at for at, is_shown in enumerate(own) if is_shown]
+            self.columns = pa.schema([fields[at] for at in self._shown])
+        else:
+            self._shown = list(range(len(fields)))
+            self.columns = pa.schema([*map(pa.Field.with_name, fields, names)])
         self._signs = None if self.is_stream else self._flow.signed_changes()
         self._relation = None if self.is_stream else self._flow.current_relation(bytes_max)
 
@@ -62,8 +75,8 @@ class RowFlow:
     @property
     def schema(self) -> pa.Schema:
         """Columns of the rows; event time and sign are the last two."""
-        fields = [pa.field("_ts", pa.timestamp("us")), pa.field("_sign", pa.int8())]
-        return pa.schema([*self._flow.schema, *fields])
+        fields = [pa.field(EVENT_TIME, pa.timestamp("us")), pa.field(SIGN, pa.int8())]
+        return pa.schema([*self.columns, *fields])
 
     @property
     def size_bytes(self) -> int:
@@ -89,7 +102,10 @@ class RowFlow:
             if self._insertions_only:
                 changes = changes.where(changes.weight > 0)
             self._signs_work.add(rows_in, len(changes), self._clock_ns() - added_ns)
-        return pa.Table.from_batches([stream_batch(changes)])
+        table = pa.Table.from_batches([stream_batch(changes)])
+        last = table.num_columns
+        shown = table.select([*self._shown, last - 2, last - 1])
+        return shown.rename_columns(self.schema.names)
 
     def operators(self) -> list[OperatorFacts]:
         """What each operator is and did, each after its inputs; what the rows are made by last."""

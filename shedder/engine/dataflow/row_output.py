@@ -94,6 +94,7 @@ class RowOutput:
         self._lock = threading.Lock()
         self._segments: deque[_Segment] = deque()
         self._end = 0
+        self._keep_from: int | None = None
         self._ended: ShedderError | None = None
         self._closed = False
         self._progress: tuple[InputProgress, ...] = ()
@@ -106,6 +107,11 @@ class RowOutput:
     def rows(self) -> int:
         """The number of rows that were made."""
         return self._end
+
+    @property
+    def kept_from(self) -> int | None:
+        """As `keep_from` was called; None: it was not."""
+        return self._keep_from
 
     def begin_at(self, rows: int) -> None:
         """Count on from a number of rows that are not kept."""
@@ -126,14 +132,51 @@ class RowOutput:
             self._segments.append(segment)
             self._end = segment.end
             self.size_bytes += segment.size_bytes
-            while self.size_bytes > self._bytes_max and len(self._segments) > 1:
-                self.size_bytes -= self._segments.popleft().size_bytes
+            self._drop_oldest()
         self._wake()
+
+    def keep_from(self, rows: int) -> None:
+        """Keep the rows from a number on, however many bytes they have, and drop older ones."""
+        with self._lock:
+            self._keep_from = rows
+            self._drop_oldest()
+
+    def _drop_oldest(self) -> None:
+        keep_from = self._end if self._keep_from is None else self._keep_from
+        while self.size_bytes > self._bytes_max and len(self._segments) > 1:
+            if self._segments[0].end > keep_from:
+                return
+            self.size_bytes -= self._segments.popleft().size_bytes
+
+    @property
+    def counted_bytes(self) -> int:
+        """Bytes of kept rows; those on their way to the log count in its queue."""
+        return self.size_bytes if self._keep_from is None else min(self.size_bytes, self._bytes_max)
+
+    def after(self, at: int, rows_max: int, bytes_max: int) -> pa.Table | None:
+        """Return kept rows from a number on, of several records of the log; None: there are none.
+
+        rows_max: limit of the rows. bytes_max: about; one row may have more.
+        """
+        if at == self._end:
+            return None
+        tables: list[pa.Table] = []
+        for segment in self._segments:
+            if segment.end > at and rows_max and bytes_max > 0:
+                first = max(at - segment.before.rows, 0)
+                tables.append(_within(segment.table.slice(first, rows_max), bytes_max))
+                rows_max -= tables[-1].num_rows
+                bytes_max -= tables[-1].nbytes
+                if first + tables[-1].num_rows < segment.table.num_rows:
+                    break
+        return pa.concat_tables(tables)
 
     def restart_point(
         self, now: Frontier, *, read_bytes_max: int, floor_us: int | None
     ) -> Frontier:
         """Return the earliest frontier from which a restart can make kept rows again.
+
+        Rows that must be kept (`keep_from`) are always among them.
 
         Args:
           now: the present frontier.
@@ -142,8 +185,12 @@ class RowOutput:
             it always does.
         """
         found = now
+        keep_from = self._end if self._keep_from is None else self._keep_from
         for segment in reversed(self._segments):
             before = segment.before
+            if found.rows > keep_from:
+                found = before
+                continue
             if found is not now and now.read_bytes - before.read_bytes > read_bytes_max:
                 break
             if floor_us is not None and (before.as_of_us is None or before.as_of_us < floor_us):

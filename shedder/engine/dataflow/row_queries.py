@@ -8,9 +8,11 @@ from functools import partial
 import pyarrow as pa
 
 from shedder.archive.log.records import Batch, Heartbeat
+from shedder.cql.statements.view_text import text_of_insert
 from shedder.engine.dataflow.row_input import times_of
 from shedder.engine.dataflow.row_query import RowLimits, RowQuery
 from shedder.engine.dataflow.row_state import RowState
+from shedder.engine.dataflow.row_writer import RowWriter
 from shedder.errors import BudgetExceeded
 from shedder.streams.batches import TIME_MIN_US
 from shedder.streams.dropped_counts import Dropped
@@ -24,6 +26,8 @@ class StandingRowQueries:
         self.queries: dict[str, RowQuery] = {}
         self._stored: dict[str, RowState] = {}
         self._readers: dict[int, tuple[RowQuery, ...]] = {}  # By stream.
+        self.writers: dict[str, RowWriter] = {}  # By query.
+        self._producers: dict[str, RowWriter] = {}  # The same, by the name of their producer.
 
     def __contains__(self, name: str) -> bool:
         return name in self.queries
@@ -37,15 +41,37 @@ class StandingRowQueries:
         """The row queries that read a stream."""
         return self._readers.get(stream_id, ())
 
-    def add(self, query: RowQuery) -> None:
-        """Read records from now on."""
+    def into(self, stream: str) -> tuple[RowWriter, ...]:
+        """The writers whose target a stream is."""
+        return tuple(it for it in list(self.writers.values()) if it.target.stream == stream)
+
+    def view(self, name: str) -> RowWriter | None:
+        """The writer of a view; None: there is no view of this name."""
+        writer = self.writers.get(name)
+        return writer if writer is not None and writer.target.is_view else None
+
+    def text(self, query: RowQuery) -> str:
+        """The text of a query, with the stream into which it inserts."""
+        writer = self.writers.get(query.name)
+        if writer is None or writer.target.is_view:
+            return query.query.text
+        return text_of_insert(writer.target.stream, writer.target.columns, query.query.text)
+
+    def add(self, query: RowQuery, writer: RowWriter | None = None) -> None:
+        """Read records from now on. writer: inserts the rows."""
         self.queries[query.name] = query
+        if writer is not None:
+            self.writers[query.name] = self._producers[writer.producer] = writer
         for stream_id in {each.stream_id for each in query.inputs}:
             self._readers[stream_id] = (*self.of_stream(stream_id), query)
 
     def remove(self, name: str) -> None:
         """Forget a query."""
         query = self.queries.pop(name)
+        writer = self.writers.pop(name, None)
+        if writer is not None:
+            del self._producers[writer.producer]
+            writer.end_waits()
         for stream_id in {each.stream_id for each in query.inputs}:
             others = tuple(each for each in self.of_stream(stream_id) if each is not query)
             self._readers[stream_id] = others
@@ -84,6 +110,9 @@ class StandingRowQueries:
         self, header: Batch, batch: pa.RecordBatch, time_column: str, dropped: Dropped | None
     ) -> None:
         """Apply one batch of the log, as it is there: not together with others."""
+        writer = self._producers.get(header.producer)
+        if writer is not None and header.push is not None:
+            writer.note_stored(header.push.end_row)
         readers = self.of_stream(header.stream)
         if not readers:
             return
@@ -107,8 +136,17 @@ class StandingRowQueries:
 
     def promise(self, header: Heartbeat) -> None:
         """Apply one heartbeat of the log."""
+        for writer in self.writers.values():
+            writer.note_watermark(header.stream, header.watermark_us)
         for each in self.of_stream(header.stream):
             each.guard(partial(each.promise, header.stream, header.watermark_us, header.arrival_us))
+
+    def send(self) -> None:
+        """Insert the rows that are new. On the apply thread, after records were applied."""
+        for each in self.writers.values():
+            each.query.guard(each.send)
+            if each.query.failed:
+                each.end_waits()
 
     def check_room(self) -> None:
         """Check that one more query has room.

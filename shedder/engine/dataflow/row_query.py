@@ -91,7 +91,7 @@ class RowQuery:
     @property
     def size_bytes(self) -> int:
         """Bytes that it holds, kept rows included."""
-        return self.state_bytes + self.output.size_bytes
+        return self.state_bytes + self.output.counted_bytes
 
     def operators(self) -> list[OperatorFacts]:
         """Facts of its operators, each after its inputs, kept rows last; of a failed query none.

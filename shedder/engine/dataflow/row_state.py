@@ -38,12 +38,14 @@ class RowState:
 
     begin: frontier from which a restart makes the kept rows again. now: frontier of the checkpoint.
     inputs: by alias. failed: why the query makes no more rows; "": it does.
+    stored: rows that the query has inserted into its target, as of `now`.
     """
 
     begin: Frontier
     now: Frontier
     inputs: dict[str, InputState]
     failed: str
+    stored: int = 0
 
     @classmethod
     def of(
@@ -66,7 +68,7 @@ class RowState:
             now, read_bytes_max=read_bytes_max, floor_us=max(floors_us, default=None)
         )
         inputs = {each.alias: _of_input(each, begin) for each in query.inputs}
-        return cls(begin, now, inputs, query.failed)
+        return cls(begin, now, inputs, query.failed, query.output.kept_from or 0)
 
     def to_bytes(self) -> bytes:
         """Frontiers and counts as JSON in the schema's metadata; late tuples as rows."""
@@ -79,6 +81,7 @@ class RowState:
                 for alias, each in self.inputs.items()
             },
             "failed": self.failed,
+            "stored": self.stored,
         }
         fields: list[pa.Field[Any]] = [
             pa.field("input", pa.int64()),
@@ -105,7 +108,8 @@ class RowState:
             late_rows = LateRows(position[number == at], time_us[number == at])
             inputs[alias] = InputState(first, late, dropped, lost, late_rows)
         begin, now = (_frontier_from_json(state[key]) for key in ("begin", "now"))
-        return cls(begin, now, inputs, state["failed"])
+        # Absent before row queries could insert.
+        return cls(begin, now, inputs, state["failed"], state.get("stored", 0))
 
 
 def _of_input(each: RowInput, begin: Frontier) -> InputState:

@@ -17,6 +17,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, Self
 
+from shedder.archive.log.records import MADE_PREFIX
 from shedder.cql.statements.bound_query import DEFAULT_TENANT
 from shedder.engine.ingest.evicted_producers import PLACE_BYTES, EvictedProducers
 from shedder.engine.ingest.forgotten_producers import ForgottenProducers
@@ -143,8 +144,12 @@ class KnownProducers:
     def note(self, name: str, progress: PushProgress, now_us: int) -> None:
         """Set a producer's progress; evict the producers that were silent longest if needed.
 
+        A standing query, which is no producer, knows its own progress.
+
         now_us: when its newest batch has come.
         """
+        if name.startswith(MADE_PREFIX):
+            return
         before = self._active.pop(name, None)
         self._active[name] = progress
         change = _bytes_of(name, progress)

@@ -16,6 +16,7 @@ from shedder.archive.log.records import (
     Batch,
     Built,
     Heartbeat,
+    PushEnd,
     RecordType,
 )
 from shedder.cql.statements.bound_query import StreamSchema
@@ -24,6 +25,7 @@ from shedder.engine.ingest.arrived_record import PendingRecord
 from shedder.engine.ingest.drop_policy import DropPolicy
 from shedder.engine.ingest.durable_progress import DurableProgress
 from shedder.engine.ingest.expected_rows import ExpectedRows
+from shedder.engine.ingest.following_receipt import following
 from shedder.engine.ingest.known_producers import KnownProducers, ProducerState
 from shedder.engine.ingest.numbered_part import ANONYMOUS, NumberedPart
 from shedder.engine.ingest.producer_memory import ProducerLimits, ProducerMemory
@@ -54,6 +56,7 @@ class Intake:
     duplicate: rows of replays that were acknowledged again.
     refused_batches, refused_rows: what was turned away, and the rows of it that could be counted.
     drops: says which tuples are dropped, of a stream that drops; they are acknowledged, too.
+    losses: how often records on their way to the disk were lost.
     """
 
     def __init__(
@@ -74,6 +77,7 @@ class Intake:
         self.duplicate = 0
         self.refused_batches = 0
         self.refused_rows = 0
+        self.losses = 0
         self.drops: DropPolicy | None = None
         self._log_queue = log_queue
         self._limits = limits
@@ -270,17 +274,45 @@ class Intake:
         with self._lock:
             return self.durable.producers.state()
 
-    def heartbeat(self, watermark_us: int) -> Future[int]:
-        """Log a promise that nothing earlier will come; its log sequence when it is durable."""
+    def append_made(
+        self, rows: pa.RecordBatch, producer: str, *, end_row: int, losses: int
+    ) -> Future[int] | None:
+        """Append rows that a standing query has made; their log sequence when they are durable.
+
+        None: records were lost since `losses` was read, and rows before these may be missing.
+
+        producer: name of the query's records. end_row: number behind the last row.
+
+        Raises:
+          DiskFull, StorageFailed, Draining: nothing is kept.
+        """
+        push = PushEnd(end_row, None, is_last=False)
+        with self._lock:
+            if losses != self.losses:
+                return None
+            at, count, now_us = self._next_position, rows.num_rows, self._clock_us()
+            header = Batch(self.stream_id, producer, 0, 0, at, count, now_us, push=push)
+            arrived = PendingRecord(header, rows, tenant=self.schema.tenant)
+            durable = self._submit(RecordType.BATCH, arrived, encode(rows), urgent=True)
+            self._note_times(arrived)
+            return durable
+
+    def heartbeat(self, watermark_us: int, *, urgent: bool = False) -> Future[int]:
+        """Log a promise that nothing earlier will come; its log sequence when it is durable.
+
+        urgent: as of `LogQueue.submit`.
+        """
         header = Heartbeat(self.stream_id, watermark_us, self._clock_us())
         with self._lock:
-            durable = self._log_queue.submit(RecordType.HEARTBEAT, [header.to_bytes()], header)
+            parts = [header.to_bytes()]
+            durable = self._log_queue.submit(RecordType.HEARTBEAT, parts, header, urgent=urgent)
             self.durable.watermark.promise(watermark_us, header.arrival_us)
         return durable
 
     def lost_in_flight(self) -> None:
         """The disk thread says that nothing which is not durable ever will be."""
         with self._lock:
+            self.losses += 1
             self._next_position = self.durable.position
             self._in_flight.clear()
             self._owed = self.durable.owed.copy()
@@ -388,17 +420,8 @@ class Intake:
             kind = RecordType.BUILT
             flags = FOLLOW * flag
             header = Built(self.stream_id, producer, epoch, number, here, rows, now_us, flags, push)
-        tenant = self.schema.tenant
-        arrived = PendingRecord(header, content, dropped=dropped, tenant=tenant)
-        parts = [header.to_bytes(), payload]
-        size_bytes = sum(memoryview(part).nbytes for part in parts)
-        self.queues.came(tenant, size_bytes)
-        try:
-            durable = self._log_queue.submit(kind, parts, arrived)
-        except BaseException:
-            self.queues.left(tenant, size_bytes)
-            raise
-        self._next_position = header.end_position
+        arrived = PendingRecord(header, content, dropped=dropped, tenant=self.schema.tenant)
+        durable = self._submit(kind, arrived, payload)
         self._owed.note(header)
         late = self._note_times(arrived)
         if producer:
@@ -412,7 +435,27 @@ class Intake:
             dropped=0 if dropped is None else dropped.rows,
             late=late,
         )
-        return _when(durable, lambda: receipt)
+        return following(durable, lambda: receipt)
+
+    def _submit(
+        self,
+        kind: RecordType,
+        arrived: PendingRecord,
+        payload: bytes | memoryview,
+        *,
+        urgent: bool = False,
+    ) -> Future[int]:
+        """Hand a record to the log, and count its positions."""
+        parts = [arrived.header.to_bytes(), payload]
+        size_bytes = sum(memoryview(part).nbytes for part in parts)
+        self.queues.came(arrived.tenant, size_bytes)
+        try:
+            durable = self._log_queue.submit(kind, parts, arrived, urgent=urgent)
+        except BaseException:
+            self.queues.left(arrived.tenant, size_bytes)
+            raise
+        self._next_position = arrived.header.end_position
+        return durable
 
     def _note_times(self, arrived: PendingRecord) -> int:
         """Move the watermark of arrivals; return the number of late rows."""
@@ -452,19 +495,4 @@ class Intake:
         if waiting is None:
             waiting = Future()
             waiting.set_result(-1)
-        return _when(waiting, count)
-
-
-def _when(durable: Future[int], result: Callable[[], Receipt]) -> Future[Receipt]:
-    """A future that follows another one."""
-    receipt: Future[Receipt] = Future()
-
-    def settle(done: Future[int]) -> None:
-        error = done.exception()
-        if error is None:
-            receipt.set_result(result())
-        else:
-            receipt.set_exception(error)
-
-    durable.add_done_callback(settle)
-    return receipt
+        return following(waiting, count)

@@ -129,6 +129,7 @@ class Backfills:
             raise BadSetting(f"{name[:120]!r} is no name of a backfill: letters, digits, . _ -")
         if parts < 0:
             raise BadSetting(f"{parts} parts; it must be 0, to look, or more")
+        self._core.check_no_view(stream)
         of, store = self._core.stream(stream), self._core.store
         begun = store.backfills.begin(of.id, name, plan, parts)
         done = store.catalog.backfills.parts(of.id, name)

@@ -22,10 +22,13 @@ from shedder.engine.dataflow.row_input import RowInput, Scan
 from shedder.engine.dataflow.row_output import RowOutput
 from shedder.engine.dataflow.row_query import RowQuery
 from shedder.engine.dataflow.row_state import RowState
+from shedder.engine.dataflow.row_target import EVENT_TIME, RowTarget
+from shedder.engine.dataflow.row_writer import RowWriter
 from shedder.engine.dataflow.standing_plan import StandingPlan, standing_plan
 from shedder.engine.engine_state import EngineState
 from shedder.engine.standing_queries.stream_state import Stream
 from shedder.errors import Unimplemented
+from shedder.streams.batch_conversion import conform_batch
 
 LEFT_ROWS = 1 << 18  # What the apply thread may read itself: some hundredths of a second.
 ROUNDS_MAX = 8  # A stream that outruns the reader is not chased for ever.
@@ -35,14 +38,16 @@ ROUNDS_MAX = 8  # A stream that outruns the reader is not chased for ever.
 class RowParameters:
     """Parameters of a row query in the catalog. Queries of aggregates have no "kind" among theirs.
 
-    incarnation: as of `RowOutput`.
+    incarnation: as of `RowOutput`. target: into which the query inserts its rows.
     """
 
     incarnation: str
+    target: RowTarget | None = None
 
     def to_json(self) -> str:
         """Return the JSON that the catalog keeps."""
-        return json.dumps({"kind": "rows", "incarnation": self.incarnation})
+        into = {} if self.target is None else {"into": self.target.to_json()}
+        return json.dumps({"kind": "rows", "incarnation": self.incarnation, **into})
 
     @classmethod
     def of(cls, entry: QueryEntry) -> RowParameters | None:
@@ -50,11 +55,12 @@ class RowParameters:
         stored = json.loads(entry.parameters)
         if not isinstance(stored, dict) or stored.get("kind") != "rows":
             return None
-        return cls(stored["incarnation"])
+        into = stored.get("into")
+        return cls(stored["incarnation"], None if into is None else RowTarget.from_json(into))
 
 
 def new_row_query(
-    core: EngineState, name: str, plan: StandingPlan, *, incarnation: str
+    core: EngineState, name: str, plan: StandingPlan, parameters: RowParameters
 ) -> RowQuery:
     """Return a query that has read nothing, at the present positions of its streams.
 
@@ -62,7 +68,9 @@ def new_row_query(
       Unimplemented: an operator of the query is not in this version.
     """
     limits = core.rows.limits
-    flow = RowFlow(plan, bytes_max=limits.query_bytes_max)
+    target, incarnation = parameters.target, parameters.incarnation
+    names = None if target is None or target.is_view else target.columns
+    flow = RowFlow(plan, bytes_max=limits.query_bytes_max, names=names)
     spans = lookbacks_us(plan.query.plan)
     inputs = []
     for alias, source in flow.sources.items():
@@ -83,6 +91,24 @@ def new_row_query(
         )
     output = RowOutput(name, incarnation, flow.schema, bytes_max=limits.output_bytes_max)
     return RowQuery(name, plan.query, flow, inputs, output, limits, incarnation=incarnation)
+
+
+def new_writer(
+    core: EngineState, query: RowQuery, target: RowTarget | None, *, stored: int = 0
+) -> RowWriter | None:
+    """Return what inserts a query's rows into a target; None: it has none."""
+    if target is None:
+        return None
+    intake = core.intakes[target.stream]
+    names = list(target.columns)
+
+    def convert(rows: pa.Table) -> pa.RecordBatch:
+        kept = rows.select([*names, EVENT_TIME] if target.is_view else list(range(len(names))))
+        columns = [column.combine_chunks() for column in kept.columns]
+        batch = pa.RecordBatch.from_arrays(columns, names=kept.column_names)
+        return conform_batch(batch, intake.schema)
+
+    return RowWriter(query, target, intake, convert, core.limits, stored=stored)
 
 
 def bound_rows(core: EngineState, select: RelationalSelect) -> StandingPlan:
@@ -159,18 +185,19 @@ class WindowPast:
 
 
 def restored_row_query(
-    core: EngineState, entry: QueryEntry, plan: StandingPlan, data: bytes
-) -> RowQuery:
+    core: EngineState, entry: QueryEntry, plan: StandingPlan, state: RowState
+) -> tuple[RowQuery, RowWriter | None]:
     """Return a query as a checkpoint has it; a query that cannot be restored has failed.
 
     The tail must have all tuples that the log had at the checkpoint.
     """
     parameters = RowParameters.of(entry)
     assert parameters is not None
-    query = new_row_query(core, entry.name, plan, incarnation=parameters.incarnation)
+    query = new_row_query(core, entry.name, plan, parameters)
     scans = {each.stream_id: scan_of(core, each.stream_id) for each in query.inputs}
-    query.guard(lambda: restore(query, RowState.from_bytes(data), scans))
-    return query
+    writer = new_writer(core, query, parameters.target, stored=state.stored)
+    query.guard(lambda: restore(query, state, scans))
+    return query, writer
 
 
 def scan_of(core: EngineState, stream_id: int) -> Scan:

@@ -301,8 +301,9 @@ class _RowsJoining:
         select = parse_stored(self.entry.text)
         assert isinstance(select, RelationalSelect), self.entry.text
         found = bound_rows(self.core, select)
-        self.core.rows.add(restored_row_query(self.core, self.entry, found, self.data))
-        self.core.rows.note_stored({self.entry.name: RowState.from_bytes(self.data)})
+        state = RowState.from_bytes(self.data)
+        self.core.rows.add(*restored_row_query(self.core, self.entry, found, state))
+        self.core.rows.note_stored({self.entry.name: state})
 
 
 _Joins = deque[_JoiningQuery | _RowsJoining]

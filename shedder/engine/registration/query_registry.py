@@ -7,10 +7,16 @@ from collections.abc import Callable
 
 from shedder.cql.binding.new_names import check_new_name, check_outputs
 from shedder.cql.statements.relational_select import RelationalSelect
-from shedder.cql.statements.statement import Select, Statement, aggregates_of_one_stream
+from shedder.cql.statements.statement import (
+    ColumnDefinition,
+    Select,
+    Statement,
+    aggregates_of_one_stream,
+)
 from shedder.engine.allocation.rebalancer import Rebalancer
 from shedder.engine.checkpoints.checkpoint_scheduler import Checkpoints
 from shedder.engine.dataflow.row_query import RowQuery
+from shedder.engine.dataflow.row_target import RowTarget
 from shedder.engine.engine_state import EngineState
 from shedder.engine.load_shedding.controller_loop import Overload
 from shedder.engine.rebuild.row_query_past import streams_in
@@ -27,7 +33,7 @@ from shedder.engine.standing_queries.stream_state import Stream
 from shedder.engine.tenants.access_control import check_new_query, check_relation
 from shedder.engine.tenants.statement_access import names_of
 from shedder.engine.tenants.tenant_limits import check_queries
-from shedder.errors import QueryExists, ShedderError, UnknownQuery
+from shedder.errors import BadQuery, QueryExists, ShedderError, UnknownQuery
 from shedder.queries.answers.answer import Answer
 from shedder.streams.windows import Span
 
@@ -110,6 +116,14 @@ class QueryRegistry:
             check_queries(self.core, tenant)
         return RowHandle(self, self._row_registrar.register(name, select))
 
+    def columns(self, select: RelationalSelect) -> tuple[ColumnDefinition, ...]:
+        """Return the columns of a row query. Raises: as `register`."""
+        return self._row_registrar.columns(select)
+
+    def register_into(self, name: str, select: RelationalSelect, target: RowTarget) -> None:
+        """Make a row query standing that inserts its rows into a target. Raises: as `register`."""
+        self._row_registrar.register(name, select, target)
+
     def _text_of(self, name: str) -> str:
         rows = self.core.row_query(name)
         if rows is not None:
@@ -140,7 +154,9 @@ class QueryRegistry:
         with self._ddl:
             rows = self.core.row_query(name)
             if rows is not None:
-                self._drop_rows(rows)
+                if self.core.rows.view(name) is not None:
+                    raise BadQuery(f"{name!r} is a view; DROP VIEW drops it with its rows")
+                self.drop_rows(rows)
                 return
             stream, standing_query = self.core.standing_query(name)
 
@@ -151,7 +167,9 @@ class QueryRegistry:
             self._checkpoints.leave(name, stream.id, forget)
         self._sharing.soon()
 
-    def _drop_rows(self, query: RowQuery) -> None:
+    def drop_rows(self, query: RowQuery) -> None:
+        """Unregister a row query. Raises: as `drop_query`."""
+
         def forget() -> None:
             self.core.rows.remove(query.name)
             query.output.end(UnknownQuery(query.name, self.core.names_beside(query)))

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from shedder.archive.files.data_directory import FORMAT_ROWS
+from shedder.archive.files.data_directory import FORMAT_ROWS, FORMAT_VIEWS
 from shedder.archive.metadata.catalog_entries import QueryEntry
 from shedder.cql.statements.relational_select import RelationalSelect
+from shedder.cql.statements.statement import ColumnDefinition
 from shedder.engine.checkpoints.checkpoint_scheduler import Checkpoints
 from shedder.engine.checkpoints.query_commit import QueryCommit
 from shedder.engine.dataflow.row_query import RowQuery
+from shedder.engine.dataflow.row_target import RowTarget
 from shedder.engine.engine_state import EngineState
 from shedder.engine.rebuild.row_query_past import (
     RowParameters,
     WindowPast,
     bound_rows,
     new_row_query,
+    new_writer,
 )
 from shedder.engine.synopsis_plans.stored_query_text import parse_stored
 from shedder.errors import BudgetExceeded
@@ -26,24 +29,37 @@ class RowRegistrar:
         self._core = core
         self._checkpoints = checkpoints
 
-    def register(self, name: str, select: RelationalSelect) -> RowQuery:
+    def register(
+        self, name: str, select: RelationalSelect, target: RowTarget | None = None
+    ) -> RowQuery:
         """Read what windows need of the past, then go on with what comes.
 
         A query without windows reads tuples from the present position on.
+
+        target: into which the query inserts its rows.
 
         Raises:
           BadQuery, UnknownStream, UnknownColumn, TypeMismatch, Unimplemented: it cannot be bound.
           BudgetExceeded: no memory for it.
         """
         core = self._core
-        query = self._made(name, select, f"{core.machine.random_bits(48):x}")
+        parameters = RowParameters(f"{core.machine.random_bits(48):x}", target)
+        query = self._made(name, select, parameters)
         past = WindowPast(core, query)
         past.catch_up()
-        core.store.allow(FORMAT_ROWS)
+        core.store.allow(FORMAT_ROWS if target is None else FORMAT_VIEWS)
         self._checkpoints.end_begun()
-        joining = core.executor.call(lambda: self._begin(query, past)).result()
+        joining = core.executor.call(lambda: self._begin(query, past, target)).result()
         self._checkpoints.end_joining(joining)
         return query
+
+    def columns(self, select: RelationalSelect) -> tuple[ColumnDefinition, ...]:
+        """Return the columns of a query.
+
+        Raises:
+          As `register`.
+        """
+        return bound_rows(self._core, select).query.columns
 
     def preview(self, select: RelationalSelect) -> dict[str, str]:
         """Return what `register` would make; nothing is done.
@@ -51,10 +67,10 @@ class RowRegistrar:
         Raises:
           As `register`.
         """
-        query = self._made("", select, "")
+        query = self._made("", select, RowParameters(""))
         return {"text": query.query.text, "streams": ", ".join(query.streams)}
 
-    def _made(self, name: str, select: RelationalSelect, incarnation: str) -> RowQuery:
+    def _made(self, name: str, select: RelationalSelect, parameters: RowParameters) -> RowQuery:
         if self._core.pressure.pressed:
             raise BudgetExceeded(
                 "the process is near its limit of memory; a new query can stand when some is free: "
@@ -63,9 +79,9 @@ class RowRegistrar:
         self._core.rows.check_room()
         plan = bound_rows(self._core, select)
         parse_stored(plan.query.text)  # What a restart could not read is refused now.
-        return new_row_query(self._core, name, plan, incarnation=incarnation)
+        return new_row_query(self._core, name, plan, parameters)
 
-    def _begin(self, query: RowQuery, past: WindowPast) -> QueryCommit:
+    def _begin(self, query: RowQuery, past: WindowPast, target: RowTarget | None) -> QueryCommit:
         """On the apply thread: read the little that is left of the past, then live."""
         core = self._core
         self._checkpoints.settle()
@@ -76,12 +92,12 @@ class RowRegistrar:
             each.begin_at(stream.position, stream.watermark_us)
         query.resume(query.frontier)
         query.check_size()
-        core.rows.add(query)
+        core.rows.add(query, new_writer(core, query, target))
         state = core.rows.state(query.name, {})
         entry = QueryEntry(
             query.name,
             query.query.text,
-            parameters=RowParameters(query.incarnation).to_json(),
+            parameters=RowParameters(query.incarnation, target).to_json(),
             stream_id=query.inputs[0].stream_id,
             from_position=query.inputs[0].position,
             created_us=core.clock_us(),

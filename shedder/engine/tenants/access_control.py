@@ -76,6 +76,26 @@ def check_query(core: EngineState, caller: Caller, name: str) -> None:
         raise UnknownQuery(name, known)
 
 
+def own_views(core: EngineState, caller: Caller) -> list[str]:
+    """The names of the views that a caller may use."""
+    return [
+        each.schema.name for each in own_streams(core, caller) if core.rows.view(each.schema.name)
+    ]
+
+
+def check_view(core: EngineState, caller: Caller, name: str) -> None:
+    """Raise UnknownStream unless a caller may use a view of this name."""
+    known = own_views(core, caller)
+    if name not in known:
+        there = ", ".join(known) or "none"
+        raise UnknownStream.from_message(f"no view {name!r}; there are: {there}")
+
+
+def _check_new_view(core: EngineState, caller: Caller, name: str) -> None:
+    _check_new_stream(core, caller, name)
+    check_new_query(core, caller, name)
+
+
 def check_new_query(core: EngineState, caller: Caller, name: str) -> None:
     """Raise QueryExists where another tenant has a standing query of this name."""
     if name in core.query_names() and name not in core.query_names(caller):
@@ -162,6 +182,8 @@ _CHECKS: Mapping[NameKind, Callable[[EngineState, Caller, str], None]] = Mapping
     {
         NameKind.STREAM: check_stream,
         NameKind.QUERY: check_query,
+        NameKind.VIEW: check_view,
+        NameKind.NEW_VIEW: _check_new_view,
         NameKind.ROLLUP: _check_rollup,
         NameKind.TABLE: check_table,
         NameKind.RELATION: check_relation,

@@ -22,11 +22,13 @@ class NameKind(Enum):
     TABLE = "table"
     RELATION = "stream or table"
     QUERY = "query"
+    VIEW = "view"
     ROLLUP = "rollup"
     DESCRIBED = "stream, table or query"
     NEW_STREAM = "new stream"
     NEW_TABLE = "new table"
     NEW_QUERY = "new query"
+    NEW_VIEW = "new view"
     NEW_ROLLUP = "new rollup"
 
 
@@ -95,6 +97,10 @@ def _relations(select: RelationalSelect) -> tuple[UsedName, ...]:
     return tuple(UsedName(NameKind.RELATION, name) for name in select.relations)
 
 
+def _created_insert(insert: cql.CreateInsert) -> tuple[UsedName, ...]:
+    return _stream(insert.stream) + _new(NameKind.NEW_QUERY, insert.name, insert.select)
+
+
 def _inserted(insert: cql.Insert) -> tuple[UsedName, ...]:
     source = () if insert.select is None else _relation(insert.select.stream)
     return _relation(insert.stream) + source
@@ -114,6 +120,9 @@ STATEMENTS: Mapping[type[Any], StatementAccess] = MappingProxyType(
                 cql.CreateQuery, Scope.QUERY, lambda s: _new(NameKind.NEW_QUERY, s.name, s.select)
             ),
             _row(cql.DropQuery, Scope.QUERY, lambda s: _used(NameKind.QUERY, s.name, s.if_exists)),
+            _row(cql.CreateView, Scope.DEFINE, lambda s: _new(NameKind.NEW_VIEW, s.name, s.select)),
+            _row(cql.DropView, Scope.DEFINE, lambda s: _used(NameKind.VIEW, s.name, s.if_exists)),
+            _row(cql.CreateInsert, Scope.DEFINE, _created_insert),
             _row(cql.Explain, Scope.QUERY, _explained),
             _row(cql.ExplainAllocation, Scope.QUERY),  # Of the caller's queries.
             _row(cql.Show, Scope.QUERY),  # Of the caller's streams and queries.

@@ -51,6 +51,12 @@ ROWS = {
         "define",
         "stream or table s, new rollup r",
     ),
+    "CREATE VIEW v AS SELECT x FROM s": ("define", "stream or table s, new view v"),
+    "DROP VIEW IF EXISTS v": ("define", "view v?"),
+    "CREATE QUERY q AS INSERT INTO t SELECT x FROM s": (
+        "define",
+        "stream t, stream or table s, new query q",
+    ),
     "DROP ROLLUP IF EXISTS r": ("define", "rollup r?"),
     "CREATE INDEX ON s (x)": ("define", "stream s"),
     "DROP INDEX IF EXISTS ON s (x)": ("define", "stream s"),

@@ -1,0 +1,40 @@
+"""Rows that standing queries insert: a one-time query waits for those of tuples pushed before."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from concurrent.futures import TimeoutError as FutureTimeout
+from contextlib import suppress
+
+from shedder.engine.dataflow.row_writer import RowWriter
+from shedder.engine.engine_state import LOOK_S, EngineState
+
+WAIT_S = 5.0  # Longest wait for the rows of one view; s. A log that fails ends it at once.
+
+
+def await_inserted(core: EngineState, relations: Iterable[str]) -> None:
+    """Wait until streams have the rows that standing queries have made of all durable tuples.
+
+    Under overload the wait is LOOK_S, as that of other looks.
+
+    relations: names of streams or tables in a one-time query.
+    """
+    for writer in _writers(core, relations):
+        stored = core.look(writer.when_stored)
+        with suppress(FutureTimeout):
+            stored.result(LOOK_S if core.sheds else WAIT_S)
+
+
+def _writers(core: EngineState, relations: Iterable[str]) -> Iterator[RowWriter]:
+    """The writers into streams, each behind the writers into what its query reads."""
+    seen: set[str] = set()
+    waiting = [(name, False) for name in relations]
+    while waiting:
+        name, sources_are_done = waiting.pop()
+        if sources_are_done:
+            yield from core.rows.into(name)
+        elif name not in seen:
+            seen.add(name)
+            waiting.append((name, True))
+            sources = (each.query.streams for each in core.rows.into(name))
+            waiting += [(source, False) for streams in sources for source in streams]

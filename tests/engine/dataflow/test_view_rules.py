@@ -1,0 +1,227 @@
+"""Rules of views and standing INSERTs: names, columns, cycles, tenants, and what a drop needs."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pytest
+
+from shedder.archive.operations.verify import check
+from shedder.engine.engine import Engine
+from shedder.engine.runtime.caller import Caller
+from shedder.errors import (
+    BadQuery,
+    FailedPrecondition,
+    QueryExists,
+    QuotaExceeded,
+    RowQueryFailed,
+    ShedderError,
+    StreamExists,
+    StreamInUse,
+    TypeMismatch,
+    UnknownColumn,
+    UnknownStream,
+)
+from tests.engine.dataflow.worlds import CREATE, START_US, Subscriber, applied, batch
+
+pytestmark = pytest.mark.slow
+
+VIEW = "CREATE VIEW v AS SELECT id, kind FROM s WHERE kind > 2"
+ROWS = [(time, time, time % 6) for time in range(60)]
+
+
+@pytest.fixture
+def db(tmp_path):
+    with Engine.open(tmp_path / "data", run_rows=64) as opened:
+        opened.execute(CREATE)
+        yield opened
+
+
+def status(db, text, caller=None):
+    answer = db.execute(text) if caller is None else db.execute(text, caller=caller)
+    [row] = answer.table.to_pylist()
+    return row["status"]
+
+
+def ids(db, name):
+    return sorted(row["id"] for row in db.execute(f"SELECT id FROM {name}").table.to_pylist())
+
+
+def test_a_view_is_a_stream_that_its_query_alone_writes(db):
+    assert status(db, VIEW) == "view v created"
+    assert status(db, VIEW) == "view v exists"
+    assert status(db, "CREATE VIEW IF NOT EXISTS v AS SELECT id FROM s") == "view v exists"
+    with pytest.raises(StreamExists, match="with another definition: SELECT id, kind FROM s"):
+        db.execute("CREATE VIEW v AS SELECT id FROM s")
+    row = pa.table({"id": [1], "kind": [5], "_ts": pa.array([START_US], pa.timestamp("us"))})
+    for write in (
+        lambda: db.push("v", row),
+        lambda: db.heartbeat("v", START_US),
+        lambda: db.backfills.begin_backfill("v", "years", parts=1),
+        lambda: db.execute("INSERT INTO v SELECT * FROM v"),
+        lambda: db.execute("CREATE QUERY q AS INSERT INTO v SELECT id, kind, ts FROM s"),
+    ):
+        with pytest.raises(FailedPrecondition, match="'v' is a view"):
+            write()
+    with pytest.raises(BadQuery, match="DROP VIEW"):
+        db.drop_query("v")
+
+
+def test_rows_of_a_view_are_for_all_kinds_of_queries(db):
+    db.execute(VIEW)
+    db.register("sums", "SELECT COUNT(*) AS n FROM v")
+    db.register("window", "SELECT * FROM v [RANGE INTERVAL '1' SECOND]")
+    made, entered = Subscriber("v"), Subscriber("window")
+    made.begin(db)
+    entered.begin(db)
+    db.push("s", batch(ROWS))
+    db.heartbeat("s", START_US + 100)
+    wanted = [time for time, _, kind in ROWS if kind > 2]
+    assert ids(db, "v") == wanted
+    made.read(db)
+    assert made.got == [(it, it % 6, it, 1) for it in wanted]
+    applied(db)
+    entered.read(db)
+    assert entered.got == made.got
+    assert db.query("window").answer().table.column_names == ["id", "kind", "_ts"]
+    assert db.query("sums").answer().table["n"].to_pylist() == [len(wanted)]
+    [shown] = db.execute("SHOW VIEWS").table.to_pylist()
+    assert (shown["view"], shown["stream"], shown["rows"]) == ("v", "s", len(wanted))
+    assert shown["definition"] == VIEW
+    assert db.execute("SHOW QUERIES").table["query"].to_pylist() == ["sums", "window"]
+    definitions = db.execute("SHOW STREAMS").table
+    assert (
+        definitions["definition"].to_pylist()[definitions["stream"].to_pylist().index("v")] == VIEW
+    )
+
+
+def test_what_a_view_reads_and_what_reads_it_is_not_dropped(db):
+    db.execute(VIEW)
+    db.execute("CREATE VIEW w AS SELECT id FROM v")
+    db.execute("CREATE STREAM t (ts TIMESTAMP, id BIGINT) TIMESTAMP BY ts")
+    db.execute("CREATE QUERY copy AS INSERT INTO t SELECT _ts, id FROM w")
+    for text, reader in (
+        ("DROP STREAM s", "v"),
+        ("DROP VIEW v", "w"),
+        ("DROP VIEW w", "copy"),
+        ("DROP STREAM w", "copy"),
+        ("DROP STREAM t", "copy"),
+    ):
+        with pytest.raises(StreamInUse, match=rf": {reader}\b"):
+            db.execute(text)
+    db.drop_query("copy")
+    db.execute("DROP STREAM t")
+    assert status(db, "DROP VIEW w") == "view w dropped"
+    db.register("sums", "SELECT COUNT(*) AS n FROM v")
+    with pytest.raises(StreamInUse, match="sums"):
+        db.execute("DROP VIEW v")
+    db.drop_query("sums")
+    with pytest.raises(StreamInUse, match="DROP VIEW"):
+        db.execute("DROP STREAM v")
+    db.execute("DROP VIEW v")
+    assert status(db, "DROP VIEW IF EXISTS v") == "view v does not exist"
+    with pytest.raises(UnknownStream, match="no view 's'; 's' is a stream"):
+        db.execute("DROP VIEW s")
+    db.execute("DROP STREAM s")
+
+
+def test_cycles_are_refused_and_named(db):
+    db.execute("CREATE STREAM t (ts TIMESTAMP, id BIGINT, kind BIGINT) TIMESTAMP BY ts")
+    db.execute("CREATE VIEW v AS SELECT ts, id, kind FROM s")
+    db.execute("CREATE QUERY there AS INSERT INTO t SELECT ts, id, kind FROM v")
+    for text, cycle in (
+        ("CREATE VIEW x AS SELECT * FROM x", "x -> x"),
+        ("CREATE QUERY q AS INSERT INTO s SELECT ts, id, kind FROM s", "s -> s"),
+        ("CREATE QUERY q AS INSERT INTO s SELECT ts, id, kind FROM v", "v -> s -> v"),
+        ("CREATE QUERY q AS INSERT INTO s SELECT ts, id, kind FROM t", "t -> s -> v -> t"),
+    ):
+        with pytest.raises(BadQuery, match=cycle):
+            db.execute(text)
+    assert db.execute("SHOW QUERIES").table["text"].to_pylist() == [
+        "INSERT INTO t (ts, id, kind) SELECT ts, id, kind FROM v"
+    ]
+
+
+def test_a_stream_gets_only_rows_that_it_can_have(db):
+    db.execute("CREATE STREAM t (ts TIMESTAMP, a INTEGER, b DOUBLE NOT NULL) TIMESTAMP BY ts")
+    for query, error, message in (
+        ("(ts, a) SELECT ts, id FROM s", BadQuery, "a value of b in each row"),
+        ("SELECT id, id, id FROM s", TypeMismatch, "'ts' of stream 't' is TIMESTAMP"),
+        ("SELECT ts, id, id FROM s", TypeMismatch, "'a' of stream 't' is INTEGER"),
+        ("(ts, c) SELECT ts, id FROM s", UnknownColumn, "c"),
+        ("SELECT ts, id FROM s", BadQuery, "2 values for the 3 columns"),
+    ):
+        with pytest.raises(error, match=message):
+            db.execute(f"CREATE QUERY q AS INSERT INTO t {query}")
+    insert = "CREATE QUERY q AS INSERT INTO t (ts, b) SELECT ts, id FROM s"
+    assert status(db, insert) == "query q created"
+    assert status(db, insert) == "query q exists"
+    with pytest.raises(QueryExists):
+        db.execute("CREATE VIEW q AS SELECT id FROM s")
+
+
+def test_a_row_that_the_stream_cannot_have_ends_its_query_alone(db):
+    db.execute(VIEW)
+    db.execute("CREATE STREAM t (ts TIMESTAMP, b DOUBLE NOT NULL) TIMESTAMP BY ts")
+    db.execute("CREATE QUERY q AS INSERT INTO t SELECT ts, NULLIF(id, 3) FROM s")
+    db.push("s", batch(ROWS))
+    db.heartbeat("s", START_US + 100)
+    assert ids(db, "v") == [time for time, _, kind in ROWS if kind > 2]
+    with pytest.raises(RowQueryFailed, match=r"'q' failed .*b"):
+        db.query("q").answer()
+
+
+def test_a_view_is_its_definers_and_counts_for_them(tmp_path):
+    acme, bolt = Caller("acme"), Caller("bolt")
+    with Engine.open(tmp_path / "data") as db:
+        db.execute(CREATE, caller=acme)
+        db.execute("CREATE STREAM own (ts TIMESTAMP, id BIGINT) TIMESTAMP BY ts", caller=bolt)
+        with pytest.raises(UnknownStream, match="'s'"):
+            db.execute(VIEW, caller=bolt)
+        db.execute(VIEW, caller=acme)
+        for text in (
+            "SELECT id FROM v",
+            "DROP VIEW v",
+            "CREATE QUERY q AS INSERT INTO s SELECT ts, id, id FROM own",
+        ):
+            with pytest.raises(UnknownStream):
+                db.execute(text, caller=bolt)
+        for text in (
+            "CREATE VIEW v AS SELECT id FROM own",
+            "CREATE STREAM v (ts TIMESTAMP) TIMESTAMP BY ts",
+        ):
+            with pytest.raises(ShedderError, match="taken"):
+                db.execute(text, caller=bolt)
+        assert db.execute("SHOW VIEWS", caller=bolt).table.num_rows == 0
+        assert status(db, "DROP VIEW IF EXISTS v", bolt) == "view v does not exist"
+        assert db.schema("v").tenant == "acme"
+        db.set_control("tenant", "acme", "queries", "1")
+        with pytest.raises(QuotaExceeded, match="'acme' has 1 standing queries"):
+            db.execute("CREATE VIEW w AS SELECT id FROM s", caller=acme)
+        assert "w" not in db.core.streams
+        # The operator's view of a tenant's stream is the operator's: its rows are for its owner.
+        db.execute("CREATE VIEW all_of_them AS SELECT id FROM s")
+        with pytest.raises(UnknownStream):
+            db.execute("SELECT id FROM all_of_them", caller=acme)
+
+
+def test_a_stream_that_a_stop_left_without_its_query_becomes_the_view(db):
+    db.execute("CREATE STREAM v (id BIGINT, kind BIGINT, _ts TIMESTAMP NOT NULL) TIMESTAMP BY _ts")
+    assert status(db, VIEW) == "view v created"
+    db.execute("CREATE STREAM w (id BIGINT, _ts TIMESTAMP NOT NULL) TIMESTAMP BY _ts")
+    db.push("w", pa.table({"id": [1], "_ts": pa.array([START_US], pa.timestamp("us"))}))
+    with pytest.raises(StreamExists, match="'w' is a stream with tuples"):
+        db.execute("CREATE VIEW w AS SELECT id FROM s")
+
+
+def test_backup_and_check_know_views(tmp_path, db):
+    db.execute(VIEW)
+    db.push("s", batch(ROWS))
+    before = ids(db, "v")
+    db.seal("v")
+    db.backup(tmp_path / "copy")
+    assert check(tmp_path / "copy").ok
+    with Engine.open(tmp_path / "copy") as copy:
+        assert ids(copy, "v") == before
+        copy.push("s", batch([(time + 60, time + 60, 5) for time in range(60)]))
+        copy.heartbeat("s", START_US + 200)
+        assert ids(copy, "v") == [time for time, _, kind in ROWS if kind > 2] + [*range(60, 120)]
