@@ -9,7 +9,7 @@ from contextlib import suppress
 from shedder.engine.dataflow.row_writer import RowWriter
 from shedder.engine.engine_state import LOOK_S, EngineState
 
-WAIT_S = 5.0  # Longest wait for the rows of one view; s. A log that fails ends it at once.
+WAIT_S = 30.0  # Longest wait for the rows of one query; s. A log that fails ends it earlier.
 
 
 def await_inserted(core: EngineState, relations: Iterable[str]) -> None:
