@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 
-from shedder.dataflow.changes import NEVER_US, ChangeBatch, Int64s
+from shedder.dataflow.changes import NEVER_US, ChangeBatch
 from shedder.dataflow.key_directory import KeyDirectory
 from shedder.dataflow.multiplicity_kernels import KeyCounts, Multiplicity
-from shedder.dataflow.pending_events import Events, PendingEvents
+from shedder.dataflow.pending_events import DueEvents, PendingEvents
 
 _PURGE_KEYS_MIN = 4096  # A directory below this size is not searched for keys without copies.
 
@@ -40,24 +40,13 @@ class Multiplicities:
         for pending, changes in zip(self._pending, inputs, strict=False):
             if len(changes):
                 pending.push(changes, self._directory.assign(changes.columns.columns))
-        instants, ids, weight = self._due(as_of_us)
+        due = DueEvents.of(self._pending, as_of_us)
+        instants, ids, weight = self._counts.apply(self._directory.size, due)
         columns = self._directory.keys(ids)
         never = np.full(len(ids), NEVER_US)
         if self._directory.size > self._purge_at:
             self._purge()
         return ChangeBatch(columns, instants - 1, instants, never, weight)
-
-    def _due(self, as_of_us: int) -> tuple[Int64s, Int64s, Int64s]:
-        left, right = (pending.due(as_of_us) for pending in self._pending)
-        both = left if not len(right) else Events.concat([left, right])
-        if not len(right):
-            ours, theirs = both.weight, np.zeros(len(both), np.int64)
-        else:
-            instants = np.concatenate([left.instant_us, right.instant_us])
-            is_right = (np.arange(len(both)) >= len(left))[np.argsort(instants, kind="stable")]
-            ours = np.where(is_right, 0, both.weight)
-            theirs = np.where(is_right, both.weight, 0)
-        return self._counts.apply(self._directory.size, both.instant_us, both.ids, ours, theirs)
 
     def _purge(self) -> None:
         """Forget keys without copies and without events, once they are half of all."""

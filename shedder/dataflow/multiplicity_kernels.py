@@ -12,7 +12,8 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from shedder.dataflow.changes import Int64s
+from shedder.dataflow.changes import NEVER_US, Int64s
+from shedder.dataflow.pending_events import DueEvents
 from synopses.kernels.prefetch import prefetch
 
 _AHEAD = 16  # Events between bringing a key near and reading it.
@@ -49,8 +50,9 @@ def _count(
     kind: int,
     instants: Int64s,
     ids: Int64s,
-    left: Int64s,
-    right: Int64s,
+    weight: Int64s,
+    starts: Int64s,
+    sides: Int64s,
     counts: NDArray[np.int64],
     olds: Int64s,
     touched: Int64s,
@@ -60,25 +62,35 @@ def _count(
 ) -> int:
     """Apply events by instant; returns how many differences were emitted, at most one an event.
 
+    instants: ascending in each run. ids, weight: key and copies. starts, sides: of the runs, as
+      in `DueEvents`.
     olds [keys]: scratch, -1 for keys that are not touched; and so left behind.
     """
     made = 0
-    row = 0
-    last = ids.size - 1
-    while row < ids.size:
-        instant = instants[row]
+    runs = sides.size
+    heads = starts[:runs].copy()
+    while True:
+        instant = NEVER_US
+        for run in range(runs):
+            if heads[run] < starts[run + 1]:
+                instant = min(instant, instants[heads[run]])
+        if instant == NEVER_US:
+            return made
         some = 0
-        while row < ids.size and instants[row] == instant:
-            prefetch(counts, ids[min(row + _AHEAD, last)])
-            prefetch(olds, ids[min(row + _AHEAD, last)])
-            key = ids[row]
-            if olds[key] < 0:
-                olds[key] = _result(kind, counts[key, 0], counts[key, 1])
-                touched[some] = key
-                some += 1
-            counts[key, 0] += left[row]
-            counts[key, 1] += right[row]
-            row += 1
+        for run in range(runs):
+            row, end, side = heads[run], starts[run + 1], sides[run]
+            while row < end and instants[row] == instant:
+                soon = ids[min(row + _AHEAD, end - 1)]
+                prefetch(counts, soon)
+                prefetch(olds, soon)
+                key = ids[row]
+                if olds[key] < 0:
+                    olds[key] = _result(kind, counts[key, 0], counts[key, 1])
+                    touched[some] = key
+                    some += 1
+                counts[key, side] += weight[row]
+                row += 1
+            heads[run] = row
         for at in range(some):
             key = touched[at]
             difference = _result(kind, counts[key, 0], counts[key, 1]) - olds[key]
@@ -88,7 +100,6 @@ def _count(
                 out_ids[made] = key
                 out_weight[made] = difference
                 made += 1
-    return made
 
 
 class KeyCounts:
@@ -104,14 +115,10 @@ class KeyCounts:
         """Bytes of the counts."""
         return self._counts.nbytes + self._olds.nbytes
 
-    def apply(
-        self, size: int, instants: Int64s, ids: Int64s, left: Int64s, right: Int64s
-    ) -> tuple[Int64s, Int64s, Int64s]:
+    def apply(self, size: int, due: DueEvents) -> tuple[Int64s, Int64s, Int64s]:
         """Count events in the order of their instants.
 
-        Args:
-          size: more than any id.
-          instants: ascending. ids, left, right: key, and its copies that come on either side.
+        size: more than any id.
 
         Returns:
           instants, ids and differences of the results that changed.
@@ -122,12 +129,21 @@ class KeyCounts:
             counts[: len(self._counts)] = self._counts
             self._counts = counts
             self._olds = np.full(room, -1, np.int64)
-        touched, at, of, by = (np.empty(len(ids), np.int64) for _ in range(4))
-        instants, ids = np.ascontiguousarray(instants), np.ascontiguousarray(ids)
-        left, right = np.ascontiguousarray(left), np.ascontiguousarray(right)
-        counts, olds = self._counts, self._olds
-        kind = int(self._kind)
-        made = _count(kind, instants, ids, left, right, counts, olds, touched, at, of, by)
+        touched, at, of, by = (np.empty(len(due), np.int64) for _ in range(4))
+        made = _count(
+            int(self._kind),
+            np.ascontiguousarray(due.events.instant_us),
+            np.ascontiguousarray(due.events.ids),
+            np.ascontiguousarray(due.events.weight),
+            due.starts,
+            due.sides,
+            self._counts,
+            self._olds,
+            touched,
+            at,
+            of,
+            by,
+        )
         return at[:made], of[:made], by[:made]
 
     def held(self, size: int) -> NDArray[np.bool_]:

@@ -11,13 +11,12 @@ from shedder.cql.plans.plan_words import window_text, with_plain_names
 from shedder.cql.statements.statement import Output
 from shedder.dataflow.graph import ChangeOperator
 from shedder.dataflow.joins.equi_join import EquiJoin
-from shedder.dataflow.joins.pair_sums import PairSums
 from shedder.dataflow.multiplicities import Multiplicities
 from shedder.dataflow.projection import Projection
 from shedder.dataflow.relation_to_stream import RelationToStream
 from shedder.dataflow.rows_window import NewestRows
 from shedder.dataflow.selection import WhereFilter
-from shedder.dataflow.sums.grouped_sums import GroupedSums
+from shedder.dataflow.sums.grouped_aggregates import AggregateSpec, GroupedAggregates
 from shedder.dataflow.union import UnionAll
 from shedder.dataflow.update_patterns import UpdatePattern
 from shedder.dataflow.whole_relation import WholeRelation
@@ -68,13 +67,8 @@ def _text(operator: ChangeOperator) -> str:
             if spec.condition is not None:
                 on.append(text_of(spec.condition))
             return f"Join {' AND '.join(on)}" if on else "Join of all pairs"
-        case PairSums(spec=spec):
-            sums = [text_of(each) for each in spec.aggregates]
-            on = [_equality(*key) for key in spec.keys]
-            return f"Aggregate {', '.join(sums)} per key {' AND '.join(on)}, without pairs"
-        case GroupedSums(groups=groups, aggregates=aggregates):
-            by = f" GROUP BY {', '.join(map(text_of, groups))}" if groups else ""
-            return f"Aggregate {', '.join(map(text_of, aggregates))}{by}"
+        case GroupedAggregates(spec=spec):
+            return _aggregates(spec)
         case Multiplicities(kind=kind):
             return kind.name.replace("_", " ")
         case UnionAll(negates_right=negates_right):
@@ -87,6 +81,15 @@ def _text(operator: ChangeOperator) -> str:
         case _:
             words = re.findall(r"[A-Z][a-z0-9]*", type(operator).__name__)
             return " ".join(words).capitalize()
+
+
+def _aggregates(spec: AggregateSpec) -> str:
+    computed = f"Aggregate {', '.join(map(text_of, spec.aggregates))}"
+    if len(spec.keys) > 1:
+        on = " AND ".join(_equality(*key) for key in zip(*spec.keys, strict=True))
+        return f"{computed} per key {on}, without pairs"
+    groups = [text_of(spec.keys[0][place]) for place in spec.groups]
+    return f"{computed} GROUP BY {', '.join(groups)}" if groups else computed
 
 
 def _equality(left: Expression, right: Expression) -> str:

@@ -9,7 +9,14 @@ import pyarrow as pa
 
 from shedder.cql.expressions.column_types import ColumnType
 from shedder.cql.expressions.conjunctions import conjunction, conjuncts
-from shedder.cql.expressions.expression import Call, Column, Expression, Literal, Op
+from shedder.cql.expressions.expression import (
+    BY_TIME,
+    Call,
+    Column,
+    Expression,
+    Literal,
+    Op,
+)
 from shedder.cql.plans.logical_plan import (
     Aggregated,
     Distinct,
@@ -33,15 +40,18 @@ from shedder.cql.statements.statement import Output, RangeWindow, Window
 from shedder.dataflow.graph import ChangeOperator, Graph, Node
 from shedder.dataflow.joins.equi_join import EquiJoin, EquiJoinSpec
 from shedder.dataflow.joins.match_condition import MatchCondition
-from shedder.dataflow.joins.pair_sums import PairSums, PairSumSpec
+from shedder.dataflow.joins.pair_sums import pair_sums
 from shedder.dataflow.multiplicities import Multiplicities
 from shedder.dataflow.multiplicity_kernels import Multiplicity
 from shedder.dataflow.projection import Projection
 from shedder.dataflow.relation_to_stream import RelationToStream
 from shedder.dataflow.rows_window import NewestRows
 from shedder.dataflow.selection import WhereFilter
-from shedder.dataflow.sums.grouped_sums import GroupedSums
-from shedder.dataflow.sums.sum_results import SUPPORTED, output_schema
+from shedder.dataflow.sums.grouped_aggregates import (
+    AggregateSpec,
+    GroupedAggregates,
+    output_schema,
+)
 from shedder.dataflow.union import UnionAll
 from shedder.dataflow.update_patterns import MONOTONIC, STRICT, EdgeLabel, of_join, of_union
 from shedder.dataflow.whole_relation import WholeRelation
@@ -209,20 +219,29 @@ class _Planner:
 
     def _aggregated(self, plan: Aggregated) -> int:
         """Add a GROUP BY; over an inner join without the pairs where they are not needed."""
-        for each in plan.aggregates:
-            if each.function not in SUPPORTED:
-                raise _later(f"{each.function.value} over rows that may leave")
         schema = output_schema(plan.groups, plan.aggregates)
         join = _filtered_join(plan.input)
         if join is not None:
             matches, left, right = _split(join)
             names = (_columns_of(left), _columns_of(right))
-            spec = PairSumSpec.of(matches.keys, plan.groups, plan.aggregates, names)
+            spec = pair_sums(matches.keys, plan.groups, plan.aggregates, names)
             if spec is not None and matches.rest is None:
                 inputs = (self.add(left), self.add(right))
-                return self._node(PairSums(spec, schema), inputs, schema, STRICT)
-        sums = GroupedSums(plan.groups, plan.aggregates, schema)
-        return self._node(sums, (self.add(plan.input),), schema, STRICT)
+                return self._node(GroupedAggregates(spec, schema), inputs, schema, STRICT)
+        source = self.add(plan.input)
+        for each in plan.aggregates:
+            if each.function in BY_TIME and not self._has_sequence(source):
+                raise Unimplemented(
+                    f"{each.function.value} in a standing row query is over a time window of one "
+                    "stream; rows of other relations have no order of arrival; write MIN or MAX"
+                )
+        spec = AggregateSpec.of_rows(plan.groups, plan.aggregates)
+        return self._node(GroupedAggregates(spec, schema), (source,), schema, STRICT)
+
+    def _has_sequence(self, source: int) -> bool:
+        """Return whether rows come by event time and position, and leave as they came."""
+        node = self.nodes[source]
+        return node.in_order and not node.label.is_strict
 
     def _matches(self, condition: Expression | None, left: int, right: int) -> MatchCondition:
         names = [frozenset(self.nodes[each].schema.names) for each in (left, right)]

@@ -14,12 +14,14 @@ from shedder.cql.expressions.expression import Aggregate, AggregateFunction, Col
 from shedder.cql.plans.logical_plan import RowsWindow
 from shedder.dataflow.changes import ChangeBatch
 from shedder.dataflow.joins.equi_join import EquiJoin, EquiJoinSpec
-from shedder.dataflow.joins.pair_sums import PairSums, PairSumSpec
 from shedder.dataflow.multiplicities import Multiplicities
 from shedder.dataflow.multiplicity_kernels import Multiplicity
 from shedder.dataflow.rows_window import NewestRows
-from shedder.dataflow.sums.grouped_sums import GroupedSums
-from shedder.dataflow.sums.sum_results import output_schema
+from shedder.dataflow.sums.grouped_aggregates import (
+    AggregateSpec,
+    GroupedAggregates,
+    output_schema,
+)
 from shedder.dataflow.update_patterns import STRICT
 
 
@@ -37,9 +39,7 @@ def compile_operators() -> None:
     one, other = _one_row(left), _one_row(right)
     NewestRows(RowsWindow(1), left).apply(1, one)
     Multiplicities(Multiplicity.DISTINCT, left).apply(1, one)
-    GroupedSums((), sums, summed).apply(1, one)
-    spec = PairSumSpec(keys, (), sums, (value,), ())
-    PairSums(spec, summed).apply(1, one, other)
+    GroupedAggregates(AggregateSpec.of_rows((), sums), summed).apply(1, one)
     join = EquiJoin(EquiJoinSpec(keys), (left, right), (STRICT, STRICT), bytes_max=1 << 20)
     join.apply(1, one, other)
 

@@ -23,8 +23,8 @@ EXPONENTS = {
 def rounded(values: list[float], taken: list[float]) -> float:
     words = np.zeros(WORDS, np.int64)
     for value, times in [*((v, 1) for v in values), *((v, -1) for v in taken)]:
-        add_double(words, int(np.float64(value).view(np.int64)), times)
-    return rounded_sum(words, np.zeros(DIGITS, np.int64))
+        add_double(words, 0, int(np.float64(value).view(np.int64)), times)
+    return rounded_sum(words, 0, np.zeros(DIGITS + 2, np.int64))
 
 
 def nearest(total: Fraction) -> float:

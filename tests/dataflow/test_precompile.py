@@ -40,6 +40,15 @@ SUMS = tuple(
     Aggregate(AggregateFunction.SUM, column(name), type=kind)
     for name, kind in (("a.x", ColumnType.BIGINT), ("b.d", ColumnType.DOUBLE))
 )
+OTHERS = tuple(
+    Aggregate(function, column(name), type=kind)
+    for function, name, kind in (
+        (AggregateFunction.VAR, "a.x", ColumnType.DOUBLE),
+        (AggregateFunction.STDDEV, "a.d", ColumnType.DOUBLE),
+        (AggregateFunction.MAX, "a.d", ColumnType.DOUBLE),
+        (AggregateFunction.COUNT_DISTINCT, "a.name", ColumnType.BIGINT),
+    )
+)
 ROWS = WindowOf(scan("a"), RowsWindow(3, slide_rows=2, partition=("a.name",)))
 
 
@@ -58,6 +67,8 @@ def joined(kind: JoinKind, left: Plan | None = None) -> Join:
         Aggregated(joined(JoinKind.INNER, ROWS), (column("a.k"),), (COUNT, *SUMS)),
         Aggregated(joined(JoinKind.INNER), (column("a.name"),), (COUNT, *SUMS)),
         Aggregated(ROWS, (), (COUNT, *SUMS[:1])),
+        Aggregated(ROWS, (column("a.k"),), (COUNT, *OTHERS)),
+        Aggregated(joined(JoinKind.INNER), (), (COUNT, *OTHERS[:2])),
         Aggregated(windowed("a", 60), (column("a.name"), column("a.k")), (COUNT,)),
     ],
 )

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from shedder.dataflow.changes import ChangeBatch
-from shedder.dataflow.pending_events import Events, PendingEvents
+from shedder.dataflow.pending_events import DueEvents, Events, PendingEvents
 from shedder.dataflow.reorder_buffer import ReorderBuffer
 
 PUSHES = 2_000
@@ -29,10 +29,11 @@ def test_events_of_many_steps_wait_in_few_runs():
         tuples = ChangeBatch.of_tuples(one(ts), at + ts)
         ending = tuples.with_lifetimes(tuples.born_us, tuples.ts_us + PUSHES)
         pending.push(ending, at)
-        assert len(pending.due(ts + 1)) == 1
+        assert len(DueEvents.of([pending], ts + 1)) == 1
     waiting = sum(isinstance(each, Events) for each in gc.get_objects()) - before
     assert waiting <= 2 * PUSHES.bit_length()
-    assert pending.due(2 * PUSHES).instant_us.tolist() == list(range(PUSHES + 1, 2 * PUSHES + 1))
+    due = DueEvents.of([pending], 2 * PUSHES).events
+    assert due.instant_us.tolist() == list(range(PUSHES + 1, 2 * PUSHES + 1))
 
 
 def test_tuples_that_wait_for_a_silent_stream_are_few_batches():

@@ -1,4 +1,4 @@
-"""Grouped counts and sums with retraction; sums of doubles are exact.
+"""Grouped aggregates with retraction: exact sums and moments, and trees of values.
 
-May import: fixed_column, changes, pending_events, key_directory.
+May import: batch_rows, fixed_column, changes, pending_events, key_directory.
 """

@@ -1,7 +1,11 @@
-"""Kernel of grouped counts and sums with retraction: each changed group gives its old and new row.
+"""Kernel of grouped aggregates with retraction: each changed group gives its old and new row.
 
-State of a group: int64 [STATE words]: its rows, and for each argument how many values it has and
-their sum. A sum of whole numbers has two words, high * 2^32 + low; one of doubles is exact, too.
+A group has words for its rows and for each term: how many values the term has, and their sum or
+the root of their tree. The rows are those of one input, or the pairs of an equi-join, which are
+not made: a key with n rows on the left and m on the right has n * m pairs, and the sum of a left
+term over them is m times its sum over the left rows. So a row costs one product per term, whatever
+the number of its partners.
+Source: Yan, Larson 1995, Eager aggregation and lazy aggregation; Nikolic, Olteanu 2018, F-IVM.
 """
 
 from __future__ import annotations
@@ -12,68 +16,241 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from shedder.dataflow.changes import Int64s
-from shedder.dataflow.sums.exact_sums import DIGITS, WORDS, add_double, carry, rounded_sum
+from shedder.dataflow.changes import NEVER_US, Int64s
+from shedder.dataflow.sums.exact_moments import (
+    PRODUCT_DIGITS,
+    SCRATCH,
+    WHOLE_PRODUCT_DIGITS,
+    add_product,
+    add_whole_product,
+    population_moment,
+)
+from shedder.dataflow.sums.exact_sums import (
+    DIGITS,
+    TIMES_MAX,
+    WHOLE_DIGITS,
+    WORDS,
+    add_double,
+    add_whole,
+    carry_on,
+    rounded_sum,
+)
+from shedder.dataflow.sums.value_trees import (
+    PAYLOAD,
+    VALUE,
+    VALUES,
+    Nodes,
+    add_value,
+    nth_node,
+)
 from synopses.kernels.prefetch import prefetch
 
 _AHEAD = 16  # Events between bringing a group near and reading it.
 
-RESULT_WORDS = 3  # Of an argument in a result: count, and high and low, or the bits of a double.
+RESULT_WORDS = 3  # Of a read in a result: a count, and two words more.
 
 
-class Summed(IntEnum):
-    """What is kept of an argument's values."""
+class TermKind(IntEnum):
+    """What is kept of a term's values, behind their count."""
 
     COUNT = 0
     WHOLE = 1
     DOUBLE = 2
+    WHOLE_PRODUCT = 3
+    DOUBLE_PRODUCT = 4
+    TREE = 5
 
 
-def words_of(kind: Summed) -> int:
-    """Words of an argument in the state of a group."""
-    return 1 + (0, 2, WORDS)[kind]
+_WORDS = (0, WHOLE_DIGITS, WORDS, WHOLE_PRODUCT_DIGITS, PRODUCT_DIGITS, 1)
+
+
+def words_of(kept: TermKind) -> int:
+    """Words of a term in the state of a group."""
+    return 1 + _WORDS[kept]
+
+
+class ReadKind(IntEnum):
+    """What is read of terms, and its two words behind the count."""
+
+    COUNT = 0
+    WHOLE = 1  # high and low: high * 2^32 + low
+    DOUBLE = 2  # bits of the sum
+    MOMENT = 3  # bits of the covariance of the population
+    SMALLEST = 4  # value and payload, and so are the next two
+    LARGEST = 5
+    QUANTILE = 6
+    DISTINCT = 7  # different values
+
+
+# Columns of `terms`: what is kept, NULLs that rule a row out, columns of the values, side, places
+# of the words in a group and in a partner.
+KEPT, NULLS, FIRST, SECOND, SIDE, AT, PARTNER_AT, TERM_COLUMNS = range(8)
+# Columns of `reads`: what is read, and three numbers: terms, or a term and a fraction.
+READ, OF, BY, OR, READ_COLUMNS = range(5)
 
 
 @njit(nogil=True, cache=True)
-def read_result(
-    state: Int64s,
-    kinds: Int64s,
-    digits: Int64s,
+def _add_values(
+    words: Int64s,
+    at: int,
+    kept: int,
+    first: int,
+    second: int,
+    times: int,
+    term: int,
+    nodes: Nodes,
+    free: Int64s,
+) -> None:
+    """Add a row's values to a term, so many times."""
+    words[at] += times
+    if kept == 1:
+        add_whole(words, at + 1, first, times)
+    elif kept == 2:
+        add_double(words, at + 1, first, times)
+    elif kept == 3:
+        add_whole_product(words, at + 1, first, second, times)
+    elif kept == 4:
+        add_product(words, at + 1, first, second, times)
+    elif kept == 5 and times != 0:
+        words[at + 1] = add_value(nodes, free, term, words[at + 1], first, second, times)
+
+
+@njit(nogil=True, cache=True)
+def _add_words(to: Int64s, at: int, words: Int64s, place: int, kept: int, times: int) -> None:
+    """Add a term of one key's rows on the other side, so many times."""
+    to[at] += words[place] * times
+    if kept == 0:
+        return
+    size = 2 if kept == 1 else DIGITS if kept == 2 else 6 if kept == 3 else PRODUCT_DIGITS
+    for digit in range(1, 1 + size):
+        to[at + digit] += words[place + digit] * times
+    carry_on(to, at + 1, at + 1 + size, at + size)
+    if kept == 2:
+        to[at + DIGITS + 1] += words[place + DIGITS + 1] * times
+        to[at + DIGITS + 2] += words[place + DIGITS + 2] * times
+
+
+@njit(nogil=True, cache=True, inline="always")
+def _product(left: int, right: int) -> tuple[np.uint64, np.uint64]:
+    """The high and the low word of a product of two numbers in [0, 2^63)."""
+    mask, half = np.uint64(0xFFFFFFFF), np.uint64(32)
+    a, b, c, d = np.uint64(left), np.uint64(left), np.uint64(right), np.uint64(right)
+    a, b, c, d = a >> half, b & mask, c >> half, d & mask
+    low = b * d
+    middle = a * d + (low >> half)
+    other = b * c + (middle & mask)
+    return a * c + (middle >> half) + (other >> half), (other << half) | (low & mask)
+
+
+@njit(nogil=True, cache=True)
+def _exceeds(a: int, b: int, c: int, d: int) -> bool:
+    high, low = _product(a, b)
+    other_high, other_low = _product(c, d)
+    return bool(high > other_high or (high == other_high and low > other_low))
+
+
+@njit(nogil=True, cache=True)
+def rank_of(count: int, numerator: int, denominator: int) -> int:
+    """max(1, ceil(count * numerator / denominator)), without rounding."""
+    rank = min(max(1, int(float(count) * numerator / denominator)), count)
+    while rank > 1 and not _exceeds(count, numerator, denominator, rank - 1):
+        rank -= 1
+    while rank < count and _exceeds(count, numerator, denominator, rank):
+        rank += 1
+    return rank
+
+
+@njit(nogil=True, cache=True)
+def _has_infinity(words: Int64s, at: int) -> bool:
+    return bool(words[at + DIGITS + 1] != 0 or words[at + DIGITS + 2] != 0)
+
+
+@njit(nogil=True, cache=True)
+def _read_words(
+    words: Int64s,
+    base: int,
+    terms: NDArray[np.int64],
+    read: Int64s,
+    nodes: Nodes,
+    scratch: NDArray[np.int64],
     total: NDArray[np.float64],
-    result: Int64s,
+) -> tuple[int, int, int]:
+    """The count and two words of a read."""
+    at = base + terms[read[OF], AT]
+    count = words[at]
+    kind = read[READ]
+    if kind == 0:
+        return count, 0, 0
+    if kind == 1:
+        return count, words[at + 2], words[at + 1]
+    if kind == 7:
+        return count, nodes[words[at + 1], VALUES], 0
+    if count <= 0:
+        return count, 0, 0
+    if kind == 2:
+        total[0] = rounded_sum(words, at + 1, scratch[0])
+        return count, total.view(np.int64)[0], 0
+    if kind == 3:
+        first, second = base + terms[read[BY], AT], base + terms[read[OR], AT]
+        of_doubles = terms[read[BY], KEPT] == 2
+        total[0] = np.nan
+        if not (of_doubles and (_has_infinity(words, first) or _has_infinity(words, second))):
+            products = PRODUCT_DIGITS if of_doubles else WHOLE_PRODUCT_DIGITS
+            size = DIGITS if of_doubles else WHOLE_DIGITS
+            total[0] = population_moment(
+                words, count, at + 1, products, first + 1, second + 1, size, scratch
+            )
+        return count, total.view(np.int64)[0], 0
+    rank = 1 if kind == 4 else count if kind == 5 else rank_of(count, read[BY], read[OR])
+    node = nth_node(nodes, words[at + 1], rank)
+    return count, nodes[node, VALUE], nodes[node, PAYLOAD]
+
+
+@njit(nogil=True, cache=True)
+def _read_result(
+    words: Int64s,
+    base: int,
+    terms: NDArray[np.int64],
+    reads: NDArray[np.int64],
+    nodes: Nodes,
+    scratch: NDArray[np.int64],
+    total: NDArray[np.float64],
+    results: NDArray[np.int64],
+    group: int,
+    old: Int64s,
 ) -> bool:
-    """Write the result of a group; return whether it has changed."""
-    changed = bool(result[0] != state[0])
-    result[0] = state[0]
-    at, to = 1, 1
-    for kind in kinds:
-        first, second = 0, 0
-        if kind == 1:
-            first = state[at + 1] + (state[at + 2] >> 32)
-            second = state[at + 2] & 0xFFFFFFFF
-            state[at + 1], state[at + 2] = first, second
-        elif kind == 2:
-            words = state[at + 1 : at + 1 + WORDS]
-            carry(words)
-            total[0] = rounded_sum(words, digits)
-            first = total.view(np.int64)[0]
-        changed = changed or result[to] != state[at]
-        changed = changed or result[to + 1] != first or result[to + 2] != second
-        result[to], result[to + 1], result[to + 2] = state[at], first, second
-        at += 1 if kind == 0 else 3 if kind == 1 else 1 + WORDS
-        to += RESULT_WORDS
+    """Save the result of a group and write the new one; return whether they differ."""
+    old[0] = results[group, 0]
+    changed = bool(old[0] != words[base])
+    results[group, 0] = words[base]
+    for which in range(reads.shape[0]):
+        made = _read_words(words, base, terms, reads[which], nodes, scratch, total)
+        to = 1 + RESULT_WORDS * which
+        for place in range(RESULT_WORDS):
+            old[to + place] = results[group, to + place]
+            changed = changed or old[to + place] != made[place]
+            results[group, to + place] = made[place]
     return changed
 
 
 @njit(nogil=True, cache=True)
-def sum_groups(
+def aggregate_events(
     instants: Int64s,
     ids: Int64s,
     weight: Int64s,
     values: NDArray[np.int64],
-    kinds: Int64s,
+    starts: Int64s,
+    sides: Int64s,
+    terms: NDArray[np.int64],
+    reads: NDArray[np.int64],
     is_scalar: bool,
-    states: NDArray[np.int64],
+    words: Int64s,
+    group_words: int,
+    partners: Int64s,
+    partner_words: int,
+    right_at: int,
+    nodes: Nodes,
+    free: Int64s,
     results: NDArray[np.int64],
     is_touched: NDArray[np.bool_],
     out_instants: Int64s,
@@ -84,61 +261,98 @@ def sum_groups(
     """Apply events by instant; returns how many rows were emitted, at most two an event.
 
     Args:
-      instants: ascending. ids, weight: group and copies.
-      values: [events, 1 + arguments]: bit i of the first is set where argument i is NULL; then
-        the arguments, doubles by their bits.
-      kinds: of the arguments, as in `Summed`.
-      is_scalar: there is one group, which has a row even if it is empty.
-      states, results: [groups, words].
+      instants: ascending from each of `starts` to the next. ids, weight: key and copies.
+      values: [events, 1 + columns]: bit i of the first is set where column i is NULL; then the
+        columns, doubles by their bits; or [events, 0] if no term reads one.
+      starts: of the runs of events, and their end. sides: of the runs, 0 or 1.
+      terms, reads: [.., columns], as above.
+      is_scalar: all keys are group 0, which has a row even if it is empty; else each key is one.
+      words: of the groups. group_words: of one.
+      partners: words of the keys; empty: the rows are those of one input. partner_words: of one.
+      right_at: place of the right side's count in a partner.
+      nodes, free: of the trees, with a node for each event and tree.
+      results: [groups, words].
       is_touched: [groups], all false, and so left behind.
+
+    Returns:
+      -1: an event has more than TIMES_MAX copies.
     """
     made = 0
-    row = 0
+    runs = sides.size
+    heads = starts[:runs].copy()
     touched = np.empty(ids.size, np.int64)
-    digits = np.empty(DIGITS, np.int64)
+    scratch = np.empty((3, SCRATCH), np.int64)
     total = np.empty(1, np.float64)
     old = np.empty(results.shape[1], np.int64)
-    last = ids.size - 1
-    while row < ids.size:
-        instant = instants[row]
+    is_join = partner_words > 0
+    while True:
+        instant = NEVER_US
+        for run in range(runs):
+            if heads[run] < starts[run + 1]:
+                instant = min(instant, instants[heads[run]])
+        if instant == NEVER_US:
+            break
         some = 0
-        while row < ids.size and instants[row] == instant:
-            prefetch(states, ids[min(row + _AHEAD, last)])
-            prefetch(results, ids[min(row + _AHEAD, last)])
-            group = ids[row]
-            if not is_touched[group]:
-                is_touched[group] = True
-                touched[some] = group
-                some += 1
-            state = states[group]
-            times = weight[row]
-            state[0] += times
-            at = 1
-            for place in range(kinds.size):
-                kind = kinds[place]
-                if values[row, 0] >> place & 1 == 0:
-                    state[at] += times
-                    value = values[row, 1 + place]
-                    if kind == 1:
-                        state[at + 1] += (value >> 32) * times
-                        state[at + 2] += (value & 0xFFFFFFFF) * times
-                    elif kind == 2:
-                        add_double(state[at + 1 :], value, times)
-                at += 1 if kind == 0 else 3 if kind == 1 else 1 + WORDS
-            row += 1
+        for run in range(runs):
+            row, end, side = heads[run], starts[run + 1], sides[run]
+            own_at = right_at if side == 1 else 0
+            other_at = 0 if side == 1 else right_at
+            while row < end and instants[row] == instant:
+                soon = ids[min(row + _AHEAD, end - 1)]
+                if is_join:
+                    prefetch(partners, soon * partner_words)
+                if not is_scalar:
+                    prefetch(words, soon * group_words)
+                    prefetch(results, soon)
+                key = ids[row]
+                group = 0 if is_scalar else key
+                if not is_touched[group]:
+                    is_touched[group] = True
+                    touched[some] = group
+                    some += 1
+                copies = times = weight[row]
+                partner = key * partner_words
+                if is_join:
+                    times *= partners[partner + other_at]
+                    partners[partner + own_at] += copies
+                if abs(times) > TIMES_MAX or abs(copies) > TIMES_MAX:
+                    return -1
+                base = group * group_words
+                words[base] += times
+                for term in range(terms.shape[0]):
+                    kept, at = terms[term, KEPT], base + terms[term, AT]
+                    place = partner + terms[term, PARTNER_AT]
+                    if is_join and terms[term, SIDE] != side:
+                        _add_words(words, at, partners, place, kept, copies)
+                    elif values[row, 0] & terms[term, NULLS] == 0:
+                        first, second = 0, 0
+                        if kept > 0:
+                            first = values[row, terms[term, FIRST]]
+                            second = values[row, terms[term, SECOND]]
+                        if times != 0:
+                            _add_values(words, at, kept, first, second, times, term, nodes, free)
+                        if is_join:
+                            _add_values(
+                                partners, place, kept, first, second, copies, term, nodes, free
+                            )
+                row += 1
+            heads[run] = row
         for which in range(some):
             group = touched[which]
             is_touched[group] = False
-            result = results[group]
-            old[:] = result
-            if not read_result(states[group], kinds, digits, total, result):
+            base = group * group_words
+            if not _read_result(
+                words, base, terms, reads, nodes, scratch, total, results, group, old
+            ):
                 continue
             if old[0] > 0 or is_scalar:
                 out_instants[made], out_ids[made], out_weight[made] = instant, group, -1
-                out_results[made] = old
+                for place in range(old.size):
+                    out_results[made, place] = old[place]
                 made += 1
-            if result[0] > 0 or is_scalar:
+            if results[group, 0] > 0 or is_scalar:
                 out_instants[made], out_ids[made], out_weight[made] = instant, group, 1
-                out_results[made] = result
+                for place in range(old.size):
+                    out_results[made, place] = results[group, place]
                 made += 1
     return made

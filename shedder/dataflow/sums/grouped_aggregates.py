@@ -1,0 +1,246 @@
+"""GROUP BY with aggregates over rows that may leave, or over the pairs of an equi-join; STRICT.
+
+All aggregates are exact, so a row that leaves is subtracted, and a result does not depend on the
+order of rows. Over a join it holds sums per key and side, and makes no pairs. Without groups there
+is one row, also over an empty relation.
+"""
+
+from __future__ import annotations
+
+import secrets
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from shedder.cql.expressions.evaluate import evaluate
+from shedder.cql.expressions.expression import Aggregate, Expression
+from shedder.dataflow.batch_rows import take_rows
+from shedder.dataflow.changes import NEVER_US, ChangeBatch, Int64s
+from shedder.dataflow.key_directory import KeyDirectory
+from shedder.dataflow.pending_events import DueEvents, PendingEvents
+from shedder.dataflow.sums.sum_kernels import aggregate_events
+from shedder.dataflow.sums.summed_terms import Names, SummedTerms
+from shedder.dataflow.sums.value_trees import COLUMNS, FREE, TERM, VALUE
+from shedder.errors import BudgetExceeded
+from shedder.streams.batches import TIME_MIN_US
+
+_KEYS_MIN = 64
+_PURGE_KEYS_MIN = 4096  # A directory below this size is not searched for keys without rows.
+
+
+@dataclass(frozen=True, slots=True)
+class AggregateSpec:
+    """Aggregates over one input, or over the pairs of two.
+
+    keys: expressions of each input; of two, rows with equal keys are pairs, and NULL matches
+      nothing. names: columns of each input.
+    groups: places of keys, in the order of GROUP BY; all of them, or none.
+    """
+
+    keys: tuple[tuple[Expression, ...], ...]
+    groups: tuple[int, ...]
+    aggregates: tuple[Aggregate, ...]
+    names: Names
+
+    @classmethod
+    def of_rows(
+        cls, groups: tuple[Expression, ...], aggregates: tuple[Aggregate, ...]
+    ) -> AggregateSpec:
+        """The aggregates of a GROUP BY over one input."""
+        return cls((groups,), tuple(range(len(groups))), aggregates, (frozenset(),))
+
+
+class GroupedAggregates:
+    """Aggregates per group.
+
+    The output has columns g0, g1, ... and a0, a1, ... of `schema`. At an instant at which the
+    result of a group differs, the old row gets weight -1 and the new row 1.
+    """
+
+    def __init__(self, spec: AggregateSpec, schema: pa.Schema) -> None:
+        """An operator over empty relations. schema: of the output.
+
+        Raises:
+          Unimplemented: an aggregate cannot be kept exact while rows leave.
+        """
+        self._spec, self._schema = spec, schema
+        self._is_join = len(spec.keys) > 1
+        self._summed = SummedTerms(spec.aggregates, spec.names)
+        self._pending = tuple(PendingEvents(self._summed.width) for _ in spec.keys)
+        fields = [(str(at), each.type.arrow) for at, each in enumerate(spec.keys[0]) if each.type]
+        assert len(fields) == len(spec.keys[0])
+        self._directory = KeyDirectory(pa.schema(fields)) if fields else None
+        self._nodes = np.zeros((1, COLUMNS), np.int64)
+        self._nodes[0, VALUE], self._nodes[0, TERM] = secrets.randbits(63), FREE
+        self._free = np.zeros(1, np.int64)
+        groups = _KEYS_MIN if spec.groups else 1
+        self._words = np.zeros((groups, self._summed.group_words), np.int64)
+        self._results = np.zeros((groups, self._summed.result_words), np.int64)
+        self._is_touched = np.zeros(groups, np.bool_)
+        partners = (_KEYS_MIN, self._summed.partner_words) if self._is_join else (0, 0)
+        self._partners = np.zeros(partners, np.int64)
+        self._purge_at = _PURGE_KEYS_MIN
+        self._is_new = True
+
+    @property
+    def spec(self) -> AggregateSpec:
+        """What is computed."""
+        return self._spec
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of the groups, their values and the rows that will leave."""
+        keys = 0 if self._directory is None else self._directory.size_bytes
+        waiting = sum(pending.size_bytes for pending in self._pending)
+        groups = self._words.nbytes + self._results.nbytes + self._partners.nbytes
+        trees = self._nodes.nbytes + self._free.nbytes + self._summed.size_bytes
+        return keys + waiting + groups + trees
+
+    def apply(self, as_of_us: int, *inputs: ChangeBatch) -> ChangeBatch:
+        """The rows of the groups whose results differ up to the instant.
+
+        Raises:
+          BudgetExceeded: one row stands for more copies than can be counted exactly.
+        """
+        for side, changes in enumerate(inputs):
+            if len(changes):
+                self._push(side, changes)
+        due = DueEvents.of(self._pending, as_of_us)
+        self._reserve(1 if self._directory is None else self._directory.size, len(due))
+        instants, ids, weight = (np.empty(2 * len(due), np.int64) for _ in range(3))
+        results = np.empty((2 * len(due), self._results.shape[1]), np.int64)
+        made = aggregate_events(
+            np.ascontiguousarray(due.events.instant_us),
+            np.ascontiguousarray(due.events.ids),
+            np.ascontiguousarray(due.events.weight),
+            np.ascontiguousarray(due.events.values),
+            due.starts,
+            due.sides,
+            self._summed.terms,
+            self._summed.reads,
+            not self._spec.groups,
+            self._words.reshape(-1),
+            self._words.shape[1],
+            self._partners.reshape(-1),
+            self._partners.shape[1],
+            self._summed.right_at,
+            self._nodes,
+            self._free,
+            self._results,
+            self._is_touched,
+            instants,
+            ids,
+            weight,
+            results,
+        )
+        if made < 0:
+            raise BudgetExceeded(
+                "a row stands for more than 2^28 copies or pairs; aggregates count fewer of one "
+                "row exactly; shorter windows or a WHERE make fewer"
+            )
+        rows = self._rows(instants[:made], ids[:made], weight[:made], results[:made])
+        self._summed.forget_texts(self._pending[0], self._nodes, self._results)
+        if self._directory is not None and self._directory.size > self._purge_at:
+            self._purge(self._directory)
+        if not self._is_new or self._spec.groups:
+            return rows
+        self._is_new = False
+        return ChangeBatch.concat([self._empty_row(), rows])
+
+    def _push(self, side: int, changes: ChangeBatch) -> None:
+        keys: Any = [evaluate(key, changes.columns) for key in self._spec.keys[side]]
+        if self._is_join and any(key.null_count for key in keys):
+            valid = np.ones(len(changes), np.bool_)
+            for key in keys:
+                valid &= np.asarray(key.is_valid())
+            rows = np.flatnonzero(valid)
+            names = [str(place) for place in range(len(keys))]
+            keys = take_rows(pa.RecordBatch.from_arrays(keys, names=names), rows).columns
+            changes = changes.take(rows)
+        ids = np.zeros(len(changes), np.int64)
+        if self._directory is not None:
+            ids = self._directory.assign(keys)
+        self._pending[side].push(changes, ids, self._summed.values(side, changes))
+
+    def _rows(
+        self, instants: Int64s, ids: Int64s, weight: Int64s, results: NDArray[np.int64]
+    ) -> ChangeBatch:
+        groups: list[Any] = []
+        if self._spec.groups:
+            assert self._directory is not None
+            keys = self._directory.keys(ids).columns
+            groups = [keys[place] for place in self._spec.groups]
+        values = [self._summed.column(each, results) for each in self._spec.aggregates]
+        columns = pa.RecordBatch.from_arrays([*groups, *values], schema=self._schema)
+        never = np.full(len(ids), NEVER_US)
+        return ChangeBatch(columns, instants - 1, instants, never, weight)
+
+    def _empty_row(self) -> ChangeBatch:
+        """The row of no tuples, which is in the relation from the beginning of time."""
+        one = np.ones(1, np.int64)
+        results = np.zeros((1, self._results.shape[1]), np.int64)
+        return self._rows(one * (TIME_MIN_US + 1), one * 0, one, results)
+
+    def _reserve(self, keys: int, events: int) -> None:
+        if keys > len(self._partners if self._is_join else self._words):
+            self._keep_words(np.arange(len(self._is_touched)), 2 * keys)
+        more = events * self._summed.trees - self._free[0]
+        if more > 0:
+            size = len(self._nodes)
+            self._nodes = _in_room(self._nodes, 2 * size + more)
+            free = np.zeros(len(self._nodes) + 1, np.int64)
+            free[: len(self._free)] = self._free
+            fresh = np.arange(size, len(self._nodes))
+            free[1 + free[0] : 1 + free[0] + len(fresh)] = fresh
+            free[0] += len(fresh)
+            self._nodes[size:, TERM] = FREE
+            self._free = free
+
+    def _keep_words(self, kept: NDArray[np.int64], room: int) -> None:
+        """Keep the words of these keys, in this order, in arrays for so many keys."""
+        if self._is_join:
+            self._partners = _in_room(self._partners[kept[: len(self._partners)]], room)
+        if self._spec.groups:
+            self._words = _in_room(self._words[kept], room)
+            self._results = _in_room(self._results[kept], room)
+            self._is_touched = np.zeros(room, np.bool_)
+
+    def _purge(self, directory: KeyDirectory) -> None:
+        """Forget keys without rows and without events, once they are half of all."""
+        size = directory.size
+        used = self._pending[0].used(size)
+        if self._is_join:
+            counts = self._partners[:size, [0, self._summed.right_at]]
+            used |= counts.any(axis=1) | self._pending[1].used(size)
+        else:
+            used |= self._words[:size, 0] != 0
+        used[0] = False
+        kept = np.flatnonzero(used)
+        if 2 * len(kept) < size:
+            new_ids = np.zeros(size, np.int64)
+            new_ids[kept] = np.arange(1, len(kept) + 1)
+            for pending in self._pending:
+                pending.renumber(new_ids)
+            directory.keep(kept)
+            self._keep_words(np.concatenate([[0], kept]), max(_KEYS_MIN, len(kept) + 1))
+        self._purge_at = max(_PURGE_KEYS_MIN, 2 * directory.size)
+
+
+def _in_room(words: NDArray[np.int64], room: int) -> NDArray[np.int64]:
+    wide = np.zeros((room, words.shape[1]), np.int64)
+    wide[: len(words)] = words
+    return wide
+
+
+def output_schema(groups: tuple[Expression, ...], aggregates: tuple[Aggregate, ...]) -> pa.Schema:
+    """Columns g0, g1, ... and a0, a1, ... of an aggregation."""
+    named = [(f"g{at}", each.type) for at, each in enumerate(groups)]
+    named += [(f"a{at}", each.type) for at, each in enumerate(aggregates)]
+    fields = []
+    for name, kind in named:
+        assert kind is not None, name
+        fields.append((name, kind.arrow))
+    return pa.schema(fields)

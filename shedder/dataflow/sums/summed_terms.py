@@ -1,0 +1,314 @@
+"""Terms of aggregates as arrays for the kernel, rows as their words, and results as columns."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from shedder.cql.expressions.column_types import ColumnType
+from shedder.cql.expressions.evaluate import evaluate
+from shedder.cql.expressions.expression import Aggregate, AggregateFunction, Column, walk
+from shedder.dataflow.changes import ChangeBatch, Int64s
+from shedder.dataflow.fixed_column import plain_values
+from shedder.dataflow.key_directory import KeyDirectory, canonical
+from shedder.dataflow.pending_events import PendingEvents
+from shedder.dataflow.sums.aggregate_reads import Coding, Term, TermRead, Words, reads_of
+from shedder.dataflow.sums.sum_kernels import (
+    FIRST,
+    KEPT,
+    READ_COLUMNS,
+    RESULT_WORDS,
+    SECOND,
+    TERM_COLUMNS,
+    ReadKind,
+    TermKind,
+    words_of,
+)
+from shedder.dataflow.sums.value_trees import PAYLOAD, TERM, VALUE, Nodes
+from shedder.errors import Unimplemented
+
+Names = tuple[frozenset[str], ...]
+
+_COLUMNS_MAX = 62  # Bits for NULLs in a word.
+_PURGE_TEXTS_MIN = 4096  # Fewer texts are not searched for those that have left.
+_WHOLE_MAX = 2.0**63
+_POSITIVE = np.iinfo(np.int64).max
+
+
+class SummedTerms:
+    """The different terms of aggregates over one input, or over the pairs of two.
+
+    terms, reads: of the kernel. group_words, partner_words: of a group, and of a key of a join.
+    right_at: where a key's words of the right side begin. trees: how many terms are trees.
+    """
+
+    def __init__(self, aggregates: Sequence[Aggregate], names: Names) -> None:
+        """names: the columns of each input.
+
+        Raises:
+          Unimplemented: an aggregate cannot be kept, or there are too many.
+        """
+        self._reads = list(dict.fromkeys(read for each in aggregates for read in reads_of(each)))
+        terms = list(dict.fromkeys(term for read in self._reads for term in read.terms))
+        self._columns: list[list[Words]] = []
+        self._texts = KeyDirectory(pa.schema([("0", pa.string())]))
+        self._serials = np.zeros(1, np.int64)  # Of the ids of texts; ascending.
+        self._next_serial = 1
+        self._purge_at = _PURGE_TEXTS_MIN
+        self._sequence = 0
+        self.trees = sum(term.kept is TermKind.TREE for term in terms)
+        self.group_words, self.partner_words, self.right_at = 1, 0, 0
+        places: dict[Term, int] = {}
+        rows: list[list[int]] = []
+        for side in range(len(names)):
+            self.right_at = self.partner_words
+            self.partner_words += 1
+            self._columns.append([])
+            for term in (each for each in terms if _side(each, names) == side):
+                places[term] = len(rows)
+                rows.append(self._row(term, side))
+        assert len(rows) == len(terms)
+        self.terms = np.array(rows, np.int64).reshape(len(rows), TERM_COLUMNS)
+        if any(len(columns) > _COLUMNS_MAX for columns in self._columns):
+            raise Unimplemented(
+                f"aggregates of more than {_COLUMNS_MAX} expressions in a standing row query: not "
+                "in this version; divide them among queries"
+            )
+        self.reads = np.zeros((len(self._reads), READ_COLUMNS), np.int64)
+        for row, read in zip(self.reads, self._reads, strict=True):
+            numbers = [places[term] for term in read.terms]
+            row[: 1 + len(numbers)] = [read.read, *numbers]
+            if read.read is ReadKind.QUANTILE:
+                row[2:] = read.fraction
+
+    def _row(self, term: Term, side: int) -> list[int]:
+        """The numbers of a term, in the order of the kernel's columns."""
+        columns = self._columns[side]
+        columns.extend(each for each in dict.fromkeys(term.columns) if each not in columns)
+        numbers = [columns.index(each) for each in term.columns]
+        nulls = sum(1 << number for number in set(numbers))
+        second = numbers[min(1, len(numbers) - 1)]
+        at, partner_at = self.group_words, self.partner_words
+        self.group_words += words_of(term.kept)
+        self.partner_words += words_of(term.kept)
+        return [term.kept, nulls, 1 + numbers[0], 1 + second, side, at, partner_at]
+
+    @property
+    def result_words(self) -> int:
+        """Words of the result of a group."""
+        return 1 + RESULT_WORDS * len(self._reads)
+
+    @property
+    def width(self) -> int:
+        """Words of a row of either side."""
+        widest = max(map(len, self._columns))
+        return 1 + widest if widest else 0
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of the texts."""
+        return self._texts.size_bytes + self._serials.nbytes
+
+    def values(self, side: int, changes: ChangeBatch) -> Int64s:
+        """The words of the rows of a side, int64 [rows, width].
+
+        Bit i of the first word is set where column i is NULL.
+        """
+        values = np.zeros((len(changes), self.width), np.int64)
+        for place, words in enumerate(self._columns[side]):
+            if words.expression is None:
+                order = np.argsort(changes.ts_us, kind="stable")
+                values[order, 1 + place] = self._sequence + np.arange(len(changes))
+                self._sequence += len(changes)
+                continue
+            column = canonical(evaluate(words.expression, changes.columns))
+            if column.null_count:
+                values[:, 0] |= np.asarray(column.is_null()).astype(np.int64) << place
+            match words.coding:
+                case Coding.TEXT:
+                    values[:, 1 + place] = self._serials_of(column)
+                case Coding.PLAIN:
+                    values[:, 1 + place] = _bits(column)
+                case Coding.ORDERED:
+                    values[:, 1 + place] = _ordered(_bits(column), column.type)
+        return values
+
+    def column(self, aggregate: Aggregate, results: NDArray[np.int64]) -> Any:
+        """The values of an aggregate. results: int64 [rows, result_words], as the kernel writes."""
+        if aggregate.argument is None:
+            return pa.array(np.ascontiguousarray(results[:, 0]))
+        made = []
+        for read in reads_of(aggregate):
+            at = 1 + RESULT_WORDS * self._reads.index(read)
+            made.append(np.ascontiguousarray(results[:, at : at + RESULT_WORDS].T))
+        counts, first, second = made[0]
+        match aggregate.function:
+            case AggregateFunction.COUNT:
+                return pa.array(counts)
+            case AggregateFunction.COUNT_DISTINCT:
+                return pa.array(first)
+            case AggregateFunction.SUM | AggregateFunction.AVG:
+                return _sums(aggregate, counts, first, second)
+            case AggregateFunction.MIN | AggregateFunction.MAX | AggregateFunction.QUANTILE:
+                assert aggregate.argument.type is not None
+                return _plain(_ordered(first, aggregate.argument.type.arrow), counts, aggregate)
+            case AggregateFunction.FIRST | AggregateFunction.LAST:
+                if aggregate.argument.type is ColumnType.VARCHAR:
+                    return self._text_of(np.where(counts > 0, second, 0))
+                return _plain(second, counts, aggregate)
+            case AggregateFunction.DISTINCT_BOTH | AggregateFunction.DISTINCT_ONLY:
+                both = first + made[1][1] - made[2][1]
+                is_both = aggregate.function is AggregateFunction.DISTINCT_BOTH
+                return pa.array(both if is_both else first - both)
+            case AggregateFunction.JACCARD:
+                either = made[2][1]
+                both = first + made[1][1] - either
+                return pa.array(both / np.maximum(either, 1), mask=either == 0)
+            case _:
+                return _moments(aggregate, made)
+
+    def forget_texts(self, pending: PendingEvents, nodes: Nodes, results: Int64s) -> None:
+        """Forget the texts that no event, tree or result has, once they are half of all.
+
+        results: of all groups, [groups, result_words].
+        """
+        size = self._texts.size
+        if size <= self._purge_at:
+            return
+        columns = [
+            1 + place for place, words in enumerate(self._columns[0]) if words.coding is Coding.TEXT
+        ]
+        serials = [pending.values_of(columns)]
+        for number, term in enumerate(self.terms):
+            for column, of in ((FIRST, VALUE), (SECOND, PAYLOAD)):
+                if term[KEPT] == TermKind.TREE and term[column] in columns:
+                    serials.append(nodes[nodes[:, TERM] == number, of])
+        for number, read in enumerate(self._reads):
+            if read.read in (ReadKind.SMALLEST, ReadKind.LARGEST):
+                serials.append(results[:, RESULT_WORDS * (1 + number)])
+        used = np.isin(self._serials[:size], np.concatenate(serials))
+        used[0] = False
+        kept = np.flatnonzero(used)
+        if 2 * len(kept) < size:
+            self._texts.keep(kept)
+            self._serials = np.concatenate([[0], self._serials[kept]])
+        self._purge_at = max(_PURGE_TEXTS_MIN, 2 * self._texts.size)
+
+    def _serials_of(self, texts: Any) -> Int64s:
+        """Numbers of texts, which a text has until it is forgotten; NULL is 0."""
+        ids = self._texts.assign([texts])
+        more = self._texts.size - len(self._serials)
+        fresh = self._next_serial + np.arange(more)
+        self._next_serial += more
+        self._serials = np.concatenate([self._serials, fresh])
+        return self._serials[ids]
+
+    def _text_of(self, serials: Int64s) -> Any:
+        return self._texts.keys(np.searchsorted(self._serials, serials)).column(0)
+
+
+def of_pairs(aggregates: Sequence[Aggregate], names: Names) -> bool:
+    """Return whether the aggregates can be computed over pairs that are not made.
+
+    names: the columns of both sides.
+    """
+    terms = [term for each in aggregates for read in reads_of(each) for term in read.terms]
+    return all(term.kept is not TermKind.TREE and _side(term, names) is not None for term in terms)
+
+
+def _side(term: Term, names: Names) -> int | None:
+    """The input that has all columns of a term."""
+    if len(names) == 1:
+        return 0
+    expressions = [each.expression for each in term.columns if each.expression is not None]
+    read = {node.name for each in expressions for node in walk(each) if isinstance(node, Column)}
+    return next((side for side, known in enumerate(names) if read <= known), None)
+
+
+def _bits(column: Any) -> Int64s:
+    """Values as whole numbers; doubles by their bits."""
+    values = plain_values(column)
+    if values.dtype == np.float64:
+        return values.view(np.int64)
+    return values.astype(np.int64, copy=False)
+
+
+def _ordered(bits: Int64s, kind: pa.DataType) -> Int64s:
+    """Bits of doubles as whole numbers in the order of the doubles, and back; others unchanged."""
+    if not pa.types.is_floating(kind):
+        return bits
+    return bits ^ ((bits >> 63) & _POSITIVE)
+
+
+def _plain(bits: Int64s, counts: Int64s, aggregate: Aggregate) -> Any:
+    """The values that words stand for; NULL where there are none."""
+    assert aggregate.type is not None
+    kind, nulls = aggregate.type.arrow, counts == 0
+    if pa.types.is_floating(kind):
+        return pa.array(bits.view(np.float64), mask=nulls)
+    if pa.types.is_date32(kind):
+        return pa.array(bits.astype(np.int32), pa.int32(), mask=nulls).view(kind)
+    array: Any = pa.array(bits, pa.int64(), mask=nulls)
+    return array.view(kind) if pa.types.is_timestamp(kind) else array.cast(kind)
+
+
+def _sums(aggregate: Aggregate, counts: Int64s, first: Int64s, second: Int64s) -> Any:
+    nulls = counts == 0
+    assert aggregate.argument is not None
+    if aggregate.argument.type is ColumnType.DOUBLE:
+        sums: Any = first.view(np.float64)
+        nulls = nulls | np.isnan(sums)
+    else:
+        # An 80-bit double holds every number of 64 bits, so the comparison is exact.
+        sums = first.astype(np.longdouble) * 2.0**32 + second
+        if aggregate.function is AggregateFunction.SUM:
+            nulls = nulls | (sums >= _WHOLE_MAX) | (sums < -_WHOLE_MAX)
+            return pa.array((first << 32) + second, mask=nulls)
+    if aggregate.function is AggregateFunction.AVG:
+        sums = sums / np.maximum(counts, 1)
+    return pa.array(sums.astype(np.float64), mask=nulls)
+
+
+def _moments(aggregate: Aggregate, made: Sequence[NDArray[np.int64]]) -> Any:
+    """Functions of covariances of the population; NULL where these are beyond DOUBLE."""
+    counts = made[0][0]
+    several = np.maximum(counts, 2)
+    moments = [each[1].view(np.float64) for each in made]
+    nulls = counts < 1
+    with np.errstate(all="ignore"):
+        match aggregate.function:
+            case AggregateFunction.VAR | AggregateFunction.STDDEV | AggregateFunction.COVAR_SAMP:
+                values = moments[0] * (several / (several - 1))
+                nulls = counts < 2
+                if aggregate.function is AggregateFunction.STDDEV:
+                    values = np.sqrt(values)
+            case AggregateFunction.COVAR_POP:
+                values = moments[0]
+            case AggregateFunction.CORR:
+                values = moments[0] / np.sqrt(moments[1]) / np.sqrt(moments[2])
+                values = np.clip(values, -1.0, 1.0)
+                nulls = nulls | (moments[1] == 0) | (moments[2] == 0)
+            case AggregateFunction.REGR_SLOPE | AggregateFunction.REGR_INTERCEPT:
+                values = moments[0] / moments[1]
+                nulls = nulls | (moments[1] == 0)
+                if aggregate.function is AggregateFunction.REGR_INTERCEPT:
+                    first, second = map(_mean, reads_of(aggregate)[2:], made[2:])
+                    values = first - values * second
+            case _:
+                raise AssertionError(aggregate.function)
+        nulls = nulls | ~np.isfinite(values)
+    return pa.array(np.where(nulls, 0.0, values), mask=nulls)
+
+
+def _mean(read: TermRead, made: NDArray[np.int64]) -> NDArray[np.float64]:
+    counts, first, second = made
+    if read.read is ReadKind.DOUBLE:
+        sums: Any = first.view(np.float64)
+    else:
+        sums = first.astype(np.longdouble) * 2.0**32 + second
+    means: NDArray[np.float64] = (sums / np.maximum(counts, 1)).astype(np.float64)
+    return means
