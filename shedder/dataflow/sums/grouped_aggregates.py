@@ -77,9 +77,7 @@ class GroupedAggregates:
         self._nodes[0, VALUE], self._nodes[0, TERM] = secrets.randbits(63), FREE
         self._free = np.zeros(1, np.int64)
         groups = _KEYS_MIN if spec.groups else 1
-        self._words = np.zeros((groups, self._summed.group_words), np.int64)
-        self._results = np.zeros((groups, self._summed.result_words), np.int64)
-        self._is_touched = np.zeros(groups, np.bool_)
+        self._words = np.zeros((groups, self._summed.words), np.int64)
         partners = (_KEYS_MIN, self._summed.partner_words) if self._is_join else (0, 0)
         self._partners = np.zeros(partners, np.int64)
         self._purge_at = _PURGE_KEYS_MIN
@@ -95,7 +93,7 @@ class GroupedAggregates:
         """Bytes of the groups, their values and the rows that will leave."""
         keys = 0 if self._directory is None else self._directory.size_bytes
         waiting = sum(pending.size_bytes for pending in self._pending)
-        groups = self._words.nbytes + self._results.nbytes + self._partners.nbytes
+        groups = self._words.nbytes + self._partners.nbytes
         trees = self._nodes.nbytes + self._free.nbytes + self._summed.size_bytes
         return keys + waiting + groups + trees
 
@@ -111,7 +109,7 @@ class GroupedAggregates:
         due = DueEvents.of(self._pending, as_of_us)
         self._reserve(1 if self._directory is None else self._directory.size, len(due))
         instants, ids, weight = (np.empty(2 * len(due), np.int64) for _ in range(3))
-        results = np.empty((2 * len(due), self._results.shape[1]), np.int64)
+        results = np.empty((2 * len(due), self._summed.result_words), np.int64)
         made = aggregate_events(
             np.ascontiguousarray(due.events.instant_us),
             np.ascontiguousarray(due.events.ids),
@@ -123,14 +121,13 @@ class GroupedAggregates:
             self._summed.reads,
             not self._spec.groups,
             self._words.reshape(-1),
-            self._words.shape[1],
+            self._summed.words,
+            self._summed.group_words,
             self._partners.reshape(-1),
             self._partners.shape[1],
             self._summed.right_at,
             self._nodes,
             self._free,
-            self._results,
-            self._is_touched,
             instants,
             ids,
             weight,
@@ -142,7 +139,7 @@ class GroupedAggregates:
                 "row exactly; shorter windows or a WHERE make fewer"
             )
         rows = self._rows(instants[:made], ids[:made], weight[:made], results[:made])
-        self._summed.forget_texts(self._pending[0], self._nodes, self._results)
+        self._summed.forget_texts(self._pending[0], self._nodes, self._words)
         if self._directory is not None and self._directory.size > self._purge_at:
             self._purge(self._directory)
         if not self._is_new or self._spec.groups:
@@ -181,16 +178,16 @@ class GroupedAggregates:
     def _empty_row(self) -> ChangeBatch:
         """The row of no tuples, which is in the relation from the beginning of time."""
         one = np.ones(1, np.int64)
-        results = np.zeros((1, self._results.shape[1]), np.int64)
+        results = np.zeros((1, self._summed.result_words), np.int64)
         return self._rows(one * (TIME_MIN_US + 1), one * 0, one, results)
 
     def _reserve(self, keys: int, events: int) -> None:
         if keys > len(self._partners if self._is_join else self._words):
-            self._keep_words(np.arange(len(self._is_touched)), 2 * keys)
+            self._keep_words(np.arange(keys), 2 * keys)
         more = events * self._summed.trees - self._free[0]
         if more > 0:
             size = len(self._nodes)
-            self._nodes = _in_room(self._nodes, 2 * size + more)
+            self._nodes = _in_room(self._nodes, np.arange(size), 2 * size + more)
             free = np.zeros(len(self._nodes) + 1, np.int64)
             free[: len(self._free)] = self._free
             fresh = np.arange(size, len(self._nodes))
@@ -202,11 +199,9 @@ class GroupedAggregates:
     def _keep_words(self, kept: NDArray[np.int64], room: int) -> None:
         """Keep the words of these keys, in this order, in arrays for so many keys."""
         if self._is_join:
-            self._partners = _in_room(self._partners[kept[: len(self._partners)]], room)
+            self._partners = _in_room(self._partners, kept, room)
         if self._spec.groups:
-            self._words = _in_room(self._words[kept], room)
-            self._results = _in_room(self._results[kept], room)
-            self._is_touched = np.zeros(room, np.bool_)
+            self._words = _in_room(self._words, kept, room)
 
     def _purge(self, directory: KeyDirectory) -> None:
         """Forget keys without rows and without events, once they are half of all."""
@@ -229,9 +224,11 @@ class GroupedAggregates:
         self._purge_at = max(_PURGE_KEYS_MIN, 2 * directory.size)
 
 
-def _in_room(words: NDArray[np.int64], room: int) -> NDArray[np.int64]:
+def _in_room(words: NDArray[np.int64], kept: Int64s, room: int) -> NDArray[np.int64]:
+    """These rows, those beyond the end left out, and zeros behind them."""
+    kept = kept[kept < len(words)]
     wide = np.zeros((room, words.shape[1]), np.int64)
-    wide[: len(words)] = words
+    wide[: len(kept)] = words[kept]
     return wide
 
 

@@ -215,21 +215,23 @@ def _read_result(
     nodes: Nodes,
     scratch: NDArray[np.int64],
     total: NDArray[np.float64],
-    results: NDArray[np.int64],
-    group: int,
+    result: int,
     old: Int64s,
 ) -> bool:
-    """Save the result of a group and write the new one; return whether they differ."""
-    old[0] = results[group, 0]
+    """Save the result of a group and write the new one; return whether they differ.
+
+    result: its place in the words.
+    """
+    old[0] = words[result]
     changed = bool(old[0] != words[base])
-    results[group, 0] = words[base]
+    words[result] = words[base]
     for which in range(reads.shape[0]):
         made = _read_words(words, base, terms, reads[which], nodes, scratch, total)
         to = 1 + RESULT_WORDS * which
         for place in range(RESULT_WORDS):
-            old[to + place] = results[group, to + place]
+            old[to + place] = words[result + to + place]
             changed = changed or old[to + place] != made[place]
-            results[group, to + place] = made[place]
+            words[result + to + place] = made[place]
     return changed
 
 
@@ -245,14 +247,13 @@ def aggregate_events(
     reads: NDArray[np.int64],
     is_scalar: bool,
     words: Int64s,
-    group_words: int,
+    width: int,
+    result_at: int,
     partners: Int64s,
     partner_words: int,
     right_at: int,
     nodes: Nodes,
     free: Int64s,
-    results: NDArray[np.int64],
-    is_touched: NDArray[np.bool_],
     out_instants: Int64s,
     out_ids: Int64s,
     out_weight: Int64s,
@@ -267,12 +268,11 @@ def aggregate_events(
       starts: of the runs of events, and their end. sides: of the runs, 0 or 1.
       terms, reads: [.., columns], as above.
       is_scalar: all keys are group 0, which has a row even if it is empty; else each key is one.
-      words: of the groups. group_words: of one.
+      words: of the groups. width: words of one: the state, the result, which is at `result_at`,
+        and one that is 0.
       partners: words of the keys; empty: the rows are those of one input. partner_words: of one.
       right_at: place of the right side's count in a partner.
       nodes, free: of the trees, with a node for each event and tree.
-      results: [groups, words].
-      is_touched: [groups], all false, and so left behind.
 
     Returns:
       -1: an event has more than TIMES_MAX copies.
@@ -283,7 +283,7 @@ def aggregate_events(
     touched = np.empty(ids.size, np.int64)
     scratch = np.empty((3, SCRATCH), np.int64)
     total = np.empty(1, np.float64)
-    old = np.empty(results.shape[1], np.int64)
+    old = np.empty(out_results.shape[1], np.int64)
     is_join = partner_words > 0
     while True:
         instant = NEVER_US
@@ -302,12 +302,12 @@ def aggregate_events(
                 if is_join:
                     prefetch(partners, soon * partner_words)
                 if not is_scalar:
-                    prefetch(words, soon * group_words)
-                    prefetch(results, soon)
+                    prefetch(words, soon * width)
                 key = ids[row]
                 group = 0 if is_scalar else key
-                if not is_touched[group]:
-                    is_touched[group] = True
+                base = group * width
+                if words[base + width - 1] == 0:
+                    words[base + width - 1] = 1
                     touched[some] = group
                     some += 1
                 copies = times = weight[row]
@@ -317,7 +317,6 @@ def aggregate_events(
                     partners[partner + own_at] += copies
                 if abs(times) > TIMES_MAX or abs(copies) > TIMES_MAX:
                     return -1
-                base = group * group_words
                 words[base] += times
                 for term in range(terms.shape[0]):
                     kept, at = terms[term, KEPT], base + terms[term, AT]
@@ -339,20 +338,19 @@ def aggregate_events(
             heads[run] = row
         for which in range(some):
             group = touched[which]
-            is_touched[group] = False
-            base = group * group_words
-            if not _read_result(
-                words, base, terms, reads, nodes, scratch, total, results, group, old
-            ):
+            base = group * width
+            result = base + result_at
+            words[base + width - 1] = 0
+            if not _read_result(words, base, terms, reads, nodes, scratch, total, result, old):
                 continue
             if old[0] > 0 or is_scalar:
                 out_instants[made], out_ids[made], out_weight[made] = instant, group, -1
                 for place in range(old.size):
                     out_results[made, place] = old[place]
                 made += 1
-            if results[group, 0] > 0 or is_scalar:
+            if words[result] > 0 or is_scalar:
                 out_instants[made], out_ids[made], out_weight[made] = instant, group, 1
                 for place in range(old.size):
-                    out_results[made, place] = results[group, place]
+                    out_results[made, place] = words[result + place]
                 made += 1
     return made

@@ -103,6 +103,11 @@ class SummedTerms:
         return 1 + RESULT_WORDS * len(self._reads)
 
     @property
+    def words(self) -> int:
+        """Words of a group: its state, its result, and one for the kernel."""
+        return self.group_words + self.result_words + 1
+
+    @property
     def width(self) -> int:
         """Words of a row of either side."""
         widest = max(map(len, self._columns))
@@ -171,10 +176,10 @@ class SummedTerms:
             case _:
                 return _moments(aggregate, made)
 
-    def forget_texts(self, pending: PendingEvents, nodes: Nodes, results: Int64s) -> None:
+    def forget_texts(self, pending: PendingEvents, nodes: Nodes, groups: Int64s) -> None:
         """Forget the texts that no event, tree or result has, once they are half of all.
 
-        results: of all groups, [groups, result_words].
+        groups: their words, [groups, words].
         """
         size = self._texts.size
         if size <= self._purge_at:
@@ -189,7 +194,7 @@ class SummedTerms:
                     serials.append(nodes[nodes[:, TERM] == number, of])
         for number, read in enumerate(self._reads):
             if read.read in (ReadKind.SMALLEST, ReadKind.LARGEST):
-                serials.append(results[:, RESULT_WORDS * (1 + number)])
+                serials.append(groups[:, self.group_words + RESULT_WORDS * (1 + number)])
         used = np.isin(self._serials[:size], np.concatenate(serials))
         used[0] = False
         kept = np.flatnonzero(used)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 from collections import Counter
 
 import numpy as np
@@ -32,6 +33,8 @@ QUERIES = {
     "absent": f"SELECT o.k, o.name FROM {ORDERS} WHERE o.k NOT IN (SELECT p.k FROM {PAID})",
     "groups": f"SELECT o.k, COUNT(*) AS n FROM {ORDERS} JOIN {PAID} ON o.k = p.k GROUP BY o.k",
     "counts": f"SELECT COUNT(*) AS n, SUM(o.k + p.k) AS s FROM {ORDERS} JOIN {PAID} ON o.k = p.k",
+    "spread": f"SELECT VAR(o.k) AS v, MAX(o.k) AS m, COUNT(DISTINCT o.name) AS d "
+    f"FROM {ORDERS} JOIN {PAID} ON o.k = p.k",
     "union": f"SELECT k FROM {ORDERS} UNION ALL SELECT k FROM {PAID}",
     "except": f"SELECT k FROM {ORDERS} EXCEPT SELECT k FROM {PAID}",
 }
@@ -96,6 +99,10 @@ def content(name: str, orders: list[Tuple], payments: list[Tuple]) -> Counter[tu
             return Counter(Counter(o[1] for o, _ in pairs).items())
         case "counts":
             return Counter([(len(pairs), sum(o[1] + p[1] for o, p in pairs) if pairs else None)])
+        case "spread":
+            keys = [o[1] for o, _ in pairs]
+            var = statistics.variance(keys) if len(keys) > 1 else None
+            return Counter([(var, max(keys, default=None), len({o[2] for o, _ in pairs}))])
         case "absent":
             keys = [p[1] for p in payments]
             if None in keys:
@@ -158,7 +165,11 @@ def test_rows_of_two_streams_are_the_same_over_kills(world, tmp_path):
         answer = answers[reader.name]
         shown = Counter(tuple(row.values()) for row in answer.table.to_pylist())
         signs = {row[-1] for row in reader.got}
-        if reader.name in ("groups", "counts"):  # Of aggregates, rows that leave are sent, too.
+        if reader.name in (
+            "groups",
+            "counts",
+            "spread",
+        ):  # Of aggregates, rows that leave are sent, too.
             left = Counter[tuple[object, ...]]()
             for *row, _, sign in reader.got:
                 left[tuple(row)] += sign
