@@ -41,6 +41,7 @@ from shedder.cql.plans.push_down import pushed_down
 from shedder.dataflow.changes import ChangeBatch
 from shedder.dataflow.current_relation import CurrentRelation
 from shedder.dataflow.graph import Node
+from shedder.dataflow.join_order import StreamStatistics, ordered_joins
 from shedder.dataflow.operator_facts import OperatorFacts, operator_text
 from shedder.dataflow.planner import graph_of, scan_schema
 from shedder.dataflow.relation_to_stream import RelationToStream
@@ -70,6 +71,7 @@ class Dataflow:
         query: BoundRelational,
         *,
         state_bytes_max: int,
+        statistics: Mapping[str, StreamStatistics] | None = None,
         clock_ns: Callable[[], int] = time.thread_time_ns,
     ) -> None:
         """The graph of a query, without tuples.
@@ -77,6 +79,7 @@ class Dataflow:
         Args:
           query: bound. Its ORDER BY and LIMIT apply to `current_relation`.
           state_bytes_max: limit of `size_bytes`.
+          statistics: of streams, by alias, for the order of joins; without them it is the written.
           clock_ns: measures the time of operators.
 
         Raises:
@@ -86,7 +89,8 @@ class Dataflow:
         self._ordered = plan if isinstance(plan, Ordered) else None
         if isinstance(plan, Ordered):
             plan = plan.input
-        plan = with_needed_columns(pushed_down(plan))
+        plan, self.join_choices = ordered_joins(pushed_down(plan), statistics or {})
+        plan = with_needed_columns(plan)
         self._graph = graph_of(plan, state_bytes_max, clock_ns)
         self._clock_ns = clock_ns
         self._state_bytes_max = state_bytes_max

@@ -100,18 +100,37 @@ class RandomPlans:
         made = draw(depth - 1)
         return self._filter_of(made) if self._random.random() < 0.5 else made
 
-    def inner(self, inputs: int) -> Relation:
-        """An inner join of several windows, in a random tree, with its conditions above."""
-        made = [self._window() for _ in range(inputs)]
-        while len(made) > 1:
-            right = made.pop(self._random.randrange(len(made)))
-            left = made.pop(self._random.randrange(len(made)))
-            condition, test = self._equality(left, right)
-            plan = Join(JoinKind.INNER, left.plan, right.plan, None)
-            both = _pairs(left, right)
-            at = brute.select(both, test)
-            made.append(Relation(Filter(plan, condition), left.columns + right.columns, at))
-        return self._filter_of(made[0])
+    def inner_on_k(self, inputs: int, rest: Expression) -> Relation:
+        """Inner joins of RANGE windows on the column k, left-deep, and a condition beside them.
+
+        rest: over s0.x; not true of NULL, and true of all values.
+        """
+        made = self._range_window()
+        for _ in range(inputs - 1):
+            before = self._random.choice(list(self.streams))
+            right = self._range_window()
+            name, other = f"{before}.k", right.columns[0][0]
+            place = [each for each, _ in made.columns].index(name)
+            wide = len(made.columns)
+            kind = ColumnType.BIGINT
+            on = boolean(Op.EQ, Column(name, kind), Column(other, kind))
+            plan = Join(JoinKind.INNER, made.plan, right.plan, on)
+            at = brute.select(
+                _pairs(made, right),
+                lambda row, place=place, wide=wide: (
+                    row[place] is not None and row[place] == row[wide]
+                ),
+            )
+            made = Relation(plan, made.columns + right.columns, at)
+        known = brute.select(made.at, lambda row: row[1] is not None)
+        return Relation(Filter(made.plan, rest), made.columns, known)
+
+    def _range_window(self) -> Relation:
+        while isinstance((made := self._window()).plan, WindowOf):
+            if isinstance(made.plan.window, RangeWindow):
+                return made
+            del self.streams[made.columns[0][0].partition(".")[0]]
+        raise AssertionError(made)
 
     def _window(self) -> Relation:
         alias = f"s{len(self.streams)}"

@@ -18,6 +18,7 @@ from shedder.cql.plans.logical_plan import BoundRelational, Plan, RelationKind, 
 from shedder.cql.statements.statement import ColumnDefinition, RangeWindow
 from shedder.dataflow.changes import ChangeBatch
 from shedder.dataflow.dataflow import Dataflow
+from shedder.dataflow.join_order import StreamStatistics
 from tests.dataflow.brute_force import Row, Tuple
 
 END = 400  # Event times of a world are in [0, END).
@@ -85,8 +86,13 @@ def windowed(alias: str, size: int, slide: int = 1, relation: str | None = None)
     return WindowOf(scan(alias, relation), RangeWindow(size, slide))
 
 
-def dataflow(plan: Plan, state_bytes_max: int = 1 << 26) -> Dataflow:
-    return Dataflow(BoundRelational("", plan, ()), state_bytes_max=state_bytes_max)
+def dataflow(
+    plan: Plan,
+    state_bytes_max: int = 1 << 26,
+    statistics: Mapping[str, StreamStatistics] | None = None,
+) -> Dataflow:
+    bound = BoundRelational("", plan, ())
+    return Dataflow(bound, state_bytes_max=state_bytes_max, statistics=statistics)
 
 
 def batch_of(rows: Sequence[Tuple]) -> pa.RecordBatch:
@@ -133,10 +139,11 @@ def run(
     seed: int,
     lateness: int = 15,
     batch_max: int = 20,
+    statistics: Mapping[str, StreamStatistics] | None = None,
 ) -> Run:
     """Push streams by alias in random batches, disordered within the lateness."""
     random = Random(seed)
-    made = Run(dataflow(plan), [])
+    made = Run(dataflow(plan, statistics=statistics), [])
     left = {
         alias: sorted(rows, key=lambda each: each[0] + random.random() * lateness * 0.99)
         for alias, rows in streams.items()

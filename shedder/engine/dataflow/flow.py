@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from shedder.dataflow.dataflow import Dataflow, StreamSource
 from shedder.dataflow.graph import NodeWork
+from shedder.dataflow.join_order import JoinChoice, StreamStatistics
 from shedder.dataflow.operator_facts import OperatorFacts
 from shedder.dataflow.relation_to_stream import stream_batch
 from shedder.dataflow.update_patterns import UpdatePattern
@@ -37,6 +38,7 @@ class RowFlow:
         *,
         bytes_max: int,
         names: Sequence[str] | None = None,
+        statistics: Mapping[str, StreamStatistics] | None = None,
         clock_ns: Callable[[], int] = time.thread_time_ns,
     ) -> None:
         """A flow without tuples.
@@ -45,6 +47,7 @@ class RowFlow:
           plan: of the query.
           bytes_max: of the relation; of operators and waiting tuples it is PAST times as much.
           names: of the columns of the rows, in place of the query's; None: they have its names.
+          statistics: of streams, by alias, for the order of joins.
           clock_ns: measures the time of operators.
 
         Raises:
@@ -52,7 +55,9 @@ class RowFlow:
         """
         query = plan.query
         self._insertions_only = plan.insertions_only
-        self._flow = Dataflow(query, state_bytes_max=PAST * bytes_max, clock_ns=clock_ns)
+        self._flow = Dataflow(
+            query, state_bytes_max=PAST * bytes_max, statistics=statistics, clock_ns=clock_ns
+        )
         self._clock_ns = clock_ns
         self._relation_work, self._signs_work = NodeWork(), NodeWork()
         self.is_stream = self._flow.is_stream
@@ -106,6 +111,11 @@ class RowFlow:
         last = table.num_columns
         shown = table.select([*self._shown, last - 2, last - 1])
         return shown.rename_columns(self.schema.names)
+
+    @property
+    def join_choices(self) -> Sequence[JoinChoice]:
+        """The orders of joins that statistics decided."""
+        return self._flow.join_choices
 
     def operators(self) -> list[OperatorFacts]:
         """What each operator is and did, each after its inputs; what the rows are made by last."""

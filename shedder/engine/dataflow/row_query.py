@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from shedder.cql.plans.logical_plan import BoundRelational
 from shedder.dataflow.graph_text import label_text
+from shedder.dataflow.join_order import JoinChoice
 from shedder.dataflow.operator_facts import OperatorFacts
 from shedder.engine.dataflow.flow import RowFlow
 from shedder.engine.dataflow.row_input import RowInput
@@ -92,6 +93,11 @@ class RowQuery:
     def size_bytes(self) -> int:
         """Bytes that it holds, kept rows included."""
         return self.state_bytes + self.output.counted_bytes
+
+    @property
+    def join_choices(self) -> Sequence[JoinChoice]:
+        """The orders of joins that statistics decided; of a failed query none."""
+        return () if self._flow is None else self._flow.join_choices
 
     def operators(self) -> list[OperatorFacts]:
         """Facts of its operators, each after its inputs, kept rows last; of a failed query none.

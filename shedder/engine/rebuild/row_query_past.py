@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
 import pyarrow as pa
@@ -14,11 +14,12 @@ from shedder.cql.binding.relational_binding import bind_relational
 from shedder.cql.plans.logical_plan import scans_of
 from shedder.cql.statements.relational_select import RelationalSelect
 from shedder.cql.text.unsupported import later
+from shedder.dataflow.join_order import StreamStatistics
 from shedder.engine.dataflow.flow import RowFlow
 from shedder.engine.dataflow.lookback import HISTORY, lookbacks_us
 from shedder.engine.dataflow.past import restore
 from shedder.engine.dataflow.past_replay import PastStretch, replay
-from shedder.engine.dataflow.row_input import RowInput, Scan
+from shedder.engine.dataflow.row_input import RowInput, Scan, times_of
 from shedder.engine.dataflow.row_output import RowOutput
 from shedder.engine.dataflow.row_query import RowQuery
 from shedder.engine.dataflow.row_state import RowState
@@ -31,6 +32,7 @@ from shedder.errors import Unimplemented
 from shedder.streams.batch_conversion import conform_batch
 
 LEFT_ROWS = 1 << 18  # What the apply thread may read itself: some hundredths of a second.
+STATISTICS_INPUTS_MIN = 3  # The order of fewer inputs makes no difference.
 ROUNDS_MAX = 8  # A stream that outruns the reader is not chased for ever.
 
 
@@ -60,7 +62,11 @@ class RowParameters:
 
 
 def new_row_query(
-    core: EngineState, name: str, plan: StandingPlan, parameters: RowParameters
+    core: EngineState,
+    name: str,
+    plan: StandingPlan,
+    statistics: Mapping[str, StreamStatistics],
+    parameters: RowParameters,
 ) -> RowQuery:
     """Return a query that has read nothing, at the present positions of its streams.
 
@@ -70,7 +76,7 @@ def new_row_query(
     limits = core.rows.limits
     target, incarnation = parameters.target, parameters.incarnation
     names = None if target is None or target.is_view else target.columns
-    flow = RowFlow(plan, bytes_max=limits.query_bytes_max, names=names)
+    flow = RowFlow(plan, bytes_max=limits.query_bytes_max, names=names, statistics=statistics)
     spans = lookbacks_us(plan.query.plan)
     inputs = []
     for alias, source in flow.sources.items():
@@ -109,6 +115,22 @@ def new_writer(
         return conform_batch(batch, intake.schema)
 
     return RowWriter(query, target, intake, convert, core.limits, stored=stored)
+
+
+def statistics_of(core: EngineState, plan: StandingPlan) -> dict[str, StreamStatistics]:
+    """Return rates and samples of the streams of three and more windows. On the apply thread."""
+    scans = list(scans_of(plan.query.plan))
+    if len(scans) < STATISTICS_INPUTS_MIN:
+        return {}
+    found: dict[str, StreamStatistics] = {}
+    for scan in scans:
+        stream = core.stream(scan.relation)
+        view = stream.sample.view()
+        times_us = times_of(view.rows, stream.schema.time_column)
+        if times_us.size:
+            span_s = max(1, int(times_us.max()) - int(times_us.min())) / 1e6
+            found[scan.alias] = StreamStatistics(view.population / span_s, view.rows)
+    return found
 
 
 def bound_rows(core: EngineState, select: RelationalSelect) -> StandingPlan:
@@ -193,7 +215,7 @@ def restored_row_query(
     """
     parameters = RowParameters.of(entry)
     assert parameters is not None
-    query = new_row_query(core, entry.name, plan, parameters)
+    query = new_row_query(core, entry.name, plan, statistics_of(core, plan), parameters)
     scans = {each.stream_id: scan_of(core, each.stream_id) for each in query.inputs}
     writer = new_writer(core, query, parameters.target, stored=state.stored)
     query.guard(lambda: restore(query, state, scans))

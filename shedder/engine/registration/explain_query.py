@@ -24,6 +24,11 @@ def explain_row_query(query: RowQuery) -> str:
         lines.append(f"  {each.alias}: stream {each.stream}, {reads}; {as_of}, {each.late:,} late")
     lines.append(f"  rows: {query.output.rows:,} made, {query.output.size_bytes:,} bytes kept")
     lines.append(f"  memory: {query.size_bytes:,} bytes with kept rows")
+    lines += [
+        f"  join order: {', '.join(each.aliases)}; {each.cost:,.0f} comparisons/s, "
+        f"{each.written_cost:,.0f} as written"
+        for each in query.join_choices
+    ]
     operators = query.operators()
     if operators:
         lines += ["", *graph_text(operators)]

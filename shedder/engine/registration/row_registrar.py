@@ -17,6 +17,7 @@ from shedder.engine.rebuild.row_query_past import (
     bound_rows,
     new_row_query,
     new_writer,
+    statistics_of,
 )
 from shedder.engine.synopsis_plans.stored_query_text import parse_stored
 from shedder.errors import BudgetExceeded
@@ -79,7 +80,8 @@ class RowRegistrar:
         self._core.rows.check_room()
         plan = bound_rows(self._core, select)
         parse_stored(plan.query.text)  # What a restart could not read is refused now.
-        return new_row_query(self._core, name, plan, parameters)
+        known = self._core.executor.call(lambda: statistics_of(self._core, plan)).result()
+        return new_row_query(self._core, name, plan, known, parameters)
 
     def _begin(self, query: RowQuery, past: WindowPast, target: RowTarget | None) -> QueryCommit:
         """On the apply thread: read the little that is left of the past, then live."""

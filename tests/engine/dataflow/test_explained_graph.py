@@ -88,3 +88,56 @@ def test_plan_is_printed_as_its_lines_and_only_long_lines_are_wrapped(db):
 
 def test_plan_of_more_lines_than_an_answer_prints_is_printed_whole():
     assert len(printed(Answer(plan_table("line\n" * 80))).splitlines()) == 80
+
+
+def times_every(step, size):
+    return batch([(at, at % 7, at) for at in range(0, size, step)])
+
+
+def test_joins_of_three_streams_are_ordered_by_cost_and_rows_do_not_depend_on_it(tmp_path):
+    text = (
+        "SELECT a.id, a.kind AS x, b.kind AS y, c.kind AS z FROM fast [RANGE INTERVAL '1' HOUR] a "
+        "JOIN steady [RANGE INTERVAL '1' HOUR] b ON a.id = b.id "
+        "JOIN slow [RANGE INTERVAL '1' HOUR] c ON c.id = a.id WHERE c.kind > 100"
+    )
+    steps = {"fast": 1, "steady": 50, "slow": 100}
+    with Engine.open(tmp_path / "data") as db:
+        for name in steps:
+            db.execute(CREATE.replace(" s ", f" {name} "))
+        early = db.register("early", text)  # Nothing is known of the streams.
+        assert "join order" not in early.explain()
+        for name, step in steps.items():
+            db.push(name, times_every(step, 1_000))
+        late = db.register("late", text)
+        [order] = [line for line in late.explain().splitlines() if "join order" in line]
+        assert re.fullmatch(r"  join order: [abc], [abc], a; [\d,]+ comparisons/s, .*", order)
+        cost, written = (int(n.replace(",", "")) for n in re.findall(r"[\d,]+(?= comp| as)", order))
+        assert 0 < cost < written
+        for name in steps:
+            db.heartbeat(name, START_US + 2_000)
+        pairs = [
+            (x % 7, x, y, z)
+            for x in range(1_000)
+            for y in range(0, 1_000, 50)
+            for z in range(0, 1_000, 100)
+            if x % 7 == y % 7 == z % 7 and z > 100
+        ]
+        rows = [tuple(row.values()) for row in late.answer().table.to_pylist()]
+        assert sorted(rows) == sorted(pairs)
+        first = subscribed(early)
+        assert sorted(row[:4] for row in first) == sorted(pairs)
+    with Engine.open(tmp_path / "data") as db:
+        assert "join order: " in db.query("early").explain()
+        assert subscribed(db.query("early")) == first
+
+
+def subscribed(query):
+    """The kept rows of a query in their order, from the first one on."""
+    newest, token = query.answer(), None
+    end = newest.resume
+    reader, rows = query.subscribe(after=f"{end.partition('.')[0]}.0"), []
+    while token != end:
+        part = next(reader)
+        token = part.resume
+        rows += [tuple(row.values()) for row in part.table.to_pylist()]
+    return rows
