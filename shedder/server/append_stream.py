@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
 from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, TypeVar
-
-import grpc
+from typing import TypeVar
 
 from shedder.engine.engine import Engine
 from shedder.engine.ingest.producer_sequences import check_producer
@@ -71,7 +69,9 @@ class AppendCall:
         self._asker = caller
         self._taken: asyncio.Queue[_Taken | _End] = asyncio.Queue(CREDITS)
 
-    async def serve(self, requests: Requests, context: grpc.aio.ServicerContext[Any, Any]) -> None:
+    async def serve(
+        self, requests: Requests
+    ) -> AsyncGenerator[ingest_pb2.AppendStreamResponse, None]:
         """Answer batches with receipts until the client is done or one of them fails.
 
         Raises:
@@ -82,12 +82,11 @@ class AppendCall:
             while isinstance(taken := await self._taken.get(), _Taken):
                 receipt = await settled(taken.receipt)
                 self._metrics.receipt(receipt, time.perf_counter() - taken.arrived)
-                response = ingest_pb2.AppendStreamResponse(
+                yield ingest_pb2.AppendStreamResponse(
                     receipt=receipt_to_wire(receipt),
                     credits=credits_in(self._line),
                     help_wanted=self._engine.overload.state.asks_help,
                 )
-                await respond(context, response, self._limits.receipt_s_max)
             if taken is not None:
                 raise taken
         finally:
@@ -222,26 +221,6 @@ def append(
 async def next_of(requests: AsyncIterator[Received]) -> Received | None:
     """Return the next request; None when the client is done."""
     return await anext(requests, None)
-
-
-async def respond(
-    context: grpc.aio.ServicerContext[Any, Any],
-    response: ingest_pb2.AppendStreamResponse,
-    limit_s: float,
-) -> None:
-    """Send a response to a client.
-
-    Raises:
-      InvalidRequest: the client did not take the response in time.
-    """
-    limit = asyncio.timeout(limit_s)
-    try:
-        async with limit:
-            await context.write(response)
-    except TimeoutError:
-        if not limit.expired():
-            raise
-        raise InvalidRequest(f"the client took no response for {limit_s:.0f} s") from None
 
 
 async def read_hello(requests: Requests, drain: Drain) -> ingest_pb2.AppendStreamRequest.Hello:

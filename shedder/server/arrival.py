@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from typing import Any
 
 import grpc
@@ -119,31 +120,50 @@ class ResponseWriter:
     """Responses of a call, which `wait.expire` ends while the client takes none.
 
     write: sends a response, as far as the client takes it.
+    limit_s: time for the client to take each response; None means no limit.
+
+    A write that is cancelled leaves gRPC without a way to send the status: a client that reads
+    again would never see the end of its call. So a write goes on when its time is over.
     """
 
-    def __init__(self, write: Callable[[Any], Awaitable[None]]) -> None:
+    def __init__(
+        self, write: Callable[[Any], Awaitable[None]], limit_s: float | None = None
+    ) -> None:
         self._write = write
+        self._limit_s = limit_s
+        self._sending: asyncio.Future[None] | None = None
         self.wait = Wait()
 
     async def write(self, response: Any) -> None:
         """Send a response.
 
         Raises:
+          InvalidRequest: the client did not take the response in time.
           Overloaded: the call was ended for another one.
         """
-        timeout = self.wait.begin(None)
+        self._sending = asyncio.ensure_future(self._write(response))
+        timeout = self.wait.begin(self._limit_s)
         try:
             async with timeout:
-                await self._write(response)
+                await asyncio.shield(self._sending)
         except TimeoutError:
             if not timeout.expired():
                 raise
-            raise Overloaded(
-                f"the client took no response for {self.wait.waited_s:.0f} s, and another call "
-                "needs the place"
-            ) from None
+            problem = f"the client took no response for {self.wait.waited_s:.0f} s"
+            if self._limit_s is not None:
+                raise InvalidRequest(problem) from None
+            raise Overloaded(f"{problem}, and another call needs the place") from None
+        except asyncio.CancelledError:  # The client has gone.
+            self._sending.cancel()
+            raise
         finally:
             self.wait.finish()
+
+    async def finish(self) -> None:
+        """Return when the client has taken the last response, or is gone."""
+        if self._sending is not None:
+            with suppress(Exception):  # What failed is the connection.
+                await self._sending
 
 
 def late_request(waited_s: float) -> ShedderError:

@@ -6,6 +6,7 @@ import asyncio
 import concurrent.futures
 import time
 from collections.abc import AsyncIterator, Callable
+from contextlib import aclosing
 from typing import Any, TypeVar
 
 import grpc
@@ -23,7 +24,6 @@ from shedder.server.append_stream import (
     credits_in,
     next_of,
     read_hello,
-    respond,
 )
 from shedder.server.authentication import caller
 from shedder.server.call_context import CALL_LIMITS, CallLimits, Drain, Workers, settled
@@ -170,21 +170,24 @@ class IngestService(IngestServicer):
                     raise
                 await self._drain.race(asyncio.sleep(min(full.retry_after_ms / 1000, LOOK_S)))
 
-    async def AppendStream(self, request_iterator: Requests, context: Context) -> None:  # type: ignore[override]  # writes through the context
+    async def AppendStream(  # type: ignore[override]  # the boundary reads and writes
+        self, request_iterator: Requests, context: Context
+    ) -> AsyncIterator[ingest_pb2.AppendStreamResponse]:
         """Many batches, several in flight."""
         hello = await read_hello(request_iterator, self._drain)
         check_producer(hello.producer.name, hello.producer.epoch)
         welcome = self._described(hello.stream, hello.producer.name)
         line = self._lines.of(hello.stream)
         credits_now = credits_in(line)
-        response = ingest_pb2.AppendStreamResponse(welcome=welcome, credits=credits_now)
-        await respond(context, response, self._limits.receipt_s_max)
+        yield ingest_pb2.AppendStreamResponse(welcome=welcome, credits=credits_now)
         engine_caller = caller.get().caller
         call = AppendCall(
             self._engine, self._metrics, self._drain, hello, engine_caller, line, self._limits
         )
         try:
-            await call.serve(request_iterator, context)
+            async with aclosing(call.serve(request_iterator)) as responses:
+                async for response in responses:
+                    yield response
         except StorageFailed:
             await self._health.ingest_failed()
             raise

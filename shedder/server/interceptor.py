@@ -158,6 +158,7 @@ class Boundary(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]  # not gen
         late, limit_s = late_request, self._limits.request_s_max
         if stays_open:
             late, limit_s = idle_stream, self._limits.idle_s_max
+        take_s = self._limits.receipt_s_max if method in STREAMS_IN else None
 
         async def answer(
             reader: RequestReader, writer: ResponseWriter, wait: Wait, context: Context
@@ -169,14 +170,12 @@ class Boundary(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]  # not gen
                 return await behaviour(request, context, writer)
 
         async def call(_: AsyncIterator[Any], context: Context) -> Any:
-            reader, writer = (
-                RequestReader(context.read, late, limit_s),
-                ResponseWriter(context.write),
-            )
+            reader = RequestReader(context.read, late, limit_s)
+            writer = ResponseWriter(context.write, take_s)
             wait = reader.wait if method in STREAMS_IN else writer.wait
             work = partial(answer, reader, writer, wait, context)
             try:
-                return await self._cross(method, context, work)
+                return await self._cross(method, context, work, writer.finish)
             finally:  # See `_cross`: the error of an aborted call has this frame.
                 del _, context, reader, writer, wait, work
 
@@ -193,9 +192,16 @@ class Boundary(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]  # not gen
             return await behaviour(request, context, ResponseWriter(context.write))
 
     async def _cross(
-        self, method: str, context: Context, work: Callable[[], Awaitable[Result]]
+        self,
+        method: str,
+        context: Context,
+        work: Callable[[], Awaitable[Result]],
+        finish: Callable[[], Awaitable[None]],
     ) -> Result:
-        """Return the result of the work. An error of it ends the call with a status."""
+        """Return the result of the work. An error of it ends the call with a status.
+
+        finish: waits for the response that is being sent; the status follows it.
+        """
         began = time.perf_counter()
         code = grpc.StatusCode.OK
         try:
@@ -218,8 +224,10 @@ class Boundary(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]  # not gen
             self._debug("call", method=method, code=code.name, dur_ms=round(seconds * 1e3, 3))
         # A call's state refers to the error that `abort` raises, and the error to the frames that
         # it passes. With the context in one of them this is a cycle, which is never collected.
+        del work
+        await finish()
         aborting = context.abort(*end)
-        del context, work
+        del context
         return await aborting
 
     def _let_in(self, method: str, context: Context, wait: Wait) -> AbstractContextManager[None]:

@@ -95,6 +95,11 @@ class Raw:
         self._room[stream] -= len(data)
         self._room[0] -= len(data)
 
+    def allow(self, stream: int, size_bytes: int) -> None:
+        """Let the server send more bytes on a stream."""
+        update = struct.pack(">I", size_bytes)
+        self.socket.sendall(_frame(_WINDOW_UPDATE, 0, stream, update))
+
     def room(self, stream: int) -> int:
         """Return how many bytes the server takes on a stream now."""
         return min(self._room[stream], self._room[0])

@@ -75,15 +75,18 @@ def test_a_request_that_does_not_arrive_gives_its_place_back(address, method):
 
 @pytest.mark.parametrize("limits", [CallLimits(calls_max=4, receipt_s_max=0.2)])
 def test_a_producer_that_takes_no_response_gives_its_place_back(client, address):
-    """Its window is closed: even the welcome cannot be sent."""
+    """Its window is closed: even the welcome cannot be sent. It gets the end when it reads on."""
     with Raw(address, window_bytes=0) as connection:
-        for number in range(3):
-            stream = connection.open(APPEND_STREAM)
+        streams = [connection.open(APPEND_STREAM) for _ in range(3)]
+        for number, stream in enumerate(streams):
             connection.send(stream, hello(name=f"s{number}"))
         producer = client.producer("trades", "p")  # Tries again until there is a place.
         producer.push(trades(10, 1))
         assert producer.flush().position == 10
         producer.close()
+        for stream in streams:
+            connection.allow(stream, 1 << 20)
+            assert b"the client took no response for 0 s" in connection.wait_for_end(stream)
 
 
 @pytest.mark.parametrize("limits", [CallLimits(idle_s_max=0.2)])
