@@ -5,9 +5,7 @@ from __future__ import annotations
 import asyncio
 import math
 import time
-from collections import OrderedDict
 from collections.abc import AsyncIterator, Iterator, Mapping
-from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, cast
 
@@ -43,13 +41,13 @@ from shedder.server.call_context import (
 )
 from shedder.server.mailbox import AsyncMailbox, AsyncWake
 from shedder.server.statement_queue import STATEMENT_LIMITS, StatementLimits, StatementQueue
+from shedder.server.written_answers import WrittenAnswers
 from shedder.streams.ipc import table_bytes
 from shedder.v1 import query_pb2
 from shedder.v1.query_pb2_grpc import QueryServicer
 from shedder.wire.answers import answer_to_wire
 from shedder.wire.parameters import parameters_from_wire
 
-WRITTEN_MAX = 256  # Answers kept as they are sent, so that one is written once for all readers.
 SMALL_ROWS_BYTES = 1 << 16  # Rows that come in one response with their answer.
 ROWS_MESSAGE_BYTES = 1 << 16  # Of a message of rows, for the schema and the padding of columns.
 PERIOD_S_MIN = 0.05  # Between two reports of how far some work is.
@@ -69,15 +67,6 @@ _USES: Mapping[Scope, str] = MappingProxyType(
 Context = grpc.aio.ServicerContext[Any, Any]
 
 
-@dataclass(frozen=True, slots=True)
-class _Written:
-    """An answer as its message, and as the bytes of Invoke's response."""
-
-    answer: Answer
-    message: query_pb2.Answer
-    invoked: bytes
-
-
 class QueryService(QueryServicer):
     """Answers questions; what blocks runs on threads."""
 
@@ -95,7 +84,7 @@ class QueryService(QueryServicer):
         self._large = StatementQueue(workers.run, limits=large)
         self._drain = drain
         self._limits = limits
-        self._written: OrderedDict[str, _Written] = OrderedDict()
+        self._written = WrittenAnswers(self._message_of)
 
     async def Execute(
         self, request: query_pb2.ExecuteRequest, context: Context
@@ -187,7 +176,11 @@ class QueryService(QueryServicer):
             request.latest or (query.slides and not request.HasField("after_position"))
         )
         answer = query.latest() if at_hand else await self._present(query, request, context)
-        return b"" if answer is None else self._as_written(request.name, answer).invoked
+        if answer is None:
+            return b""
+        if isinstance(query, RowHandle):  # Made for this call, of any size: it is not kept.
+            return query_pb2.InvokeResponse(answer=self._message_of(answer)).SerializeToString()
+        return self._written.of(request.name, answer).invoked
 
     async def Subscribe(
         self, request: query_pb2.SubscribeRequest, context: Context
@@ -242,7 +235,7 @@ class QueryService(QueryServicer):
     ) -> query_pb2.UnregisterResponse:
         """End a standing query."""
         await self._workers.run(self._query(request.name).drop)
-        self._written.pop(request.name, None)
+        self._written.forget(request.name)
         return query_pb2.UnregisterResponse()
 
     def _query(self, name: str) -> Standing | RowHandle:
@@ -267,20 +260,9 @@ class QueryService(QueryServicer):
                 reason=type(news).reason, message=str(news)
             )
             return query_pb2.SubscribeResponse(failure=failure)
-        response = query_pb2.SubscribeResponse(answer=self._as_written(name, news).message)
+        response = query_pb2.SubscribeResponse(answer=self._written.of(name, news).message)
         response.answer.missed = missed
         return response
-
-    def _as_written(self, name: str, answer: Answer) -> _Written:
-        """The answer as it is sent, written once per answer."""
-        kept = self._written.get(name)
-        if kept is None or kept.answer is not answer:
-            message = self._message_of(answer)
-            invoked = query_pb2.InvokeResponse(answer=message).SerializeToString()
-            kept = self._written[name] = _Written(answer, message, invoked)
-            if len(self._written) > WRITTEN_MAX:
-                self._written.popitem(last=False)
-        return kept
 
     async def _rows_of(self, batches: AnswerBatches) -> AsyncIterator[bytes]:
         """The rows of an answer as Arrow IPC streams, each batch when the one before was taken.

@@ -1,11 +1,14 @@
 """Standing row queries from afar: subscriptions, tokens, and what is refused."""
 
+import gc
+
 import pyarrow as pa
 import pytest
 
 from shedder import errors
+from shedder.queries.answers.answer import Answer
 from shedder.v1 import query_pb2
-from tests.server.worlds import connect_async
+from tests.server.worlds import connect, connect_async
 
 PICKED = "SELECT key, value FROM trades WHERE key < 5"
 COUNTS = "SELECT COUNT(*) AS n FROM trades [RANGE INTERVAL '1' SECOND SLIDE INTERVAL '1' SECOND]"
@@ -58,6 +61,23 @@ def test_subscriber_gets_rows_and_resumes_behind_them(database):
     assert query.answer().table["value"].to_pylist() == wanted
     assert query.answer().inputs[0].position == 1_100
     assert query.latest().resume == query.answer().resume
+
+
+def answered_rows(address):
+    """Rows of an answer that its client does not keep."""
+    with connect(address) as other:
+        return other.query("q").answer().table.num_rows
+
+
+def test_server_keeps_no_answer_of_a_row_query(engine, client, address):
+    """Each call makes an answer of its own; a relation may have tens of MB."""
+    client.register("q", PICKED)
+    push(client, 0, 100)
+    assert answered_rows(address) == 50
+    client.execute("SHOW QUERIES")  # A worker thread refers to its last result.
+    gc.collect()
+    kept = [each for each in gc.get_objects() if isinstance(each, Answer)]
+    assert [each for each in kept if each.query == engine.query("q").text] == []
 
 
 def test_wrong_tokens_are_refused(database):
