@@ -151,7 +151,7 @@ def test_canonical_text_of_rows(text: str, canonical: str) -> None:
         ("SELECT * FROM names [RANGE 1 MINUTE]", BadQuery, "names is a table and has no window"),
         ("SELECT * FROM s LIMIT -1", BadQuery, "LIMIT takes a whole number"),
         ("SELECT * FROM s OFFSET 1.5", BadQuery, "OFFSET takes a whole number"),
-        ("SELECT * FROM s WITHIN 1 PERCENT", Unimplemented, "WITHIN of a row query"),
+        ("SELECT * FROM s WITHIN 1 PERCENT", BadQuery, "exact; leave WITHIN away$"),
         ("SELECT DISTINCT ON (a) a FROM s", Unimplemented, "DISTINCT ON"),
         ("SELECT a, COUNT(*) OVER () FROM s", Unimplemented, "^OVER: not"),
         ("SELECT a, COUNT(*) OVER (PARTITION BY a) FROM s", Unimplemented, "^OVER: not"),

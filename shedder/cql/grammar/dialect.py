@@ -55,6 +55,7 @@ from shedder.cql.statements.statement import (
 )
 from shedder.cql.text.reserved_words import PHRASES, WORDS
 from shedder.cql.text.unsupported import LATER, later
+from shedder.errors import BadQuery
 from synopses.frequent.heavy_share import Promise
 
 STATEMENT = "cql"  # the key of a node's meta
@@ -335,7 +336,7 @@ class CqlParser(ChangesParser, QueriesParser, WindowsParser, TablesParser, Views
         if isinstance(query, exp.Select) and not is_relational(query):
             return _with_clauses(query, said)
         for clause in said:
-            raise later(f"{clause} of a row query, whose answer is exact")
+            raise BadQuery(f"{clause}: the rows of this query are exact; leave {clause} away")
         return RawRelational(query)
 
     def _select(self) -> RawSelect:
