@@ -51,12 +51,12 @@ def show(core: EngineState, what: str, caller: Caller = OPERATOR) -> pa.Table:
             )
         case "QUERIES":
             found = [
-                (p.state.name, s.schema.name, p.state.query.text)
+                (p.state.name, [s.schema.name], p.state.query.text)
                 for s in streams
                 for p in s.queries.values()
             ]
             found += [
-                (each.name, ", ".join(each.streams), core.rows.text(each))
+                (each.name, list(each.streams), core.rows.text(each))
                 for each in core.rows.queries.values()
                 if core.rows.view(each.name) is None and core.owns_rows(each, caller)
             ]
@@ -64,8 +64,9 @@ def show(core: EngineState, what: str, caller: Caller = OPERATOR) -> pa.Table:
             return pa.table(
                 {
                     "query": pa.array(names, pa.string()),
-                    "stream": pa.array(of, pa.string()),
+                    "stream": pa.array([", ".join(each) for each in of], pa.string()),
                     "text": pa.array(texts, pa.string()),
+                    "streams": pa.array(of, pa.list_(pa.string())),
                 }
             )
         case "VIEWS":

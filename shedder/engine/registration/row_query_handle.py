@@ -88,8 +88,8 @@ class RowHandle:
         return {
             "text": self.text,
             "streams": ", ".join(self._query.streams),
-            "size_bytes_max": f"{limits.query_bytes_max}",
-            "kept_bytes_max": f"{limits.output_bytes_max}",
+            "size_bytes_max": f"{limits.query_bytes_max:,} bytes",
+            "kept_bytes_max": f"{limits.output_bytes_max:,} bytes",
         }
 
     def answer(self, after: Receipt | None = None, timeout_s: float | None = None) -> Answer:

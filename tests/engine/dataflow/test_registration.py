@@ -101,8 +101,9 @@ def test_explain_prints_the_watermark_of_each_input_as_a_time(db):
 def test_statements_know_row_queries(db):
     granted = db.execute(f"CREATE QUERY q AS {PICKED}").rows()
     assert {"granted": "streams", "value": "s"} in granted
+    assert {"granted": "size_bytes_max", "value": "1,048,576 bytes"} in granted
     [shown] = db.execute("SHOW QUERIES").rows()
-    assert shown == {"query": "q", "stream": "s", "text": PICKED}
+    assert shown == {"query": "q", "stream": "s", "text": PICKED, "streams": ["s"]}
     described = {row["key"]: row["value"] for row in db.execute("DESCRIBE q").rows()}
     assert described["text"] == PICKED
     assert f"text: {PICKED}" in "\n".join(db.execute("EXPLAIN q").table["plan"].to_pylist())
@@ -129,6 +130,8 @@ def test_explain_shows_how_far_each_stream_has_been_read(db):
         "SELECT s.id FROM s [RANGE INTERVAL '1' HOUR] JOIN other [RANGE INTERVAL '1' HOUR] "
         "ON s.id = other.id",
     )
+    [shown] = db.execute("SHOW QUERIES").rows()
+    assert (shown["streams"], shown["stream"]) == (["s", "other"], "s, other")
     db.heartbeat("s", START_US + 1_500_000)
     as_of = datetime.fromtimestamp(START_US / 1e6 + 1.5, UTC).strftime("%Y-%m-%d %H:%M:%S.%f")
     explained = query.explain()
