@@ -148,6 +148,9 @@ class Overload:
         """Act no more; everything is read and let in again, but what the operator has forced."""
         self.close()
         self.release()
+        with self._turn:  # Nothing measures the load any more.
+            self.load = Load(at_s=self._core.machine.monotonic_s())
+            self._note_spare()
 
     def release(self) -> None:
         """Read everything, but what the operator has forced: after a restart, or for good."""

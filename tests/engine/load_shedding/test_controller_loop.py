@@ -20,6 +20,8 @@ from tests.engine.flooded import QUERIES, ROWS, SECOND, START, Flooded
 from tests.engine.killed import copy_killed
 from tests.engine.supervised import Recording
 
+LOAD = ("age_ms", "queue_bytes", "tuples_per_s", "bytes_per_s")  # As the control table has it.
+
 
 @pytest.fixture
 def flooded(tmp_path):
@@ -201,10 +203,13 @@ def test_forced_levels_are_forced_after_a_restart(tmp_path):
 @pytest.mark.slow
 def test_overload_can_be_switched_off_and_on(flooded):
     flooded.flood()
+    assert float(facts(flooded.engine)["tuples_per_s"]) > 0
     flooded.engine.set_control("overload", "", "mode", "off")
     flooded.machine.settle()
     assert set(flooded.levels("groups")) == {0}
-    assert facts(flooded.engine)["mode"] == "off"
+    stopped = facts(flooded.engine)
+    assert stopped["mode"] == "off"
+    assert [stopped[key] for key in LOAD] == ["0.0", "0", "0", "0"]
     assert TICK_S not in dict(flooded.machine.ticks)
     flooded.engine.set_control("overload", "", "mode", "on")
     assert TICK_S in dict(flooded.machine.ticks)
