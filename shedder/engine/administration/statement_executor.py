@@ -97,33 +97,40 @@ def _select(statement: cql.Select, call: StatementCall) -> Answer:
 
 
 def _create_stream(statement: cql.CreateStream, call: StatementCall) -> Answer:
-    made = call.services.definitions.create_stream(statement, call.caller.tenant)
-    return Answer.status(f"stream {statement.name} {'created' if made else 'exists'}")
-
-
-def _drop_stream(statement: cql.DropStream, call: StatementCall) -> Answer:
-    try:
-        call.services.definitions.drop_stream(statement.name)
-    except UnknownStream:
-        if not statement.if_exists:
-            raise
-        return Answer.status(f"stream {statement.name} does not exist")
-    return Answer.status(f"stream {statement.name} dropped")
+    is_new = call.services.definitions.create_stream(statement, call.caller.tenant)
+    return _created(f"stream {statement.name}", is_new=is_new)
 
 
 def _create_table(statement: cql.CreateTable, call: StatementCall) -> Answer:
-    made = call.services.tables.create(statement, call.caller.tenant)
-    return Answer.status(f"table {statement.name} {'created' if made else 'exists'}")
+    is_new = call.services.tables.create(statement, call.caller.tenant)
+    return _created(f"table {statement.name}", is_new=is_new)
+
+
+def _created(what: str, *, is_new: bool) -> Answer:
+    return Answer.status(f"{what} {'created' if is_new else 'exists'}")
+
+
+def _drop_stream(statement: cql.DropStream, call: StatementCall) -> Answer:
+    return _dropped("stream", statement, call.services.definitions.drop_stream)
 
 
 def _drop_table(statement: cql.DropTable, call: StatementCall) -> Answer:
+    return _dropped("table", statement, call.services.tables.drop)
+
+
+def _dropped(
+    kind: str,
+    statement: cql.DropStream | cql.DropTable | cql.DropQuery,
+    drop: Callable[[str], object],
+) -> Answer:
+    """Drop a stream, table or query; with IF EXISTS, one that is not there is no error."""
     try:
-        call.services.tables.drop(statement.name)
-    except UnknownTable:
+        drop(statement.name)
+    except (UnknownStream, UnknownTable, UnknownQuery):
         if not statement.if_exists:
             raise
-        return Answer.status(f"table {statement.name} does not exist")
-    return Answer.status(f"table {statement.name} dropped")
+        return Answer.status(f"{kind} {statement.name} does not exist")
+    return Answer.status(f"{kind} {statement.name} dropped")
 
 
 def _update(statement: cql.Update, call: StatementCall) -> Answer:
@@ -135,13 +142,7 @@ def _create_query(statement: cql.CreateQuery, call: StatementCall) -> Answer:
 
 
 def _drop_query(statement: cql.DropQuery, call: StatementCall) -> Answer:
-    try:
-        call.services.queries.drop_query(statement.name)
-    except UnknownQuery:
-        if not statement.if_exists:
-            raise
-        return Answer.status(f"query {statement.name} does not exist")
-    return Answer.status(f"query {statement.name} dropped")
+    return _dropped("query", statement, call.services.queries.drop_query)
 
 
 def _create_view(statement: cql.CreateView, call: StatementCall) -> Answer:
