@@ -34,6 +34,8 @@ class ExactRelation:
     more: further rows, of the schema; if tail_positions is given, with POSITION.
     without: rows of some of the files that are not part of the relation.
     is_shared: several scans of the query read it.
+    tail_of: name of an earlier relation of the query, with these columns at least. Its rows that
+      are in no file are those of this relation, too, which has none of its own. None: no relation.
     """
 
     name: str
@@ -45,6 +47,7 @@ class ExactRelation:
     more: Sequence[pa.RecordBatch] = ()
     without: Without = field(default_factory=Without)
     is_shared: bool = False
+    tail_of: str | None = None
 
     @property
     def position(self) -> str | None:

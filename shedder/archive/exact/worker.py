@@ -7,11 +7,11 @@ what was its standard output; when the input ends it exits at once, also in the 
 so it never outlives its parent.
 
 A request is a length (uint32, little-endian), a JSON object {sql, relations, beside, limits}, and
-Arrow IPC streams: of each relation the tail and, if it has marked files, the positions of their
-deleted rows. A reply is a length and a JSON object {error, message}. If error is null, an Arrow IPC
-stream of the result follows, batch by batch as DuckDB produces it, and then a second length and
-JSON object {error, message, cut}: an error after the first batch, or the limit that ended the
-result.
+Arrow IPC streams: of each relation the tail, unless it is that of another relation, and, if it has
+marked files, the positions of their deleted rows. A reply is a length and a JSON object {error,
+message}. If error is null, an Arrow IPC stream of the result follows, batch by batch as DuckDB
+produces it, and then a second length and JSON object {error, message, cut}: an error after the
+first batch, or the limit that ended the result.
 """
 
 from __future__ import annotations
@@ -75,6 +75,7 @@ class RequestRelation:
       For the other files, names and order of rows tell it. None: not wanted.
     marked: files in which rows are deleted; `deleted` has the positions of these rows.
     is_shared: several scans of the query read it.
+    tail_of: name of an earlier relation whose tail is this one's, too; `tail` is None then.
     """
 
     name: str
@@ -84,7 +85,8 @@ class RequestRelation:
     dealt: list[str]
     marked: list[str]
     is_shared: bool
-    tail: pa.Table
+    tail_of: str | None
+    tail: pa.Table | None
     deleted: pa.Table | None
 
 
@@ -190,7 +192,8 @@ def answer(
     """Run one query in a session of its own, which can read its files and nothing else."""
     for number, relation in enumerate(request.relations):
         is_joined = relation.is_shared or len(request.relations) > 1
-        _give_tail(database, number, relation.tail, is_joined=is_joined)
+        if relation.tail is not None:
+            _give_tail(database, relation.name, relation.tail, is_joined=is_joined)
         if relation.deleted is not None:
             database.register(_deleted(number), relation.deleted)
         source = _relation(relation, number)
@@ -255,7 +258,7 @@ def _batches(reader: pa.RecordBatchReader) -> Iterator[pa.RecordBatch]:
 
 
 def _give_tail(
-    database: duckdb.DuckDBPyConnection, number: int, tail: pa.Table, *, is_joined: bool
+    database: duckdb.DuckDBPyConnection, name: str, tail: pa.Table, *, is_joined: bool
 ) -> None:
     """Make the tail of a relation known by its name.
 
@@ -263,15 +266,15 @@ def _give_tail(
     anti-join of LEFT JOIN and IS NULL. So the tails of joined relations are copied.
     """
     if not is_joined:
-        database.register(_tail(number), tail)
+        database.register(_tail(name), tail)
         return
     database.register("__given", tail)
-    database.execute(f"CREATE TEMP TABLE {_tail(number)} AS SELECT * FROM __given")  # noqa: S608
+    database.execute(f"CREATE TEMP TABLE {_name(_tail(name))} AS SELECT * FROM __given")  # noqa: S608
     database.unregister("__given")
 
 
-def _tail(number: int) -> str:
-    return f"__tail_{number}"
+def _tail(relation: str) -> str:
+    return f"__tail_{relation}"
 
 
 def _deleted(number: int) -> str:
@@ -299,7 +302,8 @@ def _relation(relation: RequestRelation, number: int) -> str:
                     gone = f"SELECT __position FROM {_deleted(number)}"  # noqa: S608
                     source = f"{source} WHERE {position} NOT IN ({gone})"
                 parts.append(f"SELECT {columns}{more} FROM {source}")  # noqa: S608
-    parts.append(f"SELECT {columns}{of_others} FROM {_tail(number)}")  # noqa: S608  (quoted)
+    tail = _name(_tail(relation.tail_of or relation.name))
+    parts.append(f"SELECT {columns}{of_others} FROM {tail}")  # noqa: S608  (quoted)
     return " UNION ALL ".join(parts)
 
 
@@ -396,9 +400,10 @@ def _read_request(source: Any) -> Request:
 
 
 def _read_relation(source: Any, said: dict[str, Any]) -> RequestRelation:
-    with pa.ipc.open_stream(source) as reader:
-        tail = reader.read_all()
-    deleted = None
+    tail = deleted = None
+    if said["tail_of"] is None:
+        with pa.ipc.open_stream(source) as reader:
+            tail = reader.read_all()
     if said["marked"]:
         with pa.ipc.open_stream(source) as reader:
             deleted = reader.read_all()

@@ -111,6 +111,7 @@ def _said(relation: ExactRelation) -> dict[str, Any]:
         "dealt": _absolute(relation.dealt),
         "marked": _absolute(relation.without.files),
         "is_shared": relation.is_shared,
+        "tail_of": relation.tail_of,
     }
 
 
@@ -123,9 +124,10 @@ def send_request(out: Any, request: ExactRequest, rows: Sequence[Sequence[pa.Rec
     text = json.dumps(request.header()).encode()
     out.write(LENGTH.pack(len(text)) + text)
     for relation, batches in zip(request.relations, rows, strict=True):
-        with pa.ipc.new_stream(out, relation.rows_schema) as writer:
-            for batch in batches:
-                writer.write_batch(batch)
+        if relation.tail_of is None:
+            with pa.ipc.new_stream(out, relation.rows_schema) as writer:
+                for batch in batches:
+                    writer.write_batch(batch)
         if relation.without.files:
             deleted = pa.record_batch([pa.array(relation.without.positions)], [POSITION])
             with pa.ipc.new_stream(out, deleted.schema) as writer:

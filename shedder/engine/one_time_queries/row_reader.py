@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import TypeVar
 
 import pyarrow as pa
 import structlog
@@ -23,14 +23,14 @@ from shedder.engine.one_time_queries.row_pruning import (
     first_span,
     rows_needed,
 )
-from shedder.engine.one_time_queries.row_sources import RowSource
+from shedder.engine.one_time_queries.row_sources import RowSource, hull
 from shedder.engine.one_time_queries.table_source import TableSource
 from shedder.errors import CorruptData
 from shedder.queries.answers.answer import Answer
 from shedder.queries.one_time.plan import TimeRange
-from shedder.streams.windows import Span
 
 _log = structlog.get_logger("shedder.one_time")
+_Source = TypeVar("_Source", RowSource, TableSource)
 _CUT = {
     "rows": "cut behind {rows:,} rows, the limit of an answer (result_rows_max)",
     "bytes": "cut behind {rows:,} rows, at the limit of {bytes:,} bytes (result_bytes_max)",
@@ -116,9 +116,11 @@ class RowReader:
         }
         if any(relation.tail for relation in relations):
             read = (*read, "the log")
-        for number, (alias, table) in enumerate(tables.items(), len(relations)):
-            relations.append(table.relation(_name(number), needed))
-            said[alias] = RelationSql(_name(number))
+        for aliases in _grouped(tables, lambda table: id(table.rows)):
+            name, table = _name(len(relations)), tables[aliases[0]]
+            relation = table.relation(name, _columns(tables[alias] for alias in aliases), needed)
+            relations.append(replace(relation, is_shared=len(aliases) > 1))
+            said |= dict.fromkeys(aliases, RelationSql(name))
             read = (*read, f"table {table.rows.schema.name}")
         rows, cut = self._spooled(plan_sql(plan, said), relations, deadline)
         stored = sum(map(_stored_rows, self._question.sources.values()))
@@ -196,20 +198,39 @@ def _relations(
 ) -> tuple[list[ExactRelation], dict[str, str]]:
     """The relations that scans read, and the name of each scan's by alias.
 
-    Scans of the same rows share a relation, so that a tail is sent once to the exact worker.
+    Scans of the same rows share a relation; relations with the same tail share it. So a tail is
+    sent once to the exact worker, which holds it beside DuckDB's memory.
     """
-    shared: dict[tuple[str, Span], RowSource] = {}
-    scans: dict[str, tuple[str, Span]] = {}
+    relations: list[ExactRelation] = []
+    named: dict[str, str] = {}
+    for of_tail in _grouped(sources, _tail_of):
+        several = {alias: sources[alias] for alias in of_tail}
+        columns, span = _columns(several.values()), hull(each.span for each in several.values())
+        owner = None
+        for aliases in _grouped(several, lambda source: source.span):
+            name = _name(len(relations))
+            relation = several[aliases[0]].relation(name, columns, span if owner is None else None)
+            relations.append(replace(relation, is_shared=len(aliases) > 1, tail_of=owner))
+            named |= dict.fromkeys(aliases, name)
+            owner = owner or name
+    return relations, named
+
+
+def _tail_of(source: RowSource) -> Hashable:
+    """The batches of a tail; two snapshots of one moment may differ in what is in runs."""
+    return source.schema.name, *map(id, source.snapshot.tail)
+
+
+def _columns(sources: Iterable[RowSource | TableSource]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(name for source in sources for name in source.columns))
+
+
+def _grouped(sources: Mapping[str, _Source], key: Callable[[_Source], Hashable]) -> list[list[str]]:
+    """The aliases of sources, together where their keys are equal."""
+    groups: dict[Hashable, list[str]] = {}
     for alias, source in sources.items():
-        key = scans[alias] = (source.schema.name, source.span)
-        shared[key] = shared[key].with_columns_of(source) if key in shared else source
-    names = {key: _name(number) for number, key in enumerate(shared)}
-    uses = Counter(scans.values())
-    relations = [
-        replace(source.relation(names[key]), is_shared=uses[key] > 1)
-        for key, source in shared.items()
-    ]
-    return relations, {alias: names[key] for alias, key in scans.items()}
+        groups.setdefault(key(source), []).append(alias)
+    return list(groups.values())
 
 
 def _stored_rows(source: RowSource) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
@@ -100,35 +100,34 @@ class RowSource:
         times = [self._times_us(batch) for batch in self.tail()]
         return np.concatenate([np.empty(0, np.int64), *times])
 
-    def relation(self, name: str) -> ExactRelation:
+    def relation(self, name: str, columns: Sequence[str], tail_span: Span | None) -> ExactRelation:
         """All rows of the span as a relation, and perhaps others; ordered ones with positions.
+
+        Args:
+          name: of the relation.
+          columns: of the relation, by the stream's own names.
+          tail_span: of the rows of the tail, this span or more; None: no rows of the tail.
 
         Raises:
           CorruptData: a file is damaged or missing. StorageFailed: it cannot be read.
         """
         selection = self.snapshot.selection(self.not_needed)
-        tail = (
-            self.snapshot.tail if self.is_ordered else self.tail()
-        )  # Positions follow each other.
+        schema = self._schema_of(columns)
+        tail: Iterable[pa.RecordBatch] = ()
+        positions: Sequence[int] = ()
+        if tail_span is not None and self.is_ordered:  # Positions follow each other.
+            tail, positions = self.snapshot.tail, self.snapshot.tail_positions
+        elif tail_span is not None:
+            tail = replace(self, span=tail_span).tail()
         return ExactRelation(
             name,
-            self._schema,
+            schema,
             files=selection.ordered,
             dealt=selection.dealt,
-            tail=[batch.select(self._schema.names) for batch in tail],
-            tail_positions=self.snapshot.tail_positions if self.is_ordered else None,
+            tail=[batch.select(schema.names) for batch in tail],
+            tail_positions=positions if self.is_ordered else None,
             without=Without(selection.marked, selection.deleted),
         )
-
-    def with_columns_of(self, other: RowSource) -> RowSource:
-        """The source with the columns that another scan reads of the same rows, too."""
-        named = {c.name.removeprefix(f"{other.scan.alias}."): c for c in other.scan.columns}
-        more = tuple(
-            replace(column, name=f"{self.scan.alias}.{name}")
-            for name, column in named.items()
-            if name not in self.columns
-        )
-        return replace(self, scan=replace(self.scan, columns=(*self.scan.columns, *more)))
 
     def first_rows(self, name: str, needed: int) -> tuple[ExactRelation, GroupsRead]:
         """Some rows of the span, if there are so many, and what was read of runs for them.
@@ -168,14 +167,28 @@ class RowSource:
     @property
     def _schema(self) -> pa.Schema:
         """Of the columns that the scan reads."""
+        return self._schema_of(self.columns)
+
+    def _schema_of(self, columns: Sequence[str]) -> pa.Schema:
         stored = arrow_schema(self.schema)
-        return pa.schema([stored.field(name) for name in self.columns])
+        return pa.schema([stored.field(name) for name in columns])
 
     def _times_us(self, batch: pa.RecordBatch) -> NDArray[np.int64]:
         return Frame(batch, self.schema.time_column).times_us
 
     def _is_needed(self, run: Run) -> bool:
         return run.overlaps(self.span.start_us, self.span.end_us)
+
+
+def hull(spans: Iterable[Span]) -> Span:
+    """The shortest span that holds all of these."""
+    known = list(spans)
+    starts_us = [span.start_us for span in known if span.start_us is not None]
+    ends_us = [span.end_us for span in known if span.end_us is not None]
+    return Span(
+        min(starts_us) if len(starts_us) == len(known) else None,
+        max(ends_us) if len(ends_us) == len(known) else None,
+    )
 
 
 def _first(rows: _Rows, needed: int) -> _Rows:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -24,9 +24,13 @@ class TableSource:
         """The columns that the scan reads, by the table's own names."""
         return tuple(c.name.removeprefix(f"{self.scan.alias}.") for c in self.scan.columns)
 
-    def relation(self, name: str, needed: int | None = None) -> ExactRelation:
-        """All rows as a relation; or some rows, if so many are needed."""
-        return ExactRelation(name, self._schema, tail=list(self._batches(needed)))
+    def relation(
+        self, name: str, columns: Sequence[str], needed: int | None = None
+    ) -> ExactRelation:
+        """All rows as a relation of some columns; or some rows, if so many are needed."""
+        stored = self.rows.table().schema
+        schema = pa.schema([stored.field(name) for name in columns])
+        return ExactRelation(name, schema, tail=list(self._batches(schema.names, needed)))
 
     def notes(self) -> Iterator[str]:
         """What the rows lack."""
@@ -36,14 +40,9 @@ class TableSource:
                 "be, because bytes of the log are damaged"
             )
 
-    @property
-    def _schema(self) -> pa.Schema:
-        stored = self.rows.table().schema
-        return pa.schema([stored.field(name) for name in self.columns])
-
-    def _batches(self, needed: int | None) -> Iterator[pa.RecordBatch]:
+    def _batches(self, columns: list[str], needed: int | None) -> Iterator[pa.RecordBatch]:
         for piece in self.rows.pieces:
-            batch = piece.select(list(self.columns))
+            batch = piece.select(columns)
             if needed is not None:
                 batch = batch.slice(0, min(needed, batch.num_rows))
                 needed -= batch.num_rows

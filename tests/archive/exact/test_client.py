@@ -155,7 +155,7 @@ def test_a_query_reads_no_relation_and_no_file_of_the_last_one(worker, tmp_path)
     path = run_file(tmp_path, rows(1, 2))
     both = [ExactRelation(name, SCHEMA, [path], tail=[rows(3)]) for name in ("first", "second")]
     read = f"SELECT count(*) AS n FROM read_parquet('{path}'), first"
-    for left in ("second", "__tail_1"):
+    for left in ("second", "__tail_second"):
         counted = worker.query("SELECT count(*) AS n FROM first, second", both)
         assert counted.to_pydict() == {"n": [9]}
         with pytest.raises(InternalError, match=f"{left} does not exist"):

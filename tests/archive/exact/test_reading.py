@@ -109,6 +109,14 @@ def test_several_relations_are_read_in_one_query(worker, tmp_path):
     assert found.to_pydict() == {"name": ["b", "c", "d"], "price": [2.5, 3.0, 4.0], "p": [0, 2, 3]}
 
 
+def test_a_relation_has_the_tail_of_another_one(worker, tmp_path):
+    left, right = two_streams(tmp_path)
+    narrow = pa.schema([RIGHT.field("price")])
+    other = ExactRelation("r2", narrow, tail_positions=(), tail_of="r1")
+    found = worker.query("SELECT price, __position AS p FROM r2 ORDER BY p", [left, right, other])
+    assert found.to_pydict() == {"price": [4.0, 1.0], "p": [3, 4]}
+
+
 def test_a_filter_for_null_is_kept_where_a_join_becomes_an_anti_join(worker):
     """DuckDB 2.0.0 loses it over a registered Arrow table."""
     left = ExactRelation("r0", LEFT, tail=[batch_of(LEFT, [1, 2], ["a", "b"])])

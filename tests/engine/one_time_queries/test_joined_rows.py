@@ -10,6 +10,7 @@ import shedder
 from shedder.errors import DeadlineExceeded, UnknownStream
 from shedder.server.server import running
 from shedder.settings import Settings
+from tests.engine.one_time_queries.recording_worker import asked_over, sent_rows
 from tests.engine.rows_world import CREATE, LAYOUTS, as_bag, at, rows_of, tuples
 from tests.engine.two_tenants import ACME, BOLT
 from tests.server.worlds import connect
@@ -25,6 +26,8 @@ QUERIES = {
     "JOIN a r ON r.ts = q.ts AND r.k = p.k WHERE q.day IS NOT NULL AND r.ok",
     "lonely of one": "SELECT p.k AS k, p.x AS x FROM a p LEFT JOIN a q ON p.k = q.k AND p.g = q.g "
     "AND q.ok WHERE q.ts IS NULL AND p.g IS NULL",
+    "spans of one": f"SELECT p.k AS k, q.x AS x, r.g AS g FROM a p JOIN a q ON p.k = q.k "
+    f"JOIN a r ON r.k = p.k AND r.g = q.g WHERE p.ts >= {at(120)} AND q.ts < {at(150)} AND r.ok",
     "using": "SELECT k, a.day AS d, b.day AS e FROM a JOIN b USING (k) WHERE a.ok AND NOT b.ok",
     "left": "SELECT a.k AS k, b.g AS g FROM a LEFT JOIN b ON a.k = b.k AND b.ok AND b.x > 0",
     "lonely": "SELECT a.k AS k, a.x AS x FROM a LEFT JOIN b ON a.k = b.k AND a.g = b.g "
@@ -110,6 +113,15 @@ def test_rows_of_two_streams_are_those_of_duckdb(world, name):
         answer = database.execute(sql)
         assert as_bag(answer.rows()) == expected
         assert (answer.notes, answer.cut, answer.complete) == ((), "", True)
+
+
+@pytest.mark.parametrize("name", ["self", "three of one", "spans of one"])
+def test_rows_of_the_log_are_sent_once_for_all_scans_of_a_stream(world, tmp_path, name):
+    engine, _, oracle = world
+    rows, relations = asked_over(engine, QUERIES[name], tmp_path)
+    assert rows == len(exact(oracle, QUERIES[name]))
+    assert sent_rows(relations) == LEFT[-1].num_rows
+    assert {each.tail_of or each.name for each in relations} == {"r0"}
 
 
 def test_windows_of_two_streams_are_stretches_of_time(world):
