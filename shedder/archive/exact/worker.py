@@ -37,11 +37,16 @@ LENGTH = struct.Struct("<I")
 HEADER_BYTES_MAX = 64 << 20
 WHOLE_BATCH_ROWS = 65_536  # Of a result that is sent when it is whole.
 BATCH_ROWS = 8_192  # Of a result that is sent as it comes: 8 MiB of rows of 1 KiB.
+HELD_SHARE = 16  # DuckDB has the memory limit without this part of it, which holds rows in Arrow.
 POSITION_DIGITS = 20  # A run's file name begins with the position of its first row.
 
 
 class ResultTooLarge(Exception):
     """The result does not fit into the bytes it may have."""
+
+
+class RowsTooLarge(Exception):
+    """The rows that came with a request do not fit into memory and spill space."""
 
 
 class ResultFailed(Exception):
@@ -57,6 +62,11 @@ class WorkerLimits:
     temp_dir: str
     temp_bytes_max: int
     result_bytes_max: int
+
+    @property
+    def held_bytes_max(self) -> int:
+        """Bytes of a request's rows that DuckDB does not hold."""
+        return self.memory_bytes // HELD_SHARE
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +85,8 @@ class RequestRelation:
       For the other files, names and order of rows tell it. None: not wanted.
     marked: files in which rows are deleted; `deleted` has the positions of these rows.
     is_shared: several scans of the query read it.
-    tail_of: name of an earlier relation whose tail is this one's, too; `tail` is None then.
+    tail_of: name of an earlier relation whose tail is this one's, too. None: the relation's rows
+      follow the request.
     """
 
     name: str
@@ -86,8 +97,6 @@ class RequestRelation:
     marked: list[str]
     is_shared: bool
     tail_of: str | None
-    tail: pa.Table | None
-    deleted: pa.Table | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +144,7 @@ class Databases:
     def session(self, files: list[str]) -> Iterator[duckdb.DuckDBPyConnection]:
         """Connect to a database that can read these files and nothing else.
 
-        The connection has no views and no tables, and drops its own at the end of the block.
+        The connection's views and tables are dropped at the end of the block.
         """
         try:
             with self._database(files).cursor() as session:
@@ -168,10 +177,9 @@ def _opened(limits: WorkerLimits) -> duckdb.DuckDBPyConnection:
     import duckdb
 
     config: dict[str, Any] = {
-        "memory_limit": f"{limits.memory_bytes // 1024}KiB",
+        "memory_limit": f"{(limits.memory_bytes - limits.held_bytes_max) // 1024}KiB",
         "threads": limits.threads,
         "temp_directory": limits.temp_dir,
-        "max_temp_directory_size": f"{limits.temp_bytes_max // 1024}KiB",
         "preserve_insertion_order": False,
         "autoinstall_known_extensions": False,
         "autoload_known_extensions": False,
@@ -179,6 +187,8 @@ def _opened(limits: WorkerLimits) -> duckdb.DuckDBPyConnection:
         "enable_external_file_cache": False,  # An idle process holds no bytes of files.
     }
     database = duckdb.connect(config=config)
+    # DuckDB 2.0.0 enforces the limit only if it is set after the connection.
+    database.execute(f"SET max_temp_directory_size = '{limits.temp_bytes_max // 1024}KiB'")
     database.execute("SET GLOBAL TimeZone = 'UTC'")
     # By a file's statistics, which leave NaN out, DuckDB takes x = NaN for never true, and
     # x > 0 for always true where all numbers are larger.
@@ -187,21 +197,24 @@ def _opened(limits: WorkerLimits) -> duckdb.DuckDBPyConnection:
 
 
 def answer(
-    database: duckdb.DuckDBPyConnection, request: Request, limits: WorkerLimits, reply: Reply
+    database: duckdb.DuckDBPyConnection, rows: RequestRows, limits: WorkerLimits, reply: Reply
 ) -> None:
     """Run one query in a session of its own, which can read its files and nothing else."""
-    for number, relation in enumerate(request.relations):
+    request = rows.request
+    for relation in request.relations:
         is_joined = relation.is_shared or len(request.relations) > 1
-        if relation.tail is not None:
-            _give_tail(database, relation.name, relation.tail, is_joined=is_joined)
-        if relation.deleted is not None:
-            database.register(_deleted(number), relation.deleted)
-        source = _relation(relation, number)
+        if relation.tail_of is None:
+            name = _TAIL + relation.name
+            _take_tail(database, name, rows.next(), limits.held_bytes_max, is_joined=is_joined)
+        if relation.marked:
+            database.register(_DELETED + relation.name, rows.next().read_all())
+        source = _relation(relation)
         database.execute(f"CREATE TEMP VIEW {_name(relation.name)} AS {source}")
     for name, files in request.beside.items():
         options = "hive_partitioning = false, union_by_name = true"
         source = f"read_parquet([{_quoted(files)}], {options})"
         database.execute(f"CREATE TEMP VIEW {_name(name)} AS SELECT * FROM {source}")  # noqa: S608
+    rows.end()
     result = database.sql(request.sql)
     if request.limits is None:
         _send_whole(result.to_arrow_reader(WHOLE_BATCH_ROWS), limits.result_bytes_max, reply)
@@ -257,31 +270,54 @@ def _batches(reader: pa.RecordBatchReader) -> Iterator[pa.RecordBatch]:
         raise ResultFailed(str(error)) from error
 
 
-def _give_tail(
-    database: duckdb.DuckDBPyConnection, name: str, tail: pa.Table, *, is_joined: bool
+def _take_tail(
+    database: duckdb.DuckDBPyConnection,
+    name: str,
+    reader: pa.RecordBatchReader,
+    held_bytes_max: int,
+    *,
+    is_joined: bool,
 ) -> None:
-    """Make the tail of a relation known by its name.
+    """Make the rows of a relation that are in no file known by a name.
 
-    DuckDB 2.0.0 loses an IS NULL filter that it pushes into an Arrow table where it makes an
-    anti-join of LEFT JOIN and IS NULL. So the tails of joined relations are copied.
+    Few rows stay in Arrow. More than held_bytes_max go into a table of DuckDB, which spills them.
+    So do those of joined relations: DuckDB 2.0.0 loses an IS NULL filter that it pushes into an
+    Arrow table where it makes an anti-join of LEFT JOIN and IS NULL.
+
+    Raises:
+      RowsTooLarge: the table does not fit.
     """
-    if not is_joined:
-        database.register(_tail(name), tail)
-        return
-    database.register("__given", tail)
-    database.execute(f"CREATE TEMP TABLE {_name(_tail(name))} AS SELECT * FROM __given")  # noqa: S608
-    database.unregister("__given")
+    import duckdb
+
+    held: list[pa.RecordBatch] = []
+    size, is_table = 0, False
+
+    def put() -> None:
+        database.register("__given", pa.Table.from_batches(held, reader.schema))
+        begin = f"INSERT INTO {_name(name)}" if is_table else f"CREATE TEMP TABLE {_name(name)} AS"
+        database.execute(f"{begin} SELECT * FROM __given")  # noqa: S608
+        database.unregister("__given")
+        held.clear()
+
+    try:
+        for batch in reader:
+            held.append(batch)
+            size += batch.nbytes
+            if size > held_bytes_max:
+                put()
+                size, is_table = 0, True
+        if is_joined or is_table:
+            put()
+        else:
+            database.register(name, pa.Table.from_batches(held, reader.schema))
+    except duckdb.OutOfMemoryException as error:
+        raise RowsTooLarge(
+            "rows of the log and of tables that the query reads do not fit into the memory of the "
+            f"exact worker and its spill space; set exact_memory_bytes higher: {error}"
+        ) from error
 
 
-def _tail(relation: str) -> str:
-    return f"__tail_{relation}"
-
-
-def _deleted(number: int) -> str:
-    return f"__deleted_{number}"
-
-
-def _relation(relation: RequestRelation, number: int) -> str:
+def _relation(relation: RequestRelation) -> str:
     """Ordered and dealt files, each without and with deleted rows, and the tail."""
     columns = ", ".join(_name(name) for name in relation.columns)
     of_ordered = of_others = ""
@@ -299,10 +335,10 @@ def _relation(relation: RequestRelation, number: int) -> str:
                 source = _source(some, numbered=numbered)
                 if deleted:
                     position = _OF_ORDER if numbered else "__position"
-                    gone = f"SELECT __position FROM {_deleted(number)}"  # noqa: S608
+                    gone = f"SELECT __position FROM {_name(_DELETED + relation.name)}"  # noqa: S608
                     source = f"{source} WHERE {position} NOT IN ({gone})"
                 parts.append(f"SELECT {columns}{more} FROM {source}")  # noqa: S608
-    tail = _name(_tail(relation.tail_of or relation.name))
+    tail = _name(_TAIL + (relation.tail_of or relation.name))
     parts.append(f"SELECT {columns}{of_others} FROM {tail}")  # noqa: S608  (quoted)
     return " UNION ALL ".join(parts)
 
@@ -315,6 +351,7 @@ def _source(files: list[str], *, numbered: bool) -> str:
     return f"read_parquet([{_quoted(files)}], {options})"
 
 
+_TAIL, _DELETED = "__tail_", "__deleted_"  # Before the name of a relation.
 _FILE = "__file"  # The name that DuckDB gives it is one that streams have, too.
 _OF_ORDER = (
     f"CAST(substr(parse_filename({_FILE}), 1, {POSITION_DIGITS}) AS BIGINT) + file_row_number"
@@ -333,13 +370,12 @@ def _error_kind(error: BaseException, files: list[str]) -> str:
     """Return the word by which client.py chooses the class of the error."""
     import duckdb
 
-    if isinstance(error, (duckdb.OutOfMemoryException, MemoryError, ResultTooLarge)):
+    full = isinstance(error, ResultFailed) and str(error).startswith("Out of Memory")
+    short = (duckdb.OutOfMemoryException, MemoryError, RowsTooLarge, ResultTooLarge)
+    if full or isinstance(error, short):
         return "budget"
-    if isinstance(error, ResultFailed) and str(error).startswith("Out of Memory"):
-        return "budget"
-    if isinstance(error, (duckdb.Error, ResultFailed)) and any(
-        name in str(error) for name in files
-    ):
+    named = any(name in str(error) for name in files)
+    if named and isinstance(error, (duckdb.Error, ResultFailed)):
         return "files"
     return "bug"
 
@@ -385,36 +421,52 @@ def _exactly(source: BinaryIO, size: int) -> bytes:
     return data
 
 
+class RequestRows:
+    """Arrow streams behind a request, each read once, in order.
+
+    request: what is asked.
+    ended: set once all are read; the thread that reads requests from the same pipe waits for it.
+    """
+
+    def __init__(self, source: Any, request: Request) -> None:
+        """The streams of a request."""
+        self.request = request
+        self._source = source
+        self._left = sum((r.tail_of is None) + bool(r.marked) for r in request.relations)
+        self._reader: pa.RecordBatchReader | None = None
+        self.ended = threading.Event()
+
+    def next(self) -> pa.RecordBatchReader:
+        """The next stream, once all of the last one is read."""
+        self._left -= 1
+        self._reader = pa.ipc.open_stream(self._source)
+        return self._reader
+
+    def end(self) -> None:
+        """Pass over what was not read, and let the next request be read."""
+        while self._reader is not None or self._left:
+            for _ in self._reader or ():
+                pass
+            self._reader = self.next() if self._left else None
+        self.ended.set()
+
+
 def _read_request(source: Any) -> Request:
     (size,) = LENGTH.unpack(_exactly(source, LENGTH.size))
     assert size <= HEADER_BYTES_MAX, size
     header = json.loads(_exactly(source, size))
-    relations = [_read_relation(source, said) for said in header["relations"]]
-    limits = header["limits"]
-    return Request(
-        header["sql"],
-        relations,
-        header["beside"],
-        None if limits is None else ResultLimits(**limits),
-    )
+    relations = [RequestRelation(**said) for said in header["relations"]]
+    limits = header["limits"] and ResultLimits(**header["limits"])
+    return Request(header["sql"], relations, header["beside"], limits)
 
 
-def _read_relation(source: Any, said: dict[str, Any]) -> RequestRelation:
-    tail = deleted = None
-    if said["tail_of"] is None:
-        with pa.ipc.open_stream(source) as reader:
-            tail = reader.read_all()
-    if said["marked"]:
-        with pa.ipc.open_stream(source) as reader:
-            deleted = reader.read_all()
-    return RequestRelation(**said, tail=tail, deleted=deleted)
-
-
-def _read_requests(source: BinaryIO, requests: queue.SimpleQueue[Request]) -> None:
+def _read_requests(source: BinaryIO, requests: queue.SimpleQueue[RequestRows]) -> None:
     """Run in a thread of its own, so that the end of the input is seen during a query."""
     try:
         while True:
-            requests.put(_read_request(source))
+            rows = RequestRows(source, _read_request(source))
+            requests.put(rows)
+            rows.ended.wait()
     except (OSError, pa.ArrowException):
         os._exit(0)
 
@@ -427,18 +479,19 @@ def main() -> None:
     Path(limits.temp_dir).mkdir(parents=True, exist_ok=True)
     out = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # whatever prints must not get into the replies
-    requests: queue.SimpleQueue[Request] = queue.SimpleQueue()
+    requests: queue.SimpleQueue[RequestRows] = queue.SimpleQueue()
     threading.Thread(target=_read_requests, args=(sys.stdin.buffer, requests), daemon=True).start()
     databases = Databases(limits)
     while True:
         databases.open_ahead()
-        request = requests.get()
-        reply = Reply(out)
+        rows, reply = requests.get(), Reply(out)
+        files = rows.request.all_files
         try:
-            with databases.session(request.all_files) as database:
-                answer(database, request, limits, reply)
-        except (duckdb.Error, MemoryError, ResultTooLarge, ResultFailed) as error:
-            reply.end(_error_kind(error, request.all_files), str(error))
+            with databases.session(files) as database:
+                answer(database, rows, limits, reply)
+        except (duckdb.Error, MemoryError, RowsTooLarge, ResultTooLarge, ResultFailed) as error:
+            rows.end()
+            reply.end(_error_kind(error, files), str(error))
         else:
             reply.end()
 

@@ -186,6 +186,8 @@ def test_a_deadline_beyond_what_threads_can_wait_is_none(worker, timeout_s):
 def test_more_memory_than_the_budget_is_refused_and_the_next_one_answered(worker):
     with pytest.raises(BudgetExceeded):
         worker.query("SELECT list(range) FROM range(50000000)", [])
+    with pytest.raises(BudgetExceeded, match="failed to offload"):  # To 1 MiB of spill space.
+        worker.query("SELECT * FROM range(20000000) ORDER BY hash(range) LIMIT 9000000", [])
     with pytest.raises(BudgetExceeded, match="result"):
         worker.query("SELECT range FROM range(1000000)", [])
     assert worker.query("SELECT 1 AS a0 FROM stream", [stream([], rows(1))]).num_rows == 1

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -22,7 +24,7 @@ from shedder.errors import (
     DeadlineExceeded,
     InternalError,
 )
-from tests.archive.child_processes import exact_worker_process
+from tests.archive.child_processes import children, exact_worker_process
 
 LEFT = pa.schema([("id", pa.int64()), ("name", pa.string())])
 RIGHT = pa.schema([("id", pa.int64()), ("price", pa.float64())])
@@ -115,6 +117,55 @@ def test_a_relation_has_the_tail_of_another_one(worker, tmp_path):
     other = ExactRelation("r2", narrow, tail_positions=(), tail_of="r1")
     found = worker.query("SELECT price, __position AS p FROM r2 ORDER BY p", [left, right, other])
     assert found.to_pydict() == {"price": [4.0, 1.0], "p": [3, 4]}
+
+
+def numbered(rows: int) -> list[pa.RecordBatch]:
+    """Batches of 65,536 rows of 16 bytes, of which 8 do not compress."""
+    random = np.random.default_rng(1)
+    return [
+        pa.record_batch([pa.array(ids), pa.array(random.random(len(ids)))], schema=RIGHT)
+        for ids in np.array_split(np.arange(rows), rows >> 16)
+    ]
+
+
+def peak_bytes(pid: int) -> int:
+    """The most memory that a process has had."""
+    [line] = re.findall(r"VmHWM:\s+(\d+) kB", Path(f"/proc/{pid}/status").read_text())
+    return int(line) << 10
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("joined", [False, True])
+def test_rows_in_no_file_are_held_inside_the_memory_limit(tmp_path, joined):
+    """They take 96 MiB here, beside 32 MiB of memory and 128 MiB of spill space."""
+    worker = ExactWorker(
+        tmp_path / "exact", memory_bytes=32 << 20, threads=1, temp_bytes_max=128 << 20
+    )
+    large = ExactRelation("large", RIGHT, tail=numbered(3 << 21))
+    small = ExactRelation("small", RIGHT, tail=numbered(1 << 16))
+    sql = "SELECT count(*) AS n, max(id) AS most, count(DISTINCT id % 10) AS d FROM large"
+    others = children(os.getpid())
+    worker.query("SELECT 1 AS n", [small, replace(small, name="other")])
+    [pid] = set(children(os.getpid())).difference(others)
+    before = peak_bytes(pid)
+    found = worker.query(sql, [large, small] if joined else [large])
+    assert peak_bytes(pid) - before < 64 << 20
+    worker.close()
+    assert found.to_pylist() == [{"n": 3 << 21, "most": (3 << 21) - 1, "d": 10}]
+
+
+@pytest.mark.slow
+def test_rows_in_no_file_that_do_not_fit_are_refused_and_the_next_query_is_answered(tmp_path):
+    worker = ExactWorker(
+        tmp_path / "exact", memory_bytes=16 << 20, threads=1, temp_bytes_max=1 << 20
+    )
+    large = ExactRelation("large", RIGHT, tail=numbered(1 << 21))
+    small = ExactRelation("small", RIGHT, tail=numbered(1 << 16))
+    for relations in ([large], [large, small], [small, large, replace(small, name="other")]):
+        with pytest.raises(BudgetExceeded, match=r"rows of the log .* do not fit"):
+            worker.query("SELECT 1 AS n", relations)
+        assert is_ready(worker)
+    worker.close()
 
 
 def test_a_filter_for_null_is_kept_where_a_join_becomes_an_anti_join(worker):
