@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import groupby
 from typing import Any
 
 import numpy as np
@@ -52,21 +53,40 @@ class TableRows:
         """All rows as an Arrow table, without a copy; their order has no meaning."""
         return pa.Table.from_batches(self.pieces, schema=arrow_columns(self.schema.columns))
 
-    def changed(self, kind: ChangeKind, batch: pa.RecordBatch, *, version: int) -> TableRows:
-        """Return the rows after one change.
+    def changed(
+        self, kind: ChangeKind, batch: pa.RecordBatch, *, version: int, changes: int = 1
+    ) -> TableRows:
+        """Return the rows after one change, or after several of one kind.
 
         Args:
           kind: UPSERT puts rows in the place of those with their keys; DELETE removes rows.
           batch: whole rows of an UPSERT, each key once; keys of a DELETE.
-          version: number of the change; numbers between it and the last one are lost.
+          version: number of the last change; numbers up to it that are no change are lost.
+          changes: number of changes that the batch has.
         """
-        assert version > self.version, (version, self.version)
+        assert version >= self.version + changes, (version, self.version, changes)
         gone = self._matches(batch)
         kept = [_without(piece, gone[at]) for at, piece in self._placed()]
         if kind is ChangeKind.UPSERT:
             kept += _pieces(batch)
-        lost = self.lost + version - self.version - 1
+        lost = self.lost + version - self.version - changes
         return replace(self, pieces=_merged(kept), version=version, lost=lost)
+
+    def changed_by(self, changes: Iterable[tuple[ChangeKind, pa.RecordBatch, int]]) -> TableRows:
+        """Return the rows after changes in their order, each with its version.
+
+        Neighbours of one kind are one change: 300 changes of one row of a table of 300,000 take
+        as long as 2 of them.
+        """
+        rows = self
+        for kind, found in groupby(changes, lambda change: change[0]):
+            neighbours = list(found)
+            batch = pa.concat_batches([each for _, each, _ in neighbours])  # type: ignore[attr-defined]
+            if kind is ChangeKind.UPSERT:
+                batch = self.last_of_each_key(batch)
+            version = neighbours[-1][2]
+            rows = rows.changed(kind, batch, version=version, changes=len(neighbours))
+        return rows
 
     def restored(self, table: pa.Table, *, version: int, lost: int) -> TableRows:
         """Return the rows of an image: a table with these columns, each key once."""

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 import pyarrow as pa
 
 from shedder.archive.log.table_changes import ChangeKind, TableChange
-from shedder.archive.tables.table_rows import TableRows
+from shedder.archive.tables.table_rows import PIECE_ROWS_MAX, TableRows
 from shedder.cql.statements.table_schema import TableSchema
 from shedder.errors import UnknownTable
 
@@ -42,31 +42,36 @@ class LiveTable:
         self.stored_version = stored_version
         self._rows = rows
         self._newest = rows
+        self._replayed: list[tuple[ChangeKind, pa.RecordBatch, int]] = []  # Not in rows yet.
+        self._replayed_rows = 0
         self._is_dropped = False
         self._writing = threading.Lock()
+        self._folding = threading.Lock()
 
     @property
     def schema(self) -> TableSchema:
         """The table's definition."""
-        return self._rows.schema
+        return self._newest.schema
 
     @property
     def rows(self) -> TableRows:
         """All rows as of the last record that was applied. From any thread."""
+        if self._replayed:
+            self._fold()
         return self._rows
 
     @property
     def version(self) -> int:
         """Number of the last change that was applied."""
-        return self._rows.version
+        return self._replayed[-1][2] if self._replayed else self._rows.version
 
     def current(self) -> pa.Table:
         """All rows as of the last record that was applied, without a copy. From any thread."""
-        return self._rows.table()
+        return self.rows.table()
 
     def facts(self) -> dict[str, str | int]:
         """Properties of the table, for the control table."""
-        rows = self._rows
+        rows = self.rows
         return {
             "id": self.id,
             "tenant": self.schema.tenant,
@@ -98,6 +103,7 @@ class LiveTable:
         with self._writing:
             if self._is_dropped:
                 raise UnknownTable(self.schema.name, [])
+            self._fold()
             made = make(self._newest)
             if made is None:
                 return 0
@@ -115,23 +121,30 @@ class LiveTable:
         After a repair the image may be newer than the checkpoint where a replay begins.
         """
         header = change.header
-        after = change.after
-        if after is None:
-            if header.version <= self._rows.version:
-                return
-            after = self._rows.changed(header.kind, change.batch, version=header.version)
-            self._newest = after
-        self._rows = after
+        if change.after is not None:
+            self._rows = change.after
+        elif header.version > self.version:
+            self._replayed.append((header.kind, change.batch, header.version))
+            self._replayed_rows += change.batch.num_rows
+            if self._replayed_rows >= PIECE_ROWS_MAX:
+                self._fold()
 
     def note_lost(self, changes: int) -> None:
         """Count changes behind the last one that are lost or may be; each takes a number."""
-        rows = self._rows
+        rows = self.rows
         version, lost = rows.version + changes, rows.lost + changes
         self._rows = self._newest = replace(rows, version=version, lost=lost)
 
     def note_stored(self, version: int) -> None:
         """Note that a checkpoint has an image with the changes up to this one."""
         self.stored_version = version
+
+    def _fold(self) -> None:
+        """Put replayed changes into the rows; together they take less time than one by one."""
+        with self._folding:
+            if self._replayed:
+                self._rows = self._newest = self._rows.changed_by(self._replayed)
+                self._replayed, self._replayed_rows = [], 0
 
     @contextmanager
     def ending(self) -> Iterator[None]:

@@ -88,6 +88,29 @@ def test_any_changes_leave_the_rows_that_a_dict_has(kinds: tuple[ColumnType, ...
         assert (rows.version, rows.lost) == (version, 0)
 
 
+@pytest.mark.parametrize("kinds", KEYS, ids=lambda kinds: "-".join(k.value for k in kinds))
+def test_changes_together_leave_the_rows_that_they_leave_one_by_one(
+    kinds: tuple[ColumnType, ...],
+) -> None:
+    schema, chance = schema_of(kinds), random.Random(seed("changes together", str(kinds)))
+    one_by_one = together = TableRows(schema)
+    for _ in range(scaled(10, 100)):
+        changes, version = [], together.version
+        for _ in range(chance.choice([0, 1, 2, 20])):
+            kind = chance.choice([ChangeKind.UPSERT, ChangeKind.UPSERT, ChangeKind.DELETE])
+            keys = tuple(chance.choice(VALUES[each]) for each in kinds)
+            batch = batch_of(schema, [(chance.choice([None, 1.5, -0.0]), *keys)])
+            if kind is ChangeKind.DELETE:
+                batch = batch.select(list(schema.key))
+            version += chance.choice([1, 1, 1, 4])  # Those between are lost.
+            changes.append((kind, batch, version))
+            one_by_one = one_by_one.changed(kind, batch, version=version)
+        together = together.changed_by(changes)
+        assert keyed(together.table(), schema) == keyed(one_by_one.table(), schema)
+        assert (together.rows, together.version) == (one_by_one.rows, one_by_one.version)
+        assert together.lost == one_by_one.lost
+
+
 def test_a_table_without_rows_has_its_columns() -> None:
     schema = schema_of((ColumnType.VARCHAR,))
     rows = TableRows(schema)
