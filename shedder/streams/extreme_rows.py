@@ -58,6 +58,12 @@ class ExtremesView:
             found |= (values < low) | (values > high)
         return found
 
+    def of_columns(self, names: Sequence[str], time_column: str) -> ExtremesView:
+        """The rows that lie beyond an end of one of these columns, with no other columns."""
+        ends = {name: each for name, each in self.ends.items() if name in names}
+        found = ExtremesView(self.rows, ends).has(Frame(self.rows, time_column))
+        return ExtremesView(self.rows.select(list(names)).take(np.flatnonzero(found)), ends)
+
     def of_others(self, basics: Mapping[str, ColumnBasics]) -> dict[str, ColumnBasics]:
         """The basics of all rows, with the ranges of the rows that are not among these."""
         narrowed = dict(basics)

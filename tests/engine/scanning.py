@@ -11,6 +11,7 @@ from shedder.archive.tasks.deadline import Deadline
 from shedder.cql.statements.bound_query import BoundQuery
 from shedder.engine.one_time_queries.progressive_scan import ProgressiveScan
 from shedder.queries.one_time.plan import TimeRange
+from shedder.streams.extreme_rows import ExtremesView
 from tests.archive.dealt import DealtRuns
 
 
@@ -22,8 +23,9 @@ def scan_of(
     seed: int = 0,
     stretch: TimeRange | None = None,
     deadline: Deadline | None = None,
+    extremes: ExtremesView | None = None,
 ) -> ProgressiveScan:
-    """A scan of all runs and the tail."""
+    """A scan of all runs and the tail. extremes: of the columns that are read."""
     columns = sorted({*query.columns, query.schema.time_column})
     return ProgressiveScan(
         query,
@@ -34,4 +36,5 @@ def scan_of(
         position=dealt.data.num_rows,
         deadline=deadline or Deadline(),
         rng=np.random.default_rng([seed, 5]),
+        extremes=extremes,
     )

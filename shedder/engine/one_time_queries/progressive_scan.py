@@ -24,6 +24,8 @@ from shedder.queries.evidence.evidence import Evidence
 from shedder.queries.one_time.plan import ScanEstimate, TimeRange
 from shedder.queries.one_time.precision_progress import at_look, claimed, error_of
 from shedder.queries.sampling.from_strata import evidence_from_strata
+from shedder.streams.extreme_rows import ExtremesView
+from shedder.streams.live_sample import SampleView
 from synopses.intervals.sequential_looks import MET_OVER
 
 SOURCE: Final = "archive sample"
@@ -46,7 +48,8 @@ class ProgressiveScan:
     stretch: of event time; narrow: whether runs reach beyond it, so that rows must be filtered.
     position: after the last tuple that there is. part_runs, part_rows: that are read, both at
     least, before the r-UDF is asked again. bytes_max: of tuples held; above it, everything is read
-    instead. asked: what was wanted last, of each run.
+    instead. asked: what was wanted last, of each run. extremes: the extreme rows of all tuples,
+    with the columns that are read; None: they are not known.
     """
 
     query: BoundQuery
@@ -61,6 +64,7 @@ class ProgressiveScan:
     part_rows: int = PART_ROWS
     bytes_max: int = BYTES_MAX
     asked: list[float] = field(default_factory=list)
+    extremes: ExtremesView | None = None
 
     def read(self, before: ScanEstimate | None) -> ScanEstimate | None:
         """The last look at what was read; None where everything should be read instead.
@@ -229,7 +233,7 @@ class ProgressiveScan:
         def estimate() -> Evidence:
             return evidence_from_strata(
                 query if look is None else at_look(query, look, alone=alone),
-                self.sample.views(),
+                self._views(),
                 self.rng,
                 start_us=stretch.start_us if self.narrow else None,
                 end_us=stretch.end_us if self.narrow else None,
@@ -239,6 +243,13 @@ class ProgressiveScan:
         is_long = self.sample.rows_kept > _ASIDE_ROWS
         evidence = aside(estimate, self.deadline.check) if is_long else estimate()
         return evidence if look is None else claimed(query, look, evidence, alone=alone)
+
+    def _views(self) -> list[SampleView]:
+        """The samples; one of all tuples stands beside the extreme rows."""
+        views = self.sample.views()
+        if len(views) > 1:
+            return views
+        return [replace(view, extremes=self.extremes) for view in views]
 
     def _late(self) -> str:
         share = 100 * self.sample.rows_read / max(1, self.sample.run_rows)

@@ -25,6 +25,8 @@ from shedder.engine.one_time_queries.archive_question import ArchiveQuestion
 from shedder.engine.one_time_queries.progressive_scan import ProgressiveScan
 from shedder.errors import BadQuery, CorruptData
 from shedder.queries.one_time.plan import PlanStep, Source, TimeRange
+from shedder.streams.extreme_rows import ExtremesView
+from shedder.streams.live_sample import SampleView
 
 THREADS: Final = min(4, os.cpu_count() or 1)
 
@@ -62,29 +64,63 @@ def part_step(snapshot: Snapshot, reduction: NamedReduction | None) -> PlanStep 
     return PlanStep(Source.PART if reduction.reads_on else Source.REDUCED, reduction.text)
 
 
+def extremes_beside(question: ArchiveQuestion, sample: SampleView | None) -> ExtremesView | None:
+    """Return the extreme rows that a part of the archive can be read beside; None: there are none.
+
+    They are those of the live sample, if it is of the same tuples. A large tail is a stratum of its
+    own, and strata have no extreme rows.
+    """
+    snapshot = question.snapshot
+    if sample is None or sample.extremes is None or sample.position != snapshot.end_position:
+        return None
+    if not all(_is_inside(run.low_us, run.high_us, question.stretch) for run in snapshot.runs):
+        return None
+    tail = sum(batch.num_rows for batch in snapshot.tail)
+    population = tail + sum(run.rows for run in snapshot.runs)
+    if population != sample.population or tail > BlockSample.TAIL_SHARE_MAX * population:
+        return None
+    return sample.extremes
+
+
 def scan_of(
-    question: ArchiveQuestion, reduction: NamedReduction, rng: np.random.Generator
+    question: ArchiveQuestion,
+    reduction: NamedReduction,
+    rng: np.random.Generator,
+    extremes: ExtremesView | None = None,
 ) -> ProgressiveScan:
     """The scan that reads a stream in part, as a reduction says.
 
     Where tuples are deleted and not purged yet, they are read and left out as by a WHERE: what the
     catalog knows of columns is of all tuples.
+
+    extremes: of all columns of the stream, see `extremes_beside`.
     """
     query, snapshot = question.query, question.snapshot
     stretch, deadline = question.stretch, question.deadline
     narrow = not all(_is_inside(run.low_us, run.high_us, stretch) for run in snapshot.runs)
+    columns = columns_read(query, narrow=narrow)
     sample = BlockSample(
         query.schema,
         [(run, run.blocks) for run in snapshot.runs],
         [_inside(batch, query.schema.time_column, stretch) for batch in snapshot.tail],
         _reader(snapshot, query.schema, deadline),
-        columns_read(query, narrow=narrow),
+        columns,
         rng,
         marked=bool(snapshot.deleted),
         threads=THREADS,
     )
+    if extremes is not None:
+        extremes = extremes.of_columns(columns, query.schema.time_column)
     return ProgressiveScan(
-        query, sample, reduction, stretch, narrow, snapshot.end_position, deadline, rng
+        query,
+        sample,
+        reduction,
+        stretch,
+        narrow,
+        snapshot.end_position,
+        deadline,
+        rng,
+        extremes=extremes,
     )
 
 

@@ -14,6 +14,7 @@ from shedder.engine.one_time_queries.exact_reader import ExactReader, exact_step
 from shedder.engine.one_time_queries.progressive_scan import ProgressiveScan
 from shedder.engine.one_time_queries.reduction_choice import (
     dropped,
+    extremes_beside,
     not_reduced,
     part_step,
     scan_of,
@@ -45,6 +46,7 @@ class StreamSources:
         self._reader = reader
         self._rng = rng
         self._way = reader.way(question)
+        self._extremes = extremes_beside(question, sample)
         self._scan: ProgressiveScan | None = None
         self.known = KnownSources(
             exact_step(question, self._way),
@@ -53,12 +55,13 @@ class StreamSources:
             sample,
             question.stretch,
             _size_text(question.snapshot),
+            self._extremes is not None,
         )
 
     def part(self, before: ScanEstimate | None) -> ScanEstimate | None:
         """As `ArchiveReader.part`."""
         assert self._reduction is not None
-        self._scan = scan_of(self._question, self._reduction, self._rng)
+        self._scan = scan_of(self._question, self._reduction, self._rng, self._extremes)
         try:
             return self._scan.read(before)
         except CorruptData:

@@ -114,6 +114,7 @@ class KnownSources:
     sample: the live sample; None: the stream has none that represents all its tuples.
     stretch: what of the stream the query is over.
     archive: how much there is in runs and log, in words.
+    has_extremes: the part of the archive is read beside the extreme rows of the sample.
     """
 
     exact: PlanStep = PlanStep(Source.ARCHIVE)
@@ -122,3 +123,4 @@ class KnownSources:
     sample: SampleView | None = None
     stretch: TimeRange = TimeRange()
     archive: str = ""
+    has_extremes: bool = False

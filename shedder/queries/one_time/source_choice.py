@@ -75,7 +75,7 @@ def choose(query: BoundQuery, known: KnownSources) -> OneTimePlan:
         bounded = "" if answer.met else " that has a bound"
         reason = f"every value of the sample{bounded} meets the target"
         return OneTimePlan((replace(_SAMPLE, reason=reason),), look, answer)
-    if part is not None and view.extremes is not None:  # A part of the archive has none.
+    if part is not None and view.extremes is not None and not known.has_extremes:
         alone = _sampled(query, replace(view, extremes=None), known.stretch)
         look = replace(look, error=error_of(query, alone))
     if answer.met is None:
