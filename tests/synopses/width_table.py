@@ -26,6 +26,7 @@ from synopses.intervals.means import sampled_mean
 from synopses.intervals.sample_values import SampledValues
 from synopses.intervals.sums import sampled_sum
 from synopses.intervals.variance import sampled_variance
+from tests.engine.output_widths import section as whole_answers
 from tests.engine.thinned_width_table import section as take_all_rows
 from tests.synopses.variance_widths import table as variances
 
@@ -159,7 +160,8 @@ def section(trials: int = _TRIALS) -> str:
         lines.append(_row(name, rows[-1]))
     lines.append(_row("median over columns", [median(each) for each in zip(*rows, strict=True)]))
     lines += variances(COLUMNS, trials)
-    return "\n".join(lines) + "\n" + _extremes_section(trials) + take_all_rows(COLUMNS, trials)
+    first = "\n".join(lines) + "\n" + _extremes_section(trials)
+    return first + take_all_rows(COLUMNS, trials) + whole_answers(COLUMNS)
 
 
 def _extremes_section(trials: int) -> str:
