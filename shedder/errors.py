@@ -293,6 +293,10 @@ class StreamInUse(FailedPrecondition):
     """A stream cannot be dropped while queries stand on it."""
 
 
+class TableInUse(FailedPrecondition):
+    """A table cannot be dropped while queries stand on it."""
+
+
 class DirectoryLocked(FailedPrecondition):
     """Another process serves this data directory."""
 

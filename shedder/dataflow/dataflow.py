@@ -13,6 +13,9 @@ the stream. It holds the tuples until the watermark passes them, and counts late
 `advance` gives all changes up to the least watermark. They do not depend on how tuples were cut
 into batches, nor on their order within the lateness.
 
+A query with tables has `versions`, by alias: put each change there at its place, before the tuples
+behind it are pushed with this place.
+
 If the query is a relation (`is_stream` is false), feed the changes to a sink:
 
     relation = dataflow.current_relation(bytes_max)
@@ -30,14 +33,23 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from shedder.cql.plans.logical_plan import BoundRelational, Ordered, Scan, ToStream, scans_of
+from shedder.cql.plans.logical_plan import (
+    BoundRelational,
+    Ordered,
+    RelationKind,
+    Scan,
+    ToStream,
+    scans_of,
+)
 from shedder.cql.plans.needed_columns import with_needed_columns
 from shedder.cql.plans.push_down import pushed_down
+from shedder.cql.statements.table_schema import TableSchema
 from shedder.dataflow.changes import ChangeBatch
 from shedder.dataflow.current_relation import CurrentRelation
 from shedder.dataflow.graph import Node
@@ -46,6 +58,7 @@ from shedder.dataflow.operator_facts import OperatorFacts, operator_text
 from shedder.dataflow.planner import graph_of, scan_schema
 from shedder.dataflow.relation_to_stream import RelationToStream
 from shedder.dataflow.reorder_buffer import ReorderBuffer
+from shedder.dataflow.tables.table_versions import TableVersions
 from shedder.dataflow.update_patterns import EdgeLabel
 from shedder.errors import BudgetExceeded
 
@@ -71,6 +84,7 @@ class Dataflow:
         query: BoundRelational,
         *,
         state_bytes_max: int,
+        tables: Mapping[str, TableSchema] = MappingProxyType({}),
         statistics: Mapping[str, StreamStatistics] | None = None,
         clock_ns: Callable[[], int] = time.thread_time_ns,
     ) -> None:
@@ -79,6 +93,7 @@ class Dataflow:
         Args:
           query: bound. Its ORDER BY and LIMIT apply to `current_relation`.
           state_bytes_max: limit of `size_bytes`.
+          tables: definitions of those that the query reads, by name.
           statistics: of streams, by alias, for the order of joins; without them it is the written.
           clock_ns: measures the time of operators.
 
@@ -91,11 +106,13 @@ class Dataflow:
             plan = plan.input
         plan, self.join_choices = ordered_joins(pushed_down(plan), statistics or {})
         plan = with_needed_columns(plan)
-        self._graph = graph_of(plan, state_bytes_max, clock_ns)
+        self._graph = graph_of(plan, state_bytes_max, clock_ns, tables)
         self._clock_ns = clock_ns
         self._state_bytes_max = state_bytes_max
-        scans = {scan.alias: scan for scan in scans_of(plan)}
-        self._buffers = {alias: ReorderBuffer(scan_schema(scan)) for alias, scan in scans.items()}
+        scans = {it.alias: it for it in scans_of(plan) if it.kind is RelationKind.STREAM}
+        schemas = {node.alias: node.schema for node in self._graph.nodes}
+        self._buffers = {alias: ReorderBuffer(schemas[alias]) for alias in scans}
+        self.versions: Mapping[str, TableVersions] = self._graph.versions
         self._watermarks: dict[str, int] = {}
         self._source_work = {
             node.alias: work
@@ -120,15 +137,23 @@ class Dataflow:
     def size_bytes(self) -> int:
         """Bytes of all operators and of the tuples that wait."""
         waiting = sum(buffer.size_bytes for buffer in self._buffers.values())
-        return self._graph.size_bytes + waiting
+        versions = sum(each.size_bytes for each in self.versions.values())
+        return self._graph.size_bytes + waiting + versions
 
-    def push(self, alias: str, batch: pa.RecordBatch, positions: int | NDArray[np.int64]) -> int:
+    def push(
+        self,
+        alias: str,
+        batch: pa.RecordBatch,
+        positions: int | NDArray[np.int64],
+        places: NDArray[np.int64] | None = None,
+    ) -> int:
         """Take a batch of the stream behind an alias; return how many tuples were late.
 
         Args:
           alias: one of `sources`.
           batch: has at least the columns of the source and its event time, without NULL.
           positions: of the first tuple, or of each tuple.
+          places: of each tuple, among the changes of the query's tables; None: it reads none.
 
         Raises:
           BudgetExceeded: the tuples that wait need more than `state_bytes_max`.
@@ -139,6 +164,9 @@ class Dataflow:
         if isinstance(positions, int):
             positions = np.arange(positions, positions + batch.num_rows)
         arrays = [batch.column(name) for name in source.columns]
+        if len(buffer.schema) > len(arrays):  # A column of places is behind those of the stream.
+            assert places is not None
+            arrays.append(pa.array(places, pa.int64()))
         late = buffer.push(
             pa.RecordBatch.from_arrays(arrays, schema=buffer.schema), ts_us, positions
         )

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any, Protocol
 
 import pyarrow as pa
@@ -70,11 +71,18 @@ class Graph:
     """Nodes with their work.
 
     nodes: each after its inputs, the result last. work: of each node.
+    versions: `TableVersions` by alias.
     """
 
-    def __init__(self, nodes: tuple[Node, ...], clock_ns: Callable[[], int]) -> None:
+    def __init__(
+        self,
+        nodes: tuple[Node, ...],
+        clock_ns: Callable[[], int],
+        versions: Mapping[str, Any] = MappingProxyType({}),
+    ) -> None:
         """clock_ns: measures what operators take."""
         self.nodes = nodes
+        self.versions = versions
         self.work = tuple(NodeWork() for _ in nodes)
         self._clock_ns = clock_ns
 

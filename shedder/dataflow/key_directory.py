@@ -132,6 +132,25 @@ class KeyDirectory:
             self._ids[depth], self._rooms[depth] = appended(self._ids[depth], new, room)
         return self._ids[depth][local]
 
+    def find(self, columns: Sequence[pa.Array[Any]]) -> NDArray[np.int64]:
+        """The id of each row's key; 0: it has none, or is the key NULL of one column."""
+        batch = pa.RecordBatch.from_arrays([canonical(c) for c in columns], schema=self._schema)
+        ids = np.zeros(batch.num_rows, np.int64)
+        rows = np.arange(batch.num_rows)
+        if len(columns) == 1 and batch.column(0).null_count:
+            rows = np.flatnonzero(np.asarray(batch.column(0).is_valid()))
+        for table, of_table in zip(self._tables, self._ids, strict=True):
+            part = batch if len(rows) == batch.num_rows else take_rows(batch, rows)
+            local = table.find(self._hashed(part.columns))
+            if self._injective:
+                ids[rows] = local
+                return ids
+            found = of_table[local]
+            equal = (local != 0) & equal_rows(self._keys.take(found), part)
+            ids[rows[equal]] = found[equal]
+            rows = rows[(local != 0) & ~equal]
+        return ids
+
     def keys(self, ids: NDArray[np.integer[Any]]) -> pa.RecordBatch:
         """The key of each id."""
         return self._keys.take(ids)

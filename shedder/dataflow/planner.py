@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 
 import pyarrow as pa
 
@@ -37,6 +38,7 @@ from shedder.cql.plans.logical_plan import (
     inputs_of,
 )
 from shedder.cql.statements.statement import Output, RangeWindow, Window
+from shedder.cql.statements.table_schema import TableSchema
 from shedder.dataflow.graph import ChangeOperator, Graph, Node
 from shedder.dataflow.joins.equi_join import EquiJoin, EquiJoinSpec
 from shedder.dataflow.joins.match_condition import MatchCondition
@@ -52,6 +54,17 @@ from shedder.dataflow.sums.grouped_aggregates import (
     GroupedAggregates,
     output_schema,
 )
+from shedder.dataflow.tables.table_join import TableJoin, TableJoinSpec
+from shedder.dataflow.tables.table_side import (
+    PLACE,
+    Steps,
+    columns_of_steps,
+    not_in_tests,
+    placing,
+    reads_tables_alone,
+    table_side,
+)
+from shedder.dataflow.tables.table_versions import TableVersions
 from shedder.dataflow.union import UnionAll
 from shedder.dataflow.update_patterns import MONOTONIC, STRICT, EdgeLabel, of_join, of_union
 from shedder.dataflow.whole_relation import WholeRelation
@@ -71,17 +84,26 @@ _COUNTED = {
 }
 
 
-def graph_of(plan: Plan, bytes_max: int, clock_ns: Callable[[], int]) -> Graph:
+def graph_of(
+    plan: Plan,
+    bytes_max: int,
+    clock_ns: Callable[[], int],
+    tables: Mapping[str, TableSchema] = MappingProxyType({}),
+) -> Graph:
     """The operators of a plan.
 
-    bytes_max: of the rows that one operator makes in one step. clock_ns: measures operators.
+    Args:
+      plan: of the query.
+      bytes_max: of the rows that one operator makes in one step.
+      clock_ns: measures operators.
+      tables: that it reads, by name.
 
     Raises:
       Unimplemented: a node of the plan has no operator in this version; the message names it.
     """
-    planner = _Planner(bytes_max)
+    planner = _Planner(bytes_max, tables)
     planner.add(plan)
-    return Graph(tuple(planner.nodes), clock_ns)
+    return Graph(tuple(planner.nodes), clock_ns, planner.versions)
 
 
 def _later(what: str) -> Unimplemented:
@@ -90,8 +112,13 @@ def _later(what: str) -> Unimplemented:
 
 @dataclass(slots=True)
 class _Planner:
+    """Nodes so far. placed: aliases of streams whose tuples have their places in a column."""
+
     bytes_max: int
+    tables: Mapping[str, TableSchema]
     nodes: list[Node] = field(default_factory=list)
+    versions: dict[str, TableVersions] = field(default_factory=dict)
+    placed: frozenset[str] = frozenset()
 
     def add(self, plan: Plan) -> int:
         """Add the nodes of a plan; return the index of its result."""
@@ -114,7 +141,12 @@ class _Planner:
             case Filter(input=source, condition=condition):
                 return self._copy(WhereFilter(condition), self.add(source))
             case Project(input=source, outputs=outputs):
-                return self._projected(outputs, self.add(source))
+                at = self.add(source)
+                hidden = [name for name in self.nodes[at].schema.names if name.startswith(PLACE)]
+                places = tuple(Output(name, Column(name, ColumnType.BIGINT)) for name in hidden)
+                return self._projected(outputs + places, at)
+            case Aggregated() | Distinct() | SetOperation() | ToStream() if self.placed:
+                raise _later("a table joined with rows of GROUP BY, DISTINCT or a set operation")
             case Aggregated():
                 return self._aggregated(plan)
             case Distinct(input=source):
@@ -134,8 +166,11 @@ class _Planner:
         label: EdgeLabel,
         alias: str | None = None,
     ) -> int:
+        keeps = not isinstance(operator, EquiJoin | TableJoin) or (
+            isinstance(operator, TableJoin) and operator.keeps_order
+        )
         in_order = isinstance(operator, RelationToStream | WholeRelation) or (
-            not isinstance(operator, EquiJoin) and all(self.nodes[at].in_order for at in inputs)
+            keeps and all(self.nodes[at].in_order for at in inputs)
         )
         self.nodes.append(Node(operator, inputs, schema, label, in_order, alias))
         return len(self.nodes) - 1
@@ -150,7 +185,10 @@ class _Planner:
             raise _later(f"the table {scan.relation}")
         if scan.sample is not None:
             raise _later("SAMPLE")
-        return self._node(None, (), scan_schema(scan), MONOTONIC, scan.alias)
+        schema = scan_schema(scan)
+        if scan.alias in self.placed:
+            schema = schema.append(pa.field(PLACE + scan.alias, pa.int64()))
+        return self._node(None, (), schema, MONOTONIC, scan.alias)
 
     def _window(self, window: Window | RowsWindow | NowWindow, stream: int) -> int:
         schema = self.nodes[stream].schema
@@ -172,6 +210,8 @@ class _Planner:
 
     def _join(self, join: Join) -> int:
         """Add the nodes of a join; outer joins and [NOT] EXISTS are made of inner joins."""
+        if any(map(reads_tables_alone, (join.left, join.right))):
+            return self._table_join(join)
         if join.kind is JoinKind.INNER:
             return self._inner(join)
         left, right = self.add(join.left), self.add(join.right)
@@ -214,14 +254,76 @@ class _Planner:
 
     def _inner(self, join: Join) -> int:
         """Conditions on one side are applied below the join, and so reach the join below it."""
+        if any(map(reads_tables_alone, (join.left, join.right))):
+            return self._table_join(join)
         matches, left, right = _split(join)
         return self._pairs(matches, self.add(left), self.add(right))
+
+    def _table_join(self, join: Join) -> int:
+        """Add a join of a stream with a table, by the versions at the places of its tuples."""
+        kind, stream, table = join.kind, join.left, join.right
+        if reads_tables_alone(stream):
+            if kind not in (JoinKind.INNER, JoinKind.FULL) or reads_tables_alone(table):
+                raise _later("a join that keeps the rows of a table without a match")
+            stream, table = table, stream
+        if kind is JoinKind.FULL:
+            raise _later("a join that keeps the rows of a table without a match")
+        scan, steps = table_side(table)
+        matches = MatchCondition.of(join.condition, _columns_of(stream), _columns_of(table))
+        if kind is JoinKind.INNER and matches.left is not None:
+            stream, matches = Filter(stream, matches.left), replace(matches, left=None)
+        aliases = placing(stream, matches)
+        outer, self.placed = self.placed, self.placed | aliases
+        left = self.add(stream)
+        self.placed = outer
+        versions = self.versions[scan.alias] = TableVersions(scan, self.tables[scan.relation])
+        if kind is JoinKind.ANTI_NULL_AWARE:
+            return self._not_in_table(join.condition, matches, left, aliases, versions, steps)
+        return self._versioned(kind, matches, left, aliases, versions, steps)
+
+    def _versioned(
+        self,
+        kind: JoinKind,
+        matches: MatchCondition,
+        left: int,
+        aliases: frozenset[str],
+        versions: TableVersions,
+        steps: Steps,
+    ) -> int:
+        node = self.nodes[left]
+        if matches.right is not None:
+            steps = (*steps, WhereFilter(matches.right))
+        kept = [n for n in node.schema.names if n.removeprefix(PLACE) not in aliases - self.placed]
+        places = tuple(PLACE + alias for alias in sorted(aliases))
+        spec = TableJoinSpec(
+            kind, matches.keys, matches.left, matches.rest, places, tuple(kept), steps
+        )
+        operator = TableJoin(spec, node.schema, versions, self.bytes_max)
+        return self._node(operator, (left,), operator.schema, node.label)
+
+    def _not_in_table(
+        self,
+        condition: Expression | None,
+        matches: MatchCondition,
+        left: int,
+        aliases: frozenset[str],
+        versions: TableVersions,
+        steps: Steps,
+    ) -> int:
+        """Add the rows for which the condition is false of every row of a table, as `_not_in`."""
+        names = frozenset(self.nodes[left].schema.names)
+        tests = not_in_tests(condition, matches, names, columns_of_steps(versions.schema, steps))
+        outer, self.placed = self.placed, self.placed | aliases
+        for each in tests[:-1]:
+            left = self._versioned(JoinKind.ANTI, each, left, aliases, versions, steps)
+        self.placed = outer
+        return self._versioned(JoinKind.ANTI, tests[-1], left, aliases, versions, steps)
 
     def _aggregated(self, plan: Aggregated) -> int:
         """Add a GROUP BY; over an inner join without the pairs where they are not needed."""
         schema = output_schema(plan.groups, plan.aggregates)
         join = _filtered_join(plan.input)
-        if join is not None:
+        if join is not None and not any(map(reads_tables_alone, (join.left, join.right))):
             matches, left, right = _split(join)
             names = (_columns_of(left), _columns_of(right))
             spec = pair_sums(matches.keys, plan.groups, plan.aggregates, names)

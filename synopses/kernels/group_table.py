@@ -65,6 +65,26 @@ def _assign(
 
 
 @njit(nogil=True, cache=True)
+def _find(hashes: NDArray[np.uint64], slots: NDArray[np.uint64], ids: NDArray[np.int64]) -> None:
+    """Ids of hashes; 0 for those of no group."""
+    mask = np.uint64(len(slots) - 1)
+    one = np.uint64(1)
+    last = hashes.size - 1
+    far = len(slots) > _NEAR
+    for row in range(hashes.size):
+        if far:
+            soon = hashes[min(row + _AHEAD, last)]
+            prefetch(slots, int(((soon * _SPREAD) >> np.uint64(32)) & mask))
+        key = hashes[row]
+        place = ((key * _SPREAD) >> np.uint64(32)) & mask
+        group = slots[place, 1]
+        while group != _FREE and slots[place, 0] != key:
+            place = (place + one) & mask
+            group = slots[place, 1]
+        ids[row] = np.int64(group)
+
+
+@njit(nogil=True, cache=True)
 def _place_all(slots: NDArray[np.uint64], known: NDArray[np.uint64], size: int) -> None:
     mask = np.uint64(len(slots) - 1)
     for group in range(1, size):
@@ -156,6 +176,13 @@ class GroupTable:
             if row == keys.size:
                 return ids, fresh[0] if len(fresh) == 1 else np.concatenate(fresh)
             self._widen()
+
+    def find(self, hashes: NDArray[np.uint64]) -> NDArray[np.int64]:
+        """Return the id of each hash; 0: it is of no group. hashes: uint64 [n]."""
+        keys = as_input(hashes, np.uint64)
+        ids = np.empty(keys.size, np.int64)
+        _find(keys, self._slots, ids)
+        return ids
 
     def _widen(self) -> None:
         known = np.zeros(2 * self._known.size, np.uint64)

@@ -142,6 +142,7 @@ class RecordHandler:
     def _tables(self, tokens: Sequence[NumberedChange]) -> None:
         [change] = tokens
         self.core.tables.apply(change)
+        self.core.rows.change(change.header, change.batch)
 
     def _stream(self, stream_id: int) -> Stream | None:
         """Return a stream; None: it was dropped while its records were on the way."""

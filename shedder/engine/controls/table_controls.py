@@ -20,7 +20,14 @@ from shedder.engine.engine_state import EngineState
 from shedder.engine.runtime.lifetime import Lifetime
 from shedder.engine.tables.live_tables import Changed, LiveTable, NumberedChange
 from shedder.engine.tenants.tenant_limits import check_archive
-from shedder.errors import BatchTooLarge, BudgetExceeded, StreamExists, TableExists, UnknownTable
+from shedder.errors import (
+    BatchTooLarge,
+    BudgetExceeded,
+    StreamExists,
+    TableExists,
+    TableInUse,
+    UnknownTable,
+)
 
 TABLES_SHARE = 4  # Rows of tables take at most 1/4 of the memory budget.
 
@@ -84,11 +91,18 @@ class TableControls:
         """Forget a table and delete its rows.
 
         Raises:
-          UnknownTable. DiskFull, StorageFailed: it is as it was.
+          UnknownTable. TableInUse: standing queries read it. DiskFull, StorageFailed: it is as it
+            was.
         """
         self._lifetime.check_open()
         with self._ddl:
             core, table = self._core, self.table(name)
+            readers = sorted(core.rows.of_table(name))
+            if readers:
+                raise TableInUse(
+                    f"table {name!r} has standing row queries: {', '.join(readers)}; drop them "
+                    "first"
+                )
             self._checkpoints.end_begun()
 
             def forget() -> None:

@@ -9,11 +9,13 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from shedder.cql.statements.table_schema import TableSchema
 from shedder.dataflow.dataflow import Dataflow, StreamSource
 from shedder.dataflow.graph import NodeWork
 from shedder.dataflow.join_order import JoinChoice, StreamStatistics
 from shedder.dataflow.operator_facts import OperatorFacts
 from shedder.dataflow.relation_to_stream import stream_batch
+from shedder.dataflow.tables.table_versions import TableVersions
 from shedder.dataflow.update_patterns import UpdatePattern
 from shedder.engine.dataflow.row_target import EVENT_TIME, SIGN
 from shedder.engine.dataflow.standing_plan import StandingPlan
@@ -37,6 +39,7 @@ class RowFlow:
         plan: StandingPlan,
         *,
         bytes_max: int,
+        tables: Mapping[str, TableSchema],
         names: Sequence[str] | None = None,
         statistics: Mapping[str, StreamStatistics] | None = None,
         clock_ns: Callable[[], int] = time.thread_time_ns,
@@ -46,6 +49,7 @@ class RowFlow:
         Args:
           plan: of the query.
           bytes_max: of the relation; of operators and waiting tuples it is PAST times as much.
+          tables: that the query reads, by name.
           names: of the columns of the rows, in place of the query's; None: they have its names.
           statistics: of streams, by alias, for the order of joins.
           clock_ns: measures the time of operators.
@@ -56,7 +60,11 @@ class RowFlow:
         query = plan.query
         self._insertions_only = plan.insertions_only
         self._flow = Dataflow(
-            query, state_bytes_max=PAST * bytes_max, statistics=statistics, clock_ns=clock_ns
+            query,
+            state_bytes_max=PAST * bytes_max,
+            tables=tables,
+            statistics=statistics,
+            clock_ns=clock_ns,
         )
         self._clock_ns = clock_ns
         self._relation_work, self._signs_work = NodeWork(), NodeWork()
@@ -89,9 +97,20 @@ class RowFlow:
         sinks = [each for each in (self._signs, self._relation) if each is not None]
         return self._flow.size_bytes + sum(each.size_bytes for each in sinks)
 
-    def push(self, alias: str, batch: pa.RecordBatch, positions: NDArray[np.int64]) -> None:
+    @property
+    def versions(self) -> Mapping[str, TableVersions]:
+        """Versions of the tables that are read, by alias."""
+        return self._flow.versions
+
+    def push(
+        self,
+        alias: str,
+        batch: pa.RecordBatch,
+        positions: NDArray[np.int64],
+        places: NDArray[np.int64] | None,
+    ) -> None:
         """Take tuples of an input, none of them before its watermark."""
-        late = self._flow.push(alias, batch, positions)
+        late = self._flow.push(alias, batch, positions, places)
         assert late == 0, (alias, late)
 
     def advance(self, watermarks: Mapping[str, int]) -> pa.Table:

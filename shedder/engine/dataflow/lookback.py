@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from shedder.cql.plans.logical_plan import (
     Filter,
+    Join,
     NowWindow,
     Plan,
     Project,
+    RelationKind,
     RowsWindow,
     Scan,
     SetOperation,
@@ -16,6 +18,7 @@ from shedder.cql.plans.logical_plan import (
     inputs_of,
 )
 from shedder.cql.statements.statement import RangeWindow
+from shedder.dataflow.tables.table_side import reads_tables_alone
 
 HISTORY = 1 << 61  # The newest tuples by number, however old; event times span less, in us.
 ALL = 1 << 62  # Every tuple.
@@ -28,8 +31,10 @@ def lookbacks_us(plan: Plan) -> dict[str, int]:
     state holds some. At least ALL: the state holds every tuple.
     """
     match plan:
-        case Scan(alias=alias):
-            return {alias: 0}
+        case Scan(alias=alias, kind=kind):
+            return {alias: 0} if kind is RelationKind.STREAM else {}
+        case Join(left=left, right=right) if any(map(reads_tables_alone, (left, right))):
+            return _of_inputs(plan)  # The state has no tuple of the stream.
         case WindowOf(input=source, window=window):
             spans, span_us = lookbacks_us(source), _span_us(window)
             return {

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from shedder.archive.tables.table_rows import TableRows
 from shedder.engine.dataflow.past_replay import PastStretch, replay
 from shedder.engine.dataflow.row_input import Scan
 from shedder.engine.dataflow.row_query import RowQuery
@@ -11,7 +12,12 @@ from shedder.engine.dataflow.row_state import RowState
 from shedder.errors import CorruptData
 
 
-def restore(query: RowQuery, state: RowState, scans: Mapping[int, Scan]) -> None:
+def restore(
+    query: RowQuery,
+    state: RowState,
+    scans: Mapping[int, Scan],
+    tables: Mapping[str, TableRows],
+) -> None:
     """Bring a query that has read nothing to the state that a checkpoint has of it.
 
     Tuples are read twice around the frontier `begin`: those before it make the operators' state,
@@ -21,6 +27,7 @@ def restore(query: RowQuery, state: RowState, scans: Mapping[int, Scan]) -> None
     Args:
       query: whose inputs have read nothing. state: as stored.
       scans: by the id of a stream; each reads all tuples that the log had at `state.now`.
+      tables: their rows as of `state.now`, by alias.
 
     Raises:
       CorruptData: tuples are missing, or others than before.
@@ -35,11 +42,13 @@ def restore(query: RowQuery, state: RowState, scans: Mapping[int, Scan]) -> None
             dropped=stored.dropped,
             lost=stored.lost,
             late_rows=stored.late_rows,
+            newest_us=state.tables.newest_us.get(each.alias),
         )
     if state.failed:
         query.output.begin_at(state.now.rows)
         query.fail(state.failed)
         return
+    query.tables.restore(state.tables, tables)
     begin = state.begin
     stretches = {
         each.alias: PastStretch(

@@ -46,7 +46,8 @@ class RowInput:
     the same decisions about late tuples.
 
     from_position: tuples before it are not read. position: tuples before it have been read.
-    lookback_us: as of `lookbacks_us`.
+    lookback_us: as of `lookbacks_us`. reads_past: a new query reads what windows need of the past.
+    newest_us: largest event time of tuples that were in time; None: none has come.
     late, dropped, lost: tuples that the query lacks: too late; dropped at the door or left out at
       the source; lost with damaged bytes of the log.
     """
@@ -60,6 +61,7 @@ class RowInput:
         columns: tuple[str, ...],
         *,
         lookback_us: int,
+        reads_past: bool,
         watermark: Watermark,
         from_position: int,
         position: int,
@@ -70,6 +72,8 @@ class RowInput:
         self.time_column = time_column
         self.columns = columns
         self.lookback_us = lookback_us
+        self.reads_past = reads_past
+        self.newest_us: int | None = None
         self.watermark = watermark
         self.from_position = from_position
         self.position = position
@@ -137,6 +141,10 @@ class RowInput:
         self.position = first_position + batch.num_rows
         passed_us = self.watermark.value_us
         late = None if passed_us is None else times_us < passed_us
+        timely_us = times_us if late is None else times_us[~late]
+        if len(timely_us):
+            newest_us = int(timely_us.max())
+            self.newest_us = newest_us if self.newest_us is None else max(self.newest_us, newest_us)
         return self._without(late, rows, positions, times_us)
 
     def without_late(
@@ -178,9 +186,9 @@ class RowInput:
     def begin_at(self, position: int, watermark_us: int | None) -> None:
         """Read what comes from now on; what windows need of the past has been read.
 
-        Without a window, nothing of the past is read.
+        Without a window, or beside a table, nothing of the past is read.
         """
-        if not self.lookback_us:
+        if not self.reads_past:
             self.from_position = position
         self.position = position
         self.watermark.restore(watermark_us)
@@ -195,11 +203,13 @@ class RowInput:
         dropped: int,
         lost: int,
         late_rows: LateRows,
+        newest_us: int | None,
     ) -> None:
         """Go on from stored progress."""
         self.from_position, self.position = from_position, position
         self.late, self.dropped, self.lost = late, dropped, lost
         self._late_parts = [late_rows]
+        self.newest_us = newest_us
         self.watermark.restore(watermark_us)
 
     def past(

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import partial
 
 import pyarrow as pa
 
 from shedder.archive.log.records import Batch, Heartbeat
+from shedder.archive.log.table_changes import TableChange
 from shedder.cql.statements.view_text import text_of_insert
 from shedder.engine.dataflow.row_input import times_of
 from shedder.engine.dataflow.row_query import RowLimits, RowQuery
@@ -129,10 +130,25 @@ class StandingRowQueries:
                     dropped=dropped,
                 )
             )
+        self._check_all(readers)
+
+    def _check_all(self, readers: Iterable[RowQuery]) -> None:
+        """Fail the largest of these queries while all together hold too much."""
         live = [each for each in readers if not each.failed]
         if live and self.size_bytes > self.limits.all_bytes_max:
             largest = max(live, key=lambda each: each.size_bytes)
             largest.guard(partial(self._refuse, largest))
+
+    def of_table(self, table: str) -> list[str]:
+        """Return the names of the row queries that read a table, also of those that have failed."""
+        return [name for name, it in list(self.queries.items()) if table in it.table_names]
+
+    def change(self, change: TableChange, batch: pa.RecordBatch) -> None:
+        """Apply one change of a table."""
+        readers = [it for it in self.queries.values() if it.tables.reads(change.table)]
+        for each in readers:
+            each.guard(partial(each.change, change, batch))
+        self._check_all(readers)
 
     def promise(self, header: Heartbeat) -> None:
         """Apply one heartbeat of the log."""

@@ -10,13 +10,16 @@ import pyarrow as pa
 import structlog
 from numpy.typing import NDArray
 
+from shedder.archive.log.table_changes import TableChange
 from shedder.cql.plans.logical_plan import BoundRelational
 from shedder.dataflow.graph_text import label_text
 from shedder.dataflow.join_order import JoinChoice
 from shedder.dataflow.operator_facts import OperatorFacts
 from shedder.engine.dataflow.flow import RowFlow
+from shedder.engine.dataflow.query_tables import QueryTables
 from shedder.engine.dataflow.row_input import RowInput
 from shedder.engine.dataflow.row_output import Frontier, RowOutput
+from shedder.engine.dataflow.table_places import Reached
 from shedder.errors import BudgetExceeded, RowQueryFailed, ShedderError
 from shedder.queries.answers.answer import Answer, InputProgress
 from shedder.streams.dropped_counts import Dropped
@@ -58,12 +61,15 @@ class RowQuery:
         limits: RowLimits,
         *,
         incarnation: str,
+        tables: QueryTables,
     ) -> None:
         self.name = name
         self.query = query
         self.inputs = tuple(inputs)
         self.output = output
         self.incarnation = incarnation
+        self.tables = tables
+        self.table_names = frozenset(each.name for each in tables.by_alias.values())
         self.failed = ""
         self._flow: RowFlow | None = flow  # None: the query has failed.
         self._limits = limits
@@ -162,7 +168,7 @@ class RowQuery:
     def fail(self, reason: str) -> None:
         """From now on, every answer is this error."""
         self.failed = reason
-        self._flow = None  # Release its memory.
+        self._flow, self.tables = None, QueryTables({})  # Release their memory.
         self.output.end(self._failure())
 
     def read(
@@ -185,9 +191,15 @@ class RowQuery:
                 each.note_dropped(dropped)
             if rows.num_rows:
                 self._read_bytes += rows.nbytes
-                self._live.push(each.alias, rows, positions)
+                self.take_past(each.alias, rows, positions)
             each.observe(times_us, arrival_us)
         self._advance(before)
+
+    def change(self, header: TableChange, batch: pa.RecordBatch) -> None:
+        """Apply a change of a table; tuples that come after it join the new rows."""
+        reached = {each.alias: Reached(each.position, each.newest_us) for each in self.inputs}
+        self.tables.change(header, batch, reached)
+        self.check_size()
 
     def promise(self, stream_id: int, watermark_us: int, arrival_us: int) -> None:
         """Apply a heartbeat of a stream."""
@@ -230,8 +242,8 @@ class RowQuery:
     # --- recovery --------------------------------------------------------------------------------
 
     def take_past(self, alias: str, batch: pa.RecordBatch, positions: NDArray[np.int64]) -> None:
-        """Read tuples that came before; `resume` then brings the state to a frontier."""
-        self._live.push(alias, batch, positions)
+        """Read tuples; of those that came before, `resume` brings the state to a frontier."""
+        self._live.push(alias, batch, positions, self.tables.places(alias, positions))
 
     def pass_by(self, watermarks: Mapping[str, int | None]) -> None:
         """Raise watermarks, by alias, as far as they are known; forget the rows that this makes."""

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from shedder.engine.dataflow.query_tables import TablesState
 from shedder.engine.dataflow.row_input import LateRows, RowInput
 from shedder.engine.dataflow.row_output import Frontier, InputFrontier
 from shedder.engine.dataflow.row_query import RowQuery
@@ -37,13 +38,15 @@ class RowState:
     """Stored state of a row query.
 
     begin: frontier from which a restart makes the kept rows again. now: frontier of the checkpoint.
-    inputs: by alias. failed: why the query makes no more rows; "": it does.
+    inputs: by alias. tables: what a restart needs of their past.
+    failed: why the query makes no more rows; "": it does.
     stored: rows that the query has inserted into its target, as of `now`.
     """
 
     begin: Frontier
     now: Frontier
     inputs: dict[str, InputState]
+    tables: TablesState
     failed: str
     stored: int = 0
 
@@ -68,7 +71,11 @@ class RowState:
             now, read_bytes_max=read_bytes_max, floor_us=max(floors_us, default=None)
         )
         inputs = {each.alias: _of_input(each, begin) for each in query.inputs}
-        return cls(begin, now, inputs, query.failed, query.output.kept_from or 0)
+        tables = query.tables.state(
+            {each.alias: each.needs_from_us(begin.as_of_us) for each in query.inputs},
+            {each.alias: each.newest_us for each in query.inputs},
+        )
+        return cls(begin, now, inputs, tables, query.failed, query.output.kept_from or 0)
 
     def to_bytes(self) -> bytes:
         """Frontiers and counts as JSON in the schema's metadata; late tuples as rows."""
@@ -88,7 +95,8 @@ class RowState:
             pa.field("position", pa.int64()),
             pa.field("time_us", pa.int64()),
         ]
-        schema = pa.schema(fields, metadata={"state": json.dumps(state)})
+        metadata = {"state": json.dumps(state).encode(), **self.tables.to_metadata()}
+        schema = pa.schema(fields, metadata=metadata)  # type: ignore[arg-type]
         columns = (
             np.repeat(np.arange(len(late)), [len(rows.positions) for rows in late]),
             np.concatenate([rows.positions for rows in late]),
@@ -108,8 +116,9 @@ class RowState:
             late_rows = LateRows(position[number == at], time_us[number == at])
             inputs[alias] = InputState(first, late, dropped, lost, late_rows)
         begin, now = (_frontier_from_json(state[key]) for key in ("begin", "now"))
+        tables = TablesState.from_metadata(table.schema.metadata)
         # Absent before row queries could insert.
-        return cls(begin, now, inputs, state["failed"], state.get("stored", 0))
+        return cls(begin, now, inputs, tables, state["failed"], state.get("stored", 0))
 
 
 def _of_input(each: RowInput, begin: Frontier) -> InputState:

@@ -10,6 +10,7 @@ from shedder.cql.plans.logical_plan import (
     BoundRelational,
     Ordered,
     Plan,
+    RelationKind,
     StreamOperator,
     ToStream,
     inputs_of,
@@ -17,7 +18,7 @@ from shedder.cql.plans.logical_plan import (
 )
 from shedder.cql.statements.relational_select import RelationalSelect
 from shedder.engine.dataflow.lookback import ALL, lookbacks_us
-from shedder.errors import BadQuery
+from shedder.errors import BadQuery, Unimplemented
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +39,7 @@ def standing_plan(select: RelationalSelect, bound: BoundRelational) -> StandingP
     If the query has windows, its relation is kept for answers, beside the stream.
 
     Raises:
+      Unimplemented: it reads no stream.
       BadQuery: it has ORDER BY or LIMIT, or its state would grow for ever.
     """
     plan = bound.plan
@@ -47,10 +49,17 @@ def standing_plan(select: RelationalSelect, bound: BoundRelational) -> StandingP
             "rows in the order of event time"
         )
     spans = lookbacks_us(plan)
+    if not spans:
+        raise Unimplemented(
+            "a standing row query over tables alone: not in this version; join each table with a "
+            "stream"
+        )
     inserts = not isinstance(plan, ToStream) and is_stream_by_default(select.query, plan)
     if inserts and not any(spans.values()):
         plan, inserts = ToStream(StreamOperator.ISTREAM, plan), False
     for scan in scans_of(plan):
+        if scan.kind is RelationKind.TABLE:
+            continue
         span_us = spans[scan.alias]
         if span_us >= ALL or (not span_us and not isinstance(plan, ToStream)):
             raise BadQuery(

@@ -10,15 +10,19 @@ import pyarrow as pa
 
 from shedder.archive.metadata.catalog_entries import QueryEntry
 from shedder.archive.store.scan import Live
+from shedder.archive.tables.table_rows import TableRows
 from shedder.cql.binding.relational_binding import bind_relational
-from shedder.cql.plans.logical_plan import scans_of
+from shedder.cql.plans.logical_plan import RelationKind, scans_of
+from shedder.cql.statements.bound_query import StreamSchema
 from shedder.cql.statements.relational_select import RelationalSelect
+from shedder.cql.statements.table_schema import RelationSchema
 from shedder.cql.text.unsupported import later
 from shedder.dataflow.join_order import StreamStatistics
 from shedder.engine.dataflow.flow import RowFlow
 from shedder.engine.dataflow.lookback import HISTORY, lookbacks_us
 from shedder.engine.dataflow.past import restore
 from shedder.engine.dataflow.past_replay import PastStretch, replay
+from shedder.engine.dataflow.query_tables import QueryTables, ReadTable
 from shedder.engine.dataflow.row_input import RowInput, Scan, times_of
 from shedder.engine.dataflow.row_output import RowOutput
 from shedder.engine.dataflow.row_query import RowQuery
@@ -28,6 +32,7 @@ from shedder.engine.dataflow.row_writer import RowWriter
 from shedder.engine.dataflow.standing_plan import StandingPlan, standing_plan
 from shedder.engine.engine_state import EngineState
 from shedder.engine.standing_queries.stream_state import Stream
+from shedder.engine.tables.live_tables import LiveTable
 from shedder.errors import Unimplemented
 from shedder.streams.batch_conversion import conform_batch
 
@@ -76,12 +81,25 @@ def new_row_query(
     limits = core.rows.limits
     target, incarnation = parameters.target, parameters.incarnation
     names = None if target is None or target.is_view else target.columns
-    flow = RowFlow(plan, bytes_max=limits.query_bytes_max, names=names, statistics=statistics)
+    found = tables_in(core, plan)
+    schemas = {table.schema.name: table.schema for table in found.values()}
+    flow = RowFlow(
+        plan,
+        bytes_max=limits.query_bytes_max,
+        tables=schemas,
+        names=names,
+        statistics=statistics,
+    )
+    tables = {
+        alias: ReadTable(table.schema.name, table.id, flow.versions[alias])
+        for alias, table in found.items()
+    }
     spans = lookbacks_us(plan.query.plan)
     inputs = []
     for alias, source in flow.sources.items():
         stream = core.stream(source.relation)
         columns = tuple(dict.fromkeys((*source.columns, source.time_column)))
+        reads_past = spans[alias] > 0 and not tables
         inputs.append(
             RowInput(
                 alias,
@@ -90,13 +108,34 @@ def new_row_query(
                 source.time_column,
                 columns,
                 lookback_us=spans[alias],
+                reads_past=reads_past,
                 watermark=replace(stream.watermark),
-                from_position=0 if spans[alias] else stream.position,
+                from_position=0 if reads_past else stream.position,
                 position=stream.position,
             )
         )
     output = RowOutput(name, incarnation, flow.schema, bytes_max=limits.output_bytes_max)
-    return RowQuery(name, plan.query, flow, inputs, output, limits, incarnation=incarnation)
+    return RowQuery(
+        name,
+        plan.query,
+        flow,
+        inputs,
+        output,
+        limits,
+        incarnation=incarnation,
+        tables=QueryTables(tables),
+    )
+
+
+def tables_in(core: EngineState, plan: StandingPlan) -> dict[str, LiveTable]:
+    """Return the tables that a query reads, by alias."""
+    scans = (it for it in scans_of(plan.query.plan) if it.kind is RelationKind.TABLE)
+    return {scan.alias: core.tables[scan.relation] for scan in scans}
+
+
+def table_rows(core: EngineState, query: RowQuery) -> dict[str, TableRows]:
+    """Return the present rows of the tables that a query reads, by alias."""
+    return {alias: core.tables[it.name].rows for alias, it in query.tables.by_alias.items()}
 
 
 def new_writer(
@@ -119,7 +158,7 @@ def new_writer(
 
 def statistics_of(core: EngineState, plan: StandingPlan) -> dict[str, StreamStatistics]:
     """Return rates and samples of the streams of three and more windows. On the apply thread."""
-    scans = list(scans_of(plan.query.plan))
+    scans = [it for it in scans_of(plan.query.plan) if it.kind is RelationKind.STREAM]
     if len(scans) < STATISTICS_INPUTS_MIN:
         return {}
     found: dict[str, StreamStatistics] = {}
@@ -138,13 +177,30 @@ def bound_rows(core: EngineState, select: RelationalSelect) -> StandingPlan:
 
     Raises:
       BadQuery, UnknownStream, UnknownColumn, TypeMismatch: it cannot be bound, or cannot stand.
-      Unimplemented: it has a table, or a ROWS window over a stream with RETAIN.
+      Unimplemented: it has a RETROACTIVE table, or a ROWS window beside a table or over a stream
+        with RETAIN.
     """
-    schemas = {name: core.stream(name).schema for name in streams_in(core, select)}
+    schemas: dict[str, RelationSchema] = {
+        name: core.stream(name).schema for name in streams_in(core, select)
+    }
+    tables = [core.tables[name].schema for name in select.relations if name not in schemas]
+    for table in tables:
+        if table.retroactive:
+            raise later(f"the RETROACTIVE table {table.name} in a standing query")
+    schemas |= {table.name: table for table in tables}
     found = standing_plan(select, bind_relational(select, schemas))
     spans = lookbacks_us(found.query.plan)
     for scan in scans_of(found.query.plan):
-        if spans[scan.alias] >= HISTORY and schemas[scan.relation].retain_us is not None:
+        if spans.get(scan.alias, 0) >= HISTORY and tables:
+            raise Unimplemented(
+                f"a ROWS window over {scan.relation} beside the table {tables[0].name} in a "
+                "standing query: its tuples may be of any age, so all versions of the table would "
+                "be kept; use RANGE"
+            )
+        schema = schemas[scan.relation]
+        if not isinstance(schema, StreamSchema):
+            continue
+        if spans[scan.alias] >= HISTORY and schema.retain_us is not None:
             raise Unimplemented(
                 f"a ROWS window in a standing query over {scan.relation}, which has RETAIN: a "
                 "restart reads all tuples of the stream to make the window again"
@@ -153,15 +209,8 @@ def bound_rows(core: EngineState, select: RelationalSelect) -> StandingPlan:
 
 
 def streams_in(core: EngineState, select: RelationalSelect) -> tuple[str, ...]:
-    """Return the streams in FROM at any depth.
-
-    Raises:
-      Unimplemented: there is a table.
-    """
-    for name in select.relations:
-        if name in core.tables:
-            raise later(f"the table {name} in a standing query")
-    return select.relations
+    """Return the streams in FROM at any depth."""
+    return tuple(name for name in select.relations if name not in core.tables)
 
 
 class WindowPast:
@@ -170,7 +219,7 @@ class WindowPast:
     def __init__(self, core: EngineState, query: RowQuery) -> None:
         self._core = core
         self._query = query
-        self._inputs = [each for each in query.inputs if each.lookback_us]
+        self._inputs = [each for each in query.inputs if each.reads_past]
         # A tuple that comes after the watermark was looked at is not older than it, or is late.
         self._closed_us = {it.alias: self._stream(it).watermark_us for it in query.inputs}
         self._read = {each.alias: self._stream(each).position for each in self._inputs}
@@ -218,7 +267,8 @@ def restored_row_query(
     query = new_row_query(core, entry.name, plan, statistics_of(core, plan), parameters)
     scans = {each.stream_id: scan_of(core, each.stream_id) for each in query.inputs}
     writer = new_writer(core, query, parameters.target, stored=state.stored)
-    query.guard(lambda: restore(query, state, scans))
+    tables = table_rows(core, query)
+    query.guard(lambda: restore(query, state, scans, tables))
     return query, writer
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from shedder.archive.files.data_directory import FORMAT_ROWS, FORMAT_VIEWS
+from shedder.archive.files.data_directory import FORMAT_ROWS, FORMAT_TABLE_JOINS, FORMAT_VIEWS
 from shedder.archive.metadata.catalog_entries import QueryEntry
 from shedder.cql.statements.relational_select import RelationalSelect
 from shedder.cql.statements.statement import ColumnDefinition
@@ -18,6 +18,7 @@ from shedder.engine.rebuild.row_query_past import (
     new_row_query,
     new_writer,
     statistics_of,
+    table_rows,
 )
 from shedder.engine.synopsis_plans.stored_query_text import parse_stored
 from shedder.errors import BudgetExceeded
@@ -48,7 +49,9 @@ class RowRegistrar:
         query = self._made(name, select, parameters)
         past = WindowPast(core, query)
         past.catch_up()
-        core.store.allow(FORMAT_ROWS if target is None else FORMAT_VIEWS)
+        query.tables.load(table_rows(core, query))
+        inserts = FORMAT_ROWS if target is None else FORMAT_VIEWS
+        core.store.allow(FORMAT_TABLE_JOINS if query.tables.by_alias else inserts)
         self._checkpoints.end_begun()
         joining = core.executor.call(lambda: self._begin(query, past, target)).result()
         self._checkpoints.end_joining(joining)
@@ -89,6 +92,8 @@ class RowRegistrar:
         self._checkpoints.settle()
         self._checkpoints.make_way_for(query.name)
         past.read_on()
+        query.tables.load(table_rows(core, query))
+        query.tables.begin()
         for each in query.inputs:
             stream = core.stream(each.stream)
             each.begin_at(stream.position, stream.watermark_us)

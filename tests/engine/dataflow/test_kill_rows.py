@@ -30,6 +30,7 @@ CREATE = (
 QUERIES = {
     "picked": "SELECT id, kind FROM events WHERE kind > 2",
     "window": "SELECT id, kind FROM events [RANGE INTERVAL '1' SECOND] WHERE kind > 2",
+    "joined": "SELECT id, c.n AS kind FROM events JOIN c ON kind = c.k",
     "gone": "SELECT DSTREAM(id, kind) FROM events [RANGE INTERVAL '1' SECOND] WHERE kind > 2",
 }
 SETTINGS = {
@@ -53,6 +54,7 @@ class Reader:
 
     def __init__(self, service: ServerProcess, name: str) -> None:
         self.rows: list[tuple[int, int]] = []
+        self.kinds: list[int] = []
         self.more = threading.Condition()
         self._service = service
         self._name = name
@@ -85,6 +87,7 @@ class Reader:
                     ids, signs = table["id"].to_pylist(), table["_sign"].to_pylist()
                     with self.more:
                         self.rows += zip(ids, signs, strict=True)
+                        self.kinds += table["kind"].to_pylist()
                         self._token = answer.resume
                         self.more.notify()
         except (Unreachable, Unavailable):
@@ -105,18 +108,25 @@ def test_killing_the_server_loses_and_doubles_no_row(service: ServerProcess) -> 
     chance = random.Random(seed("kill rows"))
     with service.connect() as client:
         client.execute(CREATE)
+        client.execute("CREATE TABLE c (k BIGINT PRIMARY KEY, n BIGINT)")
+        client.execute("INSERT INTO c VALUES (3, 0), (4, 0), (5, 0)")
         for name, text in QUERIES.items():
             client.register(name, text)
-    picked, window, left = readers = [Reader(service, name) for name in QUERIES]
+    picked, window, joined, left = readers = [Reader(service, name) for name in QUERIES]
     for reader in readers:
         reader.begin()
     patient = service.connect(patience_s=60)  # It outlives every server, with pushes in flight.
     producer = patient.producer("events", "p")
+    changes = 0
     for _ in range(CYCLES):
         for reader in readers:
             reader.start()
-        for _ in range(chance.randrange(1, 60)):
+        for at in range(chance.randrange(1, 60)):
             producer.push(batch_of(producer.next_sequence))
+            if at % 8 == 0:
+                with service.connect() as client:
+                    client.execute("UPDATE c SET n = n + 1")
+                    changes += 1
         picked.wait_for(1)
         service.stop(signal.SIGKILL)
         for reader in readers:
@@ -133,6 +143,7 @@ def test_killing_the_server_loses_and_doubles_no_row(service: ServerProcess) -> 
         held = client.query("window").answer().table["id"].to_pylist()
         gone = [id_ for id_ in ids if id_ < producer.next_sequence * ROWS - WINDOW]
         window.wait_for(len(ids))
+        joined.wait_for(len(ids))
         left.wait_for(len(gone))
     patient.close()
     service.stop(signal.SIGKILL)
@@ -141,4 +152,8 @@ def test_killing_the_server_loses_and_doubles_no_row(service: ServerProcess) -> 
     assert picked.rows == [(id_, 1) for id_ in ids]
     assert sorted(held) == ids[len(gone) :]
     assert window.rows == [(id_, 1) for id_ in ids]
+    assert joined.rows == [(id_, 1) for id_ in ids]
+    versions = joined.kinds  # A later tuple joins the same version of the table, or a later one.
+    assert versions == sorted(versions)
+    assert 0 < versions[-1] <= changes
     assert left.rows == [(id_, 1) for id_ in gone]

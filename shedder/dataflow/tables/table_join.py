@@ -1,0 +1,247 @@
+"""Join of stream tuples with the versions of a table that were valid at their places.
+
+Later changes of the table change no pair, so the output has the lifetimes and the update pattern
+of the stream side (NRR join: Golab 2006, sec. 3.3). A row of negative weight has the place of the
+row that it deletes, so it meets the same versions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from shedder.cql.expressions.evaluate import evaluate, true_rows
+from shedder.cql.expressions.expression import Column, Expression
+from shedder.cql.plans.logical_plan import JoinKind
+from shedder.dataflow.batch_rows import concat_rows, take_rows
+from shedder.dataflow.changes import ChangeBatch
+from shedder.dataflow.joins.join_keys import directory_of
+from shedder.dataflow.key_directory import KeyDirectory
+from shedder.dataflow.projection import Projection
+from shedder.dataflow.selection import WhereFilter
+from shedder.dataflow.tables.table_versions import TableVersions
+from shedder.dataflow.tables.version_kernels import BEGIN, END, link_versions, probe_versions
+from shedder.errors import BudgetExceeded
+
+_PAIRS_MAX = 1 << 16  # Pairs that are made at a time, before a condition on pairs drops some.
+
+Int64s = NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class TableJoinSpec:
+    """What makes a pair, and what becomes of the pairs.
+
+    kind: INNER, LEFT, SEMI or ANTI.
+    keys: (stream, table) expressions that are equal in a pair, with one type; (): all pairs.
+    left: condition of the stream's row; a row for which it is not true has no pair. None: none.
+    rest: condition on both sides; None: none.
+    places: columns of the stream side; a row's place is the largest of them.
+    kept: columns of the stream side in the output.
+    steps: WHERE and select lists over the table, applied in this order.
+    """
+
+    kind: JoinKind
+    keys: tuple[tuple[Expression, Expression], ...]
+    left: Expression | None
+    rest: Expression | None
+    places: tuple[str, ...]
+    kept: tuple[str, ...]
+    steps: tuple[WhereFilter | Projection, ...]
+
+
+class TableJoin:
+    """Index of a table's versions by join key; rows of the stream are not held."""
+
+    def __init__(
+        self, spec: TableJoinSpec, left: pa.Schema, versions: TableVersions, bytes_max: int
+    ) -> None:
+        """A join with what `versions` will have. left: of the stream side.
+
+        bytes_max: of the pairs of one step.
+        """
+        self._spec = spec
+        self._versions = versions
+        self._bytes_max = bytes_max
+        self._right = versions.schema
+        for step in spec.steps:
+            self._right = step.schema if isinstance(step, Projection) else self._right
+        fields = [left.field(name) for name in spec.kept]
+        self._is_pair = spec.kind in (JoinKind.INNER, JoinKind.LEFT)
+        self.schema = pa.schema([*fields, *self._right] if self._is_pair else fields)
+        self._clear()
+
+    def _clear(self) -> None:
+        self._generation = self._versions.generation
+        self._linked = 0
+        self._directory: KeyDirectory | None = None
+        if self._spec.keys:
+            self._directory = directory_of([key for key, _ in self._spec.keys])
+        self._heads = np.full(2, END, np.int32)
+        self._older = np.empty(0, np.int32)
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of the index; `TableVersions` has the rows."""
+        keys = 0 if self._directory is None else self._directory.size_bytes
+        return keys + self._heads.nbytes + self._older.nbytes
+
+    @property
+    def keeps_order(self) -> bool:
+        """Return whether a row has one pair at most: the key of the table is among the keys."""
+        names = {right.name for _, right in self._spec.keys if isinstance(right, Column)}
+        own = {name.partition(".")[2] for name in names & set(self._versions.schema.names)}
+        projects = any(isinstance(step, Projection) for step in self._spec.steps)
+        return not self._is_pair or (not projects and own >= set(self._versions.key))
+
+    def apply(self, as_of_us: int, left: ChangeBatch) -> ChangeBatch:  # noqa: ARG002
+        """Join rows of the stream side.
+
+        Raises:
+          BudgetExceeded: the pairs of this step need more bytes than the limit.
+        """
+        self._link()
+        spec = self._spec
+        ours = left.columns.select(list(spec.kept))
+        if not len(left):
+            return ChangeBatch.empty(self.schema)
+        if not self._is_pair:
+            found = np.zeros(len(left), np.bool_)
+            for rows, _ in self._pairs(left, first_only=spec.rest is None):
+                found[rows] = True
+            wanted = found if spec.kind is JoinKind.SEMI else ~found
+            return left.with_columns(ours).where(wanted)
+        made_rows: list[Int64s] = []
+        made: list[pa.RecordBatch] = []
+        size_bytes = 0
+        for rows, theirs in self._pairs(left, first_only=False):
+            size_bytes += theirs.nbytes + rows.nbytes * (5 + len(spec.kept))
+            if size_bytes > self._bytes_max:
+                raise BudgetExceeded(
+                    f"a join with a table made pairs of more than {self._bytes_max:,} bytes in one "
+                    "step; a further condition makes fewer pairs"
+                )
+            made_rows.append(rows)
+            made.append(theirs)
+        if spec.kind is JoinKind.LEFT:
+            alone = np.ones(len(left), np.bool_)
+            for rows in made_rows:
+                alone[rows] = False
+            made_rows.append(np.flatnonzero(alone))
+            made.append(_nulls(self._right, len(made_rows[-1])))
+        if not made:
+            return ChangeBatch.empty(self.schema)
+        rows, theirs = np.concatenate(made_rows), concat_rows(made)
+        if spec.kind is JoinKind.LEFT and len(made) > 1 and len(made_rows[-1]):
+            order = np.argsort(rows, kind="stable")
+            rows, theirs = rows[order], take_rows(theirs, order)
+        if len(rows) != len(left) or bool((rows != np.arange(len(left))).any()):
+            left = left.with_columns(ours).take(rows)
+            ours = left.columns
+        columns = [*ours.columns, *theirs.columns]
+        return left.with_columns(pa.RecordBatch.from_arrays(columns, schema=self.schema))
+
+    def _link(self) -> None:
+        """Index the versions that came since the last time."""
+        if self._generation != self._versions.generation:
+            self._clear()
+        first, size = self._linked, len(self._versions)
+        if first == size:
+            return
+        self._linked = size
+        positions = np.arange(first, size)
+        table = ChangeBatch.of_tuples(self._versions.take(positions), positions)
+        for step in self._spec.steps:
+            table = step.apply(0, table)
+        columns = [evaluate(key, table.columns) for _, key in self._spec.keys]
+        usable = _all_valid(columns, len(table))
+        ids = np.ones(len(table), np.int64)
+        if self._directory is not None:
+            ids = self._directory.assign(columns)
+        count = 2 if self._directory is None else self._directory.size
+        self._heads = _grown(self._heads, count)
+        self._older = _grown(self._older, size)
+        chosen = table.ts_us[usable]
+        link_versions(ids[usable].astype(np.int32), chosen, self._heads, self._older)
+
+    def _pairs(
+        self, left: ChangeBatch, *, first_only: bool
+    ) -> Iterator[tuple[Int64s, pa.RecordBatch]]:
+        """Rows of the stream side, and the table's rows that they pair with."""
+        spec = self._spec
+        usable = np.ones(len(left), np.bool_)
+        if spec.left is not None:
+            usable &= true_rows(evaluate(spec.left, left.columns))
+        ids = np.ones(len(left), np.int64)
+        if self._directory is not None:
+            keys = [evaluate(key, left.columns) for key, _ in spec.keys]
+            usable &= _all_valid(keys, len(left))
+            ids = self._directory.find(keys)
+        ids[~usable] = 0
+        places = _places(left.columns, spec.places)
+        walk, spans = np.array([0, BEGIN], np.int64), self._versions.spans
+        room = max(_PAIRS_MAX, len(left) + 1) if spec.rest is None else _PAIRS_MAX
+        made = room
+        while made == room:
+            pairs = np.empty((2, room), np.int64)
+            heads, older = self._heads, self._older
+            made = probe_versions(walk, ids, places, heads, older, spans, first_only, pairs)
+            rows, positions = pairs[:, :made]
+            if spec.rest is None and not self._is_pair:
+                yield rows, pa.record_batch([rows], names=["row"])
+                continue
+            theirs = self._values(positions)
+            if spec.rest is not None and made:
+                ours = take_rows(left.columns, rows)
+                both = pa.RecordBatch.from_arrays(
+                    [*ours.columns, *theirs.columns],
+                    schema=pa.schema([*ours.schema, *theirs.schema]),
+                )
+                kept = np.flatnonzero(true_rows(evaluate(spec.rest, both)))
+                rows, theirs = rows[kept], take_rows(theirs, kept)
+            if len(rows):
+                yield rows, theirs
+
+    def _values(self, positions: Int64s) -> pa.RecordBatch:
+        """The values of versions, behind the select lists."""
+        table = ChangeBatch.of_tuples(self._versions.take(positions), positions)
+        for step in self._spec.steps:
+            if isinstance(step, Projection):
+                table = step.apply(0, table)
+        return table.columns
+
+
+def _places(columns: pa.RecordBatch, names: Sequence[str]) -> Int64s:
+    """The largest place of each row; NULL, of a side without a row, is none."""
+    first, *others = (columns.column(name).fill_null(0).to_numpy() for name in names)
+    for each in others:
+        first = np.maximum(first, each)
+    return first
+
+
+def _all_valid(columns: Sequence[pa.Array[Any]], size: int) -> NDArray[np.bool_]:
+    valid = np.ones(size, np.bool_)
+    for column in columns:
+        if column.null_count:
+            valid &= np.asarray(column.is_valid())
+    return valid
+
+
+def _grown(array: NDArray[np.int32], size: int) -> NDArray[np.int32]:
+    """The array with at least `size` places; new ones are END."""
+    if size <= len(array):
+        return array
+    wide = np.full(max(size, 2 * len(array)), END, np.int32)
+    wide[: len(array)] = array
+    return wide
+
+
+def _nulls(schema: pa.Schema, rows: int) -> pa.RecordBatch:
+    nulls: Any = pa.nulls
+    arrays = [nulls(rows, kind) for kind in schema.types]
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)

@@ -1,0 +1,88 @@
+"""Table side of a join: a scan of a table below WHERE and select lists."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pyarrow as pa
+
+from shedder.cql.expressions.column_types import ColumnType
+from shedder.cql.expressions.expression import Call, Column, Expression, Literal, Op, walk
+from shedder.cql.plans.logical_plan import Filter, Plan, Project, RelationKind, Scan, scans_of
+from shedder.dataflow.joins.match_condition import MatchCondition
+from shedder.dataflow.projection import Projection
+from shedder.dataflow.selection import WhereFilter
+from shedder.errors import Unimplemented
+
+Steps = tuple[WhereFilter | Projection, ...]
+"""WHERE and select lists over the rows of a table, in order."""
+
+PLACE = "#place."  # Begins the name of a column with places; the alias of a stream follows.
+
+
+def reads_tables_alone(plan: Plan) -> bool:
+    """Return whether all scans of a plan are of tables."""
+    return all(scan.kind is RelationKind.TABLE for scan in scans_of(plan))
+
+
+def table_side(plan: Plan) -> tuple[Scan, Steps]:
+    """The scan of a plan, and what is applied to its rows, in order.
+
+    Raises:
+      Unimplemented: the plan has other nodes.
+    """
+    match plan:
+        case Scan():
+            return plan, ()
+        case Filter(input=source, condition=condition):
+            scan, steps = table_side(source)
+            return scan, (*steps, WhereFilter(condition))
+        case Project(input=source, outputs=outputs):
+            scan, steps = table_side(source)
+            return scan, (*steps, Projection(outputs))
+        case _:
+            names = ", ".join(dict.fromkeys(scan.relation for scan in scans_of(plan)))
+            raise Unimplemented(
+                f"{type(plan).__name__.upper()} over the table {names} alone, in a standing row "
+                "query: not in this version; join each table with a stream"
+            )
+
+
+def placing(stream: Plan, matches: MatchCondition) -> frozenset[str]:
+    """Aliases of the streams that decide the place of a row: those in the condition, else all."""
+    scans = (scan for scan in scans_of(stream) if scan.kind is RelationKind.STREAM)
+    aliases = frozenset(scan.alias for scan in scans)
+    parts = [key for key, _ in matches.keys]
+    parts += [each for each in (matches.left, matches.rest) if each is not None]
+    names = (part.name for each in parts for part in walk(each) if isinstance(part, Column))
+    return aliases & {name.partition(".")[0] for name in names} or aliases
+
+
+def columns_of_steps(schema: pa.Schema, steps: Steps) -> frozenset[str]:
+    """Names of the columns of a table behind select lists. schema: of its scan."""
+    schemas = [step.schema for step in steps if isinstance(step, Projection)]
+    return frozenset((schemas or [schema])[-1].names)
+
+
+def not_in_tests(
+    condition: Expression | None,
+    matches: MatchCondition,
+    stream: frozenset[str],
+    table: frozenset[str],
+) -> list[MatchCondition]:
+    """Conditions of anti-joins that leave the rows for which a condition is false of every row.
+
+    For one equality `a = b` they leave out rows with a match, all rows while some b is NULL, and
+    rows with a = NULL while there is any b. stream, table: names of the columns of each side.
+    """
+    if len(matches.keys) != 1 or matches != MatchCondition(matches.keys, None, None, None):
+        true = Literal(True, ColumnType.BOOLEAN)
+        unknown = Call(Op.COALESCE, (condition or true, true), ColumnType.BOOLEAN)
+        return [MatchCondition.of(unknown, stream, table)]
+    ((ours, theirs),) = matches.keys
+    anything = MatchCondition((), None, None, None)
+    return [
+        matches,
+        replace(anything, right=Call(Op.IS_NULL, (theirs,), ColumnType.BOOLEAN)),
+        replace(anything, left=Call(Op.IS_NULL, (ours,), ColumnType.BOOLEAN)),
+    ]

@@ -1,0 +1,154 @@
+"""Tables of a standing row query: their changes in the order of the log, and their stored state."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from shedder.archive.log.table_changes import ChangeKind, TableChange
+from shedder.archive.tables.table_rows import TableRows
+from shedder.dataflow.tables.table_versions import TableVersions
+from shedder.engine.dataflow.table_places import Reached, TablePlaces
+from shedder.errors import CorruptData
+from shedder.streams.ipc import table_bytes
+
+
+@dataclass(slots=True)
+class ReadTable:
+    """A table in FROM. version: number of the last change that was read."""
+
+    name: str
+    table_id: int
+    versions: TableVersions
+    version: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class TablesState:
+    """Stored state: the versions that a restart needs beside the present rows of the tables.
+
+    places: as of `TablePlaces.to_json`. newest_us: by alias of a stream, as of `Reached`.
+    tables: (version, history) by alias; history: as of `TableVersions.history`.
+    """
+
+    places: Sequence[Any]
+    newest_us: Mapping[str, int | None]
+    tables: Mapping[str, tuple[int, pa.Table]]
+
+    def to_metadata(self) -> dict[str, bytes]:
+        """The state as metadata of a schema; none without tables."""
+        if not self.tables:
+            return {}
+        told = {
+            "places": self.places,
+            "newest_us": self.newest_us,
+            "versions": {alias: version for alias, (version, _) in self.tables.items()},
+        }
+        parts = {f"table/{alias}": table_bytes(it) for alias, (_, it) in self.tables.items()}
+        return {"tables": json.dumps(told).encode(), **parts}
+
+    @classmethod
+    def from_metadata(cls, stored: Mapping[bytes, bytes]) -> TablesState:
+        """Read what `to_metadata` wrote."""
+        if b"tables" not in stored:
+            return cls((), {}, {})
+        told = json.loads(stored[b"tables"])
+        tables = {
+            alias: (version, pa.ipc.open_stream(stored[f"table/{alias}".encode()]).read_all())
+            for alias, version in told["versions"].items()
+        }
+        return cls(told["places"], told["newest_us"], tables)
+
+
+class QueryTables:
+    """The tables of one query, by alias. Used by the apply thread, or before the query stands."""
+
+    def __init__(self, tables: Mapping[str, ReadTable]) -> None:
+        self.by_alias = dict(tables)
+        self._places = TablePlaces()
+        self._loaded: dict[str, TableRows] = {}
+
+    def load(self, rows: Mapping[str, TableRows]) -> None:
+        """Begin with the present rows, or with what has changed in them since the last call.
+
+        rows: by alias. No tuple has been read.
+        """
+        for alias, now in rows.items():
+            table, before = self.by_alias[alias], self._loaded.get(alias)
+            held = {id(piece) for piece in now.pieces}
+            known = () if before is None else before.pieces
+            for piece in known:
+                if id(piece) not in held:
+                    table.versions.delete(piece, 0)
+            held = {id(piece) for piece in known}
+            for piece in now.pieces:
+                if id(piece) not in held:
+                    table.versions.upsert(piece, 0)
+            table.version = now.version
+            self._loaded[alias] = now
+
+    def reads(self, table_id: int) -> bool:
+        """Return whether the query reads a table."""
+        return any(each.table_id == table_id for each in self.by_alias.values())
+
+    def begin(self) -> None:
+        """Tuples and changes come from now on."""
+        self._loaded.clear()
+
+    def places(self, alias: str, positions: NDArray[np.int64]) -> NDArray[np.int64] | None:
+        """The places of tuples of a stream; None: the query has no tables."""
+        return self._places.of(alias, positions) if self.by_alias else None
+
+    def change(
+        self, header: TableChange, batch: pa.RecordBatch, reached: Mapping[str, Reached]
+    ) -> None:
+        """Apply a change. reached: by alias of a stream."""
+        tables = [it for it in self.by_alias.values() if it.table_id == header.table]
+        tables = [it for it in tables if header.version > it.version]  # An image has the others.
+        if not tables:
+            return
+        place = self._places.next(reached)
+        for table in tables:
+            table.version = header.version
+            if header.kind is ChangeKind.UPSERT:
+                table.versions.upsert(batch, place)
+            else:
+                table.versions.delete(batch, place)
+
+    def state(
+        self, needs_from_us: Mapping[str, int | None], newest_us: Mapping[str, int | None]
+    ) -> TablesState:
+        """Return the state for a checkpoint, and forget what no later restart needs.
+
+        needs_from_us: as of `TablePlaces.forget`. newest_us: by alias of a stream.
+        """
+        first = self._places.forget(needs_from_us)
+        tables = {}
+        for alias, table in self.by_alias.items():
+            table.versions.forget(first)
+            tables[alias] = (table.version, table.versions.history(first))
+        return TablesState(self._places.to_json(), newest_us, tables)
+
+    def restore(self, state: TablesState, rows: Mapping[str, TableRows]) -> None:
+        """Go on from a stored state. rows: of the tables at that moment, by alias.
+
+        Raises:
+          CorruptData: the rows are of another moment.
+        """
+        self.load(rows)
+        self.begin()
+        self._places = TablePlaces.from_json(state.places)
+        for alias, (version, history) in state.tables.items():
+            table = self.by_alias[alias]
+            if table.version != version:
+                raise CorruptData(
+                    f"table {table.name!r} has changes up to {table.version:,}, and the state of "
+                    f"the query is as of change {version:,}: the catalog was repaired"
+                )
+            table.versions.restore(history)

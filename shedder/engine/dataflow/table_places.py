@@ -1,0 +1,90 @@
+"""Places of table changes among the tuples of a query's streams."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+Int64s = NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class Reached:
+    """What a query had read of a stream when a table changed.
+
+    position: tuples before it were read. newest_us: largest event time of those that were in
+      time; None: there were none.
+    """
+
+    position: int
+    newest_us: int | None
+
+
+@dataclass(slots=True)
+class TablePlaces:
+    """Changes of the tables of one query, in the order of the log, as far as tuples need them.
+
+    Place n is behind the n-th change. A tuple has the place of the last change before it. Changes
+    between which no tuple came have one place.
+
+    first: the place before all changes that are known.
+    """
+
+    first: int = 0
+    _changes: list[Mapping[str, Reached]] = field(default_factory=list)
+    _positions: dict[str, Int64s] = field(default_factory=dict)
+
+    def next(self, reached: Mapping[str, Reached]) -> int:
+        """Return the place of a change. reached: by alias of a stream."""
+        if not self._changes or self._changes[-1] != reached:
+            self._changes.append(dict(reached))
+            self._positions.clear()
+        return self.first + len(self._changes)
+
+    def of(self, alias: str, positions: Int64s) -> Int64s:
+        """The places of tuples of a stream."""
+        known = self._positions.get(alias)
+        if known is None:
+            known = np.array([each[alias].position for each in self._changes], np.int64)
+            self._positions[alias] = known
+        return self.first + np.searchsorted(known, positions, side="right")
+
+    def forget(self, needs_from_us: Mapping[str, int | None]) -> int:
+        """Forget the changes that came behind no needed tuple; return the first place.
+
+        needs_from_us: event time from which tuples are needed, by alias; None: all are.
+        """
+        kept = list(self._changes)
+        while kept and all(_is_before(kept[0][it], us) for it, us in needs_from_us.items()):
+            del kept[0]
+            self.first += 1
+        self._changes = kept
+        self._positions.clear()
+        return self.first
+
+    def to_json(self) -> list[Any]:
+        """The changes as lists; the first place becomes 0."""
+        return [
+            {alias: [it.position, it.newest_us] for alias, it in each.items()}
+            for each in self._changes
+        ]
+
+    @classmethod
+    def from_json(cls, stored: Sequence[Any]) -> TablePlaces:
+        """Read what `to_json` wrote."""
+        return cls(0, list(_changes_of(stored)))
+
+
+def _changes_of(stored: Sequence[Any]) -> Iterator[Mapping[str, Reached]]:
+    for each in stored:
+        yield {alias: Reached(*it) for alias, it in each.items()}
+
+
+def _is_before(reached: Reached, needs_from_us: int | None) -> bool:
+    """Return whether no needed tuple came before a change."""
+    newest_us = reached.newest_us
+    return newest_us is None or (needs_from_us is not None and newest_us < needs_from_us)

@@ -1,0 +1,253 @@
+"""Row queries that join streams with tables, over kills, against loops over tuples and versions."""
+
+from __future__ import annotations
+
+from collections import Counter
+from itertools import pairwise
+
+import numpy as np
+import pytest
+
+from shedder.archive.files.data_directory import FORMAT_TABLE_JOINS, format_of
+from shedder.engine.engine import Engine
+from shedder.engine.runtime.caller import Caller
+from shedder.errors import TableInUse, Unimplemented, UnknownStream
+from tests.engine.dataflow.worlds import CREATE, LATENESS_US, START_US, Subscriber, applied, batch
+from tests.engine.killed import copy_killed
+from tests.scale import scaled
+from tests.seeds import seed
+
+TABLE = "CREATE TABLE c (k BIGINT PRIMARY KEY, n BIGINT, tier VARCHAR)"
+WINDOW = "s [RANGE INTERVAL '0.00004' SECOND]"
+QUERIES = {
+    "stream": "SELECT s.id, c.n FROM s JOIN c ON s.kind = c.k",
+    "named": "SELECT s.id, c.tier FROM s, c WHERE c.k = s.kind AND c.tier = 'a'",
+    "window": f"SELECT s.id, c.n FROM {WINDOW} JOIN c ON s.kind = c.k",
+    "left": f"SELECT s.id, c.n FROM {WINDOW} LEFT JOIN c ON s.kind = c.k AND c.n > 4",
+    "inside": f"SELECT s.id FROM {WINDOW} WHERE s.kind IN (SELECT k FROM c WHERE n > 4)",
+    "absent": f"SELECT s.id FROM {WINDOW} WHERE s.kind NOT IN (SELECT n FROM c)",
+    "missing": "SELECT s.id FROM s WHERE NOT EXISTS (SELECT * FROM c WHERE c.k = s.kind)",
+    "below": "SELECT s.id, c.k FROM s JOIN c ON s.kind < c.k",
+    "groups": f"SELECT c.tier, COUNT(*) AS n FROM {WINDOW} JOIN c ON s.kind = c.k GROUP BY c.tier",
+    "pairs": f"SELECT a.id AS x, b.id AS y, c.n FROM {WINDOW} a JOIN {WINDOW} b ON a.kind = b.kind "
+    "JOIN c ON c.k = a.kind",
+}
+STREAMS = ("stream", "named", "missing", "below")
+Version = dict[int, tuple[int | None, str]]
+Pushed = tuple[int, int, int, Version]
+
+
+def made(name: str, tuples: list[Pushed]) -> Counter[tuple[object, ...]]:
+    """The rows of tuples with the versions of the table at their places, by loops."""
+    rows: list[tuple[object, ...]] = []
+    if name == "pairs":
+        both = ((a, b) for a in tuples for b in tuples if a[2] == b[2] and a[2] in a[3])
+        return Counter((a[1], b[1], a[3][a[2]][0]) for a, b in both)
+    for _, id_, kind, rows_of in tuples:
+        n, tier = rows_of.get(kind, (None, None))
+        values = [each for each, _ in rows_of.values()]
+        match name:
+            case "stream" | "window":
+                rows += [(id_, n)] if kind in rows_of else []
+            case "named":
+                rows += [(id_, tier)] if tier == "a" else []
+            case "left":
+                rows.append((id_, n if n is not None and n > 4 else None))
+            case "inside":
+                rows += [(id_,)] if n is not None and n > 4 else []
+            case "absent":
+                rows += [] if None in values or kind in values else [(id_,)]
+            case "missing":
+                rows += [] if kind in rows_of else [(id_,)]
+            case "below":
+                rows += [(id_, key) for key in rows_of if kind < key]
+            case _:
+                rows += [(tier,)] if kind in rows_of else []
+    if name == "groups":
+        return Counter((tier, n) for (tier,), n in Counter(rows).items())
+    return Counter(rows)
+
+
+class World:
+    """The tuples that were in time, each with the table as it was at its place."""
+
+    def __init__(self) -> None:
+        self.table: Version = {}
+        self.tuples: list[Pushed] = []
+        self.watermark: int | None = None
+
+    def push(self, rows: list[tuple[int, int, int]]) -> None:
+        mark = self.watermark
+        self.tuples += [(*row, self.table) for row in rows if mark is None or row[0] >= mark]
+        newest = max(time for time, _, _ in rows) - LATENESS_US
+        self.watermark = newest if mark is None else max(mark, newest)
+
+    def change(self, rng: np.random.Generator) -> str:
+        """Change the table; return the statement that does the same."""
+        key, n = (int(each) for each in rng.integers(0, 8, 2))
+        match rng.choice(["upsert", "upsert", "delete", "update"]):
+            case "upsert":
+                value, tier = (None if n == 7 else n), str(rng.choice(["a", "b"]))
+                self.table = {**self.table, key: (value, tier)}
+                told = "NULL" if value is None else value
+                return f"INSERT OR REPLACE INTO c VALUES ({key}, {told}, '{tier}')"
+            case "delete":
+                self.table = {at: row for at, row in self.table.items() if at < key}
+                return f"DELETE FROM c WHERE k >= {key}"
+            case _:
+                self.table = {at: (n, tier) for at, (_, tier) in self.table.items()}
+                return f"UPDATE c SET n = {n}"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("world", range(scaled(3, 60)))
+def test_tuples_join_the_versions_at_their_places_also_over_kills(world, tmp_path):
+    rng = np.random.default_rng(seed("table joins", world))
+    truth, db, id_, now = World(), Engine.open(tmp_path / "0", run_rows=64), 0, 0
+    for text in (CREATE, TABLE, truth.change(rng), truth.change(rng)):
+        db.execute(text)
+    before = [(int(time), -1, 3) for time in rng.integers(0, 8, 5)]
+    db.push("s", batch(before))  # Before registration: in no query.
+    for name, text in QUERIES.items():
+        db.register(name, text)
+    truth.push(before)
+    truth.tuples.clear()
+    readers = [Subscriber(name) for name in QUERIES]
+    for reader in readers:
+        reader.begin(db)
+    for step in range(1, 70):
+        now += int(rng.integers(0, 8))
+        match rng.choice(["push", "table", "seal", "checkpoint", "kill"], p=ODDS):
+            case "push":
+                times = (now + rng.integers(-2 * LATENESS_US, 10, rng.integers(1, 9))).tolist()
+                rows = [(t, id_ + at, int(rng.integers(0, 8))) for at, t in enumerate(times)]
+                id_ += len(rows)
+                truth.push(rows)
+                db.push("s", batch(rows))
+            case "table":
+                db.execute(truth.change(rng))
+            case "seal":
+                db.seal("s")
+            case "checkpoint":
+                db.core.executor.call(db.checkpoints.now).result()
+            case "kill":
+                for reader in readers:
+                    if rng.random() < 0.5:
+                        reader.read(db)
+                copied = copy_killed(db, tmp_path / str(step))
+                db.close()
+                db = Engine.open(copied, run_rows=64)
+    applied(db)
+    mark = truth.watermark
+    done = [each for each in truth.tuples if each[0] < mark]
+    held = [each for each in done if each[0] >= mark - 40]
+    for reader in readers:
+        answer = db.query(reader.name).answer()
+        reader.read(db)
+        got = Counter(row[:-2] for row in reader.got if row[-1] > 0)
+        if reader.name in STREAMS:
+            assert got == made(reader.name, done), reader.name
+            assert all(a[-2] <= b[-2] for a, b in pairwise(reader.got)), reader.name
+            continue
+        shown = Counter(tuple(row.values()) for row in answer.table.to_pylist())
+        assert shown == made(reader.name, held), reader.name
+        if reader.name == "groups":
+            left = Counter(row[:-2] for row in reader.got if row[-1] < 0)
+            assert shown == got - left
+        elif reader.name != "pairs":
+            assert got == made(reader.name, done), reader.name
+    db.close()
+
+
+ODDS = [0.4, 0.32, 0.06, 0.12, 0.1]
+
+
+@pytest.fixture
+def db(tmp_path):
+    with Engine.open(tmp_path / "data") as db:
+        db.execute(CREATE)
+        db.execute(TABLE)
+        yield db
+
+
+def test_later_changes_of_the_table_neither_add_nor_take_back_rows(db):
+    db.execute("INSERT INTO c VALUES (1, 10, 'a')")
+    query = db.register("q", QUERIES["window"])
+    changes = query.subscribe()
+    db.push("s", batch([(0, 100, 1), (1, 101, 2)]))
+    db.execute("UPDATE c SET n = 11")
+    db.execute("INSERT INTO c VALUES (2, 20, 'a')")
+    db.push("s", batch([(2, 102, 1), (2, 103, 2)]))
+    db.heartbeat("s", START_US + 3)
+    expected = [(100, 10), (102, 11), (103, 20)]
+    assert [(row["id"], row["n"]) for row in next(changes).rows()] == expected
+    db.execute("DELETE FROM c")
+    rows = query.answer().table.to_pylist()
+    assert sorted((row["id"], row["n"]) for row in rows) == expected
+
+
+def test_table_in_use_is_not_dropped_also_when_its_query_has_failed(db):
+    db.register("q", QUERIES["stream"])
+    with pytest.raises(TableInUse, match="table 'c' has standing row queries: q; drop them first"):
+        db.execute("DROP TABLE c")
+    db.core.rows.queries["q"].guard(lambda: 1 // 0)
+    with pytest.raises(TableInUse):
+        db.execute("DROP TABLE c")
+    db.execute("DROP QUERY q")
+    db.execute("DROP TABLE c")
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("SELECT k FROM c WHERE n > 1", "over tables alone"),
+        ("SELECT c.k FROM c JOIN c d ON c.k = d.n JOIN s ON s.kind = d.k", "JOIN over the table"),
+        ("SELECT c.k, s.id FROM c LEFT JOIN s ON s.kind = c.k", "rows of a table without a match"),
+        ("SELECT s.id, c.n FROM s [ROWS 5] JOIN c ON s.kind = c.k", "a ROWS window over s beside"),
+        ("SELECT s.id, r.n FROM s JOIN r ON s.kind = r.k", "the RETROACTIVE table r"),
+    ],
+)
+def test_what_tables_cannot_do_yet_is_refused_and_leaves_nothing(db, text, message):
+    db.execute(TABLE.replace(" c ", " r ") + " RETROACTIVE")
+    with pytest.raises(Unimplemented, match=message):
+        db.register("q", text)
+    for name in "cr":
+        db.execute(f"DROP TABLE {name}")
+
+
+def test_tables_of_other_tenants_do_not_exist(db):
+    acme, bolt = Caller("acme"), Caller("bolt")
+    db.execute(CREATE.replace(" s ", " a "), caller=acme)
+    db.execute(TABLE.replace(" c ", " t "), caller=bolt)
+    with pytest.raises(UnknownStream):
+        db.register("q", "SELECT a.id FROM a JOIN t ON a.kind = t.k", caller=acme)
+
+
+def test_older_versions_refuse_a_directory_with_a_table_join(db):
+    assert format_of(db.core.store.directory) < FORMAT_TABLE_JOINS
+    db.register("q", QUERIES["stream"])
+    assert format_of(db.core.store.directory) == FORMAT_TABLE_JOINS
+
+
+def test_versions_that_no_tuple_needs_are_dropped(tmp_path):
+    """The table of one row changes 200 times; each version is joined, and few are kept."""
+    got = Subscriber("q")
+    with Engine.open(tmp_path / "d", row_output_bytes_max=1 << 16) as db:  # 8 pushes are kept.
+        db.execute(CREATE)
+        db.execute(TABLE)
+        db.register("q", QUERIES["stream"])
+        got.begin(db)
+        for at in range(200):
+            db.execute(f"INSERT OR REPLACE INTO c VALUES (1, {at}, 'a')")
+            db.push("s", batch([(at * 50, at, 1)]))
+            if at % 40 == 0:
+                applied(db)
+                got.read(db)
+                stored = db.core.rows.state("q", {}).tables
+                assert len(stored.places) <= 12
+                assert stored.tables["c"][1].num_rows <= 12
+            elif at % 5 == 0:
+                got.read(db)
+        applied(db)
+        got.read(db)
+    assert [row[1] for row in got.got] == list(range(199))
