@@ -131,6 +131,10 @@ class RowQuery:
             table = self._flow.relation()
         return self.as_answer(table, rows, inputs)
 
+    def lacks(self) -> tuple[str, ...]:
+        """Say which tuples its rows lack, and why it makes no more. On the apply thread."""
+        return (*_notes([each.progress for each in self.inputs]), *filter(None, [self.failed]))
+
     def as_answer(self, table: pa.Table, rows: int, inputs: tuple[InputProgress, ...]) -> Answer:
         """Return rows as an answer. rows: the number after the last of them."""
         marks = [each.as_of_us for each in inputs]
@@ -144,7 +148,7 @@ class RowQuery:
             late=sum(each.late for each in inputs),
             complete=not missing,
             sources=("dataflow",),
-            notes=tuple(_lacks(each) for each in inputs if each.late + each.dropped + each.lost),
+            notes=_notes(inputs),
             inputs=inputs,
             resume=self.output.token(rows),
         )
@@ -302,6 +306,10 @@ def operator_status(query: RowQuery) -> list[tuple[str, str, dict[str, str]]]:
             }
             found.append(("queue", f"{query.name}/{each.alias}", waiting))
     return found
+
+
+def _notes(inputs: Sequence[InputProgress]) -> tuple[str, ...]:
+    return tuple(_lacks(each) for each in inputs if each.late + each.dropped + each.lost)
 
 
 def _lacks(each: InputProgress) -> str:

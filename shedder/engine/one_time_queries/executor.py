@@ -20,7 +20,7 @@ from shedder.cql.text.durations import timestamp_text
 from shedder.engine.engine_state import EngineState
 from shedder.engine.one_time_queries.archive_question import ArchiveQuestion
 from shedder.engine.one_time_queries.exact_reader import ExactReader
-from shedder.engine.one_time_queries.inserted_rows import await_inserted
+from shedder.engine.one_time_queries.inserted_rows import await_inserted, with_notes
 from shedder.engine.one_time_queries.reduction_choice import reduction_for
 from shedder.engine.one_time_queries.stream_sources import StreamSources
 from shedder.engine.runtime.background_tasks import Watch
@@ -54,10 +54,11 @@ class OneTime:
           UnknownStream. As `answer`.
         """
         stream = self._core.stream(select.stream)
-        await_inserted(self._core, (select.stream,))
+        notes = await_inserted(self._core, (select.stream,))
         progress = Progress(f"answer from {select.stream}", "tuples")
         with self._core.tasks.running(progress, watch=watch):
-            return self.answer(stream, select, Deadline(timeout_s, progress))
+            answer = self.answer(stream, select, Deadline(timeout_s, progress))
+        return with_notes(answer, notes)
 
     def answer(self, stream: Stream, select: Select, deadline: Deadline) -> Answer:
         """The answer over everything that is durable now.

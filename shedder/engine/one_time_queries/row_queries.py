@@ -21,7 +21,7 @@ from shedder.cql.statements.relational_select import RelationalSelect
 from shedder.cql.statements.table_schema import RelationSchema
 from shedder.engine.engine_state import EngineState
 from shedder.engine.one_time_queries.executor import check_retained
-from shedder.engine.one_time_queries.inserted_rows import await_inserted
+from shedder.engine.one_time_queries.inserted_rows import await_inserted, with_notes
 from shedder.engine.one_time_queries.plan_text import plan_text
 from shedder.engine.one_time_queries.row_pruning import (
     rows_needed,
@@ -62,7 +62,7 @@ class RowQueries:
           DeadlineExceeded: not read in time. Cancelled. BudgetExceeded: too little memory.
           BeforeRetention: a window begins before what is kept.
         """
-        await_inserted(self._core, select.relations)
+        notes = await_inserted(self._core, select.relations)
         progress = Progress(f"rows of {', '.join(select.relations)}", "rows")
         spool = ResultSpool(self._core.store.directory / "tmp", self._space)
         answers: list[Answer] = []
@@ -72,6 +72,7 @@ class RowQueries:
             try:
                 with self._core.tasks.running(progress, watch=watch):
                     answer = self._read(select, Deadline(timeout_s, progress), spool)
+                answer = with_notes(answer, notes)
                 answers.append(replace(answer, elapsed_ms=(time.monotonic() - began_s) * 1e3))
             except BaseException as error:
                 spool.end(error)

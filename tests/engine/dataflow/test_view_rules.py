@@ -170,6 +170,30 @@ def test_a_row_that_the_stream_cannot_have_ends_its_query_alone(db):
         db.query("q").answer()
 
 
+def test_answers_say_what_a_view_lacks(db):
+    db.execute(VIEW)
+    db.execute("CREATE VIEW over AS SELECT id FROM v")
+    db.push("s", batch(ROWS))
+    assert db.execute("SELECT id FROM over").complete
+    db.push("s", batch([(5, 100, 5)]))  # Too late.
+    for text in ("SELECT id FROM over", "SELECT COUNT(*) AS n FROM over"):
+        answer = db.execute(text)
+        assert not answer.complete
+        assert "view v: tuples of s that are not in the rows: 1 came too late" in answer.notes
+
+
+def test_a_failed_view_says_so(tmp_path):
+    with Engine.open(tmp_path / "data", row_query_bytes_max=1 << 20) as db:
+        db.execute(CREATE)
+        db.execute("CREATE VIEW v AS SELECT id FROM s [RANGE INTERVAL '1' DAY] WHERE id >= 0")
+        db.push("s", batch([(at, at, 0) for at in range(50_000)]))
+        answer = db.execute("SELECT id FROM v")
+        assert not answer.complete
+        assert any("view v: query 'v' failed" in note for note in answer.notes)
+        [shown] = db.execute("SHOW VIEWS").table.to_pylist()
+        assert shown["failed"] in " ".join(answer.notes)
+
+
 def test_a_view_is_its_definers_and_counts_for_them(tmp_path):
     acme, bolt = Caller("acme"), Caller("bolt")
     with Engine.open(tmp_path / "data") as db:
