@@ -79,6 +79,7 @@ class RowWriter:
         limits: BatchLimits,
         *,
         stored: int = 0,
+        begins: bool = True,
     ) -> None:
         """A writer that has sent nothing since the start.
 
@@ -86,6 +87,7 @@ class RowWriter:
           query: whose rows it inserts. target, sink: into what.
           convert: see `Conversion`. limits: of one record.
           stored: as of a checkpoint.
+          begins: it sends rows from now on; else from `begin` on, once the query is durable.
         """
         self.query = query
         self.target = target
@@ -94,6 +96,7 @@ class RowWriter:
         self._sink = sink
         self._convert = convert
         self._limits = limits
+        self._begun = begins
         self._losses = sink.losses
         self._sent = stored
         self._durable = stored  # Set by the disk thread, which counts no record twice.
@@ -107,6 +110,11 @@ class RowWriter:
     def _output(self) -> RowOutput:
         return self.query.output
 
+    def begin(self) -> None:
+        """Send rows: a restart would find the query."""
+        self._begun = True
+        self.send()
+
     def send(self) -> None:
         """Append the rows that are not on their way, and the watermark behind them.
 
@@ -115,6 +123,8 @@ class RowWriter:
         Raises:
           SchemaMismatch, BadTimestamp: the target cannot have a row.
         """
+        if not self._begun:
+            return
         try:
             if self._losses != self._sink.losses:
                 self._losses = self._sink.losses

@@ -139,9 +139,17 @@ def table_rows(core: EngineState, query: RowQuery) -> dict[str, TableRows]:
 
 
 def new_writer(
-    core: EngineState, query: RowQuery, target: RowTarget | None, *, stored: int = 0
+    core: EngineState,
+    query: RowQuery,
+    target: RowTarget | None,
+    *,
+    stored: int = 0,
+    begins: bool = True,
 ) -> RowWriter | None:
-    """Return what inserts a query's rows into a target; None: it has none."""
+    """Return what inserts a query's rows into a target; None: it has none.
+
+    stored, begins: as of `RowWriter`.
+    """
     if target is None:
         return None
     intake = core.intakes[target.stream]
@@ -153,7 +161,7 @@ def new_writer(
         batch = pa.RecordBatch.from_arrays(columns, names=kept.column_names)
         return conform_batch(batch, intake.schema)
 
-    return RowWriter(query, target, intake, convert, core.limits, stored=stored)
+    return RowWriter(query, target, intake, convert, core.limits, stored=stored, begins=begins)
 
 
 def statistics_of(core: EngineState, plan: StandingPlan) -> dict[str, StreamStatistics]:

@@ -55,6 +55,9 @@ class RowRegistrar:
         self._checkpoints.end_begun()
         joining = core.executor.call(lambda: self._begin(query, past, target)).result()
         self._checkpoints.end_joining(joining)
+        if target is not None:
+            begin = core.rows.writers[name].begin
+            core.executor.call(lambda: query.guard(begin)).result()
         return query
 
     def columns(self, select: RelationalSelect) -> tuple[ColumnDefinition, ...]:
@@ -99,7 +102,7 @@ class RowRegistrar:
             each.begin_at(stream.position, stream.watermark_us)
         query.resume(query.frontier)
         query.check_size()
-        core.rows.add(query, new_writer(core, query, target))
+        core.rows.add(query, new_writer(core, query, target, begins=False))
         state = core.rows.state(query.name, {})
         entry = QueryEntry(
             query.name,

@@ -75,12 +75,13 @@ def push(db, first, last):
     applied(db)
 
 
-def writer_of(db, log, *, rows_max=4):
-    def convert(rows):
-        return rows.combine_chunks().to_batches()[0]
+def batch_of(rows):
+    return rows.combine_chunks().to_batches()[0]
 
+
+def writer_of(db, log, *, rows_max=4):
     query, target = db.core.rows.queries["q"], RowTarget("v", ("id",), is_view=True)
-    return RowWriter(query, target, log, convert, BatchLimits(rows_max, 1 << 20))
+    return RowWriter(query, target, log, batch_of, BatchLimits(rows_max, 1 << 20))
 
 
 def test_lost_records_are_sent_again_and_durable_ones_are_not(db):
@@ -97,6 +98,17 @@ def test_lost_records_are_sent_again_and_durable_ones_are_not(db):
     assert log.stored == [*range(12)]
     writer.send()
     assert (log.waiting, writer.stored) == ([], 12)
+
+
+def test_nothing_is_sent_before_the_query_is_durable(db):
+    log = FakeLog()
+    query, target = db.core.rows.queries["q"], RowTarget("v", ("id",), is_view=True)
+    writer = RowWriter(query, target, log, batch_of, BatchLimits(), begins=False)
+    push(db, 0, 3)
+    writer.send()
+    assert (log.waiting, log.watermarks) == ([], [])
+    writer.begin()
+    assert (log.waiting[0][1], log.watermarks) == ([0, 1, 2], [3])
 
 
 def test_a_full_log_keeps_rows_and_lets_nothing_wait(db):

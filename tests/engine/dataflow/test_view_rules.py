@@ -22,6 +22,7 @@ from shedder.errors import (
     UnknownStream,
 )
 from tests.engine.dataflow.worlds import CREATE, START_US, Subscriber, applied, batch
+from tests.engine.killed import copy_killed
 
 pytestmark = pytest.mark.slow
 
@@ -226,6 +227,26 @@ def test_a_view_is_its_definers_and_counts_for_them(tmp_path):
         db.execute("CREATE VIEW all_of_them AS SELECT id FROM s")
         with pytest.raises(UnknownStream):
             db.execute("SELECT id FROM all_of_them", caller=acme)
+
+
+def test_a_view_that_was_dropped_comes_again_without_its_rows(tmp_path, db):
+    db.execute(VIEW)
+    db.push("s", batch(ROWS))
+    assert ids(db, "v")
+    db.execute("DROP VIEW v")
+    db.execute("CREATE VIEW v AS SELECT id FROM s WHERE kind = 0")
+    assert ids(db, "v") == []
+    db.push("s", batch([(time + 60, time + 60, time % 6) for time in range(60)]))
+    db.heartbeat("s", START_US + 200)
+    copied = copy_killed(db, tmp_path / "killed")
+    wanted = list(range(60, 120, 6))
+    assert ids(db, "v") == wanted
+    with Engine.open(copied) as again:
+        assert ids(again, "v") == wanted
+        again.execute("DROP VIEW v")
+        assert again.execute("SHOW VIEWS").table.num_rows == 0
+    with Engine.open(copied) as again:
+        assert list(again.core.streams) == ["s"]
 
 
 def test_a_stream_that_a_stop_left_without_its_query_becomes_the_view(db):

@@ -66,7 +66,7 @@ def counts_of_slides(timely, watermark):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("world", range(scaled(3, 40)))
+@pytest.mark.parametrize("world", range(scaled(2, 40)))
 def test_each_row_is_inserted_once_over_kills(world, tmp_path):
     rng = np.random.default_rng(seed("views", world))
     truth, timely = Picked(), list[tuple[int, int]]()
@@ -76,7 +76,7 @@ def test_each_row_is_inserted_once_over_kills(world, tmp_path):
         db.execute(text)
     db.register("sums", "SELECT COUNT(*) AS n, SUM(id) AS total FROM picked")
     ids = now = 0
-    for step in range(1, 60):
+    for step in range(1, scaled(40, 60)):
         now += int(rng.integers(0, 15))
         match rng.choice(list(STEPS), p=list(STEPS.values())):
             case "push":
