@@ -60,6 +60,7 @@ from shedder.dataflow.relation_to_stream import RelationToStream
 from shedder.dataflow.reorder_buffer import ReorderBuffer
 from shedder.dataflow.tables.table_versions import TableVersions
 from shedder.dataflow.update_patterns import EdgeLabel
+from shedder.dataflow.whole_relation import WholeRelation
 from shedder.errors import BudgetExceeded
 
 
@@ -223,6 +224,12 @@ class Dataflow:
         if node.alias is not None:
             return self._buffers[node.alias].size_bytes
         return 0 if node.operator is None else node.operator.size_bytes
+
+    def go_on(self) -> None:
+        """Go on behind rows of a stream that were made before a restart, up to `as_of_us`."""
+        operator = self._graph.result.operator
+        if isinstance(operator, WholeRelation) and self.as_of_us is not None:
+            operator.go_on(self.as_of_us)
 
     def current_relation(self, bytes_max: int) -> CurrentRelation:
         """An empty sink for the rows of a query that is a relation."""

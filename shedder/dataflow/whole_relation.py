@@ -1,7 +1,8 @@
 """RSTREAM: the whole relation as tuples, at each evaluated instant.
 
-If all windows of the query slide by s > 1 us, the evaluated instants are the multiples of s.
-Otherwise they are the instants at which the relation changes.
+If all windows of the query slide by s > 1 us, the evaluated instants are the multiples of s, from
+the first one on at which a tuple has changed the relation. Otherwise they are the instants at which
+the relation changes.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from shedder.dataflow.consolidation import consolidated, ordered_by_value
 from shedder.dataflow.multiplicities import Multiplicities
 from shedder.dataflow.multiplicity_kernels import Multiplicity
 from shedder.errors import BudgetExceeded
+from shedder.streams.batches import TIME_MIN_US
 
 _INSTANT_BYTES = 4096  # Memory of the tuples of an instant beside their values.
 
@@ -50,6 +52,8 @@ class WholeRelation:
           BudgetExceeded: the tuples of this step need more bytes than the limit.
         """
         net = self._net.apply(as_of_us, changes)
+        if self._slide_us > 1:
+            net = self._without_beginning(net)
         if self._by_value:
             net = ordered_by_value(net)
         made = [ChangeBatch.empty(net.columns.schema)]
@@ -71,6 +75,22 @@ class WholeRelation:
                     "the differences, a longer SLIDE fewer instants"
                 )
         return ChangeBatch.concat(made)
+
+    def go_on(self, as_of_us: int) -> None:
+        """Go on behind an instant up to which there were tuples, which may have left."""
+        if self._next_us is None:
+            self._next_us = (as_of_us // self._slide_us + 1) * self._slide_us
+
+    def _without_beginning(self, net: ChangeBatch) -> ChangeBatch:
+        """Hold the row of an aggregate without GROUP BY over no tuples, and leave it out.
+
+        It is in the relation from the beginning of time, which is not an evaluated instant.
+        """
+        first = net.born_us <= TIME_MIN_US + 1
+        if not first.any():
+            return net
+        self._held = consolidated(ChangeBatch.concat([self._held, net.where(first)]))
+        return net.where(~first)
 
     def _instants(self, net: ChangeBatch, as_of_us: int) -> Iterator[int]:
         """The evaluated instants. `_held` is as of each one before the next one is asked for.

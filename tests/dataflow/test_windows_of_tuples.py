@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 
 from shedder.cql.expressions.column_types import ColumnType
-from shedder.cql.expressions.expression import Call, Literal, Op
+from shedder.cql.expressions.expression import Aggregate, AggregateFunction, Call, Literal, Op
 from shedder.cql.plans.logical_plan import (
+    Aggregated,
     Filter,
     NowWindow,
     Ordered,
@@ -145,6 +146,23 @@ def test_the_whole_relation_skips_the_instants_at_which_it_is_empty():
         for row, ts in zip(rows_of(each.columns), each.ts_us, strict=True)
     ]
     assert made == [(1, 9), (1, 19), (2, 10**15 + 9), (2, 10**15 + 19)]
+
+
+def test_an_aggregate_of_no_tuples_is_emitted_from_the_first_tuple_on():
+    """Without GROUP BY its row is there from the year 1 on, and so would be its instants."""
+    count = Aggregate(AggregateFunction.COUNT, None, type=ColumnType.BIGINT)
+    plan = ToStream(StreamOperator.RSTREAM, Aggregated(windowed("s", 20, 10), (), (count,)))
+    flow, again = dataflow(plan), dataflow(plan)
+    assert len(flow.advance({"s": 30})) == 0
+    flow.push("s", batch_of([(35, 0, (1, 0, "", 0.0, 35)), (36, 1, (2, 0, "", 0.0, 36))]), 0)
+    made = flow.advance({"s": 71})
+    assert rows_of(made.columns) == [(2,), (2,), (0,), (0,)]
+    assert made.ts_us.tolist() == [39, 49, 59, 69]
+    again.advance({"s": 71})  # A restart that has no tuples to read again.
+    again.go_on()
+    for each in (flow, again):
+        made = each.advance({"s": 90})
+        assert (rows_of(made.columns), made.ts_us.tolist()) == ([(0,), (0,)], [79, 89])
 
 
 def test_the_whole_relation_at_very_many_instants_is_refused():

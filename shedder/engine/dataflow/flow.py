@@ -152,6 +152,10 @@ class RowFlow:
     def _signs_text(self) -> str:
         return "ISTREAM" if self._insertions_only else "Insertions and deletions"
 
+    def go_on(self) -> None:
+        """Go on behind rows that were made before, as `Dataflow.go_on`."""
+        self._flow.go_on()
+
     def relation(self) -> pa.Table:
         """Return the present content of a query that is a relation."""
         assert self._relation is not None

@@ -256,6 +256,8 @@ class RowQuery:
     def resume(self, frontier: Frontier) -> None:
         """All tuples before a frontier are read: forget the rows that were made before it."""
         self.pass_by({alias: each.watermark_us for alias, each in frontier.inputs.items()})
+        if frontier.rows:
+            self._live.go_on()
         self.output.begin_at(frontier.rows)
         self._tell(None, frontier)
 

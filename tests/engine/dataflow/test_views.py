@@ -27,6 +27,8 @@ CREATE VIEW picked AS {PICKED};
 CREATE VIEW few RETAIN 1 DAY AS SELECT * FROM picked WHERE next > 4;
 CREATE VIEW kinds AS SELECT kind, COUNT(*) AS n FROM s [RANGE INTERVAL '0.0001' SECOND
   SLIDE INTERVAL '0.00004' SECOND] GROUP BY kind;
+CREATE VIEW whole AS SELECT COUNT(*) AS n FROM s [RANGE INTERVAL '0.0001' SECOND
+  SLIDE INTERVAL '0.00004' SECOND];
 CREATE VIEW left AS SELECT DSTREAM(id) FROM picked [RANGE INTERVAL '0.0001' SECOND];
 CREATE STREAM t (at TIMESTAMP, id DOUBLE, note VARCHAR) TIMESTAMP BY at;
 CREATE QUERY copy AS INSERT INTO t (id, at) SELECT id, _ts FROM few;
@@ -55,10 +57,15 @@ def since(column):
     return f"(CAST({column} AS BIGINT) - {START_US})"
 
 
-def counts_of_slides(timely, watermark):
-    """Rows of the view `kinds`: the instant before each slide, a kind, and its count."""
+def slides_until(watermark, first):
+    """Instants of slides, from the first tuple on, up to a watermark."""
+    begin = ((START_US + first) // SLIDE_US + 1) * SLIDE_US - START_US
+    return range(begin, watermark + 1, SLIDE_US)
+
+
+def counts_of_slides(timely, slides):
+    """Rows of the view `kinds`: a kind, its count, and the instant before a slide."""
     found = []
-    slides = range(-(-START_US // SLIDE_US) * SLIDE_US - START_US, watermark + 1, SLIDE_US)
     for instant in slides:
         counts = Counter(kind for time, kind in timely if instant - RANGE_US <= time < instant)
         found += [(kind, count, instant - 1) for kind, count in counts.items()]
@@ -110,8 +117,13 @@ def test_each_row_is_inserted_once_over_kills(world, tmp_path):
         (id_, time) for id_, _, time in few
     ]
     assert stored(db, "SELECT id FROM left") == gone
-    counts = counts_of_slides(timely, truth.watermark)
+    slides = slides_until(truth.watermark, min(time for time, _ in timely))
+    counts = counts_of_slides(timely, slides)
     assert stored(db, f"SELECT kind, n, {time} FROM kinds") == sorted(counts)
+    totals = Counter({instant - 1: 0 for instant in slides})
+    for _, count, instant in counts:
+        totals[instant] += count
+    assert stored(db, f"SELECT {time}, n FROM whole") == sorted(totals.items())
     assert db.schema("few").retain_us == 86_400_000_000
     [sums] = db.query("sums").answer().table.select(["n", "total"]).to_pylist()
     db.close()
