@@ -200,7 +200,15 @@ class QueryRegistry:
 
     def explain_rows(self, query: RowQuery) -> str:
         """Return what a row query reads and holds."""
-        return self.core.look(lambda: explain_row_query(query))
+
+        def text() -> str:
+            writer = self.core.rows.writers.get(query.name)
+            if writer is None:
+                return explain_row_query(query)
+            into = f"  inserts into: {writer.target.stream}, {writer.stored:,} rows"
+            return f"{explain_row_query(query)}\n{into}"
+
+        return self.core.look(text)
 
     def close(self) -> None:
         """End every subscription."""

@@ -77,7 +77,8 @@ def counts_of_slides(timely, slides):
 def test_each_row_is_inserted_once_over_kills(world, tmp_path):
     rng = np.random.default_rng(seed("views", world))
     truth, timely = Picked(), list[tuple[int, int]]()
-    db = Engine.open(tmp_path / "0", run_rows=64)
+    kept = int(rng.choice([1 << 16, 8 << 20]))  # Few, so that restarts begin late; or all.
+    db = Engine.open(tmp_path / "0", run_rows=64, row_output_bytes_max=kept)
     db.execute(CREATE)
     for text in VIEWS.strip().rstrip(";").split(";"):
         db.execute(text)
@@ -105,7 +106,7 @@ def test_each_row_is_inserted_once_over_kills(world, tmp_path):
             case "kill":
                 copied = copy_killed(db, tmp_path / str(step))
                 db.close()
-                db = Engine.open(copied, run_rows=64)
+                db = Engine.open(copied, run_rows=64, row_output_bytes_max=kept)
     made = sorted(row[:3] for row in truth.made)
     few = [row for row in made if row[1] > 4]
     assert truth.watermark is not None
