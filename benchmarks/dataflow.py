@@ -35,6 +35,7 @@ from shedder.dataflow.dataflow import Dataflow
 
 KEYS = 1_000_000
 WINDOW = 1_000_000  # Tuples and microseconds: one tuple a microsecond.
+SLIDE = 10_000  # Microseconds.
 BATCH_ROWS = 65_536
 STEPS = 64  # The window is full after 16 of them; the second half is measured.
 RIVAL_STEPS = 6
@@ -42,7 +43,8 @@ _BIGINT = ColumnType.BIGINT
 
 NOTES = (
     f"Windows of {WINDOW:,} tuples a stream and as many uniform keys; one thread each.",
-    f"Batches of {BATCH_ROWS:,} rows. Shedder emits the changes of each microsecond.",
+    f"Batches of {BATCH_ROWS:,} rows. Shedder emits the changes of each microsecond; with SLIDE of",
+    f"each {SLIDE:,}th.",
     "A rival computes one result per batch: over the whole window again.",
     "In the first row it computes the pairs of a batch with a window that it need not keep.",
 )
@@ -60,11 +62,11 @@ def batch(seed: int, first: int) -> Batch:
     return pa.RecordBatch.from_arrays(columns, names=["k", "v", "ts"])
 
 
-def window(alias: str) -> WindowOf:
+def window(alias: str, slide_us: int = 1) -> WindowOf:
     """The last second of a stream."""
     columns = tuple(ColumnDefinition(f"{alias}.{name}", _BIGINT, False) for name in ("k", "v"))
     scan = Scan(alias, alias, RelationKind.STREAM, columns, f"{alias}.ts")
-    return WindowOf(scan, RangeWindow(WINDOW, 1))
+    return WindowOf(scan, RangeWindow(WINDOW, slide_us))
 
 
 def plans() -> dict[str, tuple[Plan, str]]:
@@ -73,10 +75,18 @@ def plans() -> dict[str, tuple[Plan, str]]:
     condition = Call(Op.EQ, (left, right), ColumnType.BOOLEAN)
     join = Join(JoinKind.INNER, window("a"), window("b"), condition)
     count = Aggregate(AggregateFunction.COUNT, None, type=_BIGINT)
+    slid = Join(JoinKind.INNER, window("a", SLIDE), window("b", SLIDE), condition)
+    value = Column("a.v", _BIGINT)
+    total = Aggregate(AggregateFunction.SUM, value, type=_BIGINT)
+    largest = Aggregate(AggregateFunction.MAX, value, type=_BIGINT)
     newest = WindowOf(window("a").input, RowsWindow(10, partition=("a.k",)))
     return {
         "join": (join, "ab"),
         "COUNT(*) over the join": (Aggregated(join, (), (count,)), "ab"),
+        "the same with SLIDE": (Aggregated(slid, (), (count,)), "ab"),
+        "SUM over the join with SLIDE": (Aggregated(slid, (), (total,)), "ab"),
+        "COUNT(*) GROUP BY k": (Aggregated(window("a"), (left,), (count,)), "a"),
+        "MAX with SLIDE": (Aggregated(window("a", SLIDE), (), (largest,)), "a"),
         "DISTINCT": (Distinct(Project(window("a"), (Output("k", left),))), "a"),
         "PARTITION BY k ROWS 10": (newest, "a"),
     }
@@ -144,6 +154,22 @@ def rivals() -> dict[str, dict[str, float]]:
         "COUNT(*) over the join": {
             "duckdb": again(asked("SELECT count(*) FROM held a JOIN held b ON a.k = b.k"), both),
             "polars": again(frames(lambda _, old: old.join(old, on="k").select(pl.len())), both),
+        },
+        "the same with SLIDE": {
+            "duckdb": again(asked("SELECT count(*) FROM held a JOIN held b ON a.k = b.k"), both),
+            "polars": again(frames(lambda _, old: old.join(old, on="k").select(pl.len())), both),
+        },
+        "SUM over the join with SLIDE": {
+            "duckdb": again(asked("SELECT sum(a.v) FROM held a JOIN held b ON a.k = b.k"), both),
+            "polars": again(frames(lambda _, old: old.join(old, on="k")["v"].sum()), both),
+        },
+        "COUNT(*) GROUP BY k": {
+            "duckdb": again(asked("SELECT k, count(*) FROM held GROUP BY k"), BATCH_ROWS),
+            "polars": again(frames(lambda _, old: old.group_by("k").len()), BATCH_ROWS),
+        },
+        "MAX with SLIDE": {
+            "duckdb": again(asked("SELECT max(v) FROM held"), BATCH_ROWS),
+            "polars": again(frames(lambda _, old: old["v"].max()), BATCH_ROWS),
         },
         "DISTINCT": {
             "duckdb": again(asked("SELECT DISTINCT k FROM held"), BATCH_ROWS),

@@ -44,14 +44,6 @@ def carry_on(words: Int64s, first: int, end: int, last: int) -> None:
     words[at] += over
 
 
-@njit(nogil=True, cache=True, inline="always")
-def add_whole(words: Int64s, at: int, value: int, times: int) -> None:
-    """Add a whole number of 64 bits, |times| <= TIMES_MAX times; negative: subtract it."""
-    low = words[at] + (value & MASK) * times
-    words[at] = low & MASK
-    words[at + 1] += (value >> 32) * times + (low >> 32)
-
-
 @njit(nogil=True, cache=True)
 def parts_of(bits: int) -> tuple[int, int]:
     """Mantissa with the sign, and p, of a finite double given by its bits."""

@@ -183,11 +183,11 @@ class GroupedAggregates:
 
     def _reserve(self, keys: int, events: int) -> None:
         if keys > len(self._partners if self._is_join else self._words):
-            self._keep_words(np.arange(keys), 2 * keys)
+            self._keep_words(slice(None), 2 * keys)
         more = events * self._summed.trees - self._free[0]
         if more > 0:
             size = len(self._nodes)
-            self._nodes = _in_room(self._nodes, np.arange(size), 2 * size + more)
+            self._nodes = _in_room(self._nodes, slice(None), 2 * size + more)
             free = np.zeros(len(self._nodes) + 1, np.int64)
             free[: len(self._free)] = self._free
             fresh = np.arange(size, len(self._nodes))
@@ -196,7 +196,7 @@ class GroupedAggregates:
             self._nodes[size:, TERM] = FREE
             self._free = free
 
-    def _keep_words(self, kept: NDArray[np.int64], room: int) -> None:
+    def _keep_words(self, kept: Int64s | slice, room: int) -> None:
         """Keep the words of these keys, in this order, in arrays for so many keys."""
         if self._is_join:
             self._partners = _in_room(self._partners, kept, room)
@@ -220,15 +220,16 @@ class GroupedAggregates:
             for pending in self._pending:
                 pending.renumber(new_ids)
             directory.keep(kept)
+            self._reserve(size, 0)
             self._keep_words(np.concatenate([[0], kept]), max(_KEYS_MIN, len(kept) + 1))
         self._purge_at = max(_PURGE_KEYS_MIN, 2 * directory.size)
 
 
-def _in_room(words: NDArray[np.int64], kept: Int64s, room: int) -> NDArray[np.int64]:
-    """These rows, those beyond the end left out, and zeros behind them."""
-    kept = kept[kept < len(words)]
+def _in_room(words: NDArray[np.int64], kept: Int64s | slice, room: int) -> NDArray[np.int64]:
+    """These rows, and zeros behind them."""
+    rows = words[kept]
     wide = np.zeros((room, words.shape[1]), np.int64)
-    wide[: len(kept)] = words[kept]
+    wide[: len(rows)] = rows
     return wide
 
 

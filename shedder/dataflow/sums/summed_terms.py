@@ -35,7 +35,7 @@ Names = tuple[frozenset[str], ...]
 
 _COLUMNS_MAX = 62  # Bits for NULLs in a word.
 _PURGE_TEXTS_MIN = 4096  # Fewer texts are not searched for those that have left.
-_WHOLE_MAX = 2.0**63
+_HIGH_MAX = 1 << 31  # Of the high word of a sum that fits into 64 bits.
 _POSITIVE = np.iinfo(np.int64).max
 
 
@@ -267,12 +267,11 @@ def _sums(aggregate: Aggregate, counts: Int64s, first: Int64s, second: Int64s) -
     if aggregate.argument.type is ColumnType.DOUBLE:
         sums: Any = first.view(np.float64)
         nulls = nulls | np.isnan(sums)
+    elif aggregate.function is AggregateFunction.SUM:
+        nulls = nulls | (first < -_HIGH_MAX) | (first >= _HIGH_MAX)
+        return pa.array((first << 32) + second, mask=nulls)
     else:
-        # An 80-bit double holds every number of 64 bits, so the comparison is exact.
         sums = first.astype(np.longdouble) * 2.0**32 + second
-        if aggregate.function is AggregateFunction.SUM:
-            nulls = nulls | (sums >= _WHOLE_MAX) | (sums < -_WHOLE_MAX)
-            return pa.array((first << 32) + second, mask=nulls)
     if aggregate.function is AggregateFunction.AVG:
         sums = sums / np.maximum(counts, 1)
     return pa.array(sums.astype(np.float64), mask=nulls)
