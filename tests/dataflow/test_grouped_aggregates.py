@@ -19,6 +19,8 @@ from shedder.cql.plans.logical_plan import (
     Join,
     JoinKind,
     RowsWindow,
+    StreamOperator,
+    ToStream,
     WindowOf,
 )
 from shedder.errors import BudgetExceeded, Unimplemented
@@ -31,6 +33,7 @@ from tests.dataflow.worlds import (
     dataflow,
     equal,
     number,
+    rows_of,
     run,
     scan,
     stream,
@@ -334,3 +337,14 @@ def test_more_copies_of_one_row_than_are_counted_exactly_are_refused():
         flow.push(alias, batch_of(rows), 0)
     with pytest.raises(BudgetExceeded):
         flow.advance(dict.fromkeys("abc", 10**5))
+
+
+@pytest.mark.parametrize("cases", [LINEAR, ORDERED], ids=lambda c: str(len(c)))
+def test_stream_of_aggregates_does_not_depend_on_batches(cases):
+    join = Join(JoinKind.INNER, windowed("a", 60), windowed("b", 40), equal("a.k", "b.k"))
+    aggregates = tuple(case.aggregate for case in cases)
+    plan = ToStream(StreamOperator.ISTREAM, Aggregated(join, (column("a.k"),), aggregates))
+    runs = [run(plan, STREAMS, seed=210 + size, batch_max=size).changes for size in (1, 100)]
+    found = [list(zip(each.ts_us.tolist(), rows_of(each.columns), strict=True)) for each in runs]
+    assert found[0] == found[1]
+    assert len(found[0]) > 100
