@@ -266,8 +266,10 @@ def aggregate_events(
                 soon = ids[min(row + _AHEAD, end - 1)]
                 if is_join:
                     prefetch(partners, soon * partner_words)
+                    prefetch(partners, soon * partner_words + partner_words - 1)
                 if not is_scalar:
                     prefetch(words, soon * width)
+                    prefetch(words, soon * width + width - 1)
                 key = ids[row]
                 group = 0 if is_scalar else key
                 base = group * width
