@@ -1,0 +1,135 @@
+"""Shared windows: equal windows over one stream in a query, under several aliases, become one.
+
+The first alias reads for the others, and a projection gives its columns the other's names. So the
+operators of the window and its waiting tuples are there once (Motwani et al. 2003, section 3.2).
+A window below another window stays alone, as do the windows of a query with tables.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+
+from shedder.cql.expressions.conjunctions import with_columns
+from shedder.cql.expressions.expression import Column, Expression
+from shedder.cql.plans.logical_plan import (
+    Filter,
+    Join,
+    Plan,
+    Project,
+    RelationKind,
+    RowsWindow,
+    Scan,
+    SetOperation,
+    WindowOf,
+    inputs_of,
+    scans_of,
+)
+from shedder.cql.statements.statement import ColumnDefinition, Output
+
+
+def with_shared_windows(plan: Plan) -> tuple[Plan, dict[str, str]]:
+    """Return a plan with the same result, and the alias that reads for each alias that is gone."""
+    if any(scan.kind is not RelationKind.STREAM for scan in scans_of(plan)):
+        return plan, {}
+    groups: dict[Plan, list[WindowOf]] = {}
+    for window in _windows(plan):
+        scan = _scan_of(window)
+        groups.setdefault(_renamed(window, scan, ("", ())), []).append(window)
+    made: dict[str, Plan] = {}
+    readers: dict[str, str] = {}
+    for windows in groups.values():
+        if len(windows) > 1:
+            shared, first = _widened(windows)
+            for each in windows:
+                scan = _scan_of(each)
+                outputs = (_output(scan, first, column) for column in scan.columns)
+                is_first = scan.alias == first
+                made[scan.alias] = shared if is_first else Project(shared, tuple(outputs))
+                if not is_first:
+                    readers[scan.alias] = first
+    return _replaced(plan, made), readers
+
+
+def _windows(plan: Plan) -> Iterator[WindowOf]:
+    """Windows over conditions over a stream whose columns are read, none below another window."""
+    if not isinstance(plan, WindowOf):
+        for each in inputs_of(plan):
+            yield from _windows(each)
+    elif _is_simple(plan):
+        yield plan
+
+
+def _is_simple(plan: WindowOf) -> bool:
+    source = plan.input
+    while isinstance(source, Filter):
+        source = source.input
+    return isinstance(source, Scan) and bool(source.columns)
+
+
+def _scan_of(plan: Plan) -> Scan:
+    (scan,) = scans_of(plan)
+    return scan
+
+
+def _widened(windows: Sequence[WindowOf]) -> tuple[Plan, str]:
+    """The first window with the columns that any of them reads, and its alias."""
+    first = _scan_of(windows[0])
+    columns = {
+        name: replace(column, name=name)
+        for scan in map(_scan_of, windows)
+        for column in scan.columns
+        for name in [_under(first.alias, scan.alias, column.name)]
+    }
+    return _renamed(windows[0], first, (first.alias, tuple(columns.values()))), first.alias
+
+
+def _renamed(plan: Plan, scan: Scan, to: tuple[str, tuple[ColumnDefinition, ...]]) -> Plan:
+    """A window with another alias and other columns of its scan."""
+    alias, columns = to
+    match plan:
+        case Scan(time_column=time_column):
+            assert time_column is not None
+            time = _under(alias, scan.alias, time_column)
+            return replace(plan, alias=alias, columns=columns, time_column=time)
+        case Filter():
+            condition = _condition(plan.condition, scan, alias)
+            return Filter(_renamed(plan.input, scan, to), condition)
+        case WindowOf(window=window, condition=inner):
+            if isinstance(window, RowsWindow):
+                names = tuple(_under(alias, scan.alias, name) for name in window.partition)
+                window = replace(window, partition=names)
+            new = None if inner is None else _condition(inner, scan, alias)
+            return WindowOf(_renamed(plan.input, scan, to), window, new)
+        case _:
+            raise AssertionError(plan)
+
+
+def _condition(condition: Expression, scan: Scan, alias: str) -> Expression:
+    by = {
+        column.name: Column(_under(alias, scan.alias, column.name), column.type)
+        for column in scan.columns
+    }
+    return with_columns(condition, by)
+
+
+def _output(scan: Scan, first: str, column: ColumnDefinition) -> Output:
+    return Output(column.name, Column(_under(first, scan.alias, column.name), column.type))
+
+
+def _under(alias: str, before: str, name: str) -> str:
+    """`before.column` as `alias.column`."""
+    return alias + name[len(before) :]
+
+
+def _replaced(plan: Plan, made: Mapping[str, Plan]) -> Plan:
+    match plan:
+        case WindowOf() if _is_simple(plan):
+            return made.get(_scan_of(plan).alias, plan)
+        case Scan() | WindowOf():
+            return plan
+        case Join() | SetOperation():
+            left, right = _replaced(plan.left, made), _replaced(plan.right, made)
+            return replace(plan, left=left, right=right)
+        case _:
+            return replace(plan, input=_replaced(plan.input, made))
