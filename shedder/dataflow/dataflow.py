@@ -8,6 +8,9 @@ The caller, which has the streams, drives a dataflow in this way:
     changes = dataflow.advance({alias: watermark_us, ...})  # watermarks never go back
     dataflow.as_of_us                       # instant up to which `changes` is complete
 
+Equal windows over one stream, under several aliases, are one window. So all aliases of a stream
+must get the same tuples, with the same positions.
+
 `push` takes a batch with the columns of the stream, under their own names, and its position in
 the stream. It holds the tuples until the watermark passes them, and counts late tuples.
 `advance` gives all changes up to the least watermark. They do not depend on how tuples were cut
@@ -32,7 +35,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 
 import numpy as np
@@ -49,6 +52,7 @@ from shedder.cql.plans.logical_plan import (
 )
 from shedder.cql.plans.needed_columns import with_needed_columns
 from shedder.cql.plans.push_down import pushed_down
+from shedder.cql.plans.shared_windows import with_shared_windows
 from shedder.cql.statements.table_schema import TableSchema
 from shedder.dataflow.changes import ChangeBatch
 from shedder.dataflow.current_relation import CurrentRelation
@@ -106,6 +110,8 @@ class Dataflow:
         if isinstance(plan, Ordered):
             plan = plan.input
         plan, self.join_choices = ordered_joins(pushed_down(plan), statistics or {})
+        scanned = [it for it in scans_of(plan) if it.kind is RelationKind.STREAM]
+        plan, self._readers = with_shared_windows(plan)
         plan = with_needed_columns(plan)
         self._graph = graph_of(plan, state_bytes_max, clock_ns, tables)
         self._clock_ns = clock_ns
@@ -120,7 +126,10 @@ class Dataflow:
             for node, work in zip(self._graph.nodes, self._graph.work, strict=True)
             if node.alias is not None
         }
-        self.sources = {alias: _source(scan) for alias, scan in scans.items()}
+        self.sources = {
+            scan.alias: _source(scans[scan.alias]) if scan.alias in scans else _unread(scan)
+            for scan in scanned
+        }
         self.is_stream = isinstance(plan, ToStream)
         self.as_of_us: int | None = None
 
@@ -159,6 +168,8 @@ class Dataflow:
         Raises:
           BudgetExceeded: the tuples that wait need more than `state_bytes_max`.
         """
+        if alias in self._readers:
+            return self._late_of(alias, batch)
         source, buffer, work = self.sources[alias], self._buffers[alias], self._source_work[alias]
         began_ns = self._clock_ns()
         ts_us = batch.column(source.time_column).view(pa.int64()).to_numpy()
@@ -184,8 +195,9 @@ class Dataflow:
         for alias, watermark_us in watermarks.items():
             before_us = self._watermarks.get(alias, watermark_us)
             self._watermarks[alias] = max(before_us, watermark_us)
-            self._buffers[alias].close(self._watermarks[alias])
-        if len(self._watermarks) < len(self._buffers):
+            if alias in self._buffers:
+                self._buffers[alias].close(self._watermarks[alias])
+        if len(self._watermarks) < len(self.sources):
             return ChangeBatch.empty(self.schema)
         as_of_us = min(self._watermarks.values())
         if self.as_of_us is not None and as_of_us <= self.as_of_us:
@@ -218,7 +230,10 @@ class Dataflow:
             assert node.operator is not None
             return operator_text(node.operator)
         relation = self.sources[node.alias].relation
-        return relation if relation == node.alias else f"{relation} AS {node.alias}"
+        others = [alias for alias, reader in self._readers.items() if reader == node.alias]
+        if relation == node.alias and not others:
+            return relation
+        return f"{relation} AS {', '.join([node.alias, *others])}"
 
     def _bytes_of(self, node: Node) -> int:
         if node.alias is not None:
@@ -242,6 +257,13 @@ class Dataflow:
         by_value = not self._graph.result.in_order
         return RelationToStream(None, self.schema, self.label, by_value=by_value)
 
+    def _late_of(self, alias: str, batch: pa.RecordBatch) -> int:
+        """Count the late tuples of an alias whose tuples another alias reads."""
+        if alias not in self._watermarks:
+            return 0
+        ts_us = batch.column(self.sources[alias].time_column).view(pa.int64()).to_numpy()
+        return int(np.count_nonzero(ts_us < self._watermarks[alias]))
+
     def _released(self, alias: str, as_of_us: int) -> ChangeBatch:
         began_ns = self._clock_ns()
         changes = self._buffers[alias].release(as_of_us)
@@ -255,6 +277,11 @@ class Dataflow:
                 f"the operators of the query need {size_bytes:,} bytes; the limit is "
                 f"{self._state_bytes_max:,}; shorter windows or a WHERE need less"
             )
+
+
+def _unread(scan: Scan) -> StreamSource:
+    """The source of an alias whose tuples another alias reads: its event time alone."""
+    return _source(replace(scan, columns=()))
 
 
 def _source(scan: Scan) -> StreamSource:

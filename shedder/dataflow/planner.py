@@ -119,9 +119,20 @@ class _Planner:
     nodes: list[Node] = field(default_factory=list)
     versions: dict[str, TableVersions] = field(default_factory=dict)
     placed: frozenset[str] = frozenset()
+    windows: dict[WindowOf, int] = field(default_factory=dict)
 
     def add(self, plan: Plan) -> int:
-        """Add the nodes of a plan; return the index of its result."""
+        """Add the nodes of a plan; return the index of its result.
+
+        Equal windows are added once. Their scans have one alias, so they are of one stream.
+        """
+        if not isinstance(plan, WindowOf):
+            return self._added(plan)
+        if plan not in self.windows:
+            self.windows[plan] = self._added(plan)
+        return self.windows[plan]
+
+    def _added(self, plan: Plan) -> int:
         match plan:
             case Scan():
                 return self._scan(plan)

@@ -38,6 +38,9 @@ from tests.dataflow import brute_force as brute
 from tests.dataflow.brute_force import At, Row, Tuple
 from tests.dataflow.worlds import KINDS, boolean, scan, stream
 
+_SIZES = ((60, 1), (30, 1), (40, 10))  # RANGE and SLIDE of windows.
+_SHORT = ((12, 1), (10, 5))  # Of the right side of joins, so that nested joins stay small.
+
 Test = Callable[[Row], bool | None]
 
 _CONSTANTS: dict[ColumnType, list[object]] = {
@@ -132,9 +135,9 @@ class RandomPlans:
             del self.streams[made.columns[0][0].partition(".")[0]]
         raise AssertionError(made)
 
-    def _window(self) -> Relation:
+    def _window(self, sizes: tuple[tuple[int, int], ...] = _SIZES) -> Relation:
         alias = f"s{len(self.streams)}"
-        size, slide = self._random.choice([(60, 1), (30, 1), (40, 10)])
+        size, slide = self._random.choice(sizes)
         log = stream(self._random.randrange(1 << 30), size=100, keys=4)
         self.streams[alias] = log
         columns = tuple((f"{alias}.{name}", kind) for name, kind in KINDS.items())
@@ -186,13 +189,13 @@ class RandomPlans:
         return condition, lambda row: row[ours] is not None and row[ours] == row[place]
 
     def _inner(self, depth: int) -> Relation:
-        left, right = self.relation(depth), self._window()
+        left, right = self.relation(depth), self._window(_SHORT)
         condition, test = self._equality(left, right)
         plan = Join(JoinKind.INNER, left.plan, right.plan, condition)
         return Relation(plan, left.columns + right.columns, brute.select(_pairs(left, right), test))
 
     def _outer(self, depth: int) -> Relation:
-        left, right = self.relation(depth), self._window()
+        left, right = self.relation(depth), self._window(_SHORT)
         on, test = self._equality(left, right)
         mine, of_right = self._condition(right)
         on = boolean(Op.AND, on, mine)

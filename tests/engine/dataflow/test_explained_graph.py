@@ -10,7 +10,7 @@ from shedder.engine.engine import Engine
 from shedder.queries.answers.answer import Answer
 from shedder.queries.answers.plan_lines import plan_table
 from shedder.queries.answers.text_format import printed
-from tests.engine.dataflow.worlds import CREATE, PICKED, START_US, batch
+from tests.engine.dataflow.worlds import CREATE, PICKED, START_US, batch, subscribed
 
 HOUR = "[RANGE INTERVAL '1' HOUR]"
 PAIRS = f"SELECT a.id, b.kind FROM s {HOUR} a JOIN s {HOUR} b ON a.id = b.id"
@@ -37,7 +37,7 @@ def test_explain_has_a_line_for_each_operator_and_all_bytes(db):
     assert lines == db.execute("EXPLAIN q").table["plan"].to_pylist()
     graph = lines[lines.index("") + 1 :]
     assert cells(graph, "Join a.id = b.id")[:2] == ["WK", "5"]  # 2 · 2 + 1 pairs.
-    assert cells(graph, "s AS a")[:2] == ["MONOTONIC", "3"]
+    assert cells(graph, "s AS a, b")[:2] == ["MONOTONIC", "3"]
     assert cells(graph, "Kept rows")[0] == "5"
 
 
@@ -61,13 +61,15 @@ def test_control_table_has_operators_and_queues_that_sum_to_the_query(db):
     ]
     whole = int(controls(db, "query")["q"]["size_bytes"])
     assert sum(int(each["size_bytes"]) for each in operators.values()) == whole
-    assert {name: each["waiting_rows"] for name, each in queues.items()} == {"q/a": "1", "q/b": "1"}
+    assert {name: each["waiting_rows"] for name, each in queues.items()} == {"q/a": "1"}
     assert operators["q/0"]["rows_leave"] == "MONOTONIC"
     [pairs] = [each for each in operators.values() if each["operator"] == "Join a.id = b.id"]
     assert (pairs["rows_in"], pairs["rows_out"], pairs["rows_leave"]) == ("6", "5", "WK")
-    assert {operators[f"q/{at}"]["operator"] for at in pairs["inputs"].split(", ")} == {
-        "Window [RANGE INTERVAL '1' HOUR]"
-    }
+    left, right = (operators[f"q/{at}"] for at in pairs["inputs"].split(", "))
+    assert left["operator"] == "Project a.id"
+    assert right["operator"] == "Project a.id AS b.id, a.kind AS b.kind"
+    assert left["inputs"] == right["inputs"]  # One window for both aliases.
+    assert operators[f"q/{left['inputs']}"]["operator"] == "Window [RANGE INTERVAL '1' HOUR]"
 
 
 def test_failed_query_has_no_operators(db):
@@ -129,15 +131,3 @@ def test_joins_of_three_streams_are_ordered_by_cost_and_rows_do_not_depend_on_it
     with Engine.open(tmp_path / "data") as db:
         assert "join order: " in db.query("early").explain()
         assert subscribed(db.query("early")) == first
-
-
-def subscribed(query):
-    """The kept rows of a query in their order, from the first one on."""
-    newest, token = query.answer(), None
-    end = newest.resume
-    reader, rows = query.subscribe(after=f"{end.partition('.')[0]}.0"), []
-    while token != end:
-        part = next(reader)
-        token = part.resume
-        rows += [tuple(row.values()) for row in part.table.to_pylist()]
-    return rows

@@ -94,3 +94,15 @@ class Subscriber:
 def applied(db: Engine) -> None:
     """Wait until all that is durable is applied."""
     db.core.executor.call(lambda: None).result()
+
+
+def subscribed(query):
+    """The kept rows of a query in their order, from the first one on."""
+    newest, token = query.answer(), None
+    end = newest.resume
+    reader, rows = query.subscribe(after=f"{end.partition('.')[0]}.0"), []
+    while token != end:
+        part = next(reader)
+        token = part.resume
+        rows += [tuple(row.values()) for row in part.table.to_pylist()]
+    return rows
