@@ -46,10 +46,7 @@ def graph_text(operators: Sequence[OperatorFacts]) -> list[str]:
 
     operators: each after its inputs, the result last.
     """
-    readers = Counter(at for each in operators for at in each.inputs)
-    shared = sorted(at for at, count in readers.items() if count > 1)
-    numbers = {at: number for number, at in enumerate(shared, 1)}
-    lines = list(_tree(operators, len(operators) - 1, numbers, set(), "", ""))
+    lines = _lines(operators)
     rows = [_HEADS, *(line.cells for line in lines if line.cells)]
     widths = [max(len(row[at]) for row in rows) for at in range(len(_HEADS))]
     longest = max(len(line.indent) + len(line.text) for line in lines)
@@ -62,6 +59,19 @@ def graph_text(operators: Sequence[OperatorFacts]) -> list[str]:
         printed.append(_row(indent + pieces[0], line.cells, width, widths))
         printed += [f"{line.hanging}{piece}" for piece in pieces[1:]]
     return printed
+
+
+def graph_outline(operators: Sequence[OperatorFacts]) -> list[str]:
+    """Return the lines of a graph that has read nothing: operators, and when rows leave."""
+    lines = ((f"{each.indent}{each.text}", each.cells[:1]) for each in _lines(operators))
+    return [": ".join((text, *labels)) if any(labels) else text for text, labels in lines]
+
+
+def _lines(operators: Sequence[OperatorFacts]) -> list[_Line]:
+    readers = Counter(at for each in operators for at in each.inputs)
+    shared = sorted(at for at, count in readers.items() if count > 1)
+    numbers = {at: number for number, at in enumerate(shared, 1)}
+    return list(_tree(operators, len(operators) - 1, numbers, set(), "", ""))
 
 
 def _tree(

@@ -6,6 +6,7 @@ from shedder.archive.files.data_directory import FORMAT_ROWS, FORMAT_TABLE_JOINS
 from shedder.archive.metadata.catalog_entries import QueryEntry
 from shedder.cql.statements.relational_select import RelationalSelect
 from shedder.cql.statements.statement import ColumnDefinition
+from shedder.dataflow.graph_text import graph_outline
 from shedder.engine.checkpoints.checkpoint_scheduler import Checkpoints
 from shedder.engine.checkpoints.query_commit import QueryCommit
 from shedder.engine.dataflow.row_query import RowQuery
@@ -75,7 +76,9 @@ class RowRegistrar:
           As `register`.
         """
         query = self._made("", select, RowParameters(""))
-        return {"text": query.query.text, "streams": ", ".join(query.streams)}
+        facts = {"text": query.query.text, "streams": ", ".join(query.streams)}
+        outline = graph_outline(query.operators())
+        return facts | {f"operator {number}": line for number, line in enumerate(outline, 1)}
 
     def _made(self, name: str, select: RelationalSelect, parameters: RowParameters) -> RowQuery:
         if self._core.pressure.pressed:

@@ -72,6 +72,23 @@ def test_control_table_has_operators_and_queues_that_sum_to_the_query(db):
     assert operators[f"q/{left['inputs']}"]["operator"] == "Window [RANGE INTERVAL '1' HOUR]"
 
 
+def test_explain_of_a_query_to_be_shows_its_operators_and_when_rows_leave(db):
+    told = db.execute(f"EXPLAIN CREATE QUERY q AS {PAIRS}").rows()
+    assert [row["value"] for row in told if row["granted"].startswith("operator ")] == [
+        "Kept rows",
+        "ISTREAM: MONOTONIC",
+        "Current relation: WK",
+        "Project a.id, b.kind: WK",
+        "Join a.id = b.id: WK",
+        "├ Project a.id: WKS",
+        "│ (1) Window [RANGE INTERVAL '1' HOUR]: WKS",
+        "│ s AS a, b: MONOTONIC",
+        "└ Project a.id AS b.id, a.kind AS b.kind: WKS",
+        "  (1) as above",
+    ]
+    assert db.execute("SHOW QUERIES").rows() == []
+
+
 def test_failed_query_has_no_operators(db):
     query = db.register("q", PICKED)
     db.core.rows.queries["q"].fail("it was told to")

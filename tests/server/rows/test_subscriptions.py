@@ -43,6 +43,17 @@ def values_of(answers, rows):
     return values
 
 
+def test_explain_has_the_operators_with_their_rows(database):
+    query = database.register("q", PICKED)
+    push(database, 0, 1_000)
+    query.answer()
+    lines = query.explain().splitlines()
+    [passing] = [line for line in lines if line.startswith("Filter trades.key < 5")]
+    assert passing.split()[4:6] == ["MONOTONIC", "500"]
+    printed = str(database.execute("EXPLAIN q")).splitlines()
+    assert [line.split()[:6] for line in printed] == [line.split()[:6] for line in lines]
+
+
 def test_subscriber_gets_rows_and_resumes_behind_them(database):
     query = database.register("q", PICKED)
     answers = query.subscribe()
