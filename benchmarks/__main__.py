@@ -1,6 +1,7 @@
 """`make bench`: run benchmarks, each in a process of its own, and write docs/benchmarks.md.
 
-A benchmark is a module with `run() -> Report`; the first line of its docstring is its heading.
+A benchmark is a module with `run() -> Report`; the first line of its docstring is its heading. In a
+folder of its own it is `speed.py`, and has the folder's name.
 `python -m benchmarks ingest` runs one of them, prints its section and leaves the page alone;
 `python -m benchmarks --write ingest` puts it into the page, where other sections stay as they are;
 `--write` alone runs all.
@@ -28,20 +29,30 @@ same run as Shedder. Each section says which commit was measured, and on which m
 
 def names() -> list[str]:
     """All benchmarks: the modules here that have a `run`."""
-    modules = sorted(HERE.glob("*.py"))
-    return [path.stem for path in modules if re.search(r"^def run\(\)", path.read_text(), re.M)]
+    modules = {path.stem: path for path in HERE.glob("*.py")}
+    modules |= {path.parent.name: path for path in HERE.glob("*/speed.py")}
+    return sorted(
+        name for name, path in modules.items() if re.search(r"^def run\(\)", path.read_text(), re.M)
+    )
+
+
+def module(name: str) -> str:
+    """The module of a benchmark."""
+    folder = (HERE / name / "speed.py").exists()
+    return f"benchmarks.{name}.speed" if folder else f"benchmarks.{name}"
 
 
 def heading(name: str) -> str:
     """The heading of a benchmark's section."""
-    text = ast.get_docstring(ast.parse((HERE / f"{name}.py").read_text())) or name
+    path = HERE.parent / f"{module(name).replace('.', '/')}.py"
+    text = ast.get_docstring(ast.parse(path.read_text())) or name
     return text.splitlines()[0].rstrip(".")
 
 
 def section(name: str) -> str:
     """Run one benchmark in this process."""
-    module = importlib.import_module(f"benchmarks.{name}")
-    return f"## {heading(name)}\n\n{module.run().markdown()}"
+    run = importlib.import_module(module(name)).run
+    return f"## {heading(name)}\n\n{run().markdown()}"
 
 
 def apart(name: str) -> str:
