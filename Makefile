@@ -11,7 +11,7 @@ WORLDS ?= 200
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo spark-demo test unit nightly durations check format lint docs bench proto simulate-long \
+.PHONY: help venv demo spark-demo linear-road test unit nightly durations check format lint docs bench proto simulate-long \
   coverage characterize constraints clean
 
 help:  ## this list
@@ -37,6 +37,9 @@ demo: venv  ## the tour: real flights in, answers with intervals out, Spark as t
 
 spark-demo: venv  ## a million flights through Spark, summarised and forwarded, judged by Spark
 	@$(BIN)/shedder spark-demo
+
+linear-road: venv  ## three hours of an expressway at full speed, ten minutes in real time, each answer checked
+	@$(BIN)/python -m examples.linear_road
 
 # Distribute whole files, the slowest first, and all files that need Java to one worker (tests/budget.py).
 SUITE := -q -n $(WORKERS) --dist loadfile --no-loadscope-reorder

@@ -82,21 +82,18 @@ QUERIES = {
         "GROUP BY a.id, a.category) t GROUP BY t.category",
         "SELECT category, avg(final) FROM (SELECT a.id, a.category, max(b.price) AS final "
         f"FROM auction a JOIN bid b ON {_OPEN_SQL} GROUP BY ALL) GROUP BY category",
-        standing=False,
     ),
     "q5": NexmarkQuery(
         f"SELECT a.auction, a.num FROM {_COUNTS} a JOIN (SELECT MAX(num) AS most FROM {_COUNTS} c) "
         "m ON a.num = m.most",
         f"SELECT auction, count(*) AS num FROM bid WHERE {_IN_HOPPING} GROUP BY auction "
         "QUALIFY num = max(num) OVER ()",
-        standing=False,
     ),
     "q7": NexmarkQuery(
         f"SELECT b.auction, b.bidder, b.price FROM bid {_TUMBLING} b JOIN "
         f"(SELECT MAX(price) AS top FROM bid {_TUMBLING}) m ON b.price = m.top",
         f"SELECT auction, bidder, price FROM bid WHERE {_IN_TUMBLING} "
         "QUALIFY price = max(price) OVER ()",
-        standing=False,
     ),
     "q8": NexmarkQuery(
         f"SELECT DISTINCT p.id, p.name FROM person {_TUMBLING} p JOIN auction {_TUMBLING} a "

@@ -93,7 +93,8 @@ BALANCE_ANSWERS = """
     LEFT JOIN tolls [PARTITION BY vid ROWS 1] n ON r.vid = n.vid
 """
 
-EXPENDITURE = "SELECT toll FROM spent WHERE vid = ? AND day = ? AND xway = 0"
+# The toll of a car on a day, for many requests at once: the key of `spent` is that of car and day.
+EXPENDITURES = "SELECT vid, day, toll FROM spent WHERE id IN ({}) AND xway = 0"
 
 STANDING = {
     "toll_notices": TOLL_NOTICES,

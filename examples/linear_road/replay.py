@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -45,19 +44,20 @@ class Reader:
         return pa.concat_tables(tables)
 
 
+@dataclass(frozen=True, slots=True)
+class RoadAnswers:
+    """Rows of the standing queries, with `_ts` and `_sign`."""
+
+    tolls: pa.Table
+    accidents: pa.Table
+    balances: pa.Table
+
+
 @dataclass(slots=True)
 class Replay:
-    """Expressway in a database. Tolls that are notified become the stream that balances read.
-
-    notices, accidents, balances: all rows so far, a table for each step.
-    latency_s: of each step, from the push to the last row of its answers.
-    """
+    """Expressway in a database. Tolls that are notified become the stream that balances read."""
 
     db: Engine
-    notices: list[pa.Table] = field(default_factory=list)
-    accidents: list[pa.Table] = field(default_factory=list)
-    balances: list[pa.Table] = field(default_factory=list)
-    latency_s: list[float] = field(default_factory=list)
     _readers: dict[str, Reader] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -67,18 +67,15 @@ class Replay:
             self.db.register(name, text)
         self._readers = {name: Reader(self.db, name) for name in STANDING}
 
-    def step(self, reports: pa.Table, requests: pa.Table, until_us: int) -> None:
-        """Push what arrives before an instant, and read all answers to it."""
-        began = time.perf_counter()
+    def step(self, reports: pa.Table, requests: pa.Table, until_us: int) -> RoadAnswers:
+        """Push what arrives before an instant, and return all answers to it."""
         self.db.push("posreports", reports)
         self.db.push("balances", requests.select(["ts", "vid", "qid"]))
         self.db.heartbeat("posreports", until_us)
         self.db.heartbeat("balances", until_us)
         tolls = self._readers["toll_notices"].read()
-        self.notices.append(tolls)
-        self.accidents.append(self._readers["accident_notices"].read())
+        accidents = self._readers["accident_notices"].read()
         charged = {"ts": tolls["_ts"], "vid": tolls["vid"], "toll": tolls["toll"]}
         self.db.push("tolls", pa.table(charged))
         self.db.heartbeat("tolls", until_us)
-        self.balances.append(self._readers["balance_answers"].read())
-        self.latency_s.append(time.perf_counter() - began)
+        return RoadAnswers(tolls, accidents, self._readers["balance_answers"].read())

@@ -44,6 +44,15 @@ class AccidentNotice:
 
 
 @dataclass(slots=True)
+class Expected:
+    """What must follow from a minute of reports; balances: by request."""
+
+    tolls: list[TollNotice] = field(default_factory=list)
+    accidents: list[AccidentNotice] = field(default_factory=list)
+    balances: dict[int, int] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
 class _Car:
     """place: of the newest report. seen_us: its time. in_a_row: reports from that place."""
 
@@ -55,22 +64,21 @@ class _Car:
 
 @dataclass(slots=True)
 class Rules:
-    """Reads minute after minute of reports; keeps the notices that must follow.
+    """Reads minute after minute of reports.
 
-    balances: what each car has paid. due: the toll of the segment where the car is.
+    _paid: by car. _due: the toll of the segment where a car is.
     """
 
-    tolls: list[TollNotice] = field(default_factory=list)
-    accidents: list[AccidentNotice] = field(default_factory=list)
-    balances: dict[int, int] = field(default_factory=lambda: defaultdict(int))
-    answers: dict[int, int] = field(default_factory=dict)
+    _expected: Expected = field(default_factory=Expected)
+    _paid: dict[int, int] = field(default_factory=lambda: defaultdict(int))
     _due: dict[int, int] = field(default_factory=dict)
     _cars: dict[int, _Car] = field(default_factory=dict)
     _cars_before: dict[Segment, int] = field(default_factory=dict)
     _averages: deque[dict[Segment, float]] = field(default_factory=lambda: deque(maxlen=5))
 
-    def minute(self, reports: pa.Table, requests: pa.Table) -> None:
-        """Apply the reports and the requests for balances of one minute."""
+    def minute(self, reports: pa.Table, requests: pa.Table) -> Expected:
+        """Return what follows from the reports and the requests for balances of one minute."""
+        self._expected = Expected()
         names = ("vid", "spd", "xway", "lane", "dir", "seg", "pos")
         columns = [reports.column(name).to_numpy().tolist() for name in names]
         times = reports.column("ts").cast(pa.int64()).to_numpy().tolist()
@@ -87,7 +95,7 @@ class Rules:
                 self._notify(ts_us, vid, segment, lav.get(segment), wrecks)
             if at + 1 == len(times) or times[at + 1] != ts_us:  # The second is over.
                 for car, qid in asked.pop(ts_us, ()):
-                    self.answers[qid] = self.balances[car]
+                    self._expected.balances[qid] = self._paid[car]
         self._cars_before = {segment: len(cars) for segment, cars in speeds.items()}
         self._averages.append(
             {
@@ -95,6 +103,7 @@ class Rules:
                 for segment, cars in speeds.items()
             }
         )
+        return self._expected
 
     def _enters(self, vid: int, segment: Segment, place: tuple[int, ...], ts_us: int) -> bool:
         """Follow a car; return whether this is its first report of the segment."""
@@ -118,12 +127,12 @@ class Rules:
         xway, direction, seg = segment
         ahead = range(seg, seg + 5) if direction == 0 else range(seg - 4, seg + 1)
         met = [each for each in ahead if (xway, direction, each) in wrecks]
-        self.accidents += [AccidentNotice(ts_us, vid, seg, each) for each in met]
+        self._expected.accidents += [AccidentNotice(ts_us, vid, seg, each) for each in met]
         cars = self._cars_before.get(segment, 0)
         congested = cars > 50 and lav is not None and lav < 40 and not met
         toll = 2 * (cars - 50) ** 2 if congested else 0
-        self.tolls.append(TollNotice(ts_us, vid, seg, lav, toll))
-        self.balances[vid] += self._due.get(vid, 0)
+        self._expected.tolls.append(TollNotice(ts_us, vid, seg, lav, toll))
+        self._paid[vid] += self._due.get(vid, 0)
         self._due[vid] = toll
 
     def _wrecks(self, begin_us: int) -> set[Segment]:
