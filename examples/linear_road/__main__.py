@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 import shedder
 from examples.linear_road.check import wrong
 from examples.linear_road.expenditures import answer_expenditures, history
-from examples.linear_road.replay import RoadAnswers, Replay
+from examples.linear_road.replay import Replay, RoadAnswers
 from examples.linear_road.rules import Expected, Rules
 from examples.linear_road.traffic import (
     MINUTES,

@@ -6,7 +6,7 @@ import pyarrow as pa
 import pytest
 
 from examples.linear_road.check import wrong
-from examples.linear_road.replay import RoadAnswers, Replay
+from examples.linear_road.replay import Replay, RoadAnswers
 from examples.linear_road.rules import AccidentNotice, Expected, Rules, TollNotice
 from examples.linear_road.traffic import SECOND_US, START_US, Traffic
 from shedder.engine.engine import Engine
