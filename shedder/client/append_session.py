@@ -57,6 +57,7 @@ class AppendSession:
         self.left_out = 0
         self.limits = BatchLimits()
         self._call: OpenCall | None = None
+        self._opening: OpenCall | None = None  # A call whose welcome has not come.
 
     def begin(self, epoch: int | None, *, patience_s: float | None = None) -> Steps[None]:
         """Look up the stream and the place where the producer has stopped.
@@ -161,9 +162,10 @@ class AppendSession:
 
     def disconnect(self) -> None:
         """End the call; batches without a receipt are sent again over the next one."""
-        opened, self._call = self._call, None
-        if opened is not None:
-            opened.cancel()
+        calls, self._call, self._opening = (self._call, self._opening), None, None
+        for opened in calls:
+            if opened is not None:
+                opened.cancel()
 
     def note_help(self, *, wanted: bool) -> None:
         """Note that another call's response said whether the server wants help."""
@@ -186,6 +188,7 @@ class AppendSession:
     def _connect(self) -> Steps[OpenCall]:
         """Open the call, and send the batches that have no receipt."""
         opened: OpenCall = yield Open(lambda stubs: stubs.append_stream)
+        self._opening = opened  # The welcome may never come; another thread may disconnect.
         try:
             yield Write(opened, hello(self.stream, self.name, self.epoch))
             welcome = yield from _next_response(opened)
@@ -193,9 +196,10 @@ class AppendSession:
             for request in self.outbox.resend():
                 yield Write(opened, request)
         except BaseException:
+            self._opening = None
             opened.cancel()
             raise
-        self._call = opened
+        self._call, self._opening = opened, None
         return opened
 
     def _retried(self, work: Callable[[], Steps[Any]]) -> Steps[Any]:

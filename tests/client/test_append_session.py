@@ -170,3 +170,18 @@ def test_a_cancelled_wait_ends_the_call_and_the_batch_is_sent_again():
     assert not model.calls[-1].is_open
     assert model.perform(session.flush()).position == 3
     assert len(model.calls) == 2
+
+
+def test_a_call_whose_welcome_does_not_come_can_be_ended():
+    """Another thread disconnects; `SpillingProducer.close` waited for the welcome before."""
+    model = Model(np.random.default_rng(1), 0.0)
+    session = AppendSession("trades", "p", patience_s=1.0)
+    model.perform(session.begin(None))
+    opening = session.open()
+    assert isinstance(next(opening), Open)
+    call = Calling()
+    assert isinstance(opening.send(call), Write)
+    assert isinstance(opening.send(None), Read)
+    session.disconnect()
+    assert not call.is_open
+    opening.close()
