@@ -21,11 +21,18 @@ from shedder.cql.plans.logical_plan import (
     scans_of,
 )
 from shedder.cql.sql.plan_sql import RelationSql, plan_sql
-from shedder.cql.statements.aggregates_as_rows import as_rows
 from shedder.cql.statements.archive_layout import DEFAULT_LAYOUT
 from shedder.cql.statements.bound_query import StreamSchema
 from shedder.cql.statements.relational_select import RelationalSelect
-from shedder.cql.statements.statement import ColumnDefinition, LandmarkWindow, RangeWindow, Select
+from shedder.cql.statements.relational_text import text_of_query
+from shedder.cql.statements.relational_tree import NamedRelation, SelectQuery, WindowClause
+from shedder.cql.statements.statement import (
+    ColumnDefinition,
+    LandmarkWindow,
+    RangeWindow,
+    Select,
+    UnboundedWindow,
+)
 
 SECOND = 1_000_000
 SEED = (1 << 64) - 12_345
@@ -55,6 +62,21 @@ def stream(name: str, /, **columns: ColumnType) -> StreamSchema:
 def table(name: str, /, **columns: ColumnType) -> Table:
     """A table with these columns."""
     return Table(name, tuple(ColumnDefinition(*each, True) for each in columns.items()))
+
+
+def as_rows(select: Select) -> RelationalSelect:
+    """Return the row query whose rows are the exact answer of a query of aggregates."""
+    window = None if select.window == UnboundedWindow() else WindowClause(select.window)
+    query = SelectQuery(
+        items=select.outputs,
+        source=NamedRelation(select.stream, select.stream, window),
+        where=select.where,
+        groups=select.groups,
+        having=select.having,
+        order=select.order,
+        limit=select.limit,
+    )
+    return RelationalSelect(text_of_query(query), query, (select.stream,))
 
 
 class Relations:

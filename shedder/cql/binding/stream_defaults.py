@@ -5,27 +5,15 @@ Source: Arasu, Babu, Widom, The CQL continuous query language, VLDB Journal 15(2
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from shedder.cql.expressions.expression import Aggregate, Expression, parts_of
 from shedder.cql.plans.logical_plan import (
-    BoundRelational,
     Plan,
     RelationKind,
-    StreamOperator,
-    ToStream,
     scans_of,
 )
-from shedder.cql.statements.relational_select import QueryTree, RelationalSelect
+from shedder.cql.statements.relational_select import QueryTree
 from shedder.cql.statements.relational_tree import SelectQuery, SetQuery
 from shedder.cql.statements.statement import Output
-
-
-def with_default_stream(select: RelationalSelect, query: BoundRelational) -> BoundRelational:
-    """The bound query of a statement, with ISTREAM around its plan where that is the default."""
-    if isinstance(query.plan, ToStream) or not is_stream_by_default(select.query, query.plan):
-        return query
-    return replace(query, plan=ToStream(StreamOperator.ISTREAM, query.plan))
 
 
 def is_stream_by_default(query: QueryTree, plan: Plan) -> bool:
