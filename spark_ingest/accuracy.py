@@ -22,10 +22,11 @@ from spark_ingest.baseline import (
     stretch_of,
 )
 from spark_ingest.exact_counts import Passed, Truths, find_truths
-from spark_ingest.judgement import judge
+from spark_ingest.judgement import Judgement, judge
 from spark_ingest.profile import StreamProfile, profile
 from spark_ingest.question_runner import AskedQuestions, ask
 from spark_ingest.report import AccuracyReport, Effort
+from spark_ingest.row_places import places_by_case
 from spark_ingest.workload import Question, questions
 
 
@@ -119,29 +120,32 @@ def judged_together(
     ]
     began = time.monotonic()
 
-    def found(sealed: SealedStream) -> Truths:
+    def found(sealed: SealedStream) -> tuple[Truths, dict[int, bool]]:
+        time_column = sealed.schema.time_column
         with relation(spark, sealed, *stretch_of(case.answer for case in cases)) as name:
-            return find_truths(spark, name, sealed.schema.time_column, cases, passed)
+            values = find_truths(spark, name, time_column, cases, passed)
+            return values, places_by_case(spark, name, time_column, cases, archived=True)
 
-    truths = reading(sealed, found)
-    effort = Effort(truths.passes, len(cases), time.monotonic() - began)
+    truths, placed = reading(sealed, found)
+    effort = Effort(truths.passes + len(placed), len(cases), time.monotonic() - began)
     shapes = reading(sealed, profile_of).shapes
-    return [
-        _report(subject, each, truths.of(places[subject], each.cases), shapes, effort, seed, notes)
-        for subject, each in asked.items()
-    ]
+    reports = []
+    for subject, each in asked.items():
+        first = places[subject]
+        certain = {at - first: holds for at, holds in placed.items()}
+        judgement = judge(each.cases, truths.of(first, each.cases), shapes, certain)
+        reports.append(_report(subject, each, judgement, effort, seed, notes))
+    return reports
 
 
 def _report(
     subject: str,
     asked: AskedQuestions,
-    truths: Truths,
-    shapes: Mapping[str, str],
+    judgement: Judgement,
     effort: Effort,
     seed: int | None,
     notes: Sequence[str],
 ) -> AccuracyReport:
-    judgement = judge(asked.cases, truths, shapes)
     return AccuracyReport(
         subject=subject,
         created=datetime.now(UTC),

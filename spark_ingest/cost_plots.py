@@ -9,7 +9,7 @@ from statistics import median
 import numpy as np
 
 from shedder.svg import WIDTH, axis_line, circle, line, percent, rect, svg, text
-from spark_ingest.scores import MISSING, Judged
+from spark_ingest.scores import BESIDE_VALUES, Judged
 
 _LABEL = 130  # px left of the axes for names
 _NAMES = 160  # ... and right of them, where no dot is
@@ -25,7 +25,7 @@ def thinning_plot(judged: Iterable[Judged]) -> str:
     for one in judged:
         error, width = one.verdict.error, one.verdict.half_width
         known = error is not None and width is not None and one.verdict.place is not None
-        if known and one.verdict.claim.bound == "interval" and one.aggregate != MISSING:
+        if known and one.verdict.claim.bound == "interval" and one.aggregate not in BESIDE_VALUES:
             assert error is not None
             assert width is not None
             level = round(-math.log2(max(one.made.thinning, 2.0**-40)))

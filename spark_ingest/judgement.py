@@ -23,7 +23,7 @@ from shedder.queries.certification.value_verdict import (
 )
 from spark_ingest.cases import Facts, made_of
 from spark_ingest.exact_counts import Truths
-from spark_ingest.scores import MISSING, GroupCount, Judged, Made
+from spark_ingest.scores import MISSING, PLACES, GroupCount, Judged, Made
 from spark_ingest.workload import ANYTHING
 
 
@@ -37,17 +37,22 @@ class Judgement:
 
 
 _NO_SHAPES: Mapping[str, str] = MappingProxyType({})
+_NO_PLACES: Mapping[int, bool] = MappingProxyType({})
 
 
 def judge(
-    cases: Iterable[Case], truths: Truths, shapes: Mapping[str, str] = _NO_SHAPES
+    cases: Iterable[Case],
+    truths: Truths,
+    shapes: Mapping[str, str] = _NO_SHAPES,
+    places: Mapping[int, bool] = _NO_PLACES,
 ) -> Judgement:
-    """Judge every claim of every case: values, items, and the bound on missing groups.
+    """Judge every claim of every case: values, items, certain rows, the bound on missing groups.
 
     Args:
       cases: answered questions.
       truths: what Spark found about them.
       shapes: of the stream's columns, in words, to tell verdicts apart by.
+      places: by number of the case, as of `places_by_case`.
     """
     judged: list[Judged] = []
     unjudged, groups = 0, GroupCount()
@@ -61,6 +66,8 @@ def judge(
             for one in compared(case, truths)
         ]
         judged += _missing(case, truths, groups)
+        if case.number in places:
+            judged.append(_placed(case, holds=places[case.number]))
     return Judgement(tuple(judged), unjudged, groups)
 
 
@@ -170,6 +177,13 @@ def _missing(case: Case, truths: Truths, count: GroupCount) -> Iterator[Judged]:
     yield Judged(
         case.number, "", MISSING, source, 1.0 if bound is None else bound.confidence, verdict
     )
+
+
+def _placed(case: Case, *, holds: bool) -> Judged:
+    """Judge the claim that no row that is `certain` is out of its place: one claim a case."""
+    source, claim = "+".join(case.answer.sources) or "unknown", Claim(0, 0, 0, "interval", None)
+    verdict = judge_value(AggregateFunction.COUNT, claim, 0 if holds else 1, None)
+    return Judged(case.number, "", PLACES, source, case.answer.confidence, verdict)
 
 
 def _bigint(total: int) -> int | None:

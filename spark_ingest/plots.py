@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shedder.svg import WIDTH, axis_line, circle, line, percent, rect, svg, text, ticks
-from spark_ingest.scores import MISSING, Attainment, Judged, Score
+from spark_ingest.scores import BESIDE_VALUES, Attainment, Judged, Score
 
 _LABEL = 280  # px left of the axes for names
 _ROW = 28
@@ -54,7 +54,7 @@ def error_plot(judged: Sequence[Judged]) -> str:
         and j.verdict.error is not None
         and j.verdict.claim.bound == "interval"
         and j.verdict.place is not None
-        and j.aggregate != MISSING
+        and j.aggregate not in BESIDE_VALUES
     ]
     if not pairs:
         return ""
@@ -107,7 +107,9 @@ def place_plot(judged: Iterable[Judged]) -> str:
         [
             j.verdict.place
             for j in judged
-            if j.verdict.place and j.verdict.claim.bound == "interval" and j.aggregate != MISSING
+            if j.verdict.place
+            and j.verdict.claim.bound == "interval"
+            and j.aggregate not in BESIDE_VALUES
         ],
         np.float64,
     )
@@ -135,7 +137,7 @@ def spread_plot(judged: Sequence[Judged]) -> str:
     """True errors per aggregate: median, middle half and 5th to 95th percentile, logarithmic."""
     errors: dict[str, list[float]] = {}
     for one in judged:
-        judgeable = one.verdict.claim.bound == "interval" and one.aggregate != MISSING
+        judgeable = one.verdict.claim.bound == "interval" and one.aggregate not in BESIDE_VALUES
         if judgeable and one.verdict.error is not None:
             name = one.aggregate + (" (rank)" if one.verdict.place is None else "")
             errors.setdefault(name, []).append(one.verdict.error)

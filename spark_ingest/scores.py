@@ -13,6 +13,8 @@ from scipy.stats import binom
 from shedder.queries.certification.value_verdict import Verdict
 
 MISSING = "(missing groups)"
+PLACES = "(certain rows)"
+BESIDE_VALUES = frozenset({MISSING, PLACES})
 """The aggregate's name under which the bound on groups that an answer lacks is judged."""
 CHOSEN = "(rows of LIMIT)"
 """The source's name under which rows that were chosen by their values are pooled."""

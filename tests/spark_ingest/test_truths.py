@@ -2,6 +2,7 @@
 
 import math
 from collections import Counter
+from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
@@ -10,14 +11,16 @@ import pytest
 
 from shedder.archive.archive_store import Store
 from shedder.errors import FailedPrecondition, UnknownStream
+from shedder.queries.answers.answer import CERTAIN
 from shedder.queries.certification.claims import Case
 from spark_ingest.baseline import exact, relation, sample_rows, sealed_stream
 from spark_ingest.exact_counts import find_truths
 from spark_ingest.flights import load_flights
 from spark_ingest.judgement import judge
 from spark_ingest.question_runner import bound
+from spark_ingest.row_places import places_by_case
 from spark_ingest.runtime.spark_session import having
-from spark_ingest.scores import MISSING
+from spark_ingest.scores import MISSING, PLACES
 from tests.spark_ingest.archives import answer, archive, stream_schema
 
 ROWS = 6_000
@@ -381,3 +384,21 @@ def test_a_stream_that_is_not_there_is_told_from_one_that_holds_nothing(tmp_path
 
 def test_sampled_rows_come_from_every_run(sealed):
     assert sample_rows(sealed, rows_max=200).num_rows == 200
+
+
+def test_certain_rows_are_judged_by_their_places(spark, sealed, rows, truths_of):
+    """A report said nothing of `certain`, however often a row was out of its place."""
+    counts = Counter(rows["origin"].to_pylist())
+    first, *_, last = [origin for origin, _ in counts.most_common()]
+    text = "SELECT origin, COUNT(*) AS n FROM flights GROUP BY origin ORDER BY n DESC LIMIT 1"
+    cases = []
+    for number, origin in enumerate((first, last)):
+        said = answer({"origin": [origin]}, {"n": [(1, 0, ROWS, "interval")]}, position=ROWS)
+        shown = said.table.append_column(CERTAIN, pa.array([True]))
+        cases.append(case(sealed, number, text, replace(said, table=shown)))
+    with relation(spark, sealed) as name:
+        places = places_by_case(spark, name, "ts", cases, archived=True)
+    assert places == {0: True, 1: False}
+    judged = judge(cases, truths_of(*cases), places=places).judged
+    placed = {one.question: one.verdict.held for one in judged if one.aggregate == PLACES}
+    assert placed == {0: True, 1: False}
