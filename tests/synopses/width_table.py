@@ -26,7 +26,7 @@ from synopses.intervals.means import sampled_mean
 from synopses.intervals.sample_values import SampledValues
 from synopses.intervals.sums import sampled_sum
 from synopses.intervals.variance import sampled_variance
-from tests.engine.output_widths import section as whole_answers
+from tests.engine.one_time_queries.output_widths import section as whole_answers
 from tests.engine.thinned_width_table import section as take_all_rows
 from tests.synopses.variance_widths import table as variances
 

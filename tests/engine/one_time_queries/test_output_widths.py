@@ -6,7 +6,7 @@ from statistics import median
 
 import pytest
 
-from tests.engine.output_widths import WANTED, measured
+from tests.engine.one_time_queries.output_widths import WANTED, measured
 from tests.synopses.width_table import COLUMNS
 
 SOURCE = "by group, archive"
