@@ -31,6 +31,7 @@ from shedder.cql.plans.logical_plan import (
     WindowOf,
 )
 from shedder.cql.statements.statement import ColumnDefinition, Output, RangeWindow
+from shedder.cql.statements.table_schema import TableSchema
 from shedder.dataflow.dataflow import Dataflow
 
 KEYS = 1_000_000
@@ -47,6 +48,7 @@ NOTES = (
     f"each {SLIDE:,}th.",
     "A rival computes one result per batch: over the whole window again.",
     "In the first row it computes the pairs of a batch with a window that it need not keep.",
+    f"The table has {KEYS:,} rows under a primary key; a tuple joins the version at its place.",
 )
 
 Batch = pa.RecordBatch
@@ -69,6 +71,31 @@ def window(alias: str, slide_us: int = 1) -> WindowOf:
     return WindowOf(scan, RangeWindow(WINDOW, slide_us))
 
 
+def table_rows() -> Batch:
+    """One row for each key, in random order."""
+    keys = np.random.default_rng(3).permutation(KEYS)
+    return pa.RecordBatch.from_arrays([pa.array(keys), pa.array(2 * keys)], names=["k", "n"])
+
+
+def table_join() -> Join:
+    """A stream with a table, by the primary key of the table."""
+    columns = tuple(ColumnDefinition(f"t.{name}", _BIGINT, False) for name in ("k", "n"))
+    table = Scan("t", "t", RelationKind.TABLE, columns, None)
+    keys = (Column("a.k", _BIGINT), Column("t.k", _BIGINT))
+    condition = Call(Op.EQ, keys, ColumnType.BOOLEAN)
+    return Join(JoinKind.INNER, window("a").input, table, condition)
+
+
+def dataflow(plan: Plan) -> Dataflow:
+    """The operators of a plan; a table has all its rows."""
+    columns = tuple(ColumnDefinition(name, _BIGINT, False) for name in ("k", "n"))
+    tables = {"t": TableSchema("t", columns, ("k",))}
+    flow = Dataflow(BoundRelational("", plan, ()), state_bytes_max=1 << 33, tables=tables)
+    for versions in flow.versions.values():
+        versions.upsert(table_rows(), 0)
+    return flow
+
+
 def plans() -> dict[str, tuple[Plan, str]]:
     """Plans and the aliases of their streams, by what they do."""
     left, right = Column("a.k", _BIGINT), Column("b.k", _BIGINT)
@@ -89,31 +116,33 @@ def plans() -> dict[str, tuple[Plan, str]]:
         "MAX with SLIDE": (Aggregated(window("a", SLIDE), (), (largest,)), "a"),
         "DISTINCT": (Distinct(Project(window("a"), (Output("k", left),))), "a"),
         "PARTITION BY k ROWS 10": (newest, "a"),
+        "table join": (table_join(), "a"),
     }
 
 
 def own(plan: Plan, aliases: str) -> float:
     """Tuples per second of CPU, while the windows are full."""
-    flow = Dataflow(BoundRelational("", plan, ()), state_bytes_max=1 << 33)
+    flow = dataflow(plan)
+    places = np.zeros(BATCH_ROWS, np.int64)
     spent = 0.0
     for step in range(STEPS):
         first = step * BATCH_ROWS
         batches = {alias: batch(ord(alias), first) for alias in aliases}
         began = time.process_time()
         for alias, rows in batches.items():
-            flow.push(alias, rows, first)
+            flow.push(alias, rows, first, places)
         flow.advance(dict.fromkeys(aliases, first + BATCH_ROWS))
         if step >= STEPS // 2:
             spent += time.process_time() - began
     return (STEPS - STEPS // 2) * len(aliases) * BATCH_ROWS / spent
 
 
-def again(work: Callable[[Batch, Batch], object], tuples: int) -> float:
-    """Tuples per second of CPU of work over a batch and a full window."""
+def again(work: Callable[[Batch, Batch], object], tuples: int, held: Batch | None = None) -> float:
+    """Tuples per second of CPU of work over a batch and what is held; None: a full window."""
     whole = pa.Table.from_batches(
         [batch(1, first) for first in range(0, WINDOW, BATCH_ROWS)]
     ).combine_chunks()
-    (held,) = whole.to_batches()
+    held = whole.to_batches()[0] if held is None else held
     times = []
     for step in range(RIVAL_STEPS):
         fresh = batch(2, WINDOW + step * BATCH_ROWS)
@@ -179,6 +208,12 @@ def rivals() -> dict[str, dict[str, float]]:
             "duckdb": again(asked(newest), BATCH_ROWS),
             "polars": again(frames(lambda _, old: old.group_by("k").tail(10)), BATCH_ROWS),
         },
+        "table join": {
+            "duckdb": again(asked(f"SELECT fresh.*, held.n {joined}"), BATCH_ROWS, table_rows()),
+            "polars": again(
+                frames(lambda new, old: new.join(old, on="k")), BATCH_ROWS, table_rows()
+            ),
+        },
     }
 
 
@@ -203,9 +238,9 @@ def run() -> Report:
 
 def own_warm(plan: Plan, aliases: str) -> None:
     """Compile the kernels of a plan."""
-    flow = Dataflow(BoundRelational("", plan, ()), state_bytes_max=1 << 33)
+    flow = dataflow(plan)
     for alias in aliases:
-        flow.push(alias, batch(0, 0), 0)
+        flow.push(alias, batch(0, 0), 0, np.zeros(BATCH_ROWS, np.int64))
     flow.advance(dict.fromkeys(aliases, BATCH_ROWS))
 
 

@@ -74,6 +74,7 @@ class TableJoin:
         fields = [left.field(name) for name in spec.kept]
         self._is_pair = spec.kind in (JoinKind.INNER, JoinKind.LEFT)
         self.schema = pa.schema([*fields, *self._right] if self._is_pair else fields)
+        self._is_unique = self._has_table_key()
         self._clear()
 
     def _clear(self) -> None:
@@ -93,11 +94,15 @@ class TableJoin:
 
     @property
     def keeps_order(self) -> bool:
-        """Return whether a row has one pair at most: the key of the table is among the keys."""
+        """Return whether a row is at most once in the output."""
+        return self._is_unique or not self._is_pair
+
+    def _has_table_key(self) -> bool:
+        """Return whether the keys have the table's key, so that a row has one pair at most."""
         names = {right.name for _, right in self._spec.keys if isinstance(right, Column)}
         own = {name.partition(".")[2] for name in names & set(self._versions.schema.names)}
         projects = any(isinstance(step, Projection) for step in self._spec.steps)
-        return not self._is_pair or (not projects and own >= set(self._versions.key))
+        return not projects and own >= set(self._versions.key)
 
     def apply(self, as_of_us: int, left: ChangeBatch) -> ChangeBatch:  # noqa: ARG002
         """Join rows of the stream side.
@@ -112,14 +117,14 @@ class TableJoin:
             return ChangeBatch.empty(self.schema)
         if not self._is_pair:
             found = np.zeros(len(left), np.bool_)
-            for rows, _ in self._pairs(left, first_only=spec.rest is None):
+            for rows, _ in self._pairs(left):
                 found[rows] = True
             wanted = found if spec.kind is JoinKind.SEMI else ~found
             return left.with_columns(ours).where(wanted)
         made_rows: list[Int64s] = []
         made: list[pa.RecordBatch] = []
         size_bytes = 0
-        for rows, theirs in self._pairs(left, first_only=False):
+        for rows, theirs in self._pairs(left):
             size_bytes += theirs.nbytes + rows.nbytes * (5 + len(spec.kept))
             if size_bytes > self._bytes_max:
                 raise BudgetExceeded(
@@ -169,11 +174,10 @@ class TableJoin:
         chosen = table.ts_us[usable]
         link_versions(ids[usable].astype(np.int32), chosen, self._heads, self._older)
 
-    def _pairs(
-        self, left: ChangeBatch, *, first_only: bool
-    ) -> Iterator[tuple[Int64s, pa.RecordBatch]]:
+    def _pairs(self, left: ChangeBatch) -> Iterator[tuple[Int64s, pa.RecordBatch]]:
         """Rows of the stream side, and the table's rows that they pair with."""
         spec = self._spec
+        first_only = self._is_unique or (spec.rest is None and not self._is_pair)
         usable = np.ones(len(left), np.bool_)
         if spec.left is not None:
             usable &= true_rows(evaluate(spec.left, left.columns))
