@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from shedder.cql.expressions.expression import Column, Expression
 from shedder.cql.expressions.expression_text import text_of
+from shedder.cql.plans.logical_plan import JoinKind
 from shedder.cql.plans.plan_words import window_text, with_plain_names
 from shedder.cql.statements.statement import Output
 from shedder.dataflow.graph import ChangeOperator
@@ -17,6 +18,7 @@ from shedder.dataflow.relation_to_stream import RelationToStream
 from shedder.dataflow.rows_window import NewestRows
 from shedder.dataflow.selection import WhereFilter
 from shedder.dataflow.sums.grouped_aggregates import AggregateSpec, GroupedAggregates
+from shedder.dataflow.tables.table_join import TableJoin
 from shedder.dataflow.union import UnionAll
 from shedder.dataflow.update_patterns import UpdatePattern
 from shedder.dataflow.whole_relation import WholeRelation
@@ -67,6 +69,11 @@ def _text(operator: ChangeOperator) -> str:
             if spec.condition is not None:
                 on.append(text_of(spec.condition))
             return f"Join {' AND '.join(on)}" if on else "Join of all pairs"
+        case TableJoin(spec=spec):
+            on = [_equality(*key) for key in spec.keys]
+            on += [text_of(each) for each in (spec.left, spec.rest) if each is not None]
+            kind = "" if spec.kind is JoinKind.INNER else f"{spec.kind.value.lower()} "
+            return f"Table {kind}join {' AND '.join(on)}".rstrip()
         case GroupedAggregates(spec=spec):
             return _aggregates(spec)
         case Multiplicities(kind=kind):

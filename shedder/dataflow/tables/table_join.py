@@ -87,6 +87,11 @@ class TableJoin:
         self._older = np.empty(0, np.int32)
 
     @property
+    def spec(self) -> TableJoinSpec:
+        """What makes a pair."""
+        return self._spec
+
+    @property
     def size_bytes(self) -> int:
         """Bytes of the index; `TableVersions` has the rows."""
         keys = 0 if self._directory is None else self._directory.size_bytes

@@ -159,7 +159,8 @@ WANTED: Final[Mapping[str, tuple[float | None, ...]]] = {
 }
 _PREFACE: Final = """\
 Whole answers through the public API, by `tests/engine/one_time_queries/output_widths.py`: the
-median over the columns above of the median over {trials} streams. A column without an ideal width is left out.
+median over the columns above of the median over {trials} streams. A column without an ideal width
+is left out.
 
 - *Whole, live sample*: 1,000 of 20,000 tuples. `COUNT` is behind a filter that passes a fifth.
 - *By group, archive*: an eighth of 40,000 tuples in 50 groups, beside a live sample of 4,000 tuples
