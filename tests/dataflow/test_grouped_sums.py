@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from fractions import Fraction
-from random import Random
 
 import pytest
 
@@ -28,11 +26,18 @@ from shedder.errors import Unimplemented
 from tests.dataflow import brute_force as brute
 from tests.dataflow.worlds import (
     END,
+    NAME,
+    D,
+    K,
+    X,
     batch_of,
     boolean,
+    check,
     column,
     dataflow,
     equal,
+    grouped,
+    matches,
     number,
     rows_of,
     run,
@@ -42,7 +47,6 @@ from tests.dataflow.worlds import (
 )
 
 A, B = stream(81), stream(82)
-K, X, NAME, D, TS = range(5)  # Places in a row.
 
 
 def aggregate(function: AggregateFunction, name: str | None = None) -> Aggregate:
@@ -63,41 +67,6 @@ BOUND = tuple(
 )
 
 
-def brute_value(function, place, rows):
-    if place is None:
-        return len(rows)
-    values = [row[place] for row in rows if row[place] is not None]
-    if function is COUNT:
-        return len(values)
-    if not values:
-        return None
-    total = sum(map(Fraction, values))
-    return total if function is SUM else float(total) / len(values)
-
-
-def brute_groups(source: brute.At, places: tuple[int, ...], aggregates) -> brute.At:
-    def at(e):
-        groups: dict = {} if places else {(): []}
-        for row in source(e):
-            groups.setdefault(tuple(row[place] for place in places), []).append(row)
-        return [
-            (*key, *(brute_value(function, place, rows) for function, place in aggregates))
-            for key, rows in groups.items()
-        ]
-
-    return at
-
-
-def instants(seed: int) -> list[int]:
-    return [Random(seed).randrange(END + 100) for _ in range(200)]
-
-
-def check(plan, streams, expected, seed):
-    made = run(plan, streams, seed=seed)
-    for e in instants(seed + 1):
-        assert made.at(e) == Counter(expected(e)), e
-
-
 @pytest.mark.parametrize("places", [(), (K,), (NAME, X), (D,)])
 @pytest.mark.parametrize("window", ["range", "rows"])
 def test_groups_of_a_window_are_those_of_the_brute_force(places, window):
@@ -111,7 +80,7 @@ def test_groups_of_a_window_are_those_of_the_brute_force(places, window):
     rows, relation = source[window]
     groups = tuple(column(f"a.{NAMES[place]}") for place in places)
     plan = Aggregated(rows, groups, BOUND)
-    check(plan, {"a": A}, brute_groups(relation, places, ALL), seed=83)
+    check(plan, {"a": A}, grouped(relation, places, ALL), seed=83)
 
 
 @pytest.mark.parametrize("places", [(), (K,), (NAME,)])
@@ -119,16 +88,14 @@ def test_groups_of_a_window_are_those_of_the_brute_force(places, window):
 def test_groups_of_a_join_are_those_of_the_brute_force(places, kind):
     join = Join(kind, windowed("a", 40), windowed("b", 20), equal("a.k", "b.k"))
 
-    def match(a, b):
-        return a[K] is not None and a[K] == b[K]
-
+    match = matches(K)
     ours, theirs = brute.range_window(A, 40), brute.range_window(B, 20)
     relation = brute.join(ours, theirs, match)
     if kind is JoinKind.ANTI:
         relation = lambda e: [a for a in ours(e) if not any(match(a, b) for b in theirs(e))]  # noqa: E731
     groups = tuple(column(f"a.{NAMES[place]}") for place in places)
     plan = Aggregated(join, groups, BOUND)
-    check(plan, {"a": A, "b": B}, brute_groups(relation, places, ALL), seed=85)
+    check(plan, {"a": A, "b": B}, grouped(relation, places, ALL), seed=85)
 
 
 def test_having_and_a_group_over_groups_are_those_of_the_brute_force():
@@ -137,9 +104,9 @@ def test_having_and_a_group_over_groups_are_those_of_the_brute_force():
     named = Project(kept, (Output("a.x", Column("a0", ColumnType.BIGINT)),))
     again = Aggregate(COUNT, None, type=ColumnType.BIGINT)
     plan = Aggregated(named, (Column("a.x", ColumnType.BIGINT),), (again,))
-    counts = brute_groups(brute.range_window(A, 50), (K,), [(COUNT, None)])
+    counts = grouped(brute.range_window(A, 50), (K,), [(COUNT, None)])
     having = brute.select(counts, lambda row: row[1] > 1)
-    expected = brute_groups(having, (1,), [(COUNT, None)])
+    expected = grouped(having, (1,), [(COUNT, None)])
     check(plan, {"a": A}, expected, seed=87)
 
 
@@ -147,7 +114,7 @@ def test_stream_of_a_count_has_a_tuple_per_change():
     plan = ToStream(
         StreamOperator.ISTREAM, Aggregated(windowed("a", 30), (column("a.x"),), (aggregate(COUNT),))
     )
-    relation = brute_groups(brute.range_window(A, 30), (X,), [(COUNT, None)])
+    relation = grouped(brute.range_window(A, 30), (X,), [(COUNT, None)])
     expected = Counter((ts, row) for ts, _, row in brute.insertions(relation, range(END + 100)))
     for seed, batch_max in ((89, 1), (90, 100)):
         tuples = run(plan, {"a": A}, seed=seed, batch_max=batch_max).changes

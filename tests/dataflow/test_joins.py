@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from random import Random
 
 import pytest
 
@@ -25,11 +24,17 @@ from shedder.errors import BudgetExceeded, Unimplemented
 from tests.dataflow import brute_force as brute
 from tests.dataflow.worlds import (
     END,
+    NAME,
+    D,
+    K,
+    X,
     batch_of,
     boolean,
     column,
     dataflow,
     equal,
+    instants,
+    matches,
     number,
     rows_of,
     run,
@@ -39,7 +44,6 @@ from tests.dataflow.worlds import (
 )
 
 A, B, C = stream(31), stream(32), stream(33, size=60)
-K, X, NAME, D, TS = range(5)  # Places in a row.
 
 
 def both(*parts):
@@ -47,12 +51,6 @@ def both(*parts):
     for part in parts[1:]:
         condition = boolean(Op.AND, condition, part)
     return condition
-
-
-def matches(place: int, other: int | None = None):
-    """Equality of two columns, as in SQL: NULL equals nothing."""
-    at = place if other is None else other
-    return lambda a, b: a[place] is not None and a[place] == b[at]
 
 
 CONDITIONS = {
@@ -85,10 +83,6 @@ WINDOWS = {
     "unequal": ((40, 1), (15, 1)),
     "slides": ((40, 10), (30, 15)),
 }
-
-
-def instants(seed: int) -> list[int]:
-    return [Random(seed).randrange(END + 100) for _ in range(200)]
 
 
 def sides(windows):

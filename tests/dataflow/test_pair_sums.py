@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from fractions import Fraction
-from random import Random
-
 import pytest
 
 from shedder.cql.expressions.column_types import ColumnType
@@ -24,11 +20,18 @@ from shedder.errors import BudgetExceeded
 from tests.dataflow import brute_force as brute
 from tests.dataflow.worlds import (
     END,
+    NAME,
+    D,
+    K,
+    X,
     batch_of,
     boolean,
+    check,
     column,
     dataflow,
     equal,
+    grouped,
+    matches,
     number,
     rows_of,
     run,
@@ -39,7 +42,6 @@ from tests.dataflow.worlds import (
 
 A, B, C = stream(101), stream(102), stream(103, size=60)
 STREAMS = {"a": A, "b": B}
-K, X, NAME, D, TS = range(5)  # Places in a row; those of the right side are 5 more.
 COUNT, SUM, AVG = AggregateFunction.COUNT, AggregateFunction.SUM, AggregateFunction.AVG
 BIGINT, DOUBLE = ColumnType.BIGINT, ColumnType.DOUBLE
 
@@ -52,42 +54,8 @@ AGGREGATES = (
     (Aggregate(COUNT, column("b.name"), type=BIGINT), 5 + NAME),
 )
 ALL = tuple(aggregate for aggregate, _ in AGGREGATES)
-
-
-def match(a, b):
-    return a[K] is not None and a[K] == b[K]
-
-
-def value(aggregate: Aggregate, place: int | None, pairs: list):
-    if place is None:
-        return len(pairs)
-    values = [pair[place] for pair in pairs if pair[place] is not None]
-    if aggregate.function is COUNT:
-        return len(values)
-    if not values:
-        return None
-    total = sum(map(Fraction, values))
-    return total if aggregate.function is SUM else float(total) / len(values)
-
-
-def brute_sums(pairs: brute.At, places: tuple[int, ...]) -> brute.At:
-    def at(e):
-        groups: dict = {} if places else {(): []}
-        for pair in pairs(e):
-            groups.setdefault(tuple(pair[place] for place in places), []).append(pair)
-        return [
-            (*key, *(value(each, place, rows) for each, place in AGGREGATES))
-            for key, rows in groups.items()
-        ]
-
-    return at
-
-
-def check(plan, streams, expected, seed):
-    made = run(plan, streams, seed=seed)
-    random = Random(seed)
-    for e in (random.randrange(END + 100) for _ in range(200)):
-        assert made.at(e) == Counter(expected(e)), e
+PLACES = [(aggregate.function, place) for aggregate, place in AGGREGATES]
+match = matches(K)
 
 
 @pytest.mark.parametrize("groups", [(), ("a.k",), ("b.k",), ("a.name",)])
@@ -97,7 +65,7 @@ def test_sums_over_pairs_of_two_windows_are_those_of_the_brute_force(groups, sli
     plan = Aggregated(join, tuple(map(column, groups)), ALL)
     pairs = brute.join(brute.range_window(A, 60, slide), brute.range_window(B, 40), match)
     places = {"a.k": K, "b.k": 5 + K, "a.name": NAME}
-    check(plan, STREAMS, brute_sums(pairs, tuple(places[name] for name in groups)), seed=104)
+    check(plan, STREAMS, grouped(pairs, tuple(places[name] for name in groups), PLACES), seed=104)
 
 
 def test_conditions_on_one_side_and_two_keys_are_applied():
@@ -113,7 +81,7 @@ def test_conditions_on_one_side_and_two_keys_are_applied():
         return match(a, b) and named and a[X] is not None and a[X] > 0
 
     pairs = brute.join(brute.range_window(A, 60), brute.range_window(B, 60), both)
-    check(plan, STREAMS, brute_sums(pairs, (NAME, K)), seed=105)
+    check(plan, STREAMS, grouped(pairs, (NAME, K), PLACES), seed=105)
 
 
 def test_a_condition_on_both_sides_is_applied_to_pairs():
@@ -125,7 +93,7 @@ def test_a_condition_on_both_sides_is_applied_to_pairs():
         return match(a, b) and None not in (a[X], b[X]) and a[X] < b[X]
 
     pairs = brute.join(brute.range_window(A, 60), brute.range_window(B, 60), both)
-    check(plan, STREAMS, brute_sums(pairs, ()), seed=106)
+    check(plan, STREAMS, grouped(pairs, (), PLACES), seed=106)
 
 
 def test_rows_that_leave_a_rows_window_and_an_anti_join_leave_the_sums():
@@ -139,14 +107,14 @@ def test_rows_that_leave_a_rows_window_and_an_anti_join_leave_the_sums():
         return [row for row in ours(e) if row[X] not in taken]
 
     pairs = brute.join(alone, brute.rows_window(B, 3, lambda row: row[K]), match)
-    check(plan, {**STREAMS, "c": C}, brute_sums(pairs, (K,)), seed=107)
+    check(plan, {**STREAMS, "c": C}, grouped(pairs, (K,), PLACES), seed=107)
 
 
 def test_stream_of_sums_does_not_depend_on_batches():
     join = Join(JoinKind.INNER, windowed("a", 60), windowed("b", 40), equal("a.k", "b.k"))
     plan = ToStream(StreamOperator.ISTREAM, Aggregated(join, (), ALL))
     pairs = brute.join(brute.range_window(A, 60), brute.range_window(B, 40), match)
-    relation = brute_sums(pairs, ())
+    relation = grouped(pairs, (), PLACES)
     expected = [(ts, row) for ts, _, row in brute.insertions(relation, range(END + 100))]
     for seed, batch_max in ((108, 1), (109, 100)):
         tuples = run(plan, STREAMS, seed=seed, batch_max=batch_max).changes

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from random import Random
 
 import pytest
 
@@ -28,6 +27,8 @@ from tests.dataflow.worlds import (
     column,
     dataflow,
     equal,
+    instants,
+    matches,
     number,
     rows_of,
     run,
@@ -37,10 +38,6 @@ from tests.dataflow.worlds import (
 
 LOG, OTHER = stream(61, size=200), stream(62)
 PLACES = {"s.k": 0, "s.x": 1, "s.name": 2}
-
-
-def instants(seed: int) -> list[int]:
-    return [Random(seed).randrange(END + 100) for _ in range(200)]
 
 
 @pytest.mark.parametrize("rows", [1, 3, 10])
@@ -94,8 +91,7 @@ def test_newest_rows_are_joined_as_the_brute_force_joins_them(kind):
     ours = brute.rows_window(LOG, 3, lambda row: row[0])
     theirs = brute.rows_window(OTHER, 2, lambda row: row[1])
 
-    def match(a, b):
-        return a[0] is not None and a[0] == b[0]
+    match = matches(0)
 
     def expected(e):
         left, right = ours(e), theirs(e)

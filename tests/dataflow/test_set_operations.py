@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from random import Random
 
 import pytest
 
@@ -18,7 +17,7 @@ from shedder.cql.plans.logical_plan import (
 )
 from shedder.cql.statements.statement import Output
 from tests.dataflow import brute_force as brute
-from tests.dataflow.worlds import END, batch_of, column, dataflow, run, stream, windowed
+from tests.dataflow.worlds import batch_of, column, dataflow, instants, run, stream, windowed
 
 LEFT, RIGHT = stream(21), stream(22)
 STREAMS = {"a": LEFT, "b": RIGHT}
@@ -40,10 +39,6 @@ def some(plan: Plan, alias: str, names: tuple[str, ...]) -> Plan:
 
 def brute_some(at: brute.At, names: tuple[str, ...]) -> brute.At:
     return brute.project(at, lambda row: tuple(row[PLACES[name]] for name in names))
-
-
-def instants(seed: int) -> list[int]:
-    return [Random(seed).randrange(END + 100) for _ in range(200)]
 
 
 @pytest.mark.parametrize("names", [("k",), ("name",), ("k", "name"), ("d", "x"), ("name", "d")])

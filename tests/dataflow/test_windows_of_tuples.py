@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from random import Random
 
 import numpy as np
 import pytest
@@ -38,6 +37,7 @@ from tests.dataflow.worlds import (
     boolean,
     column,
     dataflow,
+    instants,
     number,
     rows_of,
     run,
@@ -58,10 +58,6 @@ WINDOWS = {
     "landmark": (LandmarkWindow(100), brute.landmark(LOG, 100)),
     "snapshot": (SnapshotWindow(100, 200), brute.landmark(LOG, 100, 200)),
 }
-
-
-def instants(seed: int) -> list[int]:
-    return [Random(seed).randrange(END + 100) for _ in range(200)]
 
 
 @pytest.mark.parametrize("name", WINDOWS)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 from functools import cached_property
 from random import Random
 from typing import Any
@@ -13,15 +14,23 @@ import numpy as np
 import pyarrow as pa
 
 from shedder.cql.expressions.column_types import ColumnType
-from shedder.cql.expressions.expression import Call, Column, Expression, Literal, Op
+from shedder.cql.expressions.expression import (
+    AggregateFunction,
+    Call,
+    Column,
+    Expression,
+    Literal,
+    Op,
+)
 from shedder.cql.plans.logical_plan import BoundRelational, Plan, RelationKind, Scan, WindowOf
 from shedder.cql.statements.statement import ColumnDefinition, RangeWindow
 from shedder.dataflow.changes import ChangeBatch
 from shedder.dataflow.dataflow import Dataflow
 from shedder.dataflow.join_order import StreamStatistics
-from tests.dataflow.brute_force import Row, Tuple
+from tests.dataflow.brute_force import At, Row, Tuple
 
 END = 400  # Event times of a world are in [0, END).
+K, X, NAME, D, TS = range(5)  # Places in a row; those of the right side of a join are 5 more.
 COLUMNS = {
     "k": ColumnType.BIGINT,
     "x": ColumnType.INTEGER,
@@ -167,3 +176,53 @@ def _advance(made: Run, watermarks: dict[str, int]) -> None:
     changes = made.flow.advance(watermarks)
     if made.flow.as_of_us is not None and made.flow.as_of_us != before_us:
         made.steps.append((made.flow.as_of_us, changes))
+
+
+def instants(seed: int) -> list[int]:
+    """Return instants of a world, and some behind its end."""
+    return [Random(seed).randrange(END + 100) for _ in range(200)]
+
+
+def check(plan: Plan, streams: Mapping[str, list[Tuple]], expected: At, seed: int) -> None:
+    """Check that a plan's relation is the expected one at many instants."""
+    made = run(plan, streams, seed=seed)
+    for e in instants(seed + 1):
+        assert made.at(e) == Counter(expected(e)), e
+
+
+def matches(place: int, other: int | None = None) -> Callable[[Row, Row], bool]:
+    """Return the equality of two columns, as in SQL: NULL equals nothing."""
+    at = place if other is None else other
+    return lambda a, b: a[place] is not None and a[place] == b[at]
+
+
+def folded(function: AggregateFunction, place: int | None, rows: list[Row]) -> Any:
+    """Return COUNT, SUM or AVG of a column of rows; place None: COUNT(*)."""
+    if place is None:
+        return len(rows)
+    values = [row[place] for row in rows if row[place] is not None]
+    if function is AggregateFunction.COUNT:
+        return len(values)
+    if not values:
+        return None
+    total = sum(map(Fraction, values))
+    return total if function is AggregateFunction.SUM else float(total) / len(values)
+
+
+def grouped(
+    source: At,
+    places: tuple[int, ...],
+    aggregates: Sequence[tuple[AggregateFunction, int | None]],
+) -> At:
+    """Return a relation's groups by some places, each with its aggregates."""
+
+    def at(e: int) -> list[Row]:
+        groups: dict[Row, list[Row]] = {} if places else {(): []}
+        for row in source(e):
+            groups.setdefault(tuple(row[place] for place in places), []).append(row)
+        return [
+            (*key, *(folded(function, place, rows) for function, place in aggregates))
+            for key, rows in groups.items()
+        ]
+
+    return at
