@@ -13,7 +13,7 @@ KEPT_BYTES_MAX = 64 << 20  # Of the messages and responses that are kept.
 
 
 @dataclass(frozen=True, slots=True)
-class Written:
+class WrittenAnswer:
     """An answer as its message, and as the bytes of Invoke's response."""
 
     answer: Answer
@@ -40,7 +40,7 @@ class WrittenAnswers:
     ) -> None:
         self._write = write
         self._bytes_max = bytes_max
-        self._kept: OrderedDict[str, Written] = OrderedDict()
+        self._kept: OrderedDict[str, WrittenAnswer] = OrderedDict()
         self._size_bytes = 0
 
     @property
@@ -48,7 +48,7 @@ class WrittenAnswers:
         """Bytes of all that is kept."""
         return self._size_bytes
 
-    def of(self, name: str, answer: Answer) -> Written:
+    def of(self, name: str, answer: Answer) -> WrittenAnswer:
         """Return the written answer of a query; the same answer is written once."""
         kept = self._kept.get(name)
         if kept is not None and kept.answer is answer:
@@ -57,7 +57,7 @@ class WrittenAnswers:
         self.forget(name)
         message = self._write(answer)
         invoked = query_pb2.InvokeResponse(answer=message).SerializeToString()
-        written = Written(answer, message, invoked)
+        written = WrittenAnswer(answer, message, invoked)
         if written.size_bytes <= self._bytes_max:
             self._kept[name] = written
             self._size_bytes += written.size_bytes
