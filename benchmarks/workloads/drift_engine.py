@@ -17,7 +17,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from shedder.engine.engine import Engine
-from shedder.engine.runtime.cpu_timer import Stopwatch
+from shedder.engine.runtime.cpu_timer import CpuTimer
 from shedder.engine.synopsis_plans.cpu_costs import costs_ns
 from shedder.engine.synopsis_plans.synopsis_plan import SynopsisPlan
 from shedder.overload.controller import TICK_S
@@ -111,13 +111,13 @@ class Priced(VirtualMachine):
         """The same."""
         return self.ns / 1e9
 
-    def stopwatch(self, query: str, plan: SynopsisPlan, *, grouped: bool) -> Stopwatch:
-        """Return a stopwatch that lets the model's time pass."""
+    def cpu_timer(self, query: str, plan: SynopsisPlan, *, grouped: bool) -> CpuTimer:
+        """Return a CPU timer that lets the model's time pass."""
         del query
         return _Watch(self, [costs_ns(part, grouped=grouped) for part in plan.parts])
 
 
-class _Watch(Stopwatch):
+class _Watch(CpuTimer):
     def __init__(self, machine: Priced, costs: Sequence[Floats]) -> None:
         super().__init__(len(costs), machine.monotonic_ns)
         self._machine = machine

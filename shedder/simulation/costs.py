@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shedder.cql.text.sampling_fractions import LEVEL_MAX
-from shedder.engine.runtime.cpu_timer import Stopwatch
+from shedder.engine.runtime.cpu_timer import CpuTimer
 from shedder.engine.synopsis_plans.cpu_costs import costs_ns, shared_ns
 from shedder.engine.synopsis_plans.synopsis_plan import SynopsisPlan
 from shedder.engine.window_state.query_state import QueryState
@@ -54,7 +54,7 @@ class CostModel:
         return float(self.parts_ns(query_state.name, query_state.plan, grouped=grouped)[:, 0].sum())
 
 
-class VirtualStopwatch(Stopwatch):
+class VirtualCpuTimer(CpuTimer):
     """Says what the model says, and has it spent.
 
     Laps that come before the first one of no tuples, and those of no tuples, are of preparations,
@@ -81,11 +81,11 @@ class VirtualStopwatch(Stopwatch):
         self._done = done
 
     def start(self) -> None:
-        """As of any stopwatch."""
+        """As of any CPU timer."""
         self._reads = False
 
     def lap(self, part: int, tuples: int, level: int = 0) -> None:
-        """As of any stopwatch."""
+        """As of any CPU timer."""
         if not tuples:
             self._reads = True
         elif self._reads:
@@ -98,7 +98,7 @@ class VirtualStopwatch(Stopwatch):
             self._spend(ns)
 
     def stop(self, tuples: int) -> None:
-        """As of any stopwatch."""
+        """As of any CPU timer."""
         self.tuples += tuples
         self.runs += 1
 

@@ -13,14 +13,14 @@ from shedder.archive.files.file_system import Bytes, Files
 from shedder.archive.log.group_commit import FailureHandler, GroupCommit, Handler
 from shedder.archive.log.log import Log
 from shedder.archive.log.log_queue import LogQueue
-from shedder.engine.runtime.cpu_timer import Stopwatch
+from shedder.engine.runtime.cpu_timer import CpuTimer
 from shedder.engine.runtime.environment import Machine
 from shedder.engine.runtime.serial_executor import ExecutorThread, SerialExecutor
 from shedder.engine.synopsis_plans.synopsis_plan import SynopsisPlan
 from shedder.overload.load import MachineReading as Reading
 from shedder.overload.load_meter import Meter
 from shedder.overload.process_usage import MachineReader
-from shedder.simulation.costs import CostModel, VirtualMeter, VirtualStopwatch
+from shedder.simulation.costs import CostModel, VirtualCpuTimer, VirtualMeter
 from shedder.simulation.turn_taking import Worker
 
 Result = TypeVar("Result")
@@ -95,12 +95,12 @@ class VirtualMachine(Machine):
         base_ns = self.costs.base_ns
         return VirtualMeter(self.monotonic_ns, base_ns, self.spend, self.wait, self.done)
 
-    def stopwatch(self, query: str, plan: SynopsisPlan, *, grouped: bool) -> Stopwatch:
-        """Return a stopwatch that reports the times of the cost model."""
+    def cpu_timer(self, query: str, plan: SynopsisPlan, *, grouped: bool) -> CpuTimer:
+        """Return a CPU timer that reports the times of the cost model."""
         if self.costs is None:
-            return super().stopwatch(query, plan, grouped=grouped)
+            return super().cpu_timer(query, plan, grouped=grouped)
         parts_ns = self.costs.parts_ns(query, plan, grouped=grouped)
-        return VirtualStopwatch(parts_ns, self.costs.shared_ns(query, plan), self.spend, self.done)
+        return VirtualCpuTimer(parts_ns, self.costs.shared_ns(query, plan), self.spend, self.done)
 
     def reader(self) -> MachineReader:
         """Return a reader that reports nothing: the simulating process is no part of the world."""

@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow as pa
 
 from shedder.engine.engine import Engine
-from shedder.engine.runtime.cpu_timer import Stopwatch
+from shedder.engine.runtime.cpu_timer import CpuTimer
 from shedder.engine.synopsis_plans.cpu_costs import costs_ns
 from shedder.overload.controller import TICK_S
 from shedder.simulation.virtual_environment import VirtualMachine
@@ -38,12 +38,12 @@ class Priced(VirtualMachine):
     def monotonic_s(self) -> float:
         return self.monotonic_ns() / 1e9
 
-    def stopwatch(self, query, plan, *, grouped):
+    def cpu_timer(self, query, plan, *, grouped):
         costs = [costs_ns(part, grouped=grouped) for part in plan.parts]
         return PricedWatch(self, costs)
 
 
-class PricedWatch(Stopwatch):
+class PricedWatch(CpuTimer):
     call_ns = 0.0
 
     def __init__(self, machine, costs):

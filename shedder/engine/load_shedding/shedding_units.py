@@ -108,7 +108,7 @@ def modelled(query_state: QueryState, *, thins: bool = True) -> list[SheddingUni
 
 @dataclass(frozen=True, slots=True)
 class _WatchedUnit:
-    """What a unit's stopwatch said at a look. level: the unit's, then."""
+    """What a unit's CPU timer said at a look. level: the unit's, then."""
 
     tuples: int = 0
     runs: int = 0
@@ -118,9 +118,9 @@ class _WatchedUnit:
 
 @dataclass(slots=True, eq=False)
 class Costs:
-    """What units of synopses really cost, learnt from the stopwatches of their queries.
+    """What units of synopses really cost, learnt from the CPU timers of their queries.
 
-    factors: by unit. Used by the controller's edge alone, while the stopwatches run: what is read
+    factors: by unit. Used by the controller's edge alone, while the CPU timers run: what is read
     in the middle of a batch is made up for at the next look.
     """
 
@@ -129,7 +129,7 @@ class Costs:
     _seen: dict[Key, _WatchedUnit] = field(default_factory=dict)
 
     def learn(self, units: Iterable[SheddingUnit], rates: Mapping[str, float]) -> None:
-        """Read the stopwatches; of a new unit, read all since its start.
+        """Read the CPU timers; of a new unit, read all since its start.
 
         rates: tuples/s by stream, refused tuples included. Under load shedding, the tuples that
         wait for admission are read as one run. Costs at the present short runs would show that

@@ -13,7 +13,7 @@ from shedder.engine.panes.level_segment import Segment, selected
 from shedder.engine.panes.sparse_groups import SPAN_MIN, OwnGroups, are_few
 from shedder.engine.panes.synopsis_input import PartInput
 from shedder.engine.panes.synopsis_resizing import merged, settle, size_of
-from shedder.engine.runtime.cpu_timer import Stopwatch
+from shedder.engine.runtime.cpu_timer import CpuTimer
 from shedder.engine.synopsis_plans.synopsis_factory import (
     class_of,
     make,
@@ -89,7 +89,7 @@ class Pane:
             synopsis.grow(groups)
 
     def update(
-        self, inputs: Sequence[PartInput], first: int, last: int, cpu_timer: Stopwatch
+        self, inputs: Sequence[PartInput], first: int, last: int, cpu_timer: CpuTimer
     ) -> None:
         """Read the rows first to last of the inputs' view, each part by the watch."""
         places = None

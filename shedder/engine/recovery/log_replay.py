@@ -407,7 +407,7 @@ def _standing_query(
         query,
         planned,
         part_bytes_max=group_bytes(granted, core.settings.group_bytes_max),
-        cpu_timer=core.machine.stopwatch(stored.name, planned, grouped=bool(query.groups)),
+        cpu_timer=core.machine.cpu_timer(stored.name, planned, grouped=bool(query.groups)),
     )
     return StandingQuery(
         query_state,

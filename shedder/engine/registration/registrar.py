@@ -160,7 +160,7 @@ class Registrar:
         for history in past:
             history.read_on()
         query_state.begin(
-            core.machine.stopwatch(
+            core.machine.cpu_timer(
                 query_state.name, query_state.plan, grouped=query_state.keys is not None
             )
         )

@@ -1,4 +1,4 @@
-"""Stopwatch: CPU time of each synopsis of a standing query, measured while it reads."""
+"""CPU timer: CPU time of each synopsis of a standing query, measured while it reads."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import ClassVar
 from shedder.overload.measured_costs import CALL_NS
 
 
-class Stopwatch:
+class CpuTimer:
     """Laps of one thread.
 
     ns: CPU time by part of the plan since the start. Waits for a core or for the interpreter do not

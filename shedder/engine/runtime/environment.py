@@ -18,7 +18,7 @@ from shedder.archive.log.group_commit import FailureHandler, GroupCommit, Handle
 from shedder.archive.log.log import Log
 from shedder.archive.log.log_queue import LogQueue
 from shedder.cpu_priority import LATE, give_way
-from shedder.engine.runtime.cpu_timer import Stopwatch
+from shedder.engine.runtime.cpu_timer import CpuTimer
 from shedder.engine.runtime.serial_executor import ExecutorThread, SerialExecutor
 from shedder.engine.synopsis_plans.synopsis_plan import SynopsisPlan
 from shedder.overload.load_meter import Meter
@@ -72,10 +72,10 @@ class Machine:
         """Return a reader of this process's CPU and memory."""
         return MachineReader()
 
-    def stopwatch(self, query: str, plan: SynopsisPlan, *, grouped: bool) -> Stopwatch:
-        """Return a stopwatch that measures each synopsis of a standing query's plan."""
+    def cpu_timer(self, query: str, plan: SynopsisPlan, *, grouped: bool) -> CpuTimer:
+        """Return a CPU timer that measures each synopsis of a standing query's plan."""
         del query, grouped
-        return Stopwatch(len(plan.parts), self.monotonic_ns, self.cpu_ns)
+        return CpuTimer(len(plan.parts), self.monotonic_ns, self.cpu_ns)
 
     def ticker(
         self, name: str, period_s: float, tick: Callable[[], None], *, niceness: int = 0

@@ -14,7 +14,7 @@ from shedder.engine.panes.pane import Pane
 from shedder.engine.panes.pane_slices import first_at, slices, slices_of
 from shedder.engine.panes.sparse_groups import SPAN_MIN
 from shedder.engine.panes.synopsis_input import PartInput
-from shedder.engine.runtime.cpu_timer import Stopwatch
+from shedder.engine.runtime.cpu_timer import CpuTimer
 from shedder.engine.synopsis_plans.synopsis_plan import BY_HASH, SynopsisKind, SynopsisPlan
 from shedder.engine.synopsis_plans.thinning_levels import levels_read
 from shedder.engine.window_state.group_memory_cap import BucketWidths
@@ -71,7 +71,7 @@ class QueryState:
         *,
         part_bytes_max: int,
         own_span_min: int = SPAN_MIN,
-        cpu_timer: Stopwatch | None = None,
+        cpu_timer: CpuTimer | None = None,
         stretch_rows: int = STRETCH_ROWS,
     ) -> None:
         self.name = name
@@ -93,7 +93,7 @@ class QueryState:
         self.resizer = PaneResizer(self.panes, self.sizes)
         self.levels = (0,) * len(plan.parts)
         self.forced: frozenset[int] = frozenset()
-        self.cpu_timer = Stopwatch(len(plan.parts)) if cpu_timer is None else cpu_timer
+        self.cpu_timer = CpuTimer(len(plan.parts)) if cpu_timer is None else cpu_timer
         self.thinned = [0] * len(plan.parts)
         self.passing = Selectivity()
         self.take_all = TakeAllStratum(stretch_rows)
@@ -156,7 +156,7 @@ class QueryState:
         for part, count in enumerate(thinned):
             self.thinned[part] += count
 
-    def begin(self, cpu_timer: Stopwatch) -> None:
+    def begin(self, cpu_timer: CpuTimer) -> None:
         """Begin the ledger and the measurement of CPU here: the query's past has been read."""
         self.timely = self.late = 0
         self.cpu_timer = cpu_timer

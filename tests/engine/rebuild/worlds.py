@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from shedder.engine.engine import Engine
-from shedder.engine.runtime.cpu_timer import Stopwatch
+from shedder.engine.runtime.cpu_timer import CpuTimer
 from shedder.engine.synopsis_plans.synopsis_plan import SynopsisPlan
 from shedder.queries.answers.answer import Answer
 from shedder.simulation.virtual_environment import Later, VirtualMachine
@@ -66,11 +66,11 @@ class Unrepaired(VirtualMachine):
         self.repairs = Later()
         self.at_registration: list[Callable[[], object]] = []
 
-    def stopwatch(self, query: str, plan: SynopsisPlan, *, grouped: bool) -> Stopwatch:
+    def cpu_timer(self, query: str, plan: SynopsisPlan, *, grouped: bool) -> CpuTimer:
         """Do what is to be done after the past was read, and before the query stands."""
         while self.at_registration:
             self.at_registration.pop()()
-        return super().stopwatch(query, plan, grouped=grouped)
+        return super().cpu_timer(query, plan, grouped=grouped)
 
     def pool(self, name: str) -> Any:
         """Keep repairs apart from other work."""

@@ -1,8 +1,8 @@
-"""A stopwatch tells what parts take, without what the thread waits for."""
+"""A CPU timer tells what parts take, without what the thread waits for."""
 
 from __future__ import annotations
 
-from shedder.engine.runtime.cpu_timer import Stopwatch
+from shedder.engine.runtime.cpu_timer import CpuTimer
 
 
 class Clock:
@@ -15,7 +15,7 @@ class Clock:
 
 def test_each_part_has_its_laps_share_of_the_cpu_time():
     wall, cpu = Clock(), Clock()
-    watch = Stopwatch(3, wall, cpu)
+    watch = CpuTimer(3, wall, cpu)
     watch.start()
     for part, ns in ((0, 100), (1, 200), (2, 0), (1, 100)):
         wall.ns += ns
@@ -33,7 +33,7 @@ def test_each_part_has_its_laps_share_of_the_cpu_time():
 
 def test_what_is_between_batches_is_nobodys():
     wall, cpu = Clock(), Clock()
-    watch = Stopwatch(1, wall, cpu)
+    watch = CpuTimer(1, wall, cpu)
     wall.ns = cpu.ns = 1_000
     watch.start()
     watch.stop(5)  # Nothing has passed.
@@ -42,7 +42,7 @@ def test_what_is_between_batches_is_nobodys():
 
 def test_a_batch_that_failed_in_the_middle_is_not_counted():
     wall, cpu = Clock(), Clock()
-    watch = Stopwatch(1, wall, cpu)
+    watch = CpuTimer(1, wall, cpu)
     watch.start()
     wall.ns = cpu.ns = 700
     watch.lap(0, 1)

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from shedder.engine.engine import Engine
-from shedder.engine.runtime.cpu_timer import Stopwatch
+from shedder.engine.runtime.cpu_timer import CpuTimer
 from shedder.engine.runtime.environment import Machine
 from shedder.engine.synopsis_plans.synopsis_plan import SynopsisPlan, plan
 from shedder.engine.window_state.query_state import QueryState
@@ -64,13 +64,13 @@ class Breakable(Machine):
         self.query = query
         self.breaks = False
 
-    def stopwatch(self, query: str, plan: SynopsisPlan, *, grouped: bool) -> Stopwatch:
+    def cpu_timer(self, query: str, plan: SynopsisPlan, *, grouped: bool) -> CpuTimer:
         if query != self.query:
-            return super().stopwatch(query, plan, grouped=grouped)
+            return super().cpu_timer(query, plan, grouped=grouped)
         return BreakableWatch(self, len(plan.parts))
 
 
-class BreakableWatch(Stopwatch):
+class BreakableWatch(CpuTimer):
     def __init__(self, machine: Breakable, parts: int) -> None:
         super().__init__(parts, machine.monotonic_ns, machine.cpu_ns)
         self._machine = machine
