@@ -415,7 +415,7 @@ class QueryState:
     @property
     def size_bytes(self) -> int:
         """Bytes of the panes, their merges and the groups. From any thread."""
-        return self.memory.size_bytes + self.resizer.size_bytes
+        return self.memory.size_bytes + self.resizer.size_bytes + self.take_all.size_bytes
 
     def to_store(self) -> PanesToStore | None:
         """Return what a checkpoint of this moment does to the pane store; None: nothing."""

@@ -67,6 +67,12 @@ class TakeAllEnds:
     gathered: list[NDArray[np.float64]] = field(default_factory=list)
     clipped: Values | None = None
 
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of the values that are held."""
+        clipped = 0 if self.clipped is None else self.clipped.nbytes
+        return clipped + sum(each.nbytes for each in list(self.gathered))
+
     def to_json(self) -> dict[str, Any]:
         """Everything that the next ends depend on, for a checkpoint."""
         return {

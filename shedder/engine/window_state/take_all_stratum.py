@@ -26,6 +26,11 @@ class TakeAllStratum:
         self._stretch_rows = stretch_rows
         self._ends: dict[int, TakeAllEnds] = {}
 
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of the values that the ends are set by."""
+        return sum(each.size_bytes for each in list(self._ends.values()))
+
     def to_json(self) -> dict[str, Any]:
         """The state for a checkpoint, by part."""
         return {str(part): ends.to_json() for part, ends in self._ends.items()}

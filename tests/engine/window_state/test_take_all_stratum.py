@@ -301,3 +301,13 @@ def test_greatest_whole_numbers_beyond_doubles_stay_exact() -> None:
         whole = rest.panes[0].parts[1]
         ends = [int(whole.maximum().value[0])] * bool(whole.counts().sum()) + [moments.high]
         assert max(ends) == values[WARM_ROWS:].max()
+
+
+def test_values_that_set_the_ends_count_as_memory_of_the_query() -> None:
+    state = query_state(schema(8))
+    thinned_to(state, 3)
+    rng = np.random.default_rng(8)
+    before = state.take_all.size_bytes
+    read(state, batch(rng.integers(0, 5, 2_900), rng.lognormal(0.0, 1.0, 2_900)), 0)
+    assert state.take_all.size_bytes - before == 100 * 8  # Every 29th value, as a double.
+    assert state.size_bytes >= state.memory.size_bytes + 100 * 8
