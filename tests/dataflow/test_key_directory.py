@@ -46,6 +46,12 @@ def test_ids_are_equal_where_values_are_equal(names, hashed):
     ids = directory.assign(columns)
     assert same_groups(ids, by_value(columns))
     assert (directory.assign(columns) == ids).all()
+    known = KeyDirectory(schema, hashed)
+    first = known.assign([column[:3] for column in columns])
+    later = by_value(columns)
+    expected = [int(first[later.index(key)]) if key in later[:3] else 0 for key in later]
+    assert known.find(columns).tolist() == expected
+    assert known.size == int(first.max()) + 1
     kept = directory.keys(ids)
     assert (KeyDirectory(schema).assign(kept.columns) == KeyDirectory(schema).assign(columns)).all()
 

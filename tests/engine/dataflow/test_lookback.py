@@ -4,10 +4,15 @@ import pytest
 
 from shedder.cql.binding.parse import parse
 from shedder.cql.binding.relational_binding import bind_relational
+from shedder.cql.expressions.column_types import ColumnType
+from shedder.cql.statements.statement import ColumnDefinition
+from shedder.cql.statements.table_schema import TableSchema
 from shedder.engine.dataflow.lookback import ALL, HISTORY, lookbacks_us
 from tests.streams.streams import TRADES
 
 RANGE = "[RANGE INTERVAL '3' SECOND]"
+CLOSED = {"trades": 3_000_001}
+PRICES = TableSchema("prices", (ColumnDefinition("key", ColumnType.BIGINT, False),), ("key",))
 SLIDES = "[RANGE INTERVAL '3' SECOND SLIDE INTERVAL '1' SECOND]"
 
 
@@ -33,8 +38,10 @@ SLIDES = "[RANGE INTERVAL '3' SECOND SLIDE INTERVAL '1' SECOND]"
             f"SELECT key FROM (SELECT ISTREAM(key) FROM trades {RANGE}) t {SLIDES}",
             {"trades": 7_000_001},
         ),
+        ("SELECT a.key FROM trades a JOIN prices b ON a.key = b.key", {"a": 0}),
+        (f"SELECT DISTINCT key FROM trades {RANGE} WHERE key IN (SELECT key FROM prices)", CLOSED),
     ],
 )
 def test_lookback_covers_all_windows_above_a_stream(text, lookbacks):
-    plan = bind_relational(parse(text), {"trades": TRADES}).plan
+    plan = bind_relational(parse(text), {"trades": TRADES, "prices": PRICES}).plan
     assert lookbacks_us(plan) == lookbacks

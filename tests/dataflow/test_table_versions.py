@@ -1,0 +1,111 @@
+"""Versions of tables and their joins, against a dict of rows for each place."""
+
+from __future__ import annotations
+
+from random import Random
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from shedder.cql.expressions.column_types import ColumnType
+from shedder.cql.plans.logical_plan import BoundRelational, Join, JoinKind, RelationKind, Scan
+from shedder.cql.statements.statement import ColumnDefinition
+from shedder.cql.statements.table_schema import TableSchema
+from shedder.dataflow.dataflow import Dataflow
+from shedder.dataflow.tables.table_versions import TableVersions
+from tests.dataflow.worlds import batch_of, equal, rows_of, scan
+
+SCHEMA = TableSchema(
+    "t",
+    (
+        ColumnDefinition("name", ColumnType.VARCHAR, True),
+        ColumnDefinition("k", ColumnType.BIGINT, False),
+    ),
+    ("k",),
+)
+TABLE = Scan(
+    "t",
+    "t",
+    RelationKind.TABLE,
+    tuple(ColumnDefinition(f"t.{each.name}", each.type, True) for each in SCHEMA.columns),
+    None,
+)
+Rows = dict[int, str]
+
+
+def upserted(rows: Rows) -> pa.RecordBatch:
+    columns = [pa.array(list(rows.values()), pa.string()), pa.array(list(rows), pa.int64())]
+    return pa.RecordBatch.from_arrays(columns, names=["name", "k"])
+
+
+def joined(kind: JoinKind) -> Dataflow:
+    plan = Join(kind, scan("a"), TABLE, equal_keys())
+    return Dataflow(BoundRelational("", plan, ()), state_bytes_max=1 << 26, tables={"t": SCHEMA})
+
+
+def equal_keys():
+    condition = equal("a.k", "a.x")
+    left, _ = condition.args
+    right = type(left)("t.k", ColumnType.BIGINT)
+    return type(condition)(condition.op, (left, right), ColumnType.BOOLEAN)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", [JoinKind.INNER, JoinKind.LEFT])
+def test_tuples_that_wait_join_old_versions_while_others_are_forgotten(kind):
+    """The watermark is 4 tuples behind, so a tuple joins up to 60 changes after it came."""
+    random = Random(81)
+    flow, now = joined(kind), dict[int, str]()
+    expected: list[tuple[object, ...]] = []
+    places: list[int] = []
+    got: list[tuple[object, ...]] = []
+    place = sizes = 0
+    for ts in range(160):
+        for _ in range(15):
+            place += 1
+            keys = random.sample(range(6), 3)
+            if random.random() < 0.2:
+                now = {key: name for key, name in now.items() if key not in keys}
+                flow.versions["t"].delete(upserted(dict.fromkeys(keys, "")), place)
+            else:
+                rows = dict.fromkeys(keys, f"{place}")
+                now = {**now, **rows}
+                flow.versions["t"].upsert(upserted(rows), place)
+        key = random.choice([None, *range(6)])
+        flow.push("a", batch_of([(ts, ts, (key, 1, "", 0.0, ts))]), ts, np.array([place]))
+        places.append(place)
+        if key in now or kind is JoinKind.LEFT:
+            name = now.get(key)
+            expected.append((ts, name, None if name is None else key))
+        made = flow.advance({"a": ts - 3}).columns.select(["a.ts", "t.name", "t.k"])
+        got += rows_of(made)
+        sizes = max(sizes, len(flow.versions["t"]))
+        flow.versions["t"].forget(places[max(0, ts - 3)])
+    got += rows_of(flow.advance({"a": 1_000}).columns.select(["a.ts", "t.name", "t.k"]))
+    assert got == expected
+    assert flow.versions["t"].generation > 3
+    assert sizes < 3_000 < 3 * place
+
+
+def test_history_restores_the_versions_behind_a_place():
+    random = Random(82)
+    versions, at = TableVersions(TABLE, SCHEMA), list[Rows]([{}])
+    for place in range(1, 40):
+        rows = dict.fromkeys(random.sample(range(9), 2), f"{place}")
+        now = {**at[-1], **rows}
+        versions.upsert(upserted(rows), place)
+        if place % 3 == 0:
+            gone = random.choice(list(now))
+            versions.delete(upserted({gone: ""}), place)
+            del now[gone]
+        at.append(now)
+    for base in (0, 17, 39):
+        again = TableVersions(TABLE, SCHEMA)
+        again.upsert(upserted(at[-1]), 0)
+        again.restore(versions.history(base))
+        spans, rows = again.spans, rows_of(again.take(np.arange(len(again))))
+        for place in range(base, 40):
+            valid = (spans[:, 0] <= place - base) & (place - base < spans[:, 1])
+            found = [(key, name) for name, key in np.array(rows, object)[valid].tolist()]
+            assert sorted(found) == sorted(at[place].items()), (base, place)
