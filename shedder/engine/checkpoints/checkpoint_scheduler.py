@@ -158,13 +158,16 @@ class Checkpoints:
     def end_begun(self) -> None:
         """Write what has begun, so that `settle` takes no time; on a thread that wants that.
 
+        Its calls run before the records that wait to be applied. Behind a backlog each would take
+        as long as the backlog, and the next checkpoint would have begun by then.
+
         Raises:
           Draining.
         """
         executor = self._core.executor
         while (begun := self._begun) is not None:
             end_by = partial(self._end_by_caller, begun)
-            (writing, is_mine) = executor.call(end_by).result()
+            (writing, is_mine) = executor.call(end_by, urgent=True).result()
             if writing is None:
                 continue
             try:
@@ -172,7 +175,7 @@ class Checkpoints:
                     _store(begun, self._core.store.catalog, writing)
                 wait([writing])
             finally:
-                executor.call(partial(self._finish, writing)).result()
+                executor.call(partial(self._finish, writing), urgent=True).result()
 
     def _end_by_caller(self, begun: Checkpoint | QueryCommit) -> tuple[Future[None] | None, bool]:
         """Return the pending write, and whether the caller does it; None: not all is encoded."""
@@ -200,12 +203,12 @@ class Checkpoints:
                 self.settle()
 
         try:
-            while not core.executor.call(lambda: joining.encode_some(core)).result():
+            while not core.executor.call(lambda: joining.encode_some(core), urgent=True).result():
                 pass
             if joining.writing.set_running_or_notify_cancel():
                 _store(joining, core.store.catalog, joining.writing)
         finally:
-            core.executor.call(settle).result()
+            core.executor.call(settle, urgent=True).result()
         if joining.error is not None:
             raise joining.error
 

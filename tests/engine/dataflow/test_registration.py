@@ -1,5 +1,8 @@
 """Registration of row queries: where they begin, what they refuse, and their limits of memory."""
 
+import math
+import threading
+import time
 from datetime import UTC, datetime
 
 import pyarrow as pa
@@ -312,3 +315,30 @@ def test_dropped_query_stays_dropped_and_its_name_is_free_after_a_restart(tmp_pa
         applied(db)
         reader.read(db)
     assert reader.got == [(1, 6, 0, 1)]
+
+
+def test_end_of_a_checkpoint_waits_for_no_backlog(db):
+    """Work that waits for the apply thread stands for a backlog of records."""
+    push(db, (0, 1, 5))
+    executor, opened, begun = db.core.executor, threading.Event(), threading.Event()
+
+    def hold():
+        db.checkpoints.go_on(math.inf)
+        begun.set()
+        opened.wait()
+
+    def backlog():
+        pass
+
+    executor.post(hold)
+    begun.wait()
+    executor.post(backlog)
+    thread = threading.Thread(target=db.checkpoints.end_begun)
+    thread.start()
+    end_s = time.monotonic() + 20
+    while executor.next is backlog and time.monotonic() < end_s:
+        thread.join(0.001)
+    is_before = executor.next is not backlog
+    opened.set()
+    thread.join()
+    assert is_before
