@@ -337,3 +337,23 @@ def test_a_step_with_too_many_pairs_is_refused_with_the_limit():
     flow.push("b", batch_of(rows), 0)
     with pytest.raises(BudgetExceeded, match=r"pairs of more than 1,000,000 bytes in one step"):
         flow.advance({"a": 2_000, "b": 2_000})
+
+
+def test_pairs_that_a_band_drops_take_no_memory():
+    """A million pairs are tried in one step; 1,999 are in the band."""
+    rows = [(ts, ts, (ts, 1, "a", 0.5, ts)) for ts in range(1_000)]
+    above = Call(Op.ADD, (column("b.k"), number(1)), ColumnType.BIGINT)
+    band = boolean(
+        Op.AND,
+        boolean(Op.GE, column("a.k"), column("b.k")),
+        boolean(Op.LE, column("a.k"), above),
+    )
+    plan = Join(JoinKind.INNER, windowed("a", 10**6), windowed("b", 10**6), band)
+    flow = dataflow(plan, state_bytes_max=1_000_000)
+    for alias in "ab":
+        flow.push(alias, batch_of(rows), 0)
+    pairs = flow.advance({"a": 5_000, "b": 5_000})
+    found = sorted((row[0], row[5]) for row in rows_of(pairs.columns))
+    assert found == sorted(
+        (k + more, k) for k in range(1_000) for more in (0, 1) if k + more < 1_000
+    )
