@@ -175,7 +175,13 @@ def set_case(function, value):
     return Case(Aggregate(function, column("a.name"), type=kind, conditions=(p, q)), (NAME, X), of)
 
 
+def pairs_alike(values):
+    return float(sum(n * n for n in Counter(values).values()))
+
+
 SETS = (
+    Case(Aggregate(F.SELF_JOIN_SIZE, column("a.name"), type=DOUBLE), (NAME,), pairs_alike),
+    Case(Aggregate(F.SELF_JOIN_SIZE, column("a.d"), type=DOUBLE), (D,), pairs_alike),
     set_case(F.DISTINCT_BOTH, lambda p, q: len(p & q)),
     set_case(F.DISTINCT_ONLY, lambda p, q: len(p - q)),
     set_case(F.JACCARD, lambda p, q: len(p & q) / len(p | q) if p | q else None),

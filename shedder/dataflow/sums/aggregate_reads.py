@@ -95,11 +95,16 @@ def reads_of(aggregate: Aggregate) -> tuple[TermRead, ...]:
             sequence = Words(None, Coding.SEQUENCE)
             return (_read(read, TermKind.TREE, sequence, Words(argument, _payload(argument))),)
         case AggregateFunction.COUNT_DISTINCT:
-            return (_distinct(argument),)
+            return (_read(ReadKind.DISTINCT, TermKind.TREE, _words(argument)),)
+        case AggregateFunction.SELF_JOIN_SIZE:
+            return (_read(ReadKind.SQUARES, TermKind.SQUARES, _words(argument)),)
         case _ if function in SET_FUNCTIONS:
             left, right = inputs(aggregate)
             either = Call(Op.COALESCE, (left, right), argument.type)
-            return tuple(map(_distinct, (left, right, either)))
+            return tuple(
+                _read(ReadKind.DISTINCT, TermKind.TREE, _words(each))
+                for each in (left, right, either)
+            )
         case _:
             raise Unimplemented(
                 f"{function.value} in a standing row query: not in this version; "
@@ -111,10 +116,10 @@ def _read(read: ReadKind, kept: TermKind, *columns: Words) -> TermRead:
     return TermRead(read, (Term(kept, columns),))
 
 
-def _distinct(argument: Expression) -> TermRead:
+def _words(argument: Expression) -> Words:
+    """Words that are equal where values are."""
     is_text = argument.type is ColumnType.VARCHAR
-    coding = Coding.TEXT if is_text else Coding.ORDERED
-    return _read(ReadKind.DISTINCT, TermKind.TREE, Words(argument, coding))
+    return Words(argument, Coding.TEXT if is_text else Coding.ORDERED)
 
 
 def _tree(read: ReadKind, argument: Expression, function: AggregateFunction) -> TermRead:

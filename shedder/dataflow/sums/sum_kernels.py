@@ -41,6 +41,7 @@ from shedder.dataflow.sums.value_trees import (
     VALUES,
     Nodes,
     add_value,
+    copies_of,
     nth_node,
 )
 from synopses.kernels.prefetch import prefetch
@@ -59,9 +60,13 @@ class TermKind(IntEnum):
     WHOLE_PRODUCT = 3
     DOUBLE_PRODUCT = 4
     TREE = 5
+    SQUARES = 6  # a tree, and the sum of the squares of its values' copies
 
 
-_WORDS = (0, WHOLE_DIGITS, WORDS, WHOLE_PRODUCT_DIGITS, PRODUCT_DIGITS, 1)
+_WORDS = (0, WHOLE_DIGITS, WORDS, WHOLE_PRODUCT_DIGITS, PRODUCT_DIGITS, 1, 2)
+
+
+TREES = (TermKind.TREE, TermKind.SQUARES)
 
 
 def words_of(kept: TermKind) -> int:
@@ -80,6 +85,7 @@ class ReadKind(IntEnum):
     LARGEST = 5
     QUANTILE = 6
     DISTINCT = 7  # different values
+    SQUARES = 8  # sum of squares of copies
 
 
 # Columns of `terms`: what is kept, NULLs that rule a row out, columns of the values, side, places
@@ -111,7 +117,10 @@ def _add_others(
         add_whole_product(words, at + 1, first, second, times)
     elif kept == 4:
         add_product(words, at + 1, first, second, times)
-    elif kept == 5:
+    else:
+        if kept == 6:
+            copies = copies_of(nodes, words[at + 1], first)
+            words[at + 2] += times * (2 * copies + times)
         words[at + 1] = add_value(nodes, free, term, words[at + 1], first, second, times)
 
 
@@ -177,6 +186,8 @@ def _read_others(
     at = base + terms[read[OF], AT]
     count = words[at]
     kind = read[READ]
+    if kind == 8:
+        return words[at + 2], 0
     if kind == 7:
         return nodes[words[at + 1], VALUES], 0
     if count <= 0:

@@ -24,8 +24,8 @@ from shedder.dataflow.sums.sum_kernels import (
     RESULT_WORDS,
     SECOND,
     TERM_COLUMNS,
+    TREES,
     ReadKind,
-    TermKind,
     words_of,
 )
 from shedder.dataflow.sums.value_trees import PAYLOAD, TERM, VALUE, Nodes
@@ -60,7 +60,7 @@ class SummedTerms:
         self._next_serial = 1
         self._purge_at = _PURGE_TEXTS_MIN
         self._sequence = 0
-        self.trees = sum(term.kept is TermKind.TREE for term in terms)
+        self.trees = sum(term.kept in TREES for term in terms)
         self.group_words, self.partner_words, self.right_at = 1, 0, 0
         places: dict[Term, int] = {}
         rows: list[list[int]] = []
@@ -156,6 +156,8 @@ class SummedTerms:
                 return pa.array(counts)
             case AggregateFunction.COUNT_DISTINCT:
                 return pa.array(first)
+            case AggregateFunction.SELF_JOIN_SIZE:
+                return pa.array(first.astype(np.float64))
             case AggregateFunction.SUM | AggregateFunction.AVG:
                 return _sums(aggregate, counts, first, second)
             case AggregateFunction.MIN | AggregateFunction.MAX | AggregateFunction.QUANTILE:
@@ -190,7 +192,7 @@ class SummedTerms:
         serials = [pending.values_of(columns)]
         for number, term in enumerate(self.terms):
             for column, of in ((FIRST, VALUE), (SECOND, PAYLOAD)):
-                if term[KEPT] == TermKind.TREE and term[column] in columns:
+                if term[KEPT] in TREES and term[column] in columns:
                     serials.append(nodes[nodes[:, TERM] == number, of])
         for number, read in enumerate(self._reads):
             if read.read in (ReadKind.SMALLEST, ReadKind.LARGEST):
@@ -222,7 +224,7 @@ def of_pairs(aggregates: Sequence[Aggregate], names: Names) -> bool:
     names: the columns of both sides.
     """
     terms = [term for each in aggregates for read in reads_of(each) for term in read.terms]
-    return all(term.kept is not TermKind.TREE and _side(term, names) is not None for term in terms)
+    return all(term.kept not in TREES and _side(term, names) is not None for term in terms)
 
 
 def _side(term: Term, names: Names) -> int | None:

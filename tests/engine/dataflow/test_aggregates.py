@@ -19,7 +19,8 @@ LISTED = (
     "COVAR_SAMP({0}n, {0}d), CORR({0}n, {0}d), REGR_SLOPE({0}n, {0}d), REGR_INTERCEPT({0}n, {0}d), "
     "MIN({0}n), MAX({0}d), MIN({0}ts), QUANTILE({0}n, 0.9), MEDIAN({0}d), COUNT(DISTINCT {0}w), "
     "DISTINCT_BOTH({0}w, {0}n > 3, {0}n < 6), DISTINCT_ONLY({0}w, {0}n > 3, {0}n < 6), "
-    "JACCARD({0}w, {0}n > 3, {0}n < 6), CDF({0}d, 0.5), MAX({0}n) FILTER (WHERE {0}d < 0.5)"
+    "JACCARD({0}w, {0}n > 3, {0}n < 6), SELF_JOIN_SIZE({0}w), CDF({0}d, 0.5), "
+    "MAX({0}n) FILTER (WHERE {0}d < 0.5)"
 )
 HOUR = "[RANGE INTERVAL '1' HOUR]"
 QUERIES = {
