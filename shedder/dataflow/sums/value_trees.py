@@ -120,7 +120,7 @@ def nth_node(nodes: Nodes, tree: int, rank: int) -> int:
 
 @njit(nogil=True, cache=True)
 def copies_of(nodes: Nodes, tree: int, value: int) -> int:
-    """How many copies a value has."""
+    """The copies of a value; 0: the tree does not have it."""
     while tree != 0 and nodes[tree, VALUE] != value:
         tree = nodes[tree, LEFT] if nodes[tree, VALUE] > value else nodes[tree, RIGHT]
     return 0 if tree == 0 else int(nodes[tree, COPIES])
