@@ -62,6 +62,7 @@ from shedder.dataflow.operator_facts import OperatorFacts, operator_text
 from shedder.dataflow.planner import graph_of, scan_schema
 from shedder.dataflow.relation_to_stream import RelationToStream
 from shedder.dataflow.reorder_buffer import ReorderBuffer
+from shedder.dataflow.tables.table_join import TableJoin
 from shedder.dataflow.tables.table_versions import TableVersions
 from shedder.dataflow.update_patterns import EdgeLabel
 from shedder.dataflow.whole_relation import WholeRelation
@@ -209,11 +210,18 @@ class Dataflow:
         return changes
 
     def operators(self) -> list[OperatorFacts]:
-        """What each operator is and did, each after its inputs, the result last."""
+        """What each operator is and did, each after its inputs, the result last.
+
+        Tables come first; a join with a table has the table as its last input.
+        """
         graph = self._graph
-        return [
+        made = [
+            OperatorFacts((), f"table {alias}", None, of.size_bytes, len(of), len(of), 0)
+            for alias, of in self.versions.items()
+        ]
+        return made + [
             OperatorFacts(
-                node.inputs,
+                tuple(at + len(made) for at in node.inputs) + self._tables_of(node),
                 self._text_of(node),
                 node.label.pattern,
                 self._bytes_of(node),
@@ -224,6 +232,13 @@ class Dataflow:
             )
             for node, work in zip(graph.nodes, graph.work, strict=True)
         ]
+
+    def _tables_of(self, node: Node) -> tuple[int, ...]:
+        """The place of the table that a node reads, among all tables."""
+        join = node.operator
+        if not isinstance(join, TableJoin):
+            return ()
+        return tuple(at for at, of in enumerate(self.versions.values()) if of is join.versions)
 
     def _text_of(self, node: Node) -> str:
         if node.alias is None:

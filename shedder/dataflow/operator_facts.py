@@ -7,7 +7,6 @@ from dataclasses import dataclass
 
 from shedder.cql.expressions.expression import Column, Expression
 from shedder.cql.expressions.expression_text import text_of
-from shedder.cql.plans.logical_plan import JoinKind
 from shedder.cql.plans.plan_words import window_text, with_plain_names
 from shedder.cql.statements.statement import Output
 from shedder.dataflow.graph import ChangeOperator
@@ -69,15 +68,15 @@ def _text(operator: ChangeOperator) -> str:
             if spec.condition is not None:
                 on.append(text_of(spec.condition))
             return f"Join {' AND '.join(on)}" if on else "Join of all pairs"
-        case TableJoin(spec=spec):
-            on = [_equality(*key) for key in spec.keys]
-            on += [text_of(each) for each in (spec.left, spec.rest) if each is not None]
-            kind = "" if spec.kind is JoinKind.INNER else f"{spec.kind.value.lower()} "
-            return f"Table {kind}join {' AND '.join(on)}".rstrip()
         case GroupedAggregates(spec=spec):
             return _aggregates(spec)
         case Multiplicities(kind=kind):
             return kind.name.replace("_", " ")
+        case TableJoin(spec=spec):
+            on = [_equality(*key) for key in spec.keys]
+            on += [text_of(each) for each in (spec.left, spec.rest) if each is not None]
+            where = f" ON {' AND '.join(on)}" if on else ""
+            return f"Table join {spec.kind.value}{where}"
         case UnionAll(negates_right=negates_right):
             return "Difference" if negates_right else "UNION ALL"
         case RelationToStream():

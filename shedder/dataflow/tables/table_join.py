@@ -92,6 +92,11 @@ class TableJoin:
         return self._spec
 
     @property
+    def versions(self) -> TableVersions:
+        """The rows of the table, which several joins may read."""
+        return self._versions
+
+    @property
     def size_bytes(self) -> int:
         """Bytes of the index; `TableVersions` has the rows."""
         keys = 0 if self._directory is None else self._directory.size_bytes

@@ -148,3 +148,16 @@ def test_joins_of_three_streams_are_ordered_by_cost_and_rows_do_not_depend_on_it
     with Engine.open(tmp_path / "data") as db:
         assert "join order: " in db.query("early").explain()
         assert subscribed(db.query("early")) == first
+
+
+def test_table_of_a_join_is_a_line_with_its_bytes(db):
+    db.execute("CREATE TABLE t (id BIGINT PRIMARY KEY, name VARCHAR)")
+    db.execute("INSERT INTO t VALUES (1, 'a'), (2, 'b')")
+    query = db.register("q", "SELECT s.id, n.name FROM s JOIN t n ON s.id = n.id")
+    db.push("s", batch([(0, 1, 5), (1, 1, 6), (2, 2, 5), (900, 3, 5)]))
+    db.heartbeat("s", START_US + 1_000)
+    graph = query.explain().splitlines()
+    assert cells(graph, "Table join INNER ON s.id = n.id")[:2] == ["MONOTONIC", "3"]
+    assert cells(graph, "table n")[0] == "2"
+    whole = int(controls(db, "query")["q"]["size_bytes"])
+    assert sum(int(each["size_bytes"]) for each in controls(db, "operator").values()) == whole
