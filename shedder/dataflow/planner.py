@@ -488,14 +488,15 @@ def _split(join: Join) -> tuple[MatchCondition, Plan, Plan]:
 
 
 def _slide_us(plan: Plan) -> int:
-    """The slide of all windows of a relation; 1: they have none in common."""
+    """The slide of all windows over streams; 1: they have none in common."""
     match plan:
         case WindowOf(window=RangeWindow(slide_us=slide_us)):
             return slide_us
         case WindowOf() | Scan() | ToStream():
             return 1
         case _:
-            slides = {_slide_us(part) for part in inputs_of(plan)}
+            parts = [part for part in inputs_of(plan) if not reads_tables_alone(part)]
+            slides = {_slide_us(part) for part in parts}
             return slides.pop() if len(slides) == 1 else 1
 
 

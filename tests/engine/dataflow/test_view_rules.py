@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 import pyarrow as pa
 import pytest
 
@@ -272,3 +274,35 @@ def test_backup_and_check_know_views(tmp_path, db):
         copy.push("s", batch([(time + 60, time + 60, 5) for time in range(60)]))
         copy.heartbeat("s", START_US + 200)
         assert ids(copy, "v") == [time for time, _, kind in ROWS if kind > 2] + [*range(60, 120)]
+
+
+def test_a_view_over_a_table_has_all_rows_as_of_each_slide(db, tmp_path):
+    db.execute("CREATE TABLE c (k BIGINT PRIMARY KEY, tier VARCHAR)")
+    db.execute("INSERT INTO c VALUES (0, 'a'), (1, 'b')")
+    window = "s [RANGE INTERVAL '20' SECOND SLIDE INTERVAL '20' SECOND]"
+    db.execute(
+        f"CREATE VIEW v AS SELECT c.tier, COUNT(*) AS n FROM {window} "
+        "JOIN c ON s.kind = c.k GROUP BY c.tier"
+    )
+    second = 1_000_000
+    db.push("s", batch([(at * second, at, at % 3) for at in range(30)]))
+    db.execute("UPDATE c SET tier = 'z' WHERE k = 1")
+    db.push("s", batch([(at * second, at, at % 3) for at in range(30, 60)]))
+    db.heartbeat("s", START_US + 60 * second + 21)
+    tiers = [
+        ("a" if at % 3 == 0 else "b" if at < 30 else "z", at) for at in range(60) if at % 3 < 2
+    ]
+    slide, wanted = 20 * second, Counter[tuple[int, str]]()
+    for tier, at in tiers:
+        wanted[(START_US + at * second) // slide * slide + slide, tier] += 1
+
+    def rows(opened):
+        table = opened.execute("SELECT tier, n, _ts FROM v").table
+        times = table.column("_ts").cast(pa.int64()).to_pylist()
+        keys = zip(times, table["tier"].to_pylist(), strict=True)
+        return dict(zip(keys, table["n"].to_pylist(), strict=True))
+
+    complete = {key: n for key, n in wanted.items() if key[0] <= START_US + 60 * second}
+    assert rows(db) == {(instant - 1, tier): n for (instant, tier), n in complete.items()}
+    with Engine.open(copy_killed(db, tmp_path / "killed")) as again:
+        assert rows(again) == rows(db)
