@@ -23,7 +23,7 @@ from shedder.simulation.result import Result
 from shedder.simulation.scenario import Scenario, ScenarioCosts, ScenarioMachine
 from shedder.simulation.time_series import Answers
 from shedder.simulation.tuple_generator import STREAM, create
-from shedder.simulation.virtual_environment import VirtualMachine
+from shedder.simulation.virtual_environment import VirtualEnvironment
 from shedder.simulation.world import World
 
 TIMES = 5.0
@@ -137,7 +137,7 @@ def run() -> Report:
 def in_full_ns() -> float:
     """What a tuple takes if everything is read, unscaled."""
     scenario = _scenario("THIN", 1.0, RATE)
-    machine = VirtualMachine(1, 0)
+    machine = VirtualEnvironment(1, 0)
     with (
         tempfile.TemporaryDirectory() as directory,
         Engine.open(Path(directory) / "data", machine=machine) as engine,

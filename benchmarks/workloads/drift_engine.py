@@ -22,7 +22,7 @@ from shedder.engine.synopsis_plans.cpu_costs import costs_ns
 from shedder.engine.synopsis_plans.synopsis_plan import SynopsisPlan
 from shedder.overload.controller import TICK_S
 from shedder.queries.answers.database_api import Ledger
-from shedder.simulation.virtual_environment import VirtualMachine
+from shedder.simulation.virtual_environment import VirtualEnvironment
 from shedder.streams.batches import encode
 
 PERIOD_S = 5  # A pane, and the time from one solution to the next.
@@ -95,7 +95,7 @@ def drawn(minute: int, tick: int, which: int) -> Tuples:
     return Tuples(g, k, rng.lognormal(minute, TAILS[busy], count), side)
 
 
-class Priced(VirtualMachine):
+class Priced(VirtualEnvironment):
     """A virtual machine on which every synopsis takes its time, so many times the model's."""
 
     def __init__(self, slowness: float) -> None:

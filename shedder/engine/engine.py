@@ -34,7 +34,7 @@ from shedder.engine.registration.row_query_handle import RowHandle
 from shedder.engine.remote_summaries.wire_format import NOBODY
 from shedder.engine.runtime.background_tasks import Watch
 from shedder.engine.runtime.caller import OPERATOR, Caller
-from shedder.engine.runtime.environment import Machine
+from shedder.engine.runtime.environment import Environment
 from shedder.engine.services import Services
 from shedder.engine.startup import build, drain, start
 from shedder.errors import BadQuery, ShedderError
@@ -87,7 +87,7 @@ class Engine:
         settings: Settings | None = None,
         *,
         clock_us: Callable[[], int] | None = None,
-        machine: Machine | None = None,
+        machine: Environment | None = None,
         producer_limits: ProducerLimits | None = None,
         **overrides: Any,
     ) -> Self:
@@ -107,7 +107,7 @@ class Engine:
         be_quiet()
         settings = settings or Settings.load(**overrides)
         _compile()
-        machine = machine or Machine(clock_us)
+        machine = machine or Environment(clock_us)
         store = Store.open(
             Path(directory), files=machine.files, log_segment_bytes=settings.log_segment_bytes
         )

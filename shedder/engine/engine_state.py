@@ -18,7 +18,7 @@ from shedder.engine.ingest.stream_intake import Intake
 from shedder.engine.ingest.tenant_queues import TenantQueues
 from shedder.engine.runtime.background_tasks import Tasks
 from shedder.engine.runtime.caller import OPERATOR, Caller
-from shedder.engine.runtime.environment import Machine
+from shedder.engine.runtime.environment import Environment
 from shedder.engine.runtime.quotas import Tenants
 from shedder.engine.standing_queries.sample_budget import SampleBudget
 from shedder.engine.standing_queries.standing_query import StandingQuery
@@ -61,7 +61,7 @@ class EngineState:
         self,
         store: Store,
         settings: Settings,
-        machine: Machine,
+        machine: Environment,
         producer_limits: ProducerLimits | None = None,
     ) -> None:
         """producer_limits: memory for known producers; None: by the settings."""

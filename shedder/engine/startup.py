@@ -45,7 +45,7 @@ from shedder.engine.rebuild.backfill import Backfills
 from shedder.engine.rebuild.pane_repair import Repair
 from shedder.engine.recovery.log_replay import recover
 from shedder.engine.registration.query_registry import QueryRegistry
-from shedder.engine.runtime.environment import Machine
+from shedder.engine.runtime.environment import Environment
 from shedder.engine.runtime.lifetime import Lifetime
 from shedder.engine.services import Services
 from shedder.settings import Settings
@@ -54,7 +54,7 @@ _log = structlog.get_logger("shedder.engine")
 
 
 def build(
-    store: Store, settings: Settings, machine: Machine, producer_limits: ProducerLimits | None
+    store: Store, settings: Settings, machine: Environment, producer_limits: ProducerLimits | None
 ) -> Services:
     """Build the services of an engine; each is given the ones before it, and none runs yet."""
     lifetime, ddl = Lifetime(), threading.RLock()

@@ -17,7 +17,7 @@ from shedder.engine.standing_queries.standing_query import StandingQuery
 from shedder.simulation.costs import CostModel
 from shedder.simulation.scenario import Scenario, ScenarioCosts, ScenarioMachine
 from shedder.simulation.tuple_generator import STREAM, Payload, create
-from shedder.simulation.virtual_environment import VirtualMachine
+from shedder.simulation.virtual_environment import VirtualEnvironment
 from shedder.streams.batches import encode
 from shedder.streams.frame import Frame
 from shedder.streams.positions import Positions
@@ -35,7 +35,7 @@ def measured(scenario: Scenario, directory: Path) -> str:
       scenario: whose stream and queries are measured, in full, one core and one query at a time.
       directory: for the engine; the disk is measured where temporary files are.
     """
-    machine = VirtualMachine(scenario.seed, 0)
+    machine = VirtualEnvironment(scenario.seed, 0)
     with Engine.open(directory / "measured", machine=machine) as engine:
         engine.execute(create(scenario.stream))
         batches = _batches(scenario)
@@ -78,7 +78,7 @@ def _batches(scenario: Scenario) -> list[pa.RecordBatch]:
 
 
 def _applying(
-    engine: Engine, machine: VirtualMachine, batches: Sequence[pa.RecordBatch]
+    engine: Engine, machine: VirtualEnvironment, batches: Sequence[pa.RecordBatch]
 ) -> Iterable[int]:
     """ns of applying each batch, without queries."""
     for batch in batches:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import heapq
 from collections.abc import Callable
 
-from shedder.simulation.virtual_environment import VirtualMachine
+from shedder.simulation.virtual_environment import VirtualEnvironment
 
 Action = Callable[[], object]
 
@@ -13,7 +13,7 @@ Action = Callable[[], object]
 class Agenda:
     """Actions at moments; of one moment, in the order in which they were put down."""
 
-    def __init__(self, machine: VirtualMachine) -> None:
+    def __init__(self, machine: VirtualEnvironment) -> None:
         self._machine = machine
         self._waiting: list[tuple[int, int, Action]] = []
         self._number = 0

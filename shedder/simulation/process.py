@@ -19,7 +19,7 @@ from shedder.simulation.disk import Died, ready_us, write_us
 from shedder.simulation.event_queue import Action, Agenda
 from shedder.simulation.scenario import Scenario
 from shedder.simulation.turn_taking import Worker
-from shedder.simulation.virtual_environment import VirtualMachine
+from shedder.simulation.virtual_environment import VirtualEnvironment
 
 _WAKE_US_MIN = 1_000
 
@@ -65,7 +65,7 @@ class Process:
         self,
         scenario: Scenario,
         agenda: Agenda,
-        machine: VirtualMachine,
+        machine: VirtualEnvironment,
         engine: Engine,
         *,
         durable: Callable[[Batch | Built, pa.RecordBatch | None], None],

@@ -29,7 +29,7 @@ from shedder.simulation.event_queue import Agenda
 from shedder.simulation.process import Process, sent_in
 from shedder.simulation.scenario import Crash, Scenario, ScenarioMachine, Tenant
 from shedder.simulation.tuple_generator import STREAM, create, stream_of
-from shedder.simulation.virtual_environment import VirtualMachine
+from shedder.simulation.virtual_environment import VirtualEnvironment
 from shedder.streams.batches import decode_stored
 from shedder.streams.dropped_counts import Dropped
 
@@ -79,7 +79,7 @@ class SimulatedServer:
         self,
         scenario: Scenario,
         agenda: Agenda,
-        machine: VirtualMachine,
+        machine: VirtualEnvironment,
         directory: Path,
         *,
         durable: Durable,

@@ -14,7 +14,7 @@ from shedder.archive.log.group_commit import FailureHandler, GroupCommit, Handle
 from shedder.archive.log.log import Log
 from shedder.archive.log.log_queue import LogQueue
 from shedder.engine.runtime.cpu_timer import CpuTimer
-from shedder.engine.runtime.environment import Machine
+from shedder.engine.runtime.environment import Environment
 from shedder.engine.runtime.serial_executor import ExecutorThread, SerialExecutor
 from shedder.engine.synopsis_plans.synopsis_plan import SynopsisPlan
 from shedder.overload.load import MachineReading as Reading
@@ -28,7 +28,7 @@ Result = TypeVar("Result")
 _LITTLE_NS = 1_000_000
 
 
-class VirtualMachine(Machine):
+class VirtualEnvironment(Environment):
     """Clocks that stand until they are set, seeded randomness, and queues of work.
 
     time_us: time of day; the world moves it.

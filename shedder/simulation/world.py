@@ -29,7 +29,7 @@ from shedder.simulation.server import SimulatedServer
 from shedder.simulation.time_series import Answers, Row, Series
 from shedder.simulation.tuple_generator import SCHEMA, STREAM, Payload, stream_of
 from shedder.simulation.verdict import FALSE_ALARM, judge
-from shedder.simulation.virtual_environment import VirtualMachine
+from shedder.simulation.virtual_environment import VirtualEnvironment
 
 EPOCH_US = 1_750_000_000_000_000
 """When every world begins."""
@@ -59,7 +59,7 @@ class World:
         alarm: float = FALSE_ALARM,
     ) -> None:
         self.scenario = scenario
-        self.machine = VirtualMachine(
+        self.machine = VirtualEnvironment(
             scenario.seed, EPOCH_US, VirtualDisk(), CostModel(scenario.costs, scenario.machine)
         )
         self.agenda = Agenda(self.machine)

@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from shedder.engine.engine import Engine
-from shedder.engine.runtime.environment import Machine
+from shedder.engine.runtime.environment import Environment
 from tests.engine.catalogs import reachable
 
 SECOND = 1_000_000
@@ -51,20 +51,22 @@ def now_us() -> int:
     return 10_000 * SECOND
 
 
-def opened(directory: Path, machine: Machine | None = None) -> Engine:
+def opened(directory: Path, machine: Environment | None = None) -> Engine:
     """Open an engine with an accessible catalog and without periodic allocation.
 
     machine: its clock is `now_us`.
     """
     with reachable():
-        return Engine.open(directory, machine=machine or Machine(now_us), allocation_seconds=1e6)
+        return Engine.open(
+            directory, machine=machine or Environment(now_us), allocation_seconds=1e6
+        )
 
 
 def created(
     directory: Path,
     layout: str = LAYOUTS[0],
     queries: dict[str, str] = QUERIES,
-    machine: Machine | None = None,
+    machine: Environment | None = None,
 ) -> Engine:
     """Open an engine and create both streams, each with these queries."""
     engine = opened(directory, machine)

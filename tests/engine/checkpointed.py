@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from shedder.engine.engine import Engine
-from shedder.engine.runtime.environment import Machine
+from shedder.engine.runtime.environment import Environment
 from tests.archive.power import PowerFiles
 from tests.engine.catalogs import reachable
 
@@ -15,7 +15,7 @@ def opened(directory: Path, files: PowerFiles | None = None) -> Engine:
     with reachable():
         return Engine.open(
             directory,
-            machine=Machine(files=files),
+            machine=Environment(files=files),
             checkpoint_seconds=1e6,
             allocation_seconds=1e6,
             log_segment_bytes=1 << 16,

@@ -9,7 +9,7 @@ from shedder.engine.engine import Engine
 from shedder.engine.runtime.cpu_timer import CpuTimer
 from shedder.engine.synopsis_plans.cpu_costs import costs_ns
 from shedder.overload.controller import TICK_S
-from shedder.simulation.virtual_environment import VirtualMachine
+from shedder.simulation.virtual_environment import VirtualEnvironment
 from shedder.streams.batches import encode
 
 SECOND = 1_000_000
@@ -23,7 +23,7 @@ QUERIES = {
 ROWS = 500
 
 
-class Priced(VirtualMachine):
+class Priced(VirtualEnvironment):
     """A virtual machine on which every synopsis takes its time."""
 
     slowness = 940.0  # Times what the model says that a synopsis takes.
@@ -113,7 +113,7 @@ class Flooded:
         if checkpointed:
             self.engine.core.executor.call(self.engine.checkpoints.now).result()
         self.engine.core.store.close()  # As a kill does: nothing is written any more.
-        machine = VirtualMachine(2, self.machine.time_us)
+        machine = VirtualEnvironment(2, self.machine.time_us)
         self.engine = Engine.open(self.directory, machine=machine, **self.settings)
 
     def levels(self, name):

@@ -9,7 +9,7 @@ from pathlib import Path
 from shedder.archive.files.file_system import OsFiles, OsReadFile, ReadFile, WriteFile
 from shedder.archive.indexes.value_index import index_name
 from shedder.engine.engine import Engine
-from shedder.engine.runtime.environment import Machine
+from shedder.engine.runtime.environment import Environment
 from tests.engine.supervised import INDEXES, Supervised, settle
 from tests.engine.world import CREATE, requests
 
@@ -89,7 +89,7 @@ class Paced(Supervised, OsFiles):
         return self.worked_s / (self.worked_s + self.rested_s)
 
 
-def filled(directory: Path, machine: Machine, layout: str = HYBRID) -> Engine:
+def filled(directory: Path, machine: Environment, layout: str = HYBRID) -> Engine:
     """Runs without an index, of a column that is to have one."""
     engine = Engine.open(directory, machine=machine)
     engine.execute(f"{CREATE} ARCHIVE {layout}")

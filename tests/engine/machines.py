@@ -6,11 +6,11 @@ from collections.abc import Callable
 from functools import partial
 
 from shedder.archive.files.file_system import Files
-from shedder.engine.runtime.environment import Machine
+from shedder.engine.runtime.environment import Environment
 from shedder.overload.load_meter import Meter
 
 
-class ByHand(Machine):
+class ByHand(Environment):
     """This machine; tickers run only when the test calls `tick`.
 
     waiting_bytes: durable bytes not applied yet, as the meter reports; None: the real number.

@@ -12,7 +12,7 @@ import pyarrow as pa
 import shedder
 from shedder.engine.apply.size_records import shrinks
 from shedder.engine.engine import Engine
-from shedder.engine.runtime.environment import Machine
+from shedder.engine.runtime.environment import Environment
 
 SECOND = 1_000_000
 START = 1_700_000_000
@@ -71,7 +71,7 @@ def explained(db: Engine, name: str, synopsis: str) -> dict[str, Any]:
     return row
 
 
-class Advanced(Machine):
+class Advanced(Environment):
     """This machine, with a clock that is moved on by hand."""
 
     now_s = 0.0

@@ -12,7 +12,7 @@ from typing import Any
 
 from shedder.archive.files.file_system import Files, OsFiles, WriteFile
 from shedder.engine.engine import Engine
-from shedder.engine.runtime.environment import Machine
+from shedder.engine.runtime.environment import Environment
 from shedder.engine.runtime.serial_executor import SerialExecutor
 
 REWRITES, INDEXES = "shedder-relayout", "shedder-indexes"  # Names of two of an engine's pools.
@@ -25,7 +25,7 @@ def settle(engine: Engine, pool: str) -> None:
     machine.settle(pool)
 
 
-class Supervised(Machine):
+class Supervised(Environment):
     """This machine; the test can wait for its background pools, hold them, and stop its tickers."""
 
     def __init__(
@@ -126,7 +126,7 @@ class GatedFiles(OsFiles):
         return super().create(path)
 
 
-class Recording(Machine):
+class Recording(Environment):
     """This machine; the test sees the work that is posted to the apply thread.
 
     asked: futures of the work that the main thread posted, in order.

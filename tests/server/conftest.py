@@ -8,7 +8,7 @@ import trustme
 
 import shedder
 from shedder.engine.runtime.caller import Scope
-from shedder.engine.runtime.environment import Machine
+from shedder.engine.runtime.environment import Environment
 from shedder.server.authentication import new_token
 from shedder.server.call_context import CallLimits
 from shedder.server.server import running
@@ -28,7 +28,7 @@ def settings(request):
 @pytest.fixture
 def machine():
     """The machine that the engine runs on."""
-    return Machine()
+    return Environment()
 
 
 @pytest.fixture

@@ -18,7 +18,7 @@ from shedder.archive.files.file_system import OsFiles
 from shedder.client.buffered_producer import SpillingProducer
 from shedder.client.connection import Connection
 from shedder.client.target import ServerTarget
-from shedder.engine.runtime.environment import Machine
+from shedder.engine.runtime.environment import Environment
 from shedder.overload.controller import NORMAL, STRETCH_MAX
 from shedder.overload.load import Load
 from shedder.v1 import audit_pb2, backfill_pb2, control_pb2, ingest_pb2, query_pb2, synopses_pb2
@@ -151,7 +151,7 @@ class Listened(Front):
         return leave
 
 
-class SteeredMachine(Machine):
+class SteeredMachine(Environment):
     """A machine whose load the test sets.
 
     told_ms: how long the queue takes to be applied; None means as measured.

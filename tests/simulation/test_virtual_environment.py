@@ -11,9 +11,13 @@ import pytest
 from shedder.archive.log.log import Log
 from shedder.engine.apply.level_records import submit_levels
 from shedder.engine.engine import Engine
-from shedder.engine.runtime.environment import Machine
+from shedder.engine.runtime.environment import Environment
 from shedder.errors import DiskFull, InternalError, StorageFailed
-from shedder.simulation.virtual_environment import SteppedExecutor, SteppedThread, VirtualMachine
+from shedder.simulation.virtual_environment import (
+    SteppedExecutor,
+    SteppedThread,
+    VirtualEnvironment,
+)
 from shedder.streams.batches import encode
 from tests.archive.power import PowerFiles
 from tests.engine.world import CREATE, SECOND, START_US, requests
@@ -24,8 +28,8 @@ QUERY = (
 )
 
 
-def virtual(tmp_path, seed=1, **overrides) -> tuple[Engine, VirtualMachine]:
-    machine = VirtualMachine(seed, START_US)
+def virtual(tmp_path, seed=1, **overrides) -> tuple[Engine, VirtualEnvironment]:
+    machine = VirtualEnvironment(seed, START_US)
     return Engine.open(tmp_path / "virtual", machine=machine, **overrides), machine
 
 
@@ -65,12 +69,12 @@ def test_nothing_happens_until_the_world_says_so(tmp_path):
 def test_the_answers_are_those_of_an_engine_with_threads(tmp_path):
     table = requests(3_000, seed=2, seconds=60.0)
     answers = []
-    for name, machine in (("virtual", VirtualMachine(1, START_US)), ("real", Machine())):
+    for name, machine in (("virtual", VirtualEnvironment(1, START_US)), ("real", Environment())):
         with Engine.open(tmp_path / name, machine=machine, run_rows=700) as engine:
             engine.execute(CREATE)
             query = engine.register("q", QUERY)
             futures = append(engine, table, 100)
-            if isinstance(machine, VirtualMachine):
+            if isinstance(machine, VirtualEnvironment):
                 machine.settle()
             for future in futures:
                 future.result()
@@ -112,7 +116,7 @@ def test_levels_are_in_force_behind_what_was_logged_before_them(tmp_path):
 
 def test_a_writer_commits_what_waits_where_there_is_no_disk_thread(tmp_path):
     files, durable = PowerFiles(tmp_path / "log"), []
-    machine = VirtualMachine(1, START_US)
+    machine = VirtualEnvironment(1, START_US)
     log = Log.open(tmp_path / "log", files=files)
     queue = machine.log_queue(1_000)
     commit = machine.group_commit(queue, log, durable.extend, lambda entries, error: None)
@@ -141,13 +145,13 @@ def test_an_executor_that_halts_says_so():
 
 
 def test_seeds_give_the_randomness(tmp_path):
-    first, second, other = (VirtualMachine(seed, 0) for seed in (1, 1, 2))
+    first, second, other = (VirtualEnvironment(seed, 0) for seed in (1, 1, 2))
     assert first.random_bits(64) == second.random_bits(64) != other.random_bits(64)
-    assert Machine().random_bits(64) != Machine().random_bits(64)
+    assert Environment().random_bits(64) != Environment().random_bits(64)
 
 
 def test_virtual_clocks_stand_until_they_are_set():
-    machine = VirtualMachine(1, 5 * SECOND)
+    machine = VirtualEnvironment(1, 5 * SECOND)
     assert (machine.now_us(), machine.monotonic_s()) == (5 * SECOND, 5.0)
     machine.time_us += 250_000
     assert (machine.now_us(), machine.monotonic_s()) == (5_250_000, 5.25)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from shedder.archive.tasks.progress import LOOK_S, ProgressCallback, no_progress
-from shedder.engine.runtime.environment import Machine
+from shedder.engine.runtime.environment import Environment
 
 STEP_S = 0.01  # Target time of a step; other threads wait for the interpreter at most this long.
 SHARE_MIN = 0.02  # Least share of a core, so that a pause ends even if the share is 0.
@@ -19,7 +19,7 @@ class Pace:
     """
 
     def __init__(
-        self, machine: Machine, share: Callable[[], float], *, share_min: float = SHARE_MIN
+        self, machine: Environment, share: Callable[[], float], *, share_min: float = SHARE_MIN
     ) -> None:
         """Begin with a small step.
 

@@ -25,7 +25,7 @@ from shedder.overload.load_meter import Meter
 from shedder.overload.process_usage import MachineReader
 
 
-class Machine:
+class Environment:
     """This machine: the system's clocks and files, and threads of this process.
 
     files: the file system below the data directory.

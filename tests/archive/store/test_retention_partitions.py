@@ -19,7 +19,7 @@ from shedder.archive.store.retention_partitions import (
 )
 from shedder.archive.store.tail import Piece, Tail
 from shedder.engine.engine import Engine
-from shedder.engine.runtime.environment import Machine
+from shedder.engine.runtime.environment import Environment
 from shedder.streams.batches import encode
 from tests.archive.schemas import SCHEMA, batch
 from tests.archive.worlds import positions, recover
@@ -98,7 +98,7 @@ def test_a_bulk_load_becomes_a_run_for_each_compartment(tmp_path):
     assert check(tmp_path).damages == []
 
 
-class WatchedMachine(Machine):
+class WatchedMachine(Environment):
     """This machine; the test can wait until its background workers are idle."""
 
     def __init__(self) -> None:

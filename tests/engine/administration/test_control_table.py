@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from shedder.engine.engine import Engine
-from shedder.engine.runtime.environment import Machine
+from shedder.engine.runtime.environment import Environment
 from shedder.errors import BadQuery, BadSetting, UnknownQuery
 
 SECOND = 1_000_000
@@ -23,11 +23,11 @@ ENTITIES = (
 
 @pytest.fixture
 def db(tmp_path: Path) -> Iterator[Engine]:
-    with opened(tmp_path, Machine(lambda: 1_000 * SECOND)) as engine:
+    with opened(tmp_path, Environment(lambda: 1_000 * SECOND)) as engine:
         yield engine
 
 
-def opened(directory: Path, machine: Machine) -> Engine:
+def opened(directory: Path, machine: Environment) -> Engine:
     engine = Engine.open(directory, machine=machine, checkpoint_seconds=1e9)
     for stream in ("a", "b"):
         engine.execute(f"CREATE STREAM {stream} (ts TIMESTAMP, x DOUBLE) TIMESTAMP BY ts")
@@ -58,7 +58,7 @@ def test_a_part_of_the_table_has_the_rows_that_the_whole_has_of_it(db: Engine) -
     assert rows(db.control("querry")) == rows(db.control(name="absent")) == []
 
 
-class Hasty(Machine):
+class Hasty(Environment):
     """A machine whose clock advances at each reading while `hurries` is true."""
 
     def __init__(self) -> None:

@@ -12,7 +12,7 @@ import pytest
 from shedder.archive.tasks.progress import Progress
 from shedder.engine.administration.insert import CHUNK_ROWS
 from shedder.engine.engine import Engine
-from shedder.engine.runtime.environment import Machine
+from shedder.engine.runtime.environment import Environment
 from shedder.errors import (
     BadQuery,
     BadSetting,
@@ -170,7 +170,7 @@ def assert_same(one: pa.Table, other: pa.Table) -> None:
     assert one["bytes"].is_null().to_pylist() == other["bytes"].is_null().to_pylist()
 
 
-class CalledOff(Machine):
+class CalledOff(Environment):
     """A machine on which an insert is cancelled while the insert appends its first batch.
 
     progress: the progress of that insert; None: no insert is cancelled.

@@ -16,12 +16,12 @@ import shedder
 from shedder.engine.engine import Engine
 from shedder.engine.load_shedding.shedding_units import Costs, units_of
 from shedder.engine.panes.synopsis_resizing import size_of
-from shedder.engine.runtime.environment import Machine
+from shedder.engine.runtime.environment import Environment
 from shedder.engine.window_state.pane_resizer import kept_by_halving
 from shedder.errors import BadSetting, BudgetExceeded, DiskFull, PrecisionUnavailable, UnknownQuery
 from shedder.overload.memory_pressure import NONE, Pressure
 from shedder.overload.shedding_steps import Steps
-from shedder.simulation.virtual_environment import VirtualMachine
+from shedder.simulation.virtual_environment import VirtualEnvironment
 from tests.archive.power import PowerFiles
 from tests.engine.query_worlds import (
     CREATE,
@@ -277,7 +277,7 @@ def test_a_budget_is_what_it_was_whatever_goes_wrong_while_it_is_shared_out(
     root = tmp_path / "data"
     root.mkdir()
     files = FullDisk(root)
-    with Engine.open(root, machine=Machine(files=files), allocation_seconds=1e6) as db:
+    with Engine.open(root, machine=Environment(files=files), allocation_seconds=1e6) as db:
         db.execute(CREATE)
         whole = int(db.register("a", DISTINCT).granted["bytes"])
         before = db.core.synopsis_bytes
@@ -573,7 +573,7 @@ def test_what_frequent_items_lack_is_measured_as_it_is(db: Engine) -> None:
 def test_what_was_given_to_a_query_is_not_that_of_the_next_one_of_its_name(
     tmp_path: Path,
 ) -> None:
-    machine = VirtualMachine(1, START * SECOND)
+    machine = VirtualEnvironment(1, START * SECOND)
     with Engine.open(tmp_path, machine=machine, allocation_seconds=1e6, audit="off") as db:
         db.execute(CREATE)
         db.register("q", f"SELECT COUNT(DISTINCT k) AS d, SUM(v) AS t FROM s {WINDOW}")

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from shedder.engine.engine import Engine
-from shedder.simulation.virtual_environment import VirtualMachine
+from shedder.simulation.virtual_environment import VirtualEnvironment
 from shedder.streams.batches import encode
 
 SECOND_US = 1_000_000
@@ -28,7 +28,7 @@ class World:
     """An engine in virtual time, and when it shared everything out anew."""
 
     def __init__(self, directory: Path) -> None:
-        self.machine = VirtualMachine(1, START_US)
+        self.machine = VirtualEnvironment(1, START_US)
         self.db = Engine.open(
             directory, machine=self.machine, allocation_seconds=5.0, checkpoint_seconds=1e9
         )

@@ -12,7 +12,7 @@ import pytest
 import shedder
 from shedder.engine.audit.external_audit import LENT_S, AuditReport, AuditTicket
 from shedder.engine.engine import Engine
-from shedder.engine.runtime.environment import Machine
+from shedder.engine.runtime.environment import Environment
 from shedder.errors import BadSetting, FailedPrecondition, UnknownStream
 from shedder.queries.certification.certification import ALARM
 
@@ -152,7 +152,7 @@ def test_who_misses_whenever_it_may_be_bet_on_loses_it_without_a_refutation(db: 
     assert number > 0
 
 
-class Watch(Machine):
+class Watch(Environment):
     """A machine whose clock is set by hand."""
 
     ahead_s = 0.0

@@ -15,7 +15,7 @@ import pytest
 
 from shedder.engine.checkpoints.checkpoint_scheduler import Checkpoints
 from shedder.engine.engine import Engine
-from shedder.simulation.virtual_environment import VirtualMachine
+from shedder.simulation.virtual_environment import VirtualEnvironment
 from shedder.streams.batches import arrow_schema, encode
 from tests.engine.catalogs import full_catalog, reachable
 
@@ -38,7 +38,7 @@ LARGE = "SELECT {} FROM s {} WITHIN 0.4 PERCENT".format(  # Each synopsis has 25
 EVERY_S = 6.0
 
 
-class Slow(VirtualMachine):
+class Slow(VirtualEnvironment):
     """A machine whose CPU clock runs fast: every look finds that much CPU was used."""
 
     looks = 0
@@ -113,7 +113,7 @@ class World:
     def recovered(self, to: Path) -> dict[str, object]:
         """What an engine answers that begins with what is on disk now."""
         shutil.copytree(self.directory, to)
-        machine = VirtualMachine(2, self.machine.time_us)
+        machine = VirtualEnvironment(2, self.machine.time_us)
         with Engine.open(to, machine=machine, checkpoint_seconds=1e6) as again:
             return told(again)
 
@@ -224,7 +224,7 @@ def test_who_closes_does_not_leave_a_checkpoint_half_made(tmp_path: Path) -> Non
     expected = told(world.engine)
     sequence = world.engine.core.applied_sequence
     world.engine.close()
-    with Engine.open(tmp_path / "data", machine=VirtualMachine(2, START_US)) as again:
+    with Engine.open(tmp_path / "data", machine=VirtualEnvironment(2, START_US)) as again:
         assert again.core.store.catalog.checkpoint_sequence() == sequence
         assert told(again) == expected
 
@@ -240,6 +240,6 @@ def test_the_time_since_a_checkpoint_has_begun_is_not_the_time_to_write_one(
     assert not world.begun
     world.push()
     world.engine.close(within_s=10.0)
-    with Engine.open(world.directory, machine=VirtualMachine(2, START_US)) as again:
+    with Engine.open(world.directory, machine=VirtualEnvironment(2, START_US)) as again:
         catalog = again.core.store.catalog
         assert catalog.checkpoint_sequence() == world.engine.core.applied_sequence

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 
 from shedder.engine.engine import Engine
-from shedder.engine.runtime.environment import Machine
+from shedder.engine.runtime.environment import Environment
 from shedder.overload.load_meter import Meter
 from tests.engine.dataflow.worlds import (
     CREATE,
@@ -34,7 +34,7 @@ class JoinedMeter(Meter):
         super().begin(tuples)
 
 
-class Joining(Machine):
+class Joining(Environment):
     def meter(self):
         return JoinedMeter(self.monotonic_ns, self.cpu_ns)
 

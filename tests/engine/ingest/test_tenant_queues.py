@@ -7,13 +7,13 @@ import pytest
 from shedder.engine.engine import Engine
 from shedder.engine.ingest.tenant_queues import TenantQueues
 from shedder.errors import BadBatch, Overloaded
-from shedder.simulation.virtual_environment import VirtualMachine
+from shedder.simulation.virtual_environment import VirtualEnvironment
 from tests.engine.two_tenants import ACME, BOLT, CREATE, SEND, START, batch
 
 
 @pytest.fixture
 def machine():
-    return VirtualMachine(1, START)
+    return VirtualEnvironment(1, START)
 
 
 @pytest.fixture

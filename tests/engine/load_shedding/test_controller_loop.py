@@ -15,7 +15,7 @@ from shedder.engine.load_shedding.spare_capacity import SpareCapacity
 from shedder.errors import BadBatch, BadSetting, Overloaded
 from shedder.overload.controller import TICK_S
 from shedder.overload.memory_pressure import Pressure
-from shedder.simulation.virtual_environment import VirtualMachine
+from shedder.simulation.virtual_environment import VirtualEnvironment
 from tests.engine.flooded import QUERIES, ROWS, SECOND, START, Flooded
 from tests.engine.killed import copy_killed
 from tests.engine.supervised import Recording
@@ -153,7 +153,7 @@ def test_a_replay_reads_every_batch_at_the_level_that_it_was_read_at(flooded, tm
     flooded.machine.settle()
     before = {name: flooded.rows(name) for name in QUERIES}
     copy_killed(flooded.engine, tmp_path / "killed")
-    with Engine.open(tmp_path / "killed", machine=VirtualMachine(2, START)) as again:
+    with Engine.open(tmp_path / "killed", machine=VirtualEnvironment(2, START)) as again:
         for name, rows in before.items():
             assert again.query(name).answer().rows() == rows
         query = {q.query: q for q in again.ledger("s").queries}["groups"]
@@ -194,7 +194,7 @@ def test_forced_levels_are_forced_after_a_restart(tmp_path):
         engine.execute("ALTER QUERY groups SET THINNING 1/4")
         copy_killed(engine, tmp_path / "killed")
     for place in ("db", "killed"):  # From the checkpoint, and by replay.
-        with Engine.open(tmp_path / place, machine=VirtualMachine(2, START)) as again:
+        with Engine.open(tmp_path / place, machine=VirtualEnvironment(2, START)) as again:
             query_state = again.core.standing_query("groups")[1].state
             assert query_state.forced == set(range(len(query_state.plan.parts)))
             assert set(query_state.levels) == {2}

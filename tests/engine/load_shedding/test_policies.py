@@ -11,7 +11,7 @@ from shedder.engine.engine import Engine
 from shedder.engine.load_shedding.controller_loop import Overload
 from shedder.errors import BadQuery, UnknownStream
 from shedder.queries.answers.answer import Answer
-from shedder.simulation.virtual_environment import VirtualMachine
+from shedder.simulation.virtual_environment import VirtualEnvironment
 from shedder.streams.batches import encode
 from tests.engine.flooded import QUERIES, ROWS, Flooded
 
@@ -228,7 +228,7 @@ def test_a_policy_outlives_a_restart_and_the_definition_says_it(tmp_path):
     world = Flooded(tmp_path / "db")
     world.engine.execute("ALTER STREAM s SET ON OVERLOAD DROP LEAST x")
     world.engine.close()
-    with Engine.open(tmp_path / "db", machine=VirtualMachine(2, 0)) as again:
+    with Engine.open(tmp_path / "db", machine=VirtualEnvironment(2, 0)) as again:
         shown = again.execute("SHOW STREAMS").table.to_pylist()
         assert shown[0]["definition"].endswith("ON OVERLOAD DROP LEAST x")
 

@@ -8,7 +8,7 @@ import pytest
 from shedder.archive.operations.verify import check
 from shedder.cql.statements.archive_layout import Hybrid
 from shedder.engine.engine import Engine
-from shedder.engine.runtime.environment import Machine
+from shedder.engine.runtime.environment import Environment
 from shedder.errors import BadQuery, UnknownStream
 from tests.archive.bad_disk import BadDisk
 from tests.archive.power import PowerFiles
@@ -18,7 +18,7 @@ from tests.engine.supervised import REWRITES, GatedFiles, Supervised, settle
 SQL = "SELECT COUNT(*) AS n, SUM(v) AS s, FIRST(v) AS f, LAST(v) AS l FROM s"
 
 
-def filled(directory, runs: int = 5, machine: Machine | None = None):
+def filled(directory, runs: int = 5, machine: Environment | None = None):
     db = Engine.open(directory, machine=machine or Supervised())
     db.execute(CREATE)
     for number in range(runs):

@@ -19,7 +19,7 @@ from shedder.engine.engine import Engine
 from shedder.engine.panes.pane import Pane
 from shedder.engine.panes.synopsis_resizing import size_of
 from shedder.engine.synopsis_plans.synopsis_plan import with_sizes
-from shedder.simulation.virtual_environment import VirtualMachine
+from shedder.simulation.virtual_environment import VirtualEnvironment
 from shedder.streams.batches import encode
 from tests.engine.allocation_world import standing
 from tests.engine.killed import copy_killed
@@ -159,7 +159,7 @@ def facts(db: Engine, name: str) -> dict[str, Any]:
     return db.core.executor.call(read).result()
 
 
-class Hurried(VirtualMachine):
+class Hurried(VirtualEnvironment):
     """A virtual machine whose clock advances two milliseconds at each reading."""
 
     looks = 0

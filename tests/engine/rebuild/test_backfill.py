@@ -23,7 +23,7 @@ from shedder.archive.operations.verify import check
 from shedder.archive.runs.external_run import SentFile
 from shedder.engine.engine import Engine
 from shedder.engine.rebuild.backfill import BackfillState
-from shedder.engine.runtime.environment import Machine
+from shedder.engine.runtime.environment import Environment
 from shedder.engine.runtime.serial_executor import SerialExecutor
 from shedder.errors import (
     BadBatch,
@@ -202,7 +202,7 @@ def test_an_adoption_that_the_catalog_refuses_has_changed_nothing(db: Engine) ->
     assert answers(db, "s") == answers(db, "pushed")
 
 
-class NoThreads(Machine):
+class NoThreads(Environment):
     """A machine that has no thread for exact answers of standing queries."""
 
     def __init__(self) -> None:
@@ -233,7 +233,7 @@ def test_a_query_that_fails_when_all_is_adopted_costs_no_tuples(tmp_path: Path) 
         assert asked(db) == truth(*PAST)
 
 
-class Interrupted(Machine):
+class Interrupted(Environment):
     """A machine on which waiting for the next adoption is interrupted, as by Ctrl-C."""
 
     def __init__(self) -> None:
@@ -326,7 +326,7 @@ def test_a_kill_at_any_step_leaves_all_or_nothing(tmp_path: Path, moment: str) -
     if not child:  # pragma: no cover - the child is killed
         with suppress(BaseException):
             files = Deadly()
-            db = opened(directory, Machine(now_us, files))
+            db = opened(directory, Environment(now_us, files))
             db.push("s", LIVE)
             sent(db)
             files.armed = moment == "files linked"

@@ -18,7 +18,7 @@ from shedder.archive.files.file_system import OsFiles, OsReadFile, ReadFile
 from shedder.engine.engine import Engine
 from shedder.engine.rebuild.backfill_bounds import first_overlap
 from shedder.engine.rebuild.backfilled_panes import received
-from shedder.engine.runtime.environment import Machine
+from shedder.engine.runtime.environment import Environment
 from shedder.errors import BadSetting, FailedPrecondition, PlansChanged
 from spark_ingest.parts import send_part
 from tests.engine.backfilled import LAYOUTS, PAST, asked, created, now_us, rows, truth
@@ -35,7 +35,7 @@ def slow() -> Delayed:
 
 @pytest.fixture
 def db(tmp_path: Path, slow: Delayed) -> Iterator[Engine]:
-    with created(tmp_path / "data", LAYOUTS[1], QUERY, Machine(now_us, slow)) as engine:
+    with created(tmp_path / "data", LAYOUTS[1], QUERY, Environment(now_us, slow)) as engine:
         yield engine
 
 

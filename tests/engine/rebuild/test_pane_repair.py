@@ -11,7 +11,7 @@ import pytest
 from shedder.cql.text.durations import timestamp_text
 from shedder.engine.engine import Engine
 from shedder.engine.rebuild.pane_repair import Repair, rows_there
-from shedder.simulation.virtual_environment import Later, VirtualMachine
+from shedder.simulation.virtual_environment import Later, VirtualEnvironment
 from shedder.streams.batches import encode
 from tests.engine.flooded import SECOND, START, Flooded, Priced
 
@@ -97,7 +97,7 @@ def test_repaired_answers_are_those_of_a_run_without_the_flood(tmp_path):
         assert world.engine.query(name).answer().thinning == 1.0
         assert world.facts("query", name)["thinned_panes"] == "0"
     world.engine.close()
-    with Engine.open(tmp_path / "db", machine=VirtualMachine(3, START)) as again:
+    with Engine.open(tmp_path / "db", machine=VirtualEnvironment(3, START)) as again:
         assert {name: again.query(name).answer().rows() for name in REPAIRED} == truth
     quiet.engine.close()
 

@@ -14,7 +14,7 @@ from shedder.engine.engine import Engine
 from shedder.engine.runtime.cpu_timer import CpuTimer
 from shedder.engine.synopsis_plans.synopsis_plan import SynopsisPlan
 from shedder.queries.answers.answer import Answer
-from shedder.simulation.virtual_environment import Later, VirtualMachine
+from shedder.simulation.virtual_environment import Later, VirtualEnvironment
 from shedder.streams.batches import encode
 
 SECOND = 1_000_000
@@ -55,7 +55,7 @@ QUERIES = {
 WHERE = {"filtered": "k > 3", "tumbling": "k > 3", "landmark": f"epoch_us(ts) >= {1_005 * SECOND}"}
 
 
-class Unrepaired(VirtualMachine):
+class Unrepaired(VirtualEnvironment):
     """A machine on which panes are rebuilt when the test says so.
 
     at_registration: called once, after a new query has read the past.

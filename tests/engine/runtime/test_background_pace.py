@@ -16,12 +16,12 @@ from shedder.engine.runtime.background_pace import (
     STEP_S,
     Pace,
 )
-from shedder.engine.runtime.environment import Machine
+from shedder.engine.runtime.environment import Environment
 from shedder.errors import Cancelled
 from tests.engine.flooded import Flooded
 
 
-class Clock(Machine):
+class Clock(Environment):
     """A machine whose time passes by steps and rests alone."""
 
     def __init__(self) -> None:

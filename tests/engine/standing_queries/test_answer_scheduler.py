@@ -14,7 +14,7 @@ from shedder.engine.standing_queries.answer_scheduler import SAVED_S_MAX, SHARE,
 from shedder.engine.standing_queries.standing_query import StandingQuery, StreamFacts
 from shedder.engine.standing_queries.stream_state import Stream
 from shedder.engine.window_state.query_state import QueryState
-from shedder.simulation.virtual_environment import VirtualMachine
+from shedder.simulation.virtual_environment import VirtualEnvironment
 from shedder.streams.batches import arrow_schema, encode
 
 QUERIES = 8
@@ -109,7 +109,7 @@ class World:
 
 @pytest.fixture
 def world(tmp_path):
-    with Engine.open(tmp_path / "db", machine=VirtualMachine(1, START_US)) as engine:
+    with Engine.open(tmp_path / "db", machine=VirtualEnvironment(1, START_US)) as engine:
         engine.execute("CREATE STREAM s (ts TIMESTAMP NOT NULL) TIMESTAMP BY ts")
         for number in range(QUERIES):
             engine.register(

@@ -15,11 +15,11 @@ from shedder.errors import (
     RateExceeded,
     UnknownTenant,
 )
-from shedder.simulation.virtual_environment import VirtualMachine
+from shedder.simulation.virtual_environment import VirtualEnvironment
 from tests.engine.two_tenants import ACME, BOLT, CREATE, SEND, START, batch
 
 
-class Clocked(VirtualMachine):
+class Clocked(VirtualEnvironment):
     """A virtual machine whose clock is put on."""
 
     def __init__(self):

@@ -9,7 +9,7 @@ import pytest
 
 from shedder.archive.catalog.catalog import Catalog
 from shedder.engine.engine import Engine
-from shedder.engine.runtime.environment import Machine
+from shedder.engine.runtime.environment import Environment
 from tests.engine.flooded import ROWS, Flooded
 from tests.engine.query_worlds import CREATE, second
 
@@ -58,7 +58,7 @@ def checkpoint_of(world: Flooded) -> int:
     return catalog.checkpoint_sequence()
 
 
-class Unstoppable(Machine):
+class Unstoppable(Environment):
     """A machine whose tickers end, and then fail to say so."""
 
     def ticker(

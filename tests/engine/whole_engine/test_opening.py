@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from shedder.engine.engine import Engine
-from shedder.engine.runtime.environment import Machine
+from shedder.engine.runtime.environment import Environment
 from tests.engine.query_worlds import CREATE, WINDOW, second
 
 RARE = ("duckdb", "scipy.optimize", "scipy.stats")
@@ -26,7 +26,7 @@ def test_opening_imports_nothing_that_only_rare_questions_need() -> None:
     assert done.stdout.strip() == "[]"
 
 
-class OutOfThreads(Machine):
+class OutOfThreads(Environment):
     """A machine that cannot start the thread of one ticker."""
 
     def __init__(self, lacks: str) -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from shedder.engine.engine import Engine
 from shedder.engine.runtime.cpu_timer import CpuTimer
-from shedder.engine.runtime.environment import Machine
+from shedder.engine.runtime.environment import Environment
 from shedder.engine.synopsis_plans.synopsis_plan import SynopsisPlan, plan
 from shedder.engine.window_state.query_state import QueryState
 from shedder.queries.answers.database_api import Receipt
@@ -44,16 +44,16 @@ def now_us() -> int:
     return NOW_US + 10**6 * SECOND
 
 
-def open_at(directory: Path, machine: Machine | None = None) -> Engine:
+def open_at(directory: Path, machine: Environment | None = None) -> Engine:
     return Engine.open(
         directory,
-        machine=machine or Machine(now_us),
+        machine=machine or Environment(now_us),
         checkpoint_seconds=1e6,
         allocation_seconds=1e6,
     )
 
 
-class Breakable(Machine):
+class Breakable(Environment):
     """A machine on which one query may fail while it reads tuples.
 
     query: name of the query. breaks: whether the query fails.
