@@ -9,7 +9,6 @@ from types import MappingProxyType
 import pyarrow as pa
 
 from shedder.cql.expressions.column_types import ColumnType
-from shedder.cql.expressions.conjunctions import conjunction, conjuncts
 from shedder.cql.expressions.expression import (
     BY_TIME,
     Call,
@@ -35,7 +34,6 @@ from shedder.cql.plans.logical_plan import (
     StreamOperator,
     ToStream,
     WindowOf,
-    inputs_of,
 )
 from shedder.cql.statements.statement import Output, RangeWindow, Window
 from shedder.cql.statements.table_schema import TableSchema
@@ -45,6 +43,15 @@ from shedder.dataflow.joins.match_condition import MatchCondition
 from shedder.dataflow.joins.pair_sums import pair_sums
 from shedder.dataflow.multiplicities import Multiplicities
 from shedder.dataflow.multiplicity_kernels import Multiplicity
+from shedder.dataflow.plan_shapes import (
+    common_slide_us,
+    filtered_join,
+    is_ordered,
+    names_of,
+    scan_schema,
+    split_join,
+    with_condition,
+)
 from shedder.dataflow.projection import Projection
 from shedder.dataflow.relation_to_stream import RelationToStream
 from shedder.dataflow.rows_window import NewestRows
@@ -73,7 +80,6 @@ from shedder.errors import Unimplemented
 
 _HIDDEN = "#"  # First character of names that the planner makes; no column's name begins so.
 _TRUE = Literal(True, ColumnType.BOOLEAN)
-_OF_BOTH = (JoinKind.INNER, JoinKind.LEFT, JoinKind.FULL)
 
 _COUNTED = {
     (SetOperator.UNION, False): Multiplicity.DISTINCT,
@@ -137,7 +143,7 @@ class _Planner:
             case Scan():
                 return self._scan(plan)
             case WindowOf(input=source, window=window, condition=condition):
-                if isinstance(window, RowsWindow) and not _is_ordered(source):
+                if isinstance(window, RowsWindow) and not is_ordered(source):
                     raise _later("a ROWS window over the stream of a subquery")
                 stream = self.add(source)
                 if self.nodes[stream].label != MONOTONIC:
@@ -148,7 +154,7 @@ class _Planner:
             case Join():
                 return self._join(plan)
             case Filter(input=Join(kind=JoinKind.INNER) as join, condition=condition):
-                return self._inner(_with_condition(join, condition))
+                return self._inner(with_condition(join, condition))
             case Filter(input=source, condition=condition):
                 return self._copy(WhereFilter(condition), self.add(source))
             case Project(input=source, outputs=outputs):
@@ -267,7 +273,7 @@ class _Planner:
         """Conditions on one side are applied below the join, and so reach the join below it."""
         if any(map(reads_tables_alone, (join.left, join.right))):
             return self._table_join(join)
-        matches, left, right = _split(join)
+        matches, left, right = split_join(join)
         return self._pairs(matches, self.add(left), self.add(right))
 
     def _table_join(self, join: Join) -> int:
@@ -280,7 +286,7 @@ class _Planner:
         if kind is JoinKind.FULL:
             raise _later("a join that keeps the rows of a table without a match")
         scan, steps = table_side(table)
-        matches = MatchCondition.of(join.condition, _columns_of(stream), _columns_of(table))
+        matches = MatchCondition.of(join.condition, names_of(stream), names_of(table))
         if kind is JoinKind.INNER and matches.left is not None:
             stream, matches = Filter(stream, matches.left), replace(matches, left=None)
         aliases = placing(stream, matches)
@@ -333,10 +339,10 @@ class _Planner:
     def _aggregated(self, plan: Aggregated) -> int:
         """Add a GROUP BY; over an inner join without the pairs where they are not needed."""
         schema = output_schema(plan.groups, plan.aggregates)
-        join = _filtered_join(plan.input)
+        join = filtered_join(plan.input)
         if join is not None and not any(map(reads_tables_alone, (join.left, join.right))):
-            matches, left, right = _split(join)
-            names = (_columns_of(left), _columns_of(right))
+            matches, left, right = split_join(join)
+            names = (names_of(left), names_of(right))
             spec = pair_sums(matches.keys, plan.groups, plan.aggregates, names)
             if spec is not None and matches.rest is None:
                 inputs = (self.add(left), self.add(right))
@@ -442,88 +448,18 @@ class _Planner:
         node = self.nodes[source]
         made: ChangeOperator
         if operator is StreamOperator.RSTREAM:
-            slide_us = _slide_us(plan)
+            slide_us = common_slide_us(plan)
             made = WholeRelation(node.schema, slide_us, self.bytes_max, by_value=not node.in_order)
         else:
             made = RelationToStream(operator, node.schema, node.label, by_value=not node.in_order)
         return self._node(made, (source,), node.schema, MONOTONIC)
 
 
-def scan_schema(scan: Scan) -> pa.Schema:
-    """Columns of a scan; the event time alone where the plan reads no column."""
-    fields = [(column.name, column.type.arrow) for column in scan.columns]
-    if not fields:
-        assert scan.time_column is not None
-        fields = [(scan.time_column, pa.timestamp("us"))]
-    return pa.schema(fields)
-
-
 def _is_null(expression: Expression) -> Call:
     return Call(Op.IS_NULL, (expression,), ColumnType.BOOLEAN)
-
-
-def _with_condition(join: Join, condition: Expression) -> Join:
-    """An inner join whose pairs also meet a condition."""
-    both = conjunction([*conjuncts(join.condition), *conjuncts(condition)])
-    return replace(join, condition=both)
-
-
-def _filtered_join(plan: Plan) -> Join | None:
-    """An inner join, with the condition of a WHERE above it; None: the plan is another one."""
-    match plan:
-        case Join(kind=JoinKind.INNER):
-            return plan
-        case Filter(input=Join(kind=JoinKind.INNER) as join, condition=condition):
-            return _with_condition(join, condition)
-        case _:
-            return None
-
-
-def _split(join: Join) -> tuple[MatchCondition, Plan, Plan]:
-    """What makes a pair, and both sides with the conditions on one side applied."""
-    matches = MatchCondition.of(join.condition, _columns_of(join.left), _columns_of(join.right))
-    left = join.left if matches.left is None else Filter(join.left, matches.left)
-    right = join.right if matches.right is None else Filter(join.right, matches.right)
-    return replace(matches, left=None, right=None), left, right
-
-
-def _slide_us(plan: Plan) -> int:
-    """The slide of all windows over streams; 1: they have none in common."""
-    match plan:
-        case WindowOf(window=RangeWindow(slide_us=slide_us)):
-            return slide_us
-        case WindowOf() | Scan() | ToStream():
-            return 1
-        case _:
-            parts = [part for part in inputs_of(plan) if not reads_tables_alone(part)]
-            slides = {_slide_us(part) for part in parts}
-            return slides.pop() if len(slides) == 1 else 1
 
 
 def columns_of(schema: pa.Schema) -> tuple[Output, ...]:
     """Each column of a schema as an output with its own name."""
     kinds = {kind.arrow: kind for kind in ColumnType}
     return tuple(Output(each.name, Column(each.name, kinds[each.type])) for each in schema)
-
-
-def _columns_of(plan: Plan) -> frozenset[str]:
-    """Names of the columns of a plan's rows."""
-    match plan:
-        case Scan():
-            return frozenset(scan_schema(plan).names)
-        case Project(outputs=outputs):
-            return frozenset(output.name for output in outputs)
-        case Join(left=left, right=right) if plan.kind in _OF_BOTH:
-            return _columns_of(left) | _columns_of(right)
-        case Aggregated(groups=groups, aggregates=aggregates):
-            names = [f"g{at}" for at in range(len(groups))]
-            return frozenset([*names, *(f"a{at}" for at in range(len(aggregates)))])
-        case _:
-            return _columns_of(inputs_of(plan)[0])
-
-
-def _is_ordered(plan: Plan) -> bool:
-    """Return whether tuples of one event time have an order: that of their positions."""
-    while isinstance(plan, Filter | Project):
-        plan = plan.input
-    return isinstance(plan, Scan)
