@@ -203,7 +203,7 @@ def _any_person(rng: np.random.Generator, numbers: Integers) -> Integers:
 
 
 def _drawn(rng: np.random.Generator, texts: tuple[str, ...], size: int) -> pa.Array[Any]:
-    return pa.array(texts).take(pa.array(rng.integers(0, len(texts), size)))
+    return pa.array(texts).take(rng.integers(0, len(texts), size))
 
 
 def _joined(*parts: Any) -> pa.Array[Any]:

@@ -62,9 +62,12 @@ def run() -> Report:
 
 def _own(text: str, steps: Steps) -> tuple[float, int]:
     """Return the seconds until the last row is read, and the number of rows."""
-    settings = {"row_query_bytes_max": 1 << 30, "row_output_bytes_max": 512 << 20}
     with (
-        server(memory_bytes=MEMORY_BYTES, **settings) as served,
+        server(
+            memory_bytes=MEMORY_BYTES,
+            row_query_bytes_max=MEMORY_BYTES >> 3,
+            row_output_bytes_max=512 << 20,
+        ) as served,
         shedder.connect(served.address, insecure=True) as client,
     ):
         for statement in CREATE.values():
