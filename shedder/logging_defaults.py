@@ -9,9 +9,19 @@ import structlog
 
 
 def be_quiet() -> None:
-    """A library talks on stderr, and only of what went wrong, unless its host says otherwise."""
+    """A library talks on stderr, and only of what went wrong, unless its host says otherwise.
+
+    A traceback has no values of local variables: they can be tuples of a stream.
+    """
     if not structlog.is_configured():
         structlog.configure(
+            processors=[
+                structlog.contextvars.merge_contextvars,
+                structlog.processors.add_log_level,
+                structlog.processors.TimeStamper(fmt="%Y-%m-%d %H:%M:%S", utc=True),
+                structlog.processors.format_exc_info,
+                structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty()),
+            ],
             wrapper_class=structlog.make_filtering_bound_logger(logging.WARNING),
             logger_factory=_to_stderr,
         )

@@ -26,3 +26,20 @@ def test_a_stderr_that_was_replaced_and_closed_ends_no_call():
         assert "of no matter" not in second.getvalue()
     finally:
         structlog.reset_defaults()
+
+
+def test_a_traceback_shows_no_values_of_tuples():
+    """The default renderer printed all local variables of each frame, with rows of the user."""
+    structlog.reset_defaults()
+    try:
+        with contextlib.redirect_stderr(io.StringIO()) as stderr:
+            be_quiet()
+            secret = "4111" + "1111"
+            try:
+                raise ValueError(len(secret))
+            except ValueError as error:
+                structlog.get_logger("shedder.engine").error("query_failed", exc_info=error)
+        assert "ValueError: 8" in stderr.getvalue()
+        assert secret not in stderr.getvalue()
+    finally:
+        structlog.reset_defaults()
