@@ -2,13 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 
 import pyarrow as pa
 
 from shedder.cql.expressions.column_types import ColumnType
 from shedder.cql.expressions.expression import Call, Column, Expression, Literal, Op, walk
-from shedder.cql.plans.logical_plan import Filter, Plan, Project, RelationKind, Scan, scans_of
+from shedder.cql.plans.logical_plan import (
+    Filter,
+    Join,
+    JoinKind,
+    Plan,
+    Project,
+    RelationKind,
+    Scan,
+    inputs_of,
+    scans_of,
+)
 from shedder.dataflow.joins.match_condition import MatchCondition
 from shedder.dataflow.projection import Projection
 from shedder.dataflow.selection import WhereFilter
@@ -16,6 +27,8 @@ from shedder.errors import Unimplemented
 
 Steps = tuple[WhereFilter | Projection, ...]
 """WHERE and select lists over the rows of a table, in order."""
+
+_LEFT = (JoinKind.SEMI, JoinKind.ANTI, JoinKind.ANTI_NULL_AWARE)  # Their rows are of the left.
 
 PLACE = "#place."  # Begins the name of a column with places; the alias of a stream follows.
 
@@ -50,12 +63,19 @@ def table_side(plan: Plan) -> tuple[Scan, Steps]:
 
 def placing(stream: Plan, matches: MatchCondition) -> frozenset[str]:
     """Aliases of the streams that decide the place of a row: those in the condition, else all."""
-    scans = (scan for scan in scans_of(stream) if scan.kind is RelationKind.STREAM)
-    aliases = frozenset(scan.alias for scan in scans)
+    aliases = frozenset(_streams_of_rows(stream))
     parts = [key for key, _ in matches.keys]
     parts += [each for each in (matches.left, matches.rest) if each is not None]
     names = (part.name for each in parts for part in walk(each) if isinstance(part, Column))
     return aliases & {name.partition(".")[0] for name in names} or aliases
+
+
+def _streams_of_rows(plan: Plan) -> Iterator[str]:
+    """Aliases of the streams whose tuples are in the rows: not those of EXISTS and IN."""
+    if isinstance(plan, Scan) and plan.kind is RelationKind.STREAM:
+        yield plan.alias
+    for each in (plan.left,) if isinstance(plan, Join) and plan.kind in _LEFT else inputs_of(plan):
+        yield from _streams_of_rows(each)
 
 
 def columns_of_steps(schema: pa.Schema, steps: Steps) -> frozenset[str]:

@@ -23,6 +23,8 @@ QUERIES = {
     "stream": "SELECT s.id, c.n FROM s JOIN c ON s.kind = c.k",
     "named": "SELECT s.id, c.tier FROM s, c WHERE c.k = s.kind AND c.tier = 'a'",
     "window": f"SELECT s.id, c.n FROM {WINDOW} JOIN c ON s.kind = c.k",
+    "exists": f"SELECT x.id, c.n FROM (SELECT a.id, a.kind FROM {WINDOW} a WHERE EXISTS "
+    f"(SELECT * FROM {WINDOW} b WHERE b.kind = a.kind)) x JOIN c ON x.kind = c.k",
     "left": f"SELECT s.id, c.n FROM {WINDOW} LEFT JOIN c ON s.kind = c.k AND c.n > 4",
     "inside": f"SELECT s.id FROM {WINDOW} WHERE s.kind IN (SELECT k FROM c WHERE n > 4)",
     "absent": f"SELECT s.id FROM {WINDOW} WHERE s.kind NOT IN (SELECT n FROM c)",
@@ -47,7 +49,7 @@ def made(name: str, tuples: list[Pushed]) -> Counter[tuple[object, ...]]:
         n, tier = rows_of.get(kind, (None, None))
         values = [each for each, _ in rows_of.values()]
         match name:
-            case "stream" | "window":
+            case "stream" | "window" | "exists":
                 rows += [(id_, n)] if kind in rows_of else []
             case "named":
                 rows += [(id_, tier)] if tier == "a" else []
