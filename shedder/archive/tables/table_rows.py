@@ -18,6 +18,7 @@ from shedder.cql.statements.statement import ColumnDefinition
 from shedder.cql.statements.table_schema import TableSchema
 
 PIECE_ROWS_MAX = 65_536  # Rows; no piece has more. A change copies whole pieces.
+PIECE_BYTES_MAX = 64 << 20  # Of pieces and changes put together; Arrow's texts end at 2 GiB.
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -201,4 +202,6 @@ def _merged(pieces: Sequence[pa.RecordBatch]) -> tuple[pa.RecordBatch, ...]:
 
 def _merge(left: pa.RecordBatch, right: pa.RecordBatch) -> bool:
     rows = left.num_rows + right.num_rows
-    return left.num_rows < 2 * right.num_rows and rows <= PIECE_ROWS_MAX
+    if left.num_rows >= 2 * right.num_rows or rows > PIECE_ROWS_MAX:
+        return False
+    return left.nbytes + right.nbytes <= PIECE_BYTES_MAX

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 import pyarrow as pa
 
 from shedder.archive.log.table_changes import ChangeKind, TableChange
-from shedder.archive.tables.table_rows import PIECE_ROWS_MAX, TableRows
+from shedder.archive.tables.table_rows import PIECE_BYTES_MAX, PIECE_ROWS_MAX, TableRows
 from shedder.cql.statements.table_schema import TableSchema
 from shedder.errors import UnknownTable
 
@@ -43,7 +43,7 @@ class LiveTable:
         self._rows = rows
         self._newest = rows
         self._replayed: list[tuple[ChangeKind, pa.RecordBatch, int]] = []  # Not in rows yet.
-        self._replayed_rows = 0
+        self._replayed_rows = self._replayed_bytes = 0
         self._is_dropped = False
         self._writing = threading.Lock()
         self._folding = threading.Lock()
@@ -124,10 +124,13 @@ class LiveTable:
         if change.after is not None:
             self._rows = change.after
         elif header.version > self.version:
+            rows = self._replayed_rows + change.batch.num_rows
+            size = self._replayed_bytes + change.batch.nbytes
+            if rows > PIECE_ROWS_MAX or size > PIECE_BYTES_MAX:
+                self._fold()
             self._replayed.append((header.kind, change.batch, header.version))
             self._replayed_rows += change.batch.num_rows
-            if self._replayed_rows >= PIECE_ROWS_MAX:
-                self._fold()
+            self._replayed_bytes += change.batch.nbytes
 
     def note_lost(self, changes: int) -> None:
         """Count changes behind the last one that are lost or may be; each takes a number."""
@@ -144,7 +147,7 @@ class LiveTable:
         with self._folding:
             if self._replayed:
                 self._rows = self._newest = self._rows.changed_by(self._replayed)
-                self._replayed, self._replayed_rows = [], 0
+                self._replayed, self._replayed_rows, self._replayed_bytes = [], 0, 0
 
     @contextmanager
     def ending(self) -> Iterator[None]:
