@@ -20,7 +20,7 @@ import pyarrow as pa
 
 from shedder.archive.archive_store import Store
 from shedder.archive.layouts.blocks import Wanted
-from shedder.archive.layouts.readable_part import ReadablePart, parts_of
+from shedder.archive.layouts.readable_part import ReadablePart, part_of
 from shedder.archive.operations.backup import backup
 from shedder.cql.expressions.column_types import ColumnType
 from shedder.cql.statements.archive_layout import Layout
@@ -160,11 +160,12 @@ class Archive:
         count, total, size = 0.0, 0.0, 0
         done: list[tuple[ReadablePart, float]] = []
         with self.store.snapshot(STREAM) as snapshot:
-            for part in parts_of(snapshot.runs, lambda _: reduction):
+            for run in snapshot.runs:
                 if stop is not None and stop.is_set():
                     break
+                part = part_of(run, reduction)
                 kept = (1.0 - reduction) / (1.0 - part.reduction)
-                for block in snapshot.read_part(part, WANTED):
+                for block in snapshot.files.read_blocks(part.source, part.blocks, WANTED):
                     values = block.table["value"].to_numpy()
                     if kept < 1.0:
                         values = values[random.random(values.size) < kept]

@@ -12,13 +12,24 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from shedder.archive.archive_store import Store
+from shedder.archive.layouts.blocks import Block, Wanted
+from shedder.archive.layouts.readable_part import ReadablePart
 from shedder.archive.log.records import Batch, RecordType
 from shedder.archive.metadata.catalog_entries import Run
 from shedder.archive.runs.run_format import read_run
+from shedder.archive.store.snapshot import Snapshot
 from shedder.archive.tasks.progress import Progress
 from shedder.cql.statements.archive_layout import Layout
 from shedder.streams.batches import encode
 from tests.archive.schemas import SCHEMA, batch
+
+
+def part_blocks(snapshot: Snapshot, part: ReadablePart, wanted: Wanted) -> list[Block]:
+    """Read a part of a run as REDUCE BY does: blocks of the run, or shells up to a copy."""
+    if part.copy is None:
+        return list(snapshot.read_blocks(part.run, part.blocks, wanted))
+    shells = range(len(part.run.copies) - part.run.copies.index(part.copy))
+    return list(snapshot.read_shells(part.run, shells, wanted, SCHEMA.seed))
 
 
 def checkpoint(store: Store, sequence: int, parts: Mapping[str, bytes]) -> None:

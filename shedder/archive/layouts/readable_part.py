@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -51,16 +50,6 @@ def part_of(run: Run, reduction: float) -> ReadablePart:
     if not fine:
         return ReadablePart(run, None, (0,), 0.0)
     return ReadablePart(run, fine[-1], (0,), fine[-1].reduction)
-
-
-def parts_of(runs: Iterable[Run], feedback: Callable[[Run], float]) -> Iterator[ReadablePart]:
-    """The parts of runs as a scan proceeds: before each run, feedback says what is wanted of it.
-
-    Raises:
-      BadQuery: a reduction is not in [0, 1).
-    """
-    for run in runs:
-        yield part_of(run, feedback(run))
 
 
 def check_reduction(reduction: float) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Self
@@ -15,14 +14,12 @@ from numpy.typing import NDArray
 
 from shedder.archive.layouts.blocks import Block, Wanted
 from shedder.archive.layouts.nested_copies import read_shells
-from shedder.archive.layouts.readable_part import ReadablePart
 from shedder.archive.metadata.catalog_entries import Run
 from shedder.archive.metadata.deleted_positions import Deleted
 from shedder.archive.metadata.position_gaps import PositionRange
 from shedder.archive.runs.run_file_cache import RunFiles
 from shedder.archive.tasks.progress import ProgressCallback, no_progress
 from shedder.cql.sql.exact_query import LIVE, POSITION
-from shedder.errors import CorruptData
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -128,20 +125,6 @@ class Snapshot:
             return self._live_blocks(run, source, [0], of, told)
 
         return read_shells(read, run, numbers, wanted, seed)
-
-    def read_part(self, part: ReadablePart, wanted: Wanted) -> Iterator[Block]:
-        """What a layout gives of a run, see `part_of`; the run itself where a copy is damaged.
-
-        Raises:
-          CorruptData: a file is missing, or what was read of it fails its checksum.
-          StorageFailed: it cannot be read.
-        """
-        run = part.run
-        if part.copy is not None:
-            with suppress(CorruptData):  # the scrub drops it
-                return iter(list(self._live_blocks(run, part.source, part.blocks, wanted)))
-            return self._live_blocks(run, run, [0], wanted)
-        return self._live_blocks(run, run, part.blocks, wanted)
 
     def _live_blocks(
         self,

@@ -26,6 +26,7 @@ from tests.archive.worlds import (
     known,
     names,
     opened,
+    part_blocks,
     positions,
     purge,
     recover,
@@ -116,7 +117,7 @@ def test_parts_and_copies_hold_no_purged_row(tmp_path, layout):
         assert len(run.copies) == {Eager: 2, Lazy: 1}.get(type(layout), 0)
         for reduction in (0.0, 0.5, 0.9):
             part = part_of(run, reduction)
-            found = [b.table for b in snapshot.read_part(part, wanted)]
+            found = [b.table for b in part_blocks(snapshot, part, wanted)]
             serials = np.concatenate([table["serial"].to_numpy() for table in found])
             assert serials.min() >= 100
             places = np.concatenate([table[POSITION].to_numpy() for table in found])

@@ -18,6 +18,7 @@ from shedder.cql.sql.exact_query import POSITION
 from shedder.cql.statements.archive_layout import Eager, Hybrid, Plain
 from shedder.engine.engine import Engine
 from shedder.errors import BadQuery, Cancelled, CorruptData, UnknownColumn, UnknownStream
+from tests.archive.worlds import part_blocks
 from tests.engine.catalogs import connection_of, reachable
 from tests.engine.deleted_rows import QUESTION, ROWS, bad, filled, said
 from tests.engine.world import CREATE, START_US, requests
@@ -139,7 +140,7 @@ def test_a_run_that_is_laid_out_anew_keeps_its_deletions(engine):
         assert engine.execute(QUESTION).rows() == expected
         with store.snapshot(1) as snapshot:
             for run in snapshot.runs:
-                blocks = snapshot.read_part(part_of(run, 0.5), Wanted("ts", ("hits",)))
+                blocks = part_blocks(snapshot, part_of(run, 0.5), Wanted("ts", ("hits",)))
                 assert all((block.table["hits"].to_numpy() >= 25).all() for block in blocks)
     engine.close()
     with Engine.open(store.directory) as again:
