@@ -29,7 +29,7 @@ def push(data: Path, *arguments: str) -> int:
 
 def rows(data: Path) -> dict[int, tuple[str, float | None]]:
     with shedder.open(data) as db:
-        found = db.core.tables["t"].current().to_pylist()
+        found = db.core.tables["t"].rows.table().to_pylist()
     return {row["k"]: (row["name"], row["x"]) for row in found}
 
 

@@ -65,10 +65,6 @@ class LiveTable:
         """Number of the last change that was applied."""
         return self._replayed[-1][2] if self._replayed else self._rows.version
 
-    def current(self) -> pa.Table:
-        """All rows as of the last record that was applied, without a copy. From any thread."""
-        return self.rows.table()
-
     def facts(self) -> dict[str, str | int]:
         """Properties of the table, for the control table."""
         rows = self.rows

@@ -201,7 +201,7 @@ def test_after_a_kill_changes_of_a_dropped_table_are_not_those_of_its_name(
         data = copy_killed(db, tmp_path / "data")
     assert check(data).ok
     with opened(data) as db:
-        assert db.core.tables["t"].current().to_pylist() == [{"k": "b", "x": 5}]
+        assert db.core.tables["t"].rows.table().to_pylist() == [{"k": "b", "x": 5}]
         assert (db.core.tables["t"].version, db.core.tables["t"].rows.lost) == (1, 0)
 
 

@@ -65,7 +65,7 @@ def test_a_push_puts_rows_in_the_place_of_those_with_their_keys(db: Engine, rows
     keys = np.arange(rows)
     receipt = db.push("t", {"x": np.full(rows, 0.5), "k": keys})
     assert (receipt.stream, receipt.rows) == ("t", rows)
-    found = db.core.tables["t"].current().sort_by("k")
+    found = db.core.tables["t"].rows.table().sort_by("k")
     first = [-1] if rows else [-1, 0]
     assert found["k"].to_pylist() == [*first, *keys]
     assert found["x"].to_pylist()[: len(first)] == ([8.0] if rows else [8.0, 7.0])
@@ -78,10 +78,10 @@ def test_arrays_that_change_after_a_push_leave_the_table_as_it_is(tmp_path: Path
         db.push("t", {"k": keys, "x": values})
         keys[:], values[:] = 99, -1.0
         expected = [{"k": k, "x": k / 2} for k in range(5)]
-        assert db.core.tables["t"].current().to_pylist() == expected
+        assert db.core.tables["t"].rows.table().to_pylist() == expected
         checkpoint(db)
     with opened(tmp_path) as db:
-        assert db.core.tables["t"].current().to_pylist() == expected
+        assert db.core.tables["t"].rows.table().to_pylist() == expected
 
 
 def test_a_push_of_text_that_is_no_utf_8_is_refused(db: Engine) -> None:
@@ -98,7 +98,7 @@ def test_names_of_columns_in_statements_are_found_in_any_case(db: Engine) -> Non
     db.execute("INSERT INTO t (N, id) SELECT n, t.ID + 1 FROM t")
     db.execute("UPDATE t SET N = T.iD * 10 WHERE t.N = 2 AND ID = 2")
     db.execute("DELETE FROM t WHERE T.id = 1")
-    assert db.core.tables["t"].current().to_pylist() == [{"Id": 2, "n": 20}]
+    assert db.core.tables["t"].rows.table().to_pylist() == [{"Id": 2, "n": 20}]
     with pytest.raises(BadQuery, match="a column is named twice: ID, n, id"):
         db.execute("INSERT INTO t (ID, n, id) VALUES (1, 2, 3)")
     with pytest.raises(BadQuery, match=r"'u\.n'"):
@@ -108,7 +108,7 @@ def test_names_of_columns_in_statements_are_found_in_any_case(db: Engine) -> Non
 def test_of_equal_keys_in_a_push_the_last_row_stays(db: Engine) -> None:
     db.execute("CREATE TABLE t (k VARCHAR PRIMARY KEY, n INTEGER)")
     db.push("t", {"k": ["a", "b", "a"], "n": [1, 2, 3]})
-    assert db.core.tables["t"].current().sort_by("k").to_pylist() == [
+    assert db.core.tables["t"].rows.table().sort_by("k").to_pylist() == [
         {"k": "a", "n": 3},
         {"k": "b", "n": 2},
     ]
@@ -119,7 +119,7 @@ def test_the_answer_of_a_query_can_be_inserted(db: Engine) -> None:
     db.push("s", {"ts": pa.array([1, 2, 3], pa.timestamp("us")), "k": [5, 5, 6]})
     db.execute("CREATE TABLE t (k BIGINT PRIMARY KEY, n BIGINT)")
     db.execute("INSERT INTO t (n, k) SELECT COUNT(*), k FROM s GROUP BY k")
-    assert sorted(map(str, db.core.tables["t"].current().to_pylist())) == [
+    assert sorted(map(str, db.core.tables["t"].rows.table().to_pylist())) == [
         "{'k': 5, 'n': 2}",
         "{'k': 6, 'n': 1}",
     ]
@@ -243,10 +243,10 @@ def test_concurrent_updates_are_not_lost(db: Engine) -> None:
 def test_a_reader_keeps_the_rows_that_it_took(db: Engine) -> None:
     db.execute(CREATE)
     db.execute("INSERT INTO t VALUES (1, 'a', 0, 0)")
-    before = db.core.tables["t"].current()
+    before = db.core.tables["t"].rows.table()
     db.execute("UPDATE t SET n = 5")
     assert before["n"].to_pylist() == [0]
-    assert db.core.tables["t"].current()["n"].to_pylist() == [5]
+    assert db.core.tables["t"].rows.table()["n"].to_pylist() == [5]
 
 
 def test_tables_are_shown_and_described(db: Engine) -> None:

@@ -16,7 +16,7 @@ def rows_of(db: Engine, name: str = "t") -> dict[Key, Row]:
     """The rows of the table, by key."""
     return {
         (row["k"], row["s"]): (row["n"], row["x"])
-        for row in db.core.tables[name].current().to_pylist()
+        for row in db.core.tables[name].rows.table().to_pylist()
     }
 
 

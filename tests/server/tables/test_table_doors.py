@@ -50,7 +50,7 @@ def test_a_push_puts_every_row_and_a_repeated_push_changes_nothing(database, eng
     for _ in range(2):
         receipt = database.push("t", data)
         assert (receipt.stream, receipt.rows) == ("t", rows)
-        found = engine.core.tables["t"].current().sort_by("k").select(data.column_names)
+        found = engine.core.tables["t"].rows.table().sort_by("k").select(data.column_names)
         assert found.combine_chunks().equals(data.cast(found.schema).combine_chunks())
 
 
@@ -103,4 +103,4 @@ def test_an_asynchronous_client_pushes_into_a_table(client, address, engine):
             return await database.push("t", {"k": [1, 1], "s": ["a", "a"], "x": [1.0, 2.0]})
 
     assert asyncio.run(work()).rows == 2
-    assert engine.core.tables["t"].current()["x"].to_pylist() == [2.0]
+    assert engine.core.tables["t"].rows.table()["x"].to_pylist() == [2.0]
