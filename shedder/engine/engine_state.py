@@ -301,14 +301,24 @@ class EngineState:
                 f"{then}"
             )
 
-    def check_unwritten(self, stream: Stream) -> None:
-        """Raise StreamInUse where standing queries insert into a stream."""
-        writers = sorted(each.query.name for each in self.rows.into(stream.schema.name))
-        if writers:
-            raise StreamInUse(
-                f"queries insert into stream {stream.schema.name!r}: {', '.join(writers)}; DROP "
-                "QUERY drops them, and DROP VIEW a view"
-            )
+    def check_unused(self, stream: Stream, *, as_view: bool = False) -> None:
+        """Raise StreamInUse, with all names, where queries read a stream or insert into it.
+
+        as_view: the view's own query, which inserts into the stream, is dropped with it.
+        """
+        name, rows = stream.schema.name, self.rows
+        readers = {it.name for it in rows.of_stream(stream.id)}
+        writers = {it.query.name for it in rows.into(name)} - ({name} if as_view else set())
+        users = {
+            "standing queries": stream.queries,
+            "standing row queries": readers,
+            "queries that insert into it": writers,
+        }
+        told = [f"{kind}: {', '.join(sorted(each))}" for kind, each in users.items() if each]
+        if told:
+            kind = "view" if as_view else "stream"
+            then = rows.how_to_drop(readers | writers)
+            raise StreamInUse(f"{kind} {name!r} has {'; '.join(told)}; {then}")
 
     def check_no_view(self, name: str) -> None:
         """Raise FailedPrecondition where a stream to be written to is a view."""

@@ -14,7 +14,7 @@ from shedder.cql.statements.statement import CreateStream
 from shedder.engine.checkpoints.checkpoint_scheduler import Checkpoints
 from shedder.engine.engine_state import EngineState
 from shedder.engine.runtime.lifetime import Lifetime
-from shedder.errors import StreamExists, StreamInUse, TableExists
+from shedder.errors import StreamExists, TableExists
 from shedder.streams.live_sample import StreamSample
 
 
@@ -110,14 +110,7 @@ class StreamDefinitions:
         """
         with self._ddl:
             stream = self._core.stream(name)
-            if stream.queries:
-                raise StreamInUse(
-                    f"stream {name!r} has standing queries: {', '.join(sorted(stream.queries))}; "
-                    "drop them first"
-                )
-
-            self._core.check_unread(stream, "drop them first")
-            self._core.check_unwritten(stream)
+            self._core.check_unused(stream)
 
             def forget() -> None:
                 self._checkpoints.forget_stream(stream.id)

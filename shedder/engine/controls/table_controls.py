@@ -100,8 +100,8 @@ class TableControls:
             readers = sorted(core.rows.of_table(name))
             if readers:
                 raise TableInUse(
-                    f"table {name!r} has standing row queries: {', '.join(readers)}; drop them "
-                    "first"
+                    f"table {name!r} has standing row queries: {', '.join(readers)}; "
+                    f"{core.rows.how_to_drop(readers)}"
                 )
             self._checkpoints.end_begun()
 

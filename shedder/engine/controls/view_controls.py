@@ -29,7 +29,6 @@ from shedder.errors import (
     BadQuery,
     QueryExists,
     StreamExists,
-    StreamInUse,
     TypeMismatch,
     UnknownStream,
 )
@@ -119,10 +118,7 @@ class ViewControls:
                 is_stream = f"; {name!r} is a stream" if name in core.streams else ""
                 raise UnknownStream.from_message(f"no view {name!r}{is_stream}")
             stream = core.stream(name)
-            if stream.queries:
-                readers = ", ".join(sorted(stream.queries))
-                raise StreamInUse(f"view {name!r} has standing queries: {readers}; drop them first")
-            core.check_unread(stream, "drop them first")
+            core.check_unused(stream, as_view=True)
             self._queries.drop_rows(core.rows.queries[name])
             self._definitions.drop_stream(name)
 

@@ -51,6 +51,11 @@ class StandingRowQueries:
         writer = self.writers.get(name)
         return writer if writer is not None and writer.target.is_view else None
 
+    def how_to_drop(self, names: Iterable[str]) -> str:
+        """Say how row queries, of which some may be views, are dropped."""
+        views = sorted(name for name in names if self.view(name) is not None)
+        return "drop them first" + (f", {', '.join(views)} with DROP VIEW" if views else "")
+
     def text(self, query: RowQuery) -> str:
         """The text of a query, with the stream into which it inserts."""
         writer = self.writers.get(query.name)

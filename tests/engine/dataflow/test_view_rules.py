@@ -19,6 +19,7 @@ from shedder.errors import (
     ShedderError,
     StreamExists,
     StreamInUse,
+    TableInUse,
     TypeMismatch,
     UnknownColumn,
     UnknownStream,
@@ -127,6 +128,36 @@ def test_what_a_view_reads_and_what_reads_it_is_not_dropped(db):
     with pytest.raises(UnknownStream, match="no view 's'; 's' is a stream"):
         db.execute("DROP VIEW s")
     db.execute("DROP STREAM s")
+
+
+def test_a_refused_drop_names_all_readers_and_writers(db):
+    db.execute("CREATE TABLE c (k BIGINT PRIMARY KEY)")
+    db.execute("CREATE STREAM t (ts TIMESTAMP, id BIGINT) TIMESTAMP BY ts")
+    db.execute("CREATE VIEW v AS SELECT id, kind FROM s JOIN c ON s.kind = c.k")
+    for source, time in (("v", "_ts"), ("t", "ts")):
+        db.register(f"{source}_sums", f"SELECT COUNT(*) AS n FROM {source}")
+        db.register(f"{source}_counts", f"SELECT COUNT(*) AS n FROM {source} [RANGE 1 HOUR]")
+        db.register(f"{source}_rows", f"SELECT x.{time} AS at, x.id FROM {source} x")
+    db.execute("CREATE QUERY copy AS INSERT INTO t SELECT v._ts AS at, v.id FROM v")
+    db.register("joined", "SELECT id FROM s JOIN c ON s.kind = c.k")
+    of_v = "standing queries: v_counts, v_sums; standing row queries: copy, v_rows"
+    of_t = "standing queries: t_counts, t_sums; standing row queries: t_rows"
+    into = "queries that insert into it"
+    with_view = "drop them first, v with DROP VIEW"
+    for text, error, told in (
+        ("DROP VIEW v", StreamInUse, f"view 'v' has {of_v}; drop them first"),
+        ("DROP STREAM v", StreamInUse, f"stream 'v' has {of_v}; {into}: v; {with_view}"),
+        ("DROP STREAM t", StreamInUse, f"stream 't' has {of_t}; {into}: copy; drop them first"),
+        (
+            "DROP STREAM s",
+            StreamInUse,
+            f"stream 's' has standing row queries: joined, v; {with_view}",
+        ),
+        ("DROP TABLE c", TableInUse, f"table 'c' has standing row queries: joined, v; {with_view}"),
+    ):
+        with pytest.raises(error) as raised:
+            db.execute(text)
+        assert str(raised.value) == told
 
 
 def test_cycles_are_refused_and_named(db):
