@@ -43,6 +43,7 @@ def restore(
             lost=stored.lost,
             late_rows=stored.late_rows,
             newest_us=state.tables.newest_us.get(each.alias),
+            unread_us=stored.unread_us,
         )
     if state.failed:
         query.output.begin_at(state.now.rows)

@@ -10,6 +10,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from shedder.archive.store.scan import Live
+from shedder.cql.text.durations import timestamp_text
 from shedder.engine.dataflow.lookback import HISTORY
 from shedder.engine.dataflow.row_output import InputFrontier
 from shedder.queries.answers.answer import InputProgress
@@ -48,6 +49,8 @@ class RowInput:
     from_position: tuples before it are not read. position: tuples before it have been read.
     lookback_us: as of `lookbacks_us`. reads_past: a new query reads what windows need of the past.
     newest_us: largest event time of tuples that were in time; None: none has come.
+    unread_us: no tuple that came before registration, and was left out of a window, has a later
+      event time; None: no such tuple was left out.
     late, dropped, lost: tuples that the query lacks: too late; dropped at the door or left out at
       the source; lost with damaged bytes of the log.
     """
@@ -74,6 +77,7 @@ class RowInput:
         self.lookback_us = lookback_us
         self.reads_past = reads_past
         self.newest_us: int | None = None
+        self.unread_us: int | None = None
         self.watermark = watermark
         self.from_position = from_position
         self.position = position
@@ -122,6 +126,23 @@ class RowInput:
         if as_of_us is None or self.lookback_us >= HISTORY:
             return None
         return as_of_us - self.lookback_us
+
+    def lacks_past(self, as_of_us: int | None) -> bool:
+        """Return whether windows as of an instant may lack tuples from before registration.
+
+        as_of_us: None: nothing is known yet.
+        """
+        if self.unread_us is None:
+            return False
+        from_us = self.needs_from_us(as_of_us)
+        return from_us is None or from_us <= self.unread_us
+
+    @property
+    def past_ends_text(self) -> str:
+        """The instant up to which windows may lack tuples from before registration."""
+        assert self.unread_us is not None
+        ends_us = self.unread_us + self.lookback_us
+        return timestamp_text(ends_us) or f"{ends_us} us"
 
     def forget_late(self, before_us: int | None) -> None:
         """Forget late tuples with an event time before an instant; None: none."""
@@ -190,6 +211,8 @@ class RowInput:
         """
         if not self.reads_past:
             self.from_position = position
+            if self.lookback_us and position and watermark_us is not None:
+                self.unread_us = watermark_us + self.watermark.lateness_us
         self.position = position
         self.watermark.restore(watermark_us)
 
@@ -204,12 +227,13 @@ class RowInput:
         lost: int,
         late_rows: LateRows,
         newest_us: int | None,
+        unread_us: int | None,
     ) -> None:
         """Go on from stored progress."""
         self.from_position, self.position = from_position, position
         self.late, self.dropped, self.lost = late, dropped, lost
         self._late_parts = [late_rows]
-        self.newest_us = newest_us
+        self.newest_us, self.unread_us = newest_us, unread_us
         self.watermark.restore(watermark_us)
 
     def past(

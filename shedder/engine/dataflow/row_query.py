@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import structlog
 from numpy.typing import NDArray
 
@@ -84,6 +85,12 @@ class RowQuery:
         return tuple(dict.fromkeys(each.stream for each in self.inputs))
 
     @property
+    def relations(self) -> dict[str, str]:
+        """Names of the streams, and of the tables if there are any, by kind."""
+        found = {"streams": ", ".join(self.streams)}
+        return found | ({"tables": ", ".join(sorted(self.table_names))} if self.table_names else {})
+
+    @property
     def frontier(self) -> Frontier:
         """Its present progress."""
         inputs = {each.alias: each.frontier for each in self.inputs}
@@ -128,29 +135,47 @@ class RowQuery:
             raise self._failure()
         table, rows, inputs = self.output.newest(ANSWER_BYTES_MAX)
         if not self._flow.is_stream:
-            table = self._flow.relation()
+            return self._as_answer(self._flow.relation(), rows, inputs, None)
         return self.as_answer(table, rows, inputs)
 
     def lacks(self) -> tuple[str, ...]:
         """Say which tuples its rows lack, and why it makes no more. On the apply thread."""
-        return (*_notes([each.progress for each in self.inputs]), *filter(None, [self.failed]))
+        notes = (*_notes([each.progress for each in self.inputs]), *self._unread(None))
+        return (*notes, *filter(None, [self.failed]))
 
     def as_answer(self, table: pa.Table, rows: int, inputs: tuple[InputProgress, ...]) -> Answer:
-        """Return rows as an answer. rows: the number after the last of them."""
+        """Return rows of a stream as an answer. rows: the number after the last of them."""
+        first_us = pc.min(table["_ts"].cast(pa.int64())).as_py() if table.num_rows else None
+        return self._as_answer(table, rows, inputs, first_us)
+
+    def _as_answer(
+        self, table: pa.Table, rows: int, inputs: tuple[InputProgress, ...], first_us: int | None
+    ) -> Answer:
+        """first_us: event time of the first row; None: the table is the present relation."""
         marks = [each.as_of_us for each in inputs]
         known = [each for each in marks if each is not None]
-        missing = sum(each.late + each.dropped + each.lost for each in inputs)
+        as_of_us = min(known) if len(known) == len(marks) else None
+        notes = (*_notes(inputs), *self._unread(as_of_us if first_us is None else first_us))
         return Answer(
             table,
             query=self.query.text,
-            watermark_us=min(known) if len(known) == len(marks) else None,
+            watermark_us=as_of_us,
             position=inputs[0].position if len(inputs) == 1 else 0,
             late=sum(each.late for each in inputs),
-            complete=not missing,
-            sources=("dataflow",),
-            notes=_notes(inputs),
+            complete=not notes,
+            sources=("dataflow", *(f"table {name}" for name in sorted(self.table_names))),
+            notes=notes,
             inputs=inputs,
             resume=self.output.token(rows),
+        )
+
+    def _unread(self, as_of_us: int | None) -> tuple[str, ...]:
+        """Say which tuples from before registration windows lack. as_of_us: None: at any time."""
+        return tuple(
+            f"tuples of {each.stream} that came before the query was registered are not in the "
+            f"rows: windows of {each.alias} may reach back to them until {each.past_ends_text}"
+            for each in self.inputs
+            if each.lacks_past(as_of_us)
         )
 
     # --- records of the log ----------------------------------------------------------------------

@@ -31,6 +31,7 @@ class InputState:
     dropped: int
     lost: int
     late_rows: LateRows
+    unread_us: int | None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -87,6 +88,7 @@ class RowState:
                 alias: [each.from_position, each.late, each.dropped, each.lost]
                 for alias, each in self.inputs.items()
             },
+            "unread_us": {alias: each.unread_us for alias, each in self.inputs.items()},
             "failed": self.failed,
             "stored": self.stored,
         }
@@ -112,9 +114,10 @@ class RowState:
         state: dict[str, Any] = json.loads(table.schema.metadata[b"state"])
         number, position, time_us = (column.to_numpy() for column in table.columns)
         inputs: dict[str, InputState] = {}
+        unread_us = state.get("unread_us", {})  # Absent in directories of earlier versions.
         for at, (alias, (first, late, dropped, lost)) in enumerate(state["inputs"].items()):
             late_rows = LateRows(position[number == at], time_us[number == at])
-            inputs[alias] = InputState(first, late, dropped, lost, late_rows)
+            inputs[alias] = InputState(first, late, dropped, lost, late_rows, unread_us.get(alias))
         begin, now = (_frontier_from_json(state[key]) for key in ("begin", "now"))
         tables = TablesState.from_metadata(table.schema.metadata)
         # Absent before row queries could insert.
@@ -123,7 +126,9 @@ class RowState:
 
 def _of_input(each: RowInput, begin: Frontier) -> InputState:
     each.forget_late(each.needs_from_us(begin.as_of_us))
-    return InputState(each.from_position, each.late, each.dropped, each.lost, each.late_rows)
+    return InputState(
+        each.from_position, each.late, each.dropped, each.lost, each.late_rows, each.unread_us
+    )
 
 
 def _frontier_to_json(frontier: Frontier) -> list[Any]:

@@ -22,6 +22,9 @@ def explain_row_query(query: RowQuery) -> str:
         as_of = "nothing has come" if at is None else f"as of {timestamp_text(at) or f'{at} us'}"
         reads = f"reads {', '.join(each.columns)}"
         lines.append(f"  {each.alias}: stream {each.stream}, {reads}; {as_of}, {each.late:,} late")
+    for alias, table in query.tables.by_alias.items():
+        names = [name.removeprefix(f"{alias}.") for name in table.versions.schema.names]
+        lines.append(f"  {alias}: table {table.name}, reads {', '.join(names)}")
     lines.append(f"  rows: {query.output.rows:,} made, {query.output.size_bytes:,} bytes kept")
     lines.append(f"  memory: {query.size_bytes:,} bytes with kept rows")
     lines += [

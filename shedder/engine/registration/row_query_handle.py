@@ -83,11 +83,11 @@ class RowHandle:
 
     @property
     def granted(self) -> Mapping[str, str]:
-        """Its text, its streams and its limit of memory."""
+        """Its text, its streams, its tables and its limit of memory."""
         limits = self._registry.core.rows.limits
         return {
             "text": self.text,
-            "streams": ", ".join(self._query.streams),
+            **self._query.relations,
             "size_bytes_max": f"{limits.query_bytes_max:,} bytes",
             "kept_bytes_max": f"{limits.output_bytes_max:,} bytes",
         }

@@ -76,7 +76,7 @@ class RowRegistrar:
           As `register`.
         """
         query = self._made("", select, RowParameters(""))
-        facts = {"text": query.query.text, "streams": ", ".join(query.streams)}
+        facts = {"text": query.query.text, **query.relations}
         outline = graph_outline(query.operators())
         return facts | {f"operator {number}": line for number, line in enumerate(outline, 1)}
 

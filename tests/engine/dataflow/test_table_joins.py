@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from shedder.archive.files.data_directory import FORMAT_TABLE_JOINS, format_of
+from shedder.cql.text.durations import timestamp_text
 from shedder.engine.engine import Engine
 from shedder.engine.runtime.caller import Caller
 from shedder.errors import TableInUse, Unimplemented, UnknownStream
@@ -186,6 +187,53 @@ def test_later_changes_of_the_table_neither_add_nor_take_back_rows(db):
     db.execute("DELETE FROM c")
     rows = query.answer().table.to_pylist()
     assert sorted((row["id"], row["n"]) for row in rows) == expected
+
+
+def test_answers_say_how_long_windows_lack_tuples_from_before_registration(db, tmp_path):
+    """Of 3 us, and windows of 40 us that are read to the next microsecond: until 44 us."""
+    db.execute("INSERT INTO c VALUES (1, 10, 'a')")
+    new = db.register("new", QUERIES["window"])
+    db.push("s", batch([(0, 100, 1), (3, 101, 1)]))
+    for name in ("window", "stream", "pairs"):
+        db.register(name, QUERIES[name])
+    changes = db.query("window").subscribe()
+    db.execute(f"CREATE VIEW v AS SELECT ISTREAM(x.id) FROM ({QUERIES['window']}) x")
+    db.push("s", batch([(10, 102, 1)]))
+    db.heartbeat("s", START_US + 44)
+    told = (
+        "tuples of s that came before the query was registered are not in the rows: windows of s "
+        f"may reach back to them until {timestamp_text(START_US + 44)}"
+    )
+    early = db.query("window").answer()
+    assert (early.complete, early.notes, early.rows()) == (False, (told,), [{"id": 102, "n": 10}])
+    assert early.sources == ("dataflow", "table c")
+    batch_of_rows = next(changes)
+    assert (batch_of_rows.complete, batch_of_rows.notes) == (False, (told,))
+    assert len(db.query("pairs").answer().notes) == 2
+    for whole in (new, db.query("stream")):
+        assert (whole.answer().complete, whole.answer().notes) == (True, ())
+    [note] = db.execute("SELECT * FROM v").notes
+    assert note == f"view v: {told}"
+    copy_killed(db, tmp_path / "copy")
+    db.close()
+    for path in (tmp_path / "copy", tmp_path / "data"):
+        with Engine.open(path) as again:
+            assert again.query("window").answer().notes == (told,)
+            again.push("s", batch([(45, 103, 1)]))
+            again.heartbeat("s", START_US + 45)
+            assert again.query("window").answer().notes == ()
+            again.heartbeat("s", START_US + 46)
+            assert next(again.query("window").subscribe(after=batch_of_rows.resume)).complete
+            assert again.query("new").answer().complete
+
+
+def test_granted_facts_and_the_plan_name_the_tables(db):
+    query = db.register("q", QUERIES["named"])
+    assert (query.granted["streams"], query.granted["tables"]) == ("s", "c")
+    planned = db.execute(f"EXPLAIN CREATE QUERY p AS {QUERIES['named']}").rows()
+    assert {"granted": "tables", "value": "c"} in planned
+    assert "  c: table c, reads k, tier" in query.explain().splitlines()
+    assert "tables" not in db.register("alone", "SELECT id FROM s").granted
 
 
 def test_table_in_use_is_not_dropped_also_when_its_query_has_failed(db):
