@@ -22,6 +22,7 @@ from shedder.cql.binding.table_checks import created_table, updated
 from shedder.cql.binding.view_checks import created_insert, created_view
 from shedder.cql.expressions.literals import Bindings, Parameters
 from shedder.cql.grammar.dialect import STATEMENT, Cql, CqlThinning
+from shedder.cql.grammar.explain_node import RawExplain
 from shedder.cql.grammar.parse_nodes import (
     RawAlterQuery,
     RawAlterStream,
@@ -29,7 +30,6 @@ from shedder.cql.grammar.parse_nodes import (
     RawCreateRollup,
     RawCreateStream,
     RawDelete,
-    RawExplain,
     RawInsert,
     RawRelational,
     RawSelect,
@@ -234,6 +234,10 @@ def _meaning(raw: object, source: SourceText, bindings: Bindings, limits: Limits
         case RawExplain(subject=RawCreateQuery() as created):
             query = _query(created.select, source, bindings, limits)
             return Explain(CreateQuery(created.name, query, created.if_not_exists))
+        case RawExplain(subject=RawCreateView() as created):
+            return Explain(created_view(created, source, bindings, limits))
+        case RawExplain(subject=RawCreateInsert() as created):
+            return Explain(created_insert(created, source, bindings, limits))
         case RawExplain(subject=str(name)):
             return Explain(name)
         case RawAlterStream(name, layout):

@@ -15,6 +15,7 @@ from sqlglot.tokenizer_core import TokenType
 
 from shedder.cql.grammar.cost_grammar import read_costing, read_rewrites, read_share
 from shedder.cql.grammar.dml_grammar import ChangesParser
+from shedder.cql.grammar.explain_node import RawExplain
 from shedder.cql.grammar.layout_grammar import read_layout
 from shedder.cql.grammar.overload_grammar import read_on_overload
 from shedder.cql.grammar.parse_nodes import (
@@ -24,7 +25,6 @@ from shedder.cql.grammar.parse_nodes import (
     RawCreateQuery,
     RawCreateRollup,
     RawCreateStream,
-    RawExplain,
     RawNumber,
     RawRelational,
     RawSelect,
@@ -157,11 +157,14 @@ class CqlParser(ChangesParser, QueriesParser, WindowsParser, TablesParser, Views
             if plain and self._match_text_seq("ALLOCATION"):  # In quotes it is a query's name.
                 return ExplainAllocation()
             if self._match(TokenType.CREATE):
+                if self._match_text_seq("VIEW"):
+                    return RawExplain(self._create_view())
                 if not self._match_text_seq("QUERY"):
-                    self.raise_error("expected QUERY, a name, AS and a SELECT")
-                name, if_not_exists = self._named("the name of the query")
-                return RawExplain(RawCreateQuery(name, self._query(), if_not_exists))
-            return RawExplain(self._name("SELECT, CREATE QUERY or the name of a query"))
+                    self.raise_error("expected QUERY or VIEW, a name, AS and a SELECT")
+                return RawExplain(self._create_query())
+            return RawExplain(
+                self._name("SELECT, CREATE QUERY, CREATE VIEW or the name of a query")
+            )
         if word in LATER and self._curr.token_type is not TokenType.IDENTIFIER:
             raise later(LATER[word])
         self.raise_error(f"expected {_STATEMENTS}")

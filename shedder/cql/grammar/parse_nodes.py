@@ -169,10 +169,3 @@ class RawDelete:
     """DELETE: its rows as a query of a constant."""
 
     select: RawSelect
-
-
-@dataclass(frozen=True, slots=True)
-class RawExplain:
-    """EXPLAIN of a query, of a name, or of what a query would be registered as."""
-
-    subject: RawSelect | RawRelational | RawCreateQuery | str

@@ -404,9 +404,9 @@ class Purge:
 
 @dataclass(frozen=True, slots=True)
 class Explain:
-    """EXPLAIN SELECT ..., EXPLAIN CREATE QUERY ..., or EXPLAIN name of a standing query."""
+    """EXPLAIN SELECT ..., CREATE QUERY ..., CREATE VIEW ..., or the name of a standing query."""
 
-    subject: Select | RelationalSelect | CreateQuery | str
+    subject: Select | RelationalSelect | CreateQuery | CreateView | CreateInsert | str
 
 
 @dataclass(frozen=True, slots=True)

@@ -223,6 +223,8 @@ def _explain(statement: cql.Explain, call: StatementCall) -> Answer:
     subject, services = statement.subject, call.services
     if isinstance(subject, cql.CreateQuery):
         return _pairs(services.queries.explain_registration(subject.select))
+    if isinstance(subject, cql.CreateView | cql.CreateInsert):
+        return _pairs(services.views.preview(subject))
     if isinstance(subject, str):
         text = services.queries.query(subject).explain()
     else:

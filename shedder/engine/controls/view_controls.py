@@ -150,6 +150,26 @@ class ViewControls:
             self._queries.register_into(name, statement.select, target)
             return True
 
+    def preview(self, statement: CreateView | CreateInsert) -> dict[str, str]:
+        """Return the query that `create` or `insert` would make; nothing is done.
+
+        Raises:
+          As `create` and `insert`, except for names that are taken.
+        """
+        self._lifetime.check_open()
+        made = self._queries.columns(statement.select)
+        if isinstance(statement, CreateView):
+            columns = tuple(it.name for it in _view_columns(made))
+            target = statement.name
+        else:
+            schema = self._core.stream(statement.stream).schema
+            target, columns = schema.name, insert_columns(schema, statement.columns, len(made))
+            self._core.check_no_view(target)
+            _check_columns(schema, columns, made)
+            self._check_no_cycle(statement.name, statement.select, target)
+        facts = self._queries.explain_registration(statement.select)
+        return {"inserts into": f"{target} ({', '.join(columns)})", **facts}
+
     def _check_query(self, name: str, tenant: str) -> None:
         if name in self._core.query_names():
             raise QueryExists(f"query {name!r} exists; choose another name")

@@ -7,6 +7,7 @@ import re
 import pytest
 
 from shedder.engine.engine import Engine
+from shedder.errors import ShedderError
 from shedder.queries.answers.answer import Answer
 from shedder.queries.answers.plan_lines import plan_table
 from shedder.queries.answers.text_format import printed
@@ -72,9 +73,16 @@ def test_control_table_has_operators_and_queues_that_sum_to_the_query(db):
     assert operators[f"q/{left['inputs']}"]["operator"] == "Window [RANGE INTERVAL '1' HOUR]"
 
 
-def test_explain_of_a_query_to_be_shows_its_operators_and_when_rows_leave(db):
-    told = db.execute(f"EXPLAIN CREATE QUERY q AS {PAIRS}").rows()
-    assert [row["value"] for row in told if row["granted"].startswith("operator ")] == [
+def operators_of(rows):
+    return [row["value"] for row in rows if row["granted"].startswith("operator ")]
+
+
+@pytest.mark.parametrize("created", ["QUERY q", "VIEW v RETAIN 1 DAY"])
+def test_explain_of_a_query_to_be_shows_its_operators_and_when_rows_leave(db, created):
+    told = db.execute(f"EXPLAIN CREATE {created} AS {PAIRS}").rows()
+    into = {"granted": "inserts into", "value": "v (id, kind, _ts)"}
+    assert (into in told) == created.startswith("VIEW")
+    assert operators_of(told) == [
         "Kept rows",
         "ISTREAM: MONOTONIC",
         "Current relation: WK",
@@ -87,6 +95,31 @@ def test_explain_of_a_query_to_be_shows_its_operators_and_when_rows_leave(db):
         "  (1) as above",
     ]
     assert db.execute("SHOW QUERIES").rows() == []
+    assert db.execute("SHOW VIEWS").rows() == []
+
+
+def test_explain_of_an_insert_to_be_shows_the_operators_of_its_query(db):
+    db.execute("CREATE STREAM t (at TIMESTAMP, n BIGINT, id BIGINT) TIMESTAMP BY at")
+    select = "SELECT ts, id FROM s WHERE kind > 2"
+    told = db.execute(f"EXPLAIN CREATE QUERY q AS INSERT INTO t (at, id) {select}").rows()
+    assert {"granted": "inserts into", "value": "t (at, id)"} in told
+    operators = operators_of(db.execute(f"EXPLAIN CREATE QUERY q AS {select}").rows())
+    assert operators_of(told) == operators
+    assert operators[-1] == "s: MONOTONIC"
+    assert db.execute("SHOW QUERIES").rows() == []
+
+
+def test_explain_of_a_view_or_insert_refuses_what_creating_it_refuses(db):
+    db.execute("CREATE VIEW v AS SELECT id FROM s")
+    for created, error in (
+        ("VIEW w AS SELECT id AS __live FROM s", "a view has no column '__live'"),
+        ("QUERY q AS INSERT INTO v SELECT id, ts FROM s", "'v' is a view"),
+        ("QUERY q AS INSERT INTO s SELECT * FROM s", "would come back"),
+        ("QUERY q AS INSERT INTO s (id) SELECT id FROM v", "needs a value of"),
+    ):
+        for text in (f"CREATE {created}", f"EXPLAIN CREATE {created}"):
+            with pytest.raises(ShedderError, match=error):
+                db.execute(text)
 
 
 def test_failed_query_has_no_operators(db):
