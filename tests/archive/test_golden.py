@@ -21,7 +21,12 @@ from shedder.errors import CorruptData
 GOLDEN = Path(__file__).parent.parent / "golden"
 """v1: 640 rows of (ts, sensor, site, value): 300 and 200 in runs, 140 in the log; query busy.
 tables: table towns, with an image and 3 changes in the log, and table empty; killed.
+views: format 15. 41 rows of (ts, town, value), the 31st of them late, and the versions of table
+towns in TOWNS. After the first 10: view named and query recent join both, view counts counts named.
+A checkpoint with the late row, later changes in the log; killed.
 """
+TOWNS = [{0: "Ulm", 1: "Hof"}, {0: "Neu-Ulm", 1: "Hof"}, {0: "Neu-Ulm", 2: "Lugo"}]
+"""Of directory views: as of the rows from 10, from 20 and from 30 on."""
 
 
 @pytest.fixture
@@ -123,4 +128,35 @@ def test_a_directory_with_tables_opens_and_goes_on(tmp_path):
             assert [(row["version"], row["lost_changes"]) for row in shown] == [(5, 0), (0, 0)]
             assert db.relation("towns").key == ("land", "id")
             assert db.relation("towns").retroactive
+        assert check(data).ok
+
+
+@pytest.mark.slow
+def test_a_directory_with_views_and_a_table_join_has_the_same_rows_and_goes_on(tmp_path):
+    """Row i has event time i s, town i % 4 and value i / 2; the watermark is 2 s behind."""
+    data = tmp_path / "views"
+    shutil.copytree(GOLDEN / "views", data)
+    joined = [(i / 2, TOWNS[min(i // 10 - 1, 2)].get(i % 4)) for i in range(10, 44)]
+    assert check(data).ok
+    assert repair(data) == Repaired()
+    for end in (40, 44):
+        with shedder.open(data) as db:
+            if end == 44:
+                n = range(40, 44)
+                times = pa.array([i * 1_000_000 for i in n], pa.timestamp("us"))
+                pushed = {"ts": times, "town": [i % 4 for i in n], "value": [i / 2 for i in n]}
+                db.push("readings", pa.table(pushed))
+            seen = joined[: (end - 1) - 2 - 10]  # Those before the watermark.
+            recent = db.query("recent").answer()
+            shown = sorted(tuple(row.values()) for row in recent.rows())
+            assert shown == seen[-30:]
+            assert (recent.late, recent.complete) == (1, False)
+            named = db.execute("SELECT value, name FROM named ORDER BY value")
+            of_towns = [row for row in seen if row[1] is not None]
+            assert [tuple(row.values()) for row in named.rows()] == of_towns
+            assert "1 came too late" in named.notes[0]
+            counts = db.execute("SELECT * FROM counts ORDER BY _ts, name").rows()
+            made = [(row["_ts"].second, row["name"], row["n"]) for row in counts]
+            assert made[:4] == [(19, "Hof", 2), (19, "Ulm", 2), (29, "Hof", 3), (29, "Neu-Ulm", 3)]
+            assert made[4:] == ([(39, "Lugo", 3), (39, "Neu-Ulm", 2)] if end == 44 else [])
         assert check(data).ok
