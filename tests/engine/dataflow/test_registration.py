@@ -342,3 +342,33 @@ def test_end_of_a_checkpoint_waits_for_no_backlog(db):
     opened.set()
     thread.join()
     assert is_before
+
+
+def test_late_tuples_before_registration_are_in_windows_applied_or_only_durable(db):
+    """Both come 100 us behind the watermark; the second waits for the apply thread."""
+    push(db, (0, 1, 5), (500, 2, 5))
+    push(db, (380, 3, 5))
+    applied(db)
+    begun, opened = threading.Event(), threading.Event()
+
+    def hold():
+        begun.set()
+        opened.wait()
+
+    executor = db.core.executor
+    executor.post(hold)
+    begun.wait()
+    push(db, (381, 4, 5))
+    waiting = executor.next
+    made = []
+    thread = threading.Thread(
+        target=lambda: made.append(db.register("q", "SELECT id FROM s [RANGE 1 SECOND]"))
+    )
+    thread.start()
+    opened.set()
+    thread.join()
+    assert waiting is not None
+    db.heartbeat("s", START_US + 501)
+    answer = made[0].answer()
+    assert sorted(row["id"] for row in answer.rows()) == [1, 2, 3, 4]
+    assert (answer.late, answer.complete) == (0, True)
