@@ -64,6 +64,7 @@ from shedder.dataflow.sums.grouped_aggregates import (
 from shedder.dataflow.tables.table_join import TableJoin, TableJoinSpec
 from shedder.dataflow.tables.table_side import (
     PLACE,
+    PlacingStreams,
     Steps,
     columns_of_steps,
     not_in_tests,
@@ -289,31 +290,35 @@ class _Planner:
         matches = MatchCondition.of(join.condition, names_of(stream), names_of(table))
         if kind is JoinKind.INNER and matches.left is not None:
             stream, matches = Filter(stream, matches.left), replace(matches, left=None)
-        aliases = placing(stream, matches)
-        outer, self.placed = self.placed, self.placed | aliases
+        streams = placing(stream, matches)
+        outer, self.placed = self.placed, self.placed | streams.every
         left = self.add(stream)
         self.placed = outer
         versions = self.versions[scan.alias] = TableVersions(scan, self.tables[scan.relation])
         if kind is JoinKind.ANTI_NULL_AWARE:
-            return self._not_in_table(join.condition, matches, left, aliases, versions, steps)
-        return self._versioned(kind, matches, left, aliases, versions, steps)
+            return self._not_in_table(join.condition, matches, left, streams, versions, steps)
+        return self._versioned(kind, matches, left, streams, versions, steps)
 
     def _versioned(
         self,
         kind: JoinKind,
         matches: MatchCondition,
         left: int,
-        aliases: frozenset[str],
+        streams: PlacingStreams,
         versions: TableVersions,
         steps: Steps,
     ) -> int:
         node = self.nodes[left]
         if matches.right is not None:
             steps = (*steps, WhereFilter(matches.right))
-        kept = [n for n in node.schema.names if n.removeprefix(PLACE) not in aliases - self.placed]
-        places = tuple(PLACE + alias for alias in sorted(aliases))
+        hidden = {PLACE + alias for alias in streams.every - self.placed}
+        kept = tuple(name for name in node.schema.names if name not in hidden)
+        named, every = (
+            tuple(PLACE + alias for alias in sorted(aliases))
+            for aliases in (streams.named, streams.every)
+        )
         spec = TableJoinSpec(
-            kind, matches.keys, matches.left, matches.rest, places, tuple(kept), steps
+            kind, matches.keys, matches.left, matches.rest, named, every, kept, steps
         )
         operator = TableJoin(spec, node.schema, versions, self.bytes_max)
         return self._node(operator, (left,), operator.schema, node.label)
@@ -323,18 +328,18 @@ class _Planner:
         condition: Expression | None,
         matches: MatchCondition,
         left: int,
-        aliases: frozenset[str],
+        streams: PlacingStreams,
         versions: TableVersions,
         steps: Steps,
     ) -> int:
         """Add the rows for which the condition is false of every row of a table, as `_not_in`."""
         names = frozenset(self.nodes[left].schema.names)
         tests = not_in_tests(condition, matches, names, columns_of_steps(versions.schema, steps))
-        outer, self.placed = self.placed, self.placed | aliases
+        outer, self.placed = self.placed, self.placed | streams.every
         for each in tests[:-1]:
-            left = self._versioned(JoinKind.ANTI, each, left, aliases, versions, steps)
+            left = self._versioned(JoinKind.ANTI, each, left, streams, versions, steps)
         self.placed = outer
-        return self._versioned(JoinKind.ANTI, tests[-1], left, aliases, versions, steps)
+        return self._versioned(JoinKind.ANTI, tests[-1], left, streams, versions, steps)
 
     def _aggregated(self, plan: Aggregated) -> int:
         """Add a GROUP BY; over an inner join without the pairs where they are not needed."""

@@ -51,7 +51,9 @@ def compile_operators() -> None:
     versions = TableVersions(Scan("t", "t", RelationKind.TABLE, columns, None), schema)
     versions.upsert(pa.RecordBatch.from_pylist([{"other": 0.0}], schema=others), 0)
     matches = ((key, Column("t.other", ColumnType.DOUBLE)),)
-    of_table = TableJoinSpec(JoinKind.INNER, matches, None, None, ("place",), ("key",), ())
+    of_table = TableJoinSpec(
+        JoinKind.INNER, matches, None, None, ("place",), ("place",), ("key",), ()
+    )
     placed = pa.schema([left.field("key"), pa.field("place", pa.int64())])
     TableJoin(of_table, placed, versions, 1 << 20).apply(1, _one_row(placed))
 

@@ -29,6 +29,7 @@ from shedder.dataflow.tables.version_kernels import BEGIN, END, link_versions, p
 from shedder.errors import BudgetExceeded
 
 _PAIRS_MAX = 1 << 16  # Pairs that are made at a time, before a condition on pairs drops some.
+_NO_PLACE = -1  # Of a side without a row; less than each place.
 
 Int64s = NDArray[np.int64]
 
@@ -41,7 +42,8 @@ class TableJoinSpec:
     keys: (stream, table) expressions that are equal in a pair, with one type; (): all pairs.
     left: condition of the stream's row; a row for which it is not true has no pair. None: none.
     rest: condition on both sides; None: none.
-    places: columns of the stream side; a row's place is the largest of them.
+    places: columns of the stream side; a row's place is the largest of them that is not NULL.
+    all_places: decide where all of `places` are NULL, of sides without a row.
     kept: columns of the stream side in the output.
     steps: WHERE and select lists over the table, applied in this order.
     """
@@ -51,6 +53,7 @@ class TableJoinSpec:
     left: Expression | None
     rest: Expression | None
     places: tuple[str, ...]
+    all_places: tuple[str, ...]
     kept: tuple[str, ...]
     steps: tuple[WhereFilter | Projection, ...]
 
@@ -197,7 +200,7 @@ class TableJoin:
             usable &= _all_valid(keys, len(left))
             ids = self._directory.find(keys)
         ids[~usable] = 0
-        places = _places(left.columns, spec.places)
+        places = _places(left.columns, spec)
         walk, spans = np.array([0, BEGIN], np.int64), self._versions.spans
         room = max(_PAIRS_MAX, len(left) + 1) if spec.rest is None else _PAIRS_MAX
         made = room
@@ -230,12 +233,15 @@ class TableJoin:
         return table.columns
 
 
-def _places(columns: pa.RecordBatch, names: Sequence[str]) -> Int64s:
-    """The largest place of each row; NULL, of a side without a row, is none."""
-    first, *others = (columns.column(name).fill_null(0).to_numpy() for name in names)
-    for each in others:
-        first = np.maximum(first, each)
-    return first
+def _places(columns: pa.RecordBatch, spec: TableJoinSpec) -> Int64s:
+    """The place of each row, as of `TableJoinSpec`."""
+    places = _largest(columns, spec.places)
+    return np.where(places == _NO_PLACE, _largest(columns, spec.all_places), places)
+
+
+def _largest(columns: pa.RecordBatch, names: Sequence[str]) -> Int64s:
+    parts = [columns.column(name).fill_null(_NO_PLACE).to_numpy() for name in names]
+    return np.maximum.reduce(parts)
 
 
 def _all_valid(columns: Sequence[pa.Array[Any]], size: int) -> NDArray[np.bool_]:

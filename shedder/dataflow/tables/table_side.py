@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
@@ -61,13 +61,31 @@ def table_side(plan: Plan) -> tuple[Scan, Steps]:
             )
 
 
-def placing(stream: Plan, matches: MatchCondition) -> frozenset[str]:
-    """Aliases of the streams that decide the place of a row: those in the condition, else all."""
+@dataclass(frozen=True, slots=True)
+class PlacingStreams:
+    """Aliases of the streams that decide the place of a row: those in the condition, else all.
+
+    named: those that decide. every: also those that decide where an outer join has made all of the
+    named NULL.
+    """
+
+    named: frozenset[str]
+    every: frozenset[str]
+
+
+def placing(stream: Plan, matches: MatchCondition) -> PlacingStreams:
+    """Return the streams that decide the place of a row of a plan."""
     aliases = frozenset(_streams_of_rows(stream))
     parts = [key for key, _ in matches.keys]
     parts += [each for each in (matches.left, matches.rest) if each is not None]
     names = (part.name for each in parts for part in walk(each) if isinstance(part, Column))
-    return aliases & {name.partition(".")[0] for name in names} or aliases
+    named = aliases & {name.partition(".")[0] for name in names} or aliases
+    return PlacingStreams(named, aliases if _has_outer_join(stream) else named)
+
+
+def _has_outer_join(plan: Plan) -> bool:
+    is_outer = isinstance(plan, Join) and plan.kind in (JoinKind.LEFT, JoinKind.FULL)
+    return is_outer or any(map(_has_outer_join, inputs_of(plan)))
 
 
 def _streams_of_rows(plan: Plan) -> Iterator[str]:
