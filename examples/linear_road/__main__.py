@@ -6,9 +6,11 @@ python -m examples.linear_road 20 1       20 minutes at full speed, then one in 
 
 from __future__ import annotations
 
+import argparse
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -145,9 +147,22 @@ def _second(minute: Minute, second: int) -> Minute:
     return Minute(part(minute.posreports), part(minute.balances), part(minute.expenditures))
 
 
+def lengths(arguments: Sequence[str]) -> tuple[int, int]:
+    """Read the minutes at full speed and in real time; what they cannot be ends the program."""
+    parser = argparse.ArgumentParser(prog="python -m examples.linear_road")
+    parser.add_argument("minutes", nargs="?", type=int, default=MINUTES, help="at full speed")
+    parser.add_argument("live", nargs="?", type=int, default=10, help="in real time; 0: none")
+    found = parser.parse_args(arguments)
+    if not 1 <= found.minutes <= MINUTES:
+        parser.error(f"minutes is {found.minutes}; it is from 1 to {MINUTES}")
+    if found.live < 0:
+        parser.error(f"live is {found.live}; it is 0 or more")
+    return found.minutes, found.live
+
+
 def main() -> None:
-    """Run both parts; the exit status is 1 if an answer was wrong or late."""
-    minutes, live = (int(each) for each in (sys.argv[1:] or (MINUTES, 10)))
+    """Run both parts; the exit status is 1 if an answer was wrong, or late in real time."""
+    minutes, live = lengths(sys.argv[1:])
     with tempfile.TemporaryDirectory() as folder:
         right = full_speed(Path(folder) / "replay", minutes)
         right &= live == 0 or real_time(Path(folder) / "live", live)
