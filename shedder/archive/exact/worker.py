@@ -310,8 +310,8 @@ def _take_tail(
             put()
         else:
             database.register(name, pa.Table.from_batches(held, reader.schema))
-    except duckdb.OutOfMemoryException as error:
-        raise RowsTooLarge(
+    except (duckdb.OutOfMemoryException, duckdb.TransactionException) as error:
+        raise RowsTooLarge(  # The second: DuckDB needs memory for long texts as it commits them.
             "rows of the log and of tables that the query reads do not fit into the memory of the "
             f"exact worker and its spill space; set exact_memory_bytes higher: {error}"
         ) from error

@@ -168,6 +168,17 @@ def test_rows_in_no_file_that_do_not_fit_are_refused_and_the_next_query_is_answe
     worker.close()
 
 
+@pytest.mark.slow
+def test_long_texts_in_no_file_that_do_not_fit_are_refused_by_name(tmp_path):
+    """DuckDB finds that there is no memory for them when it commits them."""
+    worker = ExactWorker(tmp_path / "exact", memory_bytes=16 << 20, threads=1)
+    text = batch_of(LEFT, [1], ["x" * (8 << 20)])
+    with pytest.raises(BudgetExceeded, match=r"rows of the log .* do not fit"):
+        worker.query("SELECT count(*) AS n FROM r0", [ExactRelation("r0", LEFT, tail=[text] * 4)])
+    assert is_ready(worker)
+    worker.close()
+
+
 def test_a_filter_for_null_is_kept_where_a_join_becomes_an_anti_join(worker):
     """DuckDB 2.0.0 loses it over a registered Arrow table."""
     left = ExactRelation("r0", LEFT, tail=[batch_of(LEFT, [1, 2], ["a", "b"])])
