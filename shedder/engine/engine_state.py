@@ -315,6 +315,8 @@ class EngineState:
             "queries that insert into it": writers,
         }
         told = [f"{kind}: {', '.join(sorted(each))}" for kind, each in users.items() if each]
+        if rows.view(name) is not None and writers and not (stream.queries or readers):
+            raise StreamInUse(f"{name!r} is a view; DROP VIEW drops it with its rows")
         if told:
             kind = "view" if as_view else "stream"
             then = rows.how_to_drop(readers | writers)
