@@ -2,7 +2,8 @@
 
 `commands` lists the commands of `shedder` and those that other packages add by entry point. The
 modules `sql`, `push`, `serve`, `check`, `scrub`, `backup`, `tokens` and `simulate` hold them.
-`connection` opens a directory or a server through the functions of `shedder`.
+`connection` opens a directory or a server through the functions of `shedder`. `loading`
+loads files into streams and tables, and `files` reads their rows.
 
 May import: errors, settings, cql, streams, queries, archive, engine, server, simulation.
 """

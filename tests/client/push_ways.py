@@ -17,7 +17,7 @@ import pytest
 from shedder.cli.files.event_order import SortLimits
 from shedder.cli.files.formats import FileFormat
 from shedder.cli.files.row_file import RowFile
-from shedder.cli.load_sources import LoadOptions
+from shedder.cli.loading.load_sources import LoadOptions
 from shedder.client.connection import Connection
 from shedder.engine.engine import Engine
 from shedder.engine.ingest.producer_memory import ProducerLimits
@@ -25,7 +25,7 @@ from shedder.errors import SchemaMismatch, Unavailable
 from shedder.queries.answers.database_api import Database
 from shedder.server.server import running
 from shedder.settings import Settings
-from tests.cli.interrupted import Fault, load
+from tests.cli.loading.interrupted import Fault, load
 from tests.server.worlds import CREATE_TRADES, Full, interrupt, spilling
 from tests.streams.streams import trades
 

@@ -15,9 +15,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from shedder.cli.convertible_values import as_far_as, matching
+from shedder.cli.files.convertible_values import as_far_as, matching
 from shedder.cli.files.formats import NULL_WORDS, Dialect
-from shedder.cli.timestamps import cut_count, has_zone, is_text, readable
+from shedder.cli.files.timestamps import cut_count, has_zone, is_text, readable
 from shedder.cql.expressions.column_types import ColumnType
 from shedder.errors import BadTimestamp
 from shedder.streams.decimal_text import doubles_of, integers_held

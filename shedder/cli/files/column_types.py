@@ -15,7 +15,7 @@ from shedder.cli.files.bad_rows import HINT, shown
 from shedder.cli.files.cell_values import text_values, without_null_words
 from shedder.cli.files.formats import Dialect
 from shedder.cli.files.rows import NumberedRows
-from shedder.cli.timestamps import is_text
+from shedder.cli.files.timestamps import is_text
 from shedder.cql.expressions.column_types import ColumnType
 from shedder.errors import TypeMismatch
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
 
-from shedder.cli.epoch_times import TimeUnit
 from shedder.cli.files.contents import refused_kind
+from shedder.cli.files.epoch_times import TimeUnit
 from shedder.errors import BadSetting
 
 # Missing values in columns of numbers, times and truths. In a text column they are text.

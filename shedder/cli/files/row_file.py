@@ -30,8 +30,8 @@ from shedder.cli.files.formats import DEFAULT_DIALECT, Dialect, FileFormat
 from shedder.cli.files.json_rows import JsonLayout, json_layout, json_rows
 from shedder.cli.files.parquet_rows import parquet_rows, parquet_schema
 from shedder.cli.files.rows import NumberedRows
-from shedder.cli.rows_without_time import Untimed, timed
-from shedder.cli.timestamps import is_readable, is_text, unreadable
+from shedder.cli.files.rows_without_time import Untimed, timed
+from shedder.cli.files.timestamps import is_readable, is_text, unreadable
 from shedder.cql.expressions.column_types import ColumnType
 from shedder.errors import BadBatch, BadTimestamp, TypeMismatch
 

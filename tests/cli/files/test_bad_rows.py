@@ -8,9 +8,9 @@ import json
 
 import pytest
 
-from shedder.cli.epoch_times import TimeUnit
 from shedder.cli.files.bad_rows import BadRows
 from shedder.cli.files.cell_values import Changes
+from shedder.cli.files.epoch_times import TimeUnit
 from shedder.cli.files.formats import Dialect, FileFormat
 from shedder.cli.files.row_file import RowFile
 from shedder.cql.expressions.column_types import ColumnType

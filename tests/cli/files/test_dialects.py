@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from shedder.cli.epoch_times import TimeUnit
+from shedder.cli.files.epoch_times import TimeUnit
 from shedder.cli.files.formats import Dialect
 from shedder.cql.expressions.column_types import ColumnType
 from shedder.errors import InvalidRequest

@@ -10,12 +10,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from shedder.cli.epoch_times import TimeUnit
 from shedder.cli.files.column_types import column_type
+from shedder.cli.files.epoch_times import TimeUnit
 from shedder.cli.files.formats import Dialect, FileFormat, format_of
 from shedder.cli.files.row_file import FileColumns, RowFile
-from shedder.cli.rows_without_time import Untimed
-from shedder.cli.timestamps import readable
+from shedder.cli.files.rows_without_time import Untimed
+from shedder.cli.files.timestamps import readable
 from shedder.cql.expressions.column_types import ColumnType
 from shedder.errors import BadBatch, BadSetting, BadTimestamp, TypeMismatch
 

@@ -9,8 +9,8 @@ from typing import IO
 from shedder.cli.files.contents import Digest
 from shedder.cli.files.event_order import DEFAULT_SORT_LIMITS, SortLimits
 from shedder.cli.files.row_file import RowFile
-from shedder.cli.load_history import LoadHistory, Member
-from shedder.cli.load_identity import FileIdentity, producer_of
+from shedder.cli.loading.load_history import LoadHistory, Member
+from shedder.cli.loading.load_identity import FileIdentity, producer_of
 from shedder.cli.stderr import say
 from shedder.errors import FailedPrecondition
 from shedder.queries.answers.database_api import Database

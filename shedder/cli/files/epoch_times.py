@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from shedder.cli.convertible_values import matching, where
+from shedder.cli.files.convertible_values import matching, where
 
 _MOMENT = pa.timestamp("us")
 _DIGITS = r"^(?P<sign>[+-]?)(?P<whole>[0-9]*)\.?(?P<part>[0-9]*)$"

@@ -10,7 +10,7 @@ from shedder.cli.files.bad_rows import BadRows
 from shedder.cli.files.column_types import notes
 from shedder.cli.files.row_file import FileColumns, Nowhere, RowFile
 from shedder.cli.files.rows import NumberedRows
-from shedder.cli.rows_without_time import Untimed
+from shedder.cli.files.rows_without_time import Untimed
 from shedder.cql.expressions.column_types import ColumnType
 from shedder.cql.statements.archive_layout import DEFAULT_LAYOUT
 from shedder.cql.statements.bound_query import StreamSchema

@@ -17,11 +17,11 @@ from shedder.cli.files.event_order import (
     together,
 )
 from shedder.cli.files.row_file import FileColumns, RowFile
-from shedder.cli.load_history import LoadHistory, open_producer
-from shedder.cli.load_identity import FileIdentity, producer_of
-from shedder.cli.load_sources import LoadOptions, LoadSource
-from shedder.cli.rows_without_time import Untimed
-from shedder.cli.schema_inference import naming
+from shedder.cli.files.rows_without_time import Untimed
+from shedder.cli.loading.load_history import LoadHistory, open_producer
+from shedder.cli.loading.load_identity import FileIdentity, producer_of
+from shedder.cli.loading.load_sources import LoadOptions, LoadSource
+from shedder.cli.loading.schema_inference import naming
 from shedder.cli.stderr import say
 from shedder.cql.statements.bound_query import StreamSchema
 from shedder.errors import FailedPrecondition, ShedderError

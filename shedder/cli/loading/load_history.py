@@ -20,7 +20,7 @@ from dataclasses import dataclass, replace
 from itertools import count
 
 from shedder.cli.files.contents import Digest
-from shedder.cli.load_identity import FileIdentity, producer_of
+from shedder.cli.loading.load_identity import FileIdentity, producer_of
 from shedder.errors import ProducerForgotten
 from shedder.queries.answers.database_api import Database, NamedProducer
 

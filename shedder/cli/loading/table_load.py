@@ -11,9 +11,9 @@ import pyarrow as pa
 from shedder.cli.files.bad_rows import BadRows
 from shedder.cli.files.cell_values import Changes
 from shedder.cli.files.row_file import FileColumns, Nowhere, RowFile
-from shedder.cli.loads import LoadTally, Shows, say_changes
-from shedder.cli.rows_without_time import Untimed
-from shedder.cli.schema_inference import listed, naming
+from shedder.cli.files.rows_without_time import Untimed
+from shedder.cli.loading.loads import LoadTally, Shows, say_changes
+from shedder.cli.loading.schema_inference import listed, naming
 from shedder.cli.stderr import say
 from shedder.cql.statements.table_schema import TableSchema
 from shedder.queries.answers.database_api import Database

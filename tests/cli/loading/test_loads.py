@@ -19,11 +19,11 @@ from shedder.cli.files.contents import Digest
 from shedder.cli.files.event_order import SortLimits
 from shedder.cli.files.formats import FileFormat, format_of
 from shedder.cli.files.row_file import FileColumns, RowFile
-from shedder.cli.load_history import Member
-from shedder.cli.load_identity import FileIdentity, producer_of
-from shedder.cli.load_sources import LoadOptions, sources
-from shedder.cli.loads import FileLoad, spooled
-from shedder.cli.push import shown_progress
+from shedder.cli.loading.load_history import Member
+from shedder.cli.loading.load_identity import FileIdentity, producer_of
+from shedder.cli.loading.load_progress import shown_progress
+from shedder.cli.loading.load_sources import LoadOptions, sources
+from shedder.cli.loading.loads import FileLoad, spooled
 from shedder.cql.expressions.column_types import ColumnType
 from shedder.cql.statements.archive_layout import DEFAULT_LAYOUT
 from shedder.cql.statements.bound_query import StreamSchema
@@ -38,7 +38,7 @@ from shedder.errors import (
     ShedderError,
     Unavailable,
 )
-from tests.cli.interrupted import Fault, load
+from tests.cli.loading.interrupted import Fault, load
 from tests.cli.worlds import rows_in
 
 pytestmark = pytest.mark.slow

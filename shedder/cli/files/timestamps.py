@@ -9,8 +9,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from shedder.cli.convertible_values import as_far_as, matching, where
-from shedder.cli.epoch_times import TimeUnit, epoch_times, is_number
+from shedder.cli.files.convertible_values import as_far_as, matching, where
+from shedder.cli.files.epoch_times import TimeUnit, epoch_times, is_number
 from shedder.errors import BadTimestamp
 
 _MOMENT = pa.timestamp("us")

@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from shedder.cli.epoch_times import TimeUnit, epoch_times
+from shedder.cli.files.epoch_times import TimeUnit, epoch_times
 from tests.seeds import seed
 
 MICROS = {TimeUnit.S: 10**6, TimeUnit.MS: 10**3, TimeUnit.US: 1, TimeUnit.NS: Decimal("0.001")}

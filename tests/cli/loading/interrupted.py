@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any, Self
 
 from shedder.cli.files.row_file import FileColumns, RowFile
-from shedder.cli.load_sources import LoadOptions, sources
-from shedder.cli.loads import FileLoad, spooled
-from shedder.cli.push import shown_progress
+from shedder.cli.loading.load_progress import shown_progress
+from shedder.cli.loading.load_sources import LoadOptions, sources
+from shedder.cli.loading.loads import FileLoad, spooled
 from shedder.errors import Unavailable
 from shedder.queries.answers.database_api import Database, NamedProducer, Receipt
 
