@@ -86,8 +86,10 @@ class Answering:
     def go_on(self, streams: Iterable[Stream], stretch: int) -> bool:
         """Answer one waiting query while the apply queue is empty; return whether more may wait."""
         live = {stream.id: stream for stream in streams}
-        self._waiting = {key: who for key, who in self._waiting.items() if who and key in live}
-        self._stale = {key: who for key, who in self._stale.items() if key in self._waiting}
+        self._waiting = {
+            key: names for key, names in self._waiting.items() if names and key in live
+        }
+        self._stale = {key: names for key, names in self._stale.items() if key in self._waiting}
         for key, waiting in self._waiting.items():
             stream = live[key]
             self._answer(stream, stream.facts(), waiting.popleft(), stretch)
