@@ -230,11 +230,11 @@ def section(columns: Mapping[str, Draw], trials: int = 20) -> str:
     lines += ["", "| CORR | " + " | ".join(heads) + " |", "|---" * 9 + "|"]
     for name, draw in columns.items():
         found = [correlations(draw, size, read, trials) for size, read in SIZES]
-        cells = [
+        row = [
             f"{one.certified:.2f} | {one.ideal:.3f} | {one.least:.3f} | {one.ours:.3f}"
             for one in found
         ]
-        lines.append(f"| {name} | " + " | ".join(cells) + " |")
+        lines.append(f"| {name} | " + " | ".join(row) + " |")
     return "\n".join(lines) + "\n"
 
 
