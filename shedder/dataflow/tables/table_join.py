@@ -241,7 +241,8 @@ def _places(columns: pa.RecordBatch, spec: TableJoinSpec) -> Int64s:
 
 def _largest(columns: pa.RecordBatch, names: Sequence[str]) -> Int64s:
     parts = [columns.column(name).fill_null(_NO_PLACE).to_numpy() for name in names]
-    return np.maximum.reduce(parts)
+    largest: Int64s = np.maximum.reduce(parts)
+    return largest
 
 
 def _all_valid(columns: Sequence[pa.Array[Any]], size: int) -> NDArray[np.bool_]:
