@@ -21,6 +21,7 @@ import pytest
 from shedder.cli.reference import markdown
 from shedder.cli.script import statements
 from shedder.errors import ShedderError
+from tests.archive.child_processes import exact_worker_processes
 from tests.documents import ROOT, Block, Console, blocks, missing_lines, pages, steps
 from tests.repository import tracked
 from tests.streams_of_docs import demo_database
@@ -36,11 +37,13 @@ def test_the_code_on_a_page_runs(page, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "examples").symlink_to(ROOT / "examples")
     namespace: dict[str, object] = {}
+    before = exact_worker_processes()
     with ExitStack() as stack:
         console = Console(tmp_path, stack)
         for block in blocks(page):
             if block.reason_not_run is None:
                 _run(block, console, namespace, stack)
+    assert exact_worker_processes() == before, "the page leaves a database open"
 
 
 def _run(block: Block, console: Console, namespace: dict, stack: ExitStack) -> None:

@@ -24,10 +24,19 @@ def _of(stat: Path) -> int | None:
 
 def exact_worker_process() -> int:
     """Return the id of the one process that answers exactly for this process."""
-    script = os.fsencode(exact_worker.__file__)
-    [found] = [pid for pid in children(os.getpid()) if script in _command(pid)]
+    [found] = exact_worker_processes()
     return found
 
 
+def exact_worker_processes() -> list[int]:
+    """Return the ids of the processes that answer exactly for this process."""
+    script = os.fsencode(exact_worker.__file__)
+    return [pid for pid in children(os.getpid()) if script in _command(pid)]
+
+
 def _command(pid: int) -> list[bytes]:
-    return Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+    """The command line of a process; of one that has ended, none."""
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+    except (FileNotFoundError, ProcessLookupError):
+        return []
