@@ -453,8 +453,8 @@ def nodes(plan: Plan) -> list[Plan]:
         ("WITH RECURSIVE a AS (SELECT id FROM orders) SELECT * FROM a", Unimplemented, "RECURSIVE"),
         (
             "SELECT id FROM orders o, items i WHERE o.item = i.item WITHIN 1 PERCENT",
-            Unimplemented,
-            "WITHIN",
+            BadQuery,
+            "leave WITHIN away",
         ),
     ],
 )

@@ -221,10 +221,8 @@ def _explain_select(services: Services, select: cql.Select) -> str:
 
 def _explain(statement: cql.Explain, call: StatementCall) -> Answer:
     subject, services = statement.subject, call.services
-    if isinstance(subject, cql.CreateQuery):
-        return _pairs(services.queries.explain_registration(subject.select))
-    if isinstance(subject, cql.CreateView | cql.CreateInsert):
-        return _pairs(services.views.preview(subject))
+    if type(subject) in PREVIEWED:
+        return _pairs(PREVIEWED[type(subject)](services, subject))
     if isinstance(subject, str):
         text = services.queries.query(subject).explain()
     else:
@@ -371,3 +369,12 @@ EXPLAINED: Mapping[type[Any], Callable[[Services, Any], str]] = MappingProxyType
     }
 )
 """The plan of each class of one-time query."""
+
+PREVIEWED: Mapping[type[Any], Callable[[Services, Any], Mapping[str, str]]] = MappingProxyType(
+    {
+        cql.CreateQuery: lambda services, made: services.queries.explain_registration(made.select),
+        cql.CreateView: lambda services, made: services.views.preview(made),
+        cql.CreateInsert: lambda services, made: services.views.preview(made),
+    }
+)
+"""What each class of statement that registers a query would grant."""

@@ -35,7 +35,7 @@ def test_replayed_changes_may_have_more_text_than_an_arrow_array_holds() -> None
     for version in range(1, changes + 1):
         table.apply(upsert(version, batch_of(version % 2, text)))
     assert (table.version, table.rows.version) == (changes, changes)
-    assert sorted(table.current()["k"].to_pylist()) == [0, 1]
+    assert sorted(table.rows.table()["k"].to_pylist()) == [0, 1]
 
 
 def test_pieces_with_more_text_than_an_arrow_array_holds_stay_apart() -> None:
