@@ -98,6 +98,8 @@ class TakeAllEnds:
         assert isinstance(values, np.ndarray), "numbers"
         self.clipped = None
         pieces, known = self._pieces(view, rows, values.size), view.known(argument, 0, len(view))
+        if not pieces:  # No row of the frame has a value.
+            return NO_ROWS
         if len(pieces) == 1:
             beyond = self._of_stretch(values, pieces[0], known, level)
             return beyond if rows is None else rows[beyond]
