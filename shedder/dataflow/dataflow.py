@@ -59,7 +59,7 @@ from shedder.dataflow.current_relation import CurrentRelation
 from shedder.dataflow.graph import Node
 from shedder.dataflow.join_order import StreamStatistics, ordered_joins
 from shedder.dataflow.operator_facts import OperatorFacts, operator_text
-from shedder.dataflow.plan_shapes import scan_schema
+from shedder.dataflow.plan_properties import scan_schema
 from shedder.dataflow.planner import graph_of
 from shedder.dataflow.relation_to_stream import RelationToStream
 from shedder.dataflow.reorder_buffer import ReorderBuffer

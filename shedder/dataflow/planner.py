@@ -35,23 +35,17 @@ from shedder.cql.plans.logical_plan import (
     ToStream,
     WindowOf,
 )
+from shedder.cql.plans.plan_columns import column_names
 from shedder.cql.statements.statement import Output, RangeWindow, Window
 from shedder.cql.statements.table_schema import TableSchema
 from shedder.dataflow.graph import ChangeOperator, Graph, Node
 from shedder.dataflow.joins.equi_join import EquiJoin, EquiJoinSpec
+from shedder.dataflow.joins.join_conditions import filtered_join, split_join, with_condition
 from shedder.dataflow.joins.match_condition import MatchCondition
 from shedder.dataflow.joins.pair_sums import pair_sums
 from shedder.dataflow.multiplicities import Multiplicities
 from shedder.dataflow.multiplicity_kernels import Multiplicity
-from shedder.dataflow.plan_shapes import (
-    common_slide_us,
-    filtered_join,
-    is_ordered,
-    names_of,
-    scan_schema,
-    split_join,
-    with_condition,
-)
+from shedder.dataflow.plan_properties import common_slide_us, is_ordered, scan_schema
 from shedder.dataflow.projection import Projection
 from shedder.dataflow.relation_to_stream import RelationToStream
 from shedder.dataflow.rows_window import NewestRows
@@ -287,7 +281,7 @@ class _Planner:
         if kind is JoinKind.FULL:
             raise _later("a join that keeps the rows of a table without a match")
         scan, steps = table_side(table)
-        matches = MatchCondition.of(join.condition, names_of(stream), names_of(table))
+        matches = MatchCondition.of(join.condition, column_names(stream), column_names(table))
         if kind is JoinKind.INNER and matches.left is not None:
             stream, matches = Filter(stream, matches.left), replace(matches, left=None)
         streams = placing(stream, matches)
@@ -347,7 +341,7 @@ class _Planner:
         join = filtered_join(plan.input)
         if join is not None and not any(map(reads_tables_alone, (join.left, join.right))):
             matches, left, right = split_join(join)
-            names = (names_of(left), names_of(right))
+            names = (column_names(left), column_names(right))
             spec = pair_sums(matches.keys, plan.groups, plan.aggregates, names)
             if spec is not None and matches.rest is None:
                 inputs = (self.add(left), self.add(right))

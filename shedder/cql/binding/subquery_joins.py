@@ -22,7 +22,7 @@ from shedder.cql.expressions.expression import (
 from shedder.cql.expressions.expression_text import text_of
 from shedder.cql.expressions.type_inference import typed_call
 from shedder.cql.plans.logical_plan import Aggregated, Join, JoinKind, Plan, Project
-from shedder.cql.plans.plan_columns import columns_of
+from shedder.cql.plans.plan_columns import column_names
 from shedder.cql.statements.statement import Output
 from shedder.errors import BadQuery
 
@@ -51,7 +51,7 @@ class ScalarJoin:
     @property
     def names(self) -> frozenset[str]:
         """Names of the columns that the join adds."""
-        return frozenset(column.name for column in columns_of(self.right))
+        return column_names(self.right)
 
 
 @dataclass(frozen=True, slots=True)

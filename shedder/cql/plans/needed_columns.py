@@ -21,7 +21,7 @@ from shedder.cql.plans.logical_plan import (
     ToStream,
     WindowOf,
 )
-from shedder.cql.plans.plan_columns import columns_of, expressions_of
+from shedder.cql.plans.plan_columns import column_names, columns_of, expressions_of
 from shedder.cql.statements.statement import Output
 
 Names = frozenset[str]
@@ -29,7 +29,7 @@ Names = frozenset[str]
 
 def with_needed_columns(plan: Plan) -> Plan:
     """Return a plan with the same result, whose joins hold no column that is not read."""
-    return _narrowed(plan, _names(plan))
+    return _narrowed(plan, column_names(plan))
 
 
 def _narrowed(plan: Plan, needed: Names) -> Plan:
@@ -41,7 +41,7 @@ def _narrowed(plan: Plan, needed: Names) -> Plan:
             both = needed | _read(expressions_of(plan))
             return replace(plan, left=_slim(plan.left, both), right=_slim(plan.right, both))
         case SetOperation():
-            left, right = (_narrowed(side, _names(side)) for side in (plan.left, plan.right))
+            left, right = (_narrowed(side, column_names(side)) for side in (plan.left, plan.right))
             return replace(plan, left=left, right=right)
         case Project(outputs=outputs):
             kept = tuple(each for each in outputs if each.name in needed) or outputs[:1]
@@ -62,7 +62,7 @@ def _narrowed(plan: Plan, needed: Names) -> Plan:
 
 def _exactly(plan: Plan) -> Plan:
     """A plan with all of its columns, for operators that compare whole rows."""
-    return _narrowed(plan, _names(plan))
+    return _narrowed(plan, column_names(plan))
 
 
 def _slim(plan: Plan, needed: Names) -> Plan:
@@ -74,10 +74,6 @@ def _slim(plan: Plan, needed: Names) -> Plan:
         return made
     outputs = tuple(Output(each.name, Column(each.name, each.type)) for each in kept)
     return Project(made, outputs)
-
-
-def _names(plan: Plan) -> Names:
-    return frozenset(column.name for column in columns_of(plan))
 
 
 def _read(expressions: Iterable[Expression]) -> Names:

@@ -67,6 +67,11 @@ def columns_of(plan: Plan) -> tuple[ColumnDefinition, ...]:
             return columns_of(plan.input)
 
 
+def column_names(plan: Plan) -> frozenset[str]:
+    """Names of the columns of a node's rows."""
+    return frozenset(column.name for column in columns_of(plan))
+
+
 def constant_of(plan: Plan, at: int) -> Literal | None:
     """The NULL or the text in quotes that a column of a node's rows is; None: it is neither.
 

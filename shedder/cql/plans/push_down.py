@@ -33,7 +33,7 @@ from shedder.cql.plans.logical_plan import (
     ToStream,
     WindowOf,
 )
-from shedder.cql.plans.plan_columns import columns_of
+from shedder.cql.plans.plan_columns import column_names, columns_of
 from shedder.cql.statements.statement import RangeWindow
 
 Terms = Sequence[Expression]
@@ -81,7 +81,7 @@ def _with(plan: Plan, terms: Terms) -> Plan:
 
 def _join(plan: Join, terms: Terms) -> Plan:
     """A join whose inputs have the conditions that only they are needed for."""
-    left, right = (_names(side) for side in (plan.left, plan.right))
+    left, right = (column_names(side) for side in (plan.left, plan.right))
     on = conjuncts(plan.condition)
     ours: list[Expression] = []
     theirs: list[Expression] = []
@@ -156,10 +156,6 @@ def _parted(terms: Terms, *, without_doubles: bool) -> tuple[list[Expression], l
         is_below = bool(kinds) and not (without_doubles and ColumnType.DOUBLE in kinds)
         (below if is_below else above).append(term)
     return below, above
-
-
-def _names(plan: Plan) -> frozenset[str]:
-    return frozenset(column.name for column in columns_of(plan))
 
 
 def _is_of(term: Expression, names: frozenset[str]) -> bool:

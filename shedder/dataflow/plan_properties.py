@@ -1,0 +1,46 @@
+"""Properties of logical plans that the planner reads: schema, slide and order."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+
+from shedder.cql.plans.logical_plan import (
+    Filter,
+    Plan,
+    Project,
+    Scan,
+    ToStream,
+    WindowOf,
+    inputs_of,
+)
+from shedder.cql.statements.statement import RangeWindow
+from shedder.dataflow.tables.table_side import reads_tables_alone
+
+
+def scan_schema(scan: Scan) -> pa.Schema:
+    """Columns of a scan; the event time alone where the plan reads no column."""
+    fields = [(column.name, column.type.arrow) for column in scan.columns]
+    if not fields:
+        assert scan.time_column is not None
+        fields = [(scan.time_column, pa.timestamp("us"))]
+    return pa.schema(fields)
+
+
+def common_slide_us(plan: Plan) -> int:
+    """The slide of all windows over streams; 1: they have none in common."""
+    match plan:
+        case WindowOf(window=RangeWindow(slide_us=slide_us)):
+            return slide_us
+        case WindowOf() | Scan() | ToStream():
+            return 1
+        case _:
+            parts = [part for part in inputs_of(plan) if not reads_tables_alone(part)]
+            slides = {common_slide_us(part) for part in parts}
+            return slides.pop() if len(slides) == 1 else 1
+
+
+def is_ordered(plan: Plan) -> bool:
+    """Return whether tuples of one event time have an order: that of their positions."""
+    while isinstance(plan, Filter | Project):
+        plan = plan.input
+    return isinstance(plan, Scan)
