@@ -147,12 +147,12 @@ def _lexical_problem(text: str) -> str:
 def _marked(tokens: list[Token]) -> list[Token]:
     """Make each `?`, `$1` and `:name` one token whose text says which parameter it is."""
     marked: list[Token] = []
-    asked = 0
+    placeholders = 0
     for token in tokens:
         previous = marked[-1] if marked else None
         if token.token_type is TokenType.PLACEHOLDER:
-            asked += 1
-            marked.append(_mark(token, f"?{asked}"))
+            placeholders += 1
+            marked.append(_mark(token, f"?{placeholders}"))
         elif token.token_type is TokenType.VAR and _NUMBERED.fullmatch(token.text):
             marked.append(_mark(token, token.text))
         elif previous is not None and _names(previous, token):

@@ -16,7 +16,7 @@ from shedder.cql.text.size_limits import Limits
 _Key = tuple[str, str]
 
 # Types whose repr tells two values apart that are bound to different constants.
-_TOLD_APART = (bool, int, float, str, date, datetime, Decimal, type(None))
+_KEY_TYPES = (bool, int, float, str, date, datetime, Decimal, type(None))
 
 
 class StatementCache:
@@ -80,7 +80,7 @@ class StatementCache:
 def _key(text: str, params: Parameters | None) -> _Key | None:
     """The text with its parameters; None: a parameter's repr may not tell all of its value."""
     values = list(params.values() if isinstance(params, Mapping) else params or ())
-    if not all(type(value) in _TOLD_APART for value in values):
+    if not all(type(value) in _KEY_TYPES for value in values):
         return None
     names = sorted(params) if isinstance(params, Mapping) else None
     ordered = [params[name] for name in names] if isinstance(params, Mapping) and names else values

@@ -44,24 +44,24 @@ class OnOverload:
 THINS = OnOverload()
 
 
-def resolved(asked: OnOverload, columns: Mapping[str, ColumnType]) -> OnOverload:
+def resolved(clause: OnOverload, columns: Mapping[str, ColumnType]) -> OnOverload:
     """The policy with its column as the stream writes it.
 
     Args:
-      asked: as it was written.
+      clause: as it was written.
       columns: of the stream, by name.
 
     Raises:
       BadQuery: there is no such column, or it is none of numbers.
     """
-    if asked.column is None:
-        return asked
+    if clause.column is None:
+        return clause
     for name, column_type in columns.items():
-        if name.lower() == asked.column.lower():
+        if name.lower() == clause.column.lower():
             if column_type not in _NUMBERS:
                 raise BadQuery(
                     f"DROP LEAST {name}: it is {column_type.value}; a value is a number "
                     "(INTEGER, BIGINT or DOUBLE)"
                 )
-            return OnOverload(asked.policy, name)
-    raise BadQuery(f"DROP LEAST {asked.column}: no such column; there are {', '.join(columns)}")
+            return OnOverload(clause.policy, name)
+    raise BadQuery(f"DROP LEAST {clause.column}: no such column; there are {', '.join(columns)}")

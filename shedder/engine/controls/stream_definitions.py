@@ -120,12 +120,12 @@ class StreamDefinitions:
             self._checkpoints.end_begun()
             self._core.executor.call(forget).result()
 
-    def set_on_overload(self, name: str, asked: OnOverload) -> OnOverload:
+    def set_on_overload(self, name: str, clause: OnOverload) -> OnOverload:
         """Have a stream that comes too fast thinned, held back or dropped from, from now on.
 
         Args:
           name: of the stream.
-          asked: what is to be done.
+          clause: what is to be done.
 
         Returns:
           The same, with the column as the stream writes it.
@@ -136,7 +136,9 @@ class StreamDefinitions:
         self._lifetime.check_open()
         with self._ddl:
             stream = self._core.stream(name)
-            policy = resolved(asked, {column.name: column.type for column in stream.schema.columns})
+            policy = resolved(
+                clause, {column.name: column.type for column in stream.schema.columns}
+            )
             self._core.store.set_on_overload(stream.id, policy)
 
             def change() -> None:

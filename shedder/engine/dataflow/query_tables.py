@@ -45,25 +45,25 @@ class TablesState:
         """The state as metadata of a schema; none without tables."""
         if not self.tables:
             return {}
-        told = {
+        header = {
             "places": self.places,
             "newest_us": self.newest_us,
             "versions": {alias: version for alias, (version, _) in self.tables.items()},
         }
         parts = {f"table/{alias}": table_bytes(it) for alias, (_, it) in self.tables.items()}
-        return {"tables": json.dumps(told).encode(), **parts}
+        return {"tables": json.dumps(header).encode(), **parts}
 
     @classmethod
     def from_metadata(cls, stored: Mapping[bytes, bytes]) -> TablesState:
         """Read what `to_metadata` wrote."""
         if b"tables" not in stored:
             return cls((), {}, {})
-        told = json.loads(stored[b"tables"])
+        header = json.loads(stored[b"tables"])
         tables = {
             alias: (version, pa.ipc.open_stream(stored[f"table/{alias}".encode()]).read_all())
-            for alias, version in told["versions"].items()
+            for alias, version in header["versions"].items()
         }
-        return cls(told["places"], told["newest_us"], tables)
+        return cls(header["places"], header["newest_us"], tables)
 
 
 class QueryTables:

@@ -127,7 +127,7 @@ class RowInput:
             return None
         return as_of_us - self.lookback_us
 
-    def lacks_past(self, as_of_us: int | None) -> bool:
+    def may_miss_past(self, as_of_us: int | None) -> bool:
         """Return whether windows as of an instant may lack tuples from before registration.
 
         as_of_us: None: nothing is known yet.

@@ -138,7 +138,7 @@ class RowQuery:
             return self._as_answer(self._flow.relation(), rows, inputs, None)
         return self.as_answer(table, rows, inputs)
 
-    def lacks(self) -> tuple[str, ...]:
+    def missing_notes(self) -> tuple[str, ...]:
         """Say which tuples its rows lack, and why it makes no more. On the apply thread."""
         notes = (*_notes([each.progress for each in self.inputs]), *self._unread(None))
         return (*notes, *filter(None, [self.failed]))
@@ -175,7 +175,7 @@ class RowQuery:
             f"tuples of {each.stream} that came before the query was registered are not in the "
             f"rows: windows of {each.alias} may reach back to them until {each.past_ends_text}"
             for each in self.inputs
-            if each.lacks_past(as_of_us)
+            if each.may_miss_past(as_of_us)
         )
 
     # --- records of the log ----------------------------------------------------------------------
@@ -188,9 +188,9 @@ class RowQuery:
             work()
         except Exception as error:
             _log.error("query_failed", query=self.name, exc_info=error)
-            told = str(error) if isinstance(error, ShedderError) else type(error).__name__
+            cause = str(error) if isinstance(error, ShedderError) else type(error).__name__
             self.fail(
-                f"query {self.name!r} failed ({told}) and has missed tuples since; drop it and "
+                f"query {self.name!r} failed ({cause}) and has missed tuples since; drop it and "
                 "register it again"
             )
 
@@ -336,10 +336,10 @@ def operator_status(query: RowQuery) -> list[tuple[str, str, dict[str, str]]]:
 
 
 def _notes(inputs: Sequence[InputProgress]) -> tuple[str, ...]:
-    return tuple(_lacks(each) for each in inputs if each.late + each.dropped + each.lost)
+    return tuple(_missing_text(each) for each in inputs if each.late + each.dropped + each.lost)
 
 
-def _lacks(each: InputProgress) -> str:
+def _missing_text(each: InputProgress) -> str:
     parts = [
         f"{count:,} {what}"
         for count, what in (

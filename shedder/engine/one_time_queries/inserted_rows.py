@@ -30,8 +30,8 @@ def await_inserted(core: EngineState, relations: Iterable[str]) -> tuple[str, ..
         with suppress(FutureTimeout):
             stored.result(LOOK_S if core.sheds else WAIT_S)
         if writer.target.is_view:
-            lacks = core.look(writer.query.lacks)
-            notes += [f"view {writer.target.stream}: {each}" for each in lacks]
+            missing_notes = core.look(writer.query.missing_notes)
+            notes += [f"view {writer.target.stream}: {each}" for each in missing_notes]
     return tuple(notes)
 
 

@@ -79,10 +79,10 @@ def operators_of(rows):
 
 @pytest.mark.parametrize("created", ["QUERY q", "VIEW v RETAIN 1 DAY"])
 def test_explain_of_a_query_to_be_shows_its_operators_and_when_rows_leave(db, created):
-    told = db.execute(f"EXPLAIN CREATE {created} AS {PAIRS}").rows()
+    explained = db.execute(f"EXPLAIN CREATE {created} AS {PAIRS}").rows()
     into = {"granted": "inserts into", "value": "v (id, kind, _ts)"}
-    assert (into in told) == created.startswith("VIEW")
-    assert operators_of(told) == [
+    assert (into in explained) == created.startswith("VIEW")
+    assert operators_of(explained) == [
         "Kept rows",
         "ISTREAM: MONOTONIC",
         "Current relation: WK",
@@ -101,10 +101,10 @@ def test_explain_of_a_query_to_be_shows_its_operators_and_when_rows_leave(db, cr
 def test_explain_of_an_insert_to_be_shows_the_operators_of_its_query(db):
     db.execute("CREATE STREAM t (at TIMESTAMP, n BIGINT, id BIGINT) TIMESTAMP BY at")
     select = "SELECT ts, id FROM s WHERE kind > 2"
-    told = db.execute(f"EXPLAIN CREATE QUERY q AS INSERT INTO t (at, id) {select}").rows()
-    assert {"granted": "inserts into", "value": "t (at, id)"} in told
+    explained = db.execute(f"EXPLAIN CREATE QUERY q AS INSERT INTO t (at, id) {select}").rows()
+    assert {"granted": "inserts into", "value": "t (at, id)"} in explained
     operators = operators_of(db.execute(f"EXPLAIN CREATE QUERY q AS {select}").rows())
-    assert operators_of(told) == operators
+    assert operators_of(explained) == operators
     assert operators[-1] == "s: MONOTONIC"
     assert db.execute("SHOW QUERIES").rows() == []
 

@@ -97,8 +97,8 @@ class World:
             case "upsert":
                 value, tier = (None if n == 7 else n), str(rng.choice(["a", "b"]))
                 self.table = {**self.table, key: (value, tier)}
-                told = "NULL" if value is None else value
-                return f"INSERT OR REPLACE INTO c VALUES ({key}, {told}, '{tier}')"
+                literal = "NULL" if value is None else value
+                return f"INSERT OR REPLACE INTO c VALUES ({key}, {literal}, '{tier}')"
             case "delete":
                 self.table = {at: row for at, row in self.table.items() if at < key}
                 return f"DELETE FROM c WHERE k >= {key}"
@@ -205,25 +205,29 @@ def test_answers_say_how_long_windows_lack_tuples_from_before_registration(db, t
     db.execute(f"CREATE VIEW v AS SELECT ISTREAM(x.id) FROM ({QUERIES['window']}) x")
     db.push("s", batch([(10, 102, 1)]))
     db.heartbeat("s", START_US + 44)
-    told = (
+    warning = (
         "tuples of s that came before the query was registered are not in the rows: windows of s "
         f"may reach back to them until {timestamp_text(START_US + 44)}"
     )
     early = db.query("window").answer()
-    assert (early.complete, early.notes, early.rows()) == (False, (told,), [{"id": 102, "n": 10}])
+    assert (early.complete, early.notes, early.rows()) == (
+        False,
+        (warning,),
+        [{"id": 102, "n": 10}],
+    )
     assert early.sources == ("dataflow", "table c")
     batch_of_rows = next(changes)
-    assert (batch_of_rows.complete, batch_of_rows.notes) == (False, (told,))
+    assert (batch_of_rows.complete, batch_of_rows.notes) == (False, (warning,))
     assert len(db.query("pairs").answer().notes) == 2
     for whole in (new, db.query("stream")):
         assert (whole.answer().complete, whole.answer().notes) == (True, ())
     [note] = db.execute("SELECT * FROM v").notes
-    assert note == f"view v: {told}"
+    assert note == f"view v: {warning}"
     copy_killed(db, tmp_path / "copy")
     db.close()
     for path in (tmp_path / "copy", tmp_path / "data"):
         with Engine.open(path) as again:
-            assert again.query("window").answer().notes == (told,)
+            assert again.query("window").answer().notes == (warning,)
             again.push("s", batch([(45, 103, 1)]))
             again.heartbeat("s", START_US + 45)
             assert again.query("window").answer().notes == ()

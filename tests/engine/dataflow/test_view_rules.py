@@ -144,7 +144,7 @@ def test_a_refused_drop_names_all_readers_and_writers(db):
     of_t = "standing queries: t_counts, t_sums; standing row queries: t_rows"
     into = "queries that insert into it"
     with_view = "drop them first, v with DROP VIEW"
-    for text, error, told in (
+    for text, error, message in (
         ("DROP VIEW v", StreamInUse, f"view 'v' has {of_v}; drop them first"),
         ("DROP STREAM v", StreamInUse, f"stream 'v' has {of_v}; {into}: v; {with_view}"),
         ("DROP STREAM t", StreamInUse, f"stream 't' has {of_t}; {into}: copy; drop them first"),
@@ -157,7 +157,7 @@ def test_a_refused_drop_names_all_readers_and_writers(db):
     ):
         with pytest.raises(error) as raised:
             db.execute(text)
-        assert str(raised.value) == told
+        assert str(raised.value) == message
 
 
 def test_cycles_are_refused_and_named(db):
