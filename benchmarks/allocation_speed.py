@@ -76,7 +76,7 @@ def _fitted_in(standing: Demands, row: int, last: Allocation, budget: Budget) ->
     )
 
 
-def _asked() -> list[AllocationRequest]:
+def _requests() -> list[AllocationRequest]:
     """Standing queries of four aggregates each."""
     created = parse(STREAM)
     assert isinstance(created, CreateStream)
@@ -93,15 +93,15 @@ def _asked() -> list[AllocationRequest]:
 
 def _drawn() -> str:
     """What the problem of these queries takes: anew, and after one of them has changed."""
-    asked, drawings = _asked(), DemandCache()
-    anew = cpu_seconds(partial(problem, asked, group_bytes_max=GROUP_BYTES_MAX))
-    problem(asked, group_bytes_max=GROUP_BYTES_MAX, drawings=drawings)
+    requests, drawings = _requests(), DemandCache()
+    anew = cpu_seconds(partial(problem, requests, group_bytes_max=GROUP_BYTES_MAX))
+    problem(requests, group_bytes_max=GROUP_BYTES_MAX, drawings=drawings)
     levels = itertools.cycle([1, 2])
 
     def one_changes() -> None:
-        of_parts = (0, *(next(levels),) * (len(asked[7].levels) - 1))
-        asked[7] = replace(asked[7], weight=asked[7].weight + 1, levels=of_parts)
-        problem(asked, group_bytes_max=GROUP_BYTES_MAX, drawings=drawings)
+        of_parts = (0, *(next(levels),) * (len(requests[7].levels) - 1))
+        requests[7] = replace(requests[7], weight=requests[7].weight + 1, levels=of_parts)
+        problem(requests, group_bytes_max=GROUP_BYTES_MAX, drawings=drawings)
 
     in_part = cpu_seconds(one_changes)
     return (

@@ -16,10 +16,10 @@ class AsyncMailbox:
         self._filled = asyncio.Event()
         self._newest = NewestAnswer()
 
-    def put(self, news: AnswerUpdate) -> None:
+    def put(self, update: AnswerUpdate) -> None:
         """Replace the answer, and wake the reader."""
         if not self._loop.is_closed():
-            self._loop.call_soon_threadsafe(self._put, news)
+            self._loop.call_soon_threadsafe(self._put, update)
 
     async def get(self) -> tuple[AnswerUpdate, int]:
         """Wait for an answer; return it, and how many were missed since the one before."""
@@ -29,8 +29,8 @@ class AsyncMailbox:
         assert taken is not None
         return taken
 
-    def _put(self, news: AnswerUpdate) -> None:
-        self._newest.put(news)
+    def _put(self, update: AnswerUpdate) -> None:
+        self._newest.put(update)
         self._filled.set()
 
 

@@ -185,8 +185,8 @@ class SimulatedServer:
         process.end()
         with suppress(ShedderError):  # A file may be closed in the middle of a call.
             process.engine.core.store.close()
-        for told in self.on_down:
-            told()
+        for callback in self.on_down:
+            callback()
         self._start_later(process.writing)
 
     def _leave(self) -> None:
@@ -238,10 +238,10 @@ class SimulatedServer:
         assert batch is not None
         self._durable(name, header, batch)
 
-    def _answer(self, query: str, news: AnswerUpdate) -> None:
+    def _answer(self, query: str, update: AnswerUpdate) -> None:
         if self.process is not None:
             self._machine.spend(self._costs.answer_ns)
-        self._answered(query, news)
+        self._answered(query, update)
 
     # --- the door ------------------------------------------------------------------------------
 
@@ -387,14 +387,14 @@ def quotas_of(tenants: Sequence[Tenant]) -> str:
     lines = []
     for tenant in tenants:
         cpu = None if tenant.cores is None else 1e9 * tenant.cores
-        told = {
+        values = {
             "rows_per_s": tenant.rows_per_s,
             "bytes_per_s": tenant.bytes_per_s,
             "cpu_ns_per_s": cpu,
             "weight": tenant.weight,
         }
         lines += [f"[tenant.{tenant.name}]"]
-        lines += [f"{key} = {value!r}" for key, value in told.items() if value is not None]
+        lines += [f"{key} = {value!r}" for key, value in values.items() if value is not None]
     return "\n".join(lines) + "\n"
 
 

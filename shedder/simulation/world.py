@@ -167,22 +167,22 @@ class World:
         else:
             truth.add(header.first_position, batch, kept=header.rows)
 
-    def _answered(self, name: str, news: AnswerUpdate) -> None:
+    def _answered(self, name: str, update: AnswerUpdate) -> None:
         of_query = self.answers[name]
-        of_query.count(is_refusal=isinstance(news, ShedderError))
-        if isinstance(news, ShedderError):
+        of_query.count(is_refusal=isinstance(update, ShedderError))
+        if isinstance(update, ShedderError):
             return
-        if news.start_us is None or (of_query.answers - 1) % self.scenario.truth_every:
+        if update.start_us is None or (of_query.answers - 1) % self.scenario.truth_every:
             return
-        self._starts[name] = news.start_us
+        self._starts[name] = update.start_us
         stream, standing_query = self.server.engine.core.standing_query(name)
         truth = self.truths[stream.schema.name]
-        true = truth.answer(standing_query.state.query, news, applied=stream.applied)
-        judged = judge(news, true, _by_hash(standing_query.state))
-        is_thinned = news.thinning < 1.0
-        of_query.add(judged, confidence=news.confidence, thinned=is_thinned)
+        true = truth.answer(standing_query.state.query, update, applied=stream.applied)
+        judged = judge(update, true, _by_hash(standing_query.state))
+        is_thinned = update.thinning < 1.0
+        of_query.add(judged, confidence=update.confidence, thinned=is_thinned)
         if is_thinned:
-            self.thinned_answers[name].add(judged, confidence=news.confidence, thinned=True)
+            self.thinned_answers[name].add(judged, confidence=update.confidence, thinned=True)
 
     # --- what is written down ------------------------------------------------------------------
 

@@ -46,5 +46,5 @@ def standing(
     """A query that was given what it wants (within the budget) and stands."""
     query = bound(text)
     granted = negotiate(query, budget_bytes, group_bytes_max=CAP)
-    asked = AllocationRequest.new(name, query, plan(query, granted.sizes))
-    return replace(asked, stands=True, group_bytes=granted.group_bytes, **facts)
+    request = AllocationRequest.new(name, query, plan(query, granted.sizes))
+    return replace(request, stands=True, group_bytes=granted.group_bytes, **facts)

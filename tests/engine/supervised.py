@@ -129,13 +129,13 @@ class GatedFiles(OsFiles):
 class Recording(Environment):
     """This machine; the test sees the work that is posted to the apply thread.
 
-    asked: futures of the work that the main thread posted, in order.
+    calls: futures of the work that the main thread posted, in order.
     urgent: set when work is put at the head of the queue.
     """
 
     def __init__(self) -> None:
         super().__init__()
-        self.asked: list[Future[Any]] = []
+        self.calls: list[Future[Any]] = []
         self.urgent = threading.Event()
 
     def executor(self) -> SerialExecutor:
@@ -150,7 +150,7 @@ class _RecordingExecutor(SerialExecutor):
     def call(self, work: Callable[[], Any], *, urgent: bool = False) -> Future[Any]:
         future = super().call(work, urgent=urgent)
         if threading.current_thread() is threading.main_thread():
-            self.machine.asked.append(future)
+            self.machine.calls.append(future)
         if urgent:
             self.machine.urgent.set()
         return future

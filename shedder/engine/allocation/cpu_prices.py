@@ -20,7 +20,7 @@ from shedder.engine.synopsis_plans.synopsis_plan import with_sizes
 
 
 def cpu_prices(
-    asked: Sequence[AllocationRequest],
+    requests: Sequence[AllocationRequest],
     given: Sequence[SynopsisSizes],
     *,
     group_bytes_max: int,
@@ -32,7 +32,7 @@ def cpu_prices(
     thinning it to a half would cost.
 
     Args:
-      asked: the queries, in the order of a problem's.
+      requests: the queries, in the order of a problem's.
       given: what they get.
       drawings: what was drawn for prices the last time, as `problem` has it.
 
@@ -48,7 +48,7 @@ def cpu_prices(
             stands=True,
             tuples_per_s=1.0,
         )
-        for one, has in zip(asked, given, strict=True)
+        for one, has in zip(requests, given, strict=True)
     ]
     found = problem(
         thinned,

@@ -19,7 +19,7 @@ class DemandCache:
 
     def of(
         self,
-        asked: Sequence[AllocationRequest],
+        requests: Sequence[AllocationRequest],
         *,
         group_bytes_max: int,
         levels: Sequence[int] | None,
@@ -27,7 +27,7 @@ class DemandCache:
         """The demands of these queries, in their order; what others demanded is forgotten."""
         before, kept = self._kept, dict[str, tuple[tuple[object, ...], QueryDemands]]()
         found = []
-        for number, one in enumerate(asked):
+        for number, one in enumerate(requests):
             rests_on = (group_bytes_max, levels, *_rests_on(one))
             known = before.get(one.name)
             if known is not None and known[0] == rests_on:
@@ -40,22 +40,22 @@ class DemandCache:
         return found
 
 
-def _rests_on(asked: AllocationRequest) -> tuple[object, ...]:
+def _rests_on(request: AllocationRequest) -> tuple[object, ...]:
     """All that the demands of a query follow from; compared by identity first."""
     return (
-        asked.query,
-        asked.plan,
-        asked.levels,
-        asked.stands,
-        asked.group_bytes,
-        asked.held_bytes,
-        asked.needed_bytes,
-        asked.grown_bytes,
-        asked.foreseen,
-        asked.halved,
-        asked.tuples_per_s,
-        asked.tuples,
-        asked.factors,
-        asked.skipping,
-        asked.limits,
+        request.query,
+        request.plan,
+        request.levels,
+        request.stands,
+        request.group_bytes,
+        request.held_bytes,
+        request.needed_bytes,
+        request.grown_bytes,
+        request.foreseen,
+        request.halved,
+        request.tuples_per_s,
+        request.tuples,
+        request.factors,
+        request.skipping,
+        request.limits,
     )

@@ -87,7 +87,7 @@ def allocation_table(
     )
     quotes = quote(found.demands, present)
     given = found.given(found.demands.present)
-    of_cpu = cpu_prices(found.asked, given, group_bytes_max=group_bytes_max, drawings=drawings)
+    of_cpu = cpu_prices(found.requests, given, group_bytes_max=group_bytes_max, drawings=drawings)
     rows = list(_rows(found, present, quotes, of_cpu))
     taken = sum(row["size_bytes"] for row in rows)
     rows.append({"synopsis": "free", "size_bytes": budget_bytes - taken})
@@ -102,16 +102,16 @@ def _rows(
         readers.setdefault(synopsis, []).append(reader)
     rows: dict[int, list[int]] = {}
     for at, row in enumerate(found.rows):
-        rows.setdefault(row.asked, []).append(at)
-    for number, asked in enumerate(found.asked):
+        rows.setdefault(row.request, []).append(at)
+    for number, request in enumerate(found.requests):
         for at in rows.get(number, []):
             yield {
-                "query": asked.name,
-                "weight": asked.weight if asked.active else 0.0,
+                "query": request.name,
+                "weight": request.weight if request.active else 0.0,
                 **_synopsis(found, at, present, readers.get(at, []), quotes, of_cpu),
             }
         yield {
-            "query": asked.name,
+            "query": request.name,
             "synopsis": "panes as such",
             "size_bytes": int(found.beside_bytes[number]),
         }
@@ -125,7 +125,7 @@ def _synopsis(
     quotes: Quotes,
     of_cpu: NDArray[np.float64],
 ) -> dict[str, Any]:
-    row, asked = found.rows[at], found.asked[found.rows[at].asked]
+    row, request = found.rows[at], found.requests[found.rows[at].request]
     facts: dict[str, Any] = {
         "size_bytes": int(present.size_bytes[at]),
         "synopsis": _name(found, row),
@@ -134,7 +134,7 @@ def _synopsis(
         error = float(present.error[at])
         return facts | {"predicted_error": error, "expected_error": error}
     part = row.parts[0]
-    facts["thinning"] = share_text(asked.levels[part])
+    facts["thinning"] = share_text(request.levels[part])
     facts["answers"] = ", ".join(
         text_of(aggregate) for r in readers if (aggregate := found.readers[r][1]) is not None
     )
@@ -142,12 +142,12 @@ def _synopsis(
     predicted = found.predicted(row, int(found.demands.present[at]), error)
     facts["predicted_error"] = found.predicted_now(row, predicted)
     facts["expected_error"] = found.expected_now(row, error)
-    if asked.measured and np.isfinite(asked.measured[part]):
-        facts["measured_error"] = asked.measured[part]
-    if asked.factors and row.curve is not None:
-        facts["factor"] = asked.factors[part]
-    if asked.skipping:
-        facts["skipping_factor"] = asked.skipping[part]
+    if request.measured and np.isfinite(request.measured[part]):
+        facts["measured_error"] = request.measured[part]
+    if request.factors and row.curve is not None:
+        facts["factor"] = request.factors[part]
+    if request.skipping:
+        facts["skipping_factor"] = request.skipping[part]
     if readers:
         reader = min(readers, key=lambda r: float(found.demands.readers.target[r]))
         target = float(found.demands.readers.target[reader])
@@ -160,7 +160,7 @@ def _synopsis(
 
 
 def _name(found: Problem, row: Row) -> str:
-    part = found.asked[row.asked].plan.parts[row.parts[0]] if row.parts else None
+    part = found.requests[row.request].plan.parts[row.parts[0]] if row.parts else None
     if part is None:
         return "room for groups"
     return part.kind.value if row.curve is None else row.curve.sizes.words.format(part.size)

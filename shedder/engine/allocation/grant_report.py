@@ -25,7 +25,7 @@ from shedder.engine.synopsis_plans.error_curves import Curve
 from shedder.engine.synopsis_plans.synopsis_plan import SynopsisKind, kind_of
 
 _KIB = 1024
-_TOLD_STEPS = 16  # Per factor of two: so much of it is news.
+_REPORTED_STEPS = 16  # Per factor of two: a change of one step is reported.
 _ERROR_LEAST = 1e-12  # What is less is no error.
 _SMALL = 1e-4  # Of what is smaller, three places behind the point of a percentage say little.
 
@@ -77,15 +77,15 @@ def facts_of(
     taken = int(allocation.size_bytes.sum() + found.beside_bytes.sum())
     free_bytes = allocation.free_bytes + taken - int(totals.sum())
     needed = totals if allocation.met.all() else needed_by_query(found)
-    asked = [found.asked[number] for number in numbers]
+    requests = [found.requests[number] for number in numbers]
     has = [given[number] for number in numbers]
-    per_ns = cpu_prices(asked, has, group_bytes_max=group_bytes_max).tolist() if priced else []
+    per_ns = cpu_prices(requests, has, group_bytes_max=group_bytes_max).tolist() if priced else []
     readers: dict[int, list[int]] = {number: [] for number in numbers}
     for at, (query, _) in enumerate(found.readers):
         if query in readers:
             readers[query].append(at)
     first, all_facts = 0, []
-    for number, one, got in zip(numbers, asked, has, strict=True):
+    for number, one, got in zip(numbers, requests, has, strict=True):
         tenant = one.query.schema.tenant
         left_bytes = min(free_bytes, solution.left(tenant))
         facts = {"bytes": str(int(totals[number])), "free_bytes": str(left_bytes)}
@@ -94,8 +94,10 @@ def facts_of(
         own = readers[number]
         prices = per_ns[first : first + len(own)] if priced else [None] * len(own)
         first += len(own)
-        told, missed = _told(found, allocation, quotes, list(zip(own, prices, strict=True)))
-        facts |= told or {"synopses": _kinds(one.query)}
+        kept, missed = _kept_and_missed(
+            found, allocation, quotes, list(zip(own, prices, strict=True))
+        )
+        facts |= kept or {"synopses": _kinds(one.query)}
         if missed:
             which = "its targets" if allocation.reachable[own].all() else "what can be reached"
             there_is = _free_in_words(solution, tenant, int(totals[number]), free)
@@ -111,27 +113,27 @@ def facts_of(
     return all_facts
 
 
-def news_of(found: Problem, allocation: Allocation) -> list[tuple[object, ...]]:
-    """What has to change of each query before it is told anew what it is granted, by query.
+def grant_keys(found: Problem, allocation: Allocation) -> list[tuple[object, ...]]:
+    """Return a key for each query: its facts are made anew when the key changes.
 
     Its bytes, by a 32nd what its readers are expected to err by, which targets are kept, and
     whether older panes are coarser.
     """
     readers = found.demands.readers
     expected = allocation.error[readers.synopsis] * readers.scale
-    steps = np.round(_TOLD_STEPS * np.log2(np.maximum(expected, _ERROR_LEAST)))
+    steps = np.round(_REPORTED_STEPS * np.log2(np.maximum(expected, _ERROR_LEAST)))
     kept = list(zip(steps.tolist(), allocation.met.tolist(), strict=True))
     owner = np.array([query for query, _ in found.readers], np.int64)
-    first = np.searchsorted(owner, np.arange(len(found.asked) + 1)).tolist()
+    first = np.searchsorted(owner, np.arange(len(found.requests) + 1)).tolist()
     return [
         (size_bytes, *kept[first[at] : first[at + 1]], one.coarsest not in ((), one.sizes))
         for at, (one, size_bytes) in enumerate(
-            zip(found.asked, bytes_by_query(found, allocation).tolist(), strict=True)
+            zip(found.requests, bytes_by_query(found, allocation).tolist(), strict=True)
         )
     ]
 
 
-def _told(
+def _kept_and_missed(
     found: Problem,
     allocation: Allocation,
     quotes: Quotes,
@@ -147,12 +149,12 @@ def _told(
     for at, price_ns in readers:
         row = found.rows[int(found.demands.readers.synopsis[at])]
         aggregate, curve = found.readers[at][1], row.curve
-        if aggregate is None or is_known_thinned(found.asked[row.asked].query, aggregate):
+        if aggregate is None or is_known_thinned(found.requests[row.request].query, aggregate):
             continue
         expected, target = float(quotes.error[at]), float(found.demands.readers.target[at])
         name = names[at]
         if curve is None:
-            kind = kind_of(aggregate, found.asked[row.asked].query).value
+            kind = kind_of(aggregate, found.requests[row.request].query).value
             if expected > 0:
                 facts[name] = f"{kind}, predicted error {percent(expected)}"
             if expected > target:
@@ -191,7 +193,7 @@ def _unplanned(found: Problem, number: int, own: Sequence[int]) -> str:
 
     own: its readers.
     """
-    query = found.asked[number].query
+    query = found.requests[number].query
     if query.contract is not Contract.FAIL or query.target is None:
         return ""
     readers = found.demands.readers
@@ -202,7 +204,7 @@ def _unplanned(found: Problem, number: int, own: Sequence[int]) -> str:
         and not is_known_thinned(query, found.readers[at][1])
         and found.demands.options.error[readers.synopsis[at]].min() > 0
     ]
-    if not names or not found.asked[number].active:
+    if not names or not found.requests[number].active:
         return ""
     return (
         f"{', '.join(names)}: what the target needs depends on values yet to come, so nothing is "
@@ -235,7 +237,7 @@ def needed_by_query(found: Problem) -> NDArray[np.int64]:
     rows, missed = found.demands.missed()
     size[rows] = np.where(missed > 0, BYTES_END - 1, size[rows])
     total = found.beside_bytes.copy()
-    np.add.at(total, [row.asked for row in found.rows], size.min(1))
+    np.add.at(total, [row.request for row in found.rows], size.min(1))
     return total
 
 

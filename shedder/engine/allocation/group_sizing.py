@@ -38,12 +38,12 @@ Solve = Callable[[Sequence[AllocationRequest]], tuple[Problem, Solution]]
 
 
 def solved_with_sizes(
-    asked: Sequence[AllocationRequest], solve: Solve, *, group_bytes_max: int
+    requests: Sequence[AllocationRequest], solve: Solve, *, group_bytes_max: int
 ) -> tuple[Problem, Solution]:
     """Share out everything, the sizes of groups' sketches with it.
 
     Args:
-      asked: all queries, as they are.
+      requests: all queries, as they are.
       solve: a full solution with the sizes of groups' sketches as they are.
       group_bytes_max: as in `problem`.
 
@@ -53,8 +53,8 @@ def solved_with_sizes(
     Raises:
       allocator.errors.NothingFits: nothing fits, however coarse sketches are.
     """
-    able = [number for number, one in enumerate(asked) if one.stands and _coarser(one)]
-    now = list(asked)
+    able = [number for number, one in enumerate(requests) if one.stands and _coarser(one)]
+    now = list(requests)
     try:
         best = found, solution = solve(now)
     except NothingFits:
@@ -67,7 +67,7 @@ def solved_with_sizes(
         then = list(now)
         for number in able:
             then[number] = _cheapest(
-                asked[number], now[number], per_byte, penalty, group_bytes_max=group_bytes_max
+                requests[number], now[number], per_byte, penalty, group_bytes_max=group_bytes_max
             )
         if [one.sizes for one in then] == [one.sizes for one in now]:
             break
@@ -83,83 +83,83 @@ def solved_with_sizes(
     return best
 
 
-def of_sizes(asked: AllocationRequest, sizes: Sequence[int]) -> AllocationRequest:
+def of_sizes(request: AllocationRequest, sizes: Sequence[int]) -> AllocationRequest:
     """A query as it would be if its parts had these sizes."""
-    share = asked.needed_share(sizes)
+    share = request.needed_share(sizes)
 
     def scaled(size_bytes: int) -> int:
         return round(size_bytes * share)
 
     return replace(
-        asked,
-        plan=with_sizes(asked.plan, sizes),
-        held_bytes=scaled(asked.held_bytes),
-        needed_bytes=scaled(asked.needed_bytes),
-        grown_bytes=scaled(asked.grown_bytes),
-        foreseen=tuple(map(scaled, asked.foreseen)),
+        request,
+        plan=with_sizes(request.plan, sizes),
+        held_bytes=scaled(request.held_bytes),
+        needed_bytes=scaled(request.needed_bytes),
+        grown_bytes=scaled(request.grown_bytes),
+        foreseen=tuple(map(scaled, request.foreseen)),
     )
 
 
-def variants(asked: AllocationRequest) -> list[AllocationRequest]:
+def variants(request: AllocationRequest) -> list[AllocationRequest]:
     """A query with all of its sketches coarser or finer by the same factor, and as it is."""
-    offered = _offered(asked)
-    found = {asked.sizes: asked}
+    offered = _offered(request)
+    found = {request.sizes: request}
     for steps in _STEPS:
-        sizes = list(asked.sizes)
+        sizes = list(request.sizes)
         for parts, sizes_of in offered:
-            part = asked.plan.parts[parts[0]]
+            part = request.plan.parts[parts[0]]
             aim = math.log2(pane_bytes(part, part.size)) - steps
             near = min(sizes_of, key=lambda size: abs(math.log2(pane_bytes(part, size)) - aim))
             for at in parts:
                 sizes[at] = near
         if tuple(sizes) not in found:
-            found[tuple(sizes)] = of_sizes(asked, sizes)
+            found[tuple(sizes)] = of_sizes(request, sizes)
     return list(found.values())
 
 
-def coarsest(asked: AllocationRequest) -> AllocationRequest:
+def coarsest(request: AllocationRequest) -> AllocationRequest:
     """A query with the sketches that take least, where it has groups; else as it is."""
-    return min(variants(asked), key=_needed) if asked.query.groups else asked
+    return min(variants(request), key=_needed) if request.query.groups else request
 
 
-def _needed(asked: AllocationRequest) -> int:
-    return max(asked.needed_bytes, _of_one_group(asked) // len(asked.plan.parts))
+def _needed(request: AllocationRequest) -> int:
+    return max(request.needed_bytes, _of_one_group(request) // len(request.plan.parts))
 
 
-def _of_one_group(asked: AllocationRequest) -> int:
+def _of_one_group(request: AllocationRequest) -> int:
     """What one group in every pane takes, whatever its cap."""
-    return copies_of(asked.query) * sum(
-        pane_bytes(part, part.size) for part in asked.plan.parts if part.kind in SIZED
+    return copies_of(request.query) * sum(
+        pane_bytes(part, part.size) for part in request.plan.parts if part.kind in SIZED
     )
 
 
-def _coarser(asked: AllocationRequest) -> bool:
+def _coarser(request: AllocationRequest) -> bool:
     """Return whether groups are known to take less room with coarser sketches."""
-    if not asked.query.groups:
+    if not request.query.groups:
         return False
-    is_bound = _of_one_group(asked) > len(asked.plan.parts) * asked.group_bytes
-    return is_bound or min(asked.halved, default=1.0) < 1.0
+    is_bound = _of_one_group(request) > len(request.plan.parts) * request.group_bytes
+    return is_bound or min(request.halved, default=1.0) < 1.0
 
 
-def _offered(asked: AllocationRequest) -> list[tuple[tuple[int, ...], Sequence[int]]]:
+def _offered(request: AllocationRequest) -> list[tuple[tuple[int, ...], Sequence[int]]]:
     """The sizes of each part that has any; those that are compared with each other are one."""
-    confidences = split_confidence(asked.query, EXACT_IN_PANES)
+    confidences = split_confidence(request.query, EXACT_IN_PANES)
     found = []
-    for parts in tied(asked.plan):
-        first, readers = asked.plan.parts[parts[0]], readers_of(asked, parts)
+    for parts in tied(request.plan):
+        first, readers = request.plan.parts[parts[0]], readers_of(request, parts)
         if first.kind not in SIZED:
             continue
         confidence = confidences[readers[0]]
         skipped = skipping_error(
             first.kind,
-            asked.tuples,
+            request.tuples,
             confidence,
-            grouped=bool(asked.query.groups),
-            factor=asked.skipping_factor(parts[0]),
+            grouped=bool(request.query.groups),
+            factor=request.skipping_factor(parts[0]),
         )
-        curve = curve_of(asked.query, readers[0], confidence, asked.factor(parts[0]))
-        level = asked.levels[parts[0]]
-        found.append((parts, offered_sizes(asked, parts, curve, skipped=float(skipped[level]))))
+        curve = curve_of(request.query, readers[0], confidence, request.factor(parts[0]))
+        level = request.levels[parts[0]]
+        found.append((parts, offered_sizes(request, parts, curve, skipped=float(skipped[level]))))
     return [(parts, sizes) for parts, sizes in found if sizes]
 
 

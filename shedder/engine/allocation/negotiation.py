@@ -13,7 +13,7 @@ from shedder.cql.expressions.expression import Aggregate
 from shedder.cql.statements.bound_query import BoundQuery
 from shedder.cql.statements.statement import Contract
 from shedder.engine.allocation.demand_cache import DemandCache
-from shedder.engine.allocation.grant_report import Headroom, facts_of, news_of
+from shedder.engine.allocation.grant_report import Headroom, facts_of, grant_keys
 from shedder.engine.allocation.group_sizing import coarsest
 from shedder.engine.allocation.problem import Problem, problem
 from shedder.engine.allocation.refusal_reasons import (
@@ -37,7 +37,7 @@ class Grant:
     group_bytes: the cap on the groups of each synopsis; 0 without GROUP BY.
     others: what standing queries have to become before, by name; only those that change.
     limits: what it may be given at most, later as now; None: what there is.
-    news: what the facts are of; it is told others when that changes.
+    grant_key: what the facts were made for; another key makes new facts.
     """
 
     sizes: dict[Aggregate, int]
@@ -46,7 +46,7 @@ class Grant:
     group_bytes: int
     others: Mapping[str, SynopsisSizes]
     limits: SynopsisSizes | None = None
-    news: tuple[object, ...] = ()
+    grant_key: tuple[object, ...] = ()
 
 
 def negotiate(
@@ -85,13 +85,13 @@ def negotiate(
     """
     sized = sizes_wanted(query)
     wanted = plan(query, sized)
-    asked = replace(AllocationRequest.new("the new query", query, wanted), limits=limits)
+    request = replace(AllocationRequest.new("the new query", query, wanted), limits=limits)
     if levels is not None:
-        asked = replace(asked, levels=tuple(levels))
+        request = replace(request, levels=tuple(levels))
     new = len(standing)
 
-    def fitted(asked: AllocationRequest) -> tuple[Problem, Headroom, Solution]:
-        found = problem([*standing, asked], group_bytes_max=group_bytes_max, drawings=drawings)
+    def fitted(request: AllocationRequest) -> tuple[Problem, Headroom, Solution]:
+        found = problem([*standing, request], group_bytes_max=group_bytes_max, drawings=drawings)
         tenant = query.schema.tenant
         free = Headroom.before(found, tenant, budget_bytes, quotas)
         budget = Budget(max(0, budget_bytes - int(found.beside_bytes.sum())))
@@ -104,10 +104,10 @@ def negotiate(
         return found, free, solution
 
     try:
-        found, free, solution = fitted(asked)
+        found, free, solution = fitted(request)
     except BudgetExceeded:
-        smaller = coarsest(asked)
-        if query.target is not None or smaller.sizes == asked.sizes:
+        smaller = coarsest(request)
+        if query.target is not None or smaller.sizes == request.sizes:
             raise  # The error says what the target needs.
         found, free, solution = fitted(smaller)  # It becomes finer when there is more.
     [facts] = facts_of(found, solution, [new], group_bytes_max, free)
@@ -123,14 +123,14 @@ def negotiate(
         for one, after in zip(standing, given, strict=False)
         if after != SynopsisSizes(one.sizes, one.group_bytes)
     }
-    size_bytes, news = int(facts["bytes"]), news_of(found, solution.allocation)[new]
-    return Grant(sizes, facts, size_bytes, given[new].group_bytes, others, limits, news)
+    size_bytes, grant_key = int(facts["bytes"]), grant_keys(found, solution.allocation)[new]
+    return Grant(sizes, facts, size_bytes, given[new].group_bytes, others, limits, grant_key)
 
 
 def _refuse(found: Problem, solution: Solution, facts: Mapping[str, str], free: Headroom) -> None:
     """The newest query is not granted what it was given, where that breaks a promise."""
-    new = len(found.asked) - 1
-    query = found.asked[new].query
+    new = len(found.requests) - 1
+    query = found.requests[new].query
     broken = broken_by(found, solution.allocation, query.schema.tenant)
     if query.contract is Contract.FAIL and "missed" in facts:
         raise PrecisionUnavailable("; ".join([facts["missed"], *broken]))

@@ -35,7 +35,7 @@ class Problem:
     group_bytes_max: the largest cap on the groups of one synopsis.
     """
 
-    asked: Sequence[AllocationRequest]
+    requests: Sequence[AllocationRequest]
     rows: Sequence[Row]
     readers: Sequence[tuple[int, Aggregate | None]]
     demands: Demands
@@ -48,40 +48,40 @@ class Problem:
         options, present = self.demands.options, self.demands.present
         standing = np.flatnonzero(present >= 0)
         of_rows = int(options.size_bytes[standing, present[standing]].sum())
-        stands = np.array([asked.stands for asked in self.asked], bool)
+        stands = np.array([request.stands for request in self.requests], bool)
         return of_rows + int(self.beside_bytes[stands].sum())
 
     def present_bytes_of(self, tenant: str) -> int:
         """What a tenant's queries take that stand, as they are."""
         options, present = self.demands.options, self.demands.present
-        mine = np.array([one.query.schema.tenant == tenant for one in self.asked], bool)
-        stands = np.array([asked.stands for asked in self.asked], bool)
-        owner = np.array([row.asked for row in self.rows], np.int64)
+        mine = np.array([one.query.schema.tenant == tenant for one in self.requests], bool)
+        stands = np.array([request.stands for request in self.requests], bool)
+        owner = np.array([row.request for row in self.rows], np.int64)
         standing = np.flatnonzero((present >= 0) & mine[owner])
         of_rows = int(options.size_bytes[standing, present[standing]].sum())
         return of_rows + int(self.beside_bytes[stands & mine].sum())
 
     def given(self, choice: Integers) -> list[SynopsisSizes]:
-        """What every query gets by a choice of options, in order of `asked`."""
-        return list(self.given_to(range(len(self.asked)), choice).values())
+        """What every query gets by a choice of options, in order of `requests`."""
+        return list(self.given_to(range(len(self.requests)), choice).values())
 
     def given_to(self, numbers: Collection[int], choice: Integers) -> dict[int, SynopsisSizes]:
         """What the queries of these numbers get by a choice of options."""
-        sizes = {number: list(self.asked[number].sizes) for number in numbers}
-        caps = {number: self.asked[number].group_bytes for number in numbers}
+        sizes = {number: list(self.requests[number].sizes) for number in numbers}
+        caps = {number: self.requests[number].group_bytes for number in numbers}
         for row, option in zip(self.rows, choice.tolist(), strict=True):
-            if row.asked not in sizes:
+            if row.request not in sizes:
                 continue
             if not row.parts:
-                caps[row.asked] += row.size(option) - self.asked[row.asked].group_bytes
+                caps[row.request] += row.size(option) - self.requests[row.request].group_bytes
             elif row.curve is not None:
-                caps[row.asked] += row.more(option)
+                caps[row.request] += row.more(option)
                 for part in row.parts:
-                    sizes[row.asked][part] = row.size(option)
+                    sizes[row.request][part] = row.size(option)
         return {
             number: SynopsisSizes(
                 tuple(of),
-                min(caps[number], max(self.group_bytes_max, self.asked[number].group_bytes)),
+                min(caps[number], max(self.group_bytes_max, self.requests[number].group_bytes)),
             )
             for number, of in sizes.items()
         }
@@ -89,17 +89,17 @@ class Problem:
     def moved(self, choice: Integers) -> set[int]:
         """The numbers of the queries that have other options by a choice than they have now."""
         at = np.flatnonzero(choice != self.demands.present)
-        return {self.rows[row].asked for row in at.tolist()}
+        return {self.rows[row].request for row in at.tolist()}
 
     def levels(self, choice: Integers) -> list[tuple[int, ...]]:
-        """The level of each part by a choice, in order of `asked`.
+        """The level of each part by a choice, in order of `requests`.
 
         Rows (part 0) are counted at the smallest level of all parts, because they name the groups.
         """
-        found = [list(asked.levels) for asked in self.asked]
+        found = [list(request.levels) for request in self.requests]
         for row, option in zip(self.rows, choice.tolist(), strict=True):
             for part in row.parts:
-                found[row.asked][part] = row.level(option)
+                found[row.request][part] = row.level(option)
         return [(min(levels), *levels[1:]) for levels in found]
 
     def expected_now(self, row: Row, error: float, scale: float = 1.0) -> float:
@@ -109,7 +109,7 @@ class Problem:
 
         error: of new panes. scale: of a reader of that row.
         """
-        coarsest = self.asked[row.asked].coarsest
+        coarsest = self.requests[row.request].coarsest
         if row.curve is None or not coarsest:
             return error
         of_panes = scale * row.curve.error(coarsest[row.parts[0]])
@@ -120,7 +120,7 @@ class Problem:
 
         error: predicted of new panes, as `predicted` returns it. scale: of a reader of that row.
         """
-        coarsest = self.asked[row.asked].coarsest
+        coarsest = self.requests[row.request].coarsest
         if row.curve is None or not coarsest:
             return error
         of_panes = scale * replace(row.curve, factor=1.0).error(coarsest[row.parts[0]])
@@ -135,13 +135,15 @@ class Problem:
             return error
         return scale * row.curve.uncorrected(row.size(option), error / scale)
 
-    def rows_of(self, asked: Collection[int]) -> Integers:
+    def rows_of(self, numbers: Collection[int]) -> Integers:
         """The rows of some queries, by their numbers."""
-        return np.array([at for at, row in enumerate(self.rows) if row.asked in asked], np.int64)
+        return np.array(
+            [at for at, row in enumerate(self.rows) if row.request in numbers], np.int64
+        )
 
 
 def problem(
-    asked: Sequence[AllocationRequest],
+    requests: Sequence[AllocationRequest],
     *,
     group_bytes_max: int,
     levels: Sequence[int] | None = None,
@@ -150,7 +152,7 @@ def problem(
     """The demands of standing queries.
 
     Args:
-      asked: each query; one that `stands` prefers to stay what it is.
+      requests: each query; one that `stands` prefers to stay what it is.
       group_bytes_max: the largest cap on the groups of one synopsis.
       levels: that every synopsis may be thinned to; None: only those in force. The present level
         is always one of them.
@@ -158,15 +160,15 @@ def problem(
         problem is the same without.
     """
     drawings = DemandCache() if drawings is None else drawings
-    drawn = drawings.of(asked, group_bytes_max=group_bytes_max, levels=levels)
-    demands = Demands.new(Options.joined([one.options for one in drawn]), _readers(asked, drawn))
+    drawn = drawings.of(requests, group_bytes_max=group_bytes_max, levels=levels)
+    demands = Demands.new(Options.joined([one.options for one in drawn]), _readers(requests, drawn))
     lost = demands.loss()
     present = _joined([one.present for one in drawn], np.int64)
     standing = np.flatnonzero(present >= 0)
     moving = np.zeros(len(present))
     moving[standing] = _MOVING * np.minimum(lost[standing, present[standing]], 1e6)
     return Problem(
-        asked=asked,
+        requests=requests,
         rows=[row for one in drawn for row in one.rows],
         readers=[(at, aggregate) for at, one in enumerate(drawn) for aggregate in one.aggregates],
         demands=replace(demands, present=present, moving=moving),
@@ -175,14 +177,14 @@ def problem(
     )
 
 
-def _readers(asked: Sequence[AllocationRequest], drawn: Sequence[QueryDemands]) -> Readers:
+def _readers(requests: Sequence[AllocationRequest], drawn: Sequence[QueryDemands]) -> Readers:
     """Return a reader for each aggregate; an inactive query accepts any error."""
     many = [len(one.aggregates) for one in drawn]
     first = np.cumsum([0, *(len(one.rows) for one in drawn)])
-    weights = present_weights([(one.weight, one.active) for one in asked])
-    active = np.repeat(np.array([one.active for one in asked], np.bool_), many)
-    omits = np.repeat(np.array([one.query.contract is Contract.OMIT for one in asked]), many)
-    fails = np.repeat(np.array([one.query.contract is Contract.FAIL for one in asked]), many)
+    weights = present_weights([(one.weight, one.active) for one in requests])
+    active = np.repeat(np.array([one.active for one in requests], np.bool_), many)
+    omits = np.repeat(np.array([one.query.contract is Contract.OMIT for one in requests]), many)
+    fails = np.repeat(np.array([one.query.contract is Contract.FAIL for one in requests]), many)
     target = np.where(active, _joined([one.target for one in drawn], np.float64), np.inf)
     asks = np.isfinite(target)
     return Readers(

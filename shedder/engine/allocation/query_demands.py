@@ -52,13 +52,13 @@ _ROWS_IN_VALUE = (
 class Row:
     """One demand: a synopsis, several of one size, or the room that groups have.
 
-    asked: the number of the query. parts: of its plan; empty: the cap on its groups.
+    request: the number of the query. parts: of its plan; empty: the cap on its groups.
     sizes, levels: option i * len(levels) + j has size i (of the cap: bytes) and level j.
     curve: of a synopsis that has a size. more_bytes: by how much the cap on groups is raised with
       each size; empty: by nothing.
     """
 
-    asked: int
+    request: int
     parts: tuple[int, ...]
     sizes: tuple[int, ...]
     levels: tuple[int, ...]
@@ -100,28 +100,28 @@ class QueryDemands:
 
     def numbered(self, number: int) -> QueryDemands:
         """The same of a query of this number."""
-        if self.rows[0].asked == number:
+        if self.rows[0].request == number:
             return self
-        return replace(self, rows=tuple(replace(row, asked=number) for row in self.rows))
+        return replace(self, rows=tuple(replace(row, request=number) for row in self.rows))
 
 
 def draw(
-    asked: AllocationRequest, number: int, *, group_bytes_max: int, levels: Sequence[int] | None
+    request: AllocationRequest, number: int, *, group_bytes_max: int, levels: Sequence[int] | None
 ) -> QueryDemands:
     """The demands of a query; weight, activity and what was measured of its answers are not in it.
 
     Args:
-      asked: the query. number: among all.
+      request: the query. number: among all.
       group_bytes_max, levels: as in `allocation.problem`.
     """
-    found = list(_rows_of(number, asked, levels))
-    if asked.query.groups:
-        found.append(_room(number, asked, group_bytes_max))
+    found = list(_rows_of(number, request, levels))
+    if request.query.groups:
+        found.append(_room(number, request, group_bytes_max))
     readers = [(at, *reader) for at, one in enumerate(found) for reader in one.readers]
     return QueryDemands(
         rows=tuple(one.row for one in found),
         options=table(
-            [f"{asked.name}: {one.name}" for one in found],
+            [f"{request.name}: {one.name}" for one in found],
             [one.size_bytes for one in found],
             [one.cost_ns for one in found],
             [one.error for one in found],
@@ -131,7 +131,7 @@ def draw(
         synopsis=np.array([at for at, _, _, _ in readers], np.int64),
         scale=np.array([scale for _, _, scale, _ in readers], np.float64),
         target=np.array([target for _, _, _, target in readers], np.float64),
-        beside_bytes=beside_bytes(asked.query, asked.plan),
+        beside_bytes=beside_bytes(request.query, request.plan),
     )
 
 
@@ -152,26 +152,26 @@ class _Demand:
 
 
 def _rows_of(
-    number: int, asked: AllocationRequest, levels: Sequence[int] | None
+    number: int, request: AllocationRequest, levels: Sequence[int] | None
 ) -> Iterator[_Demand]:
-    query, plan = asked.query, asked.plan
+    query, plan = request.query, request.plan
     confidences = split_confidence(query, EXACT_IN_PANES)
     for parts in tied(plan):
         first = plan.parts[parts[0]]
-        readers = readers_of(asked, parts)
-        level = asked.levels[parts[0]]
+        readers = readers_of(request, parts)
+        level = request.levels[parts[0]]
         chosen = (level,) if levels is None else tuple(sorted({level, *levels}))
         assert chosen[0] >= 0
         assert chosen[-1] <= LEVEL_MAX
-        factor = asked.factor(parts[0])
+        factor = request.factor(parts[0])
         cost = sum(costs_ns(plan.parts[part], grouped=bool(query.groups)) for part in parts)
         confidence = confidences[readers[0]] if readers else query.confidence
         skipped = skipping_error(
             first.kind,
-            asked.tuples,
+            request.tuples,
             confidence,
             grouped=bool(query.groups),
-            factor=asked.skipping_factor(parts[0]),
+            factor=request.skipping_factor(parts[0]),
         )
         if readers and all(is_known_thinned(query, aggregate) for aggregate in readers):
             skipped = np.zeros_like(skipped)
@@ -179,19 +179,19 @@ def _rows_of(
         name = first.kind.value
         if first.kind in SIZED:
             curve = curve_of(query, readers[0], confidence, factor)
-            offered = offered_sizes(asked, parts, curve, skipped=float(skipped[level]))
-            sizes = tuple(sorted({*offered, *((first.size,) if asked.stands else ())}))
+            offered = offered_sizes(request, parts, curve, skipped=float(skipped[level]))
+            sizes = tuple(sorted({*offered, *((first.size,) if request.stands else ())}))
             name = curve.words(first.size)
             error = falling(
-                f"{asked.name}: {name}", np.array([curve.error(size) for size in sizes])
+                f"{request.name}: {name}", np.array([curve.error(size) for size in sizes])
             )
         size_bytes = np.zeros(len(sizes), np.int64)
         more_bytes: tuple[int, ...] = ()
         if not query.groups:  # The bytes of groups are in their cap.
             size_bytes += [len(parts) * window_bytes(query, first, size) for size in sizes]
         elif first.kind in SIZED:
-            if asked.halved:
-                more_bytes = tuple(_more_bytes(asked, parts, size) for size in sizes)
+            if request.halved:
+                more_bytes = tuple(_more_bytes(request, parts, size) for size in sizes)
                 size_bytes += [len(plan.parts) * more for more in more_bytes]
             # The cap has room for a group in every pane at the present size; more is to be paid.
             cells, now_bytes = copies_of(query) * len(parts), pane_bytes(first, first.size)
@@ -201,9 +201,9 @@ def _rows_of(
             Row(number, parts, sizes, chosen, curve, more_bytes),
             name,
             size_bytes,
-            np.asarray(cost, np.float64)[list(chosen)] * asked.tuples_per_s,
+            np.asarray(cost, np.float64)[list(chosen)] * request.tuples_per_s,
             both(first.kind, error, skipped[list(chosen)]),
-            sizes.index(first.size) * len(chosen) + chosen.index(level) if asked.stands else -1,
+            sizes.index(first.size) * len(chosen) + chosen.index(level) if request.stands else -1,
         )
         for aggregate in readers:
             scale, target = 1.0, _target(query, aggregate, first)
@@ -215,28 +215,28 @@ def _rows_of(
         yield drawn
 
 
-def readers_of(asked: AllocationRequest, parts: Collection[int]) -> list[Aggregate]:
+def readers_of(request: AllocationRequest, parts: Collection[int]) -> list[Aggregate]:
     """The aggregates that parts of a query answer."""
-    answers = zip(asked.query.aggregates, asked.plan.answers, strict=True)
+    answers = zip(request.query.aggregates, request.plan.answers, strict=True)
     return [aggregate for aggregate, part in answers if part in parts]
 
 
 def offered_sizes(
-    asked: AllocationRequest, parts: Sequence[int], curve: Curve, *, skipped: float
+    request: AllocationRequest, parts: Sequence[int], curve: Curve, *, skipped: float
 ) -> Sequence[int]:
     """The sizes, ascending, that parts of a query may be given; they are tied."""
-    offered = curve.options(roomy=not asked.query.groups, skipped=skipped)
-    if asked.limits is None:
+    offered = curve.options(roomy=not request.query.groups, skipped=skipped)
+    if request.limits is None:
         return offered
-    return [size for size in offered if size <= asked.limits.sizes[parts[0]]]
+    return [size for size in offered if size <= request.limits.sizes[parts[0]]]
 
 
-def _more_bytes(asked: AllocationRequest, parts: Sequence[int], size: int) -> int:
+def _more_bytes(request: AllocationRequest, parts: Sequence[int], size: int) -> int:
     """What the groups need beyond what they do, where tied parts have a larger size."""
-    sizes = list(asked.sizes)
+    sizes = list(request.sizes)
     for part in parts:
         sizes[part] = size
-    return round(max(0.0, asked.needed_share(sizes) - 1.0) * asked.needed_bytes)
+    return round(max(0.0, request.needed_share(sizes) - 1.0) * request.needed_bytes)
 
 
 def tied(plan: SynopsisPlan) -> list[tuple[int, ...]]:
@@ -278,39 +278,39 @@ def _target(query: BoundQuery, aggregate: Aggregate, part: SynopsisSpec) -> floa
     return query.target.size if by_rank or relative or sized is not None else np.inf
 
 
-def room_bytes(asked: AllocationRequest, sizes: Sequence[int], cap: int) -> int:
+def room_bytes(request: AllocationRequest, sizes: Sequence[int], cap: int) -> int:
     """What the groups of a query take with parts of these sizes, and this cap on each of them."""
     sized = sum(
         pane_bytes(part, size)
-        for part, size in zip(asked.plan.parts, sizes, strict=True)
+        for part, size in zip(request.plan.parts, sizes, strict=True)
         if part.kind in SIZED
     )
-    return max(copies_of(asked.query) * sized, len(sizes) * cap)
+    return max(copies_of(request.query) * sized, len(sizes) * cap)
 
 
-def _room(number: int, asked: AllocationRequest, most: int) -> _Demand:
+def _room(number: int, request: AllocationRequest, most: int) -> _Demand:
     """The cap on the groups of a query's synopses, which is one for each of them.
 
     Its error is the share of what the groups need that finds no room, and a little of what they
     might come to need: a target that is missed for certain is worth more than that.
     """
-    if asked.limits is not None:
-        most = min(most, asked.limits.group_bytes)
-    least = min(max(GROUP_BYTES_MIN, asked.held_bytes), max(most, asked.group_bytes))
+    if request.limits is not None:
+        most = min(most, request.limits.group_bytes)
+    least = min(max(GROUP_BYTES_MIN, request.held_bytes), max(most, request.group_bytes))
     caps = {least, most, *(1 << lg for lg in range(least.bit_length(), most.bit_length()))}
-    needed = max(asked.needed_bytes or min(_GROUPS_UNKNOWN, most), 1)
+    needed = max(request.needed_bytes or min(_GROUPS_UNKNOWN, most), 1)
     caps.add(max(least, min(needed + needed // _MORE, most)))
-    if asked.group_bytes:
-        caps.add(asked.group_bytes)
-    sizes = np.array(sorted(cap for cap in caps if cap >= least or cap == asked.group_bytes))
+    if request.group_bytes:
+        caps.add(request.group_bytes)
+    sizes = np.array(sorted(cap for cap in caps if cap >= least or cap == request.group_bytes))
     error = np.maximum(0.0, 1.0 - sizes / needed) + _SPARE * (1.0 - sizes / sizes[-1])
-    error += _GROWTH * np.maximum(0.0, 1.0 - sizes / max(needed, asked.grown_bytes))
+    error += _GROWTH * np.maximum(0.0, 1.0 - sizes / max(needed, request.grown_bytes))
     return _Demand(
         Row(number, (), tuple(sizes.tolist()), (0,), None),
         "room for groups",
-        np.array([room_bytes(asked, asked.sizes, cap) for cap in sizes.tolist()], np.int64),
+        np.array([room_bytes(request, request.sizes, cap) for cap in sizes.tolist()], np.int64),
         np.zeros(1),
         error[:, None],
-        sizes.tolist().index(asked.group_bytes) if asked.stands else -1,
+        sizes.tolist().index(request.group_bytes) if request.stands else -1,
         [(None, 1.0, np.inf)],
     )

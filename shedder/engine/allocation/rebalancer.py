@@ -17,7 +17,7 @@ from allocator.demands import Budget
 from allocator.errors import AllocatorError
 from shedder.cql.statements.bound_query import BoundQuery
 from shedder.engine.allocation.demand_cache import DemandCache
-from shedder.engine.allocation.grant_report import facts_of, news_of
+from shedder.engine.allocation.grant_report import facts_of, grant_keys
 from shedder.engine.allocation.group_sizing import solved_with_sizes
 from shedder.engine.allocation.negotiation import Grant, negotiate
 from shedder.engine.allocation.problem import Problem, problem
@@ -88,7 +88,7 @@ class Rebalancer:
         ] = {}  # Logged, perhaps not in force yet.
         self._giving = threading.Lock()
         self._seen: tuple[object, ...] | None = None
-        self._asked_before: dict[str, AllocationRequest] = {}
+        self._last_requests: dict[str, AllocationRequest] = {}
         self._drawings = DemandCache()
         self.priced = DemandCache()
         self._looking = threading.Lock()
@@ -96,7 +96,7 @@ class Rebalancer:
 
     # --- present allocation --------------------------------------------------------------------
 
-    def asked(self) -> list[AllocationRequest]:
+    def requests(self) -> list[AllocationRequest]:
         """All standing queries, as of now and of what has been logged for them.
 
         Statistics that have hardly changed since the last look are those of that look.
@@ -110,8 +110,8 @@ class Rebalancer:
                 names = deque(stream.queries)
                 while names:
                     found += self._core.look(partial(self._look, stream, names))
-            found = [steadied(one, self._asked_before.get(one.name)) for one in found]
-            self._asked_before = {one.name: one for one in found}
+            found = [steadied(one, self._last_requests.get(one.name)) for one in found]
+            self._last_requests = {one.name: one for one in found}
         return found
 
     def _look(self, stream: Stream, names: deque[str]) -> list[AllocationRequest]:
@@ -125,10 +125,10 @@ class Rebalancer:
         while names and machine.monotonic_s() < now_s + _LOOK_SECONDS:
             standing_query = stream.queries.get(names.popleft())
             if standing_query is not None and not standing_query.failed:
-                found.append(self._asked(standing_query, pace))
+                found.append(self._request(standing_query, pace))
         return found
 
-    def _asked(self, standing_query: StandingQuery, pace: _Pace) -> AllocationRequest:
+    def _request(self, standing_query: StandingQuery, pace: _Pace) -> AllocationRequest:
         query_state = standing_query.state
         query, plan, cap = query_state.query, query_state.plan, query_state.sizes.part_bytes_max
         range_us = query_state.grid.range_us
@@ -177,10 +177,10 @@ class Rebalancer:
             measured=tuple(standing_query.measured.errors),
         )
 
-    def problem(self, asked: Sequence[AllocationRequest]) -> Problem:
+    def problem(self, requests: Sequence[AllocationRequest]) -> Problem:
         """The present problem of these queries."""
         return problem(
-            asked,
+            requests,
             group_bytes_max=self._core.settings.group_bytes_max,
             drawings=self._drawings,
         )
@@ -208,7 +208,7 @@ class Rebalancer:
         return negotiate(
             query,
             self._core.synopsis_bytes,
-            self.asked(),
+            self.requests(),
             group_bytes_max=self._core.settings.group_bytes_max,
             last=self.last,
             levels=levels,
@@ -219,7 +219,7 @@ class Rebalancer:
 
     def make_room(self, granted: Grant) -> None:
         """The others become what they have to, so that a query can be granted what it was."""
-        self._apply(self.asked(), granted.others)
+        self._apply(self.requests(), granted.others)
 
     def settle(self, changed: Sequence[str] | None = None, *, must_fit: str | None = None) -> bool:
         """Allocate the budget for the present state; return whether any query changed.
@@ -232,26 +232,26 @@ class Rebalancer:
         Raises:
           BudgetExceeded: not even the smallest synopses fit; no query has changed.
         """
-        asked = self.asked()
-        self._seen = self._traits(asked)
+        requests = self.requests()
+        self._seen = self._traits(requests)
         self.over = {}
-        if not asked:
+        if not requests:
             self.last = None
             return False
         try:
             if changed is None:
                 found, solution = solved_with_sizes(
-                    asked,
+                    requests,
                     lambda queries: self._solved(queries, None),
                     group_bytes_max=self._core.settings.group_bytes_max,
                 )
                 self.last = solution.allocation
             else:
-                found, solution = self._solved(asked, changed)
+                found, solution = self._solved(requests, changed)
                 if solution.provisional:
                     self._seen = None
         except AllocatorError as error:
-            beside = int(self.problem(asked).beside_bytes.sum())
+            beside = int(self.problem(requests).beside_bytes.sum())
             raise BudgetExceeded(
                 f"the standing queries do not fit {self._core.synopsis_bytes:,} bytes, of which "
                 f"their panes as such take {beside:,}; of the rest, {error}"
@@ -263,25 +263,25 @@ class Rebalancer:
                 "bytes more than that at least; drop some first"
             )
         choice = solution.allocation.choice
-        may_differ = range(len(asked)) if changed is None else found.moved(choice)
-        given = {asked[at]: after for at, after in found.given_to(may_differ, choice).items()}
+        may_differ = range(len(requests)) if changed is None else found.moved(choice)
+        given = {requests[at]: after for at, after in found.given_to(may_differ, choice).items()}
         others = {
             one.name: after
             for one, after in given.items()
             if after != SynopsisSizes(one.sizes, one.group_bytes)
         }
-        self._apply(asked, others)
+        self._apply(requests, others)
         self._tell(found, solution)
         return bool(others)
 
     def _solved(
-        self, asked: Sequence[AllocationRequest], changed: Sequence[str] | None
+        self, requests: Sequence[AllocationRequest], changed: Sequence[str] | None
     ) -> tuple[Problem, Solution]:
         """The problem of these queries, and its solution; `changed` as in `settle`."""
-        found = self.problem(asked)
+        found = self.problem(requests)
         rows = None
         if changed is not None:
-            rows = found.rows_of([at for at, one in enumerate(asked) if one.name in changed])
+            rows = found.rows_of([at for at, one in enumerate(requests) if one.name in changed])
         quotas = self._core.tenants.synopsis_bytes
         return found, solved(found, self.budget(found), rows, self.last, quotas)
 
@@ -290,22 +290,22 @@ class Rebalancer:
         if not self._lock.acquire(blocking=False):
             return
         try:
-            if self._traits(self.asked()) != self._seen:
+            if self._traits(self.requests()) != self._seen:
                 self.settle()
         except ShedderError as error:
             _log.warning("not_shared_out", error=str(error))
         finally:
             self._lock.release()
 
-    def _traits(self, asked: Sequence[AllocationRequest]) -> tuple[object, ...]:
+    def _traits(self, requests: Sequence[AllocationRequest]) -> tuple[object, ...]:
         """What a solution rests on: the queries, and what there is to share out."""
         core = self._core
-        return *_traits(asked), core.synopsis_bytes, *sorted(core.tenants.synopsis_bytes.items())
+        return *_traits(requests), core.synopsis_bytes, *sorted(core.tenants.synopsis_bytes.items())
 
     def soon(self) -> None:
         """Have the worker look; from any thread."""
         try:
-            self._worker.submit(self.tick).add_done_callback(_told)
+            self._worker.submit(self.tick).add_done_callback(_log_failure)
         except RuntimeError:  # Closed meanwhile.
             return
 
@@ -314,10 +314,10 @@ class Rebalancer:
         self._worker.shutdown(cancel_futures=True)
 
     def _apply(
-        self, asked: Sequence[AllocationRequest], given: Mapping[str, SynopsisSizes]
+        self, requests: Sequence[AllocationRequest], given: Mapping[str, SynopsisSizes]
     ) -> None:
         """Log what changes: first those that become smaller."""
-        before = {one.name: sum(one.sizes) + one.group_bytes for one in asked}
+        before = {one.name: sum(one.sizes) + one.group_bytes for one in requests}
         order = sorted(given, key=lambda name: _total(given[name]) - before[name])
         for name in order:
             stream, standing_query = self._core.standing_query(name)
@@ -346,18 +346,20 @@ class Rebalancer:
 
         Prices are told with other bytes.
         """
-        news = news_of(found, solution.allocation)
-        queries = [self._core.standing_query(one.name)[1] for one in found.asked]
-        new = [at for at, standing_query in enumerate(queries) if standing_query.news != news[at]]
-        moved = [at for at in new if queries[at].granted.get("bytes") != str(news[at][0])]
+        keys = grant_keys(found, solution.allocation)
+        queries = [self._core.standing_query(one.name)[1] for one in found.requests]
+        new = [
+            at for at, standing_query in enumerate(queries) if standing_query.grant_key != keys[at]
+        ]
+        moved = [at for at in new if queries[at].granted.get("bytes") != str(keys[at][0])]
         stays = sorted({*new} - {*moved})
         cap = self._core.settings.group_bytes_max
         facts = facts_of(found, solution, moved, cap)
         facts += facts_of(found, solution, stays, cap, priced=False)
-        for at, told in zip([*moved, *stays], facts, strict=True):
+        for at, facts_now in zip([*moved, *stays], facts, strict=True):
             before = queries[at].granted
             kept = {k: v for k, v in before.items() if k not in _BY_TIME}
-            queries[at].grant(kept | told, news[at])
+            queries[at].grant(kept | facts_now, keys[at])
 
 
 def _cap(query: BoundQuery, cap: int) -> int:
@@ -368,7 +370,7 @@ def _total(given: SynopsisSizes) -> int:
     return sum(given.sizes) + given.group_bytes
 
 
-def _traits(asked: Sequence[AllocationRequest]) -> tuple[object, ...]:
+def _traits(requests: Sequence[AllocationRequest]) -> tuple[object, ...]:
     """What a solution rests on of the queries, so coarse that noise does not show."""
     return tuple(
         (
@@ -380,7 +382,7 @@ def _traits(asked: Sequence[AllocationRequest]) -> tuple[object, ...]:
             one.levels,
             *map(_step, (one.needed_bytes, one.tuples, *one.factors, *one.skipping)),
         )
-        for one in asked
+        for one in requests
     )
 
 
@@ -388,6 +390,6 @@ def _step(value: float) -> int:
     return round(_DRIFT_STEPS * math.log2(value)) if value > 0 else -(1 << 16)
 
 
-def _told(future: Future[None]) -> None:
+def _log_failure(future: Future[None]) -> None:
     if not future.cancelled() and (error := future.exception()) is not None:
         _log.error("not_shared_out", error=repr(error))

@@ -36,7 +36,7 @@ def _free(free: Headroom) -> str:
 
 def _alone(found: Problem, number: int, free: Headroom) -> str:
     """What it would get of what is free, or of the least that it can do with; need and prices."""
-    alone = problem([found.asked[number]], group_bytes_max=found.group_bytes_max)
+    alone = problem([found.requests[number]], group_bytes_max=found.group_bytes_max)
     beside_bytes = int(alone.beside_bytes.sum())
     options = alone.demands.options
     possible = np.where(np.isfinite(options.error), options.size_bytes, np.iinfo(np.int64).max)
@@ -44,13 +44,13 @@ def _alone(found: Problem, number: int, free: Headroom) -> str:
     there_is = max(least_bytes, free.size_bytes - beside_bytes)
     solution = solved(alone, Budget(there_is), None, None, {})
     [facts] = facts_of(alone, solution, [0], found.group_bytes_max, free)
-    told = facts.get("missed") or "; ".join(_predicted(facts))
+    outcome = facts.get("missed") or "; ".join(_predicted(facts))
     if least_bytes + beside_bytes <= free.size_bytes:
-        return f"with what is free, {told or 'it has all that it needs'}"
+        return f"with what is free, {outcome or 'it has all that it needs'}"
     least = f"its smallest synopses take {kib_for(least_bytes)}"
     if beside_bytes >= _KIB:
         least += f" and its panes as such {kib_for(beside_bytes)}"
-    return f"{least}; with these, {told}" if told else least
+    return f"{least}; with these, {outcome}" if outcome else least
 
 
 def _predicted(facts: Mapping[str, str]) -> list[str]:
@@ -75,7 +75,7 @@ def broken_by(found: Problem, allocation: Allocation, tenant: str) -> list[str]:
     rows = readers.synopsis
     had = found.demands.options.error[rows, np.maximum(present[rows], 0)] * readers.scale
     lost = readers.promised & (present[rows] >= 0) & (had <= readers.target) & ~allocation.met
-    losers = [found.asked[found.readers[at][0]] for at in np.flatnonzero(lost).tolist()]
+    losers = [found.requests[found.readers[at][0]] for at in np.flatnonzero(lost).tolist()]
     names = {
         one.name if one.query.schema.tenant == tenant else "another tenant's query"
         for one in losers

@@ -71,14 +71,14 @@ def solved(
     if not quotas:
         allocation = solve(every, budget)
         return Solution(allocation, provisional=_is_provisional(changed, allocation))
-    owners = [asked.query.schema.tenant for asked in found.asked]
+    owners = [request.query.schema.tenant for request in found.requests]
     tenants = sorted(set(owners))
     beside = dict.fromkeys(tenants, 0)
     for owner, size_bytes in zip(owners, found.beside_bytes.tolist(), strict=True):
         beside[owner] += size_bytes
     quota = [min(quotas.get(tenant, BYTES_END - 1), BYTES_END - 1) for tenant in tenants]
     bounds = [most - beside[tenant] for most, tenant in zip(quota, tenants, strict=True)]
-    group = np.array([tenants.index(owners[row.asked]) for row in found.rows], np.int64)
+    group = np.array([tenants.index(owners[row.request]) for row in found.rows], np.int64)
     it = bounded(found.demands, budget, group, np.array(bounds, np.int64), solve)
     taken = np.zeros(len(tenants), np.int64)
     np.add.at(taken, group, it.allocation.size_bytes)
@@ -146,12 +146,12 @@ def bytes_by_query(found: Problem, allocation: Allocation) -> NDArray[np.int64]:
     the room that is added holds some of what is larger, and is never above its maximum.
     """
     total = found.beside_bytes.copy()
-    np.add.at(total, [row.asked for row in found.rows], allocation.size_bytes)
+    np.add.at(total, [row.request for row in found.rows], allocation.size_bytes)
     moved = found.moved(allocation.choice)
-    grouped = {number for number in moved if found.asked[number].query.groups}
+    grouped = {number for number in moved if found.requests[number].query.groups}
     for number, given in found.given_to(grouped, allocation.choice).items():
-        asked = found.asked[number]
-        groups = room_bytes(asked, given.sizes, given.group_bytes)
+        request = found.requests[number]
+        groups = room_bytes(request, given.sizes, given.group_bytes)
         total[number] = found.beside_bytes[number] + groups
     return total
 
@@ -160,7 +160,7 @@ def bytes_by_tenant(found: Problem, allocation: Allocation) -> dict[str, int]:
     """What the queries of each tenant take by an allocation."""
     total: dict[str, int] = {}
     sizes = bytes_by_query(found, allocation).tolist()
-    for asked, size_bytes in zip(found.asked, sizes, strict=True):
-        tenant = asked.query.schema.tenant
+    for request, size_bytes in zip(found.requests, sizes, strict=True):
+        tenant = request.query.schema.tenant
         total[tenant] = total.get(tenant, 0) + size_bytes
     return total

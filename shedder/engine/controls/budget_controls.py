@@ -106,7 +106,7 @@ class BudgetControls:
         """Tabulate bytes, errors and prices of each query: EXPLAIN ALLOCATION."""
         self._lifetime.check_open()
         return allocation_table(
-            self._sharing.problem(self._sharing.asked()),
+            self._sharing.problem(self._sharing.requests()),
             self._core.synopsis_bytes,
             self._sharing.last,
             group_bytes_max=self._core.settings.group_bytes_max,

@@ -134,24 +134,25 @@ class Query:
         return self._standing_query.latest
 
 
-def _answer(news: AnswerUpdate | None) -> Answer:
-    assert news is not None, "a registered query always has an answer"
-    if isinstance(news, ShedderError):
-        raise type(news).from_message(str(news))  # A fresh one: tracebacks grow on shared errors.
-    return news
+def _answer(update: AnswerUpdate | None) -> Answer:
+    assert update is not None, "a registered query always has an answer"
+    if isinstance(update, ShedderError):
+        # A fresh one: tracebacks grow on shared errors.
+        raise type(update).from_message(str(update))
+    return update
 
 
 class _Slides(Iterator[Answer]):
     """A subscription; it ends with its reader, also when nothing was ever read."""
 
     def __init__(self, mailbox: Mailbox, remove: Callable[[], None]) -> None:
-        self._news: Iterator[tuple[AnswerUpdate, int]] = iter(mailbox)
+        self._updates: Iterator[tuple[AnswerUpdate, int]] = iter(mailbox)
         self._end = weakref.finalize(self, remove)
 
     def __next__(self) -> Answer:
         try:
-            news, missed = next(self._news)
-            answer = _answer(news)
+            update, missed = next(self._updates)
+            answer = _answer(update)
         except BaseException:
             self.close()
             raise
@@ -160,4 +161,4 @@ class _Slides(Iterator[Answer]):
     def close(self) -> None:
         """End the subscription; nothing more comes."""
         self._end()
-        self._news = iter(())
+        self._updates = iter(())

@@ -91,10 +91,12 @@ class QueryRegistry:
             for other in list(self.core.streams.values()):
                 if name in other.queries:
                     standing_query = other.queries[name]
-                    asked = standing_query.granted.get("asked", standing_query.state.query.text)
-                    if select.text in (asked, standing_query.state.query.text):
+                    original_text = standing_query.granted.get(
+                        "asked", standing_query.state.query.text
+                    )
+                    if select.text in (original_text, standing_query.state.query.text):
                         return Query(self, other, standing_query)
-                    raise QueryExists(f"query {name!r} exists with another text: {asked}")
+                    raise QueryExists(f"query {name!r} exists with another text: {original_text}")
             check_new_name("query", name)
             check_outputs(select)
             check_queries(self.core, stream.schema.tenant)

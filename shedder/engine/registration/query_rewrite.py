@@ -112,7 +112,7 @@ def _lost(it: Rewritten) -> float:
 
 
 def _with_window(
-    asked: BoundQuery,
+    original: BoundQuery,
     query: BoundQuery,
     levels: tuple[int, ...],
     free_bytes: int,
@@ -140,12 +140,12 @@ def _with_window(
             f"{size_bytes:,} of {free_bytes:,} bytes that may be used"
         )
     older = shorter = longer = 0.0
-    if isinstance(asked.window, RangeWindow) and isinstance(query.window, RangeWindow):
-        older = (query.window.slide_us - asked.window.slide_us) / (2 * asked.window.range_us)
-        shorter = 1 - query.window.range_us / asked.window.range_us
-        if query.window.collapse != asked.window.collapse:
+    if isinstance(original.window, RangeWindow) and isinstance(query.window, RangeWindow):
+        older = (query.window.slide_us - original.window.slide_us) / (2 * original.window.range_us)
+        shorter = 1 - query.window.range_us / original.window.range_us
+        if query.window.collapse != original.window.collapse:
             earlier_us = query.window.resolution_us - query.window.width_us
-            longer = earlier_us / (2 * asked.window.range_us)
+            longer = earlier_us / (2 * original.window.range_us)
     readers = found.demands.readers
     return Rewritten(
         query=query,
@@ -228,6 +228,6 @@ def _what_would_fit(
         except (BudgetExceeded, PrecisionUnavailable):
             continue
         words = ", ".join(r.value for r in permitted)
-        told = described(query, it).get("rewrite", "")
-        return [*found, f"REWRITE {words} would make it fit: {told}"]
+        changes = described(query, it).get("rewrite", "")
+        return [*found, f"REWRITE {words} would make it fit: {changes}"]
     return found

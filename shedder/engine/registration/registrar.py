@@ -108,25 +108,25 @@ class Registrar:
         self, stream: Stream, select: Select
     ) -> tuple[BoundQuery, Grant, tuple[int, ...]]:
         """The query as it will stand, with its sizes and levels."""
-        asked = bind(select, stream.schema)
-        if asked.reduction is not None:
+        query = bind(select, stream.schema)
+        if query.reduction is not None:
             raise BadQuery(
                 "REDUCE BY is for questions that are asked once: a standing query reads the tuples "
                 "as they come, all of them or THINNING 1/2, say"
             )
-        check_retained(self._core, stream, PaneGrid.of(asked.window).span)
-        if asked.costing is None:
-            granted = self._sharing.negotiated(asked)
-            return asked, granted, (asked.thinning,) * len(plan(asked, granted.sizes).parts)
+        check_retained(self._core, stream, PaneGrid.of(query.window).span)
+        if query.costing is None:
+            granted = self._sharing.negotiated(query)
+            return query, granted, (query.thinning,) * len(plan(query, granted.sizes).parts)
         cap = self._core.settings.group_bytes_max
-        it = rewritten(asked, free_bytes=self._core.synopsis_bytes, group_bytes_max=cap)
+        it = rewritten(query, free_bytes=self._core.synopsis_bytes, group_bytes_max=cap)
         granted = self._sharing.negotiated(it.query, it.levels, it.given)
         facts = {**granted.facts, "ns_per_tuple": f"{it.ns_per_tuple:.1f}"}
-        told = described(asked, it)
-        if told:
-            before = without_limits(asked, group_bytes_max=cap)
+        changes = described(query, it)
+        if changes:
+            before = without_limits(query, group_bytes_max=cap)
             taken = replace(it, size_bytes=granted.size_bytes)
-            facts |= told | {"rewrite_saves": savings(before, taken)}
+            facts |= changes | {"rewrite_saves": savings(before, taken)}
         text = text_of_select(replace(select, window=it.query.window))
         return replace(it.query, text=text), replace(granted, facts=facts), it.levels
 
@@ -154,7 +154,7 @@ class Registrar:
             granted=granted.facts,
             answer_exactly=self._answer_exactly,
             limits=granted.limits,
-            news=granted.news,
+            grant_key=granted.grant_key,
             deleted=deleted,
         )
         for history in past:
@@ -285,10 +285,10 @@ def _more_strata(
     if columns not in known and len(known) == STRATA_MAX:
         return known
     numeric = {column.name for column in query.schema.columns if column.type.is_number}
-    asked = {
+    arguments = {
         aggregate.argument.name
         for aggregate in query.aggregates
         if isinstance(aggregate.argument, Column) and aggregate.function in _SPREAD
     }
-    measures = {*known.get(columns, ()), *(asked & numeric)}
+    measures = {*known.get(columns, ()), *(arguments & numeric)}
     return {**known, columns: tuple(sorted(measures))}

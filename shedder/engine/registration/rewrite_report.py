@@ -60,21 +60,21 @@ def cost_ns(parts: Sequence[SynopsisSpec], levels: Sequence[int], *, grouped: bo
     return sum(each) + CHOOSING_NS * len(set(levels) - {0})
 
 
-def described(asked: BoundQuery, it: Rewritten) -> dict[str, str]:
+def described(original: BoundQuery, it: Rewritten) -> dict[str, str]:
     """What a rewrite changes and what that costs, for humans; {} where nothing is changed."""
-    told, lost = _window_changes(asked, it)
-    for level in sorted(set(it.levels) - {asked.thinning}):
+    changes, lost = _window_changes(original, it)
+    for level in sorted(set(it.levels) - {original.thinning}):
         parts = [at for at, own in enumerate(it.levels) if own == level]
         named = ", ".join(outputs_of(it.query, it.plan, parts))
         if not named:
             continue  # A row count that no output needs.
         ways = sorted({sampled_by(it.plan.parts[at]) for at in parts if at} or {"rows"})
-        told.append(f"{named} read {share_text(level)} of the {' and '.join(ways)}")
+        changes.append(f"{named} read {share_text(level)} of the {' and '.join(ways)}")
         worst = max(it.skipping[at] for at in parts)
         lost.append(f"{named}: ± {worst:.2%} by skipping, of a million tuples")
-    if not told:
+    if not changes:
         return {}
-    return {"rewrite": "; ".join(told), "rewrite_costs": "; ".join(lost), "asked": asked.text}
+    return {"rewrite": "; ".join(changes), "rewrite_costs": "; ".join(lost), "asked": original.text}
 
 
 def savings(before: Rewritten, after: Rewritten) -> str:
@@ -85,22 +85,22 @@ def savings(before: Rewritten, after: Rewritten) -> str:
     )
 
 
-def _window_changes(asked: BoundQuery, it: Rewritten) -> tuple[list[str], list[str]]:
-    told, lost = [], []
-    before, after = asked.window, it.query.window
+def _window_changes(original: BoundQuery, it: Rewritten) -> tuple[list[str], list[str]]:
+    changes, lost = [], []
+    before, after = original.window, it.query.window
     if isinstance(before, RangeWindow) and isinstance(after, RangeWindow):
         if before.slide_us != after.slide_us:
             new, old = duration_text(after.slide_us), duration_text(before.slide_us)
-            told.append(f"SLIDE {new} instead of {old}")
+            changes.append(f"SLIDE {new} instead of {old}")
             later_us = after.slide_us - before.slide_us
             lost.append(f"the newest answer is up to {duration_text(later_us)} older")
         if before.collapse != after.collapse:
             assert after.collapse is not None
-            told.append(f"COLLAPSE BY {after.collapse.rate} AFTER {after.collapse.depth}")
+            changes.append(f"COLLAPSE BY {after.collapse.rate} AFTER {after.collapse.depth}")
             earlier = duration_text(after.resolution_us - after.width_us)
             lost.append(f"a window begins up to {earlier} earlier, as it says")
         if before.range_us != after.range_us:
             new, old = duration_text(after.range_us), duration_text(before.range_us)
-            told.append(f"RANGE {new} instead of {old}")
+            changes.append(f"RANGE {new} instead of {old}")
             lost.append(f"answers are of {1 - it.shorter:.0%} of the time")
-    return told, lost
+    return changes, lost

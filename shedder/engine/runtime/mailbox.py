@@ -12,24 +12,24 @@ class NewestAnswer:
     """The newest answer that was not taken, and how many were missed. Not thread-safe."""
 
     def __init__(self) -> None:
-        self._news: AnswerUpdate | None = None
+        self._update: AnswerUpdate | None = None
         self._missed = 0
 
     @property
     def is_there(self) -> bool:
         """Return whether an answer has come since the last one was taken."""
-        return self._news is not None
+        return self._update is not None
 
-    def put(self, news: AnswerUpdate) -> None:
+    def put(self, update: AnswerUpdate) -> None:
         """Replace the answer; one that was not taken is missed."""
         self._missed += self.is_there
-        self._news = news
+        self._update = update
 
     def take(self) -> tuple[AnswerUpdate, int] | None:
         """Take the answer, and how many were missed since the one before; None: there is none."""
-        news, missed = self._news, self._missed
-        self._news, self._missed = None, 0
-        return None if news is None else (news, missed)
+        update, missed = self._update, self._missed
+        self._update, self._missed = None, 0
+        return None if update is None else (update, missed)
 
 
 class Mailbox:
@@ -40,10 +40,10 @@ class Mailbox:
         self._newest = NewestAnswer()
         self._closed = False
 
-    def put(self, news: AnswerUpdate) -> None:
+    def put(self, update: AnswerUpdate) -> None:
         """Replace the answer, and wake the reader."""
         with self._wake:
-            self._newest.put(news)
+            self._newest.put(update)
             self._wake.notify()
 
     def close(self) -> None:

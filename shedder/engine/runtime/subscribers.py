@@ -42,13 +42,13 @@ class Subscribers:
 
         return remove
 
-    def tell(self, news: AnswerUpdate) -> None:
+    def tell(self, update: AnswerUpdate) -> None:
         """Call all listeners on this thread. A listener that raises is removed; the others stay."""
         with self._lock:
             listeners = list(self._listeners.items())
         for number, listener in listeners:
             try:
-                listener(news)
+                listener(update)
             except Exception as error:
                 _log.error("listener_removed", exc_info=error)
                 with self._lock:

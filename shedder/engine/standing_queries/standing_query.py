@@ -90,13 +90,13 @@ class StandingQuery:
         granted: dict[str, str],
         answer_exactly: Callable[[StandingQuery, Span], None],
         limits: SynopsisSizes | None = None,
-        news: tuple[object, ...] = (),
+        grant_key: tuple[object, ...] = (),
         deleted: PaneDeletions | None = None,
     ) -> None:
         self.state = query_state
         self.from_position = from_position
         self.granted = granted
-        self.news = news
+        self.grant_key = grant_key
         self.listeners = Subscribers()
         self.latest: AnswerUpdate | None = None
         self.emitted_to: int | None = None
@@ -140,9 +140,9 @@ class StandingQuery:
         self.lost = self.lost if lost is None else lost
         self.deleted = self.deleted if deleted is None else deleted
 
-    def grant(self, granted: dict[str, str], news: tuple[object, ...]) -> None:
-        """Replace what is granted. news: what the words are of."""
-        self.granted, self.news = granted, news
+    def grant(self, granted: dict[str, str], grant_key: tuple[object, ...]) -> None:
+        """Replace what is granted. grant_key: what the facts were made for."""
+        self.granted, self.grant_key = granted, grant_key
 
     def note_behind(self) -> None:
         """Tuples have been applied that the newest answer lacks."""
@@ -227,8 +227,8 @@ class StandingQuery:
         ends = self._ends_to_answer(watermark)
         if stretch > 1:
             period_us = stretch * grid.slide_us
-            told_to = None if self._span is None else self._span.end_us
-            due = told_to is None or end // period_us > told_to // period_us
+            answered_to_us = None if self._span is None else self._span.end_us
+            due = answered_to_us is None or end // period_us > answered_to_us // period_us
             self.deferred_windows += len(ends) - due
             self.deferred_windows_ever += len(ends) - due
             ends = ends[len(ends) - due :]
@@ -279,15 +279,17 @@ class StandingQuery:
         grid = self.state.grid
         if grid.slides:
             end = grid.window_end(stream.watermark_us)
-            self.latest = self._news(stream, Span(None, None) if end is None else grid.window(end))
+            self.latest = self._next_answer(
+                stream, Span(None, None) if end is None else grid.window(end)
+            )
         else:
             self.publish(stream, grid.span)
 
     def publish(self, stream: StreamFacts, span: Span) -> None:
         """Answer one window, keep the answer and tell it."""
-        self.tell(self._news(stream, span))
+        self.tell(self._next_answer(stream, span))
 
-    def _news(self, stream: StreamFacts, span: Span) -> AnswerUpdate:
+    def _next_answer(self, stream: StreamFacts, span: Span) -> AnswerUpdate:
         if span.end_us is not None and self.state.grid.slides:
             self.state.fold(span.end_us)
         evidence = self.evidence(stream, span)
@@ -309,10 +311,10 @@ class StandingQuery:
             self._answer_exactly(self, span)
         return answer
 
-    def tell(self, news: AnswerUpdate) -> None:
+    def tell(self, update: AnswerUpdate) -> None:
         """This is the newest answer now."""
-        self.latest = news
-        self.listeners.tell(news)
+        self.latest = update
+        self.listeners.tell(update)
 
     def tell_exact(self, answer: Answer) -> None:
         """The archive has answered a window; a newer window's answer stays the newest."""

@@ -31,7 +31,7 @@ class World:
 
     def __init__(self, share: float) -> None:
         self.drawings = DemandCache()
-        self.asked = [
+        self.requests = [
             replace(WIDER if at % 5 else PROMISE, name=f"q{at}", weight=1.0 + at % 7)
             for at in range(MANY)
         ]
@@ -41,17 +41,17 @@ class World:
         self.take(whole, self.last)
 
     def problem(self) -> Problem:
-        return problem(self.asked, group_bytes_max=CAP, drawings=self.drawings)
+        return problem(self.requests, group_bytes_max=CAP, drawings=self.drawings)
 
     def take(self, found: Problem, allocation: Allocation) -> None:
         """What was allocated stands from now on."""
         given = found.given(allocation.choice)
-        pairs = zip(self.asked, given, strict=True)
-        self.asked = [replace(one, plan=with_sizes(one.plan, its.sizes)) for one, its in pairs]
+        pairs = zip(self.requests, given, strict=True)
+        self.requests = [replace(one, plan=with_sizes(one.plan, its.sizes)) for one, its in pairs]
 
     def changed(self, at: int, **facts: Any) -> Solution:
         """One of them is another one."""
-        self.asked[at] = replace(self.asked[at], **facts)
+        self.requests[at] = replace(self.requests[at], **facts)
         found = self.problem()
         return solved(found, self.budget, found.rows_of([at]), self.last, {})
 
@@ -80,7 +80,7 @@ def sizes(one: AllocationRequest) -> tuple[int, ...]:
 def test_in_shortage_one_that_weighs_more_takes_from_few_and_all_choose_later() -> None:
     world = World(0.4)
     assert not world.last.met.all()
-    at = next(at for at, one in enumerate(world.asked) if at % 5 and max(sizes(one)) < 13)
+    at = next(at for at, one in enumerate(world.requests) if at % 5 and max(sizes(one)) < 13)
     solution = world.changed(at, weight=1e3)
     assert not world.is_solved_anew(at, solution)
     assert solution.provisional
@@ -106,7 +106,7 @@ def test_a_promise_that_few_could_make_room_for_is_not_left_to_a_change() -> Non
     world = World(0.18)
     promised = world.problem().demands.readers.promised
     kept = world.last.met[promised]
-    solution = world.changed(1, query=PROMISE.query, plan=world.asked[1].plan)
+    solution = world.changed(1, query=PROMISE.query, plan=world.requests[1].plan)
     found = world.problem()
     after = solution.allocation.met[found.demands.readers.promised]
     assert world.is_solved_anew(1, solution) or after.all()

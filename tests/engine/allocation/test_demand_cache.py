@@ -50,39 +50,39 @@ changes = st.one_of(
 )
 
 
-def changed(asked: AllocationRequest, what: str, value: Any) -> AllocationRequest:
+def changed(request: AllocationRequest, what: str, value: Any) -> AllocationRequest:
     """A standing query of which one thing is another one."""
-    parts = len(asked.plan.parts)
+    parts = len(request.plan.parts)
     match what:
         case "reweight":
-            return replace(asked, weight=value)
+            return replace(request, weight=value)
         case "activate":
-            return replace(asked, active=value)
+            return replace(request, active=value)
         case "resize":
-            [granted] = [one.sizes for one in STANDING if one.query is asked.query]
+            [granted] = [one.sizes for one in STANDING if one.query is request.query]
             sizes = [size and size + value for size in granted]
-            return replace(asked, plan=with_sizes(asked.plan, sizes))
+            return replace(request, plan=with_sizes(request.plan, sizes))
         case "thin":
-            return replace(asked, levels=(0,) + (value,) * (parts - 1))
+            return replace(request, levels=(0,) + (value,) * (parts - 1))
         case "pace":
-            return replace(asked, tuples=value, tuples_per_s=value / 60)
-        case "groups" if asked.query.groups:
+            return replace(request, tuples=value, tuples_per_s=value / 60)
+        case "groups" if request.query.groups:
             held = value * 64 * KIB
             return replace(
-                asked,
-                held_bytes=min(held, asked.group_bytes),
+                request,
+                held_bytes=min(held, request.group_bytes),
                 needed_bytes=held,
                 grown_bytes=2 * held,
                 foreseen=(held,) * parts,
                 halved=(1.0, *(0.6,) * (parts - 1)),
             )
         case "factor":
-            return replace(asked, factors=(1.0,) + (value,) * (parts - 1))
+            return replace(request, factors=(1.0,) + (value,) * (parts - 1))
         case "skipping":
-            return replace(asked, skipping=(1.0,) + (value,) * (parts - 1))
+            return replace(request, skipping=(1.0,) + (value,) * (parts - 1))
         case "limit":
-            return replace(asked, limits=SynopsisSizes(asked.sizes, MIB) if value else None)
-    return asked
+            return replace(request, limits=SynopsisSizes(request.sizes, MIB) if value else None)
+    return request
 
 
 def assert_same(found: Problem, anew: Problem) -> None:
@@ -107,34 +107,34 @@ def assert_same(found: Problem, anew: Problem) -> None:
 def test_what_is_drawn_in_part_is_what_is_drawn_anew(
     steps: list[tuple[str, int, Any]], levels: range | None
 ) -> None:
-    asked: dict[int, AllocationRequest] = {}
+    requests: dict[int, AllocationRequest] = {}
     drawings = DemandCache()
     for what, who, value in steps:
         if what == "register":
-            asked[who] = replace(STANDING[value], name=f"q{who}")
+            requests[who] = replace(STANDING[value], name=f"q{who}")
         elif what == "drop":
-            asked.pop(who, None)
-        elif who in asked:
-            asked[who] = changed(asked[who], what, value)
-        every = list(asked.values())
+            requests.pop(who, None)
+        elif who in requests:
+            requests[who] = changed(requests[who], what, value)
+        every = list(requests.values())
         found = problem(every, levels=levels, drawings=drawings, **SETTINGS)
         assert_same(found, problem(every, levels=levels, **SETTINGS))
 
 
 @pytest.mark.slow
 def test_only_what_changed_is_drawn_again() -> None:
-    asked = [replace(STANDING[at % 5], name=f"q{at}") for at in range(20)]
+    requests = [replace(STANDING[at % 5], name=f"q{at}") for at in range(20)]
     drawings = DemandCache()
 
     def drawn() -> dict[str, Options]:
-        found = drawings.of(asked, group_bytes_max=CAP, levels=None)
-        return {one.name: each.options for one, each in zip(asked, found, strict=True)}
+        found = drawings.of(requests, group_bytes_max=CAP, levels=None)
+        return {one.name: each.options for one, each in zip(requests, found, strict=True)}
 
     before = drawn()
-    asked[3] = changed(asked[3], "reweight", 9.0)
-    asked[4] = changed(asked[4], "activate", False)
-    asked[5] = changed(asked[5], "resize", -1)
-    del asked[1]  # The queries after it have other numbers now.
+    requests[3] = changed(requests[3], "reweight", 9.0)
+    requests[4] = changed(requests[4], "activate", False)
+    requests[5] = changed(requests[5], "resize", -1)
+    del requests[1]  # The queries after it have other numbers now.
     after = drawn()
     assert len(before) == len(after) + 1 == 20
     assert [name for name in after if after[name] is not before[name]] == ["q5"]

@@ -41,29 +41,31 @@ def full(text: str = GROUPED, *, halved: float = 0.5, name: str = "q") -> Alloca
     )
 
 
-def shared_out(asked: Sequence[AllocationRequest], budget_bytes: int) -> tuple[Problem, Solution]:
+def shared_out(
+    requests: Sequence[AllocationRequest], budget_bytes: int
+) -> tuple[Problem, Solution]:
     def solve(some: Sequence[AllocationRequest]) -> tuple[Problem, Solution]:
         found = problem(some, group_bytes_max=CAP)
         left = budget_bytes - int(found.beside_bytes.sum())
         return found, solved(found, Budget(left), None, None, {})
 
-    return solved_with_sizes(asked, solve, group_bytes_max=CAP)
+    return solved_with_sizes(requests, solve, group_bytes_max=CAP)
 
 
 def given(found: Problem, solution: Solution) -> list[SynopsisSizes]:
     return found.given(solution.allocation.choice)
 
 
-def roomed(asked: AllocationRequest, has: SynopsisSizes) -> float:
+def roomed(request: AllocationRequest, has: SynopsisSizes) -> float:
     """The share of its groups that finds room, by what they need at these sizes."""
-    return min(1.0, has.group_bytes / (asked.needed_bytes * asked.needed_share(has.sizes)))
+    return min(1.0, has.group_bytes / (request.needed_bytes * request.needed_share(has.sizes)))
 
 
 def test_in_shortage_registers_are_given_up_for_groups() -> None:
-    asked = full()
-    [has] = given(*shared_out([asked], 6 * MIB))
+    request = full()
+    [has] = given(*shared_out([request], 6 * MIB))
     assert has.sizes[1] < LG_K
-    assert roomed(asked, has) > 0.95 > roomed(asked, SynopsisSizes(asked.sizes, 3 * MIB))
+    assert roomed(request, has) > 0.95 > roomed(request, SynopsisSizes(request.sizes, 3 * MIB))
 
 
 def test_with_room_to_spare_they_have_what_their_target_asks_for() -> None:
@@ -91,9 +93,9 @@ def test_groups_of_few_values_would_gain_nothing_and_keep_their_registers() -> N
 
 
 def test_what_was_promised_is_kept_before_room_for_groups() -> None:
-    asked = full(GROUPED + " WITHIN 3 PERCENT ELSE FAIL")
-    found, solution = shared_out([asked], 6 * MIB)
-    assert given(found, solution)[0].sizes == asked.sizes
+    request = full(GROUPED + " WITHIN 3 PERCENT ELSE FAIL")
+    found, solution = shared_out([request], 6 * MIB)
+    assert given(found, solution)[0].sizes == request.sizes
     assert solution.allocation.met.all()
 
 
@@ -112,15 +114,15 @@ def test_another_query_gets_what_coarser_groups_leave() -> None:
 def test_it_is_never_worse_than_leaving_sizes_alone_and_sums_to_the_byte(
     budget: int, halved: float
 ) -> None:
-    asked = [full(name=f"q{at}", halved=halved) for at in range(2)]
-    found, solution = shared_out(asked, budget)
-    alone = problem(asked, group_bytes_max=CAP)
+    requests = [full(name=f"q{at}", halved=halved) for at in range(2)]
+    found, solution = shared_out(requests, budget)
+    alone = problem(requests, group_bytes_max=CAP)
     left = budget - int(alone.beside_bytes.sum())
     before = solved(alone, Budget(left), None, None, {}).allocation
     assert solution.allocation.loss <= before.loss * (1 + 1e-9)
     assert solution.allocation.size_bytes.sum() + solution.allocation.free_bytes == left
     for has, one, taken in zip(
-        given(found, solution), found.asked, solution.allocation.size_bytes[2::3], strict=True
+        given(found, solution), found.requests, solution.allocation.size_bytes[2::3], strict=True
     ):
         assert has.group_bytes * len(one.plan.parts) >= taken
 

@@ -72,9 +72,9 @@ def test_what_skipping_costs_is_of_the_tuples_that_pass(db: Engine, machine: Adv
     assert query_state.passing_share == db.core.standing_query("some")[1].state.passing_share
     factors = {}
     for name in ("some", "wider", "all"):
-        told = explained(db, name, "KLL")
-        assert told["predicted_error"] == pytest.approx(told["measured_error"], rel=0.2)
-        factors[name] = told["skipping_factor"]
+        shown = explained(db, name, "KLL")
+        assert shown["predicted_error"] == pytest.approx(shown["measured_error"], rel=0.2)
+        factors[name] = shown["skipping_factor"]
     assert all(0.5 < factor < 2 for factor in factors.values())  # Of all that come, 7 of some.
     _, units = units_of(db.core.streams.values(), Costs(), {"s": 20_000.0})
     tuples = {unit.query: unit.tuples for unit in units}
@@ -83,7 +83,7 @@ def test_what_skipping_costs_is_of_the_tuples_that_pass(db: Engine, machine: Adv
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("asked", "synopsis", "times"),
+    ("aggregate", "synopsis", "times"),
     [
         # sqrt(m / 2), m the mean square of the rows but the largest 0.5 %, over the squared mean.
         ("SUM(1 / (v + 0.001))", "moments", 1.3),
@@ -92,18 +92,20 @@ def test_what_skipping_costs_is_of_the_tuples_that_pass(db: Engine, machine: Adv
     ],
 )
 def test_what_skipping_costs_is_predicted_as_it_was_measured(
-    db: Engine, machine: Advanced, asked: str, synopsis: str, times: float
+    db: Engine, machine: Advanced, aggregate: str, synopsis: str, times: float
 ) -> None:
-    query = db.register("q", f"SELECT {asked} AS a FROM s {WINDOW} WITHIN 0.5 PERCENT THINNING 1/8")
+    query = db.register(
+        "q", f"SELECT {aggregate} AS a FROM s {WINDOW} WITHIN 0.5 PERCENT THINNING 1/8"
+    )
     feed(db, machine)
-    told = explained(db, "q", synopsis)
-    assert told["skipping_factor"] == pytest.approx(max(times, 1 / 16), rel=0.3)
+    shown = explained(db, "q", synopsis)
+    assert shown["skipping_factor"] == pytest.approx(max(times, 1 / 16), rel=0.3)
     if times > 1 / 16:
-        assert told["predicted_error"] == pytest.approx(told["measured_error"], rel=0.1)
+        assert shown["predicted_error"] == pytest.approx(shown["measured_error"], rel=0.1)
     assert ("missed" in query.granted) == (times > 1)
     db.execute("ALTER QUERY q SET THINNING 1/32")
     predicted = explained(db, "q", synopsis)["predicted_error"]
-    assert predicted == pytest.approx(told["predicted_error"] * math.sqrt(31 / 7), rel=0.1)
+    assert predicted == pytest.approx(shown["predicted_error"] * math.sqrt(31 / 7), rel=0.1)
     [row] = query.answer().rows()
     assert row["a_high"] > row["a"]  # What is predicted is in no interval.
 
@@ -118,13 +120,13 @@ def test_register_explain_and_allocation_predict_the_same_error(
     at_first = query.granted["count distinct"]
     assert at_first == "HLL of 2^14 registers, predicted error 1.617%"
     feed(db, machine)
-    told = explained(db, "q", "HLL")
-    assert told["factor"] == 0.5
+    shown = explained(db, "q", "HLL")
+    assert shown["factor"] == 0.5
     size, predicted = query.granted["count distinct"].split(", predicted error ")
     assert size in at_first
     assert predicted == "1.617%; 0.808% expected from measured answers"
-    assert percent(told["predicted_error"]) == "1.617%"
-    assert told["expected_error"] == pytest.approx(told["predicted_error"] / 2)
+    assert percent(shown["predicted_error"]) == "1.617%"
+    assert shown["expected_error"] == pytest.approx(shown["predicted_error"] / 2)
     row = next(line for line in str(db.execute("EXPLAIN ALLOCATION")).splitlines() if size in line)
     assert " 1.617 %" in row
 
@@ -138,14 +140,14 @@ def test_what_is_granted_follows_levels_and_factors(db: Engine, machine: Advance
         int(query.granted["bytes"])
     )  # It cannot make up for what is skipped.
     feed(db, machine)
-    told = []
+    grants = []
     for clause in ("1", "1/64", "1"):
         db.execute(f"ALTER QUERY q SET THINNING {clause}")
         reallocate(db)
         size = query.granted["bytes"]
         error = percent(explained(db, "q", "KLL")["predicted_error"])
         assert f"predicted error {error}" in query.granted["quantile 0.5"]
-        told.append((size, error, "missed" in query.granted))
-    assert [missed for _, _, missed in told] == [False, True, False]
-    assert told[0] == told[2]
-    assert not math.isclose(float(told[0][1][:-1]), float(told[1][1][:-1]), rel_tol=0.5)
+        grants.append((size, error, "missed" in query.granted))
+    assert [missed for _, _, missed in grants] == [False, True, False]
+    assert grants[0] == grants[2]
+    assert not math.isclose(float(grants[0][1][:-1]), float(grants[1][1][:-1]), rel_tol=0.5)

@@ -30,10 +30,10 @@ MIXED = f"SELECT COUNT(*) AS n, SUM(v) AS s, MEDIAN(v) AS m, COUNT(DISTINCT k) A
 
 
 def test_every_synopsis_is_a_row_and_every_aggregate_reads_one() -> None:
-    asked = standing("q", MIXED)
-    found = problem([asked], group_bytes_max=CAP)
+    request = standing("q", MIXED)
+    found = problem([request], group_bytes_max=CAP)
     assert [row.parts for row in found.rows] == [(0,), (1,), (2,), (3,)]
-    kinds = [asked.plan.parts[row.parts[0]].kind for row in found.rows]
+    kinds = [request.plan.parts[row.parts[0]].kind for row in found.rows]
     assert kinds == [
         SynopsisKind.COUNT,
         SynopsisKind.MOMENTS,
@@ -41,32 +41,32 @@ def test_every_synopsis_is_a_row_and_every_aggregate_reads_one() -> None:
         SynopsisKind.DISTINCT,
     ]
     assert [aggregate for _, aggregate in found.readers if aggregate] == list(
-        asked.query.aggregates
+        request.query.aggregates
     )
-    assert found.given(found.demands.present) == [SynopsisSizes(asked.sizes, 0)]
-    assert found.levels(found.demands.present) == [asked.levels]
+    assert found.given(found.demands.present) == [SynopsisSizes(request.sizes, 0)]
+    assert found.levels(found.demands.present) == [request.levels]
 
 
 def test_what_stands_takes_what_its_panes_take() -> None:
-    asked = standing("q", MIXED)
-    found = problem([asked], group_bytes_max=CAP)
-    synopses = sum(window_bytes(asked.query, part, part.size) for part in asked.plan.parts)
+    request = standing("q", MIXED)
+    found = problem([request], group_bytes_max=CAP)
+    synopses = sum(window_bytes(request.query, part, part.size) for part in request.plan.parts)
     assert found.present_bytes == synopses + int(found.beside_bytes.sum())
 
 
 def test_synopses_that_are_compared_have_one_size() -> None:
-    asked = standing("q", "SELECT JOIN_SIZE(k, v) AS j FROM s")
-    [count, joined] = problem([asked], group_bytes_max=CAP).rows
+    request = standing("q", "SELECT JOIN_SIZE(k, v) AS j FROM s")
+    [count, joined] = problem([request], group_bytes_max=CAP).rows
     assert count.parts == (0,)
     assert joined.parts == (1, 2)
-    found = problem([asked], group_bytes_max=CAP)
+    found = problem([request], group_bytes_max=CAP)
     [given] = found.given(np.array([0, 0]))
     assert given.sizes[1] == given.sizes[2] == joined.sizes[0]
 
 
 def test_thinning_is_a_part_of_the_options_when_it_is_asked_for() -> None:
-    asked = standing("q", MIXED, tuples_per_s=1e6, tuples=1e6)
-    found = problem([asked], group_bytes_max=CAP, levels=range(LEVEL_MAX + 1))
+    request = standing("q", MIXED, tuples_per_s=1e6, tuples=1e6)
+    found = problem([request], group_bytes_max=CAP, levels=range(LEVEL_MAX + 1))
     roomy = allocate(found.demands, Budget(64 * MIB, np.inf))
     assert found.levels(roomy.choice) == [(0, 0, 0, 0)]
     tight = allocate(found.demands, Budget(64 * MIB, 0.7 * float(roomy.cost_ns.sum())))
@@ -77,8 +77,8 @@ def test_thinning_is_a_part_of_the_options_when_it_is_asked_for() -> None:
 
 
 def test_an_option_keeps_the_present_level_when_none_is_asked_for() -> None:
-    asked = replace(standing("q", MIXED, tuples=1e6), levels=(1, 3, 1, 2))
-    found = problem([asked], group_bytes_max=CAP)
+    request = replace(standing("q", MIXED, tuples=1e6), levels=(1, 3, 1, 2))
+    found = problem([request], group_bytes_max=CAP)
     assert found.levels(found.demands.present) == [(1, 3, 1, 2)]
     rows = np.arange(len(found.rows))
     error = found.demands.options.error[rows, found.demands.present]
@@ -88,8 +88,8 @@ def test_an_option_keeps_the_present_level_when_none_is_asked_for() -> None:
 
 
 def test_an_inactive_query_weighs_next_to_nothing_and_is_promised_nothing() -> None:
-    asked = standing("q", DISTINCT + " ELSE FAIL")
-    found = problem([asked, replace(asked, name="r", active=False)], group_bytes_max=CAP)
+    request = standing("q", DISTINCT + " ELSE FAIL")
+    found = problem([request, replace(request, name="r", active=False)], group_bytes_max=CAP)
     active, idle = found.demands.readers.weight.tolist()
     assert idle == active * NEGLIGIBLE
     assert found.demands.readers.promised.tolist() == [True, False]
@@ -112,9 +112,9 @@ def test_heavy_idle_queries_are_negligible_beside_the_lightest_active_one() -> N
 
 
 def test_a_measured_factor_scales_the_curve_and_what_the_target_needs() -> None:
-    asked = standing("q", DISTINCT)
-    worse = replace(asked, factors=(1.0,) + (2.0,) * (len(asked.plan.parts) - 1))
-    before, after = (problem([one], group_bytes_max=CAP) for one in (asked, worse))
+    request = standing("q", DISTINCT)
+    worse = replace(request, factors=(1.0,) + (2.0,) * (len(request.plan.parts) - 1))
+    before, after = (problem([one], group_bytes_max=CAP) for one in (request, worse))
     assert max(after.rows[1].sizes) == max(before.rows[1].sizes) + 2  # HLL: a half takes 4 times.
     errors = [found.demands.options.error[1, found.demands.present[1]] for found in (before, after)]
     assert errors[1] == pytest.approx(2 * errors[0])
@@ -151,10 +151,10 @@ def test_room_for_growth_is_worth_less_than_a_target() -> None:
 
 
 def test_thinned_synopses_are_offered_the_sizes_that_make_up_for_it() -> None:
-    asked = standing("q", "SELECT QUANTILE(v, 0.5) AS m FROM s WITHIN 0.02 RANK", tuples=1e5)
+    request = standing("q", "SELECT QUANTILE(v, 0.5) AS m FROM s WITHIN 0.02 RANK", tuples=1e5)
     rows = []
     for level in (0, 3):
-        found = problem([replace(asked, levels=(0, level))], group_bytes_max=CAP)
+        found = problem([replace(request, levels=(0, level))], group_bytes_max=CAP)
         rows.append((max(found.rows[1].sizes), float(found.demands.options.error[1].min())))
     assert rows[1][0] > rows[0][0]
     assert max(error for _, error in rows) <= 0.02
@@ -208,25 +208,25 @@ def test_without_room_for_the_least_a_query_is_refused_with_what_is_free() -> No
 def test_who_would_break_a_promise_is_told_what_else_there_is() -> None:
     stands = [standing("kept", DISTINCT + " ELSE FAIL")]
     free = problem(stands, group_bytes_max=CAP).present_bytes + 400 * KIB
-    told = r"kept lost what was promised; with what is free, the query needs 4,925 KiB for its "
+    message = r"kept lost what was promised; with what is free, the query needs 4,925 KiB for its "
     had = r"targets, 400 KiB are free; count .* would get \d+.\d+%, and .* for each KiB"
-    with pytest.raises(PrecisionUnavailable, match=told + had):
+    with pytest.raises(PrecisionUnavailable, match=message + had):
         negotiate(bound(DISTINCT + " ELSE FAIL WEIGHT 100"), free, stands, group_bytes_max=CAP)
     plain = bound(f"SELECT COUNT(DISTINCT k) AS d FROM s {MINUTE} WEIGHT 100")
-    told = (
+    message = (
         r"promised; its smallest synopses .* predicted error .* falls by .* per KiB and .* per ns"
     )
-    with pytest.raises(BudgetExceeded, match=told):
+    with pytest.raises(BudgetExceeded, match=message):
         negotiate(plain, free - 300 * KIB, stands, group_bytes_max=CAP)
 
 
 @pytest.mark.parametrize(
-    "asked",
+    "aggregate",
     ["TOP(k, 3) AS t", "COUNT(DISTINCT k) AS t", "FREQUENT(k, 0.01) AS t", "QUANTILE(v, 0.5) AS t"],
 )
-def test_a_promise_that_nobody_can_plan_is_granted_only_with_that_said(asked: str) -> None:
-    target = "5 PERCENT" if asked.startswith(("TOP", "FREQUENT")) else "100 ABSOLUTE"
-    text = f"SELECT {asked} FROM s {MINUTE} WITHIN {target} ELSE"
+def test_a_promise_that_nobody_can_plan_is_granted_only_with_that_said(aggregate: str) -> None:
+    target = "5 PERCENT" if aggregate.startswith(("TOP", "FREQUENT")) else "100 ABSOLUTE"
+    text = f"SELECT {aggregate} FROM s {MINUTE} WITHIN {target} ELSE"
     facts = negotiate(bound(f"{text} FAIL"), 64 * MIB, group_bytes_max=CAP).facts
     assert "nothing is set aside for it; an answer that misses it fails" in facts["not_planned"]
     widened = negotiate(bound(f"{text} WIDEN"), 64 * MIB, group_bytes_max=CAP).facts
@@ -274,11 +274,11 @@ def test_buckets_of_values_are_predicted_to_err_by_half_a_bucket() -> None:
 
 def test_the_price_of_cpu_is_what_the_next_level_buys() -> None:
     query = bound("SELECT QUANTILE(v, 0.5) AS m FROM s WITHIN 0.01 RANK")
-    asked = standing("q", query.text, tuples=1e5)
-    found = problem([asked], group_bytes_max=CAP, levels=(0, 1))
+    request = standing("q", query.text, tuples=1e5)
+    found = problem([request], group_bytes_max=CAP, levels=(0, 1))
     [given] = found.given(found.demands.present)
-    [price] = cpu_prices([asked], [given], group_bytes_max=CAP)
-    per_tuple = replace(asked, tuples_per_s=1.0)
+    [price] = cpu_prices([request], [given], group_bytes_max=CAP)
+    per_tuple = replace(request, tuples_per_s=1.0)
     options = problem([per_tuple], group_bytes_max=CAP, levels=(0, 1)).demands.options
     at = int(found.demands.present[1])
     saved = options.error[1, at + 1] - options.error[1, at]
@@ -296,11 +296,11 @@ def test_prices_of_cpu_are_the_same_whatever_was_drawn_before() -> None:
     smaller = replace(first[0], plan=with_sizes(first[0].plan, [0, 64]))
     thinned = replace(first[2], levels=tuple(2 for _ in first[2].levels), tuples=3e6)
     drawings = DemandCache()
-    for asked in (first, first, [smaller, *first[1:]], [*first[:2], thinned], first[1:]):
-        found = problem(asked, group_bytes_max=CAP)
+    for requests in (first, first, [smaller, *first[1:]], [*first[:2], thinned], first[1:]):
+        found = problem(requests, group_bytes_max=CAP)
         given = found.given(found.demands.present)
-        anew = cpu_prices(asked, given, group_bytes_max=CAP)
-        again = cpu_prices(asked, given, group_bytes_max=CAP, drawings=drawings)
+        anew = cpu_prices(requests, given, group_bytes_max=CAP)
+        again = cpu_prices(requests, given, group_bytes_max=CAP, drawings=drawings)
         assert again.tolist() == anew.tolist()
         assert len(anew) == len(found.readers)
     assert anew.any()
@@ -316,8 +316,8 @@ def test_sizes_of_a_plan_are_replaced_and_nothing_else() -> None:
 
 
 def test_an_unknown_rate_costs_nothing_yet() -> None:
-    asked = AllocationRequest.new("q", bound(MIXED), standing("q", MIXED).plan)
-    found = problem([asked], group_bytes_max=CAP)
+    request = AllocationRequest.new("q", bound(MIXED), standing("q", MIXED).plan)
+    found = problem([request], group_bytes_max=CAP)
     assert (found.demands.options.cost_ns == 0).all()
     assert (found.demands.present == -1).all()
 
@@ -373,11 +373,13 @@ def _needed(query: BoundQuery, budget: int, stands: list[AllocationRequest]) -> 
     """What a refusal says that a query needs, in bytes."""
     with pytest.raises((PrecisionUnavailable, BudgetExceeded)) as refused:
         negotiate(query, budget, stands, group_bytes_max=CAP)
-    told = re.search(r"the query needs ([\d,]+) KiB for its targets", str(refused.value))
-    if told is None:  # No size of a synopsis is in the way.
-        told = re.search(r"synopses take ([\d,]+) KiB and .* such ([\d,]+) KiB", str(refused.value))
-    assert told is not None
-    return KIB * sum(int(number.replace(",", "")) for number in told.groups())
+    needs = re.search(r"the query needs ([\d,]+) KiB for its targets", str(refused.value))
+    if needs is None:  # No size of a synopsis is in the way.
+        needs = re.search(
+            r"synopses take ([\d,]+) KiB and .* such ([\d,]+) KiB", str(refused.value)
+        )
+    assert needs is not None
+    return KIB * sum(int(number.replace(",", "")) for number in needs.groups())
 
 
 def test_aggregates_of_one_function_are_told_apart() -> None:

@@ -394,10 +394,10 @@ def test_explain_tells_prices_and_what_targets_need(db: Engine) -> None:
     db.thinning.set_thinning("a", 3)
     assert explained(db, "a", "HLL of 2^14")["thinning"] == "1/8"
     control = db.control().to_pylist()
-    told = {(r["entity"], r["name"], r["key"]): r["value"] for r in control}
-    assert told["budget", "synopses", "bytes"] == str(whole // 2)
-    assert told["synopsis", "a/1", "size_bytes"] == str(row["size_bytes"])
-    assert told["query", "a", "weight"] == "1"
+    controls = {(r["entity"], r["name"], r["key"]): r["value"] for r in control}
+    assert controls["budget", "synopses", "bytes"] == str(whole // 2)
+    assert controls["synopsis", "a/1", "size_bytes"] == str(row["size_bytes"])
+    assert controls["query", "a", "weight"] == "1"
 
 
 def test_nothing_is_shared_out_while_nothing_drifts(tmp_path: Path) -> None:
@@ -440,9 +440,9 @@ def test_a_look_takes_the_apply_thread_for_a_moment_at_a_time(tmp_path: Path) ->
 
         def looks() -> list[int]:
             """Return the number of queries that each turn of the apply thread examined."""
-            machine.asked.clear()
-            assert [one.name for one in db.sharing.asked()] == names
-            return [len(future.result()) for future in machine.asked]
+            machine.calls.clear()
+            assert [one.name for one in db.sharing.requests()] == names
+            return [len(future.result()) for future in machine.calls]
 
         machine.step_s = 0.0003
         assert looks() == [3, 3, 3, 1]
@@ -522,13 +522,13 @@ def test_a_stream_that_is_made_anew_has_a_pace_of_its_own(tmp_path: Path) -> Non
             db.push("s", second(0, rows))
             db.register("a", f"{DISTINCT} ELSE FAIL")
             machine.now_s += 2.0
-            [asked] = db.sharing.asked()
-            assert asked.tuples_per_s == 0.0  # All of it came before the first look.
+            [request] = db.sharing.requests()
+            assert request.tuples_per_s == 0.0  # All of it came before the first look.
             db.push("s", second(1, rows))
             machine.now_s += 2.0
-            [asked] = db.sharing.asked()
-            assert asked.tuples_per_s == rows / 2
-            assert asked.tuples == pytest.approx(8 * rows, rel=0.01)
+            [request] = db.sharing.requests()
+            assert request.tuples_per_s == rows / 2
+            assert request.tuples == pytest.approx(8 * rows, rel=0.01)
             db.execute("DROP QUERY a")
             db.execute("DROP STREAM s")
 
@@ -548,12 +548,12 @@ def test_what_is_told_is_bound_by_the_coarsest_live_pane(db: Engine) -> None:
     live: list[bool] = []
     for number in range(1, 12):  # The first second's pane is needed until the eighth.
         db.push("s", second(number))
-        told = explained(db, "a", "HLL")
-        live.append(told["predicted_error"] > 0.05)
-        assert told["expected_error"] == pytest.approx(told["measured_error"], rel=0.25)
-        assert told["predicted_error"] >= told["expected_error"]
+        row = explained(db, "a", "HLL")
+        live.append(row["predicted_error"] > 0.05)
+        assert row["expected_error"] == pytest.approx(row["measured_error"], rel=0.25)
+        assert row["predicted_error"] >= row["expected_error"]
     assert live == [True] * 8 + [False] * 3
-    assert told["predicted_error"] <= 0.00802
+    assert row["predicted_error"] <= 0.00802
 
 
 def test_what_frequent_items_lack_is_measured_as_it_is(db: Engine) -> None:
@@ -563,11 +563,11 @@ def test_what_frequent_items_lack_is_measured_as_it_is(db: Engine) -> None:
     reallocate(db)  # It looks at the next answer.
     db.heartbeat("s", (START + 12) * SECOND)
     [row] = query.answer().rows()
-    told = explained(db, "q", "frequent items")
-    lacks = max(item["high"] - item["low"] for item in row["top"])
-    assert lacks > 0  # 20,000 values are too many for the table.
-    assert told["measured_error"] == pytest.approx(lacks / 32_000, rel=0.2)
-    assert told["factor"] < 1.0  # A worst case was predicted.
+    shown = explained(db, "q", "frequent items")
+    missing = max(item["high"] - item["low"] for item in row["top"])
+    assert missing > 0  # 20,000 values are too many for the table.
+    assert shown["measured_error"] == pytest.approx(missing / 32_000, rel=0.2)
+    assert shown["factor"] < 1.0  # A worst case was predicted.
 
 
 def test_what_was_given_to_a_query_is_not_that_of_the_next_one_of_its_name(
@@ -577,19 +577,19 @@ def test_what_was_given_to_a_query_is_not_that_of_the_next_one_of_its_name(
     with Engine.open(tmp_path, machine=machine, allocation_seconds=1e6, audit="off") as db:
         db.execute(CREATE)
         db.register("q", f"SELECT COUNT(DISTINCT k) AS d, SUM(v) AS t FROM s {WINDOW}")
-        [before] = db.sharing.asked()
+        [before] = db.sharing.requests()
         whole = int(db.query("q").granted["bytes"])
         while db.core.synopsis_bytes >= whole:
             db.core.set_pressure(Pressure(halvings=db.core.pressure.halvings + 1))
         db.sharing.tick()
-        [lost] = db.sharing.asked()
+        [lost] = db.sharing.requests()
         assert lost.sizes < before.sizes  # Logged, and not in force yet.
         db.core.set_pressure(NONE)
         db.execute("DROP QUERY q")
         text = f"SELECT SUM(v) AS t, QUANTILE(v, 0.5) AS m FROM s {WINDOW} WITHIN 0.01 RANK"
         db.register("q", text)
         for _ in range(2):
-            [asked] = db.sharing.asked()
-            assert asked.sizes == tuple(part.size for part in asked.plan.parts) != lost.sizes
+            [request] = db.sharing.requests()
+            assert request.sizes == tuple(part.size for part in request.plan.parts) != lost.sizes
             machine.settle()  # The record of the sizes comes last.
         check_sum(db)

@@ -59,14 +59,14 @@ def test_by_rank_the_sketch_says_how_wide() -> None:
 
 def learned(text: str, ratio: float, rounds: int) -> float:
     """The factor after answers that are so many times as wide as was predicted."""
-    asked = standing("q", text)
-    measured = Measured(len(asked.plan.parts))
-    predicted = predictions(asked.query, asked.plan, asked.sizes)[1]
-    [aggregate] = asked.query.aggregates
+    request = standing("q", text)
+    measured = Measured(len(request.plan.parts))
+    predicted = predictions(request.query, request.plan, request.sizes)[1]
+    [aggregate] = request.query.aggregates
     estimates = {aggregate: column([1e6], [1e6 * ratio * predicted])}
     for _ in range(rounds):
-        measured.look(asked.query, asked.plan, Evidence((), estimates))
-        measured.correct(asked.query, asked.plan, asked.sizes, TUPLES)
+        measured.look(request.query, request.plan, Evidence((), estimates))
+        measured.correct(request.query, request.plan, request.sizes, TUPLES)
     return measured.factors[1]
 
 
@@ -84,12 +84,12 @@ def test_noise_is_smoothed_and_another_stream_is_followed_at_once(
 
 @pytest.mark.parametrize("why", [{"thinning": 0.5}, {"late": 3}, {"others": 0}])
 def test_what_else_widens_an_interval_is_not_taken_for_the_size(why: dict[str, Any]) -> None:
-    asked = standing("q", TEXT)
-    measured = Measured(len(asked.plan.parts))
-    [aggregate] = asked.query.aggregates
+    request = standing("q", TEXT)
+    measured = Measured(len(request.plan.parts))
+    [aggregate] = request.query.aggregates
     wide = Evidence((), {aggregate: column([1e6], [5e5])}, **why)
-    measured.look(asked.query, asked.plan, wide)
-    measured.correct(asked.query, asked.plan, asked.sizes, TUPLES)
+    measured.look(request.query, request.plan, wide)
+    measured.correct(request.query, request.plan, request.sizes, TUPLES)
     assert measured.factors == [1.0, 1.0]
     assert measured.errors[1] == pytest.approx(0.5)  # It is told all the same.
 
@@ -105,16 +105,16 @@ def skipped(text: str, level: int, errors: list[float]) -> float:
 
     errors: in what is predicted of skipping at this level, which all of the window was read at.
     """
-    asked = standing("q", text)
-    measured = Measured(len(asked.plan.parts))
-    [aggregate] = asked.query.aggregates
-    [of_levels] = skipping_predictions(asked.query, asked.plan, TUPLES).values()
-    levels = dict.fromkeys(asked.query.aggregates, level)
+    request = standing("q", text)
+    measured = Measured(len(request.plan.parts))
+    [aggregate] = request.query.aggregates
+    [of_levels] = skipping_predictions(request.query, request.plan, TUPLES).values()
+    levels = dict.fromkeys(request.query.aggregates, level)
     for error in errors:
         answered = column([1e6], [1e6 * error * of_levels[level]])
         evidence = Evidence((), {aggregate: answered}, thinning=2.0**-level, levels=levels.copy)
-        measured.look(asked.query, asked.plan, evidence)
-        measured.correct(asked.query, asked.plan, asked.sizes, TUPLES)
+        measured.look(request.query, request.plan, evidence)
+        measured.correct(request.query, request.plan, request.sizes, TUPLES)
     assert set(measured.factors) == {1.0}  # That is what sizes err by.
     return measured.skipping[1]
 
@@ -131,9 +131,9 @@ def test_what_skipping_costs_is_learned_from_windows_of_one_level(level: int, ra
 
 
 def test_what_the_size_errs_by_is_not_taken_for_what_skipping_costs() -> None:
-    asked = standing("q", TEXT)
-    [own] = [error for error in predictions(asked.query, asked.plan, asked.sizes) if error]
-    [of_levels] = skipping_predictions(asked.query, asked.plan, TUPLES).values()
+    request = standing("q", TEXT)
+    [own] = [error for error in predictions(request.query, request.plan, request.sizes) if error]
+    [of_levels] = skipping_predictions(request.query, request.plan, TUPLES).values()
     both = math.hypot(own, 20.0 * of_levels[3]) / of_levels[3]
     alone = own / of_levels[3]
     assert skipped(TEXT, 3, [both] * 12) == pytest.approx(20.0, rel=1e-2)
@@ -143,25 +143,25 @@ def test_what_the_size_errs_by_is_not_taken_for_what_skipping_costs() -> None:
 
 
 def test_of_several_levels_at_once_nothing_is_learned() -> None:
-    asked = standing("q", SUM)
-    measured = Measured(len(asked.plan.parts))
-    [aggregate] = asked.query.aggregates
+    request = standing("q", SUM)
+    measured = Measured(len(request.plan.parts))
+    [aggregate] = request.query.aggregates
     mixed = Evidence((), {aggregate: column([1e6], [5e5])}, thinning=0.125)
-    measured.look(asked.query, asked.plan, mixed)
-    measured.correct(asked.query, asked.plan, asked.sizes, TUPLES)
+    measured.look(request.query, request.plan, mixed)
+    measured.correct(request.query, request.plan, request.sizes, TUPLES)
     assert measured.skipping == [1.0, 1.0]
     assert measured.errors[1] == pytest.approx(0.5)
 
 
 def test_what_was_not_measured_corrects_nothing() -> None:
-    asked = standing("q", TEXT)
-    measured = Measured(len(asked.plan.parts))
-    measured.correct(asked.query, asked.plan, asked.sizes, TUPLES)
+    request = standing("q", TEXT)
+    measured = Measured(len(request.plan.parts))
+    measured.correct(request.query, request.plan, request.sizes, TUPLES)
     assert measured.factors == [1.0, 1.0]
-    [aggregate] = asked.query.aggregates
+    [aggregate] = request.query.aggregates
     unknown = {aggregate: column([5.0], [1.0], Bound.NONE)}
-    measured.look(bound(TEXT), asked.plan, Evidence((), unknown))
-    measured.correct(asked.query, asked.plan, asked.sizes, TUPLES)
+    measured.look(bound(TEXT), request.plan, Evidence((), unknown))
+    measured.correct(request.query, request.plan, request.sizes, TUPLES)
     assert measured.factors == [1.0, 1.0]
     assert measured.wanted  # The next answer may tell.
 
@@ -172,12 +172,12 @@ def opened(directory: Path) -> Engine:
     return engine
 
 
-@pytest.mark.parametrize("asked", ["MEDIAN(v)", "TOP(k, 3)", "COUNT(DISTINCT k)"])
-def test_a_window_without_values_says_nothing_of_sizes(tmp_path: Path, asked: str) -> None:
+@pytest.mark.parametrize("aggregate", ["MEDIAN(v)", "TOP(k, 3)", "COUNT(DISTINCT k)"])
+def test_a_window_without_values_says_nothing_of_sizes(tmp_path: Path, aggregate: str) -> None:
     """A sketch of no values errs by nothing; that was taken for half of what was predicted."""
     with opened(tmp_path) as db:
         db.execute(CREATE)
-        text = f"SELECT {asked} AS a FROM s {WINDOW} WHERE k < 0 THINNING 1/4"
+        text = f"SELECT {aggregate} AS a FROM s {WINDOW} WHERE k < 0 THINNING 1/4"
         db.register("q", text)
         db.register("whole", text.replace("THINNING 1/4", ""))
         for number in range(12):
@@ -213,14 +213,14 @@ def test_of_chosen_groups_the_intervals_that_are_shown_are_measured(tmp_path: Pa
 
 
 def test_lists_of_items_are_measured_by_the_share_that_a_count_may_lack() -> None:
-    asked = standing("q", "SELECT TOP(k, 3) AS t FROM s [RANGE INTERVAL '8' SECOND]")
-    measured = Measured(len(asked.plan.parts))
-    [aggregate] = asked.query.aggregates
-    [predicted] = [each for each in predictions(asked.query, asked.plan, asked.sizes) if each]
+    request = standing("q", "SELECT TOP(k, 3) AS t FROM s [RANGE INTERVAL '8' SECOND]")
+    measured = Measured(len(request.plan.parts))
+    [aggregate] = request.query.aggregates
+    [predicted] = [each for each in predictions(request.query, request.plan, request.sizes) if each]
     lists = {aggregate: column([1.0, 2.0, 3.0], [0.0, 0.0, 0.0])}
     shares = {aggregate: np.array([0.1, 0.7, 0.9]) * predicted}
     for _ in range(12):
-        measured.look(asked.query, asked.plan, Evidence((), lists, share_errors=shares))
-        measured.correct(asked.query, asked.plan, asked.sizes, TUPLES)
+        measured.look(request.query, request.plan, Evidence((), lists, share_errors=shares))
+        measured.correct(request.query, request.plan, request.sizes, TUPLES)
     assert measured.errors[1] == pytest.approx(0.7 * predicted)
     assert measured.factors[1] == pytest.approx(0.7, rel=1e-2)

@@ -46,15 +46,15 @@ def test_what_nobody_waits_for_any_more_is_not_done(tmp_path: Path) -> None:
         standing = db.register("all", "SELECT COUNT(*) AS n FROM requests")
         held = threading.Event()
         db.core.executor.post(held.wait)
-        before = len(machine.asked)
+        before = len(machine.calls)
         for _ in range(3):
             with pytest.raises(DeadlineExceeded):
                 standing.answer(timeout_s=0.01)
-        asked = machine.asked[before:]
+        cancelled = machine.calls[before:]
         held.set()
         db.core.executor.call(lambda: None).result()
-    assert len(asked) == 3
-    assert all(future.cancelled() for future in asked)
+    assert len(cancelled) == 3
+    assert all(future.cancelled() for future in cancelled)
 
 
 def check_row(row: dict, rows: pa.Table) -> None:
