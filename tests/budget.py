@@ -24,7 +24,7 @@ SLOWEST = 10  # Files in the second table.
 RECORDED_S_MIN = 1.0  # Files below this are not recorded: their order does not matter.
 
 # Files that use the Java runtime. They run in one worker process, which starts it once.
-JVM = ("tests/spark_ingest/", "tests/cql/test_spark_agrees.py")
+JVM = ("tests/spark_ingest/", "tests/cql/test_spark_agrees.py", "tests/cql/test_spark_rows.py")
 
 
 @dataclass(slots=True)

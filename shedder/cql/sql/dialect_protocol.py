@@ -22,6 +22,9 @@ class EngineSql(Protocol):
     def name(self, name: str) -> str:
         """A quoted identifier."""
 
+    def all_but(self, *columns: str) -> str:
+        """All columns in a select list, without some, which are given as SQL."""
+
     def text(self, value: str) -> str:
         """A string constant."""
 

@@ -18,6 +18,10 @@ class DuckDb:
         """In double quotes."""
         return '"' + name.replace('"', '""') + '"'
 
+    def all_but(self, *columns: str) -> str:
+        """EXCLUDE after the star."""
+        return f"* EXCLUDE ({', '.join(columns)})"
+
     def text(self, value: str) -> str:
         """In single quotes; a NUL cannot stand in the text of a query."""
         parts = ["'" + part.replace("'", "''") + "'" for part in value.split("\0")]

@@ -46,7 +46,9 @@ class SqlDialect(Enum):
     SPARK = "spark"
 
 
-_ENGINES: dict[SqlDialect, EngineSql] = {SqlDialect.DUCKDB: DuckDb(), SqlDialect.SPARK: Spark()}
+ENGINES: dict[SqlDialect, EngineSql] = {SqlDialect.DUCKDB: DuckDb(), SqlDialect.SPARK: Spark()}
+"""The words of each dialect."""
+
 _AGGREGATES: dict[SqlDialect, AggregateSql] = {
     SqlDialect.DUCKDB: DuckDbAggregates(),
     SqlDialect.SPARK: SparkAggregates(),
@@ -77,7 +79,7 @@ def render(expression: Expression, dialect: SqlDialect) -> str:
     Returns:
       An expression that may stand anywhere: an atom, a call or in brackets.
     """
-    return ExpressionSql(_ENGINES[dialect]).sql(expression)
+    return ExpressionSql(ENGINES[dialect]).sql(expression)
 
 
 def exact_sql(
@@ -101,7 +103,7 @@ def exact_sql(
       one row without groups. TOP and FREQUENT are lists of structs (value, count), by count from
       the largest, then by value from the smallest. Sums beyond BIGINT are NULL.
     """
-    engine = _ENGINES[dialect]
+    engine = ENGINES[dialect]
     time = engine.column(query.schema.time_column, ColumnType.TIMESTAMP)
     conditions = [
         f"{time} {operator} {engine.timestamp_constant(us)}"
@@ -179,7 +181,7 @@ class _Writer:
         self, groups: Sequence[Expression], aggregates: Sequence[Aggregate], dialect: SqlDialect
     ) -> None:
         self._groups = groups
-        self._engine = _ENGINES[dialect]
+        self._engine = ENGINES[dialect]
         self._aggregates = _AGGREGATES[dialect]
         self._expressions = ExpressionSql(self._engine)
         self._same = _SAME[dialect]

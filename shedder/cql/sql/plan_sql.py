@@ -1,4 +1,7 @@
-"""Logical plans as SQL for DuckDB: the exact rows of a query that is answered once."""
+"""Logical plans as SQL for DuckDB and Spark: the exact rows of a query that is answered once.
+
+Spark must run with its session time zone UTC.
+"""
 
 # No SQL text comes from a caller: names are quoted, constants are typed, the rest is ours.
 # ruff: noqa: S608
@@ -28,23 +31,22 @@ from shedder.cql.plans.logical_plan import (
     WindowOf,
     inputs_of,
 )
-from shedder.cql.sql.duckdb import DuckDb
 from shedder.cql.sql.duckdb_random_keys import with_position_key
-from shedder.cql.sql.exact_query import POSITION, SqlDialect, grouped_sql
+from shedder.cql.sql.exact_query import ENGINES, POSITION, SqlDialect, grouped_sql
 from shedder.cql.sql.expression_sql import ExpressionSql
 from shedder.cql.statements.statement import OrderKey
 from shedder.cql.text.unsupported import later
 from shedder.errors import BadQuery
 
 # Columns of a stream beside those of the plan, whose names have a dot; none of them has.
-_TIME, _AT, _KEY, _NUMBER, _ALL = '"time"', '"position"', '"key"', '"number"', '"all"'
+_TIME, _AT, _KEY, _NUMBER, _ALL = "tuple_time", "tuple_position", "tuple_key", "row_no", "row_count"
 
 
 @dataclass(frozen=True, slots=True)
 class RelationSql:
     """Where the rows of a scan are.
 
-    relation: name of a relation of DuckDB that has the columns of the stream or table.
+    relation: name of the engine's relation that has the columns of the stream or table.
       A stream's has POSITION, too, where the plan `needs_event_order`.
     start_us, end_us: only rows with start_us <= event time < end_us are read; None: no such end.
       They are those of the scan's window as of the stream's watermark.
@@ -57,21 +59,27 @@ class RelationSql:
     seed: int | None = None
 
 
-def plan_sql(plan: Plan, relations: Mapping[str, RelationSql]) -> str:
+def plan_sql(
+    plan: Plan,
+    relations: Mapping[str, RelationSql],
+    dialect: SqlDialect = SqlDialect.DUCKDB,
+) -> str:
     """The SQL of a plan's rows.
 
     Args:
       plan: of a bound query.
       relations: of its scans, by their aliases.
+      dialect: whose SQL.
 
     Returns:
       A SELECT whose columns have the names of the plan's columns. Rows are in order where the
       plan is `Ordered`.
 
     Raises:
-      BadQuery: the plan's result is a stream. Unimplemented: SAMPLE without a seed.
+      BadQuery: the plan's result is a stream.
+      Unimplemented: SAMPLE without a seed, or for Spark.
     """
-    return _PlanWriter(relations).sql(plan)
+    return _PlanWriter(relations, dialect).sql(plan)
 
 
 def needs_event_order(plan: Plan) -> bool:
@@ -89,9 +97,10 @@ def needs_event_order(plan: Plan) -> bool:
 class _PlanWriter:
     """The parts of one plan's SQL. Each node is a SELECT over the SELECTs of its inputs."""
 
-    def __init__(self, relations: Mapping[str, RelationSql]) -> None:
+    def __init__(self, relations: Mapping[str, RelationSql], dialect: SqlDialect) -> None:
         self._relations = relations
-        self._engine = DuckDb()
+        self._dialect = dialect
+        self._engine = ENGINES[dialect]
         self._expressions = ExpressionSql(self._engine)
 
     def sql(self, plan: Plan) -> str:
@@ -146,10 +155,12 @@ class _PlanWriter:
             return rows
         if source.seed is None:
             raise later("SAMPLE")
-        dropped = f"({_KEY})" if ordered else f"({_KEY}, {_AT})"
+        if self._dialect is not SqlDialect.DUCKDB:
+            raise later(f"SAMPLE in SQL for {self._dialect.value}")
+        dropped = (_KEY,) if ordered else (_KEY, _AT)
         keyed = with_position_key(rows, _AT, _KEY, source.seed)
         kept = f"{_KEY} < {int(scan.sample * 2**64)}::UHUGEINT"
-        return f"SELECT * EXCLUDE {dropped} FROM ({keyed}) AS q WHERE {kept}"
+        return f"SELECT {self._engine.all_but(*dropped)} FROM ({keyed}) AS q WHERE {kept}"
 
     def _stored(self, scan: Scan, name: str, kind: ColumnType) -> str:
         """A column of the relation by its name in the plan; NaN is NULL."""
@@ -184,7 +195,7 @@ class _PlanWriter:
         if isinstance(window.window, RowsWindow):
             rows = self._newest(rows, window.window)
         if newest and not ordered:
-            return f"SELECT * EXCLUDE ({_TIME}, {_AT}) FROM ({rows}) AS q"
+            return f"SELECT {self._engine.all_but(_TIME, _AT)} FROM ({rows}) AS q"
         return rows
 
     def _newest(self, rows: str, window: RowsWindow) -> str:
@@ -195,13 +206,13 @@ class _PlanWriter:
                 f"count(*) OVER () AS {_ALL} FROM ({rows}) AS q"
             )
             slid = f"{_NUMBER} <= {_ALL} - {_ALL} % {window.slide_rows}"
-            rows = f"SELECT * EXCLUDE ({_NUMBER}, {_ALL}) FROM ({numbered}) AS q WHERE {slid}"
+            kept = self._engine.all_but(_NUMBER, _ALL)
+            rows = f"SELECT {kept} FROM ({numbered}) AS q WHERE {slid}"
         by = ", ".join(map(self._engine.name, window.partition))
         over = f"{f'PARTITION BY {by} ' if by else ''}ORDER BY {_TIME} DESC, {_AT} DESC"
         numbered = f"SELECT *, row_number() OVER ({over}) AS {_NUMBER} FROM ({rows}) AS q"
-        return (
-            f"SELECT * EXCLUDE ({_NUMBER}) FROM ({numbered}) AS q WHERE {_NUMBER} <= {window.rows}"
-        )
+        kept = self._engine.all_but(_NUMBER)
+        return f"SELECT {kept} FROM ({numbered}) AS q WHERE {_NUMBER} <= {window.rows}"
 
     def _join(self, join: Join) -> str:
         match join.kind:
@@ -234,7 +245,7 @@ class _PlanWriter:
         if any(each.function in BY_TIME for each in plan.aggregates):
             order, rows = (_TIME, _AT), self._by_time(plan.input)
         source = f"({rows or self.sql(plan.input)}) AS q"
-        return grouped_sql(plan.groups, plan.aggregates, source, order, SqlDialect.DUCKDB)
+        return grouped_sql(plan.groups, plan.aggregates, source, order, self._dialect)
 
     def _by_time(self, plan: Plan) -> str:
         """The rows of one stream with event time and position, for FIRST and LAST."""

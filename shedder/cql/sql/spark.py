@@ -55,6 +55,10 @@ class Spark:
         """In backquotes."""
         return "`" + name.replace("`", "``") + "`"
 
+    def all_but(self, *columns: str) -> str:
+        """EXCEPT after the star."""
+        return f"* EXCEPT ({', '.join(columns)})"
+
     def text(self, value: str) -> str:
         """A backslash escapes in Spark's strings."""
         return "'" + value.replace("\\", "\\\\").replace("'", "\\'") + "'"
