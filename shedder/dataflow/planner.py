@@ -205,7 +205,8 @@ class _Planner:
     def _window(self, window: Window | RowsWindow | NowWindow, stream: int) -> int:
         schema = self.nodes[stream].schema
         if isinstance(window, RowsWindow):
-            return self._node(NewestRows(window, schema), (stream,), schema, STRICT)
+            newest = NewestRows(window, schema)
+            return self._node(newest, (stream,), newest.schema, STRICT)
         if isinstance(window, RangeWindow) and window.collapse is not None:
             raise _later("COLLAPSE")
         return self._node(WindowLifetimes(window), (stream,), schema, label_of(window))

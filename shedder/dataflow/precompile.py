@@ -41,7 +41,7 @@ def compile_operators() -> None:
     keys = ((key, Column("other", ColumnType.DOUBLE)),)
     summed = output_schema((), sums)
     one, other = _one_row(left), _one_row(right)
-    NewestRows(RowsWindow(1), left).apply(1, one)
+    NewestRows(RowsWindow(1, numbered="left"), left).apply(1, one)
     Multiplicities(Multiplicity.DISTINCT, left).apply(1, one)
     GroupedAggregates(AggregateSpec.of_rows((), sums), summed).apply(1, one)
     join = EquiJoin(EquiJoinSpec(keys), (left, right), (STRICT, STRICT), bytes_max=1 << 20)

@@ -1,4 +1,4 @@
-"""Kernel of ROWS windows: a queue of rows per partition, linked from the oldest to the newest."""
+"""Kernels of ROWS windows: a queue of rows per partition, linked from the oldest to the newest."""
 
 from __future__ import annotations
 
@@ -58,3 +58,17 @@ def enqueue_rows(
         else:
             queues[part, COUNT] += 1
     return made
+
+
+@njit(nogil=True, cache=True)
+def number_rows(first: int, ids: Int64s, newest: Int64s, previous: Int64s) -> None:
+    """Number rows first, first + 1, ..., and find the row before each in its partition.
+
+    Args:
+      first: number of the first row. ids: of the partitions of the rows.
+      newest: number of the newest row of each partition; -1: there is none.
+      previous: output, as long as ids: the number of the row before; -1: there is none.
+    """
+    for row in range(ids.size):
+        previous[row] = newest[ids[row]]
+        newest[ids[row]] = first + row

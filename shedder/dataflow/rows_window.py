@@ -14,19 +14,25 @@ from shedder.cql.plans.logical_plan import RowsWindow
 from shedder.dataflow.changes import ChangeBatch, Int64s
 from shedder.dataflow.key_directory import KeyDirectory
 from shedder.dataflow.row_store import RowStore
-from shedder.dataflow.rows_kernels import NEWEST, OLDEST, enqueue_rows
+from shedder.dataflow.rows_kernels import NEWEST, OLDEST, enqueue_rows, number_rows
 
 _ROWS_MIN = 1024
 _COMPACT_ROWS_MIN = 4096  # Fewer rows are not searched for those that have left.
 
 
 class NewestRows:
-    """Operator of [ROWS n] and [PARTITION BY ... ROWS n]; its input is a stream, in order."""
+    """Operator of [ROWS n] and [PARTITION BY ... ROWS n]; its input is a stream, in order.
+
+    schema: of the output; the columns that PREV needs are behind those of the stream.
+    """
 
     def __init__(self, window: RowsWindow, schema: pa.Schema) -> None:
         """A window without tuples. schema: of the stream."""
         self._window = window
-        self._rows = RowStore(schema)
+        self.schema = pa.schema([*schema, *(pa.field(name, pa.int64()) for name in window.added)])
+        self._rows = RowStore(self.schema)
+        self._numbered = 0
+        self._newest = np.empty(0, np.int64)  # Number of the newest tuple of each partition.
         keys = pa.schema([schema.field(name) for name in window.partition])
         self._directory = KeyDirectory(keys) if window.partition else None
         self._queues = np.zeros((_ROWS_MIN, 3), np.int64)
@@ -45,16 +51,19 @@ class NewestRows:
         """Bytes of the tuples, of the queues and of the partitions' keys."""
         keys = 0 if self._directory is None else self._directory.size_bytes
         links = self._queues.nbytes + self._newer.nbytes + self._has_left.nbytes
+        links += self._newest.nbytes
         return self._rows.size_bytes + keys + links + self._waiting.size_bytes
 
     def apply(self, as_of_us: int, changes: ChangeBatch) -> ChangeBatch:  # noqa: ARG002
         """The tuples that enter the window, and with weight -1 those that leave it."""
         changes, entered_us = self._slid(changes)
         if not len(changes):
-            return changes
+            return ChangeBatch.empty(self.schema)
         first = len(self._rows)
-        self._rows.append(changes.columns)
         ids = self._partitions(changes)
+        if self._window.added:
+            changes = self._with_numbers(changes, ids)
+        self._rows.append(changes.columns)
         self._reserve(len(self._rows), int(ids.max()) + 1)
         evicted, evicting = np.empty(len(ids), np.int64), np.empty(len(ids), np.int64)
         made = enqueue_rows(
@@ -84,6 +93,20 @@ class NewestRows:
         if self._directory is None:
             return np.zeros(len(changes), np.int64)
         return self._directory.assign([changes.columns[name] for name in self._window.partition])
+
+    def _with_numbers(self, changes: ChangeBatch, ids: Int64s) -> ChangeBatch:
+        """The tuples with their numbers, and those of the tuples before them."""
+        lacking = int(ids.max()) + 1 - len(self._newest)
+        if lacking > 0:
+            more = np.full(lacking + len(self._newest), -1, np.int64)
+            self._newest = np.concatenate([self._newest, more])
+        first, size = self._numbered, len(ids)
+        previous = np.empty(size, np.int64)
+        number_rows(first, ids, self._newest, previous)
+        self._numbered += size
+        numbers = pa.array(np.arange(first, first + size)), pa.array(previous, mask=previous < 0)
+        arrays = [*changes.columns.columns, *numbers]
+        return changes.with_columns(pa.RecordBatch.from_arrays(arrays, schema=self.schema))
 
     def _reserve(self, rows: int, partitions: int) -> None:
         if rows > len(self._newer):

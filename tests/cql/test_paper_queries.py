@@ -1,8 +1,8 @@
 """Queries of the papers on CQL, PSoup and streaming tables, against DuckDB SQL by hand.
 
 The names Q1 to Q45 are those of the list from which these queries come. Left out are standing
-streams (Q2, Q21, Q23), windows of results (Q25 to Q27), PREV (Q40, Q42), user-defined lists (Q43)
-and preferences (Q46 to Q48); queries that differ only in constants stand once.
+streams (Q2, Q21, Q23), windows of results (Q25 to Q27), user-defined lists (Q43) and preferences
+(Q46 to Q48); queries that differ only in constants stand once.
 """
 
 from __future__ import annotations
@@ -183,6 +183,30 @@ QUERIES = {
         (
             "SELECT client_id FROM requests WHERE domain = 'b.com' AND sec < {e} - {e} % 2 "
             "AND sec >= {e} - {e} % 2 - 4"
+        ),
+    ),
+    "Q40": (
+        (
+            "SELECT p1.a, p1.b FROM r [PARTITION BY a ROWS 3] p1, r [PARTITION BY a ROWS 3] p2, "
+            "r [PARTITION BY a ROWS 3] p3 WHERE p1.a = p2.a AND p2.a = p3.a AND p2 = PREV(p1) "
+            "AND p3 = PREV(p2) AND p1.b = p2.b AND p2.b = p3.b"
+        ),
+        (
+            "SELECT any_value(a), any_value(b) FROM (SELECT *, row_number() OVER (PARTITION BY a "
+            "ORDER BY sec DESC, __position DESC) AS n FROM r WHERE sec < {e}) "
+            "WHERE n <= 3 AND a IS NOT NULL GROUP BY a HAVING count(b) = 3 AND min(b) = max(b)"
+        ),
+    ),
+    "Q42": (
+        (
+            "SELECT p1.a, p1.b, p2.b FROM r [PARTITION BY a ROWS 2] p1, "
+            "r [PARTITION BY a ROWS 2] p2 WHERE p1.a = p2.a AND p2 = PREV(p1) AND p1.b <> p2.b"
+        ),
+        (
+            "SELECT a, b, before FROM (SELECT *, lag(b) OVER (PARTITION BY a ORDER BY sec, "
+            "__position) AS before, row_number() OVER (PARTITION BY a ORDER BY sec DESC, "
+            "__position DESC) AS n FROM r WHERE sec < {e}) "
+            "WHERE n = 1 AND a IS NOT NULL AND b <> before"
         ),
     ),
     "Q44": (

@@ -317,6 +317,8 @@ class Translator:
             return Aggregate(AggregateFunction.COUNT, _only_where(args[0], integer(1)))
         if name == "NOW" and not args and self._subquery is not None:
             return Call(Op.NOW, ())
+        if name == "PREV" and self._subquery is not None:
+            return Call(Op.PREV, args)
         if name == "CDF" and len(args) == 2:
             return _share_up_to(*args)
         return scalar(name, args)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from shedder.cql.binding.join_conditions import conjunction, filtered, names_in
 from shedder.cql.binding.output_names import Aliases, expanded
+from shedder.cql.binding.previous_tuples import previous_tuple
 from shedder.cql.binding.relational_from import FromBinder, TableColumns
 from shedder.cql.binding.relational_scope import NameScope, VisibleColumn, VisibleRelation
 from shedder.cql.binding.row_clauses import check_rows, cut, finished, over_groups
@@ -292,9 +293,13 @@ class _QueryBinder:
 
     def _without_subqueries(self, scope: NameScope) -> Typer:
         def unbound(node: Call) -> Expression:
-            if node.op is Op.NOW:
-                return self._now()
-            raise misplaced(node)
+            match node.op:
+                case Op.NOW:
+                    return self._now()
+                case Op.QUERY | Op.EXISTS | Op.IN_QUERY:
+                    raise misplaced(node)
+                case _:
+                    return previous_tuple(node, scope)
 
         return Typer(scope.required, unbound)
 

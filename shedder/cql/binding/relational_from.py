@@ -187,12 +187,15 @@ class FromBinder:
                 for column in columns
             ),
         )
-        scope = NameScope((visible,))
-        plan = self._windowed(plan, relation.window, scope)
-        names = frozenset(column.name for column in columns)
-        return From((JoinPart(plan, names, quoted(relation.alias)),), (), scope)
+        plan = self._windowed(plan, relation.window, NameScope((visible,)), alias)
+        if isinstance(plan, WindowOf):
+            visible = replace(visible, window=plan)
+        names = frozenset(column.name for column in columns_of(plan))
+        return From((JoinPart(plan, names, quoted(relation.alias)),), (), NameScope((visible,)))
 
-    def _windowed(self, plan: Plan, clause: WindowClause | None, scope: NameScope) -> Plan:
+    def _windowed(
+        self, plan: Plan, clause: WindowClause | None, scope: NameScope, alias: str
+    ) -> Plan:
         if clause is None:
             return WindowOf(plan, UnboundedWindow()) if isinstance(plan, ToStream) else plan
         typer = self._typer(scope)
@@ -207,7 +210,7 @@ class FromBinder:
                 keys = tuple(map(typer.value, partition))
                 assert all(isinstance(key, Column) for key in keys), partition
                 names = dict.fromkeys(key.name for key in keys if isinstance(key, Column))
-                return WindowOf(plan, RowsWindow(rows, slide, tuple(names)), condition)
+                return WindowOf(plan, RowsWindow(rows, slide, tuple(names), alias), condition)
             case LandmarkClause(start_us=start, slide_us=slide):
                 return _landmark(plan, start, slide, condition)
             case window:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from shedder.cql.expressions.expression import Column, Expression
 from shedder.cql.expressions.expression_text import quoted
+from shedder.cql.plans.logical_plan import WindowOf
 from shedder.errors import BadQuery, UnknownColumn
 
 
@@ -20,10 +21,14 @@ class VisibleColumn:
 
 @dataclass(frozen=True, slots=True)
 class VisibleRelation:
-    """A relation in FROM, by the name that the query gave it."""
+    """A relation in FROM, by the name that the query gave it.
+
+    window: over the relation; None: there is none.
+    """
 
     alias: str
     columns: tuple[VisibleColumn, ...]
+    window: WindowOf | None = None
 
     def is_named(self, qualifier: str) -> bool:
         """Return whether the qualifier means this relation."""

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from shedder.cql.binding.join_conditions import conjunction, conjuncts, names_in
+from shedder.cql.binding.previous_tuples import previous_tuple
 from shedder.cql.binding.relational_scope import NameScope
 from shedder.cql.binding.typed_expressions import Typer
 from shedder.cql.expressions.column_types import ColumnType
@@ -123,8 +124,10 @@ class Clause:
                 if node not in self._scalars:
                     self._scalars[node] = self._scalar(node, self._scope)
                 return self._scalars[node].value
-            case _:
+            case Op.EXISTS | Op.IN_QUERY:
                 raise misplaced(node)
+            case _:
+                return previous_tuple(node, self._scope)
 
 
 def misplaced(node: Call) -> BadQuery:

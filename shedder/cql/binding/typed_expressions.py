@@ -15,6 +15,7 @@ from shedder.cql.expressions.expression import (
     Column,
     Expression,
     Literal,
+    Op,
     parts_of,
     size_of,
 )
@@ -37,7 +38,7 @@ class Typer:
 
         Args:
           column: finds a column by its name.
-          unbound: finds what stands for a call of UNBOUND.
+          unbound: finds what stands for a call of UNBOUND, or for a call over PREV.
         """
         self._column = column
         self._unbound = unbound
@@ -78,7 +79,7 @@ class Typer:
                 second = None if node.second is None else self._part(node.second)
                 conditions = tuple(map(self._part, node.conditions))
                 return typed_aggregate(node, argument, second, conditions)
-            case Call(op=op) if op in UNBOUND:
+            case Call(op=op) if op in UNBOUND or any(map(is_previous, node.args)):
                 return self._unbound(node)
             case Call():
                 return typed_call(node, tuple(self._part(arg) for arg in node.args))
@@ -88,6 +89,11 @@ class Typer:
         if listed or is_histogram(node):
             raise TypeMismatch(f"{text_of(node)} is a list; it stands alone in the select list")
         return self.bound(node)
+
+
+def is_previous(node: Expression) -> bool:
+    """Return whether the expression is PREV(x), whose argument is no column."""
+    return isinstance(node, Call) and node.op is Op.PREV
 
 
 def replaced_columns(

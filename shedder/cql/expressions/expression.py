@@ -56,9 +56,10 @@ class Op(Enum):
     IN_QUERY = "IN (SELECT)"
     QUERY = "(SELECT)"  # a scalar subquery
     NOW = "NOW"  # before binding only; without arguments
+    PREV = "PREV"  # before binding only; args[0] is a Column: the name of a relation in FROM
 
 
-UNBOUND = frozenset({Op.EXISTS, Op.IN_QUERY, Op.QUERY, Op.NOW})
+UNBOUND = frozenset({Op.EXISTS, Op.IN_QUERY, Op.QUERY, Op.NOW, Op.PREV})
 """Operators that binding replaces: by joins, by columns and by a constant."""
 
 

@@ -119,7 +119,7 @@ _HINTS = {
     "DSTREAM": "it stands around the whole select list",
     "RSTREAM": "it stands around the whole select list",
     "WSTREAM": "windows of results are not in this version; put the query into FROM (...) [ROWS n]",
-    "PREV": "not in this version; join the window with itself on its partition and on times",
+    "PREV": "it compares relations in FROM, in a query of rows: p2 = PREV(p1)",
     "NOW": "answers are as of the stream's own time; pass a time as a parameter",
     "CURRENT_TIMESTAMP": "answers are as of the stream's own time; pass a time as a parameter",
 }

@@ -94,7 +94,7 @@ def typed_call(node: Call, args: tuple[Expression, ...]) -> Call:
         case Op.CAST:
             assert node.type is not None
             return _cast(args[0], node.type)
-        case Op.EXISTS | Op.IN_QUERY | Op.QUERY | Op.NOW:
+        case Op.EXISTS | Op.IN_QUERY | Op.QUERY | Op.NOW | Op.PREV:
             raise AssertionError(node)  # Binding has replaced them.
 
 

@@ -75,11 +75,27 @@ class RowsWindow:
     rows: n > 0.
     slide_rows: evaluated after so many tuples; 1: after each.
     partition: names of columns; (): one partition.
+    numbered: alias of the columns that the window adds for PREV; None: it adds none.
     """
 
     rows: int
     slide_rows: int = 1
     partition: tuple[str, ...] = ()
+    numbered: str | None = None
+
+    @property
+    def added(self) -> tuple[str, ...]:
+        """Names of the added columns: `number` and `previous` of a tuple, or none."""
+        return () if self.numbered is None else numbers_under(self.numbered)
+
+
+def numbers_under(alias: str) -> tuple[str, str]:
+    """Names of two BIGINT columns that a window of rows adds under an alias.
+
+    The first is a number of the tuple, and larger for later tuples. The second is the number of the
+    tuple before it in its partition, also if that tuple has left; NULL: there was none.
+    """
+    return f"{alias}.#number", f"{alias}.#previous"
 
 
 @dataclass(frozen=True, slots=True)

@@ -63,6 +63,12 @@ def columns_of(plan: Plan) -> tuple[ColumnDefinition, ...]:
             return tuple(
                 replace(left, nullable=left.nullable or right.nullable) for left, right in pairs
             )
+        case WindowOf(window=RowsWindow(added=added)):
+            more = (
+                ColumnDefinition(name, ColumnType.BIGINT, nullable=at > 0)
+                for at, name in enumerate(added)
+            )
+            return (*columns_of(plan.input), *more)
         case WindowOf() | Filter() | Distinct() | Ordered() | ToStream():
             return columns_of(plan.input)
 
@@ -157,7 +163,7 @@ def unknown_columns(plan: Plan) -> Iterator[str]:
 
 
 def with_columns_read(plan: Plan) -> Plan:
-    """The plan whose scans have the columns that the plan reads, and at least one."""
+    """The plan whose scans and windows have the columns that it reads; a scan has at least one."""
     return _narrowed(plan, reads_of(plan))
 
 
@@ -170,5 +176,9 @@ def _narrowed(plan: Plan, read: frozenset[str]) -> Plan:
         case Join() | SetOperation():
             left, right = _narrowed(plan.left, read), _narrowed(plan.right, read)
             return replace(plan, left=left, right=right)
+        case WindowOf(window=RowsWindow(added=added) as window):
+            if read.isdisjoint(added):
+                window = replace(window, numbered=None)
+            return replace(plan, input=_narrowed(plan.input, read), window=window)
         case _:
             return replace(plan, input=_narrowed(plan.input, read))

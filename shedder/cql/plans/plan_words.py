@@ -9,7 +9,7 @@ from shedder.cql.statements.canonical_text import window_words
 from shedder.cql.statements.statement import Window
 from shedder.cql.text.durations import duration_text
 
-_PLAIN_NAME = re.compile(r'"(#[A-Za-z0-9_.]+|[A-Za-z_][A-Za-z0-9_]*\.[A-Za-z_][A-Za-z0-9_]*)"')
+_PLAIN_NAME = re.compile(r'"(#[A-Za-z0-9_.]+|[A-Za-z_][A-Za-z0-9_]*\.#?[A-Za-z_][A-Za-z0-9_]*)"')
 """A column of a scan, `"alias.column"`, or of the planner, that is as clear without quotes."""
 
 

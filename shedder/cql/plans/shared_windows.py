@@ -25,6 +25,7 @@ from shedder.cql.plans.logical_plan import (
     inputs_of,
     scans_of,
 )
+from shedder.cql.plans.plan_columns import columns_of
 from shedder.cql.statements.statement import ColumnDefinition, Output
 
 
@@ -43,7 +44,7 @@ def with_shared_windows(plan: Plan) -> tuple[Plan, dict[str, str]]:
             shared, first = _widened(windows)
             for each in windows:
                 scan = _scan_of(each)
-                outputs = (_output(scan, first, column) for column in scan.columns)
+                outputs = (_output(scan, first, column) for column in columns_of(each))
                 is_first = scan.alias == first
                 made[scan.alias] = shared if is_first else Project(shared, tuple(outputs))
                 if not is_first:
@@ -72,6 +73,12 @@ def _scan_of(plan: Plan) -> Scan:
     return scan
 
 
+def same_windows(left: WindowOf, right: WindowOf) -> bool:
+    """Return whether two simple windows have equal rows, whatever their aliases and columns."""
+    sides = (_renamed(each, _scan_of(each), ("", ())) for each in (left, right))
+    return len(set(sides)) == 1
+
+
 def _widened(windows: Sequence[WindowOf]) -> tuple[Plan, str]:
     """The first window with the columns that any of them reads, and its alias."""
     first = _scan_of(windows[0])
@@ -81,11 +88,16 @@ def _widened(windows: Sequence[WindowOf]) -> tuple[Plan, str]:
         for column in scan.columns
         for name in [_under(first.alias, scan.alias, column.name)]
     }
-    return _renamed(windows[0], first, (first.alias, tuple(columns.values()))), first.alias
+    shared = _renamed(windows[0], first, (first.alias, tuple(columns.values())))
+    if any(isinstance(each.window, RowsWindow) and each.window.added for each in windows):
+        assert isinstance(shared, WindowOf)
+        assert isinstance(shared.window, RowsWindow)
+        shared = replace(shared, window=replace(shared.window, numbered=first.alias))
+    return shared, first.alias
 
 
 def _renamed(plan: Plan, scan: Scan, to: tuple[str, tuple[ColumnDefinition, ...]]) -> Plan:
-    """A window with another alias and other columns of its scan."""
+    """A window with another alias and other columns of its scan, without numbers."""
     alias, columns = to
     match plan:
         case Scan(time_column=time_column):
@@ -98,7 +110,7 @@ def _renamed(plan: Plan, scan: Scan, to: tuple[str, tuple[ColumnDefinition, ...]
         case WindowOf(window=window, condition=inner):
             if isinstance(window, RowsWindow):
                 names = tuple(_under(alias, scan.alias, name) for name in window.partition)
-                window = replace(window, partition=names)
+                window = replace(window, partition=names, numbered=None)
             new = None if inner is None else _condition(inner, scan, alias)
             return WindowOf(_renamed(plan.input, scan, to), window, new)
         case _:

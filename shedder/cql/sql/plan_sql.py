@@ -210,7 +210,11 @@ class _PlanWriter:
             rows = f"SELECT {kept} FROM ({numbered}) AS q WHERE {slid}"
         by = ", ".join(map(self._engine.name, window.partition))
         over = f"{f'PARTITION BY {by} ' if by else ''}ORDER BY {_TIME} DESC, {_AT} DESC"
-        numbered = f"SELECT *, row_number() OVER ({over}) AS {_NUMBER} FROM ({rows}) AS q"
+        more = ""
+        if window.added:
+            number, previous = map(self._engine.name, window.added)
+            more = f", {_AT} AS {number}, lead({_AT}) OVER ({over}) AS {previous}"
+        numbered = f"SELECT *, row_number() OVER ({over}) AS {_NUMBER}{more} FROM ({rows}) AS q"
         kept = self._engine.all_but(_NUMBER)
         return f"SELECT {kept} FROM ({numbered}) AS q WHERE {_NUMBER} <= {window.rows}"
 

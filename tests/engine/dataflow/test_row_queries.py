@@ -31,6 +31,8 @@ QUERIES = {
     "kinds": "SELECT DISTINCT kind FROM s [RANGE INTERVAL '0.00003' SECOND "
     "SLIDE INTERVAL '0.00001' SECOND]",
     "newest": "SELECT kind, id FROM s [PARTITION BY kind ROWS 3]",
+    "previous": "SELECT a.kind, a.id, b.id AS before FROM s [PARTITION BY kind ROWS 3] a, "
+    "s [PARTITION BY kind ROWS 3] b WHERE a.kind = b.kind AND b = PREV(a)",
     "last": "SELECT id, kind FROM s [ROWS 5] WHERE kind > 1",
     "enter": "SELECT ISTREAM(DISTINCT kind) FROM s [RANGE INTERVAL '0.00002' SECOND]",
     "leave": f"SELECT DSTREAM(kind, id) FROM s [RANGE INTERVAL '0.0000{RANGE_US}' SECOND] "
