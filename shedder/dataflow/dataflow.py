@@ -17,7 +17,8 @@ the stream. It holds the tuples until the watermark passes them, and counts late
 into batches, nor on their order within the lateness.
 
 A query with tables has `versions`, by alias: put each change there at its place, before the tuples
-behind it are pushed with this place.
+behind it are pushed with this place. The places of a table in `corrects` are instants: put each
+change at one that `as_of_us` has not reached.
 
 If the query is a relation (`is_stream` is false), feed the changes to a sink:
 
@@ -63,6 +64,7 @@ from shedder.dataflow.plan_properties import scan_schema
 from shedder.dataflow.planner import graph_of
 from shedder.dataflow.relation_to_stream import RelationToStream
 from shedder.dataflow.reorder_buffer import ReorderBuffer
+from shedder.dataflow.tables.table_changes import TableChanges
 from shedder.dataflow.tables.table_join import TableJoin
 from shedder.dataflow.tables.table_versions import TableVersions
 from shedder.dataflow.update_patterns import EdgeLabel
@@ -84,7 +86,10 @@ class StreamSource:
 
 
 class Dataflow:
-    """The operators of one query, and the tuples that wait for a watermark."""
+    """The operators of one query, and the tuples that wait for a watermark.
+
+    corrects: aliases of tables whose changes correct earlier rows.
+    """
 
     def __init__(
         self,
@@ -122,6 +127,8 @@ class Dataflow:
         schemas = {node.alias: node.schema for node in self._graph.nodes}
         self._buffers = {alias: ReorderBuffer(schemas[alias]) for alias in scans}
         self.versions: Mapping[str, TableVersions] = self._graph.versions
+        self._changes: Mapping[str, TableChanges] = self._graph.changes
+        self.corrects = frozenset(self._changes)
         self._watermarks: dict[str, int] = {}
         self._source_work = {
             node.alias: work
@@ -205,7 +212,8 @@ class Dataflow:
         if self.as_of_us is not None and as_of_us <= self.as_of_us:
             return ChangeBatch.empty(self.schema)
         self.as_of_us = as_of_us
-        sources = {alias: self._released(alias, as_of_us) for alias in self._buffers}
+        releasing = {**self._buffers, **self._changes}
+        sources = {it: self._released(it, of, as_of_us) for it, of in releasing.items()}
         changes = self._graph.apply(as_of_us, sources)
         self._check_size()
         return changes
@@ -213,12 +221,12 @@ class Dataflow:
     def operators(self) -> list[OperatorFacts]:
         """What each operator is and did, each after its inputs, the result last.
 
-        Tables come first; a join with a table has the table as its last input.
+        Tables come first; a join with versions of a table has the table as its last input.
         """
         graph = self._graph
         made = [
             OperatorFacts((), f"table {alias}", None, of.size_bytes, len(of), len(of), 0)
-            for alias, of in self.versions.items()
+            for alias, of in self._joined_versions.items()
         ]
         return made + [
             OperatorFacts(
@@ -239,12 +247,20 @@ class Dataflow:
         join = node.operator
         if not isinstance(join, TableJoin):
             return ()
-        return tuple(at for at, of in enumerate(self.versions.values()) if of is join.versions)
+        tables = self._joined_versions.values()
+        return tuple(at for at, of in enumerate(tables) if of is join.versions)
+
+    @property
+    def _joined_versions(self) -> dict[str, TableVersions]:
+        """The versions that tuples join, by alias of the table."""
+        return {it: of for it, of in self.versions.items() if it not in self._changes}
 
     def _text_of(self, node: Node) -> str:
         if node.alias is None:
             assert node.operator is not None
             return operator_text(node.operator)
+        if node.alias in self._changes:
+            return f"table {node.alias}"
         relation = self.sources[node.alias].relation
         others = [alias for alias, reader in self._readers.items() if reader == node.alias]
         if relation == node.alias and not others:
@@ -252,6 +268,8 @@ class Dataflow:
         return f"{relation} AS {', '.join([node.alias, *others])}"
 
     def _bytes_of(self, node: Node) -> int:
+        if node.alias in self._changes:
+            return self.versions[node.alias].size_bytes
         if node.alias is not None:
             return self._buffers[node.alias].size_bytes
         return 0 if node.operator is None else node.operator.size_bytes
@@ -280,10 +298,13 @@ class Dataflow:
         ts_us = batch.column(self.sources[alias].time_column).view(pa.int64()).to_numpy()
         return int(np.count_nonzero(ts_us < self._watermarks[alias]))
 
-    def _released(self, alias: str, as_of_us: int) -> ChangeBatch:
+    def _released(
+        self, alias: str, source: ReorderBuffer | TableChanges, as_of_us: int
+    ) -> ChangeBatch:
         began_ns = self._clock_ns()
-        changes = self._buffers[alias].release(as_of_us)
-        self._source_work[alias].add(0, len(changes), self._clock_ns() - began_ns)
+        changes = source.release(as_of_us)
+        rows_in = len(changes) if alias in self._changes else 0  # Tuples count when they come.
+        self._source_work[alias].add(rows_in, len(changes), self._clock_ns() - began_ns)
         return changes
 
     def _check_size(self) -> None:

@@ -72,6 +72,7 @@ class Graph:
 
     nodes: each after its inputs, the result last. work: of each node.
     versions: `TableVersions` by alias.
+    changes: `TableChanges` by alias, of the tables that are sources of changes.
     """
 
     def __init__(
@@ -79,10 +80,12 @@ class Graph:
         nodes: tuple[Node, ...],
         clock_ns: Callable[[], int],
         versions: Mapping[str, Any] = MappingProxyType({}),
+        changes: Mapping[str, Any] = MappingProxyType({}),
     ) -> None:
         """clock_ns: measures what operators take."""
         self.nodes = nodes
         self.versions = versions
+        self.changes = changes
         self.work = tuple(NodeWork() for _ in nodes)
         self._clock_ns = clock_ns
 

@@ -55,6 +55,7 @@ from shedder.dataflow.sums.grouped_aggregates import (
     GroupedAggregates,
     output_schema,
 )
+from shedder.dataflow.tables.table_changes import TableChanges
 from shedder.dataflow.tables.table_join import TableJoin, TableJoinSpec
 from shedder.dataflow.tables.table_side import (
     PLACE,
@@ -63,7 +64,7 @@ from shedder.dataflow.tables.table_side import (
     columns_of_steps,
     not_in_tests,
     placing,
-    reads_tables_alone,
+    reads_versions,
     table_side,
 )
 from shedder.dataflow.tables.table_versions import TableVersions
@@ -104,7 +105,7 @@ def graph_of(
     """
     planner = _Planner(bytes_max, tables)
     planner.add(plan)
-    return Graph(tuple(planner.nodes), clock_ns, planner.versions)
+    return Graph(tuple(planner.nodes), clock_ns, planner.versions, planner.changes)
 
 
 def _later(what: str) -> Unimplemented:
@@ -119,6 +120,7 @@ class _Planner:
     tables: Mapping[str, TableSchema]
     nodes: list[Node] = field(default_factory=list)
     versions: dict[str, TableVersions] = field(default_factory=dict)
+    changes: dict[str, TableChanges] = field(default_factory=dict)
     placed: frozenset[str] = frozenset()
     windows: dict[WindowOf, int] = field(default_factory=dict)
 
@@ -193,14 +195,27 @@ class _Planner:
         return self._node(operator, (source,), schema or node.schema, node.label)
 
     def _scan(self, scan: Scan) -> int:
+        if scan.retroactive:
+            return self._changing(scan)
         if scan.kind is not RelationKind.STREAM:
-            raise _later(f"the table {scan.relation}")
+            raise _later(f"rows of the table {scan.relation}, which is not RETROACTIVE, alone")
         if scan.sample is not None:
             raise _later("SAMPLE")
         schema = scan_schema(scan)
         if scan.alias in self.placed:
             schema = schema.append(pa.field(PLACE + scan.alias, pa.int64()))
         return self._node(None, (), schema, MONOTONIC, scan.alias)
+
+    def _changing(self, scan: Scan) -> int:
+        """Add a table whose changes correct earlier rows; its rows come in any order."""
+        table = self.tables[scan.relation]
+        if not scan.columns:  # Rows are counted alone.
+            key = replace(table.key_columns[0], name=f"{scan.alias}.{table.key[0]}")
+            scan = replace(scan, columns=(key,))
+        versions = self.versions[scan.alias] = TableVersions(scan, table)
+        self.changes[scan.alias] = TableChanges(versions)
+        self.nodes.append(Node(None, (), versions.schema, STRICT, False, scan.alias))
+        return len(self.nodes) - 1
 
     def _window(self, window: Window | RowsWindow | NowWindow, stream: int) -> int:
         schema = self.nodes[stream].schema
@@ -223,7 +238,7 @@ class _Planner:
 
     def _join(self, join: Join) -> int:
         """Add the nodes of a join; outer joins and [NOT] EXISTS are made of inner joins."""
-        if any(map(reads_tables_alone, (join.left, join.right))):
+        if any(map(reads_versions, (join.left, join.right))):
             return self._table_join(join)
         if join.kind is JoinKind.INNER:
             return self._inner(join)
@@ -267,7 +282,7 @@ class _Planner:
 
     def _inner(self, join: Join) -> int:
         """Conditions on one side are applied below the join, and so reach the join below it."""
-        if any(map(reads_tables_alone, (join.left, join.right))):
+        if any(map(reads_versions, (join.left, join.right))):
             return self._table_join(join)
         matches, left, right = split_join(join)
         return self._pairs(matches, self.add(left), self.add(right))
@@ -275,8 +290,8 @@ class _Planner:
     def _table_join(self, join: Join) -> int:
         """Add a join of a stream with a table, by the versions at the places of its tuples."""
         kind, stream, table = join.kind, join.left, join.right
-        if reads_tables_alone(stream):
-            if kind not in (JoinKind.INNER, JoinKind.FULL) or reads_tables_alone(table):
+        if reads_versions(stream):
+            if kind not in (JoinKind.INNER, JoinKind.FULL) or reads_versions(table):
                 raise _later("a join that keeps the rows of a table without a match")
             stream, table = table, stream
         if kind is JoinKind.FULL:
@@ -340,7 +355,7 @@ class _Planner:
         """Add a GROUP BY; over an inner join without the pairs where they are not needed."""
         schema = output_schema(plan.groups, plan.aggregates)
         join = filtered_join(plan.input)
-        if join is not None and not any(map(reads_tables_alone, (join.left, join.right))):
+        if join is not None and not any(map(reads_versions, (join.left, join.right))):
             matches, left, right = split_join(join)
             names = (column_names(left), column_names(right))
             spec = pair_sums(matches.keys, plan.groups, plan.aggregates, names)

@@ -159,14 +159,16 @@ class FromBinder:
             ColumnDefinition(f"{alias}.{column.name}", column.type, column.nullable)
             for column in schema.columns
         )
-        kind, time = RelationKind.TABLE, None
+        kind, time, retroactive = RelationKind.TABLE, None, False
         if isinstance(schema, StreamSchema):
             kind, time = RelationKind.STREAM, f"{alias}.{schema.time_column}"
         elif relation.window is not None:
             raise BadQuery(
                 f"{quoted(relation.name)} is a table and has no window: a window is of a stream"
             )
-        scan = Scan(relation.name, alias, kind, columns, time, relation.sample)
+        else:
+            retroactive = schema.retroactive
+        scan = Scan(relation.name, alias, kind, columns, time, relation.sample, retroactive)
         return self._part(scan, relation, alias)
 
     def _derived(self, relation: DerivedRelation) -> From:

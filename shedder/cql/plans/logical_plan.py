@@ -58,6 +58,7 @@ class Scan:
     columns: those that the plan reads, named `alias.column`, in the order of the schema.
     time_column: `alias.column` of a stream's event time; None: of a table.
     sample: share in (0, 1] of tuples that SAMPLE keeps; None: all.
+    retroactive: of a table: its changes correct rows of a standing query that were made before.
     """
 
     relation: str
@@ -66,6 +67,7 @@ class Scan:
     columns: tuple[ColumnDefinition, ...]
     time_column: str | None
     sample: float | None = None
+    retroactive: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -38,6 +38,11 @@ def reads_tables_alone(plan: Plan) -> bool:
     return all(scan.kind is RelationKind.TABLE for scan in scans_of(plan))
 
 
+def reads_versions(plan: Plan) -> bool:
+    """Return whether all scans of a plan are of tables, and a tuple joins versions of some."""
+    return reads_tables_alone(plan) and not all(scan.retroactive for scan in scans_of(plan))
+
+
 def table_side(plan: Plan) -> tuple[Scan, Steps]:
     """The scan of a plan, and what is applied to its rows, in order.
 
@@ -57,7 +62,7 @@ def table_side(plan: Plan) -> tuple[Scan, Steps]:
             names = ", ".join(dict.fromkeys(scan.relation for scan in scans_of(plan)))
             raise Unimplemented(
                 f"{type(plan).__name__.upper()} over the table {names} alone, in a standing row "
-                "query: not in this version; join each table with a stream"
+                "query: not in this version; join each table with a stream, or make all RETROACTIVE"
             )
 
 

@@ -26,7 +26,7 @@ class TableVersions:
     """Versions by position, in the order of their arrival; those that no tuple needs are dropped.
 
     schema: the columns that the query reads, as the plan names them.
-    generation: grows when positions change.
+    generation: grows when positions change. changes: grows when versions begin or end.
     """
 
     def __init__(self, scan: Scan, table: TableSchema) -> None:
@@ -34,6 +34,7 @@ class TableVersions:
         self.schema = pa.schema([(column.name, column.type.arrow) for column in scan.columns])
         self.key = table.key
         self.generation = 0
+        self.changes = 0
         self._names = [column.name[len(scan.alias) + 1 :] for column in scan.columns]
         self._key_schema = pa.schema([(each.name, each.type.arrow) for each in table.key_columns])
         self._clear()
@@ -66,12 +67,14 @@ class TableVersions:
 
     def upsert(self, rows: pa.RecordBatch, place: int) -> None:
         """Put rows in the place of those with their keys. rows: of the table, each key once."""
+        self.changes += 1
         ids = self._end(rows, place)
         values = [rows.column(name) for name in self._names]
         self._newest[ids] = self._append(values, ids, place, NEVER)
 
     def delete(self, keys: pa.RecordBatch, place: int) -> None:
         """End the versions with these keys."""
+        self.changes += 1
         ids = self._end(keys, place)
         self._newest[ids] = _NONE
 
@@ -109,10 +112,12 @@ class TableVersions:
         columns |= {"#from": pa.array(begins), "#to": pa.array(ends)}
         return pa.table(columns)
 
-    def restore(self, history: pa.Table) -> None:
-        """Add what `history` gave to the rows that were valid then, all upserted at place 0."""
+    def restore(self, history: pa.Table, place: int = 0) -> None:
+        """Add what `history` gave to the rows that were valid then, all upserted at `place`."""
+        self.changes += 1
         for rows in history.combine_chunks().to_batches():
             begins, ends = (rows.column(name).to_numpy() for name in ("#from", "#to"))
+            begins, ends = begins + place, np.where(ends == NEVER, NEVER, ends + place)
             ids = self._keys.assign([rows.column(f"#{at}") for at in range(len(self.key))])
             self._reserve_keys()
             valid, ended = ends == NEVER, np.flatnonzero(ends != NEVER)

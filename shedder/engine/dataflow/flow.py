@@ -132,6 +132,16 @@ class RowFlow:
         return shown.rename_columns(self.schema.names)
 
     @property
+    def as_of_us(self) -> int | None:
+        """Instant up to which rows are complete; None: there are none yet."""
+        return self._flow.as_of_us
+
+    @property
+    def corrects(self) -> frozenset[str]:
+        """Aliases of tables whose changes correct earlier rows."""
+        return self._flow.corrects
+
+    @property
     def join_choices(self) -> Sequence[JoinChoice]:
         """The orders of joins that statistics decided."""
         return self._flow.join_choices

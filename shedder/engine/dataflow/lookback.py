@@ -18,7 +18,7 @@ from shedder.cql.plans.logical_plan import (
     inputs_of,
 )
 from shedder.cql.statements.statement import RangeWindow
-from shedder.dataflow.tables.table_side import reads_tables_alone
+from shedder.dataflow.tables.table_side import reads_versions
 
 HISTORY = 1 << 61  # The newest tuples by number, however old; event times span less, in us.
 ALL = 1 << 62  # Every tuple.
@@ -33,7 +33,7 @@ def lookbacks_us(plan: Plan) -> dict[str, int]:
     match plan:
         case Scan(alias=alias, kind=kind):
             return {alias: 0} if kind is RelationKind.STREAM else {}
-        case Join(left=left, right=right) if any(map(reads_tables_alone, (left, right))):
+        case Join(left=left, right=right) if any(map(reads_versions, (left, right))):
             return _of_inputs(plan)  # The state has no tuple of the stream.
         case WindowOf(input=source, window=window):
             spans, span_us = lookbacks_us(source), _span_us(window)

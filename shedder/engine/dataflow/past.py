@@ -49,8 +49,8 @@ def restore(
         query.output.begin_at(state.now.rows)
         query.fail(state.failed)
         return
-    query.tables.restore(state.tables, tables)
     begin = state.begin
+    query.tables.restore(state.tables, tables, begin.begin_us)
     stretches = {
         each.alias: PastStretch(
             0,

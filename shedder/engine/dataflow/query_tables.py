@@ -21,11 +21,17 @@ from shedder.streams.ipc import table_bytes
 
 @dataclass(slots=True)
 class ReadTable:
-    """A table in FROM. version: number of the last change that was read."""
+    """A table in FROM.
+
+    corrects: the places of its versions are instants, as of `Dataflow.corrects`; else they are
+      those of `TablePlaces`.
+    version: number of the last change that was read.
+    """
 
     name: str
     table_id: int
     versions: TableVersions
+    corrects: bool
     version: int = 0
 
 
@@ -74,22 +80,24 @@ class QueryTables:
         self._places = TablePlaces()
         self._loaded: dict[str, TableRows] = {}
 
-    def load(self, rows: Mapping[str, TableRows]) -> None:
+    def load(self, rows: Mapping[str, TableRows], instant_us: int) -> None:
         """Begin with the present rows, or with what has changed in them since the last call.
 
-        rows: by alias. No tuple has been read.
+        rows: by alias. No tuple has joined versions of a table.
+        instant_us: first instant with the rows of a table that corrects.
         """
         for alias, now in rows.items():
             table, before = self.by_alias[alias], self._loaded.get(alias)
+            place = instant_us if table.corrects else 0
             held = {id(piece) for piece in now.pieces}
             known = () if before is None else before.pieces
             for piece in known:
                 if id(piece) not in held:
-                    table.versions.delete(piece, 0)
+                    table.versions.delete(piece, place)
             held = {id(piece) for piece in known}
             for piece in now.pieces:
                 if id(piece) not in held:
-                    table.versions.upsert(piece, 0)
+                    table.versions.upsert(piece, place)
             table.version = now.version
             self._loaded[alias] = now
 
@@ -101,20 +109,32 @@ class QueryTables:
         """Tuples and changes come from now on."""
         self._loaded.clear()
 
+    @property
+    def has_places(self) -> bool:
+        """Return whether tuples join the versions at their places."""
+        return not all(it.corrects for it in self.by_alias.values())
+
     def places(self, alias: str, positions: NDArray[np.int64]) -> NDArray[np.int64] | None:
-        """The places of tuples of a stream; None: the query has no tables."""
-        return self._places.of(alias, positions) if self.by_alias else None
+        """The places of tuples of a stream; None: they need none."""
+        return self._places.of(alias, positions) if self.has_places else None
 
     def change(
-        self, header: TableChange, batch: pa.RecordBatch, reached: Mapping[str, Reached]
+        self,
+        header: TableChange,
+        batch: pa.RecordBatch,
+        reached: Mapping[str, Reached],
+        instant_us: int,
     ) -> None:
-        """Apply a change. reached: by alias of a stream."""
+        """Apply a change.
+
+        reached: by alias of a stream. instant_us: first instant with a change of a table that
+          corrects.
+        """
         tables = [it for it in self.by_alias.values() if it.table_id == header.table]
         tables = [it for it in tables if header.version > it.version]  # An image has the others.
-        if not tables:
-            return
-        place = self._places.next(reached)
+        behind = 0 if all(it.corrects for it in tables) else self._places.next(reached)
         for table in tables:
+            place = instant_us if table.corrects else behind
             table.version = header.version
             if header.kind is ChangeKind.UPSERT:
                 table.versions.upsert(batch, place)
@@ -122,26 +142,33 @@ class QueryTables:
                 table.versions.delete(batch, place)
 
     def state(
-        self, needs_from_us: Mapping[str, int | None], newest_us: Mapping[str, int | None]
+        self,
+        needs_from_us: Mapping[str, int | None],
+        newest_us: Mapping[str, int | None],
+        begin_us: int,
     ) -> TablesState:
         """Return the state for a checkpoint, and forget what no later restart needs.
 
         needs_from_us: as of `TablePlaces.forget`. newest_us: by alias of a stream.
+        begin_us: instant from which a restart makes rows.
         """
-        first = self._places.forget(needs_from_us)
+        place = self._places.forget(needs_from_us)
         tables = {}
         for alias, table in self.by_alias.items():
+            first = begin_us if table.corrects else place
             table.versions.forget(first)
             tables[alias] = (table.version, table.versions.history(first))
         return TablesState(self._places.to_json(), newest_us, tables)
 
-    def restore(self, state: TablesState, rows: Mapping[str, TableRows]) -> None:
-        """Go on from a stored state. rows: of the tables at that moment, by alias.
+    def restore(self, state: TablesState, rows: Mapping[str, TableRows], begin_us: int) -> None:
+        """Go on from a stored state.
+
+        rows: of the tables at that moment, by alias. begin_us: as of `state`.
 
         Raises:
           CorruptData: the rows are of another moment.
         """
-        self.load(rows)
+        self.load(rows, begin_us)
         self.begin()
         self._places = TablePlaces.from_json(state.places)
         for alias, (version, history) in state.tables.items():
@@ -151,4 +178,4 @@ class QueryTables:
                     f"table {table.name!r} has changes up to {table.version:,}, and the state of "
                     f"the query is as of change {version:,}: the catalog was repaired"
                 )
-            table.versions.restore(history)
+            table.versions.restore(history, begin_us if table.corrects else 0)

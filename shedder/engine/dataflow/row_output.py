@@ -12,9 +12,11 @@ import structlog
 
 from shedder.errors import BadSetting, OutputDiscarded, ShedderError
 from shedder.queries.answers.answer import InputProgress
+from shedder.streams.batches import TIME_MIN_US
 
 SEGMENT_BYTES = 4096  # Memory of a segment beside its values, measured with one row and one input.
 COLUMN_BYTES = 1024  # And of each of its columns.
+BEGINNING_US = TIME_MIN_US + 1  # Rows before the first watermark have the least event time.
 _TOKEN_DIGITS_MAX = 19  # Of a number of rows, at most the largest int64.
 
 _log = structlog.get_logger("shedder.engine")
@@ -45,6 +47,11 @@ class Frontier:
         marks = [each.watermark_us for each in self.inputs.values()]
         known = [us for us in marks if us is not None]
         return min(known) if len(known) == len(marks) else None
+
+    @property
+    def begin_us(self) -> int:
+        """The first instant of the rows that follow: `as_of_us`, whose relation is known."""
+        return BEGINNING_US if self.as_of_us is None else self.as_of_us
 
 
 @dataclass(frozen=True, slots=True, eq=False)

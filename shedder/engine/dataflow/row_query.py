@@ -12,6 +12,7 @@ import structlog
 from numpy.typing import NDArray
 
 from shedder.archive.log.table_changes import TableChange
+from shedder.archive.tables.table_rows import TableRows
 from shedder.cql.plans.logical_plan import BoundRelational
 from shedder.dataflow.graph_text import label_text
 from shedder.dataflow.join_order import JoinChoice
@@ -19,7 +20,7 @@ from shedder.dataflow.operator_facts import OperatorFacts
 from shedder.engine.dataflow.flow import RowFlow
 from shedder.engine.dataflow.query_tables import QueryTables
 from shedder.engine.dataflow.row_input import RowInput
-from shedder.engine.dataflow.row_output import Frontier, RowOutput
+from shedder.engine.dataflow.row_output import BEGINNING_US, Frontier, RowOutput
 from shedder.engine.dataflow.table_places import Reached
 from shedder.errors import BudgetExceeded, RowQueryFailed, ShedderError
 from shedder.queries.answers.answer import Answer, InputProgress
@@ -224,11 +225,21 @@ class RowQuery:
             each.observe(times_us, arrival_us)
         self._advance(before)
 
+    def load_tables(self, rows: Mapping[str, TableRows]) -> None:
+        """Begin with rows of its tables, as `QueryTables.load`."""
+        self.tables.load(rows, self._next_instant_us)
+
     def change(self, header: TableChange, batch: pa.RecordBatch) -> None:
-        """Apply a change of a table; tuples that come after it join the new rows."""
+        """Apply a change of a table; instants that come after it have the new rows."""
         reached = {each.alias: Reached(each.position, each.newest_us) for each in self.inputs}
-        self.tables.change(header, batch, reached)
+        self.tables.change(header, batch, reached, self._next_instant_us)
         self.check_size()
+
+    @property
+    def _next_instant_us(self) -> int:
+        """The first instant without rows yet."""
+        as_of_us = self._live.as_of_us
+        return BEGINNING_US if as_of_us is None else as_of_us + 1
 
     def promise(self, stream_id: int, watermark_us: int, arrival_us: int) -> None:
         """Apply a heartbeat of a stream."""

@@ -75,6 +75,7 @@ class RowState:
         tables = query.tables.state(
             {each.alias: each.needs_from_us(begin.as_of_us) for each in query.inputs},
             {each.alias: each.newest_us for each in query.inputs},
+            begin.begin_us,
         )
         return cls(begin, now, inputs, tables, query.failed, query.output.kept_from or 0)
 

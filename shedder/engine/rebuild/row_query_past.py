@@ -16,7 +16,6 @@ from shedder.cql.plans.logical_plan import RelationKind, scans_of
 from shedder.cql.statements.bound_query import StreamSchema
 from shedder.cql.statements.relational_select import RelationalSelect
 from shedder.cql.statements.table_schema import RelationSchema
-from shedder.cql.text.unsupported import later
 from shedder.dataflow.join_order import StreamStatistics
 from shedder.engine.dataflow.flow import RowFlow
 from shedder.engine.dataflow.lookback import HISTORY, lookbacks_us
@@ -91,15 +90,18 @@ def new_row_query(
         statistics=statistics,
     )
     tables = {
-        alias: ReadTable(table.schema.name, table.id, flow.versions[alias])
+        alias: ReadTable(
+            table.schema.name, table.id, flow.versions[alias], corrects=alias in flow.corrects
+        )
         for alias, table in found.items()
     }
     spans = lookbacks_us(plan.query.plan)
+    reads_versions = len(flow.corrects) < len(tables)
     inputs = []
     for alias, source in flow.sources.items():
         stream = core.stream(source.relation)
         columns = tuple(dict.fromkeys((*source.columns, source.time_column)))
-        reads_past = spans[alias] > 0 and not tables
+        reads_past = spans[alias] > 0 and not reads_versions
         inputs.append(
             RowInput(
                 alias,
@@ -185,25 +187,23 @@ def bound_rows(core: EngineState, select: RelationalSelect) -> StandingPlan:
 
     Raises:
       BadQuery, UnknownStream, UnknownColumn, TypeMismatch: it cannot be bound, or cannot stand.
-      Unimplemented: it has a RETROACTIVE table, or a ROWS window beside a table or over a stream
+      Unimplemented: it has a ROWS window beside a table that is not RETROACTIVE, or over a stream
         with RETAIN.
     """
     schemas: dict[str, RelationSchema] = {
         name: core.stream(name).schema for name in streams_in(core, select)
     }
     tables = [core.tables[name].schema for name in select.relations if name not in schemas]
-    for table in tables:
-        if table.retroactive:
-            raise later(f"the RETROACTIVE table {table.name} in a standing query")
     schemas |= {table.name: table for table in tables}
     found = standing_plan(select, bind_relational(select, schemas))
     spans = lookbacks_us(found.query.plan)
+    versioned = [table.name for table in tables if not table.retroactive]
     for scan in scans_of(found.query.plan):
-        if spans.get(scan.alias, 0) >= HISTORY and tables:
+        if spans.get(scan.alias, 0) >= HISTORY and versioned:
             raise Unimplemented(
-                f"a ROWS window over {scan.relation} beside the table {tables[0].name} in a "
+                f"a ROWS window over {scan.relation} beside the table {versioned[0]} in a "
                 "standing query: its tuples may be of any age, so all versions of the table would "
-                "be kept; use RANGE"
+                "be kept; use RANGE, or a RETROACTIVE table"
             )
         schema = schemas[scan.relation]
         if not isinstance(schema, StreamSchema):

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
-from shedder.archive.files.data_directory import FORMAT_ROWS, FORMAT_TABLE_JOINS, FORMAT_VIEWS
+from shedder.archive.files.data_directory import (
+    FORMAT_ROWS,
+    FORMAT_TABLE_CHANGES,
+    FORMAT_TABLE_JOINS,
+    FORMAT_VIEWS,
+)
 from shedder.archive.metadata.catalog_entries import QueryEntry
 from shedder.cql.statements.relational_select import RelationalSelect
 from shedder.cql.statements.statement import ColumnDefinition
@@ -48,11 +53,10 @@ class RowRegistrar:
         core = self._core
         parameters = RowParameters(f"{core.machine.random_bits(48):x}", target)
         query = self._made(name, select, parameters)
+        query.load_tables(table_rows(core, query))
         past = WindowPast(core, query)
         past.catch_up()
-        query.tables.load(table_rows(core, query))
-        inserts = FORMAT_ROWS if target is None else FORMAT_VIEWS
-        core.store.allow(FORMAT_TABLE_JOINS if query.tables.by_alias else inserts)
+        core.store.allow(_format_of(query, target))
         self._checkpoints.end_begun()
         joining = core.executor.call(lambda: self._begin(query, past, target)).result()
         self._checkpoints.end_joining(joining)
@@ -98,7 +102,7 @@ class RowRegistrar:
         self._checkpoints.settle()
         self._checkpoints.make_way_for(query.name)
         past.read_on()
-        query.tables.load(table_rows(core, query))
+        query.load_tables(table_rows(core, query))
         query.tables.begin()
         for each in query.inputs:
             stream = core.stream(each.stream)
@@ -124,3 +128,12 @@ class RowRegistrar:
         self._checkpoints.join(joining)
         core.rows.note_stored({query.name: state})
         return joining
+
+
+def _format_of(query: RowQuery, target: RowTarget | None) -> int:
+    """Return the format of a directory with a query: the least that can read its state."""
+    tables = query.tables.by_alias.values()
+    if any(table.corrects for table in tables):
+        return FORMAT_TABLE_CHANGES
+    inserts = FORMAT_ROWS if target is None else FORMAT_VIEWS
+    return FORMAT_TABLE_JOINS if tables else inserts

@@ -263,7 +263,11 @@ def test_table_in_use_is_not_dropped_also_when_its_query_has_failed(db):
         ("SELECT c.k FROM c JOIN c d ON c.k = d.n JOIN s ON s.kind = d.k", "JOIN over the table"),
         ("SELECT c.k, s.id FROM c LEFT JOIN s ON s.kind = c.k", "rows of a table without a match"),
         ("SELECT s.id, c.n FROM s [ROWS 5] JOIN c ON s.kind = c.k", "a ROWS window over s beside"),
-        ("SELECT s.id, r.n FROM s JOIN r ON s.kind = r.k", "the RETROACTIVE table r"),
+        (f"SELECT kind FROM {WINDOW} EXCEPT SELECT k FROM c", "the table c, which is not RETRO"),
+        (
+            f"SELECT s.id FROM c JOIN r ON c.k = r.k JOIN {WINDOW} ON s.kind = c.k",
+            "JOIN over the table c, r alone",
+        ),
     ],
 )
 def test_what_tables_cannot_do_yet_is_refused_and_leaves_nothing(db, text, message):
