@@ -46,7 +46,7 @@ _ACCURACY = 10_000  # Of Spark's percentiles: ranks are off by up to a ten-thous
 _DONE = "part int, rows long, poison long"
 
 Batches = Iterator[pa.RecordBatch]
-Told = Callable[[int, int], None]
+OnProgress = Callable[[int, int], None]
 """Is told how many rows are done, of how many."""
 
 _log = structlog.get_logger("spark_ingest.backfill")
@@ -109,7 +109,7 @@ def backfill(
     aside: str | None = None,
     part_rows: int = PART_ROWS,
     overlap: bool = False,
-    told: Told | None = None,
+    on_progress: OnProgress | None = None,
 ) -> Backfilled:
     """Make the rows of a frame a part of a stream's past, all at once, while the stream goes on.
 
@@ -123,7 +123,7 @@ def backfill(
         executors see, below job=backfill.STREAM.NAME; None: such rows end the backfill.
       part_rows: about so many rows to a part, which one executor holds in memory, and the service.
       overlap: event times may be among those that the stream has already.
-      told: is told of the progress, from another thread.
+      on_progress: is told of the progress, from another thread.
 
     Raises:
       SchemaMismatch: the frame's columns are not the stream's. UnknownStream, Unreachable.
@@ -150,9 +150,9 @@ def backfill(
             watermark_us = _watermark(state, cut, plans, all_done=again > 0)
             work = _PartWork(service, state, cut, name, watermark_us, aside)
             if again:  # Queries have come since: their panes of all parts, and nothing else.
-                _run(client, frame, replace(work, runs=False), told)
+                _run(client, frame, replace(work, runs=False), on_progress)
             else:
-                _run(client, frame, replace(work, done=tuple(sorted(state.done))), told)
+                _run(client, frame, replace(work, done=tuple(sorted(state.done))), on_progress)
             state = client.begin_backfill(stream, name)
             poison = sum(bad for _, bad in state.done.values())
             try:
@@ -238,32 +238,32 @@ def _watermark(state: BackfillState, cut: Cut, plans: Plans, *, all_done: bool) 
     return None if newest_us is None else newest_us - plans.schema.lateness_us
 
 
-def _run(client: Client, frame: DataFrame, work: _PartWork, told: Told | None) -> None:
+def _run(client: Client, frame: DataFrame, work: _PartWork, on_progress: OnProgress | None) -> None:
     """Do the parts that are left, and tell how far it is meanwhile."""
     columns = to_arrow_schema(frame.schema, timezone="UTC")
     kept = frame.select(*taken(columns, work.plans.schema))
     field = StructField(PART, IntegerType(), nullable=False)
     marked = kept.mapInArrow(_marker(work), StructType([*kept.schema.fields, field]))
     grouped = marked.groupBy(PART).applyInArrow(_laid(work), _DONE)
-    with _WatchedPart(client, work, told), unwrapped():
+    with _WatchedPart(client, work, on_progress), unwrapped():
         grouped.collect()
 
 
 class _WatchedPart:
     """Looks at the service now and then, and tells what it says."""
 
-    def __init__(self, client: Client, work: _PartWork, told: Told | None) -> None:
-        self._client, self._work, self._told = client, work, told
+    def __init__(self, client: Client, work: _PartWork, on_progress: OnProgress | None) -> None:
+        self._client, self._work, self._on_progress = client, work, on_progress
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._look, name="backfill-progress", daemon=True)
 
     def __enter__(self) -> None:
-        if self._told is not None:
+        if self._on_progress is not None:
             self._thread.start()
 
     def __exit__(self, *_: object) -> None:
         self._over.set()
-        if self._told is not None:
+        if self._on_progress is not None:
             self._thread.join()
             self._tell()
 
@@ -272,14 +272,14 @@ class _WatchedPart:
             self._tell()
 
     def _tell(self) -> None:
-        assert self._told is not None
+        assert self._on_progress is not None
         try:
             schema = self._work.plans.schema
             state = self._client.begin_backfill(schema.name, self._work.name)
         except ShedderError as error:  # It is the work that fails, if this lasts.
             _log.debug("progress_unknown", error=str(error))
             return
-        self._told(sum(map(sum, state.done.values())), self._work.cut.rows)
+        self._on_progress(sum(map(sum, state.done.values())), self._work.cut.rows)
 
 
 # --- on executors -------------------------------------------------------------------------------
@@ -323,7 +323,7 @@ def _laid(work: _PartWork) -> Callable[[pa.Table], pa.Table]:
     def lay(rows: pa.Table) -> pa.Table:
         plans = work.plans
         part = rows[PART][0].as_py()
-        good, bad = _told_apart(rows.drop_columns([PART]), work, plans)
+        good, bad = _separated(rows.drop_columns([PART]), work, plans)
         if bad is not None and work.aside is None:
             reason = bad["__reason"][0].as_py()
             raise FailedPrecondition(
@@ -359,7 +359,7 @@ _DONE_FIELDS: list[tuple[str, pa.DataType]] = [
 _DONE_SCHEMA = pa.schema(_DONE_FIELDS)
 
 
-def _told_apart(rows: pa.Table, work: _PartWork, plans: Plans) -> tuple[pa.Table, pa.Table | None]:
+def _separated(rows: pa.Table, work: _PartWork, plans: Plans) -> tuple[pa.Table, pa.Table | None]:
     """The rows that the stream takes, as it has them, and the others with their reasons."""
     good: list[pa.RecordBatch] = []
     bad: list[pa.Table] = []

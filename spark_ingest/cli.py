@@ -188,7 +188,7 @@ def backfill(
         progress = stack.enter_context(Progress(console=console, transient=True))
         task = progress.add_task(f"backfill {stream}", total=None)
 
-        def told(rows: int, total: int) -> None:
+        def on_progress(rows: int, total: int) -> None:
             progress.update(task, completed=rows, total=total)
 
         done = run(
@@ -199,7 +199,7 @@ def backfill(
             aside=aside,
             part_rows=part_rows,
             overlap=overlap,
-            told=told,
+            on_progress=on_progress,
         )
     said = "were part of it before" if done.duplicate else f"in {done.seconds:,.1f} s"
     poison = f"; {done.poison:,} rows kept in {aside}" if done.poison else ""

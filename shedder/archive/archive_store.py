@@ -437,7 +437,7 @@ class Store:
         columns: Sequence[str] | None = None,
         *,
         from_position: int = POSITION_MIN,
-        told: ProgressCallback = no_progress,
+        on_progress: ProgressCallback = no_progress,
     ) -> Iterator[tuple[int, pa.RecordBatch, NDArray[np.bool_] | None]]:
         """As `scan`, in batches that deletions do not cut up.
 
@@ -449,7 +449,7 @@ class Store:
           CorruptData: a file is damaged, or a run that is wanted is in quarantine.
         """
         with self.snapshot(stream, start_us, end_us) as snapshot:
-            yield from scan_snapshot(snapshot, columns, from_position, told)
+            yield from scan_snapshot(snapshot, columns, from_position, on_progress)
 
     # --- checkpoint and log ---
 

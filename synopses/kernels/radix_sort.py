@@ -71,7 +71,7 @@ def smallest_by_group(
 def distinct_pairs(
     keys: NDArray[np.int64],
     groups: NDArray[np.uint16],
-    told: Callable[[], object] = lambda: None,
+    on_progress: Callable[[], object] = lambda: None,
 ) -> tuple[NDArray[np.int64], NDArray[np.uint16]]:
     """Each key with each of its groups, once, in ascending order, in new arrays; [pairs].
 
@@ -79,7 +79,7 @@ def distinct_pairs(
 
     Args:
       keys: int64 [n]. groups: uint16 [n], none smaller than the one before.
-      told: called after some milliseconds of work each; what it raises ends it.
+      on_progress: called after some milliseconds of work each; what it raises ends it.
     """
     keys, groups = as_input(keys, np.int64), as_input(groups, np.uint16)
     steps = [slice(at, at + _STEP_ROWS) for at in range(0, keys.size, _STEP_ROWS)]
@@ -91,19 +91,19 @@ def distinct_pairs(
     counts = np.zeros((digits, _BUCKETS), np.uint32)
     for step in steps:
         _digits_of(keys[step], low, words[step], counts)
-        told()
+        on_progress()
     for digit in range(digits):
         if counts[digit].max() == keys.size:
             continue  # All have the same digit.
         _to_starts(counts[digit])
         for step in steps:
             _deal(words[step], sides[step], digit, counts[digit], spare, side_spare)
-            told()
+            on_progress()
         words, spare, sides, side_spare = spare, words, side_spare, sides
     size = 0
     for step in steps:
         size = _keep(words, sides, step.start, min(step.stop, keys.size), size)
-        told()
+        on_progress()
     return _plus(words[:size], low), sides[:size]
 
 

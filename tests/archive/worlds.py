@@ -99,12 +99,12 @@ def cancelled_after(steps: int) -> Callable[[], None]:
     progress = Progress("rewrite", "rows")
     left = iter(range(steps))
 
-    def told() -> None:
+    def on_progress() -> None:
         if next(left, None) is None:
             progress.cancel()
         progress.advance()
 
-    return told
+    return on_progress
 
 
 def delete(store: Store, gone: Callable[[int], bool]) -> int:

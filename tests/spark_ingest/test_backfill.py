@@ -115,7 +115,7 @@ def test_parquet_becomes_the_past_while_the_stream_goes_on(
     pq.write_table(pa.concat_tables(live), tmp_path / "live.parquet")
     bad = table(2, 3).set_column(1, "ts", pa.array([None, None, None], pa.timestamp("us", "UTC")))
     pq.write_table(bad, source / "bad.parquet")
-    told: list[tuple[int, int]] = []
+    calls: list[tuple[int, int]] = []
     done = threading.Event()
 
     def push() -> None:
@@ -133,13 +133,13 @@ def test_parquet_becomes_the_past_while_the_stream_goes_on(
         name="years",
         aside=str(tmp_path / "aside"),
         part_rows=5_000,
-        told=lambda rows, total: told.append((rows, total)),
+        on_progress=lambda rows, total: calls.append((rows, total)),
     )
     pusher.join(60)
     assert done.is_set()
     assert (found.rows, found.poison, found.duplicate) == (FILES * ROWS, 3, False)
     assert found.parts >= 5
-    assert told[-1] == (FILES * ROWS + 3, FILES * ROWS + 3)
+    assert calls[-1] == (FILES * ROWS + 3, FILES * ROWS + 3)
     kept = pq.read_table(tmp_path / "aside").to_pylist()
     assert [row["__reason"] for row in kept] == ["ts: is null"] * 3
     assert asked(server) == truth(str(source / "0*.parquet"), str(tmp_path / "live.parquet"))

@@ -153,10 +153,10 @@ class BackfillTable:
 
 
 def _part(row: tuple[Any, ...]) -> BackfillPart:
-    return BackfillPart(*[*row[:5], _restored(row[5]), _asked(row[6])])
+    return BackfillPart(*[*row[:5], _restored(row[5]), _summaries_from(row[6])])
 
 
-def _asked(text: str) -> dict[str, Summarised]:
+def _summaries_from(text: str) -> dict[str, Summarised]:
     return {name: Summarised(*each) for name, each in json.loads(text).items()}
 
 

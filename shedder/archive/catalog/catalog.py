@@ -87,9 +87,9 @@ class Catalog:
         """Close; SQLite folds its write-ahead log into the file."""
         self._tables.close()
 
-    def turn(self, told: ProgressCallback = no_progress) -> AbstractContextManager[None]:
+    def turn(self, on_progress: ProgressCallback = no_progress) -> AbstractContextManager[None]:
         """As `CheckedTables.turn`."""
-        return self._tables.turn(told)
+        return self._tables.turn(on_progress)
 
     def transaction(self) -> AbstractContextManager[None]:
         """As `CheckedTables.transaction`."""

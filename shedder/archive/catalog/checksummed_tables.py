@@ -114,16 +114,17 @@ class CheckedTables:
             self._connection.close()
 
     @contextmanager
-    def turn(self, told: ProgressCallback = no_progress) -> Iterator[None]:
+    def turn(self, on_progress: ProgressCallback = no_progress) -> Iterator[None]:
         """Hold the catalog's lock for the block; wait for a running transaction to end.
 
         A caller that needs this lock and a lock of its own takes this one first. Otherwise the
         threads that wait for the caller's lock would wait for a checkpoint, too.
 
-        told: called repeatedly while this waits, and before the block; what it raises is raised.
+        on_progress: called repeatedly while this waits, and before the block. What it raises is
+          raised.
         """
-        with held(self._lock, told):
-            told()
+        with held(self._lock, on_progress):
+            on_progress()
             yield
 
     @contextmanager

@@ -36,15 +36,15 @@ class WrittenFile:
 class _Sink:
     """A file object for Arrow: hands on what it is given, and counts it."""
 
-    def __init__(self, behind: WriteBehind, told: ProgressCallback) -> None:
+    def __init__(self, behind: WriteBehind, on_progress: ProgressCallback) -> None:
         self._behind = behind
-        self._told = told
+        self._on_progress = on_progress
         self.size = 0
         self.closed = False
 
     def write(self, data: Bytes) -> int:
         """Append data; Arrow's pages are large, so nothing is gathered."""
-        self._told()
+        self._on_progress()
         self._behind.write(data)
         length = memoryview(data).nbytes
         self.size += length
@@ -78,13 +78,13 @@ class _Sink:
 class RunPlace:
     """Writer of the Parquet files of runs, for one data directory.
 
-    told: called now and then; an exception that it raises ends the writing.
+    on_progress: called now and then; an exception that it raises ends the writing.
     written: names of the files, in order.
     """
 
     files: Files
     directory: Path
-    told: ProgressCallback = no_progress
+    on_progress: ProgressCallback = no_progress
     written: list[str] = field(default_factory=list)
 
     @contextmanager
@@ -123,7 +123,7 @@ class RunPlace:
           statistics: columns whose smallest and largest values are kept by group; None: all.
 
         Raises:
-          DiskFull, StorageFailed, or what `told` raises: nothing is in `runs/`.
+          DiskFull, StorageFailed, or what `on_progress` raises: nothing is in `runs/`.
         """
         temporary = self.directory / "tmp" / name.replace("/", "-")
         try:
@@ -173,11 +173,11 @@ class RunPlace:
         file = self.files.create(path)
         try:
             with closing(WriteBehind(file)) as behind:
-                sink = _Sink(behind, self.told)
+                sink = _Sink(behind, self.on_progress)
                 target = pa.PythonFile(sink, mode="w")  # type: ignore[arg-type]
                 with open_writer(target, like, metadata, statistics) as writer:
                     for group in groups:
-                        self.told()
+                        self.on_progress()
                         writer.write_table(group, row_group_size=max(1, group.num_rows))
                     behind.settle()
                     writer.add_key_value_metadata({PIECES: _packed(behind.pieces)})

@@ -164,7 +164,7 @@ class ExactWorker:
                 )
         try:
             request = ExactRequest(sql, relations, limits, beside)
-            with self._asked(request, deadline, allowed_s, progress) as result:
+            with self._sent(request, deadline, allowed_s, progress) as result:
                 yield result
         finally:
             self._turn.release()
@@ -180,7 +180,7 @@ class ExactWorker:
             shutil.rmtree(self._temp_dir, ignore_errors=True)
 
     @contextmanager
-    def _asked(
+    def _sent(
         self, request: ExactRequest, deadline: float, allowed_s: float, progress: Progress
     ) -> Iterator[ResultReader]:
         rows = [relation.rows() for relation in request.relations]

@@ -36,7 +36,7 @@ class ResultReader:
         self._source = source
         self.cut = ""
         self.is_over = False
-        self._told()
+        self._read_header()
         with of_the_process():
             self._batches = pa.ipc.open_stream(source)
         self.schema = self._batches.schema
@@ -48,10 +48,10 @@ class ResultReader:
             if batch is None:
                 break
             yield batch
-        self.cut = self._told()
+        self.cut = self._read_header()
         self.is_over = True
 
-    def _told(self) -> str:
+    def _read_header(self) -> str:
         """Read a header of the reply: the limit that ended the result."""
         with of_the_process():
             (size,) = LENGTH.unpack(_exactly(self._source, LENGTH.size))

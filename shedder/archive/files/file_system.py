@@ -314,11 +314,11 @@ def atomic_write(
     temporary: Path,
     target: Path,
     parts: Sequence[Bytes],
-    told: ProgressCallback = no_progress,
+    on_progress: ProgressCallback = no_progress,
 ) -> None:
     """Put a whole file in place or none: write, fsync, rename, fsync of the directory.
 
-    told: called after each part; what it raises ends the writing.
+    on_progress: called after each part; what it raises ends the writing.
 
     Raises:
       OSError: nothing has changed at target; temporary may be left over.
@@ -330,7 +330,7 @@ def atomic_write(
             if file.size - synced >= STEP_BYTES:  # Else the last sync would wait for all bytes.
                 file.sync()
                 synced = file.size
-            told()
+            on_progress()
         file.sync()
     finally:
         file.close()

@@ -66,15 +66,16 @@ class RunIndexes:
             if is_none:
                 self.sweep(stream)
 
-    def create(self, stream: int, column: str, told: ProgressCallback = no_progress) -> bool:
+    def create(self, stream: int, column: str, on_progress: ProgressCallback = no_progress) -> bool:
         """From now on a column has an index; False when it had one.
 
-        told: called now and then while others write the catalog; what it raises ends the waiting.
+        on_progress: called now and then while others write the catalog; what it raises ends the
+          waiting.
 
         Raises:
           UnknownStream, UnknownColumn.
         """
-        with self._streams.changing(stream, told) as state:
+        with self._streams.changing(stream, on_progress) as state:
             self._type_of(state, column)
             if column in state.indexes:
                 return False
@@ -109,14 +110,14 @@ class RunIndexes:
     def unindexed(
         self,
         stream: int,
-        told: ProgressCallback = no_progress,
+        on_progress: ProgressCallback = no_progress,
         *,
         columns: Sequence[str] | None = None,
     ) -> list[tuple[Run, str]]:
         """What an index lacks: runs that have no good file for a column that should have one.
 
-        told: called after each file; what it raises ends the work. columns: which should; those
-        that have an index when None.
+        on_progress: called after each file; what it raises ends the work.
+        columns: which should; those that have an index when None.
         """
         with self._streams.reading(stream) as state:
             runs = [run for run in state.runs if state.readable(run)]
@@ -126,23 +127,25 @@ class RunIndexes:
             for name in columns:
                 if not self._is_built(run, name):
                     found.append((run, name))
-                told()
+                on_progress()
         return found
 
-    def build(self, run: Run, column: str, told: Callable[[int], None] = lambda _: None) -> None:
+    def build(
+        self, run: Run, column: str, on_progress: Callable[[int], None] = lambda _: None
+    ) -> None:
         """Build the index of one run and column, if it is missing and still wanted.
 
         Args:
           run: one of `unindexed`; it may have been dropped, or written anew, since.
           column: its column; its index may have been dropped since.
-          told: called after some milliseconds of work each, with the rows that were read
+          on_progress: called after some milliseconds of work each, with the rows that were read
             meanwhile; what it raises ends the work.
 
         Raises:
           CorruptData: the run is damaged. DiskFull, StorageFailed.
         """
         if self._is_built(run, column):  # Another thread built it after it was listed.
-            told(run.rows)
+            on_progress(run.rows)
             return
         target = self._path(run, column)
         mine = f"index-{threading.get_ident()}-{target.parent.name}-{target.name}"
@@ -153,11 +156,13 @@ class RunIndexes:
             kind = self._type_of(self._streams.state(run.stream_id), column)
             self._run_files.pin([run.file])
         try:
-            parts = to_parts(self._keys(run, column, kind, told), run.crc, lambda: told(0))
+            parts = to_parts(
+                self._keys(run, column, kind, on_progress), run.crc, lambda: on_progress(0)
+            )
             self._files.make_directory(target.parent)
             with suppress(FileNotFoundError):
                 self._files.unlink(temporary)
-            atomic_write(self._files, temporary, target, parts, lambda: told(0))
+            atomic_write(self._files, temporary, target, parts, lambda: on_progress(0))
         except BaseException as error:
             with suppress(OSError):
                 self._files.unlink(temporary)
@@ -205,10 +210,10 @@ class RunIndexes:
         finally:
             file.close()
 
-    def sweep(self, stream: int, told: ProgressCallback = no_progress) -> None:
+    def sweep(self, stream: int, on_progress: ProgressCallback = no_progress) -> None:
         """Remove the files of indexes that are of no run, or of no column, any more.
 
-        told: called after each run; what it raises ends the work.
+        on_progress: called after each run; what it raises ends the work.
         """
         folder = self._directory / "indexes" / str(stream)
         try:
@@ -222,7 +227,7 @@ class RunIndexes:
         wanted: set[str] = set()
         for run in runs if names else []:
             wanted.update(index_name(run.file, column) for column in columns)
-            told()
+            on_progress()
         for name in names:
             if name not in wanted and name.endswith(".index"):
                 self._fences.pop(folder / name, None)
@@ -237,12 +242,12 @@ class RunIndexes:
                 self.sweep(int(folder))
 
     def _keys(
-        self, run: Run, column: str, kind: ColumnType, told: Callable[[int], None]
+        self, run: Run, column: str, kind: ColumnType, on_progress: Callable[[int], None]
     ) -> list[NDArray[np.int64]]:
         """The keys of each row group of a run's file."""
         path = self._directory / "runs" / run.file
         if run.footer is None:
-            self._run_files.verified((run,), lambda _: told(0))
+            self._run_files.verified((run,), lambda _: on_progress(0))
         found = []
         with opened(self._files, path, run) as (parquet, _):
             for group in range(parquet.num_row_groups):
@@ -251,7 +256,7 @@ class RunIndexes:
                 if kind is ColumnType.DOUBLE:
                     flat = flat.filter(pc.invert(pc.is_nan(flat)))
                 found.append(keys_of(flat, kind))
-                told(len(values))
+                on_progress(len(values))
         return found
 
     def _is_wanted(self, run: Run, column: str) -> bool:

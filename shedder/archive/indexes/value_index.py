@@ -80,25 +80,25 @@ def _text_keys(values: pa.Array[Any]) -> NDArray[np.int64]:
 
 
 def to_parts(
-    groups: Sequence[NDArray[np.int64]], run_crc: int, told: ProgressCallback = no_progress
+    groups: Sequence[NDArray[np.int64]], run_crc: int, on_progress: ProgressCallback = no_progress
 ) -> list[bytes]:
     """The index of a run, in pieces that follow each other.
 
     Args:
       groups: the keys of each row group, in the order of the file.
       run_crc: the checksum of the run's file.
-      told: called after some milliseconds of work each; what it raises ends it.
+      on_progress: called after some milliseconds of work each; what it raises ends it.
     """
     keys = np.concatenate([np.empty(0, np.int64), *groups])
     numbers = np.arange(len(groups), dtype=np.uint16)
-    keys, of = distinct_pairs(keys, numbers.repeat([group.size for group in groups]), told)
+    keys, of = distinct_pairs(keys, numbers.repeat([group.size for group in groups]), on_progress)
     blocks = []
     for start in range(0, keys.size, BLOCK_PAIRS):
         some = slice(start, start + BLOCK_PAIRS)
         pairs = np.empty(keys[some].size, PAIR)
         pairs["key"], pairs["group"] = keys[some], of[some]
         blocks.append(pairs.tobytes())
-        told()
+        on_progress()
     fences = np.empty(len(blocks), _FENCE)
     fences["first"] = keys[::BLOCK_PAIRS]
     fences["crc"] = [google_crc32c.value(block) for block in blocks]

@@ -66,7 +66,7 @@ def read_blocks(
     numbers: Sequence[int],
     wanted: Wanted,
     footers: Footers | None = None,
-    told: ProgressCallback = no_progress,
+    on_progress: ProgressCallback = no_progress,
     kept: OpenFiles | None = None,
 ) -> Iterator[Block]:
     """Yield some of a run's blocks, in the order of numbers.
@@ -81,7 +81,7 @@ def read_blocks(
       numbers: numbers of blocks, in [0, run.blocks).
       wanted: columns and event times to read.
       footers: footers that are known already.
-      told: called before each row group; what it raises ends the reading.
+      on_progress: called before each row group; what it raises ends the reading.
       kept: open files, which stay open if their blocks are random parts.
 
     Raises:
@@ -95,13 +95,13 @@ def read_blocks(
         if run.is_dealt and checked.footer is not None:
             checked.expect(checked.footer.stretches(numbers, wanted.read))
             if wanted.is_whole:
-                yield from _whole_blocks(parquet, checked, run, numbers, wanted, told)
+                yield from _whole_blocks(parquet, checked, run, numbers, wanted, on_progress)
                 return
         schema = _schema(parquet, checked)
         groups = range(parquet.num_row_groups)
         for number in numbers:
             parts = [
-                _rows(parquet, schema, run, group, wanted, told)
+                _rows(parquet, schema, run, group, wanted, on_progress)
                 for group in ((number,) if run.is_dealt else groups)
             ]
             rows = sum(tuples for tuples, _ in parts)
@@ -117,12 +117,12 @@ def _whole_blocks(
     run: Run,
     numbers: Sequence[int],
     wanted: Wanted,
-    told: ProgressCallback,
+    on_progress: ProgressCallback,
 ) -> Iterator[Block]:
     """Blocks of a dealt run without a look at their times; small ones are read in one call."""
     sizes, names = run.block_sizes, list(wanted.columns)
     for some in _together(numbers, sizes):
-        told()
+        on_progress()
         table = parquet.read_row_groups(some, columns=names, use_threads=False)
         table = table.select(names).replace_schema_metadata(None)
         at = 0
@@ -177,10 +177,10 @@ def _rows(
     run: Run,
     group: int,
     wanted: Wanted,
-    told: ProgressCallback,
+    on_progress: ProgressCallback,
 ) -> tuple[int, pa.Table]:
     """Return how many rows a row group has, and those of them that are wanted."""
-    told()
+    on_progress()
     its = parquet.metadata.row_group(group)
     low_us, high_us = _times(its, schema.names.index(wanted.time_column))
     start_us = low_us if wanted.start_us is None else max(low_us, wanted.start_us)

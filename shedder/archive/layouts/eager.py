@@ -67,6 +67,6 @@ def write_copies(
     copies = []
     with place.all_or_nothing():
         for reduction in reductions:
-            rows = aside(partial(left, rows, stream.schema.seed, reduction), place.told)
+            rows = aside(partial(left, rows, stream.schema.seed, reduction), place.on_progress)
             copies.append(write_copy(place, stream, stretch, rows, reduction))
     return tuple(copies)

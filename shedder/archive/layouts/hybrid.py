@@ -47,13 +47,14 @@ class HybridLayout:
         blocks, halvings = schema.layout.blocks_of(count), schema.layout.halvings_of(count)
         sizes = block_sizes(count, blocks, halvings)
         table = aside(
-            lambda: dealt(rows, schema.time_column, seed=schema.seed, sizes=sizes), place.told
+            lambda: dealt(rows, schema.time_column, seed=schema.seed, sizes=sizes),
+            place.on_progress,
         )
         with basics_beside(
             table.drop_columns([POSITION])
         ) as basics:  # Dealing has both cores for itself.
             written = self._write(place, stream, rows, table, sizes)
-            found = aside(basics, place.told)
+            found = aside(basics, place.on_progress)
         run = described(stream, rows, written, found, blocks=sizes.size)
         return replace(run, halvings=halvings)
 
@@ -75,7 +76,7 @@ class HybridLayout:
         return place.write(run_file(stream.id, *stretch), table, metadata, groups, ranges)
 
     def scan(
-        self, path: Path, run: Run, columns: Sequence[str] | None, told: ProgressCallback
+        self, path: Path, run: Run, columns: Sequence[str] | None, on_progress: ProgressCallback
     ) -> Iterator[tuple[NDArray[np.int64], pa.RecordBatch]]:
         """The rows merged back, see ArchiveLayout. It holds the wanted columns of the whole run.
 
@@ -83,27 +84,27 @@ class HybridLayout:
         """
         try:
             with pq.ParquetFile(path, page_checksum_verification=True) as file:
-                positions = _read(file, [POSITION], told)[POSITION].to_numpy()
-                order = aside(lambda: _order(positions, run, path), told)
+                positions = _read(file, [POSITION], on_progress)[POSITION].to_numpy()
+                order = aside(lambda: _order(positions, run, path), on_progress)
                 wanted = file.schema_arrow.names if columns is None else columns
                 names = [name for name in wanted if name != POSITION]
-                table = _read(file, names or [POSITION], told)
+                table = _read(file, names or [POSITION], on_progress)
         except (OSError, pa.ArrowException) as error:
             raise CorruptData(f"cannot read {path}: {error}") from error
         table = table.replace_schema_metadata(None)
-        table = aside(table.combine_chunks, told)
+        table = aside(table.combine_chunks, on_progress)
         for at in range(0, run.rows, SCAN_ROWS):
-            told()
+            on_progress()
             rows = order[at : at + SCAN_ROWS]
             (batch,) = table.take(rows).combine_chunks().to_batches()
             yield positions[rows], batch.select(names)
 
 
-def _read(file: pq.ParquetFile, columns: Sequence[str], told: ProgressCallback) -> pa.Table:
+def _read(file: pq.ParquetFile, columns: Sequence[str], on_progress: ProgressCallback) -> pa.Table:
     """Columns of all blocks."""
     parts = []
     for block in range(file.num_row_groups):
-        told()
+        on_progress()
         parts.append(file.read_row_group(block, columns=list(columns), use_threads=False))
     return pa.concat_tables(parts)
 

@@ -43,11 +43,11 @@ class PlainLayout:
         metadata = file_metadata(stream, stretch, blocks=1)
         with basics_beside(rows.values) as basics:
             written = place.write(run_file(stream.id, *stretch), table, metadata, groups)
-            found = aside(basics, place.told)
+            found = aside(basics, place.on_progress)
         return described(stream, rows, written, found, blocks=1)
 
     def scan(
-        self, path: Path, run: Run, columns: Sequence[str] | None, told: ProgressCallback
+        self, path: Path, run: Run, columns: Sequence[str] | None, on_progress: ProgressCallback
     ) -> Iterator[tuple[NDArray[np.int64], pa.RecordBatch]]:
         """The rows as they lie, see ArchiveLayout."""
         read, last = 0, run.first_position - 1
@@ -58,7 +58,7 @@ class PlainLayout:
                 stored = [POSITION] if run.purged else []
                 parts = file.iter_batches(SCAN_ROWS, columns=[*names, *stored], use_threads=False)
                 for batch in parts:
-                    told()
+                    on_progress()
                     if stored:
                         positions = batch.column(POSITION).to_numpy()
                     else:

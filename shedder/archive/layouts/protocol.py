@@ -43,7 +43,7 @@ class ArchiveLayout(Protocol):
         """
 
     def scan(
-        self, path: Path, run: Run, columns: Sequence[str] | None, told: ProgressCallback
+        self, path: Path, run: Run, columns: Sequence[str] | None, on_progress: ProgressCallback
     ) -> Iterator[tuple[NDArray[np.int64], pa.RecordBatch]]:
         """All rows of a run in order of position, in batches of at most 65,536.
 
@@ -51,7 +51,7 @@ class ArchiveLayout(Protocol):
           path: of the run's file, which must have been verified.
           run: what it is.
           columns: those that are wanted, all when None.
-          told: called between reads; what it raises ends the scan.
+          on_progress: called between reads; what it raises ends the scan.
 
         Yields:
           positions, int64 [rows] and rising, and the rows.

@@ -32,7 +32,7 @@ class Spares:
         self._lock = threading.Lock()
         self._free: list[Path] = []
         self._renamed: list[Path] = []  # not durably yet
-        self._is_asked = True
+        self._is_needed = True
         for name in files.names(directory):
             if _NAME.fullmatch(name):
                 files.unlink(directory / name)
@@ -40,7 +40,7 @@ class Spares:
     def take(self) -> Path | None:
         """A file to write over, which is the caller's now; None when there is none."""
         with self._lock:
-            self._is_asked = True
+            self._is_needed = True
             return self._free.pop() if self._free else None
 
     def keep(self, path: Path) -> bool:
@@ -76,10 +76,10 @@ class Spares:
             else:
                 self._free = self._renamed + self._free
             self._renamed = []
-            if not self._is_asked:
+            if not self._is_needed:
                 self._delete(self._free[-1:])
                 self._free = self._free[:-1]
-            self._is_asked = False
+            self._is_needed = False
 
     def _delete(self, paths: list[Path]) -> None:
         """What cannot be deleted now is when the log is opened again."""

@@ -35,7 +35,7 @@ class BudgetAltered:
 class QuotasAltered:
     """All that controls say of tenants' quotas, by tenant and key; None: no limit."""
 
-    told: Mapping[str, Mapping[str, Any]]
+    overrides: Mapping[str, Mapping[str, Any]]
 
 
 Alteration = QueryAltered | BudgetAltered | QuotasAltered
@@ -48,8 +48,8 @@ def alteration_to_parts(alteration: Alteration, arrival_us: int) -> list[bytes]:
             said: dict[str, object] = {"query": [stream, query, weight, active]}
         case BudgetAltered(synopsis_bytes):
             said = {"synopsis_bytes": synopsis_bytes}
-        case QuotasAltered(told):
-            said = {"quotas": told}
+        case QuotasAltered(overrides):
+            said = {"quotas": overrides}
     return [_HEADER.pack(arrival_us), json.dumps(said).encode()]
 
 

@@ -123,7 +123,7 @@ def restore(
         if report.damages:
             raise CorruptData(f"{source} is damaged: {report.damages[0]}")
         for run in report.aside:
-            _log.warning("restored_without", directory=str(target), lacks=run)
+            _log.warning("restored_without", directory=str(target), missing=run)
     with servers_excluded(source), copying(files, target, progress, link=link) as copy:
         runs = _run_files(files, source)
         segments = [(path, path.stat().st_size) for path in segment_paths(files, source / "log")]

@@ -54,7 +54,7 @@ def scrub(
     for stream in streams:
         for run in _runs(store, stream):
             try:
-                scrub_run(store, run, pace.told, report)
+                scrub_run(store, run, pace.advance, report)
             except StorageFailed as error:
                 report.unread.append((run, str(error)))
     progress.reach(progress.total)
@@ -68,24 +68,26 @@ def _runs(store: Store, stream: int) -> list[Run]:
     return []
 
 
-def scrub_run(store: Store, found: Run, told: Callable[[int], None], report: Scrubbed) -> None:
+def scrub_run(
+    store: Store, found: Run, on_progress: Callable[[int], None], report: Scrubbed
+) -> None:
     """Read a run and what is beside it; as `scrub`.
 
     Args:
       store: the open directory.
       found: one of its runs.
-      told: called with the bytes that were read, every few; what it raises ends the reading.
+      on_progress: called with the bytes that were read, every few; what it raises ends the reading.
       report: what was read and found is added to it.
 
     Raises:
       StorageFailed: a file could not be read, which is no proof of damage.
     """
-    store.quarantine.take_back(found, told)
-    run = _without_damaged_copies(store, found, told)
+    store.quarantine.take_back(found, on_progress)
+    run = _without_damaged_copies(store, found, on_progress)
     for rolled in run.rolled:
-        if store.quarantine.problem_of(run.of_rolled(rolled), told) is not None:
+        if store.quarantine.problem_of(run.of_rolled(rolled), on_progress) is not None:
             store.rollups.drop_rolled(run, rolled)
-    problem = store.quarantine.problem_of(run, told)
+    problem = store.quarantine.problem_of(run, on_progress)
     report.runs += 1
     report.read_bytes += run.size_bytes
     if problem is None and store.quarantine.release(run):
@@ -94,11 +96,11 @@ def scrub_run(store: Store, found: Run, told: Callable[[int], None], report: Scr
         report.damaged.append((run, problem))
 
 
-def _without_damaged_copies(store: Store, run: Run, told: Callable[[int], None]) -> Run:
+def _without_damaged_copies(store: Store, run: Run, on_progress: Callable[[int], None]) -> Run:
     """A run whose damaged copies were dropped; the rest of them is read."""
     for copy in run.copies:
         rest = replace(run, copies=tuple(other for other in run.copies if other != copy))
-        problem = store.quarantine.problem_of(run.of_copy(copy), told)
+        problem = store.quarantine.problem_of(run.of_copy(copy), on_progress)
         if problem is not None and store.layouts.drop_copy(run, copy):
             run = rest
     return run
@@ -120,7 +122,7 @@ class ScrubPace:
         self._began = clock()
         self._read = 0
 
-    def told(self, size_bytes: int) -> None:
+    def advance(self, size_bytes: int) -> None:
         """So much was read."""
         self._read += size_bytes
         if self._rate is not None:

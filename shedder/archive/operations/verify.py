@@ -249,7 +249,7 @@ def _check_indexes(
                 report.notes.append(f"{root / folder / name} is an orphan")
 
 
-def _check_parquet(path: Path, run: Run, told: ProgressCallback) -> None:
+def _check_parquet(path: Path, run: Run, on_progress: ProgressCallback) -> None:
     try:
         with pq.ParquetFile(path) as file:
             rows, metadata = file.metadata.num_rows, file.metadata.metadata or {}
@@ -261,7 +261,7 @@ def _check_parquet(path: Path, run: Run, told: ProgressCallback) -> None:
         raise CorruptData(
             f"{path} has {rows} rows at positions {said}, the catalog says {run.rows} at {want}"
         )
-    for _ in read_run(path, run, [], told):  # the positions, where they are a column
+    for _ in read_run(path, run, [], on_progress):  # the positions, where they are a column
         pass
 
 

@@ -34,7 +34,7 @@ class VerifiedTables:
     rows: int = 0
     _versions: dict[int, int] = field(default_factory=dict)
 
-    def check_images(self, files: Files, directory: Path, told: ProgressCallback) -> None:
+    def check_images(self, files: Files, directory: Path, on_progress: ProgressCallback) -> None:
         """Read every image against its checksum."""
         named = set[str]()
         for entry in self.entries.values():
@@ -47,7 +47,7 @@ class VerifiedTables:
                 )
             path = directory / FOLDER / entry.image.file
             try:
-                data = read_image(files, path, entry.image, told)
+                data = read_image(files, path, entry.image, on_progress)
                 self.rows += rows_of_image(entry, data, path).rows
             except Cancelled:
                 raise

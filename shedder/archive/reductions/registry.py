@@ -74,9 +74,11 @@ class NamedReduction:
         )
 
     def wanted_of(
-        self, blocks: Sequence[BlockStatistics], told: ProgressCallback = no_progress
+        self, blocks: Sequence[BlockStatistics], on_progress: ProgressCallback = no_progress
     ) -> list[float]:
-        """Its word on each; told is called meanwhile, and what that raises ends the waiting.
+        """Its word on each.
+
+        on_progress: called meanwhile; what it raises ends the waiting.
 
         Raises:
           BadReduction: as `wanted`.
@@ -85,7 +87,7 @@ class NamedReduction:
         def ask() -> list[float]:
             return [self.wanted(block) for block in blocks]
 
-        return ask() if self.is_ours else aside(ask, told)
+        return ask() if self.is_ours else aside(ask, on_progress)
 
     @property
     def _theirs(self) -> type[BaseException]:
@@ -97,42 +99,42 @@ class NamedReduction:
 
 
 def reduction_of(
-    asked: statement.ReductionClause,
+    clause: statement.ReductionClause,
     surroundings: Surroundings,
     known: Mapping[str, Maker] | None = None,
-    told: ProgressCallback = no_progress,
+    on_progress: ProgressCallback = no_progress,
 ) -> NamedReduction:
     """The reduction that a query asks for.
 
     Args:
-      asked: REDUCE BY name(arguments).
+      clause: REDUCE BY name(arguments).
       surroundings: what it may see.
       known: makers by name beside those that packages bring; None: those built in.
-      told: called while a package makes its reduction; what it raises ends the waiting.
+      on_progress: called while a package makes its reduction; what it raises ends the waiting.
 
     Raises:
       UnknownReduction: no such name. BadQuery: wrong arguments. BadReduction: it cannot be made.
     """
-    text = f"{asked.name}({', '.join(_shown(each) for each in asked.arguments)})"
-    maker = (BUILT_IN if known is None else known).get(asked.name.lower())
+    text = f"{clause.name}({', '.join(_shown(each) for each in clause.arguments)})"
+    maker = (BUILT_IN if known is None else known).get(clause.name.lower())
     if maker is not None:
-        made = _made(maker, asked, surroundings, text, Exception)
+        made = _made(maker, clause, surroundings, text, Exception)
         return NamedReduction(text, made, is_ours=True)
-    point = _brought(asked.name, BUILT_IN if known is None else known)
+    point = _brought(clause.name, BUILT_IN if known is None else known)
 
     def make() -> NamedReduction:
         try:
             brought: Maker = point.load()
         except BaseException as error:
             raise _failed(text, "cannot be loaded", error) from error
-        return NamedReduction(text, _made(brought, asked, surroundings, text, BaseException))
+        return NamedReduction(text, _made(brought, clause, surroundings, text, BaseException))
 
-    return aside(make, told)
+    return aside(make, on_progress)
 
 
 def _made(
     maker: Maker,
-    asked: statement.ReductionClause,
+    clause: statement.ReductionClause,
     surroundings: Surroundings,
     text: str,
     theirs: type[BaseException],
@@ -143,13 +145,13 @@ def _made(
     except (TypeError, ValueError) as error:
         raise _failed(text, "cannot be made", error) from error
     try:
-        signature.bind(surroundings, *asked.arguments)
+        signature.bind(surroundings, *clause.arguments)
     except TypeError as error:
         raise BadQuery(
-            f"REDUCE BY {text}: {error}; it is {asked.name}({_parameters(signature)})"
+            f"REDUCE BY {text}: {error}; it is {clause.name}({_parameters(signature)})"
         ) from error
     try:
-        return maker(surroundings, *asked.arguments)
+        return maker(surroundings, *clause.arguments)
     except ValueError as error:
         raise BadQuery(f"REDUCE BY {text}: {error}") from error
     except theirs as error:

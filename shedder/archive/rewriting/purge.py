@@ -48,14 +48,14 @@ class RunPurger:
                 )
             ]
 
-    def purge(self, run: Run, told: ProgressCallback = no_progress) -> int:
+    def purge(self, run: Run, on_progress: ProgressCallback = no_progress) -> int:
         """Take the deleted rows out of a run and its copies; how many, 0 when there are none.
 
         It holds the run in memory. Rows that are deleted meanwhile stay marked.
 
         Args:
           run: one of `marked`.
-          told: called now and then; what it raises ends the work and leaves all as it was.
+          on_progress: called now and then; what it raises ends the work and leaves all as it was.
 
         Raises:
           DiskFull, StorageFailed, Cancelled: all is as it was. CorruptData: the run is damaged.
@@ -69,33 +69,42 @@ class RunPurger:
                 if mark is None or same_run(state, run) is None:
                     return 0
                 self._run_files.pin([run.file])
-            place = self._run_files.place(told)
+            place = self._run_files.place(on_progress)
             try:
                 with place.all_or_nothing():
-                    new = None if mark.rows == run.rows else self._left(place, run, mark, told)
+                    new = (
+                        None if mark.rows == run.rows else self._left(place, run, mark, on_progress)
+                    )
                     # No DELETE looks for rows: what it finds must be of the runs there are then.
-                    with held(state.deleting, told):
-                        return mark.rows if self._put_purged(state, run, new, mark, told) else 0
+                    with held(state.deleting, on_progress):
+                        return (
+                            mark.rows if self._put_purged(state, run, new, mark, on_progress) else 0
+                        )
             finally:
                 self._run_files.unpin([run.file])
 
-    def _left(self, place: RunPlace, run: Run, mark: Deleted, told: ProgressCallback) -> Run:
+    def _left(self, place: RunPlace, run: Run, mark: Deleted, on_progress: ProgressCallback) -> Run:
         """Write the rows that are not deleted, in the run's own layout, its copies too."""
         entry = self._streams.state(run.stream_id).entry
         entry = replace(entry, schema=replace(entry.schema, layout=run.layout))
-        rows = whole_run(self._run_files, run, told)
-        told()
+        rows = whole_run(self._run_files, run, on_progress)
+        on_progress()
         numbered = rows.numbered()
         live = ~mark.mask(run)[numbered[-1].to_numpy() - run.first_position]
         kept = Rows(numbered.filter(pa.array(live)), run.first_position, run.end_position)
         return implementation(run.layout).insert(place, entry, kept, previous=run)
 
     def _put_purged(
-        self, state: StreamState, run: Run, new: Run | None, purged: Deleted, told: ProgressCallback
+        self,
+        state: StreamState,
+        run: Run,
+        new: Run | None,
+        purged: Deleted,
+        on_progress: ProgressCallback,
     ) -> bool:
         """Put what is left in the place of a run, in one transaction; new: None, nothing is."""
         fresh = [] if new is None else [*new.files]
-        with self._streams.change(told):
+        with self._streams.change(on_progress):
             current = same_run(state, run)
             if not self._streams.has(state) or current is None:
                 self._run_files.discard(fresh)

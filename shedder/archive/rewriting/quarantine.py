@@ -28,19 +28,19 @@ class RunQuarantine:
                 if not state.readable(run)
             ]
 
-    def problem_of(self, run: Run, told: Callable[[int], None] | None = None) -> str | None:
+    def problem_of(self, run: Run, on_progress: Callable[[int], None] | None = None) -> str | None:
         """Read a run's file against its checksum; what is wrong with it, or None.
 
         Args:
           run: one of a stream.
-          told: called with the bytes that were read; what it raises ends the reading.
+          on_progress: called with the bytes that were read; what it raises ends the reading.
 
         Raises:
           StorageFailed: it cannot be read.
         """
         self._run_files.pin([run.file])
         try:
-            self._run_files.verify(run, told)
+            self._run_files.verify(run, on_progress)
         except CorruptData as error:
             return str(error)
         finally:
@@ -96,7 +96,7 @@ class RunQuarantine:
                     self._catalog.annotations.put_scrubbed(run, scrubbed_us)
                     state.scrubbed[run.first_position] = scrubbed_us
 
-    def take_back(self, run: Run, told: Callable[[int], None] | None = None) -> None:
+    def take_back(self, run: Run, on_progress: Callable[[int], None] | None = None) -> None:
         """Put a quarantined run's file back if what was set aside is whole after all.
 
         A disk may read today what it could not read yesterday. It is read no sooner than it is
@@ -104,7 +104,7 @@ class RunQuarantine:
 
         Args:
           run: of a stream; nothing is done when it has its file, or is in no quarantine.
-          told: called with the bytes that were read; what it raises ends the reading.
+          on_progress: called with the bytes that were read; what it raises ends the reading.
 
         Raises:
           StorageFailed: it cannot be read, or not be put back.
@@ -113,7 +113,7 @@ class RunQuarantine:
             state = self._streams.find(run.stream_id)
             if state is None or run not in state.runs or state.readable(run):
                 return
-        self._run_files.take_back(run, told)
+        self._run_files.take_back(run, on_progress)
 
     def release(self, run: Run) -> bool:
         """Read a run again whose file was put back whole; False when it was in no quarantine."""

@@ -50,14 +50,14 @@ class RunLayouts:
             layout = state.entry.schema.layout
             return [r for r in state.runs if _is_unlike(r, layout) and state.readable(r)]
 
-    def rewrite(self, run: Run, told: ProgressCallback = no_progress) -> bool:
+    def rewrite(self, run: Run, on_progress: ProgressCallback = no_progress) -> bool:
         """Write a run in its stream's present layout; False when there is nothing to do any more.
 
         It holds the run in memory, which is as large as the tail was that it once was.
 
         Args:
           run: one of `unlike`.
-          told: called now and then; what it raises ends the work and leaves all as it was.
+          on_progress: called now and then; what it raises ends the work and leaves all as it was.
 
         Raises:
           DiskFull, StorageFailed, Cancelled: all is as it was. CorruptData: the run is damaged.
@@ -71,25 +71,29 @@ class RunLayouts:
                     return False
                 entry = state.entry
                 self._run_files.pin([run.file])
-            place = self._run_files.place(told)
+            place = self._run_files.place(on_progress)
             try:
                 with place.all_or_nothing():
-                    new = self._relaid(place, entry, run, told)
-                    return self._replace(state, run, new, layout=new.layout, told=told)
+                    new = self._relaid(place, entry, run, on_progress)
+                    return self._replace(
+                        state, run, new, layout=new.layout, on_progress=on_progress
+                    )
             finally:
                 self._run_files.unpin([run.file])
 
-    def _relaid(self, place: RunPlace, entry: StreamEntry, run: Run, told: ProgressCallback) -> Run:
+    def _relaid(
+        self, place: RunPlace, entry: StreamEntry, run: Run, on_progress: ProgressCallback
+    ) -> Run:
         """Write what a run needs to be in a stream's layout."""
         layout = entry.schema.layout
         if run.is_dealt or isinstance(layout, Hybrid):
             return implementation(layout).insert(
-                place, entry, whole_run(self._run_files, run, told)
+                place, entry, whole_run(self._run_files, run, on_progress)
             )
         reductions = layout.reductions if isinstance(layout, Eager) else ()
         copies: tuple[Copy, ...] = ()
         if reductions:
-            rows = whole_run(self._run_files, run, told).numbered()
+            rows = whole_run(self._run_files, run, on_progress).numbered()
             stretch = (run.first_position, run.end_position)
             copies = write_copies(place, entry, stretch, rows, reductions)
         return replace(run, layout=layout, copies=copies)
@@ -126,12 +130,12 @@ class RunLayouts:
                 and _is_due(run, state.scans.get(run.first_position, Scans()))
             ]
 
-    def vacuum(self, run: Run, told: ProgressCallback = no_progress) -> bool:
+    def vacuum(self, run: Run, on_progress: ProgressCallback = no_progress) -> bool:
         """Build a run's copy, or purge it of dead tuples, or drop it; False: nothing was to do.
 
         Args:
           run: one of `waste`.
-          told: called now and then; what it raises ends the work and leaves all as it was.
+          on_progress: called now and then; what it raises ends the work and leaves all as it was.
 
         Raises:
           DiskFull, StorageFailed, Cancelled: all is as it was. CorruptData: a file is damaged.
@@ -143,32 +147,40 @@ class RunLayouts:
             scans = state.scans.get(run.first_position, Scans())
             if run not in state.runs or not _is_due(run, scans):
                 return False
-            place = self._run_files.place(told)
+            place = self._run_files.place(on_progress)
             self._run_files.pin(run.files)
             try:
                 with place.all_or_nothing():
-                    copies = () if scans.is_useless else (self._purged(place, run, scans, told),)
+                    copies = (
+                        () if scans.is_useless else (self._purged(place, run, scans, on_progress),)
+                    )
                     new = replace(run, copies=copies)
-                    return self._replace(state, run, new, layout=None, told=told)
+                    return self._replace(state, run, new, layout=None, on_progress=on_progress)
             finally:
                 self._run_files.unpin(run.files)
 
-    def _purged(self, place: RunPlace, run: Run, scans: Scans, told: ProgressCallback) -> Copy:
+    def _purged(
+        self, place: RunPlace, run: Run, scans: Scans, on_progress: ProgressCallback
+    ) -> Copy:
         """Write a copy without the dead: out of the copy there is, or else of the original."""
         entry = self._streams.state(run.stream_id).entry
-        rows = self._of_copy(run, entry, told) if run.copies else None
+        rows = self._of_copy(run, entry, on_progress) if run.copies else None
         if rows is None:
-            rows = whole_run(self._run_files, run, told).numbered()
+            rows = whole_run(self._run_files, run, on_progress).numbered()
         stretch = (run.first_position, run.end_position)
-        kept = aside(lambda: left(rows, entry.schema.seed, scans.dead), told)
+        kept = aside(lambda: left(rows, entry.schema.seed, scans.dead), on_progress)
         return write_copy(place, entry, stretch, kept, scans.dead)
 
-    def _of_copy(self, run: Run, entry: StreamEntry, told: ProgressCallback) -> pa.Table | None:
+    def _of_copy(
+        self, run: Run, entry: StreamEntry, on_progress: ProgressCallback
+    ) -> pa.Table | None:
         """The rows of a run's copy; None: it is damaged, of which the run itself knows nothing."""
         names = (*(column.name for column in entry.schema.columns), POSITION)
         wanted = Wanted(entry.schema.time_column, names)
         try:
-            (block,) = self._run_files.read_blocks(run.of_copy(run.copies[0]), [0], wanted, told)
+            (block,) = self._run_files.read_blocks(
+                run.of_copy(run.copies[0]), [0], wanted, on_progress
+            )
         except CorruptData as error:
             _log.warning("copy_damaged", run=run.file, error=str(error))
             return None
@@ -182,7 +194,7 @@ class RunLayouts:
         kept = tuple(other for other in run.copies if other != copy)
         with state.rewriting:
             new = replace(run, copies=kept)
-            return self._replace(state, run, new, layout=None, told=no_progress)
+            return self._replace(state, run, new, layout=None, on_progress=no_progress)
 
     # --- inside ---
 
@@ -193,7 +205,7 @@ class RunLayouts:
         new: Run,
         *,
         layout: Layout | None,
-        told: ProgressCallback,
+        on_progress: ProgressCallback,
     ) -> bool:
         """Put a run in the place of another in one transaction; its old files go when unread.
 
@@ -201,7 +213,7 @@ class RunLayouts:
         files are gone, when the run or the layout is not what it was.
         """
         fresh = [name for name in new.files if name not in run.files]
-        with self._streams.change(told):
+        with self._streams.change(on_progress):
             current = same_run(state, run)
             known = self._streams.has(state) and current is not None
             if not known or layout not in (None, state.entry.schema.layout):
@@ -223,11 +235,11 @@ class RunLayouts:
         return True
 
 
-def whole_run(run_files: RunFiles, run: Run, told: ProgressCallback) -> Rows:
+def whole_run(run_files: RunFiles, run: Run, on_progress: ProgressCallback) -> Rows:
     """Read all rows of a run, in order of position."""
-    (path,) = run_files.verified((run,), lambda _: told())
+    (path,) = run_files.verified((run,), lambda _: on_progress())
     batches, places = [], []
-    for positions, batch in read_run(path, run, told=told):
+    for positions, batch in read_run(path, run, on_progress=on_progress):
         batches.append(batch)
         places.append(positions)
     table = pa.Table.from_batches(batches)

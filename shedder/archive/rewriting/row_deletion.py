@@ -26,7 +26,7 @@ class RowDeletions:
         text: str,
         deleted_us: int,
         find: Callable[[], Sequence[tuple[Run, NDArray[np.bool_]]]],
-        told: ProgressCallback = no_progress,
+        on_progress: ProgressCallback = no_progress,
     ) -> int:
         """Mark rows of runs as deleted: all of them, durably, or none.
 
@@ -37,16 +37,16 @@ class RowDeletions:
           find: returns, for each run with rows to delete, bool [run.stretch]. No other thread
             deletes from the stream or purges it meanwhile. Runs that retention removes meanwhile
             are left out, and all runs if the stream is dropped.
-          told: called repeatedly while this waits for other deletions or for the catalog; what it
-            raises ends the waiting.
+          on_progress: called repeatedly while this waits for other deletions or for the catalog;
+            what it raises ends the waiting.
 
         Returns:
           number of rows that were not deleted before.
         """
         state = self._streams.state(stream)
-        with held(state.deleting, told):
+        with held(state.deleting, on_progress):
             found = find()
-            with self._streams.change(told):
+            with self._streams.change(on_progress):
                 return self._mark(state, text, deleted_us, found)
 
     def _mark(

@@ -132,14 +132,16 @@ class RunRollups:
                 if state.readable(run) and not _is_fresh(state, run, entry)
             ]
 
-    def roll_up(self, run: Run, entry: RollupEntry, told: ProgressCallback = no_progress) -> bool:
+    def roll_up(
+        self, run: Run, entry: RollupEntry, on_progress: ProgressCallback = no_progress
+    ) -> bool:
         """Make a run's partial aggregates; False when there is nothing to do any more.
 
         It holds the columns of the rollup in memory.
 
         Args:
           run, entry: one of `due`.
-          told: called now and then; what it raises ends the work and leaves all as it was.
+          on_progress: called now and then; what it raises ends the work and leaves all as it was.
 
         Raises:
           DiskFull, StorageFailed, Cancelled: all is as it was. CorruptData: the run is damaged.
@@ -155,14 +157,14 @@ class RunRollups:
                     return False
                 deleted = state.deleted.get(run.first_position)
                 self._run_files.pin([current.file])
-            place = self._run_files.place(told)
+            place = self._run_files.place(on_progress)
             try:
                 with place.all_or_nothing():
                     live = None if deleted is None else ~deleted.mask(current)
-                    rows = self._live_rows(current, known[1], live, told)
+                    rows = self._live_rows(current, known[1], live, on_progress)
                     count = 0 if deleted is None else deleted.rows
                     rolled = write_rolled(place, state.entry, *known, current, rows, count)
-                    return self._put_rolled(state, current, rolled, told)
+                    return self._put_rolled(state, current, rolled, on_progress)
             finally:
                 self._run_files.unpin([current.file])
 
@@ -209,11 +211,11 @@ class RunRollups:
         run: Run,
         rollup: Rollup,
         live: np.ndarray[tuple[int], np.dtype[np.bool_]] | None,
-        told: ProgressCallback,
+        on_progress: ProgressCallback,
     ) -> pa.Table:
-        (path,) = self._run_files.verified((run,), lambda _: told())
+        (path,) = self._run_files.verified((run,), lambda _: on_progress())
         batches = []
-        for positions, batch in read_run(path, run, rollup.columns, told):
+        for positions, batch in read_run(path, run, rollup.columns, on_progress):
             if live is not None:
                 wanted = live[positions - run.first_position]
                 batch = batch.filter(pa.array(wanted))  # noqa: PLW2901
@@ -221,10 +223,10 @@ class RunRollups:
         return pa.Table.from_batches(batches)
 
     def _put_rolled(
-        self, state: StreamState, run: Run, rolled: Rolled, told: ProgressCallback
+        self, state: StreamState, run: Run, rolled: Rolled, on_progress: ProgressCallback
     ) -> bool:
         """Make a file part of its run in one transaction; an older one of the rollup goes."""
-        with self._streams.change(told):
+        with self._streams.change(on_progress):
             current = _current(state, run)
             if not self._streams.has(state) or current is None:
                 self._run_files.discard([rolled.file])

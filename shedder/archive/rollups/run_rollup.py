@@ -75,7 +75,7 @@ def write_rolled(
     Raises:
       DiskFull, StorageFailed, Cancelled: nothing is in `runs/`.
     """
-    table = aside(lambda: roll_up(rollup, rows), place.told)
+    table = aside(lambda: roll_up(rollup, rows), place.on_progress)
     size = row_group_rows(table)
     groups = (table.slice(at, size) for at in range(0, table.num_rows, size))
     metadata = {

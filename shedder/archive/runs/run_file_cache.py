@@ -56,17 +56,17 @@ class RunFiles:
         self._small = SmallBlocks()
         self._path = lru_cache(1024)(self._root.joinpath)  # Of each run in each scan.
 
-    def place(self, told: ProgressCallback = no_progress) -> RunPlace:
+    def place(self, on_progress: ProgressCallback = no_progress) -> RunPlace:
         """Return a place for new runs below `runs/`."""
-        return RunPlace(self._files, self._directory, told)
+        return RunPlace(self._files, self._directory, on_progress)
 
-    def verify(self, run: Run, told: Callable[[int], None] | None = None) -> None:
+    def verify(self, run: Run, on_progress: Callable[[int], None] | None = None) -> None:
         """Read a run's file against its checksum, whether it was verified before or not.
 
         Raises:
           CorruptData, StorageFailed.
         """
-        verify_run(self._files, self._directory, run, told)
+        verify_run(self._files, self._directory, run, on_progress)
 
     @contextmanager
     def kept(self) -> Iterator[None]:
@@ -113,9 +113,9 @@ class RunFiles:
         self._verified.add(name)
 
     def verified(
-        self, runs: Iterable[Run], told: Callable[[int], None] | None = None
+        self, runs: Iterable[Run], on_progress: Callable[[int], None] | None = None
     ) -> tuple[Path, ...]:
-        """The files of runs; told as in `verify_run`.
+        """The files of runs; on_progress: as in `verify_run`.
 
         Raises:
           CorruptData: one is damaged or missing.
@@ -124,13 +124,17 @@ class RunFiles:
         paths = []
         for run in runs:
             if self._verify and run.file not in self._verified:
-                verify_run(self._files, self._directory, run, told)
+                verify_run(self._files, self._directory, run, on_progress)
                 self._verified.add(run.file)
             paths.append(self._root / run.file)
         return tuple(paths)
 
     def read_blocks(
-        self, run: Run, numbers: Sequence[int], wanted: Wanted, told: ProgressCallback = no_progress
+        self,
+        run: Run,
+        numbers: Sequence[int],
+        wanted: Wanted,
+        on_progress: ProgressCallback = no_progress,
     ) -> Iterator[Block]:
         """See Snapshot.read_blocks. A file of version 1 is verified as a whole before."""
         if run.footer is None:
@@ -139,7 +143,7 @@ class RunFiles:
         are_small = SmallBlocks.fit(run, numbers, wanted)
         if are_small and (known := self._small.find(run, numbers, wanted, stored_bytes)):
             return iter(known)
-        kept = self._footers, told, self._open
+        kept = self._footers, on_progress, self._open
         blocks = read_blocks(self._files, self._path(run.file), run, numbers, wanted, *kept)
         return self._small.keeping(wanted, blocks, stored_bytes) if are_small else blocks
 
@@ -178,7 +182,7 @@ class RunFiles:
         self._verified.discard(run.file)
 
     def damaged(
-        self, runs: Iterable[Run], told: Callable[[int], None] | None = None
+        self, runs: Iterable[Run], on_progress: Callable[[int], None] | None = None
     ) -> list[tuple[Run, str]]:
         """Those of some runs whose files are not what they were, and what is wrong.
 
@@ -188,7 +192,7 @@ class RunFiles:
         found = []
         for run in runs:
             try:
-                self.verified((run,), told)
+                self.verified((run,), on_progress)
             except CorruptData as error:
                 found.append((run, str(error)))
         return found
@@ -209,7 +213,7 @@ class RunFiles:
             return False
         return True
 
-    def take_back(self, run: Run, told: Callable[[int], None] | None = None) -> None:
+    def take_back(self, run: Run, on_progress: Callable[[int], None] | None = None) -> None:
         """Give a file that was set aside its name back, if it is whole and the name is free.
 
         Raises:
@@ -220,7 +224,7 @@ class RunFiles:
         if name.exists() or not aside.exists():
             return
         with suppress(CorruptData):
-            verify_file(self._files, aside, run, told)
+            verify_file(self._files, aside, run, on_progress)
             try:
                 self._files.link(aside, name)
                 self._files.sync_directory(name.parent)

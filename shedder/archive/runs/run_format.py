@@ -66,7 +66,10 @@ def write_run(
 
 
 def read_run(
-    path: Path, run: Run, columns: Sequence[str] | None = None, told: ProgressCallback = no_progress
+    path: Path,
+    run: Run,
+    columns: Sequence[str] | None = None,
+    on_progress: ProgressCallback = no_progress,
 ) -> Iterator[tuple[NDArray[np.int64], pa.RecordBatch]]:
     """The rows of a run in order of position, in batches of at most 65,536.
 
@@ -74,7 +77,7 @@ def read_run(
       path: of the run's file, which must have been verified.
       run: what it is.
       columns: those that are wanted, all when None.
-      told: called between reads; what it raises ends the reading.
+      on_progress: called between reads; what it raises ends the reading.
 
     Yields:
       positions, int64 [rows], rising, with gaps where rows were purged; and the rows.
@@ -82,11 +85,11 @@ def read_run(
     Raises:
       CorruptData: it is no Parquet file, or a page fails its checksum, or rows are missing.
     """
-    return implementation(run.layout).scan(path, run, columns, told)
+    return implementation(run.layout).scan(path, run, columns, on_progress)
 
 
 def verify_run(
-    files: Files, directory: Path, run: Run, told: Callable[[int], None] | None = None
+    files: Files, directory: Path, run: Run, on_progress: Callable[[int], None] | None = None
 ) -> None:
     """Compare the file with what the catalog says.
 
@@ -94,17 +97,17 @@ def verify_run(
       files: the file system.
       directory: the data directory.
       run: what the catalog says.
-      told: called with the bytes that were read, every few; what it raises ends the reading.
+      on_progress: called with the bytes that were read, every few; what it raises ends the reading.
 
     Raises:
       CorruptData: it is missing, or its size or checksum differs, or its disk cannot read it.
       StorageFailed: it cannot be read.
     """
-    verify_file(files, directory / "runs" / run.file, run, told)
+    verify_file(files, directory / "runs" / run.file, run, on_progress)
 
 
 def verify_file(
-    files: Files, path: Path, run: Run, told: Callable[[int], None] | None = None
+    files: Files, path: Path, run: Run, on_progress: Callable[[int], None] | None = None
 ) -> None:
     """As `verify_run`, of a file of the run that lies anywhere."""
     try:
@@ -122,8 +125,8 @@ def verify_file(
         for offset in range(0, run.size_bytes, STEP_BYTES):
             data = file.read(offset, STEP_BYTES)
             crc = google_crc32c.extend(crc, data)
-            if told is not None:
-                told(len(data))
+            if on_progress is not None:
+                on_progress(len(data))
     except OSError as error:
         raise unread(path, error, run.positions_text) from error
     finally:

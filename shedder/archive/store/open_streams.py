@@ -30,22 +30,25 @@ class OpenStreams:
         self._states = _restored(catalog)
 
     @contextmanager
-    def change(self, told: ProgressCallback = no_progress) -> Iterator[None]:
+    def change(self, on_progress: ProgressCallback = no_progress) -> Iterator[None]:
         """Hold the locks of the catalog and of the states for the block, in this order.
 
-        told: called repeatedly while the catalog's lock is waited for; what it raises is raised.
+        on_progress: called repeatedly while the catalog's lock is waited for. What it raises is
+          raised.
         """
-        with self.catalog.turn(told), self.lock:
+        with self.catalog.turn(on_progress), self.lock:
             yield
 
     @contextmanager
-    def changing(self, stream: int, told: ProgressCallback = no_progress) -> Iterator[StreamState]:
+    def changing(
+        self, stream: int, on_progress: ProgressCallback = no_progress
+    ) -> Iterator[StreamState]:
         """As `change`; yields the state of a stream.
 
         Raises:
           UnknownStream: there is no such stream (any more).
         """
-        with self.change(told):
+        with self.change(on_progress):
             yield self.state(stream)
 
     @contextmanager

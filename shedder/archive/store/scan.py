@@ -23,7 +23,7 @@ def scan_snapshot(
     snapshot: Snapshot,
     columns: Sequence[str] | None,
     from_position: int,
-    told: ProgressCallback = no_progress,
+    on_progress: ProgressCallback = no_progress,
 ) -> Iterator[tuple[int, pa.RecordBatch, Live]]:
     """See Store.scan_live."""
     for run in snapshot.missing:
@@ -33,8 +33,8 @@ def scan_snapshot(
         if run.end_position > from_position:
             deleted = snapshot.deleted.get(run.first_position)
             live = None if deleted is None else ~deleted.mask(run)
-            (path,) = snapshot.files.verified((run,), lambda _: told())
-            for positions, batch in read_run(path, run, columns, told):
+            (path,) = snapshot.files.verified((run,), lambda _: on_progress())
+            for positions, batch in read_run(path, run, columns, on_progress):
                 if not batch.num_rows:
                     continue
                 part = None if live is None else live[positions - run.first_position]

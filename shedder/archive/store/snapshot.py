@@ -87,7 +87,11 @@ class Snapshot:
         )
 
     def read_blocks(
-        self, run: Run, numbers: Sequence[int], wanted: Wanted, told: ProgressCallback = no_progress
+        self,
+        run: Run,
+        numbers: Sequence[int],
+        wanted: Wanted,
+        on_progress: ProgressCallback = no_progress,
     ) -> Iterator[Block]:
         """Yield some blocks of one run; nothing else of its file is read.
 
@@ -95,7 +99,7 @@ class Snapshot:
           run: one of `runs`.
           numbers: numbers of blocks, in [0, run.blocks); any k of them are a simple random sample.
           wanted: columns and event times to read.
-          told: called repeatedly; what it raises ends the reading.
+          on_progress: called repeatedly; what it raises ends the reading.
 
         Yields:
           Blocks without the deleted rows, which count in `Block.rows` like rows outside `wanted`.
@@ -105,7 +109,7 @@ class Snapshot:
           CorruptData: the file is missing, or what was read of it fails its checksum.
           StorageFailed: it cannot be read.
         """
-        return self._live_blocks(run, run, numbers, wanted, told)
+        return self._live_blocks(run, run, numbers, wanted, on_progress)
 
     def read_shells(
         self,
@@ -113,7 +117,7 @@ class Snapshot:
         numbers: Sequence[int],
         wanted: Wanted,
         seed: int,
-        told: ProgressCallback = no_progress,
+        on_progress: ProgressCallback = no_progress,
     ) -> Iterator[Block]:
         """Read some shells of one of the runs (see layouts/nested_copies.py).
 
@@ -122,7 +126,7 @@ class Snapshot:
         """
 
         def read(source: Run, of: Wanted) -> Iterator[Block]:
-            return self._live_blocks(run, source, [0], of, told)
+            return self._live_blocks(run, source, [0], of, on_progress)
 
         return read_shells(read, run, numbers, wanted, seed)
 
@@ -132,7 +136,7 @@ class Snapshot:
         source: Run,
         numbers: Sequence[int],
         wanted: Wanted,
-        told: ProgressCallback = no_progress,
+        on_progress: ProgressCallback = no_progress,
     ) -> Iterator[Block]:
         """Blocks of a run, or of a copy of it, without the rows that are deleted.
 
@@ -141,11 +145,11 @@ class Snapshot:
         deleted, marked = self.deleted.get(run.first_position), LIVE in wanted.columns
         stored = tuple(name for name in wanted.columns if name != LIVE)
         if deleted is None and not marked:
-            yield from self.files.read_blocks(source, numbers, wanted, told)
+            yield from self.files.read_blocks(source, numbers, wanted, on_progress)
             return
         gone = None if deleted is None else deleted.mask(run)
         more = replace(wanted, columns=tuple(dict.fromkeys((*stored, POSITION))))
-        for block in self.files.read_blocks(source, numbers, more, told):
+        for block in self.files.read_blocks(source, numbers, more, on_progress):
             table = block.table
             if gone is None:
                 live = np.ones(table.num_rows, np.bool_)
@@ -182,20 +186,21 @@ class Snapshot:
 
     def without_damage(
         self,
-        told: Callable[[int], None] | None = None,
+        on_progress: Callable[[int], None] | None = None,
         done: Container[int] = frozenset(),
     ) -> list[tuple[Run, str]]:
         """Verify the files of runs; those that are damaged become `missing`, and are returned.
 
         Args:
-          told: called with the bytes that were read, every few; what it raises ends the reading.
+          on_progress: called with the bytes that were read, every few; what it raises ends the
+            reading.
           done: first positions of runs that need not be verified.
 
         Raises:
           StorageFailed: a file cannot be read.
         """
         runs = [run for run in self.runs if run.first_position not in done]
-        damaged = self.files.damaged(runs, told)
+        damaged = self.files.damaged(runs, on_progress)
         bad = {run.first_position for run, _ in damaged}
         self.missing = (*self.missing, *(run for run, _ in damaged))
         self.runs = tuple(run for run in self.runs if run.first_position not in bad)

@@ -164,7 +164,7 @@ def table_of(name: str) -> int | None:
 
 
 def read_image(
-    files: Files, path: Path, image: TableImage, told: ProgressCallback = no_progress
+    files: Files, path: Path, image: TableImage, on_progress: ProgressCallback = no_progress
 ) -> bytes:
     """The bytes of an image file, which match its checksum.
 
@@ -173,7 +173,7 @@ def read_image(
     """
     held = f"{image.rows:,} rows of a table, as of change {image.version}"
     try:
-        data = image_bytes(files, path, told)
+        data = image_bytes(files, path, on_progress)
     except FileNotFoundError:
         raise CorruptData(f"{path} is missing; it held {held}") from None
     except OSError as error:
@@ -183,7 +183,7 @@ def read_image(
     return data
 
 
-def image_bytes(files: Files, path: Path, told: ProgressCallback = no_progress) -> bytes:
+def image_bytes(files: Files, path: Path, on_progress: ProgressCallback = no_progress) -> bytes:
     """All bytes of a file.
 
     Raises:
@@ -193,7 +193,7 @@ def image_bytes(files: Files, path: Path, told: ProgressCallback = no_progress) 
     try:
         parts = []
         for offset in range(0, file.size, STEP_BYTES):
-            told()
+            on_progress()
             parts.append(file.read(offset, STEP_BYTES))
         return b"".join(parts)
     finally:

@@ -12,15 +12,16 @@ _STEP_S = 0.02  # Seconds between two checks whether the caller was cancelled.
 T = TypeVar("T")
 
 
-def aside(work: Callable[[], T], told: Callable[[], None]) -> T:
+def aside(work: Callable[[], T], on_progress: Callable[[], None]) -> T:
     """Run work in a thread of its own; return or raise what it returns or raises.
 
     Sorts, deals and kernels over millions of tuples take longer than a cancelled caller may wait.
-    If `told` raises, the caller stops waiting. The work runs to its end and its result is dropped.
+    If `on_progress` raises, the caller stops waiting. The work runs to its end and its result is
+    dropped.
 
     Args:
       work: function that computes, and changes nothing that other threads see.
-      told: called repeatedly meanwhile; what it raises is raised.
+      on_progress: called repeatedly meanwhile; what it raises is raised.
     """
     found: Future[T] = Future()
 
@@ -31,15 +32,15 @@ def aside(work: Callable[[], T], told: Callable[[], None]) -> T:
             found.set_exception(error)
 
     Thread(target=run, name="shedder-aside", daemon=True).start()
-    return awaited(found, told)
+    return awaited(found, on_progress)
 
 
-def awaited(found: Future[T], told: Callable[[], None]) -> T:
-    """Return or raise what the work of another thread does; told: as for `aside`."""
+def awaited(found: Future[T], on_progress: Callable[[], None]) -> T:
+    """Return or raise what the work of another thread does; on_progress: as for `aside`."""
     while True:
         try:
             return found.result(_STEP_S)
         except TimeoutError:
             if found.done():  # Just now, or the error is the work's own.
                 return found.result()
-            told()
+            on_progress()

@@ -28,10 +28,13 @@ def no_progress() -> None:
 
 
 @contextmanager
-def held(lock: threading.Lock | threading.RLock, told: ProgressCallback) -> Iterator[None]:
-    """Hold the lock for the block; call `told` repeatedly while waiting, which may end the wait."""
+def held(lock: threading.Lock | threading.RLock, on_progress: ProgressCallback) -> Iterator[None]:
+    """Hold the lock for the block.
+
+    on_progress: called repeatedly while this waits; what it raises ends the wait.
+    """
     while not lock.acquire(timeout=LOOK_S):
-        told()
+        on_progress()
     try:
         yield
     finally:

@@ -72,7 +72,7 @@ def delete(
 
     with services.tasks.running(progress, timeout_s=timeout_s, watch=watch):
         rows = core.store.deletions.delete(
-            stream.id, statement.text, core.clock_us(), find, told=progress.advance
+            stream.id, statement.text, core.clock_us(), find, on_progress=progress.advance
         )
     if rows:
         with suppress(InternalError, Draining):  # Halted, or closed: what is deleted stays so.

@@ -220,7 +220,7 @@ class _Copying:
             self.span.end_us,
             columns,
             from_position=position,
-            told=self.progress.advance,
+            on_progress=self.progress.advance,
         )
         for first, batch, live in scan:
             at, end = first, min(first + batch.num_rows, self.end)

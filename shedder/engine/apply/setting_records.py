@@ -42,5 +42,5 @@ def apply_alteration(core: EngineState, alteration: Alteration) -> None:
                 known[1].alter(weight=weight, active=active)
         case BudgetAltered(synopsis_bytes):
             core.set_synopsis_bytes(synopsis_bytes)
-        case QuotasAltered(told):
-            core.tenants.tell(told)
+        case QuotasAltered(overrides):
+            core.tenants.tell(overrides)

@@ -142,7 +142,7 @@ class Checkpoint:
                 parts |= query_parts(standing_query)
         if synopsis_bytes is not None:
             parts[BUDGET] = json.dumps({"synopsis_bytes": synopsis_bytes}).encode()
-        if tenants is not None and tenants.told:
+        if tenants is not None and tenants.overrides:
             parts[TENANTS] = tenants.to_bytes()
         found = [(query_state, query_state.to_store()) for query_state in standings]
         panes = [(query_state, each) for query_state, each in found if each is not None]

@@ -35,7 +35,7 @@ class IndexBuilder:
         """core: of whose store; the worker begins when it is asked."""
         self._core = core
         self._pool = core.machine.pool("shedder-indexes")
-        self._asked = threading.Event()
+        self._requested = threading.Event()
         self._closed = False
         self._lock = threading.Lock()
         self._builders = 0
@@ -46,13 +46,13 @@ class IndexBuilder:
 
     def catch_up(self) -> None:
         """Soon, build what is missing and remove what is of no use."""
-        if self._asked.is_set() or self._closed:
+        if self._requested.is_set() or self._closed:
             return
-        self._asked.set()
+        self._requested.set()
         try:
             self._pool.submit(self._work).add_done_callback(_tell)
         except RuntimeError:  # closed meanwhile: the next start goes on
-            self._asked.clear()
+            self._requested.clear()
 
     @contextmanager
     def giving_way(self) -> Iterator[None]:
@@ -77,12 +77,12 @@ class IndexBuilder:
         """
         with self._claimed((run.file, column), progress), self.building() as pace:
 
-            def told(rows: int) -> None:
+            def on_progress(rows: int) -> None:
                 progress.advance(rows)
                 pace.rest_if_due(progress.advance)
 
             with self._core.store.quarantine.watched(run):
-                self._core.store.indexes.build(run, column, told)
+                self._core.store.indexes.build(run, column, on_progress)
             pace.rest(progress.advance)
 
     def close(self) -> None:
@@ -91,7 +91,7 @@ class IndexBuilder:
         self._pool.shutdown()
 
     def _work(self) -> None:
-        self._asked.clear()
+        self._requested.clear()
         try:
             due = self._due()
             if not due:
@@ -100,7 +100,7 @@ class IndexBuilder:
             with self._core.tasks.running(progress):
                 for run, column in due:
                     is_built = self._build_one(run, column, progress)
-                    if is_built and self._asked.is_set():  # One at least, however often it is.
+                    if is_built and self._requested.is_set():  # One at least, however often it is.
                         return  # It is in the pool again, and looks for newer ones.
         except (Cancelled, Draining) as error:
             _log.info("indexes_stopped", reason=str(error))
@@ -122,13 +122,13 @@ class IndexBuilder:
         store, found = self._core.store, []
         with self.building() as pace:
 
-            def told() -> None:
+            def on_progress() -> None:
                 pace.rest_if_due(self._go_on)
 
             for stream in store.indexes.streams():
-                store.indexes.sweep(stream, told)
+                store.indexes.sweep(stream, on_progress)
                 with suppress(UnknownStream):  # dropped meanwhile
-                    found.append(store.indexes.unindexed(stream, told)[::-1])
+                    found.append(store.indexes.unindexed(stream, on_progress)[::-1])
         return [each for turn in zip_longest(*found) for each in turn if each is not None]
 
     def _go_on(self) -> None:

@@ -107,15 +107,16 @@ class RunCutter:
 
         self._pool.submit(self._cut_wide, stream.id).add_done_callback(done)
 
-    def seal(self, name: str, told: ProgressCallback = no_progress) -> None:
+    def seal(self, name: str, on_progress: ProgressCallback = no_progress) -> None:
         """Write a stream's tail into runs; returns when it is done.
 
         Waits for what is durable to be applied first.
-        told: called now and then meanwhile; what it raises is raised, and the run is still written.
+        on_progress: called now and then meanwhile. What it raises is raised, and the run is still
+          written.
         """
         stream = self._core.stream(name)
-        awaited(self._executor.call(lambda: None), told)
-        while awaited(self._pool.submit(self._cut_once, stream.id), told) is not None:
+        awaited(self._executor.call(lambda: None), on_progress)
+        while awaited(self._pool.submit(self._cut_once, stream.id), on_progress) is not None:
             pass  # A run ends before a hole that damage has torn; the next one begins after it.
         self._follow(stream)
 

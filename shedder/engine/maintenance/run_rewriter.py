@@ -144,8 +144,8 @@ def due_for_purge(core: EngineState, stream: int) -> list[Run]:
     return core.store.purger.marked(stream, share, now_us - PURGED_AFTER_QUIETS * after_us)
 
 
-def _roll_up(store: Store, entry: RollupEntry, run: Run, told: Callable[[], None]) -> bool:
-    return store.rollups.roll_up(run, entry, told)
+def _roll_up(store: Store, entry: RollupEntry, run: Run, on_progress: Callable[[], None]) -> bool:
+    return store.rollups.roll_up(run, entry, on_progress)
 
 
 def _tell(future: Future[None]) -> None:

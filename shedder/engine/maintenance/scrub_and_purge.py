@@ -109,13 +109,13 @@ class ScrubAndPurge:
         progress = Progress("scrub in the background", "bytes", total=run.size_bytes)
         pace = ScrubPace(progress, core.settings.scrub_bytes_per_second)
 
-        def told(size_bytes: int) -> None:
-            pace.told(size_bytes)
+        def on_progress(size_bytes: int) -> None:
+            pace.advance(size_bytes)
             if core.load() > LOAD_MAX:
                 raise Cancelled("a scrub gave way to ingest")
 
         with self._tasks.running(progress):
-            scrub_run(core.store, run, told, self.scrubbed)
+            scrub_run(core.store, run, on_progress, self.scrubbed)
         for found, problem in self.scrubbed.damaged[damaged:]:
             _log.error("run_damaged", file=found.file, problem=problem)
         core.store.quarantine.note_scrubbed([run], core.clock_us())

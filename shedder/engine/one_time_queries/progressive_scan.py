@@ -48,7 +48,7 @@ class ProgressiveScan:
     stretch: of event time; narrow: whether runs reach beyond it, so that rows must be filtered.
     position: after the last tuple that there is. part_runs, part_rows: that are read, both at
     least, before the r-UDF is asked again. bytes_max: of tuples held; above it, everything is read
-    instead. asked: what was wanted last, of each run. extremes: the extreme rows of all tuples,
+    instead. requested: what was wanted last, of each run. extremes: the extreme rows of all tuples,
     with the columns that are read; None: they are not known.
     """
 
@@ -63,7 +63,7 @@ class ProgressiveScan:
     part_runs: int = PART_RUNS
     part_rows: int = PART_ROWS
     bytes_max: int = BYTES_MAX
-    asked: list[float] = field(default_factory=list)
+    requested: list[float] = field(default_factory=list)
     extremes: ExtremesView | None = None
 
     def read(self, before: ScanEstimate | None) -> ScanEstimate | None:
@@ -78,12 +78,12 @@ class ProgressiveScan:
         """
         last = None
         scan = self._first(before)
-        asked = self._wanted(scan)
+        requested = self._wanted(scan)
         while True:
             try:
-                if not self._extend(scan, asked):
+                if not self._extend(scan, requested):
                     return None
-                last = self._look(scan, asked)
+                last = self._look(scan, requested)
             except DeadlineExceeded:
                 if last is None:
                     raise
@@ -91,11 +91,13 @@ class ProgressiveScan:
                 return replace(last, evidence=evidence, is_late=True)
             if not self.reduction.reads_on or last.error <= 1.0:
                 return last
-            scan = replace(scan, rows_read=self._rows(asked), look=scan.look + 1, error=last.error)
+            scan = replace(
+                scan, rows_read=self._rows(requested), look=scan.look + 1, error=last.error
+            )
             wanted = self._wanted(scan)
-            if scan.look >= LOOKS_MAX or not _is_finer(wanted, asked):
+            if scan.look >= LOOKS_MAX or not _is_finer(wanted, requested):
                 return last
-            asked = wanted
+            requested = wanted
 
     # --- what is wanted -----------------------------------------------------------------------
 
@@ -124,19 +126,19 @@ class ProgressiveScan:
         ]
         return self.reduction.wanted_of(blocks, self.deadline.check)
 
-    def _extend(self, scan: ScanStatistics, asked: list[float]) -> bool:
+    def _extend(self, scan: ScanStatistics, requested: list[float]) -> bool:
         """Read what is wanted; False where everything should be read instead.
 
         One that is not asked after looks is asked again when the scan comes to a run, for it may
-        follow the live load, or what was read so far; `asked` is what was wanted last.
+        follow the live load, or what was read so far; `requested` is what was wanted last.
         """
         runs, given = self.sample.runs, dict[float, float]()
-        for begin, end in list(self._parts(asked)):
+        for begin, end in list(self._parts(requested)):
             if begin:
                 now = replace(scan, rows_read=self.sample.rows_read)
-                asked[begin:end] = self._wanted(now, begin, end)
-            self.asked[:] = asked
-            shares = self._shares(asked, begin, given)
+                requested[begin:end] = self._wanted(now, begin, end)
+            self.requested[:] = requested
+            shares = self._shares(requested, begin, given)
             if self._is_too_much(shares):
                 return False
             rows = sum(share * each.rows for share, each in zip(shares, runs, strict=True))
@@ -184,14 +186,14 @@ class ProgressiveScan:
             return True
         return self.reduction.reads_on and rows > WORTH_A_PART * self.sample.run_rows
 
-    def _rows(self, asked: Sequence[float]) -> int:
+    def _rows(self, requested: Sequence[float]) -> int:
         """Tuples of runs that were asked for, or kept; fitting to blocks leaves a few out."""
-        rows = sum((1.0 - r) * s.rows for r, s in zip(asked, self.sample.runs, strict=True))
+        rows = sum((1.0 - r) * s.rows for r, s in zip(requested, self.sample.runs, strict=True))
         return max(math.ceil(rows), self.sample.rows_kept)
 
     # --- what was found -----------------------------------------------------------------------
 
-    def _look(self, scan: ScanStatistics, asked: Sequence[float]) -> ScanEstimate:
+    def _look(self, scan: ScanStatistics, requested: Sequence[float]) -> ScanEstimate:
         query = self.query
         look = scan.look if self.reduction.reads_on else None
         evidence = self._estimated(look)
@@ -203,8 +205,8 @@ class ProgressiveScan:
         runs, sample = self.sample.runs, self.sample
         read = ArchiveRead(
             reduction=self.reduction.text,
-            asked_min=min(asked, default=0.0),
-            asked_max=max(asked, default=0.0),
+            asked_min=min(requested, default=0.0),
+            asked_max=max(requested, default=0.0),
             given_min=1.0 - max((each.share for each in runs), default=1.0),
             given_max=1.0 - min((each.share for each in runs), default=1.0),
             blocks_read=sum(each.blocks_read for each in runs),

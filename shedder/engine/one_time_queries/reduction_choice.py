@@ -42,8 +42,8 @@ def reduction_for(
     """
     if query.reduction is None and query.target is None:
         return None
-    asked = query.reduction or UNTIL_ERROR
-    named = reduction_of(asked, Surroundings(query.schema, load), told=deadline.check)
+    clause = query.reduction or UNTIL_ERROR
+    named = reduction_of(clause, Surroundings(query.schema, load), on_progress=deadline.check)
     if named.reads_on and query.target is None:
         raise BadQuery(
             f"REDUCE BY {named.text} reads until a target is met, and there is none: "
@@ -127,8 +127,8 @@ def scan_of(
 def dropped(scan: ProgressiveScan) -> list[tuple[ReadablePart, float]]:
     """Of each run of lazy layout that was asked about: what is read of it, what was wanted."""
     return [
-        (part_of(each.run, asked), asked)
-        for each, asked in zip(scan.sample.runs, scan.asked, strict=False)
+        (part_of(each.run, requested), requested)
+        for each, requested in zip(scan.sample.runs, scan.requested, strict=False)
         if isinstance(each.run.layout, Lazy)
     ]
 

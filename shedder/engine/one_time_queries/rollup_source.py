@@ -233,12 +233,12 @@ def _without_damage(store: Store, plan: RolledUp, rewrite: Callable[[str], None]
     """Leave damaged files aside, of partial aggregates and then of runs; what is to be told."""
     name, snapshot = plan.question.query.schema.name, plan.question.snapshot
 
-    def told(_: int) -> None:
+    def on_progress(_: int) -> None:
         plan.question.deadline.check()
 
     dropped = 0
     for run, rolled in list(plan.rolled.values()):
-        for _, problem in snapshot.files.damaged((run.of_rolled(rolled),), told):
+        for _, problem in snapshot.files.damaged((run.of_rolled(rolled),), on_progress):
             _log.error("rollup_damaged", stream=name, rollup=plan.entry.name, problem=problem)
             store.rollups.drop_rolled(run, rolled)
             plan.without(run.first_position)
@@ -246,7 +246,7 @@ def _without_damage(store: Store, plan: RolledUp, rewrite: Callable[[str], None]
     if dropped:
         rewrite(name)  # They are made anew.
     only_rolled = plan.rolled.keys() - plan.edges.keys()
-    for run, problem in snapshot.without_damage(told, only_rolled):
+    for run, problem in snapshot.without_damage(on_progress, only_rolled):
         _log.error("run_damaged", stream=name, problem=problem)
         store.quarantine.add(run, problem)
         plan.without(run.first_position)

@@ -38,12 +38,12 @@ class Pace:
         """What follows is work; what was before it was not."""
         self._rested_s = self._machine.monotonic_s()
 
-    def rest_if_due(self, told: ProgressCallback = no_progress) -> None:
+    def rest_if_due(self, on_progress: ProgressCallback = no_progress) -> None:
         """After a piece of work of any length: rest if the step that it ends took long enough."""
         if self._machine.monotonic_s() - self._rested_s >= STEP_S:
-            self.rest(told)
+            self.rest(on_progress)
 
-    def rest(self, told: ProgressCallback = no_progress) -> None:
+    def rest(self, on_progress: ProgressCallback = no_progress) -> None:
         """After a step: return when the share allows the next one.
 
         The time of a step is what passed since the last rest, waiting for others included, so that
@@ -51,7 +51,7 @@ class Pace:
         the share asks; it ends when the share is 1.
 
         Args:
-          told: called now and then meanwhile; what it raises is raised.
+          on_progress: called now and then meanwhile; what it raises is raised.
         """
         took_s = self._machine.monotonic_s() - self._rested_s
         if took_s > 0:
@@ -59,7 +59,7 @@ class Pace:
             self.rows = int(min(max(self.rows * times, ROWS_MIN), ROWS_MAX))
         rested_s = 0.0
         while (left_s := took_s * (1 / self._share_now() - 1) - rested_s) > 0:
-            told()
+            on_progress()
             self._machine.rest(min(left_s, LOOK_S))
             rested_s += min(left_s, LOOK_S)
         self._rested_s = self._machine.monotonic_s()

@@ -37,12 +37,12 @@ class Refused:
 class Tenants:
     """Quotas by tenant; one that nothing is said of has none. Safe from any thread.
 
-    path: of the tenants file; None: there is none. told: what controls have set, which goes before
-    the file; by tenant and key, None for no limit.
+    path: of the tenants file; None: there is none.
+    overrides: what controls have set, by tenant and key; None: no limit. It goes before the file.
     """
 
     path: Path | None = None
-    told: dict[str, dict[str, Any]] = field(default_factory=dict)
+    overrides: dict[str, dict[str, Any]] = field(default_factory=dict)
     refused: dict[str, Refused] = field(default_factory=dict)
     rates: Rates = field(init=False)
     _read: dict[str, Quota] = field(default_factory=dict)
@@ -89,7 +89,7 @@ class Tenants:
             return False
         self._read = parse_quotas(self.path.read_text())
         self._stamp = stamp
-        self._merge(self.told)
+        self._merge(self.overrides)
         return True
 
     def refresh_or_keep(self) -> bool:
@@ -100,19 +100,19 @@ class Tenants:
             _log.error("tenants_file_not_used", path=str(self.path), error=str(error))
             return False
 
-    def tell(self, told: Mapping[str, Mapping[str, Any]]) -> None:
+    def tell(self, overrides: Mapping[str, Mapping[str, Any]]) -> None:
         """Put what controls say in place of what they said."""
-        self.told = {tenant: dict(values) for tenant, values in told.items() if values}
-        self._merge(self.told)
+        self.overrides = {tenant: dict(values) for tenant, values in overrides.items() if values}
+        self._merge(self.overrides)
 
     @contextmanager
-    def trying(self, told: Mapping[str, Mapping[str, Any]]) -> Iterator[None]:
+    def trying(self, overrides: Mapping[str, Mapping[str, Any]]) -> Iterator[None]:
         """Go by what controls might say, which no checkpoint knows of; by what they say, then."""
-        self._merge(told)
+        self._merge(overrides)
         try:
             yield
         finally:
-            self._merge(self.told)
+            self._merge(self.overrides)
 
     def changed(self, tenant: str, key: str, value: str) -> dict[str, dict[str, Any]]:
         """What controls say once one of them is turned; nothing changes yet.
@@ -120,18 +120,19 @@ class Tenants:
         Raises:
           BadSetting: it cannot be that.
         """
-        told = {name: dict(values) for name, values in self.told.items()}
-        own = told.setdefault(tenant, {})
+        overrides = {name: dict(values) for name, values in self.overrides.items()}
+        own = overrides.setdefault(tenant, {})
         if value.strip().lower() == SET_BACK and key in KEYS:
             own.pop(key, None)
         else:
             own[key] = quota_value(key, value)
-        return told
+        return overrides
 
-    def _merge(self, told: Mapping[str, Mapping[str, Any]]) -> None:
-        names = self._read.keys() | told.keys()
+    def _merge(self, overrides: Mapping[str, Mapping[str, Any]]) -> None:
+        names = self._read.keys() | overrides.keys()
         self._quotas = {
-            name: replace(self._read.get(name, NO_QUOTA), **told.get(name, {})) for name in names
+            name: replace(self._read.get(name, NO_QUOTA), **overrides.get(name, {}))
+            for name in names
         }
 
     # --- at the door ---------------------------------------------------------------------------
@@ -183,7 +184,7 @@ class Tenants:
 
     def to_bytes(self) -> bytes:
         """What controls have set, for checkpoints."""
-        return json.dumps(self.told).encode()
+        return json.dumps(self.overrides).encode()
 
     def restore(self, data: bytes | None) -> None:
         """The inverse."""

@@ -185,12 +185,12 @@ def test_one_that_hangs_is_not_waited_for_by_who_is_called_off():
             go.wait()
             return 0.5
 
-    def told() -> None:
+    def on_progress() -> None:
         if begun.is_set():
             raise Cancelled("the caller left")
 
     with pytest.raises(Cancelled, match="the caller left"):
-        NamedReduction("mine()", Hanging(0)).wanted_of([BLOCK], told)
+        NamedReduction("mine()", Hanging(0)).wanted_of([BLOCK], on_progress)
     go.set()
 
 

@@ -165,12 +165,12 @@ def test_what_is_deleted_meanwhile_stays_marked(tmp_path):
     delete(store, lambda p: p < 10)
     later = [15]
 
-    def told() -> None:
+    def on_progress() -> None:
         if later:
             below = later.pop()
             delete(store, lambda p: p < below)
 
-    assert store.purger.purge(store.runs(1)[0], told) == 10
+    assert store.purger.purge(store.runs(1)[0], on_progress) == 10
     assert positions(store) == list(range(15, 40))
     assert (store.runs(1)[0].rows, store.catalog.annotations.deleted()[1, 0].rows) == (30, 5)
     store.close()

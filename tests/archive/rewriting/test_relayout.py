@@ -150,11 +150,11 @@ def test_a_layout_that_changed_meanwhile_wins(tmp_path):
     (run,) = store.layouts.unlike(1)
     changed = []
 
-    def told() -> None:
+    def on_progress() -> None:
         if not changed:
             changed.append(store.set_layout(1, Eager((0.5,))))
 
-    assert not store.layouts.rewrite(run, told)
+    assert not store.layouts.rewrite(run, on_progress)
     assert store.runs(1) == [run]
     assert names(tmp_path) == known(store)
     assert rewrite(store) == 1
@@ -167,11 +167,11 @@ def test_a_stream_that_is_dropped_meanwhile_stays_dropped(tmp_path):
     (run,) = store.layouts.unlike(1)
     dropped = []
 
-    def told() -> None:
+    def on_progress() -> None:
         if not dropped:
             dropped.append(store.drop_stream(1))
 
-    assert not store.layouts.rewrite(run, told)
+    assert not store.layouts.rewrite(run, on_progress)
     assert not store.layouts.rewrite(run)
     assert not store.layouts.vacuum(run)
     assert names(tmp_path) == set()

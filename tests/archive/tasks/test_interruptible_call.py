@@ -38,12 +38,12 @@ def test_what_is_still_wanted_is_waited_for():
     looks = []
     ready = threading.Event()
 
-    def told() -> None:
+    def on_progress() -> None:
         looks.append(1)
         if len(looks) == 3:
             ready.set()
 
-    assert aside(ready.wait, told)
+    assert aside(ready.wait, on_progress)
     assert len(looks) >= 3
 
 

@@ -72,7 +72,7 @@ def test_what_was_read_so_far_is_told_and_may_decide():
     assert told[:RUNS] == [0] * RUNS  # First, to plan; then as it comes to them.
     assert sorted(set(told[RUNS:])) == sorted(told[RUNS::TOGETHER])
     assert len(told) == 2 * RUNS - TOGETHER
-    assert scan.asked == [0.5] * 8 + [0.9] * 12
+    assert scan.requested == [0.5] * 8 + [0.9] * 12
 
 
 def test_by_load_gives_way_while_it_reads_and_takes_what_comes_free():
@@ -93,7 +93,7 @@ def test_of_ever_new_reductions_the_later_ones_are_brought_to_few():
     assert holds(scan)
     given = [each.share for each in scan.sample.runs]
     assert len(set(given)) <= 12
-    wanted = [1 - reduction for reduction in scan.asked]
+    wanted = [1 - reduction for reduction in scan.requested]
     assert all(share >= one for share, one in zip(given, wanted, strict=True))
 
 
@@ -114,7 +114,7 @@ def test_when_it_comes_to_want_more_than_fits_everything_is_read_instead():
     scan = replace(scanning(wants), bytes_max=width * RUNS * ROWS // 2)
     assert scan.read(None) is None
     assert 0 < scan.sample.rows_read < RUNS * ROWS / 2
-    assert set(scan.asked) == {0.9, 0.1}  # Of a lazy run this is what it is marked by.
+    assert set(scan.requested) == {0.9, 0.1}  # Of a lazy run this is what it is marked by.
 
 
 def test_one_that_fails_on_the_way_fails_by_name():
