@@ -194,21 +194,21 @@ class _Task:
         else:
             known, has_one = self._thrifty()
             asks |= ~has_one
-        asked, rest = np.flatnonzero(asks), np.flatnonzero(~asks)
-        goal = self.loss[asked]
+        undecided, rest = np.flatnonzero(asks), np.flatnonzero(~asks)
+        goal = self.loss[undecided]
         goal *= _TIES / max(float(largest(goal).max(initial=0.0)), 1e-300)
-        goal[np.searchsorted(asked, rows)] += broken / broken.max()
+        goal[np.searchsorted(undecided, rows)] += broken / broken.max()
         rest_bytes, rest_ns = self.needed[:, rest].sum(1).tolist()
         left = Budget(
             max(0, self.budget.size_bytes - int(rest_bytes)),
             max(0.0, self.budget.cost_ns - rest_ns),
         )
-        options = self.options.only(asked)
-        task = _Task(goal, options, left, self.few, self.needed[:, asked], None, _BROKEN_FROM)
-        found = task.solved(asked[:0], goal[:0])
+        options = self.options.only(undecided)
+        task = _Task(goal, options, left, self.few, self.needed[:, undecided], None, _BROKEN_FROM)
+        found = task.solved(undecided[:0], goal[:0])
         if found is None:
             return np.full(len(rows), np.inf), None
-        known[asked] = found[0]
+        known[undecided] = found[0]
         return broken[np.arange(len(rows)), known[rows]], known
 
     def _thrifty(self) -> tuple[Integers, Booleans]:

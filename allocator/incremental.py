@@ -13,8 +13,8 @@ from allocator.kernels import cheapest_ways
 from allocator.prices import Prices, best_response
 
 _ROUNDS_MAX = 64  # Rounds of yielding; after more of them a new solution takes no longer.
-_ASKED_FIRST = 128  # Synopses whose loss is computed together, before any others.
-_ASKED_ENOUGH = 256  # Of this many random synopses, those that lose least are good enough.
+_COMPUTED_FIRST = 128  # Synopses whose loss is computed together, before any others.
+_COMPUTED_ENOUGH = 256  # Of this many random synopses, those that lose least are good enough.
 _FEW = 512  # Up to this many synopses, the losses of all are computed at once.
 _NEAR = 1.1  # Times the price of a byte or ns; a loss within it is as good as any.
 
@@ -90,7 +90,7 @@ class _Ways:
     option: Integers = field(init=False)
     loss: Floats = field(init=False)
     _order: Integers = field(init=False)
-    _asked: int = 0
+    _computed: int = 0
     _again: list[Integers] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -119,16 +119,16 @@ class _Ways:
         if self._again:
             self.look(np.unique(np.concatenate(self._again)))
             self._again.clear()
-        while self._asked < len(self._order):
-            most = _NEAR * price if self._asked < _ASKED_ENOUGH else np.finfo(np.float64).max
+        while self._computed < len(self._order):
+            most = _NEAR * price if self._computed < _COMPUTED_ENOUGH else np.finfo(np.float64).max
             near = np.flatnonzero(self.loss[:, resource] <= most)
             freed = column[near, self.choice[near]] - column[near, self.option[near, resource]]
             if freed.sum() >= over:
                 break
-            is_first, count = not self._asked, len(self._order)
-            upto = count if count <= _FEW else _ASKED_FIRST if is_first else 2 * self._asked
-            self.look(np.sort(self._order[self._asked : upto]))
-            self._asked = upto
+            is_first, count = not self._computed, len(self._order)
+            upto = count if count <= _FEW else _COMPUTED_FIRST if is_first else 2 * self._computed
+            self.look(np.sort(self._order[self._computed : upto]))
+            self._computed = upto
         option, loss = self.option[:, resource], self.loss[:, resource]
         return _first_that_free(column, self.choice, option, loss, over)
 

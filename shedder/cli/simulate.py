@@ -71,13 +71,13 @@ def simulate(
             raise BadSetting(
                 f"-o {str(path)!r}: the name of a page ends in .html, of data in .json"
             )
-    asked = Scenario.read(scenario)
+    wanted = Scenario.read(scenario)
     changes = {"seed": seed, "seconds": seconds}
-    asked = asked.model_copy(update={k: v for k, v in changes.items() if v is not None})
+    wanted = wanted.model_copy(update={k: v for k, v in changes.items() if v is not None})
     if calibrate:
-        _calibrate(asked)
+        _calibrate(wanted)
         return
-    result = _run(asked)
+    result = _run(wanted)
     _write(result, output or [])
     _show(result)
     if not result.held:

@@ -18,7 +18,7 @@ from shedder.client.operations import Operations
 from shedder.client.target import ServerTarget
 from shedder.cql.statements.bound_query import StreamSchema
 from shedder.cql.statements.table_schema import RelationSchema
-from shedder.engine.remote_summaries.wire_format import NOBODY
+from shedder.engine.remote_summaries.wire_format import NO_PRODUCERS
 from shedder.queries.answers.answer import Answer
 from shedder.queries.answers.async_answer_batches import AsyncAnswerBatches
 from shedder.queries.answers.database_api import Ledger, Params, Receipt
@@ -144,7 +144,7 @@ class AsyncClient:
         epoch: int = 0,
         sequence: int | None = None,
         tuples_follow: bool = False,
-        after: Mapping[str, tuple[int, int]] = NOBODY,
+        after: Mapping[str, tuple[int, int]] = NO_PRODUCERS,
     ) -> Receipt:
         """Merge summaries into the stream's standing queries; as `Client.merge`."""
         return await self._perform(

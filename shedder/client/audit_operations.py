@@ -28,7 +28,9 @@ class AuditOperations:
         )
 
         request = pb.LendRequest(stream=stream, answers=answers, without_archive=without_archive)
-        lent = yield from retried_call(lambda stubs: stubs.audit.Lend, request, self._patience_s)
+        response = yield from retried_call(
+            lambda stubs: stubs.audit.Lend, request, self._patience_s
+        )
         return [
             AuditTicket(
                 each.id,
@@ -36,7 +38,7 @@ class AuditOperations:
                 answer_from_wire(each.published),
                 answer_from_wire(each.strict),
             )
-            for each in lent.answers
+            for each in response.answers
         ]
 
     def report_audit(self, id: str, found: AuditReport) -> Steps[str]:  # noqa: A002  (as on the wire)

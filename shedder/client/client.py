@@ -21,7 +21,7 @@ from shedder.client.standing import RemoteQuery
 from shedder.client.target import ServerTarget
 from shedder.cql.statements.bound_query import StreamSchema
 from shedder.cql.statements.table_schema import RelationSchema
-from shedder.engine.remote_summaries.wire_format import NOBODY
+from shedder.engine.remote_summaries.wire_format import NO_PRODUCERS
 from shedder.errors import BadSetting
 from shedder.queries.answers.answer import Answer
 from shedder.queries.answers.answer_batches import AnswerBatches
@@ -262,7 +262,7 @@ class Client:
         epoch: int = 0,
         sequence: int | None = None,
         tuples_follow: bool = False,
-        after: Mapping[str, tuple[int, int]] = NOBODY,
+        after: Mapping[str, tuple[int, int]] = NO_PRODUCERS,
     ) -> Receipt:
         """Merge summaries into the stream's standing queries; returns when answers know them.
 

@@ -25,20 +25,20 @@ class Watched:
         self._works: dict[int, Progress] = {}
         self._stack = ExitStack()
 
-    def told(self, news: query_pb2.ExecuteResponse.Progress) -> None:
+    def update(self, report: query_pb2.ExecuteResponse.Progress) -> None:
         """Receive the server's report on a piece of work.
 
         Raises:
           Cancelled: the callback that receives a new piece of work has cancelled it.
         """
-        work = self._works.get(news.number)
+        work = self._works.get(report.number)
         if work is None:
             assert self._watch is not None, "progress that was not requested"
-            work = self._works[news.number] = Progress(news.what, news.unit)
+            work = self._works[report.number] = Progress(report.what, report.unit)
             self._stack.enter_context(work.calling(self._call_off))
             self._watch(work)
-        work.total = news.total
-        work.advance(news.done - work.done)
+        work.total = report.total
+        work.advance(report.done - work.done)
 
     def _call_off(self) -> None:
         self._cancel()

@@ -189,8 +189,10 @@ class Helper:
 
         for is_last in (False, True):
             if self._plans is None:
-                asked = synopses_pb2.GetPlansRequest(stream=self._stream)
-                text = self._connection.call(self._connection.stubs.synopses.GetPlans, asked).plans
+                plans_request = synopses_pb2.GetPlansRequest(stream=self._stream)
+                text = self._connection.call(
+                    self._connection.stubs.synopses.GetPlans, plans_request
+                ).plans
                 self._plans = Plans.from_json(text).thinned(self._level)
             request = synopses_pb2.MergeRequest(
                 stream=self._stream,

@@ -58,13 +58,13 @@ class Execution:
         assert self._opened is not None
         assert self._watched is not None
         try:
-            while (news := (yield Read(self._opened))) is not None:
-                if news.HasField("progress"):
-                    self._watched.told(news.progress)
-                elif news.rows:
-                    return tables.from_bytes(news.rows)
+            while (response := (yield Read(self._opened))) is not None:
+                if response.HasField("progress"):
+                    self._watched.update(response.progress)
+                elif response.rows:
+                    return tables.from_bytes(response.rows)
                 else:
-                    self.answer = answer_from_wire(news.answer)
+                    self.answer = answer_from_wire(response.answer)
         except BaseException as error:
             self.cancel()  # After Ctrl-C or a cancelled task the server need not go on, either.
             self._watched.__exit__(type(error), error, error.__traceback__)  # Cancelled, perhaps.

@@ -31,7 +31,7 @@ from shedder.engine.ingest.producer_memory import ProducerLimits
 from shedder.engine.ingest.producer_sequences import check_named_producer, check_producer
 from shedder.engine.registration.query_handle import Query
 from shedder.engine.registration.row_query_handle import RowHandle
-from shedder.engine.remote_summaries.wire_format import NOBODY
+from shedder.engine.remote_summaries.wire_format import NO_PRODUCERS
 from shedder.engine.runtime.background_tasks import Watch
 from shedder.engine.runtime.caller import OPERATOR, Caller
 from shedder.engine.runtime.environment import Environment
@@ -309,7 +309,7 @@ class Engine:
         sequence: int | None = None,
         tuples_follow: bool = False,
         bytes_max: int | None = None,
-        after: Mapping[str, tuple[int, int]] = NOBODY,
+        after: Mapping[str, tuple[int, int]] = NO_PRODUCERS,
         part: Part = WHOLE,
     ) -> Receipt:
         """Merge summaries into the stream's standing queries; returns when answers know them.

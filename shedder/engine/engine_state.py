@@ -155,8 +155,8 @@ class EngineState:
     def synopsis_bytes(self) -> int:
         """The budget of all synopses of standing queries; smaller while memory is short."""
         trial = self._on_trial
-        told = self.synopsis_bytes_set if trial is None else trial[0]
-        whole = self.settings.memory_bytes // SYNOPSIS_SHARE if told is None else told
+        budget = self.synopsis_bytes_set if trial is None else trial[0]
+        whole = self.settings.memory_bytes // SYNOPSIS_SHARE if budget is None else budget
         return max(whole >> self.pressure.halvings, 1)
 
     def set_synopsis_bytes(self, synopsis_bytes: int | None) -> None:
@@ -314,13 +314,13 @@ class EngineState:
             "standing row queries": readers,
             "queries that insert into it": writers,
         }
-        told = [f"{kind}: {', '.join(sorted(each))}" for kind, each in users.items() if each]
+        used_by = [f"{kind}: {', '.join(sorted(each))}" for kind, each in users.items() if each]
         if rows.view(name) is not None and writers and not (stream.queries or readers):
             raise StreamInUse(f"{name!r} is a view; DROP VIEW drops it with its rows")
-        if told:
+        if used_by:
             kind = "view" if as_view else "stream"
             then = rows.how_to_drop(readers | writers)
-            raise StreamInUse(f"{kind} {name!r} has {'; '.join(told)}; {then}")
+            raise StreamInUse(f"{kind} {name!r} has {'; '.join(used_by)}; {then}")
 
     def check_no_view(self, name: str) -> None:
         """Raise FailedPrecondition where a stream to be written to is a view."""

@@ -56,7 +56,7 @@ class _LimitedStream:
 
     bucket: bytes that the stream may send now.
     rate: bytes/s.
-    asked: bytes asked for since the last tick.
+    requested_bytes: bytes asked for since the last tick.
     slots: times at which callers retry that found no tokens.
     full: times at which callers retry that found no room in the queue.
     """
@@ -65,7 +65,7 @@ class _LimitedStream:
     owner: tuple[str, float] = ("", 1.0)
     bucket: TokenBucket = field(default_factory=TokenBucket)
     rate: float = float("inf")
-    asked: float = 0.0
+    requested_bytes: float = 0.0
     demand: float = 0.0
     unheld: bool = False
     slots: Slots = field(default_factory=Slots)
@@ -126,8 +126,8 @@ class Door:
                 stream.weight = weights[name]
                 stream.owner = owners.get(name, ("", 1.0))
                 stream.unheld = name in unheld
-                stream.demand += ALPHA * (stream.asked / tick_s - stream.demand)
-                stream.asked = 0.0
+                stream.demand += ALPHA * (stream.requested_bytes / tick_s - stream.demand)
+                stream.requested_bytes = 0.0
                 if began:
                     stream.bucket = TokenBucket(at_s=now_s)
             if self._held:
@@ -143,8 +143,8 @@ class Door:
         demand = [sum(stream.demand for stream in streams) for streams in owned.values()]
         shares = _all_of(demand, [weight for _, weight in owned], admit_bytes_per_s)
         for streams, share in zip(owned.values(), shares, strict=True):
-            asked, weights = [each.demand for each in streams], [each.weight for each in streams]
-            for stream, rate in zip(streams, _all_of(asked, weights, share), strict=True):
+            demands, weights = [each.demand for each in streams], [each.weight for each in streams]
+            for stream, rate in zip(streams, _all_of(demands, weights, share), strict=True):
                 stream.rate = rate
 
     def ask(self, stream: str, size_bytes: float) -> None:
@@ -152,7 +152,7 @@ class Door:
         with self._lock:
             limited = self._streams.get(stream)
             if limited is not None:
-                limited.asked += size_bytes
+                limited.requested_bytes += size_bytes
 
     def wait_ms(
         self,
@@ -179,7 +179,7 @@ class Door:
             limited = self._streams.get(stream)
             if limited is None:
                 return 0
-            limited.asked += size_bytes
+            limited.requested_bytes += size_bytes
             if queue_bytes > self._waiting_bytes_max:
                 free_s, takes_s = (
                     drain_s(queue_bytes - self._waiting_bytes_max),

@@ -15,7 +15,7 @@ from shedder.overload.admission_rate import Door
 
 PART = 0.8  # Of the CPU that is shared out: the rest lets what others have thinned be read in full.
 FULL = 0.9  # Held until all together ask for less than this part of that.
-_NOBODY: Mapping[str, StreamCost] = MappingProxyType({})
+_NO_STREAMS: Mapping[str, StreamCost] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +37,7 @@ class CpuDoor:
 
     def __init__(self) -> None:
         self._door = Door()
-        self._known = self._shared = _NOBODY
+        self._known = self._shared = _NO_STREAMS
 
     def know(self, costs: Mapping[str, StreamCost]) -> None:
         """Set the costs of each stream's tuples from now on.
@@ -48,7 +48,7 @@ class CpuDoor:
         self._known = costs
         several = len({cost.tenant for cost in costs.values()}) > 1
         pinned = any(cost.pinned_ns for cost in costs.values())
-        self._shared = costs if several and pinned else _NOBODY
+        self._shared = costs if several and pinned else _NO_STREAMS
 
     def hold(self, cpu_ns_per_s: float, now_s: float, tick_s: float, *, overloaded: bool) -> None:
         """Share out CPU during overload, and after it until demand is below the CPU shared out."""
@@ -65,7 +65,7 @@ class CpuDoor:
 
     def open(self) -> None:
         """Lift all limits."""
-        self.know(_NOBODY)
+        self.know(_NO_STREAMS)
         self._door.hold(float("inf"), {}, 0.0, 1.0)
 
     def pinned_ns(self, stream: str, rows: int) -> float:

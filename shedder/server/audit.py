@@ -25,8 +25,8 @@ class AuditService(AuditServicer):
 
     async def Lend(self, request: pb.LendRequest, context: Context) -> pb.LendResponse:
         """Answers to compute again."""
-        lent = await self._workers.run(
-            lambda: self._engine.audit.lent.lend(
+        tickets = await self._workers.run(
+            lambda: self._engine.audit.tickets.lend(
                 request.stream,
                 answers=request.answers,
                 without_archive=request.without_archive,
@@ -40,7 +40,7 @@ class AuditService(AuditServicer):
                     published=answer_to_wire(each.published),
                     strict=answer_to_wire(each.strict),
                 )
-                for each in lent
+                for each in tickets
             ]
         )
 
@@ -54,5 +54,5 @@ class AuditService(AuditServicer):
             refuted=request.refuted,
             placed=request.placed if request.HasField("placed") else None,
         )
-        now = await self._workers.run(lambda: self._engine.audit.lent.report(request.id, found))
+        now = await self._workers.run(lambda: self._engine.audit.tickets.report(request.id, found))
         return pb.ReportResponse(certified=not now.lost, lost=now.lost)

@@ -158,7 +158,7 @@ class Attention:
         if self._left:
             progress.cancel()
 
-    def news(self) -> list[tuple[int, Progress]]:
+    def updates(self) -> list[tuple[int, Progress]]:
         """The pieces of work that go on or went on, by number."""
         return list(enumerate(self._begun))
 
@@ -202,9 +202,9 @@ class Drain:
                 work.cancel()
 
 
-def time_left_s(context: Context, asked_s: float | None) -> float | None:
+def time_left_s(context: Context, requested_s: float | None) -> float | None:
     """Return how long a call may take: what was asked for, and no longer than its deadline."""
     left = context.time_remaining()
     if left is None:
-        return asked_s
-    return left if asked_s is None else min(left, asked_s)
+        return requested_s
+    return left if requested_s is None else min(left, requested_s)

@@ -90,8 +90,8 @@ class QueryService(QueryServicer):
         self, request: query_pb2.ExecuteRequest, context: Context
     ) -> AsyncIterator[query_pb2.ExecuteResponse]:
         """Any statement; the last response is the answer, those before it may be rows of it."""
-        asked_s = _timeout_s(request.timeout_s if request.HasField("timeout_s") else None)
-        timeout_s = time_left_s(context, asked_s)
+        requested_s = _timeout_s(request.timeout_s if request.HasField("timeout_s") else None)
+        timeout_s = time_left_s(context, requested_s)
         ends_s = None if timeout_s is None else time.monotonic() + timeout_s
         period_s = _period_s(request)
         params = parameters_from_wire(request.parameters)
@@ -125,7 +125,7 @@ class QueryService(QueryServicer):
         work = asyncio.ensure_future(answering)
         try:
             while not (await asyncio.wait({work}, timeout=period_s))[0]:
-                for number, progress in client.news():
+                for number, progress in client.updates():
                     yield query_pb2.ExecuteResponse(progress=_progress(number, progress))
             answer = await work
             if isinstance(answer, AnswerBatches):
@@ -203,9 +203,9 @@ class QueryService(QueryServicer):
         try:
             await context.send_initial_metadata(())  # Now it listens; the client waits for this.
             while True:
-                news = await self._drain.race(mailbox.get(), self._limits.quiet_look_s)
-                if news is not None:
-                    yield self._slide(name, *news)
+                update = await self._drain.race(mailbox.get(), self._limits.quiet_look_s)
+                if update is not None:
+                    yield self._slide(name, *update)
                 elif self._query(name).text != text:
                     return  # Dropped, and another one has the name; if none has, query() says so.
         finally:
@@ -248,19 +248,19 @@ class QueryService(QueryServicer):
         after = None
         if request.HasField("after_position"):
             after = Receipt("", request.after_position, 0)
-        asked_s = _timeout_s(request.timeout_s if request.HasField("timeout_s") else None)
-        timeout_s = time_left_s(context, asked_s)
+        requested_s = _timeout_s(request.timeout_s if request.HasField("timeout_s") else None)
+        timeout_s = time_left_s(context, requested_s)
         return await self._workers.run(lambda: query.answer(after, timeout_s))
 
     def _slide(
-        self, name: str, news: Answer | ShedderError, missed: int
+        self, name: str, update: Answer | ShedderError, missed: int
     ) -> query_pb2.SubscribeResponse:
-        if isinstance(news, ShedderError):
+        if isinstance(update, ShedderError):
             failure = query_pb2.SubscribeResponse.Failure(
-                reason=type(news).reason, message=str(news)
+                reason=type(update).reason, message=str(update)
             )
             return query_pb2.SubscribeResponse(failure=failure)
-        response = query_pb2.SubscribeResponse(answer=self._written.of(name, news).message)
+        response = query_pb2.SubscribeResponse(answer=self._written.of(name, update).message)
         response.answer.missed = missed
         return response
 
@@ -334,14 +334,14 @@ def _progress(number: int, work: Progress) -> query_pb2.ExecuteResponse.Progress
     )
 
 
-def _timeout_s(asked_s: float | None) -> float | None:
-    if asked_s is None:
+def _timeout_s(requested_s: float | None) -> float | None:
+    if requested_s is None:
         return None
-    if not (math.isfinite(asked_s) and asked_s >= 0):
-        raise BadSetting(f"a timeout of {asked_s} s")
-    if asked_s == 0:
+    if not (math.isfinite(requested_s) and requested_s >= 0):
+        raise BadSetting(f"a timeout of {requested_s} s")
+    if requested_s == 0:
         raise DeadlineExceeded("no time was given")
-    return asked_s
+    return requested_s
 
 
 def _left_s(ends_s: float | None) -> float | None:

@@ -141,9 +141,9 @@ class SimulatedClient:
     def _deliver(self, parcel: Parcel, number: int, *, is_new: bool) -> Future[Receipt]:
         """As rows, all or some, or as a summary; once it has a number, always in the same way."""
         if is_new:
-            asked = self._server.asks_help
-            parcel.choose_form(summarised=asked and self._group.helps)
-            if asked and not parcel.summarised:
+            wants_help = self._server.asks_help
+            parcel.choose_form(summarised=wants_help and self._group.helps)
+            if wants_help and not parcel.summarised:
                 self._thin(parcel)
         if parcel.summarised:
             return self._helping.send(parcel, number)

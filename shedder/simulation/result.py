@@ -80,13 +80,13 @@ class Result:
         return json.dumps(known, indent=1) + "\n"
 
 
-_NOT_TOLD = ("latest_error", "latest_width", "error_sum", "width_sum", "errors", "widths")
+_NOT_REPORTED = ("latest_error", "latest_width", "error_sum", "width_sum", "errors", "widths")
 
 
 def _query(answers: Answers) -> dict[str, Any]:
     known = asdict(answers)
     known["draws"] = len(answers.draws)
-    for name in _NOT_TOLD:
+    for name in _NOT_REPORTED:
         del known[name]
     known["error_of"] = {
         name: total / count for name, (count, total) in answers.error_of.items() if count

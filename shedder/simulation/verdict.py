@@ -52,10 +52,10 @@ def judge(answer: Answer, truth: Answer, by_hash: Collection[str] = ()) -> Answe
     keys = [name for name in answer.outputs if name not in answer.approximate]
     names = [n for n in answer.approximate if str(answer.table.schema.field(n).type) in _NUMBERS]
     true_rows = {tuple(row[key] for key in keys): row for row in truth.rows()}
-    told = [row for number, row in enumerate(answer.rows()) if number != answer.others]
+    shown = [row for number, row in enumerate(answer.rows()) if number != answer.others]
     lists = [n for n in answer.approximate if pa.types.is_list(answer.table.schema.field(n).type)]
-    groups = [tuple(row[key] for key in keys) for row in told]
-    both = [(g, row, true_rows[g]) for g, row in zip(groups, told, strict=True) if g in true_rows]
+    groups = [tuple(row[key] for key in keys) for row in shown]
+    both = [(g, row, true_rows[g]) for g, row in zip(groups, shown, strict=True) if g in true_rows]
     values = [
         (name, group, _Value.of(row, name, true[name]))
         for group, row, true in both
@@ -85,9 +85,9 @@ def judge(answer: Answer, truth: Answer, by_hash: Collection[str] = ()) -> Answe
     )
 
 
-def _list_error(told: list[Any] | None, true: list[Any] | None) -> float:
+def _list_error(listed: list[Any] | None, true: list[Any] | None) -> float:
     """Of the counts of what belongs in a list, the mean relative error; 1 for what is missing."""
-    counts = {item["value"]: item["count"] for item in told or []}
+    counts = {item["value"]: item["count"] for item in listed or []}
     wanted = [(item["count"], counts.get(item["value"], 0)) for item in true or []]
     return math.fsum(min(abs(n - got) / n, 1.0) for n, got in wanted) / max(len(wanted), 1)
 

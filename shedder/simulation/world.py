@@ -35,10 +35,10 @@ EPOCH_US = 1_750_000_000_000_000
 """When every world begins."""
 _POINTS = 600  # Of a series.
 _SAMPLE_US_MIN = 100_000
-_SAMPLE_ASKED_EVERY = 20
+_SAMPLE_MEASURED_EVERY = 20
 _AFTER_US = 60_000_000  # How long a world may take to get calm again, at most.
 
-Told = Callable[[float], None]
+OnProgress = Callable[[float], None]
 
 
 class World:
@@ -91,11 +91,11 @@ class World:
         self._sample_bytes = 0
         self._in_full_ns = dict.fromkeys(streams, 0.0)  # A tuple's, of when it was up last.
 
-    def run(self, told: Told = lambda _: None) -> None:
+    def run(self, on_progress: OnProgress = lambda _: None) -> None:
         """Live until the end, and until it is calm again.
 
         Args:
-          told: is called with the share of the time that has passed.
+          on_progress: is called with the share of the time that has passed.
         """
         ends_us = round(1e6 * self.scenario.seconds)
         self.server.start()
@@ -111,7 +111,7 @@ class World:
             now_us += every_us
             self.agenda.run(now_us)
             self._sample(every_us)
-            told(min(1.0, now_us / ends_us))
+            on_progress(min(1.0, now_us / ends_us))
         self._end()
 
     def _make_clients(self) -> list[SimulatedClient]:
@@ -269,7 +269,7 @@ class World:
         if process is None:
             return 0
         core = process.engine.core
-        if len(self.series.rows) % _SAMPLE_ASKED_EVERY == 0:  # It counts its many pieces.
+        if len(self.series.rows) % _SAMPLE_MEASURED_EVERY == 0:  # It counts its many pieces.
             streams = self.server.streams.values()
             self._sample_bytes = sum(stream.sample.size_bytes for stream in streams)
         panes = sum(query_state.size_bytes for query_state in process.standings)

@@ -181,13 +181,13 @@ class Strata:
             present = frame.present(column)
             values = np.asarray(present.values)
             if present.rows is None:
-                told: slice | NDArray[np.int64] = slice(skipped, None, _SPREAD_EVERY)
+                measured: slice | NDArray[np.int64] = slice(skipped, None, _SPREAD_EVERY)
                 groups = ids
             else:
-                told = np.flatnonzero(present.rows % _SPREAD_EVERY == skipped)
+                measured = np.flatnonzero(present.rows % _SPREAD_EVERY == skipped)
                 groups = ids[present.rows]
             moments.update(groups, values)
-            spread.update(groups[told], values[told])
+            spread.update(groups[measured], values[measured])
 
     def _cut(self) -> None:
         self._rows.move(self._sample.cut(self.deviation()))

@@ -25,7 +25,7 @@ _ONE = np.uint64(1)
 
 @njit(nogil=True, cache=True)
 def count_known(
-    arena: Longs, start: int, room: int, news: Words, absent: Longs, apart: Longs
+    arena: Longs, start: int, room: int, hashes: Words, absent: Longs, apart: Longs
 ) -> tuple[int, int]:
     """Count rows whose value has a counter; return how many are `absent`, and counters `apart`.
 
@@ -57,8 +57,8 @@ def count_known(
     if owners[0] == 0:
         there[0] = ~np.uint64(0)  # In a free place stands 0, the one key whose own is the first.
     left = np.uint64(0)
-    for row in range(news.size):
-        key = news[row]
+    for row in range(hashes.size):
+        key = hashes[row]
         where = (key * SPREAD) >> shift
         is_its = there[where] == key
         tallies[where] += np.uint32(is_its)
@@ -74,7 +74,13 @@ def count_known(
 
 @njit(nogil=True, cache=True)
 def count_apart(
-    arena: Longs, apart: Longs, news: Words, absent: Longs, keys: Words, counts: Longs, rows: Longs
+    arena: Longs,
+    apart: Longs,
+    hashes: Words,
+    absent: Longs,
+    keys: Words,
+    counts: Longs,
+    rows: Longs,
 ) -> int:
     """Count the values of the absent rows; return how many are different.
 
@@ -93,7 +99,7 @@ def count_apart(
     size = np.uint64(0)
     for each in range(np.uint64(absent.size)):
         row = absent[each]
-        key = news[np.uint64(row)]
+        key = hashes[np.uint64(row)]
         keys[0] = key
         place = (key * SPREAD) >> shift
         number = np.uint64(numbers[place])

@@ -198,7 +198,7 @@ def count_keys(
     room_max: int,
     first: int,
     ids: Ints,
-    news: Words,
+    hashes: Words,
     weights: Longs,
     shifts: Longs,
     fresh: Ints,
@@ -213,14 +213,14 @@ def count_keys(
     grouped, weighted, merging = ids.size > 0, weights.size > 0, shifts.size > 0
     group, weight, shift = 0, 1, 0
     start, room, total = starts[0], rooms[0], 0
-    last = news.size - 1
-    for row in range(first, news.size):
+    last = hashes.size - 1
+    for row in range(first, hashes.size):
         this = np.uint64(row)  # Unsigned: no place counts from the end.
-        new = news[this]
+        new = hashes[this]
         if grouped:
             soon = np.uint64(min(row + _AHEAD, last))
             far = np.uint32(ids[soon])
-            home = (news[soon] * SPREAD) >> shift_of(max(rooms[far], ROOM_MIN))
+            home = (hashes[soon] * SPREAD) >> shift_of(max(rooms[far], ROOM_MIN))
             prefetch(arena, starts[far] + int(home))
             group = ids[this]
             start, room = starts[np.uint32(group)], rooms[np.uint32(group)]
@@ -272,7 +272,7 @@ def count_keys(
         else:
             total += weight  # Not in memory: every row would wait for the one before.
     totals[0] += total
-    return news.size
+    return hashes.size
 
 
 @njit(nogil=True, cache=True)

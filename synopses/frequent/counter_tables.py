@@ -102,16 +102,16 @@ class Tables:
         else:
             self._take(ids, keys, values, weights, _NONE)
 
-    def _take_batch(self, news: NDArray[np.uint64], values: Values) -> None:
+    def _take_batch(self, hashes: NDArray[np.uint64], values: Values) -> None:
         """Count many plain values of group 0: what they are is merged in, with one purge."""
-        total = int(self._totals[0]) + news.size
+        total = int(self._totals[0]) + hashes.size
         table = self._arena, int(self._starts[0]), int(self._rooms[0])
-        absent, apart = np.empty(news.size + 1, np.int64), np.empty(table[2], np.int64)
-        left, others = count_known(*table, news, absent, apart)
+        absent, apart = np.empty(hashes.size + 1, np.int64), np.empty(table[2], np.int64)
+        left, others = count_known(*table, hashes, absent, apart)
         absent, apart = absent[:left], apart[:others]
         keys, rows = np.empty(left + 1, np.uint64), np.empty(left + 1, np.int64)
         counts = np.zeros(left + 1, np.int64)
-        size = count_apart(self._arena, apart, news, absent, keys, counts, rows)
+        size = count_apart(self._arena, apart, hashes, absent, keys, counts, rows)
         keys, counts, rows = keys[1 : size + 1], counts[1 : size + 1], rows[1 : size + 1]
         room, purged = self._room_max * 3 // 4, 0
         if int(self._active[0]) + size > room:
@@ -144,15 +144,15 @@ class Tables:
     def _take(
         self,
         groups: NDArray[np.int32],
-        news: NDArray[np.uint64],
+        hashes: NDArray[np.uint64],
         values: Values,
         amounts: NDArray[np.int64],
         shifts: NDArray[np.int64],
     ) -> None:
         row = 0
         while True:
-            row = self._count(row, groups, news, amounts, shifts, values)
-            if row == news.size:
+            row = self._count(row, groups, hashes, amounts, shifts, values)
+            if row == hashes.size:
                 return
             self._repack()
 
@@ -160,12 +160,12 @@ class Tables:
         self,
         first: int,
         groups: NDArray[np.int32],
-        news: NDArray[np.uint64],
+        hashes: NDArray[np.uint64],
         amounts: NDArray[np.int64],
         shifts: NDArray[np.int64],
         values: Values,
     ) -> int:
-        fresh = np.empty(news.size - first, np.int32)
+        fresh = np.empty(hashes.size - first, np.int32)
         self._state[kernels.FRESH] = 0
         row = kernels.count_keys(
             self._arena,
@@ -180,7 +180,7 @@ class Tables:
             self._room_max,
             first,
             groups,
-            news,
+            hashes,
             amounts,
             shifts,
             fresh,

@@ -135,14 +135,14 @@ class PageTables:
         unknown = self.columns[stretches] == kernels.UNKNOWN
         if not unknown.any():
             return
-        asked = np.bincount(stretches[unknown], minlength=_STRETCHES)
-        new = np.flatnonzero(asked)
+        counts = np.bincount(stretches[unknown], minlength=_STRETCHES)
+        new = np.flatnonzero(counts)
         self.columns[new] = kernels.NOWHERE
         new = new[_are_plain(new, self.shift)]
         width = kernels.FIRST + self.stretches.size * kernels.PER_STRETCH
         most = max(0, (self._width_max(self._room) - width) // kernels.PER_STRETCH)
         if new.size > most:  # Those that most of the counts are in.
-            new = np.sort(new[np.argsort(-asked[new], kind="stable")[:most]])
+            new = np.sort(new[np.argsort(-counts[new], kind="stable")[:most]])
         if not new.size:
             return
         self.columns[new] = width + np.arange(new.size) * kernels.PER_STRETCH

@@ -54,10 +54,10 @@ _ROWS_MIN: Final = 64  # Of a smaller sample the first block is empty: its rows 
 _CAP: Final = 0.99  # Of the bet that could lose all.
 _ROOM_MIN: Final = 1e-9  # Between what is expected and 1: rounding could make it negative.
 _STEP: Final = 0.125  # Between the nodes of _SLOPES, in log wealth.
-_LACKS: Final = np.arange(0.0, 64.0, _STEP)
+_NODES: Final = np.arange(0.0, 64.0, _STEP)
 # phi(x)/p where Phi(x) = p = exp(-lack).
 _SLOPES: Final[NDArray[np.float64]] = np.exp(
-    -0.5 * ndtri_exp(-_LACKS[1:]) ** 2 - 0.5 * math.log(2.0 * math.pi) + _LACKS[1:]
+    -0.5 * ndtri_exp(-_NODES[1:]) ** 2 - 0.5 * math.log(2.0 * math.pi) + _NODES[1:]
 )
 _CELL_MIN: Final = 0.3  # Of the half-width that the first block predicts.
 _CELL: Final = 0.2  # Of the distance from the first block's mean.

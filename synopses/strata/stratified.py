@@ -56,8 +56,8 @@ def stratified_count(
         parts = shown_delta(matched, shares, confidence=1.0 - delta / 2.0)
         for part in np.unique(parts):
             at = parts == part
-            asked = 1.0 - delta * float(part)
-            low[at], _ = total_count(population, read, matched[:, at], confidence=asked)
+            part_confidence = 1.0 - delta * float(part)
+            low[at], _ = total_count(population, read, matched[:, at], confidence=part_confidence)
     value = _floats(sum(s.factor * s.counts for s in strata))
     return Intervals.of(value, low, high, exact=_nothing_skipped(strata))
 

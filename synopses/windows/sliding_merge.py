@@ -154,29 +154,29 @@ class WindowMerges(Generic[S]):
         start, stop = -(-first // self._block), end // self._block
         self._short = False
         if end - first <= _FEW or start >= stop:
-            return self._told(self._leaves_in(first, end))
+            return self._frozen(self._leaves_in(first, end))
         self._seen = end if self._seen is None else max(self._seen, end)
         slid = 0 if self._last is None else first - self._last
         self._last = first
         self._drop_below(self._suffixes, first)
         self._drop(self._cores, lambda block: not start <= block <= start + 1)
         newest = self._behind(stop, end)  # Before the core, which may need the block it was.
-        told = self._told([*self._before(first), *self._core(start, stop), *newest])
+        merge = self._frozen([*self._before(first), *self._core(start, stop), *newest])
         if 0 <= slid < self._block:
             self._prepare(first, end, max(1, slid))
-        return told
+        return merge
 
     def stretch(self, first: int, end: int) -> S | None:
         """The same of any leaves, with nothing made or kept for windows that come after."""
         start, stop = -(-first // self._block), end // self._block
         if start >= stop:
-            return self._told(self._leaves_in(first, end))
+            return self._frozen(self._leaves_in(first, end))
         parts = self._leaves_in(first, start * self._block)
         for block in self._blocks_in(start, stop):
             held = self._blocks.get(block)
             leaves = self._leaves_in(block * self._block, (block + 1) * self._block)
             parts += leaves if held is None else held.parts
-        return self._told(parts + self._leaves_in(stop * self._block, end))
+        return self._frozen(parts + self._leaves_in(stop * self._block, end))
 
     # --- the three parts of a window -----------------------------------------------------------
 
@@ -328,7 +328,7 @@ class WindowMerges(Generic[S]):
             self._release(self._newest)
             self._newest = None
 
-    def _told(self, parts: list[S]) -> S | None:
+    def _frozen(self, parts: list[S]) -> S | None:
         """The parts as one that does not change any more; None of none."""
         if not parts:
             return None

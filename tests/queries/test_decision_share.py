@@ -11,8 +11,8 @@ import pytest
 from numpy.typing import NDArray
 
 from shedder.cql.expressions.expression import Aggregate, Expression
-from shedder.queries.evidence.asked_again import asked_again
 from shedder.queries.evidence.decision_share import LEVELS, doubled, share_of_shown
+from shedder.queries.evidence.delta_shares import at_delta_share
 from shedder.queries.evidence.evidence import Evidence
 from shedder.queries.evidence.having_order_limit import first_key, having_outcomes
 from shedder.queries.evidence.output_columns import Groups
@@ -40,7 +40,7 @@ def at_all_levels(groups: Groups, shown: int, weights: NDArray[np.float64]) -> f
     shares = np.geomspace(1.0, least / 10.0, LEVELS)
     sure, possible, low, high = [], [], [], []
     for share in shares:
-        found = asked_again(query, groups.evidence, share, decisions_of(groups))
+        found = at_delta_share(query, groups.evidence, share, decisions_of(groups))
         wide = {each: doubled(column) for each, column in found.estimates.items()}
         view = Groups(query, replace(found, estimates=wide))
         truth, ends = having_outcomes(view), np.zeros((2, count))

@@ -40,8 +40,8 @@ def set_control(services: Services, entity: str, name: str, key: str, value: str
         case "task", "cancel":
             services.tasks.cancel(name)
         case "query", "thinning":
-            told = services.statements.parse_thinning(name, value)
-            services.thinning.set_thinning(name, told.level, told.of)
+            setting = services.statements.parse_thinning(name, value)
+            services.thinning.set_thinning(name, setting.level, setting.of)
         case "overload", "mode" if value in ("on", "off"):
             services.lifetime.check_open()
             with services.ddl:

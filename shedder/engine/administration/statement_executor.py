@@ -183,9 +183,9 @@ def _drop_rollup(statement: cql.DropRollup, call: StatementCall) -> Answer:
 def _alter_query(statement: cql.AlterQuery, call: StatementCall) -> Answer:
     name, level, of = statement.name, statement.level, statement.of
     outputs = call.services.thinning.set_thinning(name, level, of)
-    told = f"{', '.join(outputs)} of query {name} read" if of else f"query {name} reads"
+    subject = f"{', '.join(outputs)} of query {name} read" if of else f"query {name} reads"
     share = "what load leaves" if level is None else share_text(level)
-    return Answer.status(f"{told} {share} of the tuples")
+    return Answer.status(f"{subject} {share} of the tuples")
 
 
 def _alter_overload(statement: cql.AlterOverload, call: StatementCall) -> Answer:
@@ -197,8 +197,8 @@ def _alter_stream(statement: cql.AlterStream, call: StatementCall) -> Answer:
     name, layout = statement.name, statement.layout
     runs = call.services.files.set_layout(name, layout)
     these = "1 run is" if runs == 1 else f"{runs:,} runs are"
-    told = f"; {these} being rewritten" if runs else ""
-    return Answer.status(f"stream {name} has ARCHIVE {layout_text(layout)}{told}")
+    suffix = f"; {these} being rewritten" if runs else ""
+    return Answer.status(f"stream {name} has ARCHIVE {layout_text(layout)}{suffix}")
 
 
 def _alter_weight(statement: cql.AlterWeight, call: StatementCall) -> Answer:

@@ -14,7 +14,7 @@ from shedder.engine.ingest.producer_sequences import check_part, check_producer
 from shedder.engine.ingest.stream_intake import Intake
 from shedder.engine.remote_summaries.summary_builder import Plans, QueryPlan
 from shedder.engine.remote_summaries.validation import ROWS_MAX, ValidatedSummaries, checked
-from shedder.engine.remote_summaries.wire_format import AT_LEAST_BYTES, NOBODY, Summaries
+from shedder.engine.remote_summaries.wire_format import AT_LEAST_BYTES, NO_PRODUCERS, Summaries
 from shedder.engine.standing_queries.standing_query import StandingQuery
 from shedder.engine.standing_queries.stream_state import Stream
 from shedder.engine.synopsis_plans.synopsis_plan import sizes_to_json
@@ -74,7 +74,7 @@ def append_summaries(
     sequence: int | None,
     tuples_follow: bool = False,
     bytes_max: int | None = None,
-    after: Mapping[str, tuple[int, int]] = NOBODY,
+    after: Mapping[str, tuple[int, int]] = NO_PRODUCERS,
     part: Part = WHOLE,
 ) -> Future[Receipt]:
     """Check summaries and hand them to the log; the receipt comes when they are durable.

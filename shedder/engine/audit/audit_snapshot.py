@@ -116,8 +116,8 @@ def _strict(stream: Stream, standing_query: StandingQuery, answer: Answer, span:
         confidence = standing_query.audits.certification.strict_confidence(intervals)
         if confidence is None:
             break
-        asked = replace(query, confidence=confidence)
-        strict = finish(asked, standing_query.evidence(stream.facts(), span, asked))
+        wider = replace(query, confidence=confidence)
+        strict = finish(wider, standing_query.evidence(stream.facts(), span, wider))
         if 1 - strict.confidence > (1 - confidence) * _ROUNDING:
             break  # Some column cannot be asked for more.
         there = chances(query, strict)

@@ -20,11 +20,11 @@ from shedder.queries.answers.answer import Answer
 from shedder.queries.certification.audit import chooses
 from shedder.queries.certification.certification import AuditSample, Certification, may_miss
 
-LENT_S = 1_800.0
+LEASE_S = 1_800.0
 """Time that an auditor has, in seconds; until then no other audit takes the query."""
 
 ANSWERS_MAX = 1_000
-LENT_BYTES_MAX = 48 << 20
+LEASE_BYTES_MAX = 48 << 20
 """Of the tables of answers lent together: with 16 KiB for the rest of each of ANSWERS_MAX answers,
 they go in one message to a client."""
 _REFUTED_MAX = 500  # characters
@@ -90,14 +90,14 @@ class AuditReport:
         )
 
 
-class Lent:
+class AuditTickets:
     """Lends answers, and takes each verdict once. reported: verdicts so far. From any thread."""
 
     def __init__(self, core: EngineState, checkpoints: Checkpoints) -> None:
         self.reported = 0
         self._core = core
         self._checkpoints = checkpoints
-        self._lent: dict[str, _Loan] = {}  # Of the apply thread.
+        self._leases: dict[str, _Lease] = {}  # Of the apply thread.
 
     def lend(
         self,
@@ -105,7 +105,7 @@ class Lent:
         *,
         answers: int,
         without_archive: bool = False,
-        bytes_max: int = LENT_BYTES_MAX,
+        bytes_max: int = LEASE_BYTES_MAX,
     ) -> list[AuditTicket]:
         """Newest answers of a stream's queries, those first that were not looked at for longest.
 
@@ -122,11 +122,11 @@ class Lent:
         if not 1 <= answers <= ANSWERS_MAX:
             raise BadSetting(f"{answers} answers are asked for; it must be in 1 to {ANSWERS_MAX}")
         of = self._core.stream(stream)
-        lent: list[AuditTicket] = []
+        tickets: list[AuditTicket] = []
         room_bytes = bytes_max
         waiting = list(of.queries.values())  # At once: others may come and go.
         for standing_query in sorted(waiting, key=lambda each: each.audits.audited_s):
-            if len(lent) == answers:
+            if len(tickets) == answers:
                 break
             # One by one, so that ingest goes on between them.
             found, size_bytes = self._core.executor.call(
@@ -136,15 +136,15 @@ class Lent:
                     standing_query,
                     without_archive=without_archive,
                     room_bytes=room_bytes,
-                    first=not lent,
+                    first=not tickets,
                 )
             ).result()
             if found is not None:
-                lent.append(found)
+                tickets.append(found)
                 room_bytes -= size_bytes
             elif size_bytes:
                 break
-        return lent
+        return tickets
 
     def report(self, id: str, found: AuditReport) -> Certification:  # noqa: A002  (as on the wire)
         """Note what came of one answer; the query's certification after that.
@@ -172,7 +172,7 @@ class Lent:
         No answer, but bytes: others have left it no room.
         """
         now_s = self._core.machine.monotonic_s()
-        self._lent = {key: each for key, each in self._lent.items() if each.until_s > now_s}
+        self._leases = {key: each for key, each in self._leases.items() if each.until_s > now_s}
         found = unseen(self._core, stream, standing_query, without_archive=without_archive)
         if found is None:
             return None, 0
@@ -189,9 +189,9 @@ class Lent:
                 _log.warning("too_large_to_lend", query=standing_query.state.name, bytes=size_bytes)
                 return None, 0
         standing_query.audits.note_look(now_s)
-        standing_query.audits.reserve(now_s + LENT_S)
+        standing_query.audits.reserve(now_s + LEASE_S)
         name = f"{self._core.machine.random_bits(64):016x}"
-        self._lent[name] = _Loan(
+        self._leases[name] = _Lease(
             stream, moment, standing_query.audits.reserved_to_s, not without_archive
         )
         return AuditTicket(
@@ -199,18 +199,18 @@ class Lent:
         ), size_bytes
 
     def _note(self, name: str, found: AuditReport) -> Certification:
-        loan = self._lent.pop(name, None)
-        if loan is None or not loan.stands(self._core.machine.monotonic_s()):
+        lease = self._leases.pop(name, None)
+        if lease is None or not lease.stands(self._core.machine.monotonic_s()):
             raise FailedPrecondition(
-                f"no answer is lent as {name[:40]!r}: it was reported, or is {LENT_S / 60:.0f} "
+                f"no answer is lent as {name[:40]!r}: it was reported, or is {LEASE_S / 60:.0f} "
                 "minutes old, or the query was dropped, or the service started anew; lend again"
             )
-        standing_query, query = loan.moment.standing_query, loan.moment.standing_query.state.query
+        standing_query, query = lease.moment.standing_query, lease.moment.standing_query.state.query
         standing_query.audits.release()
-        shows_nothing = chooses(query) and not loan.moment.shown
+        shows_nothing = chooses(query) and not lease.moment.shown
         if found.values or found.refuted or shows_nothing:
-            loan.check_tuples(self._core)
-            note(self._checkpoints, loan.moment, found.look(query))
+            lease.check_tuples(self._core)
+            note(self._checkpoints, lease.moment, found.look(query))
             self.reported += 1
         return standing_query.audits.certification
 
@@ -224,7 +224,7 @@ def _size_bytes(answer: Answer) -> int:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Loan:
+class _Lease:
     """archived: whether the archive has the tuples that the answer is compared with."""
 
     stream: Stream

@@ -13,7 +13,7 @@ from shedder.archive.store.snapshot import Snapshot
 from shedder.archive.tasks.deadline import Deadline
 from shedder.cpu_priority import LATE
 from shedder.engine.audit.audit_snapshot import AuditSnapshot, note, taken, unseen
-from shedder.engine.audit.external_audit import Lent
+from shedder.engine.audit.external_audit import AuditTickets
 from shedder.engine.checkpoints.checkpoint_scheduler import Checkpoints
 from shedder.engine.engine_state import EngineState
 from shedder.engine.one_time_queries.archive_question import ArchiveQuestion
@@ -45,7 +45,7 @@ class Audit:
 
     It reads with a process of its own, which gives way to all others, for `audit_share` of the time
     that passes, and only while ingest leaves time. looks: answers that were compared. skipped:
-    those that could not be, in time or memory. busy_s: what that took. lent: what auditors
+    those that could not be, in time or memory. busy_s: what that took. tickets: what auditors
     elsewhere look at.
     """
 
@@ -57,7 +57,7 @@ class Audit:
         self.looks = 0
         self.skipped = 0
         self.busy_s = 0.0
-        self.lent = Lent(core, checkpoints)
+        self.tickets = AuditTickets(core, checkpoints)
         self._core = core
         self._checkpoints = checkpoints
         self._worker = ExactWorker(
@@ -91,7 +91,7 @@ class Audit:
             "looks": self.looks,
             "skipped": self.skipped,
             "busy_s": f"{self.busy_s:.3f}",
-            "reported": self.lent.reported,
+            "reported": self.tickets.reported,
             "share": self._core.settings.audit_share,
         }
 
@@ -157,12 +157,12 @@ class Audit:
 
     def _compare(self, moment: AuditSnapshot, snapshot: Snapshot) -> None:
         query = moment.standing_query.state.query
-        asked = exact_query(query)
+        exact = exact_query(query)
         with snapshot:
             stretch = TimeRange.of(moment.span, moment.answer.watermark_us)
-            question = ArchiveQuestion(asked, snapshot, stretch, Deadline(TIMEOUT_S))
+            question = ArchiveQuestion(exact, snapshot, stretch, Deadline(TIMEOUT_S))
             evidence = self._reader.read(question, self._reader.way(question))
-        exactly = finish(asked, evidence)
+        exactly = finish(exact, evidence)
         values = compared(query, moment.answer, exactly)
         strict = compared(without_decisions(query), moment.strict, exactly)
         placed = places_hold(query, moment.answer, finish(placing_query(query), evidence))

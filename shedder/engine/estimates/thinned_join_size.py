@@ -116,8 +116,8 @@ def thinned_join(left: Side, right: Side, confidence: float) -> Estimates:
     """
     sketched, sampled = _parts(confidence)
     strata = len(left.sketches), len(right.sketches)
-    asked = strata[0] * strata[1] + sum(n * (n + 1) // 2 for n in strata)
-    each = split_confidence(sketched, asked)
+    intervals = strata[0] * strata[1] + sum(n * (n + 1) // 2 for n in strata)
+    each = split_confidence(sketched, intervals)
     products = _products(left, right, each)
     low, value, high = (
         _weighed(part, left.scales(x), right.scales(y))

@@ -143,8 +143,8 @@ def missing_groups(merged: Merged, confidence: float) -> MissingGroups | None:
 
 def note_of(merged: Merged) -> str:
     """Return how much of the window was read at which share."""
-    told = [
+    shares = [
         f"{segment.read:,} of {segment.population:,} at {share_text(level)}"
         for level, segment in _of(merged, 0)
     ]
-    return f"thinned: tuples read {', '.join(told)}" if told else "thinned"
+    return f"thinned: tuples read {', '.join(shares)}" if shares else "thinned"

@@ -56,25 +56,25 @@ def window_evidence(
     merged = merged_window(query_state, span)
     query = query_state.query if query is None else query
 
-    def asked(
+    def evidence_at(
         at: BoundQuery, confidences: Mapping[Aggregate, float], of: Collection[Aggregate]
     ) -> Evidence:
-        evidence = _asked(query_state, span, merged, at, confidences, of)
+        evidence = _evidence_at(query_state, span, merged, at, confidences, of)
         return replace(evidence, watermark_us=watermark_us, position=position)
 
     def again(
         share: float, of: Collection[Aggregate], rows: NDArray[np.int64] | None = None
     ) -> Evidence:
         smaller = {each: 1.0 - (1.0 - held) * share for each, held in confidences.items()}
-        found = asked(at_share(query, share), smaller, of)
+        found = evidence_at(at_share(query, share), smaller, of)
         return found if rows is None else found.take(rows)
 
-    found = asked(query, confidences, query.aggregates)
+    found = evidence_at(query, confidences, query.aggregates)
     complete = _is_complete(span, watermark_us)
     return replace(found, complete=complete, again=again)
 
 
-def _asked(
+def _evidence_at(
     query_state: QueryState,
     span: Span,
     merged: Merged,
@@ -88,8 +88,8 @@ def _asked(
     if share < 1.0:
         certain = {a for a, part in parts.items() if part.is_certain(a)}
         confidences = split_confidence(query, certain=certain)
-    asked = {a: confidences.get(a, query.confidence) for a in parts}
-    estimates = {a: part.estimate(a, asked[a]) for a, part in parts.items()}
+    confidence_of = {a: confidences.get(a, query.confidence) for a in parts}
+    estimates = {a: part.estimate(a, confidence_of[a]) for a, part in parts.items()}
     evidence = Evidence(
         keys=()
         if merged.ids is None or query_state.keys is None
@@ -99,7 +99,7 @@ def _asked(
         end_us=span.end_us,
         late=merged.late,
         sources=tuple(dict.fromkeys(e.source for e in estimates.values())),
-        rank_errors=_known((a, part.rank_error(a, asked[a])) for a, part in parts.items()),
+        rank_errors=_known((a, part.rank_error(a, confidence_of[a])) for a, part in parts.items()),
         share_errors=_known((a, part.share_error) for a, part in parts.items()),
     )
     if merged.late:
@@ -110,12 +110,12 @@ def _asked(
             crosses=_known((a, part.crosses) for a, part in parts.items()),
             counts=_known((a, part.known_counts) for a, part in parts.items()),
             frequents={
-                a: partial(part.frequent, a, asked[a])
+                a: partial(part.frequent, a, confidence_of[a])
                 for a, part in parts.items()
                 if a.function is AggregateFunction.FREQUENT
             },
             quantiles={
-                a: partial(part.quantile, a, asked[a])
+                a: partial(part.quantile, a, confidence_of[a])
                 for a, part in parts.items()
                 if a.function is AggregateFunction.QUANTILE
             },

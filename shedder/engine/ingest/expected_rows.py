@@ -9,7 +9,7 @@ from shedder.engine.ingest.producer_sequences import ROWS_SUFFIX
 from shedder.errors import BadBatch
 
 PRODUCERS_MAX = 65_536  # Of one stream, with rows that follow; others must send tuples.
-_NOBODY = ""  # Rows announced before producers were recorded; any producer may send them.
+_UNKNOWN_PRODUCER = ""  # Rows announced before producers were recorded; any producer may send them.
 
 
 def rows_name(producer: str) -> str:
@@ -33,7 +33,7 @@ class ExpectedRows:
     @classmethod
     def from_json(cls, by_producer: Mapping[str, int] | None, rows: int) -> ExpectedRows:
         """As a checkpoint has it; None: it is of before producers were told apart."""
-        return cls({_NOBODY: rows} if by_producer is None and rows else by_producer)
+        return cls({_UNKNOWN_PRODUCER: rows} if by_producer is None and rows else by_producer)
 
     def to_json(self) -> dict[str, int]:
         """Rows by producer, for a checkpoint."""
@@ -75,7 +75,7 @@ class ExpectedRows:
                 f"the tuples of a producer's summaries follow under its name and {ROWS_SUFFIX!r}, "
                 f"as 'web-2{ROWS_SUFFIX}'; this is {name!r}"
             )
-        owed = self._by_producer.get(whose, 0) + self._by_producer.get(_NOBODY, 0)
+        owed = self._by_producer.get(whose, 0) + self._by_producer.get(_UNKNOWN_PRODUCER, 0)
         if rows > owed:
             raise BadBatch(
                 f"no summaries have come from producer {whose!r} whose {rows:,} tuples were to "
@@ -102,7 +102,7 @@ class ExpectedRows:
         All of them, if they were checked; logs of earlier versions have rows under any name.
         """
         left = rows
-        for whose in (name.removesuffix(ROWS_SUFFIX), _NOBODY, *self._by_producer):
+        for whose in (name.removesuffix(ROWS_SUFFIX), _UNKNOWN_PRODUCER, *self._by_producer):
             here = min(left, self._by_producer.get(whose, 0))
             if here:
                 left -= here

@@ -77,7 +77,7 @@ class Overload:
         self._caps = Caps()
         self._units: list[tuple[SheddingUnit, Unit]] = []
         self._of_query: dict[str, list[int]] = {}
-        self._told: NDArray[np.int64] | None = None
+        self._requested_levels: NDArray[np.int64] | None = None
         self._weights: dict[str, float] = {}
         self._accepted: dict[str, int] = {}
         self._rates: dict[str, float] = {}
@@ -282,7 +282,7 @@ class Overload:
         self._of_query = {}
         for at, unit in enumerate(units):
             self._of_query.setdefault(unit.query, []).append(at)
-        self._told = None
+        self._requested_levels = None
         self._weights = {
             stream.schema.name: max(
                 (by_query.get(name, 1.0) for name in stream.queries), default=1.0
@@ -389,8 +389,8 @@ class Overload:
 
     def set_levels(self, budget_ns: float) -> None:
         """Request the levels that changed: after a look, all that differ from those in force."""
-        levels, before = self._steps.levels(budget_ns), self._told
-        self._told = levels
+        levels, before = self._steps.levels(budget_ns), self._requested_levels
+        self._requested_levels = levels
         is_due = before is not None or self._load_levels.waits  # Present levels may be the last.
         queries: Iterable[str] = self._of_query
         if before is not None:

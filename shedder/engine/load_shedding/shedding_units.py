@@ -268,8 +268,8 @@ def _spread(unit: SheddingUnit) -> float:
 def _spread_of(query_state: QueryState, part: int) -> float:
     """Of one synopsis, as far as it can be known without looking at the data."""
     plan, kind = query_state.plan, query_state.plan.parts[part].kind
-    asked = zip(query_state.query.aggregates, plan.answers, plan.partners, strict=True)
-    of = [a.parameter for a, *parts in asked if part in parts and a.parameter is not None]
+    entries = zip(query_state.query.aggregates, plan.answers, plan.partners, strict=True)
+    of = [a.parameter for a, *parts in entries if part in parts and a.parameter is not None]
     if kind is SynopsisKind.FREQUENT:
         return float(np.sqrt(_LISTED * max(of, default=1.0)))
     if kind is SynopsisKind.BUCKETS:

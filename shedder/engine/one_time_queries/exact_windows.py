@@ -40,8 +40,8 @@ class ExactWindows:
         that is answered next; those that it overtakes keep the answer they were given.
         """
         stream = self._core.stream(standing_query.state.query.schema.name)
-        lacks = stream.drops.within(span.start_us, span.end_us)
-        if stream.built or lacks or stream.lost.doubted(span.start_us):
+        dropped = stream.drops.within(span.start_us, span.end_us)
+        if stream.built or dropped or stream.lost.doubted(span.start_us):
             return  # The archive does not have them all, or has some that were removed.
         if not is_retained(self._core, stream, span):
             return

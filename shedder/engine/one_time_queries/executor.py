@@ -70,7 +70,7 @@ class OneTime:
           BeforeRetention: the window begins before what is kept.
           PrecisionUnavailable: contract FAIL and the target is missed.
         """
-        query = _asked_once(select, stream)
+        query = _one_time_query(select, stream)
         with self._sources(stream, query, deadline) as sources:
             known = sources.known
             answer = execute(query, choose(query, known), known.stretch, sources)
@@ -80,7 +80,7 @@ class OneTime:
     def explain(self, select: Select) -> str:
         """The plan by which `answer` would answer, in words."""
         stream = self._core.stream(select.stream)
-        query = _asked_once(select, stream)
+        query = _one_time_query(select, stream)
         with self._sources(stream, query, Deadline()) as sources:
             return explained(query, sources.known, choose(query, sources.known))
 
@@ -134,7 +134,7 @@ class OneTime:
         return awaited(self._core.executor.call(look), deadline.check)
 
 
-def _asked_once(select: Select, stream: Stream) -> BoundQuery:
+def _one_time_query(select: Select, stream: Stream) -> BoundQuery:
     """The bound query.
 
     Raises:

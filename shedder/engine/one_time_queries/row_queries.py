@@ -93,17 +93,17 @@ class RowQueries:
 
     def explain(self, select: RelationalSelect) -> str:
         """The plan by which `batches` would answer, as a tree."""
-        with self._asked(select, Deadline()) as question:
+        with self._question(select, Deadline()) as question:
             plan = question.bound.plan
             sources = narrowed(question)
             return plan_text(plan, sources, question.tables, rows_needed(plan))
 
     def _read(self, select: RelationalSelect, deadline: Deadline, spool: ResultSpool) -> Answer:
-        with self._asked(select, deadline) as question:
+        with self._question(select, deadline) as question:
             return RowReader(self._core, self._worker, self._limits, question, spool).answer()
 
     @contextmanager
-    def _asked(self, select: RelationalSelect, deadline: Deadline) -> Iterator[RowQuestion]:
+    def _question(self, select: RelationalSelect, deadline: Deadline) -> Iterator[RowQuestion]:
         """The bound query and its sources as of now; the archive is held until the end."""
         core = self._core
         names = select.relations

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 LATE_PANES_MAX = 1 << 16  # Panes whose late tuples are counted apart.
-_TOLD_APART_MAX = 1_000  # Panes that one stretch of unknown times is counted in.
+_COUNTED_PANES_MAX = 1_000  # Panes that one stretch of unknown times is counted in.
 
 
 @dataclass(slots=True)
@@ -49,7 +49,7 @@ class LatePanes:
 
     def add_anywhere(self, first: int, last: int, count: int, *, needed_from: int | None) -> None:
         """Count late tuples of which it is only known that their panes are first to last."""
-        cut = first + _TOLD_APART_MAX
+        cut = first + _COUNTED_PANES_MAX
         for pane in range(first, min(last + 1, cut)):
             self.add(pane, count, needed_from=needed_from)
         if last >= cut:

@@ -23,7 +23,7 @@ FORMAT = 1
 AT_LEAST_BYTES = 64 << 10
 """Summaries may have so many, whatever the limit for batches is."""
 
-NOBODY: Final[Mapping[str, tuple[int, int]]] = MappingProxyType({})
+NO_PRODUCERS: Final[Mapping[str, tuple[int, int]]] = MappingProxyType({})
 """No other producer, in what summaries follow."""
 
 _LENGTH = struct.Struct("<I")

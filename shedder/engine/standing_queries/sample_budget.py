@@ -25,7 +25,7 @@ class SampleBudget:
     def __init__(self, memory_bytes: int) -> None:
         """memory_bytes: the budget of the process."""
         self._size_bytes = memory_bytes // SAMPLES_SHARE
-        self._asked: dict[StreamSample, int] = {}  # By sample, its population.
+        self._divided_at: dict[StreamSample, int] = {}  # By sample, its population.
 
     def fair_bytes(self, streams: int) -> int:
         """The share of each of so many streams that need as much as they can get."""
@@ -42,7 +42,7 @@ class SampleBudget:
         """
         if sample.wanted_bytes + sample.shares * batch_bytes <= sample.size_bytes_max:
             return
-        if sample.population >= _GROWTH * self._asked.get(sample, 0):
+        if sample.population >= _GROWTH * self._divided_at.get(sample, 0):
             self.divide(list(samples), about_to_come=(sample, batch_bytes))
 
     def divide(
@@ -51,13 +51,13 @@ class SampleBudget:
         about_to_come: tuple[StreamSample, int] | None = None,
     ) -> None:
         """Give each sample its share; unused memory goes to the other samples."""
-        self._asked = {sample: self._asked.get(sample, 0) for sample in samples}
+        self._divided_at = {sample: self._divided_at.get(sample, 0) for sample in samples}
         if not samples:
             return
         needs = np.array([sample.wanted_bytes for sample in samples])
         if about_to_come is not None:
             sample, batch_bytes = about_to_come
-            self._asked[sample] = sample.population
+            self._divided_at[sample] = sample.population
             needs += [sample.shares * batch_bytes * (each is sample) for each in samples]
         shares = weighted_shares(_SHARE_TO_NEED * needs, np.ones(len(needs)), self._size_bytes)
         left = (self._size_bytes - shares.sum()) / len(needs)

@@ -56,21 +56,21 @@ def by_load(
 
 
 def synopses_of(
-    query: BoundQuery, plan: SynopsisPlan, asked: Sequence[Expression]
+    query: BoundQuery, plan: SynopsisPlan, targets: Sequence[Expression]
 ) -> frozenset[int]:
     """The numbers of the synopses that answer outputs or aggregates; of none, all of the plan.
 
     Args:
       query: whose plan it is.
-      asked: an output column by its name, or an aggregate as the query has it.
+      targets: an output column by its name, or an aggregate as the query has it.
 
     Raises:
       BadQuery: the query has neither; says what it has.
     """
-    if not asked:
+    if not targets:
         return frozenset(range(len(plan.parts)))
     found: set[int] = set()
-    for expression in asked:
+    for expression in targets:
         for aggregate in _aggregates(query, expression):
             at = query.aggregates.index(aggregate)
             found.add(plan.answers[at])
@@ -82,14 +82,14 @@ def synopses_of(
 def outputs_of(query: BoundQuery, plan: SynopsisPlan, parts: Iterable[int]) -> list[str]:
     """The names of the output columns that any of these synopses answers."""
     chosen = set(parts)
-    told = {
+    answered = {
         aggregate
         for aggregate, part, partner in zip(
             query.aggregates, plan.answers, plan.partners, strict=True
         )
         if part in chosen or partner in chosen
     }
-    return [item.name for item in query.outputs if told & set(_inside(item.expression))]
+    return [item.name for item in query.outputs if answered & set(_inside(item.expression))]
 
 
 def levels_text(levels: Sequence[int]) -> str:
@@ -97,17 +97,17 @@ def levels_text(levels: Sequence[int]) -> str:
     return ", ".join(map(share_text, levels if len(set(levels)) > 1 else levels[:1]))
 
 
-def _aggregates(query: BoundQuery, asked: Expression) -> list[Aggregate]:
-    if isinstance(asked, Column):
-        named = [item for item in query.outputs if item.name.lower() == asked.name.lower()]
+def _aggregates(query: BoundQuery, target: Expression) -> list[Aggregate]:
+    if isinstance(target, Column):
+        named = [item for item in query.outputs if item.name.lower() == target.name.lower()]
         found = [aggregate for item in named for aggregate in _inside(item.expression)]
     else:
-        found = [each for each in query.aggregates if text_of(each) == text_of(asked)]
+        found = [each for each in query.aggregates if text_of(each) == text_of(target)]
     if not found:
         known = [item.name for item in query.outputs if _inside(item.expression)]
         known += [text_of(aggregate) for aggregate in query.aggregates]
         raise BadQuery(
-            f"nothing of the query that can be thinned is called {text_of(asked)}; "
+            f"nothing of the query that can be thinned is called {text_of(target)}; "
             f"there are {', '.join(dict.fromkeys(known))}"
         )
     return found

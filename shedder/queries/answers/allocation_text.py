@@ -70,12 +70,12 @@ def _numbers(row: Row, *, in_room: bool) -> list[str]:
     return [
         _count(row["size_bytes"]) or none,
         read,
-        _told(row["target"], _percent),
-        _told(row["predicted_error"] if row["thinning"] else None, _percent),
-        _told(row["measured_error"], _percent),
+        _number(row["target"], _percent),
+        _number(row["predicted_error"] if row["thinning"] else None, _percent),
+        _number(row["measured_error"], _percent),
         needed,
-        _told(row["saved_per_kib"], _price),
-        _told(row["saved_per_ns"], _price),
+        _number(row["saved_per_kib"], _price),
+        _number(row["saved_per_ns"], _price),
     ]
 
 
@@ -92,7 +92,7 @@ def _line(name: str, cells: Sequence[str]) -> str:
     return " ".join([name.ljust(_NAMES_WIDTH), *parts]).rstrip()
 
 
-def _told(number: float | None, form: Callable[[float], str]) -> str:
+def _number(number: float | None, form: Callable[[float], str]) -> str:
     return "" if number is None or not math.isfinite(number) else form(number)
 
 

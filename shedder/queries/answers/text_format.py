@@ -122,12 +122,12 @@ def _reduction(answer: PrintedAnswer) -> list[tuple[str, str]]:
     part = answer.archive
     if part is None:
         return []
-    asked, given = (
+    requested, given = (
         _percent(low) if low == high else f"{_percent(low)} to {_percent(high)}"
         for low, high in ((part.asked_min, part.asked_max), (part.given_min, part.given_max))
     )
     return [
-        ("reduced by", f"{part.reduction}: asked {asked}, given {given}"),
+        ("reduced by", f"{part.reduction}: asked {requested}, given {given}"),
         ("blocks read", f"{part.blocks_read:,} of {part.blocks:,}"),
         ("bytes read", f"{part.bytes_read:,} of {part.bytes_stored:,}"),
         ("looks", f"{part.looks}"),

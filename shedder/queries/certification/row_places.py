@@ -28,8 +28,8 @@ Floats = NDArray[np.float64]
 def placing_query(query: BoundQuery) -> BoundQuery:
     """Return the query whose exact answer has every group that passes HAVING, and its sort key."""
     key = [Output(_ORDER, each.expression) for each in query.order[:1]]
-    asked = exact_query(query)
-    return replace(asked, outputs=(*asked.outputs, *key), having=query.having)
+    exact = exact_query(query)
+    return replace(exact, outputs=(*exact.outputs, *key), having=query.having)
 
 
 def judged_rows(query: BoundQuery, answer: Answer) -> NDArray[np.int64]:

@@ -43,8 +43,8 @@ def finish(query: BoundQuery, evidence: Evidence) -> Answer:
       PrecisionUnavailable: the contract is FAIL and a value misses its target.
     """
     decided, shown = _chosen(query, evidence)
-    told = Groups(query, shown.evidence)
-    columns = [told.output(output) for output in query.outputs]
+    groups = Groups(query, shown.evidence)
+    columns = [groups.output(output) for output in query.outputs]
     fields: list[pa.Field[Any]] = []
     arrays: list[pa.Array[Any]] = []
     for output, column in zip(query.outputs, columns, strict=True):
@@ -154,11 +154,11 @@ def _notes(
 ) -> list[str]:
     notes = []
     if share < 1.0:
-        asked = 100 * at_share(query, share).confidence
+        percent = 100 * at_share(query, share).confidence
         seen = evidence.groups - (evidence.others is not None)
         notes.append(
-            f"chosen by estimates out of {seen:,} groups: intervals are asked at {asked:.7g} %, so "
-            f"that those shown hold with {100 * query.confidence:g} %"
+            f"chosen by estimates out of {seen:,} groups: intervals are asked at "
+            f"{percent:.7g} %, so that those shown hold with {100 * query.confidence:g} %"
         )
     if decided.doubtful:
         notes.append(f"{decided.doubtful:,} groups that HAVING left out may belong in the answer")

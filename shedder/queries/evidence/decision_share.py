@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shedder.cql.expressions.expression import Expression
-from shedder.queries.evidence.asked_again import asked_again
+from shedder.queries.evidence.delta_shares import at_delta_share
 from shedder.queries.evidence.evidence import Evidence
 from shedder.queries.evidence.having_order_limit import Keys, first_key, having_outcomes
 from shedder.queries.evidence.output_columns import Groups
@@ -122,7 +122,7 @@ class _Levels:
     shares: Floats
     _keys: Keys | None = field(init=False)
     _places: list[_Places] = field(init=False)
-    _asked: NDArray[np.bool_] = field(init=False)
+    _estimated: NDArray[np.bool_] = field(init=False)
 
     def __post_init__(self) -> None:
         evidence, order = self.groups.evidence, self.groups.query.order
@@ -140,8 +140,8 @@ class _Levels:
             _Places(blank.copy(), blank.copy(), nothing.copy(), nothing.copy())
             for _ in self.shares[1:]
         ]
-        self._asked = np.zeros((len(self.shares), evidence.groups), np.bool_)
-        self._asked[0] = True
+        self._estimated = np.zeros((len(self.shares), evidence.groups), np.bool_)
+        self._estimated[0] = True
 
     def is_away(self, level: int, decision: float, rows: Rows | None = None) -> Mask:
         """bool [groups], whether no half of a doubled interval reaches the decision."""
@@ -201,17 +201,17 @@ class _Levels:
 
     def _ask(self, level: int, rows: Rows) -> None:
         """Ask some groups at a level, unless they were."""
-        rows = rows[~self._asked[level, rows]]
+        rows = rows[~self._estimated[level, rows]]
         if not len(rows):
             return
         groups = self.groups
-        found = asked_again(
+        found = at_delta_share(
             groups.query, groups.evidence, float(self.shares[level]), self.decisions, rows
         )
         keys = self._keys
         known = None if keys is None else Keys(keys.low[rows], keys.high[rows])
         self._places[level].put(rows, _Places.of(self._doubled(found), known))
-        self._asked[level, rows] = True
+        self._estimated[level, rows] = True
 
     def _doubled(self, evidence: Evidence) -> Groups:
         """With half-widths doubled."""

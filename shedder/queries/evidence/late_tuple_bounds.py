@@ -112,8 +112,8 @@ def _allowing(
             estimates[aggregate] = _pulled(column, low, high)
         elif aggregate.function is AggregateFunction.FREQUENT:
             again = evidence.frequents.get(aggregate)
-            told = _unlisted(column) if again is None else again(total)
-            estimates[aggregate] = replace(told, bound=np.maximum(told.bound, column.bound))
+            widened = _unlisted(column) if again is None else again(total)
+            estimates[aggregate] = replace(widened, bound=np.maximum(widened.bound, column.bound))
         elif aggregate.function in BY_TIME:
             estimates[aggregate] = _by_time(aggregate, column, evidence)
         elif aggregate.function in OF_PAIRS:

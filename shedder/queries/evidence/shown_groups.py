@@ -22,9 +22,9 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from shedder.cql.expressions.expression import AggregateFunction, Expression, walk
-from shedder.queries.evidence.asked_again import asked_again, with_rows
 from shedder.queries.evidence.confidence_budget import aggregates_of
 from shedder.queries.evidence.decision_share import share_of_shown
+from shedder.queries.evidence.delta_shares import at_delta_share, with_rows
 from shedder.queries.evidence.evidence import Evidence
 from shedder.queries.evidence.having_order_limit import first_key, having_outcomes
 from shedder.queries.evidence.output_columns import Groups
@@ -60,7 +60,7 @@ def all_at_once(groups: Groups) -> Evidence:
         return evidence
     share = 1.0 / (evidence.groups + 1)  # One more is for `missing`.
     share /= _intervals_each(groups)
-    found = asked_again(groups.query, evidence, share, decisions)
+    found = at_delta_share(groups.query, evidence, share, decisions)
     estimates = {
         aggregate: _held(column, evidence.estimates[aggregate].confidence)
         for aggregate, column in found.estimates.items()
@@ -85,9 +85,9 @@ def for_shown(groups: Groups, rows: Rows) -> Shown:
     fewest, weights = min(each for each in intervals if each), _weights(evidence, outputs)
     if evidence.again is None:
         least = fewest / weights.sum()
-        return Shown(asked_again(groups.query, evidence, least, outputs), 1.0)
+        return Shown(at_delta_share(groups.query, evidence, least, outputs), 1.0)
     share = share_of_shown(groups, _decisions(groups), shown=fewest, weights=weights)
-    some = asked_again(groups.query, evidence, share, outputs, rows)
+    some = at_delta_share(groups.query, evidence, share, outputs, rows)
     return Shown(with_rows(evidence, rows, some), share)
 
 

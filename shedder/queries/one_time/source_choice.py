@@ -127,8 +127,10 @@ def _sampled(
     query: BoundQuery, view: SampleView, stretch: TimeRange, *, alone: bool = False
 ) -> Evidence:
     """What the sample says as the first look; alone: it met the target many times over."""
-    asked = at_look(query, 0, alone=alone)
-    evidence = evidence_from_sample(asked, view, start_us=stretch.start_us, end_us=stretch.end_us)
+    first_look = at_look(query, 0, alone=alone)
+    evidence = evidence_from_sample(
+        first_look, view, start_us=stretch.start_us, end_us=stretch.end_us
+    )
     return within(claimed(query, 0, evidence, alone=alone), stretch)
 
 

@@ -250,7 +250,7 @@ class _Strata:
         if union.is_everything:
             return self._of_union(aggregate, confidence)
         assert node is not None, aggregate
-        intervals = self._asked(node, aggregate.function, bounds, confidence)
+        intervals = self._bounds_of(node, aggregate.function, bounds, confidence)
         empty = union.per_group(union.present_ids(node)) == 0
         everything = union.view.is_everything
         found = as_estimates(intervals, confidence, empty=empty, known=everything)
@@ -260,7 +260,7 @@ class _Strata:
         added = aggregate.function in _ADDED
         return unless_out_of_range(found, SUM_OUT_OF_RANGE if added else OUT_OF_RANGE)
 
-    def _asked(
+    def _bounds_of(
         self,
         node: Expression,
         function: AggregateFunction,

@@ -49,8 +49,10 @@ def sampled_extreme(sampled: Sampled, aggregate: Aggregate, _: float) -> Estimat
     complete = np.broadcast_to(sampled.is_complete, far.shape)
     far = np.where(complete & ~null, found, far)
     # Between whole numbers beyond 2^53 there may be others that are one double with them.
-    told = (found.dtype.kind == "f") | (np.abs(far) < HELD_MAX)
-    bound = np.where((found == far) & told & ~null, Bound.EXACT, Bound.INTERVAL).astype(np.uint8)
+    distinct = (found.dtype.kind == "f") | (np.abs(far) < HELD_MAX)
+    bound = np.where((found == far) & distinct & ~null, Bound.EXACT, Bound.INTERVAL).astype(
+        np.uint8
+    )
     bound = np.where(np.isinf(far) & ~complete, np.uint8(Bound.NONE), bound)
     bound = np.where(complete, np.uint8(Bound.EXACT), bound)
     near = found

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 import shedder
-from shedder.engine.audit.external_audit import LENT_S, AuditReport, AuditTicket
+from shedder.engine.audit.external_audit import LEASE_S, AuditReport, AuditTicket
 from shedder.engine.engine import Engine
 from shedder.engine.runtime.environment import Environment
 from shedder.errors import BadSetting, FailedPrecondition, UnknownStream
@@ -40,24 +40,24 @@ def close_a_window(db: Engine, number: int) -> None:
 
 
 def lend(db: Engine) -> AuditTicket:
-    [lent] = db.audit.lent.lend("r", answers=10)
-    return lent
+    [ticket] = db.audit.tickets.lend("r", answers=10)
+    return ticket
 
 
 def test_an_answer_is_lent_once_with_a_wider_one_that_a_miss_refutes(db: Engine) -> None:
     db.register("q", HOPPING)
-    assert db.audit.lent.lend("r", answers=10) == []  # No window has closed.
+    assert db.audit.tickets.lend("r", answers=10) == []  # No window has closed.
     close_a_window(db, 0)
-    lent = lend(db)
-    [told], [strict] = lent.published.rows(), lent.strict.rows()
-    assert strict["mean_low"] < told["mean_low"] < told["mean_high"] < strict["mean_high"]
-    assert lent.strict.confidence > 1 - ALARM
-    assert db.audit.lent.lend("r", answers=10) == []
+    ticket = lend(db)
+    [published], [strict] = ticket.published.rows(), ticket.strict.rows()
+    assert strict["mean_low"] < published["mean_low"] < published["mean_high"] < strict["mean_high"]
+    assert ticket.strict.confidence > 1 - ALARM
+    assert db.audit.tickets.lend("r", answers=10) == []
     assert db.audit.look() is None  # The service does not look at it, either.
     close_a_window(db, 1)
-    assert db.audit.lent.lend("r", answers=10) == []  # Its query is not looked at by two.
+    assert db.audit.tickets.lend("r", answers=10) == []  # Its query is not looked at by two.
     assert db.audit.look() is None
-    assert db.audit.lent.report(lent.id, HELD).certified is True
+    assert db.audit.tickets.report(ticket.id, HELD).certified is True
     assert db.query("q").answer().certified is True
     assert lend(db).published.start_us == 10 * SECOND
 
@@ -67,17 +67,17 @@ def test_what_was_reported_is_not_reported_again_and_what_is_given_back_does_not
 ) -> None:
     db.register("q", HOPPING)
     close_a_window(db, 0)
-    lent = lend(db)
-    assert db.audit.lent.report(lent.id, AuditReport(0, 0, 0, 0)).certified is None
+    ticket = lend(db)
+    assert db.audit.tickets.report(ticket.id, AuditReport(0, 0, 0, 0)).certified is None
     with pytest.raises(FailedPrecondition, match="no answer is lent"):
-        db.audit.lent.report(lent.id, HELD)
-    assert db.audit.lent.reported == 0
+        db.audit.tickets.report(ticket.id, HELD)
+    assert db.audit.tickets.reported == 0
     close_a_window(db, 1)
-    lent = lend(db)
+    ticket = lend(db)
     db.query("q").drop()
     db.register("q", HOPPING)
     with pytest.raises(FailedPrecondition, match="was dropped"):
-        db.audit.lent.report(lent.id, MISSED)
+        db.audit.tickets.report(ticket.id, MISSED)
     assert db.query("q").answer().certified is None
 
 
@@ -86,7 +86,7 @@ def test_a_refutation_takes_the_certification_and_says_so_in_answers_and_metrics
 ) -> None:
     db.register("q", HOPPING)
     close_a_window(db, 0)
-    now = db.audit.lent.report(
+    now = db.audit.tickets.report(
         lend(db).id, AuditReport(1, 1, 1, 1, "mean was said to be 1, and is 2")
     )
     assert (now.certified, now.lost) == (False, "mean was said to be 1, and is 2")
@@ -101,15 +101,15 @@ def test_a_refutation_takes_the_certification_and_says_so_in_answers_and_metrics
 def test_an_answer_that_shows_no_row_is_bet_on_and_may_be_refuted(db: Engine) -> None:
     db.register("q", HOPPING.replace("THINNING", "HAVING AVG(x) > 9 THINNING"))
     close_a_window(db, 0)
-    lent = lend(db)
-    assert lent.published.rows() == []
-    assert len(lent.strict.rows()) == 1
-    now = db.audit.lent.report(lent.id, NOTHING)
+    ticket = lend(db)
+    assert ticket.published.rows() == []
+    assert len(ticket.strict.rows()) == 1
+    now = db.audit.tickets.report(ticket.id, NOTHING)
     assert (now.certified, now.looks, now.values) == (True, 1, 0)
     assert now.evidence < 1.0
     close_a_window(db, 1)
     wrong = AuditReport(0, 0, 0, 0, "mean was said to be 1, and is 2")
-    assert db.audit.lent.report(lend(db).id, wrong).lost == "mean was said to be 1, and is 2"
+    assert db.audit.tickets.report(lend(db).id, wrong).lost == "mean was said to be 1, and is 2"
 
 
 @pytest.mark.parametrize("archived", [True, False])
@@ -119,15 +119,15 @@ def test_what_is_found_of_tuples_that_were_deleted_meanwhile_does_not_count(
     """An answer of 500 tuples is not wrong because a DELETE has left 400 of them to compare."""
     db.register("q", HOPPING)
     close_a_window(db, 0)
-    [lent] = db.audit.lent.lend("r", answers=10, without_archive=not archived)
+    [ticket] = db.audit.tickets.lend("r", answers=10, without_archive=not archived)
     db.execute("DELETE FROM r WHERE x > 1")
     wrong = AuditReport(1, 1, 1, 1, "mean was said to be 1, and is 2")
     if archived:
         with pytest.raises(FailedPrecondition, match="deleted while it was looked at"):
-            db.audit.lent.report(lent.id, wrong)
+            db.audit.tickets.report(ticket.id, wrong)
         assert db.query("q").answer().certified is None
     else:  # The auditor has the tuples from elsewhere.
-        assert db.audit.lent.report(lent.id, wrong).certified is False
+        assert db.audit.tickets.report(ticket.id, wrong).certified is False
 
 
 def test_tuples_are_bet_on_once_however_many_windows_have_them(db: Engine) -> None:
@@ -135,7 +135,7 @@ def test_tuples_are_bet_on_once_however_many_windows_have_them(db: Engine) -> No
     evidence = []
     for number in range(4):
         close_a_window(db, number)
-        evidence.append(db.audit.lent.report(lend(db).id, HELD).evidence)
+        evidence.append(db.audit.tickets.report(lend(db).id, HELD).evidence)
     # Windows [-10, 10), [0, 20), [10, 30), [20, 40): the second and the fourth are no news.
     assert evidence[0] == evidence[1] > evidence[2] == evidence[3]
 
@@ -145,7 +145,7 @@ def test_who_misses_whenever_it_may_be_bet_on_loses_it_without_a_refutation(db: 
     lost = ""
     for number in range(6):
         close_a_window(db, number)
-        lost = db.audit.lent.report(lend(db).id, MISSED).lost
+        lost = db.audit.tickets.report(lend(db).id, MISSED).lost
         if lost:
             break
     assert "more than chance allows" in lost
@@ -171,10 +171,10 @@ def test_who_takes_too_long_comes_too_late_and_the_query_is_looked_at_again(
         close_a_window(db, 0)
         late = lend(db)
         close_a_window(db, 1)
-        machine.ahead_s = LENT_S
+        machine.ahead_s = LEASE_S
         with pytest.raises(FailedPrecondition, match="30 minutes"):
-            db.audit.lent.report(late.id, MISSED)
-        assert db.audit.lent.report(lend(db).id, HELD).looks == 1
+            db.audit.tickets.report(late.id, MISSED)
+        assert db.audit.tickets.report(lend(db).id, HELD).looks == 1
 
 
 @pytest.mark.slow
@@ -193,28 +193,28 @@ def test_who_takes_too_long_comes_too_late_and_the_query_is_looked_at_again(
 def test_counts_that_contradict_each_other_are_refused(db: Engine, found: AuditReport) -> None:
     db.register("q", HOPPING)
     close_a_window(db, 0)
-    lent = lend(db)
+    ticket = lend(db)
     with pytest.raises(BadSetting, match=r"larger than the whole|not fresh"):
-        db.audit.lent.report(lent.id, found)
-    assert db.audit.lent.report(lent.id, HELD).looks == 1
+        db.audit.tickets.report(ticket.id, found)
+    assert db.audit.tickets.report(ticket.id, HELD).looks == 1
 
 
 def test_rows_in_wrong_places_are_bet_on(db: Engine) -> None:
     db.register("q", HOPPING)
     close_a_window(db, 0)
-    now = db.audit.lent.report(lend(db).id, AuditReport(2, 0, 1, 0, placed=True))
+    now = db.audit.tickets.report(lend(db).id, AuditReport(2, 0, 1, 0, placed=True))
     assert (now.values, now.missed) == (2, 0)
     close_a_window(db, 1)
-    wrong = db.audit.lent.report(lend(db).id, AuditReport(1, 1, 0, 0, placed=False))
+    wrong = db.audit.tickets.report(lend(db).id, AuditReport(1, 1, 0, 0, placed=False))
     assert (wrong.values, wrong.missed) == (3, 1)
     assert wrong.evidence > now.evidence
 
 
 def test_what_is_asked_wrongly_is_refused(db: Engine) -> None:
     with pytest.raises(BadSetting, match="0 answers"):
-        db.audit.lent.lend("r", answers=0)
+        db.audit.tickets.lend("r", answers=0)
     with pytest.raises(UnknownStream):
-        db.audit.lent.lend("nowhere", answers=1)
+        db.audit.tickets.lend("nowhere", answers=1)
 
 
 WIDE = "SELECT g, AVG(x) AS mean FROM w [RANGE 10 SECONDS SLIDE 10 SECONDS] GROUP BY g THINNING 1/2"
@@ -233,30 +233,30 @@ def test_as_many_answers_are_lent_as_have_room_and_the_others_afterwards(db: Eng
         db.push("w", {"ts": ts, "g": rows // 10, "x": np.sqrt(rows)})
         db.heartbeat("w", (number + 1) * 10 * SECOND)
 
-    def lent(bytes_max: int) -> list[AuditTicket]:
-        found = db.audit.lent.lend("w", answers=10, bytes_max=bytes_max)
+    def ticket(bytes_max: int) -> list[AuditTicket]:
+        found = db.audit.tickets.lend("w", answers=10, bytes_max=bytes_max)
         for each in found:
-            db.audit.lent.report(each.id, HELD)
+            db.audit.tickets.report(each.id, HELD)
         return found
 
     close(0)
-    [one] = db.audit.lent.lend("w", answers=1)
-    db.audit.lent.report(one.id, HELD)
+    [one] = db.audit.tickets.lend("w", answers=1)
+    db.audit.tickets.report(one.id, HELD)
     assert len(one.strict.rows()) == len(one.published.rows()) == 200
     alone, both = (
         sum(t.nbytes for t in of)
         for of in ([one.published.table], [one.published.table, one.strict.table])
     )
     close(1)
-    told = [lent(both * 3 // 2) for _ in range(4)]
-    assert sorted(each.query for some in told for each in some) == ["a", "b", "c"]
-    assert [len(some) for some in told] == [1, 1, 1, 0]
-    assert len(told[0][0].strict.rows()) > 0
+    rounds = [ticket(both * 3 // 2) for _ in range(4)]
+    assert sorted(each.query for some in rounds for each in some) == ["a", "b", "c"]
+    assert [len(some) for some in rounds] == [1, 1, 1, 0]
+    assert len(rounds[0][0].strict.rows()) > 0
     close(2)
-    told = [lent(alone * 3 // 2) for _ in range(3)]
-    assert [len(each.strict.rows()) for some in told for each in some] == [0, 0, 0]
+    rounds = [ticket(alone * 3 // 2) for _ in range(3)]
+    assert [len(each.strict.rows()) for some in rounds for each in some] == [0, 0, 0]
     close(3)
-    assert lent(alone // 2) == []  # None of them ever has room.
-    assert lent(both * 9) == []
+    assert ticket(alone // 2) == []  # None of them ever has room.
+    assert ticket(both * 9) == []
     close(4)
-    assert len(lent(both * 9)) == 3
+    assert len(ticket(both * 9)) == 3

@@ -1,4 +1,4 @@
-"""Evidence that is asked again at a part of its delta, around the values of before."""
+"""Evidence at a share of its delta, around the values that it had before."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Rows = NDArray[np.int64]
 _DELTA_MIN: Final = 1e-12  # 1 less a part of it must be below 1.
 
 
-def asked_again(
+def at_delta_share(
     query: BoundQuery,
     evidence: Evidence,
     share: float,
