@@ -93,11 +93,11 @@ def _rows(
             granted = grant(queries, int(whole * share))
             errors = measured(queries, granted)
             each = weights @ errors / weights.sum()
-            told = np.array(
+            predictions = np.array(
                 [predicted(*one) for one in zip(queries, granted.tolist(), strict=True)]
             )
             met = float((weights[:, None] * (errors <= targets[:, None])).sum())
-            seen.append((each, float(weights @ told / weights.sum())))
+            seen.append((each, float(weights @ predictions / weights.sum())))
             ours, weighted = float(seen[0][0].mean()), float(each.mean())
             rows.append(
                 (
@@ -143,8 +143,8 @@ def _about_rivals(compared: Sequence[Sequence[PolicyComparison]]) -> tuple[str, 
         "targets costs; about as many are met by measurement, because most synopses err by far "
         "less than what 95 % of them keep"
     )
-    told = f"the nearest rival with a synopsis for each query errs {alone:.2f} times as much"
-    return told, "predicted: weighted, ours = 1", of_sharing, of_untargeted
+    text = f"the nearest rival with a synopsis for each query errs {alone:.2f} times as much"
+    return text, "predicted: weighted, ours = 1", of_sharing, of_untargeted
 
 
 def run() -> Report:

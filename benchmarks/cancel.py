@@ -34,7 +34,7 @@ KIND_S: Final = 12.0  # That the moments of one kind take together, about, were 
 AIM_S: Final = 0.2
 STREAM: Final = 1
 
-ASKED: Final[Mapping[str, str]] = {
+QUERIES: Final[Mapping[str, str]] = {
     "exact question": "SELECT COUNT(DISTINCT ts) AS x FROM trades",
     "exact question, a million groups": "SELECT ts, SUM(price) AS x FROM trades "
     "[FROM TIMESTAMP '1970-01-01 00:00:00' TO TIMESTAMP '1970-01-01 00:16:40'] GROUP BY ts",
@@ -99,8 +99,8 @@ def run() -> Report:
 
 def _kinds(db: Engine, folder: Path) -> Iterator[tuple[str, Work, Work]]:
     """Names, work that may end, and work to be called off. Both leave all as it was, or nearly."""
-    for name, text in ASKED.items():
-        work = _asked(db, text)
+    for name, text in QUERIES.items():
+        work = _query_work(db, text)
         yield name, work, work
     for name, layout, other in _REWRITES:
         yield f"rewrite to {name}", *_rewrites(db, layout, other)
@@ -110,7 +110,7 @@ def _kinds(db: Engine, folder: Path) -> Iterator[tuple[str, Work, Work]]:
     with _written(db):
         yield "CREATE INDEX beside a writer", *_twice(partial(_indexed, db, "few"))
     yield "INSERT INTO ... SELECT", *_twice(lambda watch: _copied(db, watch))
-    yield "DELETE", _asked(db, _DELETE.format(4)), _asked(db, _DELETE.format(5))
+    yield "DELETE", _query_work(db, _DELETE.format(4)), _query_work(db, _DELETE.format(5))
     yield (
         "purge",
         *_of_two(db, lambda run, progress: db.core.store.purger.purge(run, progress.advance)),
@@ -129,7 +129,7 @@ def _twice(work: Work) -> tuple[Work, Work]:
     return work, work
 
 
-def _asked(db: Engine, text: str) -> Work:
+def _query_work(db: Engine, text: str) -> Work:
     return lambda watch: db.execute(text, watch=watch)
 
 

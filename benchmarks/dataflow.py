@@ -157,7 +157,7 @@ def rivals() -> dict[str, dict[str, float]]:
     session = duckdb.connect()
     session.execute("SET threads = 1")
 
-    def asked(text: str) -> Callable[[Batch, Batch], object]:
+    def query(text: str) -> Callable[[Batch, Batch], object]:
         def work(fresh: Batch, held: Batch) -> object:
             session.register("fresh", pa.Table.from_batches([fresh]))
             session.register("held", pa.Table.from_batches([held]))
@@ -177,39 +177,39 @@ def rivals() -> dict[str, dict[str, float]]:
     both = 2 * BATCH_ROWS  # The other side's batch is probed likewise.
     return {
         "join": {
-            "duckdb": again(asked(f"SELECT fresh.*, held.* {joined}"), BATCH_ROWS),
+            "duckdb": again(query(f"SELECT fresh.*, held.* {joined}"), BATCH_ROWS),
             "polars": again(frames(lambda new, old: new.join(old, on="k")), BATCH_ROWS),
         },
         "COUNT(*) over the join": {
-            "duckdb": again(asked("SELECT count(*) FROM held a JOIN held b ON a.k = b.k"), both),
+            "duckdb": again(query("SELECT count(*) FROM held a JOIN held b ON a.k = b.k"), both),
             "polars": again(frames(lambda _, old: old.join(old, on="k").select(pl.len())), both),
         },
         "the same with SLIDE": {
-            "duckdb": again(asked("SELECT count(*) FROM held a JOIN held b ON a.k = b.k"), both),
+            "duckdb": again(query("SELECT count(*) FROM held a JOIN held b ON a.k = b.k"), both),
             "polars": again(frames(lambda _, old: old.join(old, on="k").select(pl.len())), both),
         },
         "SUM over the join with SLIDE": {
-            "duckdb": again(asked("SELECT sum(a.v) FROM held a JOIN held b ON a.k = b.k"), both),
+            "duckdb": again(query("SELECT sum(a.v) FROM held a JOIN held b ON a.k = b.k"), both),
             "polars": again(frames(lambda _, old: old.join(old, on="k")["v"].sum()), both),
         },
         "COUNT(*) GROUP BY k": {
-            "duckdb": again(asked("SELECT k, count(*) FROM held GROUP BY k"), BATCH_ROWS),
+            "duckdb": again(query("SELECT k, count(*) FROM held GROUP BY k"), BATCH_ROWS),
             "polars": again(frames(lambda _, old: old.group_by("k").len()), BATCH_ROWS),
         },
         "MAX with SLIDE": {
-            "duckdb": again(asked("SELECT max(v) FROM held"), BATCH_ROWS),
+            "duckdb": again(query("SELECT max(v) FROM held"), BATCH_ROWS),
             "polars": again(frames(lambda _, old: old["v"].max()), BATCH_ROWS),
         },
         "DISTINCT": {
-            "duckdb": again(asked("SELECT DISTINCT k FROM held"), BATCH_ROWS),
+            "duckdb": again(query("SELECT DISTINCT k FROM held"), BATCH_ROWS),
             "polars": again(frames(lambda _, old: old["k"].unique()), BATCH_ROWS),
         },
         "PARTITION BY k ROWS 10": {
-            "duckdb": again(asked(newest), BATCH_ROWS),
+            "duckdb": again(query(newest), BATCH_ROWS),
             "polars": again(frames(lambda _, old: old.group_by("k").tail(10)), BATCH_ROWS),
         },
         "table join": {
-            "duckdb": again(asked(f"SELECT fresh.*, held.n {joined}"), BATCH_ROWS, table_rows()),
+            "duckdb": again(query(f"SELECT fresh.*, held.n {joined}"), BATCH_ROWS, table_rows()),
             "polars": again(
                 frames(lambda new, old: new.join(old, on="k")), BATCH_ROWS, table_rows()
             ),

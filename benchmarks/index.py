@@ -106,7 +106,7 @@ class Slower:
     built: float
     behind_s: float
 
-    def told(self) -> str:
+    def summary(self) -> str:
         """For people."""
         text = f"{self.middle:.2f} (the middle round; the fastest of each {self.fastest:.2f})"
         if self.built == 1.0:
@@ -186,7 +186,7 @@ def run() -> Report:
             (
                 f"Pushing and writing {PUSHED} runs at full speed, with indexes that are built "
                 f"beside it, in {PUSHED_TIMES} rounds, as many times the time without: "
-                + "; ".join(f"{name}: {it.told()}" for name, it in by.items())
+                + "; ".join(f"{name}: {it.summary()}" for name, it in by.items())
                 + f". The aim, at most {SLOWER_MAX:.1f} times, is "
                 + ("met." if max(it.middle for it in by.values()) <= SLOWER_MAX else "missed.")
             ),

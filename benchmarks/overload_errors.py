@@ -31,7 +31,7 @@ RATE = 1_750_000.0  # Tuples/s: 5 times 350,000. A scale makes it 5 times the mo
 LOWER_RATES = (20_000.0, 200_000.0)  # THIN beside DROP.
 SECONDS = 12.0
 WINDOWS = int(SECONDS) - 1  # That end, with all their tuples, while the stream still runs.
-TOLD_MIN = 0.9  # Of the values of all windows: a policy that tells fewer is not compared.
+REPORTED_MIN = 0.9  # Of the values of all windows: a policy that tells fewer is not compared.
 POLICIES = ("THIN", "DROP", "DROP LEAST value", "DROP OLDEST")
 KINDS = {
     "all": {
@@ -89,14 +89,14 @@ class Outcome:
     """One policy. read: the least share of the tuples that an aggregate read.
 
     coverage: of the intervals; width: the mean of half of one, relative to its value.
-    told: of all values of all windows, those that were told.
+    reported: of all values of all windows, those that were told.
     errors: by kind, the mean of each aggregate; a value that was not told errs by all of it.
     """
 
     read: float
     coverage: float
     width: float
-    told: float
+    reported: float
     errors: dict[str, list[float]] = field(default_factory=lambda: defaultdict(list))
 
     @property
@@ -111,15 +111,17 @@ def run() -> Report:
     in_full = in_full_ns()
     found = {policy: outcome(policy, RATE, in_full) for policy in POLICIES}
     thin, drop = found["THIN"], found["DROP"]
-    if min(thin.told, drop.told) < TOLD_MIN:
-        raise RuntimeError(f"values told: THIN {thin.told:.1%}, DROP {drop.told:.1%}: too few")
+    if min(thin.reported, drop.reported) < REPORTED_MIN:
+        raise RuntimeError(
+            f"values told: THIN {thin.reported:.1%}, DROP {drop.reported:.1%}: too few"
+        )
     kinds = [kind for of in KINDS.values() for kind in of.values()]
     rows = [
         *(_row(kind, found, partial(_of, kind=kind)) for kind in kinds),
         _row(f"all {AGGREGATES}, each of weight 1", found, lambda each: each.weighted),
         *(_at_a_lower_rate(rate, in_full) for rate in LOWER_RATES),
         _row("half width of an interval", found, lambda each: each.width, compared=False),
-        _row("values told", found, lambda each: each.told, compared=False),
+        _row("values told", found, lambda each: each.reported, compared=False),
         _row("intervals that held", found, lambda each: each.coverage, compared=False),
         _row("least share read", found, lambda each: each.read, compared=False),
     ]
@@ -167,13 +169,13 @@ def outcome(policy: str, rate: float, in_full: float) -> Outcome:
     every = world.answers.values()
     width = sum(each.width_sum for each in every) / sum(each.widths for each in every)
     found = Outcome(read, held, width, 0.0)
-    told = wanted = 0.0
+    reported = wanted = 0.0
     for name, answers in world.answers.items():
         for output, kind in KINDS[name.partition("_")[0]].items():
             values = _values_of(answers, output)
             found.errors[kind].append(values.error)
-            told, wanted = told + values.told, wanted + values.wanted
-    found.told = told / wanted
+            reported, wanted = reported + values.reported, wanted + values.wanted
+    found.reported = reported / wanted
     return found
 
 
@@ -182,23 +184,23 @@ class AnsweredValues:
     """Of one aggregate. wanted: one per window and group; told: those that answers had."""
 
     wanted: float
-    told: float
+    reported: float
     error_sum: float
 
     @property
     def error(self) -> float:
         """The mean relative error; it is 1 for a value that was not answered."""
-        return (self.error_sum + self.wanted - self.told) / self.wanted
+        return (self.error_sum + self.wanted - self.reported) / self.wanted
 
 
 def _values_of(answers: Answers, output: str) -> AnsweredValues:
     """What became of one aggregate; windows without any answer have as many values as others."""
-    told, error_sum = answers.error_of.get(output, (0, 0.0))
-    in_windows = told + answers.untold.get(output, 0)
+    reported, error_sum = answers.error_of.get(output, (0, 0.0))
+    in_windows = reported + answers.untold.get(output, 0)
     if not in_windows:
         return AnsweredValues(1.0, 0.0, 0.0)
     windows = max(WINDOWS, answers.checked)
-    return AnsweredValues(in_windows * windows / answers.checked, told, error_sum)
+    return AnsweredValues(in_windows * windows / answers.checked, reported, error_sum)
 
 
 def _at_a_lower_rate(rate: float, in_full: float) -> list[str]:

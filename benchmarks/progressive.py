@@ -42,7 +42,7 @@ CREATE = (
     "CREATE STREAM trades (ts TIMESTAMP NOT NULL, symbol BIGINT NOT NULL, price DOUBLE NOT NULL, "
     "size DOUBLE NOT NULL, venue BIGINT NOT NULL) TIMESTAMP BY ts ARCHIVE hybrid(blocks=64)"
 )
-ASKED: Mapping[str, tuple[str, tuple[str, ...]]] = {
+QUERIES: Mapping[str, tuple[str, tuple[str, ...]]] = {
     "AVG": ("SELECT AVG(price) AS x FROM trades", ("price",)),
     "AVG behind 10 %": (
         "SELECT AVG(price) AS x FROM trades WHERE venue = 3",
@@ -85,12 +85,12 @@ def run() -> Report:
         with shedder.open(folder, run_rows=RUN_ROWS, sample_rows=1_000, memory_bytes=4 << 30) as db:
             db.execute(CREATE)
             fill(db, ROWS // 10)
-            small = {name: _ours(db, name) for name in ASKED}
+            small = {name: _ours(db, name) for name in QUERIES}
             fill(db, ROWS, first=ROWS // 10)
-            large = {name: _ours(db, name) for name in ASKED}
+            large = {name: _ours(db, name) for name in QUERIES}
         files = sorted((folder / "runs").rglob("*.parquet"))
         with _spark(files) as spark:
-            rows = [_row(files, name, small[name], large[name], spark) for name in ASKED]
+            rows = [_row(files, name, small[name], large[name], spark) for name in QUERIES]
     finally:
         shutil.rmtree(folder)
     aims = (
@@ -151,7 +151,7 @@ def trades(rng: np.random.Generator, begin: int, count: int) -> pa.Table:
 def _ours(db: Engine, name: str) -> Ours:
     answers: list[Answer] = []
     took_s = seconds(
-        lambda: answers.append(db.execute(f"{ASKED[name][0]} WITHIN 1 PERCENT")), REPEATS
+        lambda: answers.append(db.execute(f"{QUERIES[name][0]} WITHIN 1 PERCENT")), REPEATS
     )
     return Ours(took_s, answers[-1])
 
@@ -159,7 +159,7 @@ def _ours(db: Engine, name: str) -> Ours:
 def _row(
     files: list[Path], name: str, small: Ours, large: Ours, spark: Ask | None
 ) -> tuple[str, ...]:
-    text, columns = ASKED[name]
+    text, columns = QUERIES[name]
     duck_s, missed = _exactly(files, text, large.answer)
     spark_s = None if spark is None else seconds(lambda: spark(text), RIVAL_REPEATS)
     part = large.answer.archive

@@ -32,7 +32,7 @@ BATCHES_BY_GROUP = 80
 
 def run() -> Report:
     """The longest turns of the apply thread that were spent on sizes, beside those on batches."""
-    rows, told = [], []
+    rows, largest = [], []
     for words, queries, some in (
         ("", QUERIES, BATCHES),
         (f"{GROUPS:,} groups: ", BY_GROUP, BATCHES_BY_GROUP),
@@ -43,7 +43,7 @@ def run() -> Report:
             [f"{words}a change of sizes takes force", *_row(sizes)],
             [f"{words}live panes shrink, a slice at a time", *_row(slices)],
         ]
-        told.append(f"{words}{tuples:,} tuples, panes of up to {heaviest / 2**20:.1f} MiB")
+        largest.append(f"{words}{tuples:,} tuples, panes of up to {heaviest / 2**20:.1f} MiB")
     return Report(
         claim="Sizes change while the stream runs. Wanted: no turn of the apply thread that is "
         "spent on it takes 5 ms, with thousands of groups neither. The rival is "
@@ -58,7 +58,7 @@ def run() -> Report:
         ],
         rows=rows,
         notes=[
-            *told,
+            *largest,
             (
                 "all tuples applied; eight aggregates, and by group four; all sketches an eighth "
                 f"as large and as large again, {BATCHES // 10} and {BATCHES_BY_GROUP // 10} "
@@ -140,5 +140,5 @@ def _sizes(db: Engine, query: str, scale: int) -> tuple[int, ...]:
 
 def _row(times: Times) -> list[str]:
     of_clock, of_cpu = np.array(times).T
-    told = (*np.quantile(of_clock, (0.5, 0.99)), of_clock.max(), of_cpu.max())
-    return [f"{len(times):,}", *(f"{each:.2f} ms" for each in told)]
+    times_ms = (*np.quantile(of_clock, (0.5, 0.99)), of_clock.max(), of_cpu.max())
+    return [f"{len(times):,}", *(f"{each:.2f} ms" for each in times_ms)]

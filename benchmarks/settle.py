@@ -31,7 +31,7 @@ ROWS = 16_384
 TEMPLATES = 4
 LOOK_S = 0.5
 
-Told = dict[str, Any]
+Measurement = dict[str, Any]
 
 
 def run() -> Report:
@@ -61,14 +61,14 @@ def run() -> Report:
     rows = [
         [
             f"{clients}",
-            f"{told['per_s'] / 1e3:,.0f} k",
-            f"{told['per_s'] / capacity:.2f}",
-            f"{told['deviation']:.0%}",
-            f"{told['least'] * clients:.2f}",
-            f"{told['most'] * clients:.2f}",
-            f"{told['refused']}",
+            f"{measurement['per_s'] / 1e3:,.0f} k",
+            f"{measurement['per_s'] / capacity:.2f}",
+            f"{measurement['deviation']:.0%}",
+            f"{measurement['least'] * clients:.2f}",
+            f"{measurement['most'] * clients:.2f}",
+            f"{measurement['refused']}",
         ]
-        for clients, told in found.items()
+        for clients, measurement in found.items()
     ]
     return Report(
         claim="Wanted: ten clients that each push as fast as they are let settle, together, within "
@@ -95,7 +95,7 @@ def run() -> Report:
     )
 
 
-def _over(turns: list[Told]) -> Told:
+def _over(turns: list[Measurement]) -> Measurement:
     """Sum up turns: means of rates and deviations, extremes of shares, all that gave up."""
     return {
         "per_s": float(np.mean([turn["per_s"] for turn in turns])),
@@ -106,13 +106,13 @@ def _over(turns: list[Told]) -> Told:
     }
 
 
-def measured(address: str, clients: int) -> Told:
+def measured(address: str, clients: int) -> Measurement:
     """So many clients, on the other core."""
     command = [sys.executable, "-m", "benchmarks.settle", address, str(clients), str(SECONDS)]
     with on_core(1):
         done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
-    told: Told = json.loads(done.stdout)
-    return told
+    measurement: Measurement = json.loads(done.stdout)
+    return measurement
 
 
 class Pushing(threading.Thread):
@@ -167,14 +167,14 @@ def main() -> None:
     taken = np.array([rows for _, rows in seen], np.float64)
     rates = np.diff(taken.sum(1)) / np.diff(times)
     shares = (taken[-1] - taken[0]) / max((taken[-1] - taken[0]).sum(), 1.0)
-    told = {
+    measurement = {
         "per_s": float((taken[-1] - taken[0]).sum() / (times[-1] - times[0])),
         "deviation": float(rates.std() / max(rates.mean(), 1.0)),
         "least": float(shares.min()),
         "most": float(shares.max()),
         "refused": sum(each.gave_up for each in pushing),
     }
-    print(json.dumps(told))
+    print(json.dumps(measurement))
 
 
 if __name__ == "__main__":

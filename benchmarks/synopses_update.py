@@ -146,10 +146,10 @@ def window_merges() -> str:
 
         window = merge_all()
         merged = 1e-3 / rate(merge_all, 1)
-        asked = 1e-3 / rate(partial(ask, window), 1)
+        ask_ms = 1e-3 / rate(partial(ask, window), 1)
         size = pane.size_bytes / 1024
         costs.append(
-            f"{type(pane).__name__} {merged:.1f} + {asked:.1f} ms ({size:,.0f} KiB a pane)"
+            f"{type(pane).__name__} {merged:.1f} + {ask_ms:.1f} ms ({size:,.0f} KiB a pane)"
         )
     return (
         f"A window of {PANES} panes of {rows:,} rows by {GROUPS:,} groups, merge all + ask: "

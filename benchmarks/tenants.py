@@ -41,14 +41,14 @@ CREATE = (
     "CREATE STREAM of_{} (ts TIMESTAMP, key BIGINT, value DOUBLE) TIMESTAMP BY ts "
     "LATENESS INTERVAL '100' MILLISECOND"
 )
-ASKED = (
+QUERY = (
     "SELECT COUNT(*) AS n, SUM(value) AS total, COUNT(DISTINCT key) AS keys, "
     "QUANTILE(value, 0.99) AS p99, TOP(key, 20) AS busiest "
     "FROM of_{} [RANGE INTERVAL '10' SECOND SLIDE INTERVAL '1' SECOND]"
 )
 
 COMMAND = (sys.executable, "-m", "benchmarks.tenants")
-Told = dict[str, Any]
+Measurement = dict[str, Any]
 
 
 def run() -> Report:
@@ -72,10 +72,12 @@ def prepare(running: ServedProcess, identities: Identities) -> None:
     for tenant, token in identities.tokens.items():
         with shedder.connect(running.address, token=token, ca=identities.ca) as client:
             client.execute(CREATE.format(tenant))
-            client.register(f"asked_{tenant}", ASKED.format(tenant))
+            client.register(f"asked_{tenant}", QUERY.format(tenant))
 
 
-def measured(running: ServedProcess, identities: Identities, times: float) -> tuple[Told, Told]:
+def measured(
+    running: ServedProcess, identities: Identities, times: float
+) -> tuple[Measurement, Measurement]:
     """What the modest tenant and the greedy one saw."""
     rates = {"modest": OTHER, "greedy": times * QUOTA}
     with on_core(1):
@@ -89,11 +91,11 @@ def measured(running: ServedProcess, identities: Identities, times: float) -> tu
             for tenant, rate in rates.items()
             if rate
         }
-    told = {tenant: json.loads(each.communicate()[0]) for tenant, each in clients.items()}
-    return told["modest"], told.get("greedy", {})
+    results = {tenant: json.loads(each.communicate()[0]) for tenant, each in clients.items()}
+    return results["modest"], results.get("greedy", {})
 
 
-def report(found: Sequence[tuple[float, Told, Told]]) -> Report:
+def report(found: Sequence[tuple[float, Measurement, Measurement]]) -> Report:
     """The table, and what was wanted."""
     _, (_, quota, _), (_, ten, _) = found
     ratios = {key: ten[key] / quota[key] for key in ("p99_ms", "invoke_p99_ms")}
@@ -171,12 +173,12 @@ def main() -> None:
     asking = threading.Thread(target=ask)
     asking.start()
     try:
-        told = asyncio.run(flood(target, rate, seconds, Templates(f"of_{tenant}", ROWS)))
+        results = asyncio.run(flood(target, rate, seconds, Templates(f"of_{tenant}", ROWS)))
     finally:
         ended.set()
         asking.join()
-    told["invoke_p99_ms"] = float(np.percentile(invoke_ms or [float("nan")], 99))
-    print(json.dumps(told))
+    results["invoke_p99_ms"] = float(np.percentile(invoke_ms or [float("nan")], 99))
+    print(json.dumps(results))
 
 
 if __name__ == "__main__":

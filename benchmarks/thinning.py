@@ -25,7 +25,7 @@ from synopses.precompile import compile_kernels
 BATCHES = 12
 PASSES = 5
 LEVELS = (0, 1, 2, 3)
-ASKED = {
+AGGREGATES = {
     "COUNT(*)": "COUNT(*)",
     "SUM, AVG, MIN, MAX": "SUM(value)",
     "VAR": "VAR(value)",
@@ -56,12 +56,12 @@ def schema() -> StreamSchema:
     )
 
 
-def standing_of(asked: Sequence[str], *, grouped: bool) -> QueryState:
+def standing_of(aggregates: Sequence[str], *, grouped: bool) -> QueryState:
     """A standing query of these aggregates, by a thousand groups or by none."""
     by = " GROUP BY key % 1000" if grouped else ""
     key = "key % 1000 AS shard, " if grouped else ""
-    outputs = ", ".join(f"{each} AS a{at}" for at, each in enumerate(asked))
-    within = " WITHIN 0.02 RANK" if tuple(asked) == BY_RANK else ""
+    outputs = ", ".join(f"{each} AS a{at}" for at, each in enumerate(aggregates))
+    within = " WITHIN 0.02 RANK" if tuple(aggregates) == BY_RANK else ""
     select = parse(f"SELECT {key}{outputs} FROM trades{by}{within}")
     assert isinstance(select, Select)
     query = bind(select, schema())
@@ -70,10 +70,10 @@ def standing_of(asked: Sequence[str], *, grouped: bool) -> QueryState:
 
 
 def cost_ns(
-    given: Sequence[pa.RecordBatch], asked: Sequence[str], level: int, *, grouped: bool
+    given: Sequence[pa.RecordBatch], aggregates: Sequence[str], level: int, *, grouped: bool
 ) -> float:
     """CPU per arriving tuple, the fastest of some passes over batches into warm synopses."""
-    query_state = standing_of(asked, grouped=grouped)
+    query_state = standing_of(aggregates, grouped=grouped)
     query_state.set_levels([level] * len(query_state.levels))
     best = float("inf")
     for number in range(PASSES + 1):
@@ -94,10 +94,12 @@ def run() -> Report:
     compile_kernels()
     given = list(batches(BATCHES * BATCH_ROWS))
     rows = []
-    kinds = {name: [asked] for name, asked in ASKED.items()} | {TOGETHER: [*ASKED.values()]}
+    kinds = {name: [aggregates] for name, aggregates in AGGREGATES.items()} | {
+        TOGETHER: [*AGGREGATES.values()]
+    }
     for grouped in (False, True):
-        for name, asked in kinds.items():
-            costs = [cost_ns(given, asked, level, grouped=grouped) for level in LEVELS]
+        for name, aggregates in kinds.items():
+            costs = [cost_ns(given, aggregates, level, grouped=grouped) for level in LEVELS]
             saved = 1.0 - costs[-1] / costs[0]
             where = "1,000 groups" if grouped else "one group"
             rows.append([name, where, *(f"{cost:.2f}" for cost in costs), f"{saved:+.0%}"])

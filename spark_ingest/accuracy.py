@@ -24,7 +24,7 @@ from spark_ingest.baseline import (
 from spark_ingest.exact_counts import Passed, Truths, find_truths
 from spark_ingest.judgement import Judgement, judge
 from spark_ingest.profile import StreamProfile, profile
-from spark_ingest.question_runner import AskedQuestions, ask
+from spark_ingest.question_runner import AnsweredQuestions, ask
 from spark_ingest.report import AccuracyReport, Effort
 from spark_ingest.row_places import places_by_case
 from spark_ingest.workload import Question, questions
@@ -62,18 +62,18 @@ def ask_all(
     stream: str,
     drawn: Sequence[Question],
     done: Callable[[], None] = lambda: None,
-) -> AskedQuestions:
+) -> AnsweredQuestions:
     """Ask the questions, then seal the stream, so that the judge sees all that answers know."""
-    asked = AskedQuestions(sealed_stream(directory, stream).schema)
-    ask(database, drawn, asked, done)
+    answered = AnsweredQuestions(sealed_stream(directory, stream).schema)
+    ask(database, drawn, answered, done)
     database.seal(stream)
-    return asked
+    return answered
 
 
 def judged_by_spark(
     spark: SparkSession,
     sealed: SealedStream,
-    asked: AskedQuestions,
+    answered: AnsweredQuestions,
     *,
     subject: str,
     seed: int | None,
@@ -85,7 +85,7 @@ def judged_by_spark(
     Raises:
       FailedPrecondition: an answer knows tuples that are in no run.
     """
-    subjects = {subject: asked}
+    subjects = {subject: answered}
     (report,) = judged_together(spark, sealed, subjects, seed=seed, notes=notes, passed=passed)
     return report
 
@@ -93,7 +93,7 @@ def judged_by_spark(
 def judged_together(
     spark: SparkSession,
     sealed: SealedStream,
-    asked: Mapping[str, AskedQuestions],
+    answered: Mapping[str, AnsweredQuestions],
     *,
     seed: int | None,
     notes: Sequence[str] = (),
@@ -103,19 +103,21 @@ def judged_together(
 
     Args:
       spark: the session. sealed: the stream that all of them were asked about.
-      asked: by subject. seed: of the questions. notes: for each report.
+      answered: by subject. seed: of the questions. notes: for each report.
       passed: is told how far Spark is.
 
     Raises:
       FailedPrecondition: an answer knows tuples that are in no run.
     """
-    for case in chain.from_iterable(each.cases for each in asked.values()):
+    for case in chain.from_iterable(each.cases for each in answered.values()):
         check_position(sealed, case.answer)
-    firsts = accumulate((len(each.questions) for each in asked.values()), initial=0)
-    places = dict(zip(asked, firsts, strict=False))  # Of each one's questions among those of all.
+    firsts = accumulate((len(each.questions) for each in answered.values()), initial=0)
+    places = dict(
+        zip(answered, firsts, strict=False)
+    )  # Of each one's questions among those of all.
     cases = [
         replace(case, number=case.number + places[subject])
-        for subject, each in asked.items()
+        for subject, each in answered.items()
         for case in each.cases
     ]
     began = time.monotonic()
@@ -130,7 +132,7 @@ def judged_together(
     effort = Effort(truths.passes + len(placed), len(cases), time.monotonic() - began)
     shapes = reading(sealed, profile_of).shapes
     reports = []
-    for subject, each in asked.items():
+    for subject, each in answered.items():
         first = places[subject]
         certain = {at - first: holds for at, holds in placed.items()}
         judgement = judge(each.cases, truths.of(first, each.cases), shapes, certain)
@@ -140,7 +142,7 @@ def judged_together(
 
 def _report(
     subject: str,
-    asked: AskedQuestions,
+    answered: AnsweredQuestions,
     judgement: Judgement,
     effort: Effort,
     seed: int | None,
@@ -150,9 +152,9 @@ def _report(
         subject=subject,
         created=datetime.now(UTC),
         seed=seed,
-        questions=tuple(asked.questions),
+        questions=tuple(answered.questions),
         judged=judgement.judged,
-        refused=tuple(asked.refused),
+        refused=tuple(answered.refused),
         unjudged=judgement.unjudged,
         groups=judgement.groups,
         effort=effort,

@@ -23,7 +23,7 @@ _TIMEOUT_S = 60.0
 
 
 @dataclass(slots=True)
-class AskedQuestions:
+class AnsweredQuestions:
     """What was asked so far: texts by number, cases, and questions that had no answer."""
 
     schema: StreamSchema
@@ -56,7 +56,7 @@ def bound(sql: str, schema: StreamSchema) -> BoundQuery:
 def ask(
     database: Database,
     questions: Iterable[Question],
-    asked: AskedQuestions,
+    answered: AnsweredQuestions,
     done: Callable[[], None] = lambda: None,
 ) -> None:
     """Ask all questions; what is refused is noted with its reason.
@@ -64,16 +64,16 @@ def ask(
     Args:
       database: of any kind; standing queries are registered and dropped again.
       questions: over the stream of asked.schema.
-      asked: takes the answers.
+      answered: takes the answers.
       done: called after each question.
     """
     for number, question in enumerate(questions):
         try:
             answer, size_bytes = _answer(database, question, f"accuracy_{number}")
         except ShedderError as error:
-            asked.refused.append(Refusal(question.sql, f"{type(error).__name__}: {error}"))
+            answered.refused.append(Refusal(question.sql, f"{type(error).__name__}: {error}"))
         else:
-            asked.add(question.sql, answer, size_bytes)
+            answered.add(question.sql, answer, size_bytes)
         done()
 
 

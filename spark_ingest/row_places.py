@@ -49,16 +49,16 @@ def places_by_case(
 
 
 def _places_hold(spark: SparkSession, relation: str, time_column: str, case: Case) -> bool | None:
-    asked, answer = placing_query(case.query), case.answer
+    query, answer = placing_query(case.query), case.answer
     view = f"{relation}_of_{case.number}"
     condition = condition_of(case, time_column)
     spark.table(quoted(relation)).where(condition).createOrReplaceTempView(quoted(view))
     try:
-        table = spark.sql(exact_sql(asked, view, SqlDialect.SPARK, None, None)).toArrow()
+        table = spark.sql(exact_sql(query, view, SqlDialect.SPARK, None, None)).toArrow()
     finally:
         spark.catalog.dropTempView(view)
     evidence = evidence_from_exact(
-        asked,
+        query,
         table,
         start_us=answer.start_us,
         end_us=answer.end_us,
@@ -67,4 +67,4 @@ def _places_hold(spark: SparkSession, relation: str, time_column: str, case: Cas
         position=answer.position,
         sources=("spark",),
     )
-    return places_hold(case.query, answer, finish(asked, evidence))
+    return places_hold(case.query, answer, finish(query, evidence))

@@ -111,22 +111,22 @@ def audit_round(
     be_quiet()
     began = time.monotonic()
     archived = isinstance(tuples, Path)
-    lent = client.lend_answers(stream, answers=answers, without_archive=not archived)
-    if not lent:
+    tickets = client.lend_answers(stream, answers=answers, without_archive=not archived)
+    if not tickets:
         return Round((), 0, 0, time.monotonic() - began)
     try:
         schema = client.schema(stream)
-        cases = [_cases(number, each, schema) for number, each in enumerate(lent)]
-        truths = _truths(spark, client, schema, tuples, lent, cases)
+        cases = [_cases(number, each, schema) for number, each in enumerate(tickets)]
+        truths = _truths(spark, client, schema, tuples, tickets, cases)
         verdicts = [_found(*pair, truths, archived=archived) for pair in cases]
     except BaseException as error:
-        _give_back(client, lent)
+        _give_back(client, tickets)
         if not isinstance(error, OutOfRange):
             raise
         _log.info("tuples_gone", stream=stream, error=str(error))
-        return Round((), len(lent), 0, time.monotonic() - began)
+        return Round((), len(tickets), 0, time.monotonic() - began)
     looked, skipped = [], 0
-    for each, found in zip(lent, verdicts, strict=True):
+    for each, found in zip(tickets, verdicts, strict=True):
         try:
             lost = client.report_audit(each.id, found)
         except FailedPrecondition as error:
@@ -138,9 +138,9 @@ def audit_round(
     return Round(tuple(looked), skipped, passes, time.monotonic() - began)
 
 
-def _give_back(client: Client, lent: list[AuditTicket]) -> None:
+def _give_back(client: Client, tickets: list[AuditTicket]) -> None:
     """Return lent answers for other audits; raises nothing, because a caller's error is pending."""
-    for each in lent:
+    for each in tickets:
         try:
             client.report_audit(each.id, _NOTHING)
         except FailedPrecondition:  # Its query was dropped, or the service started again.
@@ -150,10 +150,10 @@ def _give_back(client: Client, lent: list[AuditTicket]) -> None:
             return
 
 
-def _cases(number: int, lent: AuditTicket, schema: StreamSchema) -> tuple[Case, Case]:
-    query: BoundQuery = bind(read_stored(lent.published.query), schema)
-    strict = Case(2 * number + 1, without_decisions(query), lent.strict)
-    return Case(2 * number, query, lent.published), strict
+def _cases(number: int, ticket: AuditTicket, schema: StreamSchema) -> tuple[Case, Case]:
+    query: BoundQuery = bind(read_stored(ticket.published.query), schema)
+    strict = Case(2 * number + 1, without_decisions(query), ticket.strict)
+    return Case(2 * number, query, ticket.published), strict
 
 
 def _found(published: Case, strict: Case, truths: _Truths, *, archived: bool) -> AuditReport:
@@ -181,7 +181,7 @@ def _truths(
     client: Client,
     schema: StreamSchema,
     tuples: Path | DataFrame,
-    lent: list[AuditTicket],
+    tickets: list[AuditTicket],
     cases: list[tuple[Case, Case]],
 ) -> _Truths:
     both = [case for pair in cases for case in pair]
@@ -198,7 +198,7 @@ def _truths(
     if isinstance(tuples, Path):
         client.seal(schema.name)
         sealed = sealed_stream(tuples, schema.name)
-        newest = max(each.published.position for each in lent)
+        newest = max(each.published.position for each in tickets)
         if sealed.end_position < newest:
             raise FailedPrecondition(
                 f"the runs in {tuples} end at {sealed.end_position:,} and the service has "

@@ -116,14 +116,15 @@ def questions(
       standing_share: of the questions, in [0, 1], that are asked of standing queries; every other
         one of these is thinned.
     """
-    asked = round(count * standing_share)
+    standing_count = round(count * standing_share)
     rng = np.random.default_rng(seed)
     choosing = np.random.default_rng([seed, 1])  # So that other draws do not depend on it.
     functions = _fitting(profile, FUNCTIONS)
     found = [
-        _draw(profile, rng, choosing, functions[at % len(functions)]) for at in range(count - asked)
+        _draw(profile, rng, choosing, functions[at % len(functions)])
+        for at in range(count - standing_count)
     ]
-    for at in range(asked):
+    for at in range(standing_count):
         thinned = at % 2 == 1
         names = _fitting(profile, _THINNED if thinned else _STANDING)
         name = names[at // 2 % len(names)]

@@ -205,11 +205,11 @@ def copies(archive: Archive, folder: Path, count: int) -> Iterator[list[Archive]
 
 
 def crowd(
-    into: Archive, batches: Sequence[pa.RecordBatch], asked: Sequence[Archive], reduction: float
+    into: Archive, batches: Sequence[pa.RecordBatch], sources: Sequence[Archive], reduction: float
 ) -> Crowd:
     """Insert tuples while each of some other archives answers one question after the other."""
     stop = threading.Event()
-    rows = sum(run.rows for archive in asked[:1] for run in archive.store.runs(STREAM))
+    rows = sum(run.rows for archive in sources[:1] for run in archive.store.runs(STREAM))
 
     def ask(archive: Archive) -> float:
         answered = 0.0
@@ -217,8 +217,8 @@ def crowd(
             answered += min(1.0, archive.scan(reduction, stop).count / rows)
         return answered
 
-    with ThreadPoolExecutor(max(1, len(asked))) as pool:
-        asking: list[Future[float]] = [pool.submit(partial(ask, archive)) for archive in asked]
+    with ThreadPoolExecutor(max(1, len(sources))) as pool:
+        asking: list[Future[float]] = [pool.submit(partial(ask, archive)) for archive in sources]
         try:
             seconds = into.insert(batches)
         finally:

@@ -114,15 +114,15 @@ def _measured(
         for level, cases in levels:
             archive.scan(level)
             archive.vacuum()
-            found |= _asked(folder, kind, archive, list(cases), batches)
+            found |= _crowds(folder, kind, archive, list(cases), batches)
             archive.drop_copies()
     else:
-        found = _asked(folder, kind, archive, _CASES, batches)
+        found = _crowds(folder, kind, archive, _CASES, batches)
     archive.close()
     return found
 
 
-def _asked(
+def _crowds(
     folder: Path,
     kind: ArchiveVariant,
     archive: Archive,
@@ -131,10 +131,10 @@ def _asked(
 ) -> dict[Case, Crowd]:
     """Cases that ask the same archives."""
     found: dict[Case, Crowd] = {}
-    with copies(archive, folder, max(SIZES)) as asked:
+    with copies(archive, folder, max(SIZES)) as sources:
         for level, size in cases:
             repeats = 1 if size else _ALONE_REPEATS
-            done = [_once(folder, kind, level, batches, asked[:size]) for _ in range(repeats)]
+            done = [_once(folder, kind, level, batches, sources[:size]) for _ in range(repeats)]
             found[level, size] = min(done, key=lambda crowd: crowd.seconds)
     return found
 
@@ -144,13 +144,13 @@ def _once(
     kind: ArchiveVariant,
     level: float,
     batches: Sequence[pa.RecordBatch],
-    asked: Sequence[Archive],
+    sources: Sequence[Archive],
 ) -> Crowd:
     into = Archive(folder / "into", kind.layout)
     try:
         if kind.vacuumed:
             into.give_copy(batches, level)
-        return crowd(into, batches, asked, level)
+        return crowd(into, batches, sources, level)
     finally:
         into.close()
         shutil.rmtree(into.directory)

@@ -52,7 +52,7 @@ def _share(study: Study, confidence: float) -> str:
 def section(title: str, studies: Sequence[Study], directory: str) -> str:
     """A heading, the picture, and the coverage of each study."""
     rows = [
-        f"| {study.stream} | {len(study.errors[0]):,} | {study.asked[0.95]:,} | "
+        f"| {study.stream} | {len(study.errors[0]):,} | {study.trials[0.95]:,} | "
         + " | ".join(_share(study, confidence) for confidence in CONFIDENCES)
         + " |"
         for study in studies

@@ -18,13 +18,15 @@ from synopses.theta.set_operations import Compared
 from synopses.theta.theta_sketch import GroupedTheta
 
 Counters = TypeVar("Counters", GroupedCountMin, GroupedCountSketch)
-_ASKED = 100  # Keys whose counts are asked: the most frequent ones, and as many that never came.
+_QUERIED = 100  # Keys whose counts are asked: the most frequent ones, and as many that never came.
 
 
-def _asked(seen: NDArray[np.int64], counts: NDArray[np.int64]) -> tuple[NDArray[np.int64], ...]:
+def _queried_keys(
+    seen: NDArray[np.int64], counts: NDArray[np.int64]
+) -> tuple[NDArray[np.int64], ...]:
     """The most frequent values and some that never came, with their counts."""
-    first = np.argsort(-counts, kind="stable")[:_ASKED]
-    absent = -10 - np.arange(_ASKED)
+    first = np.argsort(-counts, kind="stable")[:_QUERIED]
+    absent = -10 - np.arange(_QUERIED)
     return np.concatenate([seen[first], absent]), np.concatenate([counts[first], 0 * absent])
 
 
@@ -67,7 +69,7 @@ def _counted(
             found = {c: squares(summary, c) for c in CONFIDENCES}
             study.ask(truth, found)
             errors[trial] = found[0.95].value[0] / truth - 1
-            keys, known = _asked(seen, counts)
+            keys, known = _queried_keys(seen, counts)
             hashes = murmur_int64(keys)[0]
             study.ask(known, {c: summary.count(hashes, c) for c in CONFIDENCES})
         study.at(end, errors, summaries[0].profile, summaries[0].lg_width)

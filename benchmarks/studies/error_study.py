@@ -31,7 +31,7 @@ class Study:
 
     lengths: of the streams. errors: per length, float64 [trials], signed, in `unit`.
     promised: per length the half-widths that the profile promises for 1, 2 and 3 sigma.
-    held, asked: per confidence, intervals that held the truth, and all of them; answers that are
+    held, trials: per confidence, intervals that held the truth, and all of them; answers that are
       called exact are not counted, they must be right.
     """
 
@@ -43,7 +43,7 @@ class Study:
     errors: list[Doubles] = field(default_factory=list)
     promised: list[tuple[float, ...]] = field(default_factory=list)
     held: dict[float, int] = field(default_factory=lambda: dict.fromkeys(CONFIDENCES, 0))
-    asked: dict[float, int] = field(default_factory=lambda: dict.fromkeys(CONFIDENCES, 0))
+    trials: dict[float, int] = field(default_factory=lambda: dict.fromkeys(CONFIDENCES, 0))
 
     def at(self, length: int, errors: Doubles, profile: Profile, size: int) -> None:
         """Note the errors of all trials at a length."""
@@ -60,13 +60,13 @@ class Study:
             exact = answer.bound == Bound.EXACT
             holds = (answer.low - slack <= truth) & (truth <= answer.high + slack)
             assert holds[exact].all(), (self.summary, self.stream)
-            self.asked[confidence] += int(np.sum(~exact))
+            self.trials[confidence] += int(np.sum(~exact))
             self.held[confidence] += int(np.sum(holds & ~exact))
 
     def coverage(self, confidence: float) -> float | None:
         """The share of the intervals that held the truth; None when all answers were exact."""
-        asked = self.asked[confidence]
-        return self.held[confidence] / asked if asked else None
+        trials = self.trials[confidence]
+        return self.held[confidence] / trials if trials else None
 
 
 def lengths(most: int, per_octave: int = 2) -> list[int]:

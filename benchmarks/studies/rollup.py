@@ -26,7 +26,7 @@ ROLLUP = (
     "CREATE ROLLUP {0}_hourly AS SELECT region, COUNT(*), SUM(x), MIN(x), MAX(x), SUM(n) "
     "FROM {0} [RANGE 1 HOUR] GROUP BY region"
 )
-ASKED = (
+QUERY = (
     "SELECT DATE_TRUNC('hour', ts) AS hour, COUNT(*) AS n, SUM(x) AS s, MAX(x) AS m FROM {} "
     "GROUP BY hour"
 )
@@ -90,9 +90,9 @@ def main() -> None:
         print(f"rollup: {kept:,} bytes, {kept / stored:.4f} of the runs'")
         with duckdb.connect(config={"threads": 2}) as database:
             database.execute("SET enable_progress_bar = false")
-            sql = ASKED.format(f"read_parquet({files})").replace("GROUP BY hour", "GROUP BY 1")
+            sql = QUERY.format(f"read_parquet({files})").replace("GROUP BY hour", "GROUP BY 1")
             direct = best(lambda: database.sql(sql).fetchall())
-        question = ASKED.format("s")
+        question = QUERY.format("s")
         answer = engine.execute(question)
         assert answer.sources == ("rollup s_hourly",), answer.sources
         ours = best(lambda: engine.execute(question))

@@ -122,11 +122,11 @@ def stratified(stream: str, trials: int, most: int, k: int = 1024, strata: int =
             truth = np.bincount(ids[:end], values[:end], strata)
             sums = {c: sampled_sum(found, confidence=c) for c in CONFIDENCES}
             there = np.flatnonzero(population)
-            asked = {
+            estimates = {
                 c: each.estimates(confidence=c, source="sample").take(there)
                 for c, each in sums.items()
             }
-            study.ask(truth[there], asked, slack=1e-9 * float(np.abs(values[:end]).sum()))
+            study.ask(truth[there], estimates, slack=1e-9 * float(np.abs(values[:end]).sum()))
             if not trial:
                 study.at(end, np.zeros(trials), StratifiedBottomK.profile, k)
                 share = (population - read.read) / np.maximum(read.read, 1)

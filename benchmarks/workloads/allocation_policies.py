@@ -24,9 +24,9 @@ def synopses(queries: Sequence[WorkloadQuery], *, shared: bool) -> Integers:
     """int64 [queries]: the number of each one's synopsis; those with one question may share one."""
     if not shared:
         return np.arange(len(queries))
-    asked = [(query.kind.name, id(query.column)) for query in queries]
-    known = list(dict.fromkeys(asked))
-    return np.array([known.index(each) for each in asked])
+    keys = [(query.kind.name, id(query.column)) for query in queries]
+    known = list(dict.fromkeys(keys))
+    return np.array([known.index(each) for each in keys])
 
 
 def allocated(

@@ -29,7 +29,7 @@ from spark_ingest.executors import Service
 from spark_ingest.flights import CREATE, STREAM, load_flights
 from spark_ingest.pipeline import Done, Running, forward, summarise
 from spark_ingest.profile import profile
-from spark_ingest.question_runner import AskedQuestions
+from spark_ingest.question_runner import AnsweredQuestions
 from spark_ingest.report import Refusal
 from spark_ingest.workload import questions
 
@@ -63,8 +63,9 @@ class Ran:
     """What both ways came to, and all that Spark needs to judge it.
 
     panes: the synopses of both, side by side. thinned: queries that are not among these, because
-    each way reads other tuples for them. taken: tuples, by way. asked: the answers of each way, as
-    questions about the stream that has the tuples. sealed: this stream.
+    each way reads other tuples for them. taken: tuples, by way.
+    answered: the answers of each way, as questions about the stream that has the tuples.
+    sealed: this stream.
     """
 
     flights: Flights
@@ -72,13 +73,13 @@ class Ran:
     panes: tuple[Alike, ...]
     thinned: int
     taken: Mapping[str, int]
-    asked: Mapping[str, AskedQuestions]
+    answered: Mapping[str, AnsweredQuestions]
     sealed: SealedStream
 
     @property
     def same(self) -> list[int]:
         """Questions that both ways answer alike, to the bit."""
-        sides = [[_rows(case.answer) for case in self.asked[way].cases] for way in WAYS]
+        sides = [[_rows(case.answer) for case in self.answered[way].cases] for way in WAYS]
         return [at for at, (one, other) in enumerate(zip(*sides, strict=True)) if one == other]
 
 
@@ -121,10 +122,10 @@ def run_both_ways(
         with server.wait() as client:
             for way in WAYS:
                 client.execute(_create(way))
-            asked = {query.name: query.sql for query in STANDING}
-            asked |= _drawn(client.schema(WAYS[0]), flights, drawn)
-            refused = _register(client, asked)
-        known = {name: sql for name, sql in asked.items() if name not in refused}
+            queries = {query.name: query.sql for query in STANDING}
+            queries |= _drawn(client.schema(WAYS[0]), flights, drawn)
+            refused = _register(client, queries)
+        known = {name: sql for name, sql in queries.items() if name not in refused}
         service = Service(server.address, {"insecure": True})
         done = {
             way: _watched(
@@ -159,10 +160,10 @@ def _drawn(schema: StreamSchema, flights: Flights, count: int) -> dict[str, str]
     return {f"drawn_{at:02d}": question.sql for at, question in enumerate(found)}
 
 
-def _register(client: Client, asked: Mapping[str, str]) -> dict[str, Refusal]:
+def _register(client: Client, queries: Mapping[str, str]) -> dict[str, Refusal]:
     """Make the queries of both ways standing; those that are refused, with the reason."""
     refused: dict[str, Refusal] = {}
-    for name, sql in asked.items():
+    for name, sql in queries.items():
         for way in WAYS:
             try:
                 client.register(f"{name}_{way}", _over(way, sql))
@@ -190,13 +191,13 @@ def _answers(client: Client, way: str, names: Sequence[str], flights: Flights) -
 
 def _cases(
     sealed: SealedStream,
-    asked: Mapping[str, str],
+    queries: Mapping[str, str],
     answers: Mapping[str, Answer],
     refused: Iterable[Refusal],
-) -> AskedQuestions:
+) -> AnsweredQuestions:
     """The answers of one way, to be judged by the tuples that were forwarded."""
-    found = AskedQuestions(sealed.schema)
-    for name, sql in asked.items():
+    found = AnsweredQuestions(sealed.schema)
+    for name, sql in queries.items():
         found.add(_over("forwarded", sql), replace(answers[name], position=sealed.end_position))
     found.refused += refused
     return found

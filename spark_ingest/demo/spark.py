@@ -16,7 +16,7 @@ from spark_ingest.baseline import SealedStream
 from spark_ingest.demo.both_ways import SEED, WAYS, Ran, run_both_ways, write_flights
 from spark_ingest.demo.panes import beside
 from spark_ingest.demo.questions import STANDING
-from spark_ingest.question_runner import AskedQuestions
+from spark_ingest.question_runner import AnsweredQuestions
 from spark_ingest.report import AccuracyReport, write
 from spark_ingest.runtime.spark_session import SparkSettings, spark_session
 
@@ -45,18 +45,18 @@ def run_spark_demo(
             spark = stack.enter_context(spark_session(SparkSettings(heap_mb=heap_mb, brief=True)))
         ran = run_both_ways(spark, home, write_flights(home / "source", years), drawn, console)
         with console.status("Spark computes the exact answers"):
-            reports = judged_ways(spark, ran.sealed, ran.asked)
+            reports = judged_ways(spark, ran.sealed, ran.answered)
     for way, judged in reports.items():
         write(judged, report / way)
     return said(console, ran, reports, report)
 
 
 def judged_ways(
-    spark: SparkSession, sealed: SealedStream, asked: Mapping[str, AskedQuestions]
+    spark: SparkSession, sealed: SealedStream, answered: Mapping[str, AnsweredQuestions]
 ) -> dict[str, AccuracyReport]:
     """Spark's verdict on the answers of each way, from the tuples that were forwarded."""
-    subjects = {f"{sealed.rows:,} flights, {way}": answers for way, answers in asked.items()}
-    return dict(zip(asked, judged_together(spark, sealed, subjects, seed=SEED), strict=True))
+    subjects = {f"{sealed.rows:,} flights, {way}": answers for way, answers in answered.items()}
+    return dict(zip(answered, judged_together(spark, sealed, subjects, seed=SEED), strict=True))
 
 
 def said(
@@ -97,7 +97,7 @@ def _panes_in_words(ran: Ran) -> str:
         f"{queries} queries that read every flight: {panes:,} synopses of panes, {equal:,} equal "
         f"byte by byte, {panes - equal - unlike:,} in all but rounding and chance, {unlike:,} not. "
         f"{ran.thinned} read a share of the flights, each way another one. Of all "
-        f"{len(ran.asked[WAYS[0]].cases)} answers {len(ran.same)} are equal to the bit"
+        f"{len(ran.answered[WAYS[0]].cases)} answers {len(ran.same)} are equal to the bit"
     )
 
 

@@ -25,7 +25,7 @@ from spark_ingest.demo.replay import ReplayProgress, batches, replay
 from spark_ingest.demo.screen import ReplayScreen, beside_exact
 from spark_ingest.demo.server import ServerProcess
 from spark_ingest.flights import CREATE, FLIGHTS, STREAM, load_flights
-from spark_ingest.question_runner import AskedQuestions
+from spark_ingest.question_runner import AnsweredQuestions
 from spark_ingest.report import AccuracyReport, write
 from spark_ingest.runtime.spark_session import SparkSettings, spark_session
 from spark_ingest.scores import tally_intervals
@@ -102,9 +102,9 @@ def run_tour(settings: TourSettings, console: Console) -> bool:
         client = stack.enter_context(server.wait())
         _count(client, claims)
         console.rule("[bold]questions about the past and the present")
-        asked, shown = _asked(settings, console, client, server.data, kept)
+        answered, shown = _answered(settings, console, client, server.data, kept)
         console.rule("[bold]Spark, the judge")
-        report = _judged(settings, console, spark, server.data, asked, shown)
+        report = _judged(settings, console, spark, server.data, answered, shown)
     _verdict(report, claims)
     as_json, as_html = write(report, settings.report)
     console.print(f"\n  the report: [link=file://{as_html.absolute()}]{as_html}[/link] ({as_json})")
@@ -264,9 +264,9 @@ def _count(client: Client, claims: _Claims) -> None:
     )
 
 
-def _asked(
+def _answered(
     settings: TourSettings, console: Console, client: Client, data: Path, kept: _Kept
-) -> tuple[AskedQuestions, list[tuple[str, int]]]:
+) -> tuple[AnsweredQuestions, list[tuple[str, int]]]:
     """Ask everything.
 
     Returns:
@@ -282,7 +282,7 @@ def _asked(
             done += 1
             status.update(f"asking {done} of {len(drawn)} more questions, drawn at random")
 
-        asked = ask_all(client, data, STREAM, drawn, tick)
+        answered = ask_all(client, data, STREAM, drawn, tick)
     shown = []
     for one in AD_HOC:
         began = time.perf_counter()
@@ -291,16 +291,18 @@ def _asked(
         whence = f"from {', '.join(answer.sources)} · {took_ms:.1f} ms"
         console.print(f"\n  [bold]{one.tells}[/] [dim]· {whence}[/]")
         console.print("    " + str(answer).replace("\n", "\n    "), markup=False, highlight=False)
-        shown.append((one.tells, asked.add(one.sql, answer).number))
+        shown.append((one.tells, answered.add(one.sql, answer).number))
     for standing in STANDING:
         for answer in kept.answers.get(standing.name, []):
-            asked.add(standing.sql, answer)
+            answered.add(standing.sql, answer)
         last = client.query(standing.name).answer(timeout_s=30)
-        shown.append((standing.tells, asked.add(standing.sql, last).number))
+        shown.append((standing.tells, answered.add(standing.sql, last).number))
     client.seal(STREAM)
-    if asked.refused:
-        console.print(f"  {len(asked.refused)} questions were refused: {asked.refused[0].why}")
-    return asked, shown
+    if answered.refused:
+        console.print(
+            f"  {len(answered.refused)} questions were refused: {answered.refused[0].why}"
+        )
+    return answered, shown
 
 
 def _judged(
@@ -308,17 +310,17 @@ def _judged(
     console: Console,
     spark: SparkSession,
     data: Path,
-    asked: AskedQuestions,
+    answered: AnsweredQuestions,
     shown: list[tuple[str, int]],
 ) -> AccuracyReport:
     sealed = sealed_stream(data, STREAM)
     began = time.monotonic()
-    console.print(f"  Spark computes {len(asked.cases)} exact answers: a minute or more")
+    console.print(f"  Spark computes {len(answered.cases)} exact answers: a minute or more")
     with console.status("Spark is at it") as status:
         report = judged_by_spark(
             spark,
             sealed,
-            asked,
+            answered,
             subject=f"nycflights13, {FLIGHTS:,} flights through gRPC",
             seed=settings.seed,
             notes=[_NOTE.format(settings.sample_rows)],
@@ -327,11 +329,11 @@ def _judged(
         rows = [
             row
             for tells, number in shown
-            for row in compare(spark, sealed, tells, asked.cases[number])
+            for row in compare(spark, sealed, tells, answered.cases[number])
         ]
     console.print(beside_exact("approximate beside exact", rows))
     took_s = time.monotonic() - began
-    console.print(f"  Spark computed {len(asked.cases)} exact answers in {took_s:.0f} s")
+    console.print(f"  Spark computed {len(answered.cases)} exact answers in {took_s:.0f} s")
     return report
 
 

@@ -71,8 +71,8 @@ def test_what_failed_is_said_and_all_that_can_be_is_given_back(client: Client) -
     with pytest.raises(RuntimeError, match="the cluster has gone"):
         audit_round(spark, client, "r", frame)
     close_a_window(client, 1)
-    lent = client.lend_answers("r", answers=10)
-    assert {each.query for each in lent} == {"first", "last"}
+    tickets = client.lend_answers("r", answers=10)
+    assert {each.query for each in tickets} == {"first", "last"}
 
 
 class Refusing:

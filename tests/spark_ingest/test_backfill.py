@@ -93,7 +93,7 @@ def truth(*places: str) -> list[tuple[Any, ...]]:
         return sorted(connection.execute(sql.format(many)).fetchall(), key=str)
 
 
-def asked(server: ServerProcess) -> list[tuple[Any, ...]]:
+def answer_of(server: ServerProcess) -> list[tuple[Any, ...]]:
     sql = "SELECT g, COUNT(*) AS n, SUM(k) AS s, MIN(x) AS l FROM s GROUP BY g"
     with server.connect() as client:
         found = [(row["g"], row["n"], row["s"], row["l"]) for row in client.execute(sql).rows()]
@@ -142,7 +142,7 @@ def test_parquet_becomes_the_past_while_the_stream_goes_on(
     assert calls[-1] == (FILES * ROWS + 3, FILES * ROWS + 3)
     kept = pq.read_table(tmp_path / "aside").to_pylist()
     assert [row["__reason"] for row in kept] == ["ts: is null"] * 3
-    assert asked(server) == truth(str(source / "0*.parquet"), str(tmp_path / "live.parquet"))
+    assert answer_of(server) == truth(str(source / "0*.parquet"), str(tmp_path / "live.parquet"))
     with server.connect() as client:
         client.push("pushed", pa.concat_tables([table(n) for n in range(FILES)]))
         client.push("pushed", pa.concat_tables(live))
@@ -153,7 +153,7 @@ def test_parquet_becomes_the_past_while_the_stream_goes_on(
     assert (again.rows, again.parts, again.duplicate) == (FILES * ROWS, 0, True)
     server.stop(signal.SIGKILL)
     server.start_again()
-    assert asked(server) == truth(str(source / "0*.parquet"), str(tmp_path / "live.parquet"))
+    assert answer_of(server) == truth(str(source / "0*.parquet"), str(tmp_path / "live.parquet"))
 
 
 def test_a_driver_that_is_killed_goes_on_where_it_was(
@@ -190,7 +190,9 @@ def test_a_driver_that_is_killed_goes_on_where_it_was(
     assert run([*arguments, "--overlap"]) == ExitCode.FINE
     assert "s: 24,000 rows of its past in " in capsys.readouterr().err
     pq.write_table(LIVE, source.parent / "live.parquet")
-    assert asked(server) == truth(str(source / "*.parquet"), str(source.parent / "live.parquet"))
+    assert answer_of(server) == truth(
+        str(source / "*.parquet"), str(source.parent / "live.parquet")
+    )
     assert backfill(frame, service(server), "s", name="years").duplicate
 
 
@@ -231,7 +233,7 @@ def test_an_executor_that_is_killed_costs_nothing_but_time(
         with pytest.raises(Exception, match="exited unexpectedly"):  # local[2] tries a task once.
             backfill(frame, service(server), "s", name="years", part_rows=4_000)
         assert backfill(frame, service(server), "s", name="years").rows == FILES * ROWS
-    assert asked(server) == truth(str(source / "*.parquet"))
+    assert answer_of(server) == truth(str(source / "*.parquet"))
 
 
 def test_what_does_not_fit_is_refused_before_anything_runs(

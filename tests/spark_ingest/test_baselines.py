@@ -108,15 +108,15 @@ def documented() -> set[str]:
 
 def test_there_is_an_exact_answer_to_every_aggregate_that_the_language_has():
     schema = stream_schema("r", pa.table(columns()).schema)
-    asked = set()
+    functions = set()
     for name, call in CALLS.items():
         query = bound(f"SELECT {call} FROM r", schema)
         assert exact_sql(query, "r", SqlDialect.SPARK, None, None)
         for part in query.aggregates:
-            asked.add(part.function)
+            functions.add(part.function)
             case = Case(0, query, answer({}, {}))
             assert (case.source(part), aggregate_name(part)) != ("unknown", ""), name
-    assert asked == set(AggregateFunction)
+    assert functions == set(AggregateFunction)
     assert set(CALLS) >= set(AGGREGATES), "a name of an aggregate has no example here"
     assert {"COUNT(DISTINCT", "REGR_SLOPE", "HISTOGRAM", "FREQUENT"} <= documented() <= set(CALLS)
 
@@ -163,7 +163,7 @@ def world(tmp_path_factory):
 
 CLAUSES = [clause for kind in SPANS.values() for clause in kind]
 FEW = ", ".join(CALLS[name] for name in ("COUNT", "SUM", "LAST", "MEDIAN", "FREQUENT"))
-ASKED = [
+CASES = [
     ("s AS g, ", EVERYTHING, CLAUSES[2], " GROUP BY s"),
     ("", EVERYTHING, CLAUSES[-1], ""),
     *(("", FEW, clause, "") for clause in CLAUSES),
@@ -172,7 +172,7 @@ ASKED = [
 
 @pytest.mark.spark
 @pytest.mark.slow
-@pytest.mark.parametrize(("key", "calls", "clause", "by"), ASKED)
+@pytest.mark.parametrize(("key", "calls", "clause", "by"), CASES)
 def test_spark_duckdb_and_a_look_at_every_row_agree(spark, world, key, calls, clause, by):
     db, directory, table = world
     sealed = sealed_stream(directory, "r")

@@ -30,9 +30,9 @@ def test_commands_say_who_calls_in_the_words_of_all_commands(
     command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run([command, "--help"]) == ExitCode.FINE
-    told = capsys.readouterr().out
-    assert all(flag in told for flag in ("--token-file", "--ca", "--cert", "--key"))
-    assert "--token " not in told
+    output = capsys.readouterr().out
+    assert all(flag in output for flag in ("--token-file", "--ca", "--cert", "--key"))
+    assert "--token " not in output
 
 
 def test_a_backfill_reads_its_token_from_a_file(

@@ -131,16 +131,16 @@ def test_late_tuples_are_as_late_as_if_somebody_had_pushed_them(
     for each in second:
         client.push("pushed", each)
     ledgers = {stream: client.ledger(stream) for stream in STREAMS}
-    told = {}
+    counts = {}
     for stream, ledger in ledgers.items():
         assert (ledger.accepted, ledger.applied) == (3 * ROWS, 3 * ROWS)
-        told[stream] = {
+        counts[stream] = {
             query.query.removesuffix(f"_{stream}"): (query.read, query.thinned, query.late)
             for query in ledger.queries
         }
         client.heartbeat(stream, 10 * (LATE + 3) * SECOND)
-    assert told["pushed"] == {"all": (2 * ROWS, 0, ROWS), "by_g": (3 * ROWS, 0, 0)}
-    assert told["built"] == told["sent"] == told["pushed"]
+    assert counts["pushed"] == {"all": (2 * ROWS, 0, ROWS), "by_g": (3 * ROWS, 0, 0)}
+    assert counts["built"] == counts["sent"] == counts["pushed"]
     right = answers(client, "pushed")
     assert answers(client, "built") == right
     assert answers(client, "sent") == right

@@ -182,8 +182,8 @@ def test_a_report_fails_when_a_certain_value_is_wrong_once():
 
 
 def test_a_report_of_nothing_but_answers_without_a_bound_does_not_pass():
-    told = judge_value(AggregateFunction.SUM, Claim(5, None, None, "none", None), 6, None)
-    found = dataclasses.replace(report([Judged(0, "", "SUM", "moments", 1.0, told)]), refused=())
+    verdict = judge_value(AggregateFunction.SUM, Claim(5, None, None, "none", None), 6, None)
+    found = dataclasses.replace(report([Judged(0, "", "SUM", "moments", 1.0, verdict)]), refused=())
     assert not found.passed
     assert found.failure.startswith("nothing was claimed that could be judged")
 

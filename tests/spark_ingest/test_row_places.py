@@ -45,7 +45,7 @@ def test_certain_rows_are_compared_with_the_places_that_tuples_give_them(
     spark: SparkSession, sealed: SealedStream
 ) -> None:
     """Tuples behind the answer's position, outside of its WHERE or of its window do not count."""
-    asked = [
+    queries = [
         (TEXT.format("AVG(x)", "WHERE x < 50", "HAVING m > 1.5"), [1, 3], 7, False),
         (TEXT.format("AVG(x)", "", BY_MEAN), [1], 6, True),
         (TEXT.format("AVG(x)", "", BY_MEAN), [1], 7, False),
@@ -53,12 +53,12 @@ def test_certain_rows_are_compared_with_the_places_that_tuples_give_them(
         (TEXT.format("COUNT(DISTINCT x)", "", BY_MEAN), [2], 7, None),
         (TEXT.format("AVG(x)", "", ""), [], 7, None),
     ]
-    cases = [case(sealed, at, *each[:3]) for at, each in enumerate(asked)]
+    cases = [case(sealed, at, *each[:3]) for at, each in enumerate(queries)]
     early = replace(cases[2].answer, start_us=0, end_us=9)
     windowed = replace(cases[2], number=20, answer=early)
     with relation(spark, sealed) as name:
         found = places_by_case(spark, name, "ts", [*cases, windowed], archived=True)
-        assert [found.get(at) for at in range(len(asked))] == [holds for *_, holds in asked]
+        assert [found.get(at) for at in range(len(queries))] == [holds for *_, holds in queries]
         assert found[20] is True
         assert places_by_case(spark, name, "ts", cases[3:4], archived=False) == {}
         assert not spark.catalog.tableExists(f"{name}_of_3")

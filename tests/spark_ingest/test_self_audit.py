@@ -27,7 +27,7 @@ CREATE = (
     "CREATE STREAM {} (ts TIMESTAMP NOT NULL, x DOUBLE, k BIGINT, g VARCHAR) TIMESTAMP BY ts "
     "LATENESS INTERVAL '10' SECOND"
 )
-ASKED = (
+QUERY = (
     "SELECT g, COUNT(*) AS n, SUM(x) AS total, COUNT(DISTINCT k) AS keys, MAX(x) AS most, "
     "QUANTILE(x, 0.9) AS p90, TOP(k, 3) AS top, FREQUENT(k, 0.05) AS heavy, LAST(x) AS latest "
     "FROM {} [RANGE 20 SECONDS SLIDE 10 SECONDS] GROUP BY g{}"
@@ -72,8 +72,8 @@ def test_live_answers_are_computed_again_from_the_archive_and_lose_what_they_do_
 ) -> None:
     with server.connect() as client:
         client.execute(CREATE.format("r"))
-        client.register("whole", ASKED.format("r", ""))
-        client.register("thinned", ASKED.format("r", " THINNING 1/4"))
+        client.register("whole", QUERY.format("r", ""))
+        client.register("thinned", QUERY.format("r", " THINNING 1/4"))
         push_until(client, "r", 20)
         found = audit_round(spark, client, "r", tmp_path / "data")
         assert {each.query for each in found.looked} == {"whole", "thinned"}
@@ -120,8 +120,8 @@ def test_a_query_that_holds_again_is_certified_again(
         grown = pa.array(table["x"].to_numpy() + 0.001)
         pq.write_table(table.set_column(at, table.schema.field("x"), grown), newest)
         assert audit_rounds(spark, client, "r", data, every_s=1, rounds=1) == ExitCode.PRECISION
-        told = capsys.readouterr().out
-        assert told.startswith("q: 3 of 6 values missed; not certified: ")
+        output = capsys.readouterr().out
+        assert output.startswith("q: 3 of 6 values missed; not certified: ")
         assert query.answer().certified is False
 
         states = []
@@ -141,7 +141,7 @@ def test_rounds_go_on_when_the_service_is_back(
     data = tmp_path / "data"
     with server.connect(patience_s=1) as client:
         client.execute(CREATE.format("r"))
-        client.register("q", ASKED.format("r", ""))
+        client.register("q", QUERY.format("r", ""))
         push_until(client, "r", 20)
         server.stop()
         with pytest.raises(Unreachable):
@@ -152,9 +152,9 @@ def test_rounds_go_on_when_the_service_is_back(
             until_connected(client)
 
         assert audit_rounds(spark, client, "r", data, 1, 2, back) == ExitCode.FINE
-        told = capsys.readouterr()
-        assert told.out.startswith("q: 0 of ")
-        assert "the next one will see" in told.err
+        output = capsys.readouterr()
+        assert output.out.startswith("q: 0 of ")
+        assert "the next one will see" in output.err
         assert client.query("q").answer().certified is True
 
 
@@ -178,8 +178,8 @@ def test_places_of_certain_rows_are_one_value_more(
         client.execute(CREATE.format("r"))
         query = client.register("q", text)
         push_until(client, "r", 20)
-        told = query.answer()
-        assert [row["certain"] for row in told.rows()] == [True, True]
+        answer = query.answer()
+        assert [row["certain"] for row in answer.rows()] == [True, True]
         [looked] = audit_round(spark, client, "r", tmp_path / "data").looked
         assert (looked.values, looked.missed, looked.lost) == (3, 0, "")
         assert query.answer().certified is True
@@ -203,7 +203,7 @@ def test_what_was_summarised_is_audited_by_the_tuples_themselves(
     poison = tuples.slice(0, 5).set_column(0, "ts", pa.nulls(5, pa.timestamp("us", "UTC")))
     with server.connect() as client:
         client.execute(CREATE.format("s"))
-        client.register("whole", ASKED.format("s", ""))
+        client.register("whole", QUERY.format("s", ""))
         client.summarise("s", tuples)
         client.heartbeat("s", 20 * SECOND)
         client.ledger("s")  # Waits until the promise has been applied.

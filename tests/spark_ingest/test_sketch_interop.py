@@ -89,9 +89,9 @@ def test_quantile_sketches_travel_both_ways(spark):
         ours.update(None, values)
         theirs = GroupedKll.from_images([written], 200)
         assert theirs.counts().tolist() == [size]
-        asked = ["kll_sketch_get_n_double(:image)"]
-        asked += [f"kll_sketch_get_quantile_double(:image, {q}D)" for q in ranks if size]
-        n, *read = several(spark, asked, "range(1)", image=ours.image(0))
+        expressions = ["kll_sketch_get_n_double(:image)"]
+        expressions += [f"kll_sketch_get_quantile_double(:image, {q}D)" for q in ranks if size]
+        n, *read = several(spark, expressions, "range(1)", image=ours.image(0))
         assert n == size
         for q, value in zip(ranks, read, strict=size > 0):
             exact = truth.exact_quantile(values, q)

@@ -231,11 +231,11 @@ def test_how_many_passes_have_ended_is_told_after_each(spark, sealed):
         case(sealed, number, f"SELECT {text} FROM flights", it)
         for number, (text, it) in enumerate(zip(texts, found, strict=True))
     ]
-    told = []
+    calls = []
     with relation(spark, sealed) as name:
-        truths = find_truths(spark, name, "ts", cases, lambda done, of: told.append((done, of)))
-    assert truths.passes == len(told) >= 2
-    assert told == [(done, len(told)) for done in range(1, len(told) + 1)]
+        truths = find_truths(spark, name, "ts", cases, lambda done, of: calls.append((done, of)))
+    assert truths.passes == len(calls) >= 2
+    assert calls == [(done, len(calls)) for done in range(1, len(calls) + 1)]
 
 
 @pytest.mark.parametrize("call", ["TOP(tailnum, 2)", "FREQUENT(tailnum, 0.1)"])

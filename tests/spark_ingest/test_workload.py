@@ -33,8 +33,8 @@ def looks(flights) -> StreamProfile:
 def test_every_question_is_of_the_language_and_binds(flights, looks):
     schema = stream_schema("flights", flights.schema)
     drawn = questions(looks, seed=1, count=150, standing_share=0.2)
-    asked = Counter(bound(one.sql, schema).aggregates[0].function for one in drawn)
-    assert set(asked) == set(AggregateFunction)
+    functions = Counter(bound(one.sql, schema).aggregates[0].function for one in drawn)
+    assert set(functions) == set(AggregateFunction)
     assert sum(one.standing for one in drawn) == 30
 
 

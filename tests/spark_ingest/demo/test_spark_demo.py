@@ -20,7 +20,7 @@ from shedder.queries.answers.answer import Answer
 from spark_ingest.demo.both_ways import WAYS, Flights, Ran, run_both_ways, write_flights
 from spark_ingest.demo.questions import STANDING
 from spark_ingest.demo.spark import judged_ways, said
-from spark_ingest.question_runner import AskedQuestions
+from spark_ingest.question_runner import AnsweredQuestions
 from spark_ingest.report import AccuracyReport
 from spark_ingest.scores import MISSING
 from tests.scale import scaled
@@ -45,24 +45,25 @@ def changed(
     return replace(answer, table=table)
 
 
-def one_count_too_many(asked: AskedQuestions) -> AskedQuestions:
+def one_count_too_many(answered: AnsweredQuestions) -> AnsweredQuestions:
     """Of one carrier, one flight more than there were: a value that claims to be exact."""
     at = TOUR.index("delays_by_carrier")
-    case = asked.cases[at]
+    case = answered.cases[at]
 
     def more(values: np.ndarray) -> np.ndarray:
         return np.concatenate([values[:1] + 1, values[1:]])
 
     wrong = changed(case.answer, ("flights", "flights_low", "flights_high"), more)
     return replace(
-        asked, cases=[*asked.cases[:at], replace(case, answer=wrong), *asked.cases[at + 1 :]]
+        answered,
+        cases=[*answered.cases[:at], replace(case, answer=wrong), *answered.cases[at + 1 :]],
     )
 
 
-def intervals_beside_the_truth(asked: AskedQuestions) -> AskedQuestions:
+def intervals_beside_the_truth(answered: AnsweredQuestions) -> AnsweredQuestions:
     """Each interval of a single number as wide as it was, and where it cannot hold the truth."""
     cases = []
-    for case in asked.cases:
+    for case in answered.cases:
         answer = case.answer
         for name, _ in case.aggregates():
             low, high = f"{name}_low", f"{name}_high"
@@ -71,7 +72,7 @@ def intervals_beside_the_truth(asked: AskedQuestions) -> AskedQuestions:
                 wide = np.subtract(ends[1], ends[0], dtype=np.float64)
                 answer = changed(answer, (low, high), lambda values, wide=wide: values + wide + 1)
         cases.append(replace(case, answer=answer))
-    return replace(asked, cases=cases)
+    return replace(answered, cases=cases)
 
 
 def thinned(flights: Flights) -> Flights:
@@ -95,10 +96,10 @@ def ran(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Ran:
 @pytest.fixture(scope="module")
 def reports(spark: SparkSession, ran: Ran) -> dict[str, AccuracyReport]:
     wrong = {
-        "one value": one_count_too_many(ran.asked["summarised"]),
-        "intervals": intervals_beside_the_truth(ran.asked["summarised"]),
+        "one value": one_count_too_many(ran.answered["summarised"]),
+        "intervals": intervals_beside_the_truth(ran.answered["summarised"]),
     }
-    return judged_ways(spark, ran.sealed, {**ran.asked, **wrong})
+    return judged_ways(spark, ran.sealed, {**ran.answered, **wrong})
 
 
 def passed(ran: Ran, reports: dict[str, AccuracyReport], tmp_path: Path) -> tuple[bool, str]:
@@ -111,12 +112,12 @@ def passed(ran: Ran, reports: dict[str, AccuracyReport], tmp_path: Path) -> tupl
 def test_both_ways_take_every_flight_once_and_spark_agrees(
     ran: Ran, reports: dict[str, AccuracyReport], tmp_path: Path
 ) -> None:
-    held, told = passed(ran, {way: reports[way] for way in WAYS}, tmp_path)
-    assert held, told
-    assert f"{ran.flights.rows:,} flights, taken once by both ways: True" in told
+    held, report = passed(ran, {way: reports[way] for way in WAYS}, tmp_path)
+    assert held, report
+    assert f"{ran.flights.rows:,} flights, taken once by both ways: True" in report
     assert 336_776 <= ran.flights.rows * EVERY < 336_776 + 4 * EVERY
-    assert "UNLIKE" not in told
-    assert len(ran.asked["summarised"].cases) == len(TOUR) + DRAWN
+    assert "UNLIKE" not in report
+    assert len(ran.answered["summarised"].cases) == len(TOUR) + DRAWN
     compared = {each.query for each in ran.panes}
     assert compared >= set(TOUR)
     assert len(compared) + ran.thinned == len(TOUR) + DRAWN
@@ -129,11 +130,11 @@ def test_both_ways_take_every_flight_once_and_spark_agrees(
 def test_answers_that_are_falsified_fail_the_tour(
     ran: Ran, reports: dict[str, AccuracyReport], tmp_path: Path, way: str
 ) -> None:
-    held, told = passed(
+    held, report = passed(
         ran, {"summarised": reports[way], "forwarded": reports["forwarded"]}, tmp_path
     )
     assert not held
-    assert "as often as they say: False" in told
+    assert "as often as they say: False" in report
     failed = [score for score in reports[way].gates if not score.passed]
     if way == "one value":
         assert {score.aggregate for score in failed} == {"COUNT(*)"}
