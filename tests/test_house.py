@@ -280,6 +280,19 @@ def test_no_class_name_is_defined_in_two_modules():
     assert not {name for name, modules in names.items() if modules > 1}
 
 
+def test_classes_are_composed_of_parts_and_not_of_mixins():
+    """A class has one base; a protocol may extend one, and an error may be of two kinds."""
+    several = {
+        node.name
+        for part in PARTS
+        for path in tracked(f"{part}/*.py")
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.ClassDef) and len(node.bases) > 1
+        if ast.unparse(node.bases[-1]) != "Protocol"
+    }
+    assert several == {"ResourcesShort", "_Listener"}  # The latter is of the standard library.
+
+
 def test_nothing_is_left_for_later_in_the_code():
     words = re.compile(r"\b(TODO|FIXME|XXX|HACK)\b")
     found = [

@@ -479,6 +479,8 @@ def test_a_script_is_its_statements() -> None:
         ("SELECT COUNT(*)", "expected FROM"),
         ("SELECT COUNT(*)\nFORM s", "line 2"),
         ("SELEC 1", "line 1, column 1: expected SELECT"),
+        ('"delete" FROM s', "line 1, column 1: expected SELECT"),  # In quotes it is a name.
+        ('"alter" QUERY q SET INACTIVE', "line 1, column 1: expected SELECT"),
         ("CREATE STREAM s (a BIGINT)", "expected TIMESTAMP BY"),
         ("CREATE STREAM s (a BIGINT) TIMESTAMP BY a", "'a' is BIGINT"),
         ("CREATE STREAM s (a TIMESTAMP) TIMESTAMP BY b", "no column 'b'"),

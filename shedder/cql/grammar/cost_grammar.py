@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from sqlglot.tokenizer_core import TokenType
 
 from shedder.cql.grammar.parse_nodes import RawNumber
+from shedder.cql.grammar.pure_parser import Parser
+from shedder.cql.grammar.word_grammar import fail, read_number
 from shedder.cql.statements.statement import Rewrite
 from shedder.cql.text.byte_sizes import SIZES
 from shedder.cql.text.sampling_fractions import AUTO, EXPECTED, LEVELS
 
 
-def read_share(parser: Any) -> int | None:
-    """A share of the tuples, 1/8, as a level: 3; None: AUTO."""
+def read_share(parser: Parser) -> int | None:
+    """Read a share of the tuples, 1/8, as a level: 3; None: AUTO."""
     if parser._match_text_seq(AUTO):
         return None
     share = ""
@@ -22,36 +22,36 @@ def read_share(parser: Any) -> int | None:
         if parser._match(TokenType.SLASH) and parser._match(TokenType.NUMBER):
             share += f"/{parser._prev.text}"
     if share not in LEVELS:
-        parser.raise_error(f"expected {EXPECTED}, or {AUTO}")
+        fail(parser, f"expected {EXPECTED}, or {AUTO}")
     return LEVELS[share]
 
 
-def read_costing(parser: Any) -> tuple[tuple[RawNumber, str], ...]:
-    """AT MOST 64 KIB [AND 5 NS]: amounts and their units."""
+def read_costing(parser: Parser) -> tuple[tuple[RawNumber, str], ...]:
+    """Read AT MOST 64 KIB [AND 5 NS]: amounts and their units."""
     if not parser._match_text_seq("AT", "MOST"):
-        parser.raise_error("expected AT MOST and an amount: AT MOST 64 KIB AND 5 NS")
+        fail(parser, "expected AT MOST and an amount: AT MOST 64 KIB AND 5 NS")
     found = [_amount(parser)]
     if parser._match(TokenType.AND):
         found.append(_amount(parser))
     return tuple(found)
 
 
-def read_rewrites(parser: Any) -> tuple[str, ...]:
-    """NEVER, which is (), or what may be changed: SLIDE, COLLAPSE, RANGE, THINNING."""
+def read_rewrites(parser: Parser) -> tuple[str, ...]:
+    """Read NEVER, which is (), or what may be changed: SLIDE, COLLAPSE, RANGE, THINNING."""
     if parser._match_text_seq("NEVER"):
         return ()
     words = [rewrite.value for rewrite in Rewrite]
     found: list[str] = []
     while not found or parser._match(TokenType.COMMA):
         if not parser._match_texts(words):
-            parser.raise_error(f"expected NEVER, or any of {', '.join(words)}")
+            fail(parser, f"expected NEVER, or any of {', '.join(words)}")
         found.append(parser._prev.text.upper())
     return tuple(found)
 
 
-def _amount(parser: Any) -> tuple[RawNumber, str]:
-    number: RawNumber = parser._number()
+def _amount(parser: Parser) -> tuple[RawNumber, str]:
+    number = read_number(parser)
     units = [*SIZES, "NS"]
     if not parser._match_texts(units):
-        parser.raise_error(f"expected a unit: {', '.join(units)}")
+        fail(parser, f"expected a unit: {', '.join(units)}")
     return number, parser._prev.text.upper()

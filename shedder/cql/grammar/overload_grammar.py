@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from shedder.cql.grammar.clause_parser import ClauseParser
+from shedder.cql.grammar.pure_parser import Parser
+from shedder.cql.grammar.word_grammar import fail, read_name
 from shedder.cql.statements.overload_policy import POLICIES, OnOverload, Policy
 
 
-def read_on_overload(parser: ClauseParser) -> OnOverload:
+def read_on_overload(parser: Parser) -> OnOverload:
     """Read what follows ON OVERLOAD; whether there is such a column is looked at later.
 
     Raises:
@@ -16,9 +17,9 @@ def read_on_overload(parser: ClauseParser) -> OnOverload:
         if parser._match_text_seq(word.value):
             return OnOverload(word)
     if not parser._match_text_seq("DROP"):
-        parser.raise_error(f"expected {POLICIES}")
+        fail(parser, f"expected {POLICIES}")
     if parser._match_text_seq("OLDEST"):
         return OnOverload(Policy.DROP_OLDEST)
     if parser._match_text_seq("LEAST"):
-        return OnOverload(Policy.DROP_LEAST, parser._name("a column of numbers"))
+        return OnOverload(Policy.DROP_LEAST, read_name(parser, "a column of numbers"))
     return OnOverload(Policy.DROP)

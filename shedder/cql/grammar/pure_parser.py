@@ -10,12 +10,13 @@ from __future__ import annotations
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from types import ModuleType
+from typing import TYPE_CHECKING, TypeAlias
 
 import sqlglot.parser
 
 
-def pure_parser() -> ModuleType:
-    """The module `sqlglot.parser`, not compiled."""
+def _pure_parser() -> ModuleType:
+    """Return the module `sqlglot.parser`, not compiled."""
     installed = sqlglot.parser
     if Path(installed.__file__).suffix == ".py":
         return installed
@@ -26,3 +27,9 @@ def pure_parser() -> ModuleType:
     module = module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
+
+
+if TYPE_CHECKING:
+    Parser: TypeAlias = sqlglot.parser.Parser
+else:
+    Parser = _pure_parser().Parser

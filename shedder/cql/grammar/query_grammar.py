@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
-
 from sqlglot import exp
 from sqlglot.tokenizer_core import TokenType
 
 from shedder.cql.expressions.functions import AGGREGATES
-from shedder.cql.grammar.parse_nodes import RawNumber, RawWindow
-from shedder.cql.grammar.pure_parser import pure_parser
+from shedder.cql.grammar.parse_nodes import RawNumber
+from shedder.cql.grammar.pure_parser import Parser
+from shedder.cql.grammar.window_grammar import read_window
+from shedder.cql.grammar.word_grammar import expect, fail, read_identifier, read_number
 from shedder.cql.text.unsupported import later
-
-if TYPE_CHECKING:
-    from sqlglot.parser import Parser
-else:
-    Parser = pure_parser().Parser
+from synopses.frequent.heavy_share import Promise
 
 WINDOW = "cql_window"  # The key of a relation's meta.
 SAMPLE = "cql_sample"  # The key of a relation's meta.
@@ -30,143 +26,124 @@ _OTHER_JOINS = ("SEMI", "ANTI", "ASOF", "POSITIONAL", "ARRAY")
 _AFTER_RELATION = (*_AFTER_QUERY, "REWRITE")
 
 
-class QueriesParser(Parser):
-    """What CqlParser needs to read FROM; the words below are its own."""
+def read_relation(parser: Parser) -> exp.Expr:
+    """Read a relation, its window and its other name."""
+    if parser._match(TokenType.L_PAREN, advance=False):
+        return _described(parser, exp.Subquery(this=read_query_in_brackets(parser)))
+    if parser._match_texts(("LATERAL", "UNNEST", "VALUES"), advance=False):
+        raise later(f"{parser._curr.text.upper()} in FROM")
+    table = parser.expression(exp.Table(this=read_identifier(parser, "the name of a stream")))
+    if parser._match(TokenType.DOT, advance=False):
+        fail(parser, "a stream has no schema before its name")
+    if parser._match(TokenType.L_PAREN, advance=False):
+        raise later("a table function")
+    return _described(parser, table)
 
-    if TYPE_CHECKING:
 
-        def _window(self) -> RawWindow: ...
+def read_ctes(parser: Parser) -> list[exp.CTE]:
+    """Read WITH name AS (query), ...; an empty list: WITH does not follow."""
+    if not parser._match(TokenType.WITH):
+        return []
+    if parser._match_text_seq("RECURSIVE"):
+        raise later("WITH RECURSIVE")
+    ctes: list[exp.CTE] = []
+    while True:
+        name = read_identifier(parser, "the name of a subquery")
+        if parser._match(TokenType.L_PAREN, advance=False):
+            raise later("names of columns in WITH; name them in the SELECT")
+        expect(parser, TokenType.ALIAS, "AS and a query in brackets")
+        query = read_query_in_brackets(parser)
+        ctes.append(exp.CTE(this=query, alias=exp.TableAlias(this=name)))
+        if not parser._match(TokenType.COMMA):
+            return ctes
 
-        def _number(self) -> RawNumber: ...
 
-        def _identifier(self, what: str) -> exp.Expr: ...
+def begins_query(parser: Parser) -> bool:
+    """Return whether SELECT or WITH follows, perhaps behind opening brackets."""
+    index = parser._index
+    while index < len(parser._tokens) and parser._tokens[index].token_type is TokenType.L_PAREN:
+        index += 1
+    following = parser._tokens[index : index + 1]
+    return any(each.token_type in (TokenType.SELECT, TokenType.WITH) for each in following)
 
-    def _parse_table(self, *_: Any, **__: Any) -> exp.Expr:
-        """A relation, its window and its other name. sqlglot calls this for FROM and JOIN."""
-        if self._match(TokenType.L_PAREN, advance=False):
-            return self._described(exp.Subquery(this=self._query_in_brackets()))
-        if self._match_texts(("LATERAL", "UNNEST", "VALUES"), advance=False):
-            raise later(f"{self._curr.text.upper()} in FROM")
-        table = self.expression(exp.Table(this=self._identifier("the name of a stream")))
-        if self._match(TokenType.DOT, advance=False):
-            self.raise_error("a stream has no schema before its name")
-        if self._match(TokenType.L_PAREN, advance=False):
-            raise later("a table function")
-        return self._described(table)
 
-    def _parse_select(
-        self, nested: bool = False, table: bool = False, *_: Any, **options: Any
-    ) -> exp.Expr | None:
-        """A query, perhaps after WITH; the aliases of subqueries are read by `_described`."""
-        ctes = self._with() if self._match(TokenType.WITH) else []
-        options["parse_subquery_alias"] = False
-        options["consume_pipe"] = False
-        query: exp.Expr | None = super()._parse_select(nested, table, **options)
-        if ctes:
-            if not isinstance(query, exp.Query):
-                self.raise_error("expected a SELECT after WITH")
-            assert query is not None
-            query.set("with_", exp.With(expressions=ctes))
-        return query
+def read_whole_query(parser: Parser) -> exp.Expr:
+    """Read a query with all its set operations, and ORDER BY and LIMIT behind brackets."""
+    if not begins_query(parser):
+        fail(parser, "expected a SELECT")
+    query = parser._parse_select(nested=True)
+    query = parser._parse_query_modifiers(parser._parse_set_operations(query))
+    assert query is not None
+    return query
 
-    def _with(self) -> list[exp.Expr]:
-        """name AS (query), ..."""
-        if self._match_text_seq("RECURSIVE"):
-            raise later("WITH RECURSIVE")
-        ctes: list[exp.Expr] = []
-        while True:
-            name = self._identifier("the name of a subquery")
-            if self._match(TokenType.L_PAREN, advance=False):
-                raise later("names of columns in WITH; name them in the SELECT")
-            if not self._match(TokenType.ALIAS):
-                self.raise_error("expected AS and a query in brackets")
-            query = self._query_in_brackets()
-            ctes.append(exp.CTE(this=query, alias=exp.TableAlias(this=name)))
-            if not self._match(TokenType.COMMA):
-                return ctes
 
-    def _begins_query(self) -> bool:
-        """Return whether SELECT or WITH follows, perhaps behind opening brackets."""
-        index = self._index
-        while index < len(self._tokens) and self._tokens[index].token_type is TokenType.L_PAREN:
-            index += 1
-        following = self._tokens[index : index + 1]
-        return any(each.token_type in (TokenType.SELECT, TokenType.WITH) for each in following)
+def read_query_in_brackets(parser: Parser) -> exp.Expr:
+    """Read ( and a query and )."""
+    expect(parser, TokenType.L_PAREN, "( and a SELECT")
+    query = read_whole_query(parser)
+    expect(parser, TokenType.R_PAREN, ") after the subquery")
+    return query
 
-    def _whole_query(self) -> exp.Expr:
-        """A query with all its set operations, and ORDER BY and LIMIT behind brackets."""
-        if not self._begins_query():
-            self.raise_error("expected a SELECT")
-        query = self._parse_select(nested=True)
-        query = self._parse_query_modifiers(self._parse_set_operations(query))
-        assert query is not None
-        return query
 
-    def _query_in_brackets(self) -> exp.Expr:
-        if not self._match(TokenType.L_PAREN):
-            self.raise_error("expected ( and a SELECT")
-        query = self._whole_query()
-        if not self._match(TokenType.R_PAREN):
-            self.raise_error("expected ) after the subquery")
-        return query
+def read_stream_of(parser: Parser, word: str) -> exp.Expr:
+    """Read the select list in the brackets of ISTREAM, DSTREAM or RSTREAM."""
+    distinct = bool(parser._match(TokenType.DISTINCT))
+    items = parser._parse_expressions()
+    stream = parser.expression(exp.Anonymous(this=word, expressions=items))
+    stream.meta[DISTINCT] = distinct
+    return stream
 
-    def _parse_in(self, this: exp.Expr | None, alias: bool = False) -> exp.In:
-        if self._match(TokenType.L_PAREN, advance=False) and self._begins_query():
-            return self.expression(exp.In(this=this, query=self._query_in_brackets()))
-        found: exp.In = super()._parse_in(this, alias)
-        return found
 
-    def _stream_of(self, word: str) -> exp.Expr:
-        """The select list in the brackets of ISTREAM, DSTREAM or RSTREAM."""
-        distinct = bool(self._match(TokenType.DISTINCT))
-        items = self._parse_expressions()
-        stream = self.expression(exp.Anonymous(this=word, expressions=items))
-        stream.meta[DISTINCT] = distinct
-        return stream
+def read_exists(parser: Parser) -> exp.Expr:
+    """Read the query in the brackets of EXISTS."""
+    return parser.expression(exp.Exists(this=read_whole_query(parser)))
 
-    def _exists(self) -> exp.Expr:
-        """The query in the brackets of EXISTS."""
-        return self.expression(exp.Exists(this=self._whole_query()))
 
-    def _parse_join(self, *arguments: Any, **options: Any) -> exp.Join | None:
-        if self._match(TokenType.COMMA):
-            return self.expression(exp.Join(this=self._parse_table(), kind=COMMA))
-        join: exp.Join | None = super()._parse_join(*arguments, **options)
-        return join
+def read_frequent(parser: Parser) -> exp.Expr:
+    """Read the arguments of FREQUENT; the words of its promise become a text after them."""
+    arguments = parser._parse_csv(parser._parse_disjunction)
+    for promise in Promise:
+        if parser._match_text_seq(*promise.value.split()):
+            arguments.append(exp.Literal.string(promise.value))
+    if not parser._match(TokenType.R_PAREN, advance=False):
+        fail(parser, f"expected ) or {' or '.join(each.value for each in Promise)}")
+    return parser.expression(exp.Anonymous(this="FREQUENT", expressions=arguments))
 
-    def _described(self, relation: exp.Expr) -> exp.Expr:
-        """The relation with its window and its other name, in either order."""
-        sample = self._sample()
-        alias = self._relation_alias()
-        sample = sample or self._sample()
-        if sample is not None:
-            relation.meta[SAMPLE] = sample
-        if self._match(TokenType.L_BRACKET):
-            relation.meta[WINDOW] = self._window()
-            alias = alias or self._relation_alias()
-        if alias is not None:
-            relation.set("alias", exp.TableAlias(this=alias))
-        return relation
 
-    def _sample(self) -> RawNumber | None:
-        """SAMPLE(percent)."""
-        if not self._match_text_seq("SAMPLE", "("):
-            return None
-        percent = self._number()
-        if not self._match(TokenType.R_PAREN):
-            self.raise_error("expected ) after the percentage of SAMPLE")
-        return percent
+def _described(parser: Parser, relation: exp.Expr) -> exp.Expr:
+    """Read the window of a relation and its other name, in either order."""
+    sample = _sample(parser)
+    alias = _relation_alias(parser)
+    sample = sample or _sample(parser)
+    if sample is not None:
+        relation.meta[SAMPLE] = sample
+    if parser._match(TokenType.L_BRACKET):
+        relation.meta[WINDOW] = read_window(parser)
+        alias = alias or _relation_alias(parser)
+    if alias is not None:
+        relation.set("alias", exp.TableAlias(this=alias))
+    return relation
 
-    def _relation_alias(self) -> exp.Expr | None:
-        if self._match(TokenType.ALIAS):
-            return self._identifier("another name for the stream")
-        if self._match_texts(_AFTER_RELATION, advance=False):
-            return None
-        following = self._next.token_type if self._next else None
-        if following is TokenType.JOIN and self._match_texts(_OTHER_JOINS, advance=False):
-            raise later(f"{self._curr.text.upper()} JOIN")
-        alias: exp.Expr | None = self._parse_id_var(any_token=False, tokens={TokenType.VAR})
-        return alias
+
+def _sample(parser: Parser) -> RawNumber | None:
+    """Read SAMPLE(percent)."""
+    if not parser._match_text_seq("SAMPLE", "("):
+        return None
+    percent = read_number(parser)
+    expect(parser, TokenType.R_PAREN, ") after the percentage of SAMPLE")
+    return percent
+
+
+def _relation_alias(parser: Parser) -> exp.Expr | None:
+    if parser._match(TokenType.ALIAS):
+        return read_identifier(parser, "another name for the stream")
+    if parser._match_texts(_AFTER_RELATION, advance=False):
+        return None
+    following = parser._next.token_type if parser._next else None
+    if following is TokenType.JOIN and parser._match_texts(_OTHER_JOINS, advance=False):
+        raise later(f"{parser._curr.text.upper()} JOIN")
+    alias: exp.Expr | None = parser._parse_id_var(any_token=False, tokens={TokenType.VAR})
+    return alias
 
 
 def is_relational(query: exp.Expr) -> bool:

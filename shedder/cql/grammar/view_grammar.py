@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from sqlglot.tokenizer_core import TokenType
 
+from shedder.cql.grammar.answer_grammar import read_query
 from shedder.cql.grammar.parse_nodes import RawDuration, RawRelational, RawSelect
-from shedder.cql.grammar.pure_parser import pure_parser
-
-if TYPE_CHECKING:
-    from sqlglot.parser import Parser
-else:
-    Parser = pure_parser().Parser
+from shedder.cql.grammar.pure_parser import Parser
+from shedder.cql.grammar.query_grammar import begins_query
+from shedder.cql.grammar.window_grammar import read_duration, read_retention
+from shedder.cql.grammar.word_grammar import expect, fail, read_column_names, read_name
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,58 +37,45 @@ class RawCreateInsert:
     start: int
 
 
-class ViewsParser(Parser):
-    """What CqlParser needs to read these statements; the words below are its own."""
+def read_create_view(parser: Parser) -> RawCreateView:
+    """Read the rest of CREATE VIEW [IF NOT EXISTS] name [RETAIN i | RANGE i] AS SELECT ..."""
+    if_not_exists = bool(parser._match_text_seq("IF", "NOT", "EXISTS"))
+    name = read_name(parser, "the name of the view")
+    retain = _retained(parser)
+    expect(parser, TokenType.ALIAS, "RETAIN and an interval, or AS and a SELECT")
+    start, select = _selected(parser)
+    return RawCreateView(name, retain, select, if_not_exists, start)
 
-    if TYPE_CHECKING:
 
-        def _name(self, what: str) -> str: ...
+def _retained(parser: Parser) -> RawDuration | None:
+    """Read RETAIN i, RETAIN FOREVER, RANGE i or [RANGE i]; None: for ever."""
+    in_brackets = bool(parser._match(TokenType.L_BRACKET))
+    retain = None
+    if not in_brackets and parser._match_text_seq("RETAIN"):
+        retain = read_retention(parser)
+    elif parser._match_text_seq("RANGE"):
+        retain = read_duration(parser)
+    elif in_brackets:
+        fail(parser, "expected RANGE and an interval")
+    if in_brackets and not parser._match(TokenType.R_BRACKET):
+        fail(parser, "expected ]")
+    return retain
 
-        def _names(self) -> tuple[str, ...]: ...
 
-        def _duration(self) -> RawDuration: ...
+def read_create_insert(parser: Parser, name: str, *, if_not_exists: bool) -> RawCreateInsert:
+    """Read the rest of CREATE QUERY name AS INSERT INTO stream [(columns)] SELECT ..."""
+    if not parser._match_text_seq("INTO"):
+        fail(parser, "expected INTO and the name of a stream")
+    stream = read_name(parser, "the name of a stream")
+    columns = None
+    if not begins_query(parser) and parser._match(TokenType.L_PAREN):
+        columns = read_column_names(parser)
+    start, select = _selected(parser)
+    return RawCreateInsert(name, stream, columns, select, if_not_exists, start)
 
-        def _begins_query(self) -> bool: ...
 
-        def _query(self) -> RawSelect | RawRelational: ...
-
-    def _create_view(self) -> RawCreateView:
-        """The rest of CREATE VIEW [IF NOT EXISTS] name [RETAIN i | RANGE i] AS SELECT ..."""
-        if_not_exists = bool(self._match_text_seq("IF", "NOT", "EXISTS"))
-        name = self._name("the name of the view")
-        retain = self._retained()
-        if not self._match(TokenType.ALIAS):
-            self.raise_error("expected RETAIN and an interval, or AS and a SELECT")
-        start, select = self._selected()
-        return RawCreateView(name, retain, select, if_not_exists, start)
-
-    def _retained(self) -> RawDuration | None:
-        """RETAIN i, RETAIN FOREVER, RANGE i or [RANGE i]; None: for ever."""
-        in_brackets = bool(self._match(TokenType.L_BRACKET))
-        retain = None
-        if not in_brackets and self._match_text_seq("RETAIN"):
-            retain = None if self._match_text_seq("FOREVER") else self._duration()
-        elif self._match_text_seq("RANGE"):
-            retain = self._duration()
-        elif in_brackets:
-            self.raise_error("expected RANGE and an interval")
-        if in_brackets and not self._match(TokenType.R_BRACKET):
-            self.raise_error("expected ]")
-        return retain
-
-    def _create_insert(self, name: str, *, if_not_exists: bool) -> RawCreateInsert:
-        """The rest of CREATE QUERY name AS INSERT INTO stream [(columns)] SELECT ..."""
-        if not self._match_text_seq("INTO"):
-            self.raise_error("expected INTO and the name of a stream")
-        stream = self._name("the name of a stream")
-        columns = None
-        if not self._begins_query() and self._match(TokenType.L_PAREN):
-            columns = self._names()
-        start, select = self._selected()
-        return RawCreateInsert(name, stream, columns, select, if_not_exists, start)
-
-    def _selected(self) -> tuple[int, RawSelect | RawRelational]:
-        if not self._begins_query():
-            self.raise_error("expected a SELECT")
-        start = self._curr.start
-        return start, self._query()
+def _selected(parser: Parser) -> tuple[int, RawSelect | RawRelational]:
+    if not begins_query(parser):
+        fail(parser, "expected a SELECT")
+    start = parser._curr.start
+    return start, read_query(parser)
