@@ -27,6 +27,7 @@ from shedder.archive.exact.worker_pipe import (
     of_the_process,
     send_request,
 )
+from shedder.archive.files.file_system import failure
 from shedder.archive.tasks.progress import Progress
 from shedder.errors import (
     BudgetExceeded,
@@ -151,6 +152,7 @@ class ExactWorker:
           DeadlineExceeded: not done in time; the process was killed.
           BudgetExceeded: more memory, spill space or result bytes were needed than there are.
           CorruptData: a file could not be read.
+          DiskFull, StorageFailed: rows could not be spilled.
           Unavailable: the worker is closed.
         """
         allowed_s = self._timeout_s if timeout_s is None else timeout_s
@@ -237,6 +239,11 @@ class ExactWorker:
             return process
         self._forget()
         shutil.rmtree(self._temp_dir, ignore_errors=True)  # what a killed one has spilled
+        try:
+            self._temp_dir.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            what = f"{self._temp_dir}, the directory of spilled rows"
+            raise failure(error, what, "make") from error
         script = str(exact_worker.__file__)
         self._process = subprocess.Popen(  # noqa: S603  (our own script)
             [sys.executable, "-P", script, json.dumps(asdict(self._limits))],

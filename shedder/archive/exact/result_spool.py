@@ -17,6 +17,7 @@ from typing import IO
 
 import pyarrow as pa
 
+from shedder.archive.files.file_system import failure
 from shedder.errors import BudgetExceeded, Cancelled, StorageFailed
 
 MEMORY_BYTES_MAX = 8 << 20  # Bytes of batches that one spool keeps in memory.
@@ -96,7 +97,8 @@ class ResultSpool:
 
         Raises:
           Cancelled: the reader wants no more of them.
-          BudgetExceeded: there is no room on disk. StorageFailed: the file cannot be written.
+          BudgetExceeded: results hold the room for them. DiskFull, StorageFailed: the file cannot
+            be written.
         """
         with self._changed:
             if self._is_closed:
@@ -178,9 +180,7 @@ class ResultSpool:
                 self._file.write(data)
                 self._file.flush()
             except OSError as error:
-                raise StorageFailed(
-                    f"cannot keep a result in {self._directory}: {error}"
-                ) from error
+                raise failure(error, f"a result in {self._directory}", "keep") from error
             undo.pop_all()
         self._file_bytes += data.size
         return self._file_bytes - data.size, data.size

@@ -7,8 +7,8 @@ what was its standard output; when the input ends it exits at once, also in the 
 so it never outlives its parent.
 
 A request is a length (uint32, little-endian), a JSON object {sql, relations, beside, limits}, and
-Arrow IPC streams: of each relation the tail, unless it is that of another relation, and, if it has
-marked files, the positions of their deleted rows. A reply is a length and a JSON object {error,
+Arrow IPC streams: of each relation the tail, unless it is that of another relation, and, if it is
+marked, the positions of its deleted rows. A reply is a length and a JSON object {error,
 message}. If error is null, an Arrow IPC stream of the result follows, batch by batch as DuckDB
 produces it, and then a second length and JSON object {error, message, cut}: an error after the
 first batch, or the limit that ended the result.
@@ -16,6 +16,7 @@ first batch, or the limit that ended the result.
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import queue
@@ -25,7 +26,6 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 import pyarrow as pa
@@ -38,7 +38,8 @@ HEADER_BYTES_MAX = 64 << 20
 WHOLE_BATCH_ROWS = 65_536  # Of a result that is sent when it is whole.
 BATCH_ROWS = 8_192  # Of a result that is sent as it comes: 8 MiB of rows of 1 KiB.
 HELD_SHARE = 16  # DuckDB has the memory limit without this part of it, which holds rows in Arrow.
-POSITION_DIGITS = 20  # A run's file name begins with the position of its first row.
+TAIL, DELETED = "__tail_", "__deleted_"  # Before the name of a relation.
+_FULL = tuple(os.strerror(each) for each in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG))
 
 
 class ResultTooLarge(Exception):
@@ -81,20 +82,19 @@ class ResultLimits:
 class RequestRelation:
     """One relation of a request.
 
-    position: name of the relation's column of positions, which the tail and the dealt files have.
-      For the other files, names and order of rows tell it. None: not wanted.
-    marked: files in which rows are deleted; `deleted` has the positions of these rows.
+    source: SQL of the rows. It reads the tail by the prefix TAIL and the relation's name, and the
+      positions of deleted rows by the prefix DELETED.
+    files: files that the source reads.
+    is_marked: some of the files have deleted rows, whose positions follow the request.
     is_shared: several scans of the query read it.
     tail_of: name of an earlier relation whose tail is this one's, too. None: the relation's rows
       follow the request.
     """
 
     name: str
-    columns: list[str]
-    position: str | None
+    source: str
     files: list[str]
-    dealt: list[str]
-    marked: list[str]
+    is_marked: bool
     is_shared: bool
     tail_of: str | None
 
@@ -116,7 +116,7 @@ class Request:
     def all_files(self) -> list[str]:
         """All that may be read."""
         return [
-            *(name for relation in self.relations for name in (*relation.files, *relation.dealt)),
+            *(name for relation in self.relations for name in relation.files),
             *(name for names in self.beside.values() for name in names),
         ]
 
@@ -161,7 +161,7 @@ class Databases:
         database, self._ahead = self._ahead, None
         assert database is not None
         self._locked, self._files = database, set(files)
-        database.execute(f"SET GLOBAL allowed_paths = [{_quoted(files)}]")
+        database.execute(f"SET GLOBAL allowed_paths = [{quoted_texts(files)}]")
         database.execute("SET GLOBAL enable_external_access = false")
         database.execute("SET GLOBAL lock_configuration = true")
         return database
@@ -204,16 +204,16 @@ def answer(
     for relation in request.relations:
         is_joined = relation.is_shared or len(request.relations) > 1
         if relation.tail_of is None:
-            name = _TAIL + relation.name
+            name = TAIL + relation.name
             _take_tail(database, name, rows.next(), limits.held_bytes_max, is_joined=is_joined)
-        if relation.marked:
-            database.register(_DELETED + relation.name, rows.next().read_all())
-        source = _relation(relation)
-        database.execute(f"CREATE TEMP VIEW {_name(relation.name)} AS {source}")
+        if relation.is_marked:
+            database.register(DELETED + relation.name, rows.next().read_all())
+        view = quoted_name(relation.name)
+        database.execute(f"CREATE TEMP VIEW {view} AS {relation.source}")
     for name, files in request.beside.items():
         options = "hive_partitioning = false, union_by_name = true"
-        source = f"read_parquet([{_quoted(files)}], {options})"
-        database.execute(f"CREATE TEMP VIEW {_name(name)} AS SELECT * FROM {source}")  # noqa: S608
+        source = f"read_parquet([{quoted_texts(files)}], {options})"
+        database.execute(f"CREATE TEMP VIEW {quoted_name(name)} AS SELECT * FROM {source}")  # noqa: S608
     rows.end()
     result = database.sql(request.sql)
     if request.limits is None:
@@ -294,7 +294,8 @@ def _take_tail(
 
     def put() -> None:
         database.register("__given", pa.Table.from_batches(held, reader.schema))
-        begin = f"INSERT INTO {_name(name)}" if is_table else f"CREATE TEMP TABLE {_name(name)} AS"
+        table = quoted_name(name)
+        begin = f"INSERT INTO {table}" if is_table else f"CREATE TEMP TABLE {table} AS"
         database.execute(f"{begin} SELECT * FROM __given")  # noqa: S608
         database.unregister("__given")
         held.clear()
@@ -317,66 +318,30 @@ def _take_tail(
         ) from error
 
 
-def _relation(relation: RequestRelation) -> str:
-    """Ordered and dealt files, each without and with deleted rows, and the tail."""
-    columns = ", ".join(_name(name) for name in relation.columns)
-    of_ordered = of_others = ""
-    if relation.position is not None:
-        of_ordered = f", {_OF_ORDER} AS {_name(relation.position)}"
-        of_others = f", {_name(relation.position)}"
-    parts = []
-    marked = set(relation.marked)
-    for files, is_dealt in ((relation.files, False), (relation.dealt, True)):
-        more = of_others if is_dealt else of_ordered
-        for deleted in (False, True):
-            some = [name for name in files if (name in marked) == deleted]
-            if some:
-                numbered = not is_dealt and (deleted or bool(more))
-                source = _source(some, numbered=numbered)
-                if deleted:
-                    position = _OF_ORDER if numbered else "__position"
-                    gone = f"SELECT __position FROM {_name(_DELETED + relation.name)}"  # noqa: S608
-                    source = f"{source} WHERE {position} NOT IN ({gone})"
-                parts.append(f"SELECT {columns}{more} FROM {source}")  # noqa: S608
-    tail = _name(_TAIL + (relation.tail_of or relation.name))
-    parts.append(f"SELECT {columns}{of_others} FROM {tail}")  # noqa: S608  (quoted)
-    return " UNION ALL ".join(parts)
-
-
-def _source(files: list[str], *, numbered: bool) -> str:
-    """Files, by whose names and order of rows positions are known if they are to be numbered."""
-    options = "hive_partitioning = false"
-    if numbered:
-        options += f", filename = '{_FILE}', file_row_number = true"
-    return f"read_parquet([{_quoted(files)}], {options})"
-
-
-_TAIL, _DELETED = "__tail_", "__deleted_"  # Before the name of a relation.
-_FILE = "__file"  # The name that DuckDB gives it is one that streams have, too.
-_OF_ORDER = (
-    f"CAST(substr(parse_filename({_FILE}), 1, {POSITION_DIGITS}) AS BIGINT) + file_row_number"
-)
-
-
-def _name(name: str) -> str:
+def quoted_name(name: str) -> str:
+    """Return a name in double quotes, for SQL."""
     return '"' + name.replace('"', '""') + '"'
 
 
-def _quoted(names: list[str]) -> str:
-    return ", ".join("'" + name.replace("'", "''") + "'" for name in names)
+def quoted_texts(texts: list[str]) -> str:
+    """Return texts in single quotes, separated by commas, for SQL."""
+    return ", ".join("'" + text.replace("'", "''") + "'" for text in texts)
 
 
-def _error_kind(error: BaseException, files: list[str]) -> str:
-    """Return the word by which client.py chooses the class of the error."""
+def _error_kind(error: BaseException, files: list[str], temp_dir: str) -> str:
+    """Return the word by which worker_pipe.py chooses the class of the error."""
     import duckdb
 
-    full = isinstance(error, ResultFailed) and str(error).startswith("Out of Memory")
+    text = str(error)
+    full = isinstance(error, ResultFailed) and text.startswith("Out of Memory")
     short = (duckdb.OutOfMemoryException, MemoryError, RowsTooLarge, ResultTooLarge)
     if full or isinstance(error, short):
         return "budget"
-    named = any(name in str(error) for name in files)
-    if named and isinstance(error, (duckdb.Error, ResultFailed)):
-        return "files"
+    if isinstance(error, (duckdb.Error, ResultFailed)):
+        if temp_dir in text:
+            return "disk full" if any(cause in text for cause in _FULL) else "disk"
+        if any(name in text for name in files):
+            return "files"
     return "bug"
 
 
@@ -432,7 +397,7 @@ class RequestRows:
         """The streams of a request."""
         self.request = request
         self._source = source
-        self._left = sum((r.tail_of is None) + bool(r.marked) for r in request.relations)
+        self._left = sum((r.tail_of is None) + r.is_marked for r in request.relations)
         self._reader: pa.RecordBatchReader | None = None
         self.ended = threading.Event()
 
@@ -476,7 +441,6 @@ def main() -> None:
     import duckdb
 
     limits = WorkerLimits(**json.loads(sys.argv[1]))
-    Path(limits.temp_dir).mkdir(parents=True, exist_ok=True)
     out = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # whatever prints must not get into the replies
     requests: queue.SimpleQueue[RequestRows] = queue.SimpleQueue()
@@ -491,7 +455,7 @@ def main() -> None:
                 answer(database, rows, limits, reply)
         except (duckdb.Error, MemoryError, RowsTooLarge, ResultTooLarge, ResultFailed) as error:
             rows.end()
-            reply.end(_error_kind(error, files), str(error))
+            reply.end(_error_kind(error, files, limits.temp_dir), str(error))
         else:
             reply.end()
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -12,13 +12,26 @@ from typing import Any
 import pyarrow as pa
 
 from shedder.archive.exact.relation import ExactRelation
+from shedder.archive.exact.relation_sql import absolute, relation_sql
 from shedder.archive.exact.worker import LENGTH, ResultLimits
 from shedder.cql.sql.exact_query import POSITION
-from shedder.errors import BudgetExceeded, CorruptData, InternalError, ShedderError
+from shedder.errors import (
+    BudgetExceeded,
+    CorruptData,
+    DiskFull,
+    InternalError,
+    ShedderError,
+    StorageFailed,
+)
 
-_ERRORS: dict[str, type[ShedderError]] = {
+_ERRORS: dict[str, Callable[[str], ShedderError]] = {
     "budget": BudgetExceeded,
     "files": CorruptData,
+    "disk full": lambda message: DiskFull(
+        f"no space for rows that the query spills: {message}; free some there, set "
+        "exact_memory_bytes higher, or ask for fewer rows"
+    ),
+    "disk": lambda message: StorageFailed(f"cannot spill rows of the query: {message}"),
     "bug": InternalError,
 }
 
@@ -97,7 +110,7 @@ class ExactRequest:
         return {
             "sql": self.sql,
             "relations": [_said(relation) for relation in self.relations],
-            "beside": {name: _absolute(paths) for name, paths in self.beside.items()},
+            "beside": {name: absolute(paths) for name, paths in self.beside.items()},
             "limits": None if self.limits is None else asdict(self.limits),
         }
 
@@ -105,18 +118,12 @@ class ExactRequest:
 def _said(relation: ExactRelation) -> dict[str, Any]:
     return {
         "name": relation.name,
-        "columns": relation.schema.names,
-        "position": relation.position,
-        "files": _absolute(relation.files),
-        "dealt": _absolute(relation.dealt),
-        "marked": _absolute(relation.without.files),
+        "source": relation_sql(relation),
+        "files": absolute([*relation.files, *relation.dealt]),
+        "is_marked": bool(relation.without.files),
         "is_shared": relation.is_shared,
         "tail_of": relation.tail_of,
     }
-
-
-def _absolute(paths: Sequence[Path]) -> list[str]:
-    return [str(path.absolute()) for path in paths]
 
 
 def send_request(out: Any, request: ExactRequest, rows: Sequence[Sequence[pa.RecordBatch]]) -> None:

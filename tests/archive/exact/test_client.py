@@ -10,7 +10,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 import pyarrow as pa
@@ -19,6 +19,7 @@ import pytest
 
 from shedder.archive.exact.client import ExactWorker
 from shedder.archive.exact.relation import ExactRelation
+from shedder.archive.exact.worker import ResultLimits
 from shedder.archive.tasks.progress import Progress
 from shedder.cql.sql.exact_query import SqlDialect, exact_sql
 from shedder.errors import (
@@ -26,12 +27,15 @@ from shedder.errors import (
     Cancelled,
     CorruptData,
     DeadlineExceeded,
+    DiskFull,
     InternalError,
+    StorageFailed,
     Unavailable,
 )
 from shedder.queries.evidence.answer_builder import finish
 from shedder.queries.evidence.from_exact import evidence_from_exact
 from tests.archive.child_processes import children
+from tests.archive.exact.full_disk import full_disk
 from tests.queries import asking
 
 SCHEMA = pa.schema([("ts", pa.timestamp("us")), ("key", pa.int64()), ("value", pa.float64())])
@@ -191,6 +195,32 @@ def test_more_memory_than_the_budget_is_refused_and_the_next_one_answered(worker
     with pytest.raises(BudgetExceeded, match="result"):
         worker.query("SELECT range FROM range(1000000)", [])
     assert worker.query("SELECT 1 AS a0 FROM stream", [stream([], rows(1))]).num_rows == 1
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("is_cut", [False, True], ids=["whole", "cut"])
+def test_a_disk_that_is_full_while_a_query_spills_is_reported_as_full(tmp_path, is_cut):
+    worker = ExactWorker(tmp_path / "exact", memory_bytes=32 << 20, threads=1)
+    sorting = "SELECT hash(range) AS x FROM range(4000000) ORDER BY x"
+    limits = ResultLimits() if is_cut else None
+    with ExitStack() as stack:
+        stack.callback(worker.close)
+        with full_disk():
+            assert worker.query("SELECT 1 AS n", []).num_rows == 1  # The process has started.
+        with (
+            pytest.raises(DiskFull, match=r"no space.*/exact/.*free some.*exact_memory_bytes"),
+            worker.reading(sorting, [], limits) as result,
+        ):
+            list(result)
+        assert worker.query("SELECT 1 AS n", []).num_rows == 1
+
+
+def test_a_directory_for_spills_that_cannot_be_made_is_reported(tmp_path):
+    (tmp_path / "file").touch()
+    worker = ExactWorker(tmp_path / "file" / "exact")
+    with pytest.raises(StorageFailed, match="file/exact"):
+        worker.query("SELECT 1 AS n", [])
+    worker.close()
 
 
 def test_a_damaged_run_is_reported_as_corrupt(worker, tmp_path):

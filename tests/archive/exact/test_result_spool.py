@@ -11,7 +11,8 @@ import pyarrow as pa
 import pytest
 
 from shedder.archive.exact.result_spool import ResultSpool, SpoolSpace
-from shedder.errors import BudgetExceeded, Cancelled, DeadlineExceeded, StorageFailed
+from shedder.errors import BudgetExceeded, Cancelled, DeadlineExceeded, DiskFull, StorageFailed
+from tests.archive.exact.full_disk import full_disk
 
 SCHEMA = pa.schema([("n", pa.int64()), ("text", pa.string())])
 
@@ -132,5 +133,14 @@ def test_a_directory_that_cannot_be_written_is_reported_and_takes_no_room(opened
     spool = opened(space, 0, tmp_path / "missing")
     spool.begin(SCHEMA)
     with pytest.raises(StorageFailed, match="missing"):
+        spool.put(batch(0))
+    assert space.held == 0
+
+
+def test_a_full_disk_is_reported_as_full_and_takes_no_room(opened):
+    space = SpoolSpace(1 << 20)
+    spool = opened(space, 0)
+    spool.begin(SCHEMA)
+    with full_disk(100), pytest.raises(DiskFull, match="no space for a result"):
         spool.put(batch(0))
     assert space.held == 0
