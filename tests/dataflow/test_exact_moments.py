@@ -19,7 +19,7 @@ from shedder.dataflow.sums.exact_moments import (
     population_moment,
 )
 from shedder.dataflow.sums.exact_sums import DIGITS, WHOLE_DIGITS, WORDS, add_double
-from shedder.dataflow.sums.sum_kernels import rank_of
+from shedder.dataflow.sums.term_kernels import rank_of
 from shedder.dataflow.sums.value_trees import COLUMNS, SUM, VALUE, VALUES, add_value, nth_node
 from tests.scale import scaled
 

@@ -20,7 +20,7 @@ from shedder.cql.expressions.expression import (
     as_whole_numbers,
     inputs,
 )
-from shedder.dataflow.sums.sum_kernels import ReadKind, TermKind
+from shedder.dataflow.sums.term_kernels import ReadKind, TermKind
 from shedder.errors import Unimplemented
 
 _WHOLE = (ColumnType.INTEGER, ColumnType.BIGINT)

@@ -11,9 +11,13 @@ superaccumulators, arXiv:1505.05571.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from typing import Any, cast
 
 import numpy as np
-from numba import njit
+from llvmlite import ir
+from numba import njit, types
+from numba.extending import intrinsic
 from numpy.typing import NDArray
 
 from shedder.dataflow.changes import Int64s
@@ -26,6 +30,18 @@ LOWEST = -1074  # Exponent of the lowest bit of a sum of doubles.
 TIMES_MAX = 1 << 28  # Copies that one call adds without overflow of a word.
 MASK = 0xFFFFFFFF
 _MANTISSA = (1 << 52) - 1
+
+
+@intrinsic
+def _bits_of_double(typing_context, value):  # type: ignore[no-untyped-def]  # noqa: ARG001
+    def codegen(context, builder, signature, arguments):  # type: ignore[no-untyped-def]  # noqa: ARG001
+        return builder.bitcast(arguments[0], ir.IntType(64))
+
+    return types.int64(types.float64), codegen
+
+
+# The bits of a double as a whole number; only inside kernels.
+bits_of: Callable[[float], int] = cast(Any, _bits_of_double)
 
 
 @njit(nogil=True, cache=True, inline="always")

@@ -21,7 +21,8 @@ from shedder.dataflow.batch_rows import take_rows
 from shedder.dataflow.changes import NEVER_US, ChangeBatch, Int64s
 from shedder.dataflow.key_directory import KeyDirectory
 from shedder.dataflow.pending_events import DueEvents, PendingEvents
-from shedder.dataflow.sums.sum_kernels import aggregate_events
+from shedder.dataflow.sums.ordered_events import OrderedEvents
+from shedder.dataflow.sums.sum_kernels import GroupState, ResultRows, aggregate_events
 from shedder.dataflow.sums.summed_terms import Names, SummedTerms
 from shedder.dataflow.sums.value_trees import COLUMNS, FREE, TERM, VALUE
 from shedder.errors import BudgetExceeded
@@ -68,7 +69,7 @@ class GroupedAggregates:
         """
         self._spec, self._schema = spec, schema
         self._is_join = len(spec.keys) > 1
-        self._summed = SummedTerms(spec.aggregates, spec.names)
+        self._summed = SummedTerms(spec.aggregates, spec.names, is_scalar=not spec.groups)
         self._pending = tuple(PendingEvents(self._summed.width) for _ in spec.keys)
         fields = [(str(at), each.type.arrow) for at, each in enumerate(spec.keys[0]) if each.type]
         assert len(fields) == len(spec.keys[0])
@@ -77,9 +78,9 @@ class GroupedAggregates:
         self._nodes[0, VALUE], self._nodes[0, TERM] = secrets.randbits(63), FREE
         self._free = np.zeros(1, np.int64)
         groups = _KEYS_MIN if spec.groups else 1
-        self._words = np.zeros((groups, self._summed.words), np.int64)
-        partners = (_KEYS_MIN, self._summed.partner_words) if self._is_join else (0, 0)
-        self._partners = np.zeros(partners, np.int64)
+        self._words = np.zeros((groups, self._summed.layout.width), np.int64)
+        partners = _KEYS_MIN if self._is_join else 0
+        self._partners = np.zeros((partners, self._summed.layout.partner_width), np.int64)
         self._purge_at = _PURGE_KEYS_MIN
         self._is_new = True
 
@@ -108,37 +109,21 @@ class GroupedAggregates:
                 self._push(side, changes)
         due = DueEvents.of(self._pending, as_of_us)
         self._reserve(1 if self._directory is None else self._directory.size, len(due))
-        instants, ids, weight = (np.empty(2 * len(due), np.int64) for _ in range(3))
-        results = np.empty((2 * len(due), self._summed.result_words), np.int64)
-        made = aggregate_events(
-            np.ascontiguousarray(due.events.instant_us),
-            np.ascontiguousarray(due.events.ids),
-            np.ascontiguousarray(due.events.weight),
-            np.ascontiguousarray(due.events.values),
-            due.starts,
-            due.sides,
-            self._summed.terms,
-            self._summed.reads,
-            not self._spec.groups,
-            self._words.reshape(-1),
-            self._summed.words,
-            self._summed.group_words,
-            self._partners.reshape(-1),
-            self._partners.shape[1],
-            self._summed.right_at,
-            self._nodes,
-            self._free,
-            instants,
-            ids,
-            weight,
-            results,
-        )
+        words, partners = self._words.reshape(-1), self._partners.reshape(-1)
+        state = GroupState(words, partners, self._nodes, self._free)
+        out = ResultRows.for_events(len(due), self._summed.result_words)
+        made = aggregate_events(OrderedEvents.of(due), self._summed.layout, state, out)
         if made < 0:
             raise BudgetExceeded(
                 "a row stands for more than 2^28 copies or pairs; aggregates count fewer of one "
                 "row exactly; shorter windows or a WHERE make fewer"
             )
-        rows = self._rows(instants[:made], ids[:made], weight[:made], results[:made])
+        rows = self._rows(
+            out.instants[:made],
+            out.ids[:made].view(np.int64),
+            out.weight[:made],
+            out.results[:, :made],
+        )
         self._summed.forget_texts(self._pending[0], self._nodes, self._words)
         if self._directory is not None and self._directory.size > self._purge_at:
             self._purge(self._directory)
@@ -178,7 +163,7 @@ class GroupedAggregates:
     def _empty_row(self) -> ChangeBatch:
         """The row of no tuples, which is in the relation from the beginning of time."""
         one = np.ones(1, np.int64)
-        results = np.zeros((1, self._summed.result_words), np.int64)
+        results = np.zeros((self._summed.result_words, 1), np.int64)
         return self._rows(one * (TIME_MIN_US + 1), one * 0, one, results)
 
     def _reserve(self, keys: int, events: int) -> None:
@@ -208,7 +193,7 @@ class GroupedAggregates:
         size = directory.size
         used = self._pending[0].used(size)
         if self._is_join:
-            counts = self._partners[:size, [0, self._summed.right_at]]
+            counts = self._partners[:size, [0, self._summed.layout.right_at]]
             used |= counts.any(axis=1) | self._pending[1].used(size)
         else:
             used |= self._words[:size, 0] != 0

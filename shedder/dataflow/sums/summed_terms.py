@@ -17,15 +17,21 @@ from shedder.dataflow.fixed_column import plain_values
 from shedder.dataflow.key_directory import KeyDirectory, canonical
 from shedder.dataflow.pending_events import PendingEvents
 from shedder.dataflow.sums.aggregate_reads import Coding, Term, TermRead, Words, reads_of
-from shedder.dataflow.sums.sum_kernels import (
+from shedder.dataflow.sums.sum_kernels import Layout
+from shedder.dataflow.sums.term_kernels import (
+    BY,
+    CACHED,
     FIRST,
     KEPT,
+    OR,
+    READ,
     READ_COLUMNS,
     RESULT_WORDS,
     SECOND,
     TERM_COLUMNS,
     TREES,
     ReadKind,
+    cached_words_of,
     words_of,
 )
 from shedder.dataflow.sums.value_trees import PAYLOAD, TERM, VALUE, Nodes
@@ -42,12 +48,13 @@ _POSITIVE = np.iinfo(np.int64).max
 class SummedTerms:
     """The different terms of aggregates over one input, or over the pairs of two.
 
-    terms, reads: of the kernel. group_words, partner_words: of a group, and of a key of a join.
-    right_at: where a key's words of the right side begin. trees: how many terms are trees.
+    layout: of the kernel. trees: how many terms are trees.
     """
 
-    def __init__(self, aggregates: Sequence[Aggregate], names: Names) -> None:
-        """names: the columns of each input.
+    def __init__(
+        self, aggregates: Sequence[Aggregate], names: Names, *, is_scalar: bool = False
+    ) -> None:
+        """names: the columns of each input. is_scalar: there is one group.
 
         Raises:
           Unimplemented: an aggregate cannot be kept, or there are too many.
@@ -61,29 +68,38 @@ class SummedTerms:
         self._purge_at = _PURGE_TEXTS_MIN
         self._sequence = 0
         self.trees = sum(term.kept in TREES for term in terms)
-        self.group_words, self.partner_words, self.right_at = 1, 0, 0
+        self._group_width, self._partner_width, right_at = 1, 0, 0
         places: dict[Term, int] = {}
         rows: list[list[int]] = []
         for side in range(len(names)):
-            self.right_at = self.partner_words
-            self.partner_words += 1
+            right_at = self._partner_width
+            self._partner_width += 1
             self._columns.append([])
             for term in (each for each in terms if _side(each, names) == side):
                 places[term] = len(rows)
                 rows.append(self._row(term, side))
         assert len(rows) == len(terms)
-        self.terms = np.array(rows, np.int64).reshape(len(rows), TERM_COLUMNS)
         if any(len(columns) > _COLUMNS_MAX for columns in self._columns):
             raise Unimplemented(
                 f"aggregates of more than {_COLUMNS_MAX} expressions in a standing row query: not "
                 "in this version; divide them among queries"
             )
-        self.reads = np.zeros((len(self._reads), READ_COLUMNS), np.int64)
-        for row, read in zip(self.reads, self._reads, strict=True):
+        reads = np.zeros((len(self._reads), READ_COLUMNS), np.uint64)
+        for row, read in zip(reads, self._reads, strict=True):
             numbers = [places[term] for term in read.terms]
             row[: 1 + len(numbers)] = [read.read, *numbers]
             if read.read is ReadKind.QUANTILE:
-                row[2:] = read.fraction
+                row[BY], row[OR] = read.fraction
+            row[CACHED] = self._group_width
+            self._group_width += cached_words_of(read.read)
+        self.layout = Layout(
+            np.array(rows, np.uint64).reshape(len(rows), TERM_COLUMNS),
+            reads,
+            is_scalar,
+            self._group_width + 1,
+            self._partner_width if len(names) > 1 else 0,
+            right_at,
+        )
 
     def _row(self, term: Term, side: int) -> list[int]:
         """The numbers of a term, in the order of the kernel's columns."""
@@ -92,20 +108,15 @@ class SummedTerms:
         numbers = [columns.index(each) for each in term.columns]
         nulls = sum(1 << number for number in set(numbers))
         second = numbers[min(1, len(numbers) - 1)]
-        at, partner_at = self.group_words, self.partner_words
-        self.group_words += words_of(term.kept)
-        self.partner_words += words_of(term.kept)
+        at, partner_at = self._group_width, self._partner_width
+        self._group_width += words_of(term.kept)
+        self._partner_width += words_of(term.kept)
         return [term.kept, nulls, 1 + numbers[0], 1 + second, side, at, partner_at]
 
     @property
     def result_words(self) -> int:
         """Words of the result of a group."""
         return 1 + RESULT_WORDS * len(self._reads)
-
-    @property
-    def words(self) -> int:
-        """Words of a group: its state, its result, and one for the kernel."""
-        return self.group_words + self.result_words + 1
 
     @property
     def width(self) -> int:
@@ -143,13 +154,13 @@ class SummedTerms:
         return values
 
     def column(self, aggregate: Aggregate, results: NDArray[np.int64]) -> Any:
-        """The values of an aggregate. results: int64 [rows, result_words], as the kernel writes."""
+        """The values of an aggregate. results: int64 [result_words, rows], as the kernel writes."""
         if aggregate.argument is None:
-            return pa.array(np.ascontiguousarray(results[:, 0]))
+            return pa.array(results[0])
         made = []
         for read in reads_of(aggregate):
             at = 1 + RESULT_WORDS * self._reads.index(read)
-            made.append(np.ascontiguousarray(results[:, at : at + RESULT_WORDS].T))
+            made.append(results[at : at + RESULT_WORDS])
         counts, first, second = made[0]
         match aggregate.function:
             case AggregateFunction.COUNT:
@@ -190,13 +201,13 @@ class SummedTerms:
             1 + place for place, words in enumerate(self._columns[0]) if words.coding is Coding.TEXT
         ]
         serials = [pending.values_of(columns)]
-        for number, term in enumerate(self.terms):
+        for number, term in enumerate(self.layout.terms):
             for column, of in ((FIRST, VALUE), (SECOND, PAYLOAD)):
                 if term[KEPT] in TREES and term[column] in columns:
                     serials.append(nodes[nodes[:, TERM] == number, of])
-        for number, read in enumerate(self._reads):
-            if read.read in (ReadKind.SMALLEST, ReadKind.LARGEST):
-                serials.append(groups[:, self.group_words + RESULT_WORDS * (1 + number)])
+        ends = (ReadKind.SMALLEST, ReadKind.LARGEST)
+        read_at = [row[CACHED] for row in self.layout.reads if row[READ] in ends]
+        serials.extend(groups[:, at + 1] for at in read_at)
         used = np.isin(self._serials[:size], np.concatenate(serials))
         used[0] = False
         kept = np.flatnonzero(used)
