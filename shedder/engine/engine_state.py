@@ -270,13 +270,13 @@ class EngineState:
         return query if query is not None and self.owns_rows(query, caller) else None
 
     def owns_rows(self, query: RowQuery, caller: Caller) -> bool:
-        """Return whether a caller may use a row query: it owns all streams in it, or the view."""
+        """Return whether a caller may use a row query: it owns all that it reads, or the view."""
         writer = self.rows.writers.get(query.name)
         into = [] if writer is None else [writer.target.stream]
         is_view = writer is not None and writer.target.is_view
-        used = into if is_view else [*query.streams, *into]
-        streams = (self.streams.get(name) for name in used)
-        return caller.sees_all or all(it is not None and caller.owns(it) for it in streams)
+        used = into if is_view else [*query.streams, *query.table_names, *into]
+        relations = (self.streams.get(name) or self.tables.get(name) for name in used)
+        return caller.sees_all or all(it is not None and caller.owns(it) for it in relations)
 
     def query_names(self, caller: Caller = OPERATOR) -> list[str]:
         """Return the names of the standing queries that a caller may use. From any thread."""
@@ -287,8 +287,9 @@ class EngineState:
 
     def names_beside(self, query: RowQuery) -> list[str]:
         """Return the names of standing queries that each user of a row query may use."""
-        streams = [self.streams.get(name) for name in query.streams]
-        tenants = {stream.schema.tenant for stream in streams if stream is not None}
+        names = (*query.streams, *query.table_names)
+        relations = [self.streams.get(name) or self.tables.get(name) for name in names]
+        tenants = {relation.schema.tenant for relation in relations if relation is not None}
         known = [set(self.query_names(Caller(tenant))) for tenant in tenants]
         return sorted(set.intersection(*known)) if known else []
 

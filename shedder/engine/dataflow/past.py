@@ -45,6 +45,7 @@ def restore(
             newest_us=state.tables.newest_us.get(each.alias),
             unread_us=stored.unread_us,
         )
+    query.begin_clock(state.now.as_of_us)
     if state.failed:
         query.output.begin_at(state.now.rows)
         query.fail(state.failed)

@@ -20,13 +20,15 @@ from shedder.dataflow.operator_facts import OperatorFacts
 from shedder.engine.dataflow.flow import RowFlow
 from shedder.engine.dataflow.query_tables import QueryTables
 from shedder.engine.dataflow.row_input import RowInput
-from shedder.engine.dataflow.row_output import BEGINNING_US, Frontier, RowOutput
+from shedder.engine.dataflow.row_output import BEGINNING_US, Frontier, InputFrontier, RowOutput
 from shedder.engine.dataflow.table_places import Reached
 from shedder.errors import BudgetExceeded, RowQueryFailed, ShedderError
 from shedder.queries.answers.answer import Answer, InputProgress
 from shedder.streams.dropped_counts import Dropped
 
 ANSWER_BYTES_MAX = 1 << 20  # Of the newest rows, in the present answer of a stream of rows.
+
+CLOCK = ""  # Among the inputs of a frontier, the newest change of a query that reads no stream.
 
 _log = structlog.get_logger("shedder.engine")
 
@@ -76,6 +78,7 @@ class RowQuery:
         self._flow: RowFlow | None = flow  # None: the query has failed.
         self._limits = limits
         self._read_bytes = 0
+        self._changed_us: int | None = None
         self._tell(None, self.frontier)
 
     # --- looks -----------------------------------------------------------------------------------
@@ -84,6 +87,11 @@ class RowQuery:
     def streams(self) -> tuple[str, ...]:
         """Names of the streams that it reads, each once."""
         return tuple(dict.fromkeys(each.stream for each in self.inputs))
+
+    @property
+    def stream_id(self) -> int:
+        """Id of its first stream, for the catalog; 0: it reads tables alone."""
+        return self.inputs[0].stream_id if self.inputs else 0
 
     @property
     def relations(self) -> dict[str, str]:
@@ -95,6 +103,8 @@ class RowQuery:
     def frontier(self) -> Frontier:
         """Its present progress."""
         inputs = {each.alias: each.frontier for each in self.inputs}
+        if not inputs:
+            inputs[CLOCK] = InputFrontier(0, self._changed_us)
         return Frontier(self.output.rows, inputs, self._read_bytes)
 
     @property
@@ -155,7 +165,7 @@ class RowQuery:
         """first_us: event time of the first row; None: the table is the present relation."""
         marks = [each.as_of_us for each in inputs]
         known = [each for each in marks if each is not None]
-        as_of_us = min(known) if len(known) == len(marks) else None
+        as_of_us = min(known) if known and len(known) == len(marks) else None
         notes = (*_notes(inputs), *self._unread(as_of_us if first_us is None else first_us))
         return Answer(
             table,
@@ -230,10 +240,24 @@ class RowQuery:
         self.tables.load(rows, self._next_instant_us)
 
     def change(self, header: TableChange, batch: pa.RecordBatch) -> None:
-        """Apply a change of a table; instants that come after it have the new rows."""
+        """Apply a change of a table; instants that come after it have the new rows.
+
+        A query of tables alone has them at once: its instants are those of the changes.
+        """
+        before, instant_us = self.frontier, self._next_instant_us
+        if not self.inputs:
+            instant_us = self._changed_us = max(instant_us, header.arrival_us)
         reached = {each.alias: Reached(each.position, each.newest_us) for each in self.inputs}
-        self.tables.change(header, batch, reached, self._next_instant_us)
-        self.check_size()
+        self.tables.change(header, batch, reached, instant_us)
+        if self.inputs:
+            self.check_size()
+        else:
+            self._advance(before)
+
+    def begin_clock(self, as_of_us: int | None) -> None:
+        """Count instants from one on, if changes of tables alone make them."""
+        if not self.inputs:
+            self._changed_us = as_of_us
 
     @property
     def _next_instant_us(self) -> int:
@@ -250,7 +274,7 @@ class RowQuery:
         self._advance(before)
 
     def _advance(self, before: Frontier) -> None:
-        marks = {each.alias: each.watermark.value_us for each in self.inputs}
+        marks = {alias: each.watermark_us for alias, each in self.frontier.inputs.items()}
         known = {alias: us for alias, us in marks.items() if us is not None}
         self._tell(self._live.advance(known), before)
         self.check_size()

@@ -82,6 +82,8 @@ class RowState:
     def to_bytes(self) -> bytes:
         """Frontiers and counts as JSON in the schema's metadata; late tuples as rows."""
         late = [each.late_rows for each in self.inputs.values()]
+        sizes = np.array([len(rows.positions) for rows in late], np.int64)
+        late = late or [LateRows()]
         state = {
             "begin": _frontier_to_json(self.begin),
             "now": _frontier_to_json(self.now),
@@ -101,7 +103,7 @@ class RowState:
         metadata = {"state": json.dumps(state).encode(), **self.tables.to_metadata()}
         schema = pa.schema(fields, metadata=metadata)  # type: ignore[arg-type]
         columns = (
-            np.repeat(np.arange(len(late)), [len(rows.positions) for rows in late]),
+            np.repeat(np.arange(len(sizes)), sizes),
             np.concatenate([rows.positions for rows in late]),
             np.concatenate([rows.times_us for rows in late]),
         )

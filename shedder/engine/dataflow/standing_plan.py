@@ -8,9 +8,12 @@ from dataclasses import dataclass, replace
 from shedder.cql.binding.stream_defaults import is_stream_by_default
 from shedder.cql.plans.logical_plan import (
     BoundRelational,
+    Join,
     Ordered,
     Plan,
     RelationKind,
+    Scan,
+    SetOperation,
     StreamOperator,
     ToStream,
     inputs_of,
@@ -18,7 +21,7 @@ from shedder.cql.plans.logical_plan import (
 )
 from shedder.cql.statements.relational_select import RelationalSelect
 from shedder.engine.dataflow.lookback import ALL, lookbacks_us
-from shedder.errors import BadQuery, Unimplemented
+from shedder.errors import BadQuery
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,8 +41,9 @@ def standing_plan(select: RelationalSelect, bound: BoundRelational) -> StandingP
 
     If the query has windows, its relation is kept for answers, beside the stream.
 
+    If it reads tables alone, their changes correct its rows.
+
     Raises:
-      Unimplemented: it reads no stream.
       BadQuery: it has ORDER BY or LIMIT, or its state would grow for ever.
     """
     plan = bound.plan
@@ -50,10 +54,7 @@ def standing_plan(select: RelationalSelect, bound: BoundRelational) -> StandingP
         )
     spans = lookbacks_us(plan)
     if not spans:
-        raise Unimplemented(
-            "a standing row query over tables alone: not in this version; join each table with a "
-            "stream"
-        )
+        return StandingPlan(replace(bound, plan=_corrected(plan)), insertions_only=False)
     inserts = not isinstance(plan, ToStream) and is_stream_by_default(select.query, plan)
     if inserts and not any(spans.values()):
         plan, inserts = ToStream(StreamOperator.ISTREAM, plan), False
@@ -74,3 +75,14 @@ def nodes_of(plan: Plan) -> Iterator[Plan]:
     yield plan
     for each in inputs_of(plan):
         yield from nodes_of(each)
+
+
+def _corrected(plan: Plan) -> Plan:
+    """A plan whose tables correct its rows."""
+    match plan:
+        case Scan():
+            return replace(plan, retroactive=True)
+        case Join() | SetOperation():
+            return replace(plan, left=_corrected(plan.left), right=_corrected(plan.right))
+        case _:
+            return replace(plan, input=_corrected(plan.input))

@@ -12,9 +12,11 @@ from shedder.archive.metadata.catalog_entries import QueryEntry
 from shedder.archive.store.scan import Live
 from shedder.archive.tables.table_rows import TableRows
 from shedder.cql.binding.relational_binding import bind_relational
+from shedder.cql.binding.table_checks import relational
 from shedder.cql.plans.logical_plan import RelationKind, scans_of
 from shedder.cql.statements.bound_query import StreamSchema
 from shedder.cql.statements.relational_select import RelationalSelect
+from shedder.cql.statements.statement import Select
 from shedder.cql.statements.table_schema import RelationSchema
 from shedder.dataflow.join_order import StreamStatistics
 from shedder.engine.dataflow.flow import RowFlow
@@ -79,6 +81,8 @@ def new_row_query(
     """
     limits = core.rows.limits
     target, incarnation = parameters.target, parameters.incarnation
+    if target is not None:  # A stream takes no rows that leave, of a table either.
+        plan = replace(plan, insertions_only=True)
     names = None if target is None or target.is_view else target.columns
     found = tables_in(core, plan)
     schemas = {table.schema.name: table.schema for table in found.values()}
@@ -216,6 +220,15 @@ def bound_rows(core: EngineState, select: RelationalSelect) -> StandingPlan:
     return found
 
 
+def rows_of_table(
+    core: EngineState, select: Select | RelationalSelect
+) -> Select | RelationalSelect:
+    """Return a query of one table as one whose result is rows, and others as they are."""
+    if isinstance(select, Select) and select.stream in core.tables:
+        return relational(select, is_table=True)
+    return select
+
+
 def streams_in(core: EngineState, select: RelationalSelect) -> tuple[str, ...]:
     """Return the streams in FROM at any depth."""
     return tuple(name for name in select.relations if name not in core.tables)
@@ -232,7 +245,7 @@ class WindowPast:
         self._closed_us = {it.alias: self._stream(it).watermark_us for it in query.inputs}
         self._read = {each.alias: self._stream(each).position for each in self._inputs}
         known = [us for us in self._closed_us.values() if us is not None]
-        as_of_us = min(known) if len(known) == len(query.inputs) else None
+        as_of_us = min(known) if known and len(known) == len(query.inputs) else None
         self._from_us = {each.alias: each.needs_from_us(as_of_us) for each in self._inputs}
 
     def catch_up(self) -> None:

@@ -19,6 +19,7 @@ from shedder.archive.metadata.catalog_entries import QueryEntry
 from shedder.archive.metadata.position_gaps import lost_text
 from shedder.cql.binding.bind import bind
 from shedder.cql.statements.relational_select import RelationalSelect
+from shedder.cql.statements.statement import Select
 from shedder.engine.allocation.negotiation import group_bytes
 from shedder.engine.apply.record_handler import KINDS, RecordHandler, RecordKind, Timing
 from shedder.engine.checkpoints.checkpoint_contents import (
@@ -36,7 +37,12 @@ from shedder.engine.engine_state import EngineState
 from shedder.engine.ingest.arrived_record import PendingRecord
 from shedder.engine.ingest.known_producers import KnownProducers, ProducerState
 from shedder.engine.ingest.producer_sequences import is_newer, progress_after
-from shedder.engine.rebuild.row_query_past import RowParameters, bound_rows, restored_row_query
+from shedder.engine.rebuild.row_query_past import (
+    RowParameters,
+    bound_rows,
+    restored_row_query,
+    rows_of_table,
+)
 from shedder.engine.recovery.damaged_log_records import lost_changes, uncounted
 from shedder.engine.standing_queries.lost_tuples import UNCOUNTED
 from shedder.engine.standing_queries.pane_deletions import PaneDeletions
@@ -298,7 +304,9 @@ class _RowsJoining:
 
     def join(self) -> None:
         """All records before it have been applied, and their tuples are in the tail."""
-        select = parse_stored(self.entry.text)
+        stored = parse_stored(self.entry.text)
+        assert isinstance(stored, Select | RelationalSelect), self.entry.text
+        select = rows_of_table(self.core, stored)
         assert isinstance(select, RelationalSelect), self.entry.text
         found = bound_rows(self.core, select)
         state = RowState.from_bytes(self.data)

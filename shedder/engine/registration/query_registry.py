@@ -19,7 +19,7 @@ from shedder.engine.dataflow.row_query import RowQuery
 from shedder.engine.dataflow.row_target import RowTarget
 from shedder.engine.engine_state import EngineState
 from shedder.engine.load_shedding.controller_loop import Overload
-from shedder.engine.rebuild.row_query_past import streams_in
+from shedder.engine.rebuild.row_query_past import rows_of_table
 from shedder.engine.registration.explain_query import explain, explain_row_query
 from shedder.engine.registration.query_handle import Query
 from shedder.engine.registration.registrar import Registrar
@@ -84,6 +84,7 @@ class QueryRegistry:
 
     def register_select(self, name: str, select: Select | RelationalSelect) -> Query | RowHandle:
         """Make a parsed query standing."""
+        select = rows_of_table(self.core, select)
         with self._ddl:
             if name in self.core.rows or isinstance(select, RelationalSelect):
                 return self._register_rows(name, select)
@@ -113,8 +114,8 @@ class QueryRegistry:
             raise QueryExists(f"query {name!r} exists with another text: {text}")
         assert isinstance(select, RelationalSelect)
         check_new_name("query", name)
-        streams = [self.core.stream(each) for each in streams_in(self.core, select)]
-        for tenant in {stream.schema.tenant for stream in streams}:
+        relations = [self.core.tables.get(it) or self.core.stream(it) for it in select.relations]
+        for tenant in {relation.schema.tenant for relation in relations}:
             check_queries(self.core, tenant)
         return RowHandle(self, self._row_registrar.register(name, select))
 
@@ -135,6 +136,7 @@ class QueryRegistry:
     def explain_registration(self, select: Select | RelationalSelect) -> dict[str, str]:
         """What `register_select` would grant, and how it would rewrite the query."""
         self._lifetime.check_open()
+        select = rows_of_table(self.core, select)
         if isinstance(select, RelationalSelect):
             return self._row_registrar.preview(select)
         return self._registrar.preview(self.core.stream(select.stream), select)
@@ -176,7 +178,7 @@ class QueryRegistry:
             self.core.rows.remove(query.name)
             query.output.end(UnknownQuery(query.name, self.core.names_beside(query)))
 
-        self._checkpoints.leave(query.name, query.inputs[0].stream_id, forget)
+        self._checkpoints.leave(query.name, query.stream_id, forget)
 
     def listen(
         self, name: str, listener: Callable[[Answer | ShedderError], None]

@@ -107,6 +107,7 @@ class RowRegistrar:
         for each in query.inputs:
             stream = core.stream(each.stream)
             each.begin_at(stream.position, stream.watermark_us)
+        query.begin_clock(core.clock_us())
         query.resume(query.frontier)
         query.check_size()
         core.rows.add(query, new_writer(core, query, target, begins=False))
@@ -115,8 +116,8 @@ class RowRegistrar:
             query.name,
             query.query.text,
             parameters=RowParameters(query.incarnation, target).to_json(),
-            stream_id=query.inputs[0].stream_id,
-            from_position=query.inputs[0].position,
+            stream_id=query.stream_id,
+            from_position=query.inputs[0].position if query.inputs else 0,
             created_us=core.clock_us(),
         )
         parts = {f"query/{query.name}": state.to_bytes()}

@@ -259,7 +259,6 @@ def test_table_in_use_is_not_dropped_also_when_its_query_has_failed(db):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("SELECT k FROM c WHERE n > 1", "over tables alone"),
         ("SELECT c.k FROM c JOIN c d ON c.k = d.n JOIN s ON s.kind = d.k", "JOIN over the table"),
         ("SELECT c.k, s.id FROM c LEFT JOIN s ON s.kind = c.k", "rows of a table without a match"),
         ("SELECT s.id, c.n FROM s [ROWS 5] JOIN c ON s.kind = c.k", "a ROWS window over s beside"),

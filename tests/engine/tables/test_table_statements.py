@@ -174,7 +174,6 @@ def test_the_answer_of_a_query_can_be_inserted(db: Engine) -> None:
         ("DROP STREAM t", UnknownStream, "'t' is a table, and a stream is needed here"),
         ("SELECT COUNT(*) FROM t [RANGE 1 HOUR]", BadQuery, "'t' is a table, which has no window"),
         ("SELECT COUNT(*) FROM t WITHIN 5 PERCENT", BadQuery, "answered exactly"),
-        ("CREATE QUERY q AS SELECT COUNT(*) FROM t", UnknownStream, "'t' is a table"),
         ("CREATE TABLE s (k BIGINT PRIMARY KEY)", StreamExists, "'s' is a stream"),
         ("CREATE STREAM t (ts TIMESTAMP) TIMESTAMP BY ts", TableExists, "'t' is a table"),
         ("CREATE TABLE t (k BIGINT PRIMARY KEY)", TableExists, "PRIMARY KEY (k, s)"),
@@ -225,7 +224,6 @@ def test_calls_of_streams_say_that_the_name_is_a_table(db: Engine) -> None:
         lambda: db.schema("t"),
         lambda: db.ledger("t"),
         lambda: db.producer("t", "p"),
-        lambda: db.register("q", "SELECT COUNT(*) FROM t"),
     ):
         with pytest.raises(UnknownStream, match="'t' is a table, and a stream is needed here"):
             call()

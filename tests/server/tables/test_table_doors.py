@@ -41,6 +41,20 @@ def test_a_table_is_made_changed_read_shown_and_dropped(database):
 
 
 @pytest.mark.slow
+def test_a_standing_query_follows_the_changes_of_a_table(database):
+    database.execute(CREATE)
+    database.execute("INSERT INTO t VALUES (1, 'a', 2)")
+    query = database.register("q", "SELECT s, COUNT(*) AS rows FROM t GROUP BY s")
+    changes = query.subscribe()
+    database.execute("INSERT INTO t VALUES (2, 'a', 3)")
+    assert query.answer().rows() == [{"s": "a", "rows": 2}]
+    found = [(row["s"], row["rows"], row["_sign"]) for row in next(changes).table.to_pylist()]
+    assert sorted(found) == [("a", 1, -1), ("a", 2, 1)]
+    database.execute("DROP QUERY q")
+    database.execute("DROP TABLE t")
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("rows", [0, 1, 150_000])
 def test_a_push_puts_every_row_and_a_repeated_push_changes_nothing(database, engine, rows):
     database.execute(CREATE)
@@ -87,7 +101,6 @@ def test_calls_of_streams_and_of_older_clients_are_refused(client, connection):
         lambda: client.ledger("t"),
         lambda: client.heartbeat("t", 1),
         lambda: client.producer("t", "p"),
-        lambda: client.register("q", "SELECT COUNT(*) FROM t"),
     ):
         with pytest.raises(UnknownStream, match="'t' is a table"):
             call()
