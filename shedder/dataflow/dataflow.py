@@ -129,6 +129,10 @@ class Dataflow:
         self.versions: Mapping[str, TableVersions] = self._graph.versions
         self._changes: Mapping[str, TableChanges] = self._graph.changes
         self.corrects = frozenset(self._changes)
+        self._releasing: Mapping[str, ReorderBuffer | TableChanges] = {
+            **self._buffers,
+            **self._changes,
+        }
         self._watermarks: dict[str, int] = {}
         self._source_work = {
             node.alias: work
@@ -212,8 +216,7 @@ class Dataflow:
         if self.as_of_us is not None and as_of_us <= self.as_of_us:
             return ChangeBatch.empty(self.schema)
         self.as_of_us = as_of_us
-        releasing = {**self._buffers, **self._changes}
-        sources = {it: self._released(it, of, as_of_us) for it, of in releasing.items()}
+        sources = {it: self._released(it, of, as_of_us) for it, of in self._releasing.items()}
         changes = self._graph.apply(as_of_us, sources)
         self._check_size()
         return changes
@@ -268,10 +271,8 @@ class Dataflow:
         return f"{relation} AS {', '.join([node.alias, *others])}"
 
     def _bytes_of(self, node: Node) -> int:
-        if node.alias in self._changes:
-            return self.versions[node.alias].size_bytes
         if node.alias is not None:
-            return self._buffers[node.alias].size_bytes
+            return self._releasing[node.alias].size_bytes
         return 0 if node.operator is None else node.operator.size_bytes
 
     def go_on(self) -> None:

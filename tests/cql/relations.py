@@ -45,6 +45,7 @@ class Table:
 
     name: str
     columns: tuple[ColumnDefinition, ...]
+    retroactive: bool = False
 
 
 Schema = StreamSchema | Table

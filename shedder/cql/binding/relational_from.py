@@ -72,6 +72,10 @@ class TableColumns(Protocol):
     def columns(self) -> tuple[ColumnDefinition, ...]:
         """In order."""
 
+    @property
+    def retroactive(self) -> bool:
+        """Whether its changes correct earlier rows of a standing query."""
+
 
 @dataclass(frozen=True, slots=True)
 class From:

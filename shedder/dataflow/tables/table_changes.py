@@ -22,6 +22,11 @@ class TableChanges:
         self._seen = 0
         self._waits = False  # Versions begin or end after `_as_of_us`.
 
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of the versions."""
+        return self.versions.size_bytes
+
     def release(self, as_of_us: int) -> ChangeBatch:
         """The rows that come and go after the last call, up to an instant."""
         versions, before_us = self.versions, self._as_of_us
