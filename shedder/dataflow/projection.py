@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from shedder.cql.expressions.column_types import ColumnType
 from shedder.cql.expressions.evaluate import evaluate
-from shedder.cql.expressions.expression import Column, Expression
+from shedder.cql.expressions.expression import Expression
 from shedder.cql.statements.statement import Output
 from shedder.dataflow.changes import ChangeBatch
 
@@ -31,12 +31,7 @@ class Projection:
 
     def apply(self, as_of_us: int, changes: ChangeBatch) -> ChangeBatch:  # noqa: ARG002
         """The changes with the values of the outputs."""
-        arrays = [
-            changes.columns.column(each.expression.name)
-            if isinstance(each.expression, Column)
-            else evaluate(each.expression, changes.columns)
-            for each in self.outputs
-        ]
+        arrays = [evaluate(each.expression, changes.columns) for each in self.outputs]
         return changes.with_columns(pa.RecordBatch.from_arrays(arrays, schema=self.schema))
 
 
