@@ -26,7 +26,7 @@ from shedder.engine.one_time_queries.row_pruning import (
 from shedder.engine.one_time_queries.row_sources import RowSource, hull
 from shedder.engine.one_time_queries.table_source import TableSource
 from shedder.errors import CorruptData
-from shedder.queries.answers.answer import Answer
+from shedder.queries.answers.answer import Answer, InputProgress
 from shedder.queries.one_time.plan import TimeRange
 
 _log = structlog.get_logger("shedder.one_time")
@@ -172,6 +172,15 @@ class RowReader:
             else None,
             position=position,
             complete=one.complete and is_whole,
+            inputs=tuple(
+                InputProgress(
+                    source.schema.name,
+                    alias,
+                    source.snapshot.end_position,
+                    source.stretch.watermark_us,
+                )
+                for alias, source in sources.items()
+            ),
             notes=(
                 *notes_of(list(sources.values())),
                 *dict.fromkeys(note for table in tables for note in table.notes()),

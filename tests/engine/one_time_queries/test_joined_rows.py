@@ -8,6 +8,7 @@ import pytest
 
 import shedder
 from shedder.errors import DeadlineExceeded, UnknownStream
+from shedder.queries.answers.answer import InputProgress
 from shedder.server.server import running
 from shedder.settings import Settings
 from tests.engine.one_time_queries.recording_worker import asked_over, sent_rows
@@ -113,6 +114,18 @@ def test_rows_of_two_streams_are_those_of_duckdb(world, name):
         answer = database.execute(sql)
         assert as_bag(answer.rows()) == expected
         assert (answer.notes, answer.cut, answer.complete) == ((), "", True)
+
+
+def test_an_answer_says_how_far_it_read_each_input(world):
+    engine, client, _ = world
+    pushed = [sum(part.num_rows for part in parts) for parts in (LEFT, RIGHT)]
+    marks = [engine.execute(f"SELECT k FROM {name} LIMIT 1").watermark_us for name in "ab"]
+    for database in (engine, client):
+        answer = database.execute("SELECT l.k AS k FROM a l JOIN b ON l.k = b.k")
+        assert answer.inputs == (
+            InputProgress("a", "l", pushed[0], marks[0]),
+            InputProgress("b", "b", pushed[1], marks[1]),
+        )
 
 
 @pytest.mark.parametrize("name", ["self", "three of one", "spans of one"])
