@@ -225,7 +225,7 @@ def exact(spark: SparkSession, stream: SealedStream, query: BoundQuery, answer: 
     Raises:
       FailedPrecondition: the answer knows tuples that are in no run yet.
     """
-    check_position(stream, answer)
+    check_position(stream, answer.position)
 
     def found(sealed: SealedStream) -> pa.Table:
         stretch = answer.start_us, answer.end_us
@@ -272,15 +272,15 @@ def exact_answer(
     return finish(query, evidence_from_exact(query, table, **moment, sources=("spark",)))
 
 
-def check_position(stream: SealedStream, answer: Answer) -> None:
-    """Refuse an answer that knows more than the runs.
+def check_position(stream: SealedStream, position: int) -> None:
+    """Refuse an answer that knows more than the runs: tuples at or above their end.
 
     Raises:
       FailedPrecondition: seal the stream and read the catalog again.
     """
-    if answer.position > stream.end_position:
+    if position > stream.end_position:
         raise FailedPrecondition(
-            f"the answer holds positions below {answer.position:,} and the runs of "
+            f"the answer holds positions below {position:,} and the runs of "
             f"{stream.schema.name!r} end at {stream.end_position:,}; seal the stream first"
         )
 

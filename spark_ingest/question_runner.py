@@ -16,6 +16,8 @@ from shedder.errors import BadQuery, ShedderError
 from shedder.queries.answers.answer import Answer
 from shedder.queries.answers.database_api import Database
 from shedder.queries.certification.claims import Case
+from spark_ingest.relational.row_question import RowQuestion
+from spark_ingest.relational.row_truth import RowCase
 from spark_ingest.report import Refusal
 from spark_ingest.workload import Question
 
@@ -24,11 +26,15 @@ _TIMEOUT_S = 60.0
 
 @dataclass(slots=True)
 class AnsweredQuestions:
-    """What was asked so far: texts by number, cases, and questions that had no answer."""
+    """What was asked so far: texts by number, cases, and questions that had no answer.
+
+    rows: cases of row questions.
+    """
 
     schema: StreamSchema
     questions: list[str] = field(default_factory=list)
     cases: list[Case] = field(default_factory=list)
+    rows: list[RowCase] = field(default_factory=list)
     refused: list[Refusal] = field(default_factory=list)
 
     def add(self, sql: str, answer: Answer, size_bytes: int | None = None) -> Case:
@@ -39,6 +45,11 @@ class AnsweredQuestions:
         number = len(self.questions) - 1
         self.cases.append(Case(number, bound(sql, self.schema), answer, size_bytes))
         return self.cases[-1]
+
+    def add_rows(self, question: RowQuestion, answer: Answer) -> None:
+        """Take an answer to a row question, to be judged later."""
+        self.questions.append(question.sql)
+        self.rows.append(RowCase(len(self.questions) - 1, question, answer))
 
 
 def bound(sql: str, schema: StreamSchema) -> BoundQuery:
@@ -55,7 +66,7 @@ def bound(sql: str, schema: StreamSchema) -> BoundQuery:
 
 def ask(
     database: Database,
-    questions: Iterable[Question],
+    questions: Iterable[Question | RowQuestion],
     answered: AnsweredQuestions,
     done: Callable[[], None] = lambda: None,
 ) -> None:
@@ -73,11 +84,16 @@ def ask(
         except ShedderError as error:
             answered.refused.append(Refusal(question.sql, f"{type(error).__name__}: {error}"))
         else:
-            answered.add(question.sql, answer, size_bytes)
+            if isinstance(question, RowQuestion):
+                answered.add_rows(question, answer)
+            else:
+                answered.add(question.sql, answer, size_bytes)
         done()
 
 
-def _answer(database: Database, question: Question, name: str) -> tuple[Answer, int | None]:
+def _answer(
+    database: Database, question: Question | RowQuestion, name: str
+) -> tuple[Answer, int | None]:
     """The answer, and how large the synopses are that it was made of."""
     if not question.standing:
         return database.execute(question.sql, timeout_s=_TIMEOUT_S), None
