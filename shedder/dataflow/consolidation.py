@@ -1,4 +1,4 @@
-"""Consolidation: the weights of equal rows added; and an order of rows by their values."""
+"""Consolidation: weights of equal rows added, pairs eliminated; and an order of rows by value."""
 
 from __future__ import annotations
 
@@ -20,9 +20,18 @@ def consolidated(changes: ChangeBatch, *further: pa.Array[Any]) -> ChangeBatch:
     """
     if not bool((changes.weight < 0).any()):
         return changes
-    arrays = [*changes.columns.columns, *further]
-    schema = pa.schema([(str(place), array.type) for place, array in enumerate(arrays)])
-    return _summed(changes, KeyDirectory(schema).assign(arrays))
+    return _summed(changes, _row_ids(changes, *further))
+
+
+def without_pairs(changes: ChangeBatch) -> ChangeBatch:
+    """The changes but those that undo each other: equal rows with equal lifetimes, of weight 0.
+
+    No relation has such rows at any instant. The other changes stay as they are, in their order.
+    """
+    if not bool((changes.weight < 0).any()):
+        return changes
+    ids = _row_ids(changes, pa.array(changes.born_us), pa.array(changes.expires_us))
+    return changes.where(_sums(changes, ids)[ids] != 0)
 
 
 def ordered_by_value(changes: ChangeBatch) -> ChangeBatch:
@@ -34,9 +43,22 @@ def ordered_by_value(changes: ChangeBatch) -> ChangeBatch:
     return changes.take(np.asarray(pc.sort_indices(batch, sort_keys=keys)))
 
 
-def _summed(changes: ChangeBatch, ids: NDArray[np.int64]) -> ChangeBatch:
+def _row_ids(changes: ChangeBatch, *further: pa.Array[Any]) -> NDArray[np.int64]:
+    """A dense id for each row; equal where all columns and `further` are equal."""
+    arrays = [*changes.columns.columns, *further]
+    schema = pa.schema([(str(place), array.type) for place, array in enumerate(arrays)])
+    return KeyDirectory(schema).assign(arrays)
+
+
+def _sums(changes: ChangeBatch, ids: NDArray[np.int64]) -> NDArray[np.int64]:
+    """The weight of each id."""
     sums = np.zeros(int(ids.max()) + 1, np.int64)
     np.add.at(sums, ids, changes.weight)
+    return sums
+
+
+def _summed(changes: ChangeBatch, ids: NDArray[np.int64]) -> ChangeBatch:
+    sums = _sums(changes, ids)
     last = np.zeros(len(sums), np.int64)
     last[ids] = np.arange(len(ids))
     rows = np.sort(last[np.flatnonzero(sums)])
