@@ -25,7 +25,7 @@ from spark_ingest.exact_counts import Passed, Truths, find_truths
 from spark_ingest.judgement import Judgement, judge
 from spark_ingest.profile import StreamProfile, profile
 from spark_ingest.question_runner import AnsweredQuestions, ask
-from spark_ingest.relational.row_question import RowQuestion, row_questions
+from spark_ingest.relational.row_question import RelationalQuestion, row_questions
 from spark_ingest.relational.row_truth import RowCase, judge_rows
 from spark_ingest.report import AccuracyReport, Effort
 from spark_ingest.row_places import places_by_case
@@ -48,7 +48,7 @@ class AccuracyPlan:
 
 def draw(
     database: Database, directory: Path, stream: str, plan: AccuracyPlan
-) -> list[Question | RowQuestion]:
+) -> list[Question | RelationalQuestion]:
     """Seal the stream and draw questions from what is in it.
 
     Raises:
@@ -73,7 +73,7 @@ def ask_all(
     database: Database,
     directory: Path,
     stream: str,
-    drawn: Sequence[Question | RowQuestion],
+    drawn: Sequence[Question | RelationalQuestion],
     done: Callable[[], None] = lambda: None,
 ) -> AnsweredQuestions:
     """Ask the questions, then seal the stream, so that the judge sees all that answers know."""

@@ -112,7 +112,7 @@ def accuracy(
             task = progress.add_task(escape(escaped(f"asking {name}")), total=len(drawn))
             answered = ask_all(database, data, name, drawn, lambda: progress.advance(task))
         sealed = sealed_stream(data, name)
-        console.print(f"Spark computes {len(asked.questions)} exact answers: a minute or more")
+        console.print(f"Spark computes {len(answered.questions)} exact answers: a minute or more")
         subject = f"{name}, {sealed.rows:,} tuples"
         with Progress(console=console, transient=True) as progress:
             task = progress.add_task("Spark reads all tuples", total=None)
@@ -127,7 +127,7 @@ def accuracy(
     as_json, as_html = write(found, report)
     Console(highlight=False).print(_summary(found.gates))
     console.print(
-        f"{len(asked.questions)} answered, {len(asked.refused)} refused: {as_html}, {as_json}"
+        f"{len(answered.questions)} answered, {len(answered.refused)} refused: {as_html}, {as_json}"
     )
     if found.passed:
         console.print(

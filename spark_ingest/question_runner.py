@@ -16,7 +16,7 @@ from shedder.errors import BadQuery, ShedderError
 from shedder.queries.answers.answer import Answer
 from shedder.queries.answers.database_api import Database
 from shedder.queries.certification.claims import Case
-from spark_ingest.relational.row_question import RowQuestion
+from spark_ingest.relational.row_question import RelationalQuestion
 from spark_ingest.relational.row_truth import RowCase
 from spark_ingest.report import Refusal
 from spark_ingest.workload import Question
@@ -46,7 +46,7 @@ class AnsweredQuestions:
         self.cases.append(Case(number, bound(sql, self.schema), answer, size_bytes))
         return self.cases[-1]
 
-    def add_rows(self, question: RowQuestion, answer: Answer) -> None:
+    def add_rows(self, question: RelationalQuestion, answer: Answer) -> None:
         """Take an answer to a row question, to be judged later."""
         self.questions.append(question.sql)
         self.rows.append(RowCase(len(self.questions) - 1, question, answer))
@@ -66,7 +66,7 @@ def bound(sql: str, schema: StreamSchema) -> BoundQuery:
 
 def ask(
     database: Database,
-    questions: Iterable[Question | RowQuestion],
+    questions: Iterable[Question | RelationalQuestion],
     answered: AnsweredQuestions,
     done: Callable[[], None] = lambda: None,
 ) -> None:
@@ -84,7 +84,7 @@ def ask(
         except ShedderError as error:
             answered.refused.append(Refusal(question.sql, f"{type(error).__name__}: {error}"))
         else:
-            if isinstance(question, RowQuestion):
+            if isinstance(question, RelationalQuestion):
                 answered.add_rows(question, answer)
             else:
                 answered.add(question.sql, answer, size_bytes)
@@ -92,7 +92,7 @@ def ask(
 
 
 def _answer(
-    database: Database, question: Question | RowQuestion, name: str
+    database: Database, question: Question | RelationalQuestion, name: str
 ) -> tuple[Answer, int | None]:
     """The answer, and how large the synopses are that it was made of."""
     if not question.standing:

@@ -62,7 +62,7 @@ class SideWindow:
 
 
 @dataclass(frozen=True, slots=True)
-class RowQuestion:
+class RelationalQuestion:
     """A row question in two texts.
 
     sql: in CQL. spark: in Spark's SQL, over views named LEFT and RIGHT with the rows of windows.
@@ -78,7 +78,7 @@ class RowQuestion:
 
 def row_questions(
     profile: StreamProfile, *, rows: int, seed: int, count: int, standing_share: float = 0.25
-) -> list[RowQuestion]:
+) -> list[RelationalQuestion]:
     """Draw `count` row questions about a stream; the same arguments give the same ones.
 
     Args:
@@ -145,7 +145,7 @@ class _Parts:
 
 def _draw(
     profile: StreamProfile, rng: np.random.Generator, kind: RowKind, rows: int, *, standing: bool
-) -> RowQuestion:
+) -> RelationalQuestion:
     tuples = PAIR_TUPLES if kind is RowKind.PAIRS else WINDOW_TUPLES
     left, right = (_window(profile, rng, tuples / max(rows, 1), standing) for _ in range(2))
     parts = _parts(profile, rng, kind)
@@ -156,7 +156,7 @@ def _draw(
         f"{quoted(profile.stream)} [{_window_text(right)}] {RIGHT}",
     )
     spark = _Dialect(cases.quoted, _spark_text, LEFT, RIGHT)
-    return RowQuestion(
+    return RelationalQuestion(
         kind, _sql(kind, parts, cql), _sql(kind, parts, spark), (left, right), standing
     )
 

@@ -15,7 +15,7 @@ from shedder.cql.sql.exact_query import POSITION
 from shedder.queries.answers.answer import Answer
 from shedder.queries.certification.value_verdict import Claim, judge_value
 from spark_ingest.cases import quoted, within
-from spark_ingest.relational.row_question import LEFT, RIGHT, RowQuestion
+from spark_ingest.relational.row_question import LEFT, RIGHT, RelationalQuestion
 from spark_ingest.scores import Judged
 
 
@@ -24,7 +24,7 @@ class RowCase:
     """A row question that was answered. number: of the question."""
 
     number: int
-    question: RowQuestion
+    question: RelationalQuestion
     answer: Answer
 
     @property
