@@ -167,7 +167,7 @@ class ArchiveWalk:
             self.engine.execute(f"DELETE FROM s{window} WHERE {where}")
         except BeforeRetention:
             return
-        self.rows = self.asked(
+        self.rows = self.table_of(
             f"SELECT * FROM s WHERE NOT coalesce(({where}) AND {said}, FALSE)"
         ).cast(self.rows.schema)
 
@@ -192,7 +192,7 @@ class ArchiveWalk:
 
     def insert(self) -> None:
         where = self.one(("k = 1", "x > 3", "g = 'd'"))
-        again = self.asked(f"SELECT * FROM s WHERE {where}").cast(self.rows.schema)
+        again = self.table_of(f"SELECT * FROM s WHERE {where}").cast(self.rows.schema)
         self.engine.execute(f"INSERT INTO s SELECT * FROM s WHERE {where}")
         self.rows = pa.concat_tables([self.rows, again])
 
@@ -285,7 +285,7 @@ class ArchiveWalk:
             case _:
                 return "", "TRUE"
 
-    def asked(self, sql: str) -> pa.Table:
+    def table_of(self, sql: str) -> pa.Table:
         """DuckDB's answer over the rows that there should be; NaN is NULL in conditions."""
         self.database.register("rows_", self.rows)
         self.database.execute(
@@ -298,7 +298,7 @@ class ArchiveWalk:
         median = "list_sort(list(x))[CAST(ceil(0.5 * count(x)) AS BIGINT)] AS q"
         aggregates = AGGREGATES + MORE.replace("QUANTILE(x, 0.5) AS q", median)
         condition = f"({where}) AND ({said})" if where else said
-        table = self.asked(question(aggregates, group, condition, "", of="s"))
+        table = self.table_of(question(aggregates, group, condition, "", of="s"))
         sums = table["sk"].cast(pa.int64())
         table = table.set_column(table.column_names.index("sk"), "sk", sums)
         return {row.get("key"): row for row in table.to_pylist()}

@@ -86,7 +86,7 @@ def truth(*tables: pa.Table) -> tuple[Any, ...]:
     return row
 
 
-def asked(db: Engine, more: str = "") -> tuple[Any, ...]:
+def answers_of(db: Engine, more: str = "") -> tuple[Any, ...]:
     """Return the engine's answer to QUESTION; more: text to append."""
     (row,) = db.execute(QUESTION.format("s") + more).rows()
     return row["n"], row["s"], row["l"], row["t"].replace(tzinfo=None)

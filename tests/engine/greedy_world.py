@@ -16,7 +16,7 @@ TICK_US = SECOND // 10
 TICKS = 150
 QUOTA = 10 * ROWS  # Rows/s: a batch each tick.
 CREATE = "CREATE STREAM {} (ts TIMESTAMP, k BIGINT, x DOUBLE) TIMESTAMP BY ts"
-ASKED = "SELECT COUNT(*) AS n, TOP(k, 5) AS t, QUANTILE(x, 0.9) AS q, SUM(x) AS s FROM {}"
+QUERY = "SELECT COUNT(*) AS n, TOP(k, 5) AS t, QUANTILE(x, 0.9) AS q, SUM(x) AS s FROM {}"
 NAMES = ("modest", "greedy")
 
 
@@ -29,7 +29,7 @@ class Shared:
         self.engine = Engine.open(directory, machine=self.machine, overload="on")
         for name in NAMES:
             self.engine.execute(CREATE.format(name), caller=Caller(name))
-            self.engine.register(f"of_{name}", ASKED.format(name), caller=Caller(name))
+            self.engine.register(f"of_{name}", QUERY.format(name), caller=Caller(name))
         self.rng = np.random.default_rng(1)
         self.refused = dict.fromkeys(NAMES, 0)
 

@@ -203,11 +203,11 @@ class OracleQuery:
             truth.setdefault((), [])
             seen.add(())
         found = set()
-        for told in answer.rows():
-            key = tuple(told[f"g{i}"] for i in range(len(self.group_list)))
+        for claims in answer.rows():
+            key = tuple(claims[f"g{i}"] for i in range(len(self.group_list)))
             assert key not in found, f"group {key} twice"
             found.add(key)
-            check_row(told, truth.get(key, []), answer)
+            check_row(claims, truth.get(key, []), answer)
         if self.was_thinned:
             assert found <= set(truth), (found, set(truth))
             self.check_missing(answer, {k: rows for k, rows in truth.items() if k not in found})

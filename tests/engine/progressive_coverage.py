@@ -36,7 +36,7 @@ where a heavy tail lets no part of so few tuples tell anything, it does not stop
 SIZE, RUNS, BLOCKS, HALVINGS = 24_000, (9_000, 8_000, 6_000), 48, 3
 CONFIDENCE = 0.95
 DRAWN = ("uniform", "normal", "zipf", "lognormal-2", "constant", "adversarial")
-ASKED: Mapping[str, str] = {
+AGGREGATES: Mapping[str, str] = {
     "count": "COUNT(*) AS x FROM requests WHERE client % 3 = 0 OR bytes IS NULL",
     "sum": "SUM(bytes) AS x FROM requests",
     "sum of few": "SUM(bytes) AS x FROM requests WHERE domain <> 'd1'",
@@ -76,7 +76,7 @@ class Stopped:
 def measured(aggregate: str, distribution: str, trials: int, first: int = 0) -> Stopped:
     """One cell."""
     data = population(distribution, SIZE)
-    query = ask(ASKED[aggregate] + _target(aggregate, data))
+    query = ask(AGGREGATES[aggregate] + _target(aggregate, data))
     exact = finish(query, truth(query, data))
     known = {row.get("domain"): row["x"] for row in exact.rows()}
     found = Stopped(aggregate, distribution)
@@ -89,7 +89,7 @@ def measured(aggregate: str, distribution: str, trials: int, first: int = 0) -> 
 
 def _target(aggregate: str, data: pa.RecordBatch) -> str:
     """The widest interval of a fixed tenth; where there is none, one that is never reached."""
-    query = ask(ASKED[aggregate])
+    query = ask(AGGREGATES[aggregate])
     dealt = DealtRuns(SCHEMA, data, RUNS, BLOCKS, 20261121, HALVINGS)
     look = scan_of(query, dealt, Uniform(0.9)).read(None)
     assert look is not None
@@ -125,7 +125,7 @@ def _try(
 def main(arguments: Sequence[str]) -> None:
     """Print a line per cell: aggregate, distribution, trials, coverage."""
     trials = int(arguments[0]) if arguments else 2_000
-    wanted = arguments[1].split(",") if len(arguments) > 1 else list(ASKED)
+    wanted = arguments[1].split(",") if len(arguments) > 1 else list(AGGREGATES)
     print(PAGE.format(trials=trials))
     print("| aggregate | distribution | stopped on the way | share read | held |")
     print("|---|---|---:|---:|---:|")

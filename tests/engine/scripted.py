@@ -48,7 +48,7 @@ def play(directory: Path, tell: Callable[[str], None]) -> None:
         tell("sealed")
 
 
-def told(directory: Path) -> None:
+def run_script(directory: Path) -> None:
     """Play, and print what is done."""
     tell = partial(print, flush=True)
     try:

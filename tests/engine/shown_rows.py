@@ -261,14 +261,14 @@ class Source:
 
     archive: of the stream. seals: numbers of the batches after which a run is sealed. levels: of
     thinning, one after the other; empty: the question is asked once. beside: a standing query whose
-    groups the stream samples by. asked: what follows the question.
+    groups the stream samples by. clauses: what follows the question.
     """
 
     archive: str = "ARCHIVE plain"
     seals: tuple[int, ...] = ()
     levels: tuple[str, ...] = ()
     beside: str = ""
-    asked: str = ""
+    clauses: str = ""
 
     def answers(
         self,
@@ -283,9 +283,11 @@ class Source:
         service.machine.begin(seed)
         db = service.engine
         said = f" CONFIDENCE {100 * confidence:g} PERCENT"
-        asked = {key: text.format(name="s") + self.asked + said for key, text in texts.items()}
+        standing_texts = {
+            key: text.format(name="s") + self.clauses + said for key, text in texts.items()
+        }
         db.execute(f"{CREATE.format(name='s')} {self.archive}")
-        standing = asked if self.levels else {"beside": self.beside} if self.beside else {}
+        standing = standing_texts if self.levels else {"beside": self.beside} if self.beside else {}
         queries = {
             key: db.register(f"q{at}", text.format(name="s"))
             for at, (key, text) in enumerate(standing.items())
@@ -297,7 +299,7 @@ class Source:
                     db.seal("s")
             if self.levels:
                 return {key: query.answer() for key, query in queries.items()}
-            return {key: db.execute(text) for key, text in asked.items()}
+            return {key: db.execute(text) for key, text in standing_texts.items()}
         finally:
             for query in queries.values():
                 query.drop()
@@ -316,11 +318,11 @@ class Source:
 ALWAYS = " WITHIN 1e307 ABSOLUTE"  # A target that every sample meets.
 BLOCKS = f"ARCHIVE hybrid(blocks=16, block_rows={BLOCK_ROWS})"
 SOURCES: Mapping[str, Source] = {
-    "live sample": Source(asked=ALWAYS),
+    "live sample": Source(clauses=ALWAYS),
     "stratified sample": Source(
-        beside="SELECT g, COUNT(*) AS n, SUM(x) AS s FROM {name} GROUP BY g", asked=ALWAYS
+        beside="SELECT g, COUNT(*) AS n, SUM(x) AS s FROM {name} GROUP BY g", clauses=ALWAYS
     ),
-    "archive in part": Source(BLOCKS, (4, 12), asked=" REDUCE BY uniform(0.875)"),
+    "archive in part": Source(BLOCKS, (4, 12), clauses=" REDUCE BY uniform(0.875)"),
     "thinned 1/8": Source(levels=("1/8",)),
     "thinned 1/16, 1/4": Source(levels=("1/16", "1/4")),
 }
@@ -400,7 +402,7 @@ def _judge(score: Score, row: Mapping[str, Any], name: str, truth: float) -> Non
         score.held += row[name + "_low"] - slack <= truth <= row[name + "_high"] + slack
 
 
-def asked(
+def answers_of(
     service: Service,
     world: World,
     source: str,

@@ -30,7 +30,7 @@ from tests.engine.shown_rows import (
     Score,
     Service,
     World,
-    asked,
+    answers_of,
     opened,
 )
 from tests.engine.shown_targets import QUESTIONS, targets
@@ -131,7 +131,7 @@ def _ask_rows(service: Service, size: Size, found: Measured) -> None:
     for turn, values, source in track(steps, "shown rows", console=Console(stderr=True)):
         grouping = list(SIZES)[turn % len(SIZES)]
         seed = derived(size.seed, turn, values, source)
-        answers = asked(
+        answers = answers_of(
             service, worlds[values, grouping], source, CHOICES, confidence=CONFIDENCE, seed=seed
         )
         found.streams += 1

@@ -81,7 +81,7 @@ def targets(service: Service, world: World, question: str, seed: int) -> list[Ta
     """
     spent = (1.0 - look_confidence(0, CONFIDENCE)) / (1.0 - alone_confidence(CONFIDENCE))
     confidence = 1.0 - (1.0 - CONFIDENCE) * spent
-    pilot, texts = Source(asked=ALWAYS), {"a": QUESTIONS[question]}
+    pilot, texts = Source(clauses=ALWAYS), {"a": QUESTIONS[question]}
     widths = [
         _widest(
             pilot.answers(

@@ -39,7 +39,7 @@ PROFILES: Mapping[str, tuple[tuple[float, int], ...]] = {
     "one pane of ten at 1/8": ((0.9, 0), (0.1, 3)),
 }
 """Stretches of the window in order of time: their part of it, and the level they were read at."""
-ASKED = ("of all", "of a group")
+GROUPINGS = ("of all", "of a group")
 """Whether the filter is a WHERE, so that what passes it is counted, or one group among others."""
 SELECTIVITIES = (1.0, 0.1, 0.01, 0.001)
 CONFIDENCES = (0.68, 0.95, 0.99)
@@ -53,14 +53,14 @@ class Cell:
 
     method: str
     distribution: str
-    asked: str
+    grouping: str
     profile: str
     selectivity: float
     confidence: float
 
     def __str__(self) -> str:
         return (
-            f"{self.method} {self.asked}, {self.distribution}, {self.profile}, "
+            f"{self.method} {self.grouping}, {self.distribution}, {self.profile}, "
             f"filter {self.selectivity:g}, {self.confidence:.0%}"
         )
 
@@ -128,7 +128,7 @@ class World:
     @property
     def grouped(self) -> bool:
         """Whether it is unknown how many rows the filter passes."""
-        return self.cell.asked == ASKED[1]
+        return self.cell.grouping == GROUPINGS[1]
 
     @property
     def members(self) -> Floats:
@@ -356,7 +356,7 @@ def measure(cell: Cell, *, size: int, trials: int) -> Outcome | None:
     truth = method.truth(world)
     if math.isnan(truth):
         return None
-    found = _asked(world, method)
+    found = _estimates_of(world, method)
     low, high, bound = (
         np.broadcast_to(np.asarray(part, np.float64), trials)
         for part in (found.low, found.high, found.bound)
@@ -385,7 +385,7 @@ def _noise(world: World, method: Method) -> float:
     return float(np.abs(world.values).max()) * 1e-3 if squared else 0.0
 
 
-def _asked(world: World, method: Method) -> Estimates:
+def _estimates_of(world: World, method: Method) -> Estimates:
     aggregate = Aggregate(
         method.function, X, parameter=method.parameter, type=ColumnType.DOUBLE, second=None
     )
@@ -472,7 +472,7 @@ def _distinct(world: World, method: Method) -> ThinnedPart:
 
 
 def _axes(confidences: tuple[float, ...] = CONFIDENCES) -> list[list[Any]]:
-    axes = METHODS, DISTRIBUTIONS, ASKED, PROFILES, SELECTIVITIES, confidences
+    axes = METHODS, DISTRIBUTIONS, GROUPINGS, PROFILES, SELECTIVITIES, confidences
     return [list(axis) for axis in axes]
 
 

@@ -17,8 +17,8 @@ from rich.console import Console
 from rich.progress import track
 
 from tests.engine.thinned_coverage import (
-    ASKED,
     CONFIDENCES,
+    GROUPINGS,
     METHODS,
     PROFILES,
     SELECTIVITIES,
@@ -57,7 +57,7 @@ def failures(outcomes: Iterable[Outcome]) -> list[str]:
         cell, fewest = outcome.cell, outcome.trials
         if not outcome.certain:
             fewest = gate(outcome.trials, cell.confidence)
-            pool = pools[f"{cell.method} {cell.asked}", cell.confidence]
+            pool = pools[f"{cell.method} {cell.grouping}", cell.confidence]
             pool[0] += outcome.hits
             pool[1] += outcome.trials
         if outcome.hits < fewest:
@@ -83,9 +83,9 @@ def report(outcomes: list[Outcome], *, size: int, trials: int) -> str:
     lines += ["| " + " | ".join(titles) + " |", "|" + "---|" * len(titles)]
     confidences = sorted({outcome.cell.confidence for outcome in outcomes})
     for method in METHODS:
-        for asked in ASKED:
+        for grouping in GROUPINGS:
             for confidence in confidences:
-                place = method, asked, confidence
+                place = method, grouping, confidence
                 some = [o for o in outcomes if _place(o) == place]
                 if some:
                     lines.append(_row(*place, some))
@@ -104,10 +104,10 @@ def report(outcomes: list[Outcome], *, size: int, trials: int) -> str:
 
 
 def _place(outcome: Outcome) -> tuple[str, str, float]:
-    return outcome.cell.method, outcome.cell.asked, outcome.cell.confidence
+    return outcome.cell.method, outcome.cell.grouping, outcome.cell.confidence
 
 
-def _row(method: str, asked: str, confidence: float, outcomes: list[Outcome]) -> str:
+def _row(method: str, grouping: str, confidence: float, outcomes: list[Outcome]) -> str:
     tried, held = (sum(getattr(o, name) for o in outcomes) for name in ("trials", "hits"))
     none = sum(o.unbounded for o in outcomes)
     lowest = min((o.hits / o.trials for o in outcomes if o.trials), default=np.nan)
@@ -115,7 +115,7 @@ def _row(method: str, asked: str, confidence: float, outcomes: list[Outcome]) ->
     near = [o.width for o in outcomes if o.gated and np.isfinite(o.width)]
     cells = [
         method,
-        asked,
+        grouping,
         "certain" if certain else f"{confidence:.0%}",
         f"{len(outcomes)}",
         f"{held / tried:.4f}" if tried else "",

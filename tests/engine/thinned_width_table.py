@@ -25,7 +25,7 @@ from tests.engine.window_state.take_all_world import (
 
 Draw = Callable[[np.random.Generator, int], NDArray[np.float64]]
 
-ASKED: Final = ("SUM", "AVG", "VAR")
+AGGREGATES: Final = ("SUM", "AVG", "VAR")
 WORLDS: Final[Mapping[str, tuple[tuple[int, int], ...]]] = {
     "thinned": ((40_000, 3),),
     "mixed": ((20_000, 3), (20_000, 1)),
@@ -43,7 +43,7 @@ before, which set the ends."""
 
 def widths(draw: Draw, world: str, trials: int, *, take_all: bool) -> dict[str, float]:
     """Medians of half widths over the ideal ones, by aggregate."""
-    found: dict[str, list[float]] = {name: [] for name in ASKED}
+    found: dict[str, list[float]] = {name: [] for name in AGGREGATES}
     for trial in range(trials):
         rng = np.random.default_rng(trial)
         stream = schema(trial + 1)
@@ -71,7 +71,7 @@ def widths(draw: Draw, world: str, trials: int, *, take_all: bool) -> dict[str, 
 
 def section(columns: Mapping[str, Draw], trials: int) -> str:
     """The table with its preface."""
-    heads = [f"{world}: {name} without | with" for world in WORLDS for name in ASKED]
+    heads = [f"{world}: {name} without | with" for world in WORLDS for name in AGGREGATES]
     lines = ["", *_PREFACE.split("\n"), "", "| column | " + " | ".join(heads) + " |"]
     lines.append("|---" * (1 + 2 * len(heads)) + "|")
     rows: dict[str, list[float]] = {}
@@ -79,7 +79,7 @@ def section(columns: Mapping[str, Draw], trials: int) -> str:
         rows[column] = []
         for world in WORLDS:
             pair = [widths(draw, world, trials, take_all=each) for each in (False, True)]
-            rows[column] += [found[name] for name in ASKED for found in pair]
+            rows[column] += [found[name] for name in AGGREGATES for found in pair]
     rows["median over columns"] = [median(each) for each in zip(*rows.values(), strict=True)]
     for column, each in rows.items():
         lines.append(f"| {column} | " + " | ".join(f"{width:,.2f}" for width in each) + " |")

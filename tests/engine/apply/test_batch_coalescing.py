@@ -67,7 +67,7 @@ def test_what_waits_is_read_in_fewer_strides_only_while_work_is_shed(tmp_path):
 def test_reading_together_is_reading_one_by_one(tmp_path_factory, batches, seed):
     """Also of batches that are late, partly or wholly, and of those that close several windows."""
     directory = tmp_path_factory.mktemp("db")
-    alone, together = (told(directory / str(how), batches, seed, how) for how in (False, True))
+    alone, together = (outcome(directory / str(how), batches, seed, how) for how in (False, True))
     assert alone == together
 
 
@@ -96,7 +96,7 @@ def test_batches_of_clients_who_waited_are_read_as_one_while_no_pane_of_theirs_h
     world.engine.close()
 
 
-def told(directory, batches, seed, together):
+def outcome(directory, batches, seed, together):
     """What is known after these batches have waited: ledger, late ones, watermark, answers."""
     world = Flooded(directory, overload="off")
     core, answers = world.engine.core, {name: [] for name in WINDOWS}

@@ -24,9 +24,9 @@ QUERY = f"SELECT COUNT(DISTINCT k) AS d FROM s {WINDOW} WITHIN 5 PERCENT"
 TENANT = "default"
 MIB = 1 << 20
 
-Told = dict[str, Any]
+Settings = dict[str, Any]
 
-FIRST: Told = {
+FIRST: Settings = {
     "a weight": 1.0,
     "a active": True,
     "b weight": 1.0,
@@ -58,9 +58,9 @@ def alter(db: Engine, key: str, value: Any) -> None:
             db.quotas.set_quota(TENANT, key, "none" if value is None else str(value))
 
 
-def told(db: Engine) -> Told:
+def settings_of(db: Engine) -> Settings:
     """All that can be altered, as it is in force."""
-    found: Told = {"budget": db.core.synopsis_bytes_set}
+    found: Settings = {"budget": db.core.synopsis_bytes_set}
     for name, standing_query in db.core.stream("s").queries.items():
         found |= {f"{name} weight": standing_query.weight, f"{name} active": standing_query.active}
     quota = db.core.tenants.quota(TENANT)
@@ -76,8 +76,8 @@ class Photographed(PowerFiles):
     def __init__(self, root: Path, beside: Path) -> None:
         super().__init__(root)
         self._beside = beside
-        self.may_be: list[Told] = []
-        self.photos: list[tuple[Path, list[Told]]] = []
+        self.may_be: list[Settings] = []
+        self.photos: list[tuple[Path, list[Settings]]] = []
 
     def step(self, kind: str) -> OSError | None:
         if self.may_be:
@@ -116,7 +116,7 @@ def test_power_may_fail_at_any_call_and_what_was_acknowledged_is_there(tmp_path:
             after = before | {key: value}
             files.may_be = [before, after]
             alter(db, key, value)
-            assert told(db) == after
+            assert settings_of(db) == after
             files.may_be = [after]  # It was acknowledged; now the next records are written.
             db.heartbeat("s", START * SECOND + number)
             files.may_be, before = [], after
@@ -124,8 +124,8 @@ def test_power_may_fail_at_any_call_and_what_was_acknowledged_is_there(tmp_path:
     survived = 0
     for directory, may_be in files.photos:
         with opened(directory) as again:
-            assert told(again) in may_be, directory
-            survived += len(may_be) == 2 and told(again) == may_be[1]
+            assert settings_of(again) in may_be, directory
+            survived += len(may_be) == 2 and settings_of(again) == may_be[1]
     assert survived > 0  # Some were durable before they were acknowledged.
 
 
@@ -156,14 +156,14 @@ def test_a_full_disk_alters_nothing_whatever_checkpoints_come(tmp_path: Path, se
         except DiskFull:
             refused += 1
         files.fail_next("none")
-        assert told(db) == expected
+        assert settings_of(db) == expected
         if chance.random() < 0.3:
             checkpoint(db)
         if chance.random() < 0.2:  # Killed: what was written is there.
             copy = tmp_path / f"copy {number}"
             files.crash_into(copy, seed=number)
             with opened(copy) as again:
-                assert told(again) == expected
+                assert settings_of(again) == expected
     assert refused > 2
     db.close()
 
@@ -187,13 +187,13 @@ def test_what_does_not_fit_is_refused_and_leaves_no_record(tmp_path: Path) -> No
         for key in ("budget", "synopsis_bytes"):
             with pytest.raises(BudgetExceeded):
                 alter(db, key, 1024)
-            assert told(db) == FIRST
+            assert settings_of(db) == FIRST
         log = db.core.store.log
         kinds = [record.kind for record in log.read(log.first_sequence)]
         assert RecordType.BATCH in kinds
         assert RecordType.ALTERED not in kinds
     with opened(tmp_path / "data") as db:
-        assert told(db) == FIRST
+        assert settings_of(db) == FIRST
 
 
 def test_an_alteration_waits_for_no_tuple_and_stores_no_checkpoint(tmp_path: Path) -> None:
@@ -212,7 +212,7 @@ def test_an_alteration_waits_for_no_tuple_and_stores_no_checkpoint(tmp_path: Pat
         busy.wait()
         try:
             setting_records.alter(db.core, QueryAltered(stream.id, "a", 5.0, active=True))
-            assert told(db)["a weight"] == 5.0
+            assert settings_of(db)["a weight"] == 5.0
         finally:
             go_on.set()
         db.budgets.set_weight("b", 6.0)
@@ -233,7 +233,7 @@ def test_the_newest_alteration_stands_with_and_without_a_checkpoint_between(
                 checkpoint(db)
             files.crash_into(tmp_path / str(number), seed=number)
             with opened(tmp_path / str(number)) as again:
-                assert told(again) == FIRST | {"a weight": weight}
+                assert settings_of(again) == FIRST | {"a weight": weight}
 
 
 def test_a_query_made_anew_has_the_weight_of_its_text(tmp_path: Path) -> None:
@@ -251,4 +251,4 @@ def test_a_query_made_anew_has_the_weight_of_its_text(tmp_path: Path) -> None:
     with opened(tmp_path / "dropped") as again:
         assert list(again.core.stream("s").queries) == ["b"]
     with opened(tmp_path / "anew") as again:
-        assert told(again) == FIRST | {"a weight": 2.0}
+        assert settings_of(again) == FIRST | {"a weight": 2.0}

@@ -128,9 +128,9 @@ def test_rows_that_limit_and_having_show_are_counted_as_they_are_shown(db):
         groups = rng.integers(0, 100, ROWS)
         db.push("r", rows.set_column(3, "g", pa.array([f"{each}" for each in groups])))
         db.heartbeat("r", (number + 1) * 10 * SECOND)
-        told = db.query("q").answer().rows()
+        answered = db.query("q").answer().rows()
         truth = np.bincount(groups, minlength=100)
-        held = [row["n_low"] <= truth[int(row["g"])] <= row["n_high"] for row in told]
+        held = [row["n_low"] <= truth[int(row["g"])] <= row["n_high"] for row in answered]
         shown, missed = shown + len(held), missed + held.count(False)
         assert look(db) is True
     assert facts(db, "query", "q")["audited_values"] == str(shown) == "15"

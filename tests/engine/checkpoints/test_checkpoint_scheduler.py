@@ -115,14 +115,14 @@ class World:
         shutil.copytree(self.directory, to)
         machine = VirtualEnvironment(2, self.machine.time_us)
         with Engine.open(to, machine=machine, checkpoint_seconds=1e6) as again:
-            return told(again)
+            return state_of(again)
 
 
 def facts_of(engine: Engine, query: str) -> dict[str, str]:
     return {row["key"]: row["value"] for row in engine.control("query", query).to_pylist()}
 
 
-def told(engine: Engine) -> dict[str, object]:
+def state_of(engine: Engine) -> dict[str, object]:
     names = [name for stream in engine.core.streams.values() for name in stream.queries]
     answers = {name: engine.query(name).answer() for name in names}
     return {
@@ -149,7 +149,7 @@ def test_a_crash_at_any_moment_of_a_checkpoint_recovers_what_was_durable(
         sequences.add(world.sequence)
         if world.second % 2:
             recovered = world.recovered(tmp_path / str(world.second))
-            assert recovered == told(world.engine), world.second
+            assert recovered == state_of(world.engine), world.second
     assert begun == {True, False}
 
 
@@ -177,10 +177,10 @@ def test_panes_of_a_checkpoint_that_fails_later_are_in_the_next_one(
         while world.begun:
             world.push()
     assert world.sequence == before
-    assert world.recovered(tmp_path / "failed") == told(world.engine)
+    assert world.recovered(tmp_path / "failed") == state_of(world.engine)
     world.engine.core.executor.call(world.engine.checkpoints.now).result()
     assert world.sequence > before
-    assert world.recovered(tmp_path / "stored") == told(world.engine)
+    assert world.recovered(tmp_path / "stored") == state_of(world.engine)
 
 
 @pytest.mark.slow
@@ -192,7 +192,7 @@ def test_what_is_too_large_to_be_held_is_written_at_once(tmp_path: Path) -> None
         world.push()
     assert world.sequence == world.engine.core.applied_sequence
     assert int(facts_of(world.engine, "large")["size_bytes"]) > 8 << 20
-    assert world.recovered(tmp_path / "copy") == told(world.engine)
+    assert world.recovered(tmp_path / "copy") == state_of(world.engine)
     world.engine.close()
 
 
@@ -209,10 +209,10 @@ def test_a_query_that_is_dropped_while_its_panes_wait_leaves_none_to_another_of_
     assert not world.begun
     assert world.sequence > before
     world.push()
-    assert world.recovered(tmp_path / "again") == told(world.engine)
+    assert world.recovered(tmp_path / "again") == state_of(world.engine)
     catalog = world.engine.core.store.catalog
     world.engine.query("distinct").drop()
-    assert world.recovered(tmp_path / "dropped") == told(world.engine)
+    assert world.recovered(tmp_path / "dropped") == state_of(world.engine)
     world.engine.checkpoints.tidy()
     assert catalog.panes("distinct", -(1 << 62), 1 << 62) == []
 
@@ -221,12 +221,12 @@ def test_a_query_that_is_dropped_while_its_panes_wait_leaves_none_to_another_of_
 def test_who_closes_does_not_leave_a_checkpoint_half_made(tmp_path: Path) -> None:
     world = World(tmp_path / "data")
     world.until_begun()
-    expected = told(world.engine)
+    expected = state_of(world.engine)
     sequence = world.engine.core.applied_sequence
     world.engine.close()
     with Engine.open(tmp_path / "data", machine=VirtualEnvironment(2, START_US)) as again:
         assert again.core.store.catalog.checkpoint_sequence() == sequence
-        assert told(again) == expected
+        assert state_of(again) == expected
 
 
 @pytest.mark.slow

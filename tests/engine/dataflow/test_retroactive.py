@@ -132,8 +132,8 @@ class World:
             case "upsert":
                 value, tier = (None if n == 7 else n), str(rng.choice(["a", "b"]))
                 self.put({**self.table, key: (value, tier)})
-                told = "NULL" if value is None else value
-                return f"INSERT OR REPLACE INTO c VALUES ({key}, {told}, '{tier}')"
+                literal = "NULL" if value is None else value
+                return f"INSERT OR REPLACE INTO c VALUES ({key}, {literal}, '{tier}')"
             case "delete":
                 self.put({at: row for at, row in self.table.items() if at != key})
                 return f"DELETE FROM c WHERE k = {key}"

@@ -57,24 +57,24 @@ def test_edges_count_what_is_below_them_to_the_last_digit(
     edges = [base - 1, base, base + 2]
     outputs = [f"CDF(x, {literal(edge)}) AS c{at}" for at, edge in enumerate(edges)]
     outputs.append(f"HISTOGRAM(x, [{', '.join(map(literal, edges))}]) AS h")
-    asked = f"SELECT {', '.join(outputs)} FROM"
+    sql = f"SELECT {', '.join(outputs)} FROM"
     with shedder.open(tmp_path / "data", sample_rows=SAMPLED, audit="off") as db:
         for name in LAYOUTS:
             create(db, name, kind)
-        standing = db.register("standing", f"{asked} few")
-        thinned = db.register("thinned", f"{asked} many THINNING 1/2{SURE}")
+        standing = db.register("standing", f"{sql} few")
+        thinned = db.register("thinned", f"{sql} many THINNING 1/2{SURE}")
         for name, x in values.items():
             push(db, name, kind, x)
         db.seal("dealt")
         exact = {
             "standing": standing.answer(),
-            "archive": db.execute(f"{asked} few"),
-            "whole sample": db.execute(f"{asked} few WITHIN 1e15 ABSOLUTE"),
+            "archive": db.execute(f"{sql} few"),
+            "whole sample": db.execute(f"{sql} few WITHIN 1e15 ABSOLUTE"),
         }
         inexact = {
             "thinned": thinned.answer(),
-            "sample": db.execute(f"{asked} many WITHIN 1e15 ABSOLUTE{SURE}"),
-            "part of the archive": db.execute(f"{asked} dealt REDUCE BY uniform(0.75){SURE}"),
+            "sample": db.execute(f"{sql} many WITHIN 1e15 ABSOLUTE{SURE}"),
+            "part of the archive": db.execute(f"{sql} dealt REDUCE BY uniform(0.75){SURE}"),
         }
     for source, answer in {**exact, **inexact}.items():
         [row] = answer.rows()
@@ -122,6 +122,6 @@ def test_whole_numbers_are_told_from_the_edges_that_a_histogram_shows(
 
 
 def test_equal_parts_begin_and_end_where_it_was_said(near: Engine):
-    asked = f"SELECT HISTOGRAM(x, 2, {2**62 + 1}, {2**62 + 6}) AS h FROM far"
-    [row] = near.execute(asked).rows()
+    sql = f"SELECT HISTOGRAM(x, 2, {2**62 + 1}, {2**62 + 6}) AS h FROM far"
+    [row] = near.execute(sql).rows()
     assert [bucket["from"] for bucket in row["h"]] == [None, *(2**62 + at for at in (1, 4, 6))]

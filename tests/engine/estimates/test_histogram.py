@@ -95,16 +95,16 @@ def test_intervals_hold_for_all_buckets_at_once_when_tuples_are_skipped(
             if trial:
                 db.execute(CREATE)
             db.register("q", f"SELECT {keys} {HISTOGRAM} FROM s {group_by}")
-            told = []
+            pushed = []
             for part, share in enumerate(("1", "1/8", "1/2")):
                 db.execute(f"ALTER QUERY q SET THINNING {share}")
-                told.append(rows(1_500, 100 * trial + part, begin_s=10 * part))
-                db.push("s", told[-1])
-            answer = db.query("q").answer(after=db.push("s", told[-1].slice(0, 0)))
+                pushed.append(rows(1_500, 100 * trial + part, begin_s=10 * part))
+                db.push("s", pushed[-1])
+            answer = db.query("q").answer(after=db.push("s", pushed[-1].slice(0, 0)))
             for row in answer.rows():
                 # Without groups, the basics have counted every bucket before tuples were skipped.
                 assert row["h_bound"] == ("interval" if by else "exact")
-                whole.append(all(held(row, counted(pa.concat_tables(told), row.get("g")))))
+                whole.append(all(held(row, counted(pa.concat_tables(pushed), row.get("g")))))
             db.execute("DROP QUERY q")
             db.execute("DROP STREAM s")
     assert sum(whole) >= gate(len(whole), 0.95)

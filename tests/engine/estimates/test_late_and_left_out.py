@@ -20,7 +20,7 @@ from shedder.streams.dropped_counts import Dropped
 SECOND = 1_000_000
 CREATE = """CREATE STREAM s (ts TIMESTAMP NOT NULL, x DOUBLE, y DOUBLE, k BIGINT) TIMESTAMP BY ts
   LATENESS INTERVAL '0' SECOND"""
-ASKED = """SELECT COUNT(*) AS n, VARIANCE(x) AS v, STDDEV(x) AS sd, AVG(x) AS a, MAX(x) AS most,
+QUERY = """SELECT COUNT(*) AS n, VARIANCE(x) AS v, STDDEV(x) AS sd, AVG(x) AS a, MAX(x) AS most,
   QUANTILE(x, 0.5) AS m, COVAR_POP(x, y) AS c, CORR(x, y) AS r, SELF_JOIN_SIZE(k) AS sj,
   JOIN_SIZE(k, k + 1) AS j, FREQUENT(k, 0.3) AS f
   FROM s [RANGE INTERVAL '10' SECOND SLIDE INTERVAL '10' SECOND]"""
@@ -36,7 +36,7 @@ TRUTH = """SELECT COUNT(*) AS n, VAR_SAMP(x) AS v, STDDEV_SAMP(x) AS sd, AVG(x) 
 def db(tmp_path: Path) -> Iterator[Engine]:
     with shedder.open(tmp_path / "data") as engine:
         engine.execute(CREATE)
-        engine.register("q", ASKED)
+        engine.register("q", QUERY)
         yield engine
 
 

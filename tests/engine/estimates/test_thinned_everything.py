@@ -118,7 +118,7 @@ def test_every_interval_holds_at_any_levels(db: Engine, shares: tuple[str, ...])
 
 @pytest.mark.slow
 def test_every_aggregate_function_can_be_thinned(db: Engine) -> None:
-    asked = {
+    functions = {
         AggregateFunction.COUNT: "COUNT(x)",
         AggregateFunction.QUANTILE: "QUANTILE(x, 0.9)",
         AggregateFunction.TOP: "TOP(k, 3)",
@@ -133,7 +133,7 @@ def test_every_aggregate_function_can_be_thinned(db: Engine) -> None:
     db.execute(CREATE)
     for at, function in enumerate(AggregateFunction):
         of = f"{function.value}(x, y)" if function.value in pairs else f"{function.value}(x)"
-        db.register(f"q{at}", f"SELECT {asked.get(function, of)} AS a FROM s")
+        db.register(f"q{at}", f"SELECT {functions.get(function, of)} AS a FROM s")
         db.execute(f"ALTER QUERY q{at} SET THINNING 1/4")
     db.push("s", rows(2_000, 1))
     for at, function in enumerate(AggregateFunction):

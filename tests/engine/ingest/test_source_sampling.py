@@ -88,18 +88,18 @@ def test_what_was_left_out_is_still_known_after_a_stop_with_and_without_a_checkp
     for _ in range(BATCHES):
         source.send()
     world.machine.settle()
-    [told] = world.rows("wide")
+    [before] = world.rows("wide")
     for checkpointed in (False, True):
         world.killed_and_opened(checkpointed=checkpointed)
         assert world.engine.ledger("s").dropped == source.gone
-        assert world.rows("wide") == [told]
+        assert world.rows("wide") == [before]
     world.engine.close()
     assert check(tmp_path / "db").damages == []
 
 
 @pytest.mark.slow
 def test_thinned_batches_that_wait_are_read_together_as_they_are_one_by_one(tmp_path):
-    told, thinning = [], SourceThinning("1/8")
+    outcomes, thinning = [], SourceThinning("1/8")
     batches = [batch_of(number, START + number * 1_000) for number in range(BATCHES)]
     divided = [
         (batch, None) if number % 2 else thinning.divide(batch, "ts")
@@ -113,10 +113,10 @@ def test_thinned_batches_that_wait_are_read_together_as_they_are_one_by_one(tmp_
             source.again(kept, gone, sequence=number)
         found = strides(world)
         drops = world.engine.core.streams["s"].drops
-        told.append((drops.to_json(), world.rows("groups"), world.engine.ledger("s")))
+        outcomes.append((drops.to_json(), world.rows("groups"), world.engine.ledger("s")))
         assert (len(found) < BATCHES / 2) == together
         world.engine.close()
-    assert told[0] == told[1]
+    assert outcomes[0] == outcomes[1]
 
 
 @pytest.mark.slow

@@ -55,8 +55,8 @@ def test_shares_are_by_weight_among_those_who_have_streams():
 
 def test_one_tenants_backlog_leaves_the_others_their_room(engine, machine):
     engine.execute(CREATE.format("b"), caller=BOLT)
-    taken, told = append_all(engine, "a")
-    assert "of tenant 'acme' wait to be applied; its share of the queue is 524288" in told
+    taken, refusal = append_all(engine, "a")
+    assert "of tenant 'acme' wait to be applied; its share of the queue is 524288" in refusal
     assert taken * 80_000 <= 524_288 + 90_000
     ledger_b = 0
     for _ in range(5):  # Not one of them waits for the other tenant's backlog to go.
@@ -91,15 +91,15 @@ def test_what_may_come_before_the_door_is_held_is_shared_too(engine):
     engine.execute(CREATE.format("b"), caller=BOLT)
     both = {"a": 1.0, "b": 1.0}
     engine.core.door.hold(float("inf"), both, 0.0, 0.1, waiting_bytes_max=500_000.0)
-    taken, told = append_all(engine, "a", rows=1_000)
-    assert "more comes than can be applied" in told
+    taken, refusal = append_all(engine, "a", rows=1_000)
+    assert "more comes than can be applied" in refusal
     assert 250_000 < engine.core.queues.queued_bytes("acme") < 250_000 + 20_000
     assert taken > 10
     engine.append("b", batch(1_000), rows=1_000, **SEND)
     assert engine.core.queues.queued_bytes("bolt") > 0
 
 
-def told_ms(engine, stream, rows=5_000):
+def retry_ms(engine, stream, rows=5_000):
     with pytest.raises(Overloaded) as refused:
         engine.append(stream, batch(rows), rows=rows, **SEND)
     return refused.value.retry_after_ms
@@ -127,8 +127,8 @@ def test_who_finds_the_queue_full_comes_back_when_it_is_worked_off_and_not_all_a
     assert apply_s(16_000) == pytest.approx(1.0)
     size_bytes = len(batch(500))
     turns = [2.0 + turn * apply_s(size_bytes) for turn in range(3)]
-    told = [told_ms(engine, "a", 500) for _ in range(3)]
-    assert told == [pytest.approx(1e3 * turn, abs=2) for turn in turns]
+    refusal = [retry_ms(engine, "a", 500) for _ in range(3)]
+    assert refusal == [pytest.approx(1e3 * turn, abs=2) for turn in turns]
     assert engine.ledger("a").refused_batches == 3
 
 
@@ -155,5 +155,5 @@ def test_a_tenants_share_drains_among_what_others_have(engine, machine):
     assert over > 0
     wait_s = engine.core.meter.apply_s(2 * over)
     assert wait_s < 5.0
-    taken_ms = told_ms(engine, "a", 1_000)
+    taken_ms = retry_ms(engine, "a", 1_000)
     assert taken_ms > 1e3 * wait_s - 1  # The first slot was given to the call refused before.

@@ -173,8 +173,8 @@ def test_what_the_operator_forces_stays_until_it_is_given_back(tmp_path):
                 engine.execute(statement)
             return engine.query("groups").explain()
 
-    told = say("ALTER QUERY groups SET THINNING 1/1", "ALTER QUERY wide SET THINNING 1/2 FOR q")
-    assert "(forced)" in told
+    status = say("ALTER QUERY groups SET THINNING 1/1", "ALTER QUERY wide SET THINNING 1/2 FOR q")
+    assert "(forced)" in status
     world = Flooded(tmp_path / "db")
     world.flood()
     assert set(world.levels("groups")) == {0}
@@ -269,24 +269,24 @@ def test_stretched_periods_put_windows_off_and_an_idle_engine_catches_up(tmp_pat
     world.spacing_us = SECOND // 4
     engine = world.engine
     text = "SELECT COUNT(*) AS n FROM s [RANGE 2 SECONDS SLIDE 1 SECOND]"
-    told = {name: [] for name in ("one", "two")}
-    for name, ends in told.items():
+    ends_of = {name: [] for name in ("one", "two")}
+    for name, ends in ends_of.items():
         engine.register(name, text + f" WHERE k > {len(name)}")
         engine.listen(name, lambda answer, ends=ends: ends.append(answer.end_us))
     engine.core.ease(stretch=4)
     for _ in range(80):
         world.send()
         world.machine.applier.step()
-    ends = told["one"]
-    assert ends == told["two"]  # Late together.
+    ends = ends_of["one"]
+    assert ends == ends_of["two"]  # Late together.
     assert len(ends) in (4, 5)
     assert all(later - end == 4 * SECOND for end, later in itertools.pairwise(ends[1:]))
     assert engine.query("one").answer().end_us == ends[-1]
     world.machine.applier.step()  # Nothing waits: one of them is answered, and the next one later.
-    caught_up = [engine.query(name).answer().end_us == START + 18 * SECOND for name in told]
+    caught_up = [engine.query(name).answer().end_us == START + 18 * SECOND for name in ends_of]
     assert sum(caught_up) == 1
     world.machine.applier.step()
-    for name in told:
+    for name in ends_of:
         assert engine.query(name).answer().end_us == START + 18 * SECOND
     engine.close()
 
@@ -299,23 +299,23 @@ def test_a_record_of_load_survives_its_bytes():
 class Deaf:
     """Ignores the levels that the controller sets.
 
-    told: the levels that the controller requested, call by call.
+    requests: the levels that the controller requested, call by call.
     """
 
     def __init__(self):
-        self.told = []
+        self.requests = []
 
     @property
     def waits(self):
-        return bool(self.told)
+        return bool(self.requests)
 
     def want(self, levels):
-        self.told.append(levels)
+        self.requests.append(levels)
 
 
 def test_only_who_is_to_read_otherwise_is_told_and_everybody_who_does_after_a_look(flooded):
     core, deaf = flooded.engine.core, Deaf()
-    told, spare = deaf.told, SpareCapacity()
+    requests, spare = deaf.requests, SpareCapacity()
     overload = Overload(core, deaf, spare, share_out=lambda: None, on_idle=lambda: None)
     for _ in range(20):
         flooded.send()
@@ -323,16 +323,16 @@ def test_only_who_is_to_read_otherwise_is_told_and_everybody_who_does_after_a_lo
     full_ns = float(overload.facts()["full_ns_per_tuple"])
     overload.set_levels(0.9 * full_ns)
     overload.set_levels(0.9 * full_ns)
-    [first] = told
+    [first] = requests
     assert len(first) == 1
     overload.set_levels(0.0)
-    assert set(told[1]) == {("s", "wide"), ("s", "groups")}
+    assert set(requests[1]) == {("s", "wide"), ("s", "groups")}
     overload.look(core.machine.monotonic_s())  # The requested levels are not in force.
     overload.set_levels(0.0)
-    assert told[2] == told[1]
+    assert requests[2] == requests[1]
     overload.set_levels(float("inf"))  # Before those levels are in force.
-    assert set(told[3]) == set(told[2])
-    assert not any(level for levels in told[3].values() for level in levels.values())
+    assert set(requests[3]) == set(requests[2])
+    assert not any(level for levels in requests[3].values() for level in levels.values())
 
 
 class Broken(Deaf):

@@ -100,8 +100,8 @@ def test_a_quota_of_cpu_holds_whatever_its_tenant_has_forced(tmp_path):
     force(engine, world.machine, "wide")
     force(engine, world.machine, "groups")
     run(world, 16 * LOOKED)  # Until nothing is seen any more of the rate before.
-    told = world.facts("tenant", "default")
-    assert float(told["cpu_ns_per_s"]) <= 1.2 * float(told["cpu_ns_per_s_max"])
+    facts = world.facts("tenant", "default")
+    assert float(facts["cpu_ns_per_s"]) <= 1.2 * float(facts["cpu_ns_per_s_max"])
     assert set(world.levels("wide")) == {0}
     assert world.refused > 100
     engine.close()

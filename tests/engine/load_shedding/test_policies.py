@@ -117,13 +117,13 @@ def test_what_was_dropped_is_still_known_after_a_stop_with_and_without_a_checkpo
 ):
     world = flooded_with(tmp_path, policy)
     before = world.engine.ledger("s")
-    [told] = world.rows("wide")
+    [wide] = world.rows("wide")
     for checkpointed in (False, True):
         world.killed_and_opened(checkpointed=checkpointed)
         after = world.engine.ledger("s")
         assert (after.dropped, after.applied) == (before.dropped, before.applied)
         [row] = world.rows("wide")
-        assert (row["n"], row["n_low"], row["n_high"]) == (told["n"], told["n_low"], told["n_high"])
+        assert (row["n"], row["n_low"], row["n_high"]) == (wide["n"], wide["n_low"], wide["n_high"])
         assert world.engine.core.intakes["s"].drops is not None
     world.engine.close()
     assert check(tmp_path / "db").damages == []

@@ -115,11 +115,11 @@ def test_a_run_that_two_want_to_build_is_built_once(tmp_path, is_called_off):
         last = engine.core.store.runs(1)[-1]
         made: list[Path] = []
         ended: list[str] = []
-        asked = threading.Event()
+        advanced = threading.Event()
 
         class Heard(Progress):
             def advance(self, amount: int = 0) -> None:
-                asked.set()
+                advanced.set()
                 super().advance(amount)
 
         progress = Heard("an index", "rows")
@@ -138,7 +138,7 @@ def test_a_run_that_two_want_to_build_is_built_once(tmp_path, is_called_off):
             made.append(path)
             if len(made) == 1:  # of the newest run, by the worker
                 other.start()
-                asked.wait()
+                advanced.wait()
                 if is_called_off:
                     progress.cancel()
                     other.join()

@@ -80,14 +80,14 @@ def test_a_purge_lets_the_catalog_count_again(tmp_path):
 def test_rollups_are_right_before_and_after(tmp_path):
     with filled(tmp_path, "hybrid(blocks=4, block_rows=50)") as engine:
         kept = "SELECT domain, COUNT(*), SUM(hits) FROM requests [RANGE 1 MINUTE] GROUP BY domain"
-        asked = "SELECT domain, COUNT(*) AS n, SUM(hits) AS s FROM requests GROUP BY domain"
+        sql = "SELECT domain, COUNT(*) AS n, SUM(hits) AS s FROM requests GROUP BY domain"
         engine.execute(f"CREATE ROLLUP minutes AS {kept}")
         settle(engine, REWRITES)
         engine.execute("DELETE FROM requests WHERE hits < 25")
-        expected = sorted(map(str, engine.execute(asked).rows()))
+        expected = sorted(map(str, engine.execute(sql).rows()))
         settle(engine, REWRITES)
         engine.execute("PURGE STREAM requests")
-        answer = engine.execute(asked)
+        answer = engine.execute(sql)
         assert sorted(map(str, answer.rows())) == expected
         assert "rollup minutes" in answer.sources
         assert engine.core.store.rollups.due(1) == []

@@ -166,19 +166,19 @@ def test_it_can_be_turned_off(tmp_path):
 
 @pytest.mark.slow
 def test_new_runs_are_opened_for_the_first_question_to_a_part_of_them(tmp_path):
-    asked = "SELECT COUNT(*) AS n FROM s REDUCE BY uniform(0.5)"
+    sql = "SELECT COUNT(*) AS n FROM s REDUCE BY uniform(0.5)"
     world = World(tmp_path, f"{CREATE.split(' ARCHIVE')[0]} ARCHIVE hybrid(blocks=4, block_rows=1)")
     for _ in range(2):
         for number in range(2):
             world.add(number)
         world.files.opened.clear()
-        assert world.db.execute(asked).archive is not None
+        assert world.db.execute(sql).archive is not None
         world.db.housekeeping.tick()
         assert world.files.opened == []
         world.db.close()
         world.db = world.opened()
         world.files.opened.clear()  # All of this happened before it was open.
-        assert world.db.execute(asked).archive is not None
+        assert world.db.execute(sql).archive is not None
         assert world.files.opened == []
     assert world.db.core.store.runs(1)
     world.db.execute("DROP STREAM s")

@@ -53,7 +53,7 @@ class Source:
     sample_rows: of the live sample. groups: 1: none.
     shares: that are read of equal parts of the rows, one after the other.
     archive: of the stream. levels: of thinning, for each of these parts; empty: asked once.
-    asked: what follows the question.
+    clauses: what follows the question.
     """
 
     rows: int
@@ -62,14 +62,14 @@ class Source:
     shares: tuple[float, ...]
     archive: str = "ARCHIVE plain"
     levels: tuple[str, ...] = ()
-    asked: str = ""
+    clauses: str = ""
 
 
 SOURCES: Final[Mapping[str, Source]] = {
-    "whole, live sample": Source(20_000, 1_000, 1, (0.05,), asked=" WITHIN 1e307 ABSOLUTE"),
+    "whole, live sample": Source(20_000, 1_000, 1, (0.05,), clauses=" WITHIN 1e307 ABSOLUTE"),
     "by group, archive": Source(
         40_000, 4_000, 50, (0.125,), "ARCHIVE hybrid(blocks=16, block_rows=100)",
-        asked=" REDUCE BY uniform(0.875)",
+        clauses=" REDUCE BY uniform(0.875)",
     ),
     "by group, thinned 1/8": Source(40_000, 4_000, 50, (1 / 8,), levels=("1/8",)),
     "by group, levels mixed": Source(40_000, 4_000, 50, (1 / 8, 1 / 2), levels=("1/8", "1/2")),
@@ -213,7 +213,7 @@ def _answers(
             db.heartbeat("s", len(world.x) * _STEP_US)
             return {output: query.answer() for output, query in queries.items()}
         db.seal("s")
-        return {output: db.execute(text + source.asked) for output, text in texts.items()}
+        return {output: db.execute(text + source.clauses) for output, text in texts.items()}
     finally:
         for query in queries.values():
             query.drop()
@@ -248,9 +248,9 @@ def measured(
             Engine.open(Path(directory), settings, machine=machine) as db,
         ):
             for column in track(columns, name, console=Console(stderr=True)):
-                asked = [widths(db, machine, columns[column], source, at) for at in range(trials)]
+                answers = [widths(db, machine, columns[column], source, at) for at in range(trials)]
                 for output, some in each.items():
-                    there = [one[output] for one in asked if output in one]
+                    there = [one[output] for one in answers if output in one]
                     some.extend([median(there)] if there else [])
         found.update({(name, output): median(some) for output, some in each.items()})
     return found

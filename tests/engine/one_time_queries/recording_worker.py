@@ -16,22 +16,22 @@ from shedder.engine.one_time_queries.row_queries import RowQueries
 class RecordingWorker(ExactWorker):
     """An exact worker that keeps the relations of its last query."""
 
-    asked: Sequence[ExactRelation] = ()
+    requested: Sequence[ExactRelation] = ()
 
     def reading(self, sql: str, relations: Sequence[ExactRelation], *rest: Any, **more: Any) -> Any:
         """Run one SELECT."""
-        self.asked = relations
+        self.requested = relations
         return super().reading(sql, relations, *rest, **more)
 
 
-def asked_over(engine: Engine, sql: str, folder: Path) -> tuple[int, Sequence[ExactRelation]]:
+def relations_read(engine: Engine, sql: str, folder: Path) -> tuple[int, Sequence[ExactRelation]]:
     """Count the rows of a row query's answer, and return the relations that the worker had."""
     worker = RecordingWorker(folder / "exact")
     try:
         select = engine.parse(sql)
         assert isinstance(select, RelationalSelect)
         batches = RowQueries(engine.core, worker).batches(select, None)
-        return sum(batch.num_rows for batch in batches), worker.asked
+        return sum(batch.num_rows for batch in batches), worker.requested
     finally:
         worker.close()
 

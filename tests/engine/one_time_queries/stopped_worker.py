@@ -36,7 +36,7 @@ class StoppedWorker:
         """Kill the process."""
         os.kill(self.pid, signal.SIGKILL)
 
-    def once_asked(self, action: Callable[[], object]) -> threading.Thread:
+    def once_requested(self, action: Callable[[], object]) -> threading.Thread:
         """Act on another thread as soon as a request lies in the pipe to the process."""
 
         def act() -> None:

@@ -49,7 +49,7 @@ SHAPES = {
     "both tails": lambda rng: rng.standard_t(2, ROWS),
     "whole numbers": lambda rng: np.minimum(rng.zipf(1.5, ROWS), 1_000) * 1.0,
 }
-ASKED = "g, SUM(x) AS s, AVG(x) AS a, VAR(x) AS v FROM s GROUP BY g"
+QUERY = "g, SUM(x) AS s, AVG(x) AS a, VAR(x) AS v FROM s GROUP BY g"
 COLUMNS = ("s", "a", "v")
 
 
@@ -66,8 +66,8 @@ def extremes_of(data: pa.RecordBatch) -> ExtremesView:
     return ExtremesView(data.take(pa.array(beyond)), {"x": (float(low), float(high))})
 
 
-def asked(dealt: DealtRuns, extremes: ExtremesView | None, seed: int) -> Answer:
-    select = parse(f"SELECT {ASKED} CONFIDENCE {100 * CONFIDENCE:g} PERCENT")
+def answer_of(dealt: DealtRuns, extremes: ExtremesView | None, seed: int) -> Answer:
+    select = parse(f"SELECT {QUERY} CONFIDENCE {100 * CONFIDENCE:g} PERCENT")
     assert isinstance(select, Select)
     query = bind(select, SCHEMA)
     scan = scan_of(query, dealt, Uniform(0.875), seed=seed, extremes=extremes)
@@ -92,7 +92,7 @@ def test_intervals_beside_extreme_rows_hold_as_often_as_they_say(shape: str) -> 
     tried = 0
     for seed in range(TRIALS):
         dealt.deal(seed)
-        for row in asked(dealt, extremes, seed).rows():
+        for row in answer_of(dealt, extremes, seed).rows():
             tried += 1
             for name in COLUMNS:
                 true = truth[row["g"]][name]
@@ -109,7 +109,7 @@ def test_extreme_rows_narrow_intervals_of_a_long_tail(name: str) -> None:
     dealt = DealtRuns(SCHEMA, data, (4_000, 3_700), 16, 1)
     without, beside = (
         np.median([row[f"{name}_high"] - row[f"{name}_low"] for row in answer.rows()])
-        for answer in (asked(dealt, None, 1), asked(dealt, extremes_of(data), 1))
+        for answer in (answer_of(dealt, None, 1), answer_of(dealt, extremes_of(data), 1))
     )
     assert beside < without / 2
 

@@ -82,13 +82,13 @@ def test_intervals_hold_the_truth_without_what_was_deleted(engine, window, by, r
     text = f"SELECT {columns}{AGGREGATES} FROM s {window} {group}"
     whole = engine.execute(text)
     truths = {row.get("k"): row for row in whole.rows()}
-    misses, asked = dict.fromkeys(NAMES, 0), 0
+    misses, trials = dict.fromkeys(NAMES, 0), 0
     for _ in range(REPETITIONS):
         answer = engine.execute(f"{text} REDUCE BY {reduction} CONFIDENCE {confidence} PERCENT")
         assert answer.archive is not None
         assert answer.archive.bytes_read < answer.archive.bytes_stored
         for at, row in enumerate(answer.rows()):
-            asked += 1
+            trials += 1
             truth = truths[row.get("k")]
             for name in NAMES:
                 found = answer.estimate(at, name)
@@ -98,7 +98,7 @@ def test_intervals_hold_the_truth_without_what_was_deleted(engine, window, by, r
                     slack = ROUNDING * abs(truth[name])
                     inside = found.low - slack <= truth[name] <= found.high + slack
                     misses[name] += not inside
-    most = binom.ppf(0.9999, asked, 1 - confidence / 100)
+    most = binom.ppf(0.9999, trials, 1 - confidence / 100)
     assert max(misses.values()) <= most, misses
 
 

@@ -124,8 +124,8 @@ def test_a_target_for_what_is_rare_is_met_by_the_index_at_once(tmp_path):
         assert "index on client" in after.sources
         plan = engine.execute(f"EXPLAIN {text} WITHIN 1 PERCENT").table["plan"].to_pylist()
         assert plan[0] == "source:    the index on client, exactly"
-        asked = engine.execute(f"{text} REDUCE BY uniform(0.5)")  # As it was asked.
-        assert asked.archive is not None
+        reduced = engine.execute(f"{text} REDUCE BY uniform(0.5)")  # As it was asked.
+        assert reduced.archive is not None
 
 
 @pytest.mark.slow

@@ -11,7 +11,7 @@ from shedder.errors import DeadlineExceeded, UnknownStream
 from shedder.queries.answers.answer import InputProgress
 from shedder.server.server import running
 from shedder.settings import Settings
-from tests.engine.one_time_queries.recording_worker import asked_over, sent_rows
+from tests.engine.one_time_queries.recording_worker import relations_read, sent_rows
 from tests.engine.rows_world import CREATE, LAYOUTS, as_bag, at, rows_of, tuples
 from tests.engine.two_tenants import ACME, BOLT
 from tests.server.worlds import connect
@@ -131,7 +131,7 @@ def test_an_answer_says_how_far_it_read_each_input(world):
 @pytest.mark.parametrize("name", ["self", "three of one", "spans of one"])
 def test_rows_of_the_log_are_sent_once_for_all_scans_of_a_stream(world, tmp_path, name):
     engine, _, oracle = world
-    rows, relations = asked_over(engine, QUERIES[name], tmp_path)
+    rows, relations = relations_read(engine, QUERIES[name], tmp_path)
     assert rows == len(exact(oracle, QUERIES[name]))
     assert sent_rows(relations) == LEFT[-1].num_rows
     assert {each.tail_of or each.name for each in relations} == {"r0"}

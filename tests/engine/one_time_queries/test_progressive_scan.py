@@ -19,7 +19,7 @@ from shedder.queries.evidence.answer_builder import finish
 from shedder.queries.one_time.plan import ScanEstimate, TimeRange
 from synopses.intervals.sequential_looks import rows_wanted
 from tests.archive.dealt import DealtRuns
-from tests.engine.progressive_coverage import ASKED, DRAWN, Stopped, measured
+from tests.engine.progressive_coverage import AGGREGATES, DRAWN, Stopped, measured
 from tests.engine.scanning import scan_of
 from tests.queries.asking import SCHEMA, ask, exact_rows, rows, truth
 from tests.truth import gate
@@ -178,8 +178,8 @@ def test_many_different_reductions_are_brought_to_few_that_are_finer():
     scan = scan_of(ask(COUNTED), dealt, Numbered())
     part = scan.read(None).evidence.archive
     shares = [each.blocks_read / each.blocks for each in scan.sample.runs]
-    asked = [1 - (0.4 + at * 5_000 / 60_000 * 0.5) for at in range(12)]
-    assert all(share >= one - 1e-9 for share, one in zip(shares, asked, strict=True))
+    least = [1 - (0.4 + at * 5_000 / 60_000 * 0.5) for at in range(12)]
+    assert all(share >= one - 1e-9 for share, one in zip(shares, least, strict=True))
     assert len({each.share for each in scan.sample.runs}) <= 3
     assert (part.asked_min, part.asked_max) == pytest.approx((0.4, 0.4 + 55 / 60 * 0.5))
 
@@ -188,11 +188,11 @@ def test_many_different_reductions_are_brought_to_few_that_are_finer():
 class Curious:
     """Reads on by halves, and remembers what it was told."""
 
-    told: list[BlockStatistics] = field(default_factory=list)
+    blocks: list[BlockStatistics] = field(default_factory=list)
     reads_on: ClassVar[bool] = True
 
     def wanted(self, block: BlockStatistics) -> float:
-        self.told.append(block)
+        self.blocks.append(block)
         return max(0.7, 0.98 - 0.05 * block.scan.look)
 
 
@@ -201,12 +201,12 @@ def test_an_r_udf_is_asked_before_every_run_and_after_every_look():
     curious = Curious()
     look = scan_of(query, DEALT, curious).read(None)
     assert look.error > 1.0
-    looks = [block.scan.look for block in curious.told]
+    looks = [block.scan.look for block in curious.blocks]
     assert looks == sorted(looks)
     assert set(looks) == set(range(max(looks) + 1))
-    errors = [block.scan.error for block in curious.told[2::2]]
+    errors = [block.scan.error for block in curious.blocks[2::2]]
     assert errors[0] > errors[-1] > 1.0
-    first = curious.told[0]
+    first = curious.blocks[0]
     assert (first.rows, first.blocks, first.start_us, first.end_us) == (30_000, 64, 0, 29_999)
     assert first.newest_us == 54_999
     assert first.scan.rows == 55_000  # What is in no run is at hand.
@@ -315,7 +315,7 @@ def test_every_cell_of_the_page_holds_the_truth_as_often_as_it_says():
     page = PROGRESSIVE_PAGE.read_text()
     below, cells = _below_the_gate(page)
     assert below == []
-    assert cells == {(aggregate, name) for aggregate in ASKED for name in DRAWN}
+    assert cells == {(aggregate, name) for aggregate in AGGREGATES for name in DRAWN}
     line = next(line for line in page.splitlines() if line.startswith("| sum | normal |"))
     lower = f"{line.rsplit('|', 2)[0]}| 0.9250 |"
     assert _below_the_gate(page.replace(line, lower))[0] == [lower]
@@ -324,8 +324,8 @@ def test_every_cell_of_the_page_holds_the_truth_as_often_as_it_says():
 @pytest.mark.slow
 @pytest.mark.coverage_gate
 def test_all_cells_pooled_hold_the_truth_as_often_as_they_say():
-    cells = [measured(aggregate, name, trials=4) for aggregate in ASKED for name in DRAWN]
+    cells = [measured(aggregate, name, trials=4) for aggregate in AGGREGATES for name in DRAWN]
     claimed = sum(cell.claimed for cell in cells)
     assert claimed > 200
     assert sum(cell.held for cell in cells) >= 0.94 * claimed
-    assert {cell.aggregate for cell in cells if cell.claimed} == set(ASKED)
+    assert {cell.aggregate for cell in cells if cell.claimed} == set(AGGREGATES)

@@ -194,9 +194,9 @@ def test_why_a_reduction_has_no_effect_is_said(tmp_path):
 
 def test_over_an_empty_stretch_nothing_is_counted_exactly_and_nothing_else_is_known(db):
     nowhere = "requests [FROM '1990-01-01' TO '1991-01-01']"
-    asked = f"SELECT COUNT(*) AS n, AVG(hits) AS a, SUM(bytes) AS s FROM {nowhere}"
+    sql = f"SELECT COUNT(*) AS n, AVG(hits) AS a, SUM(bytes) AS s FROM {nowhere}"
     for more in ("", " WITHIN 1 PERCENT", " REDUCE BY uniform(0.5)", " REDUCE BY by_age('1 hour')"):
-        answer = db.execute(asked + more)
+        answer = db.execute(sql + more)
         (row,) = answer.rows()
         assert (row["n"], row["n_bound"], row["a"], row["s"]) == (0, "exact", None, None)
         assert answer.archive is None

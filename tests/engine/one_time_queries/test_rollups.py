@@ -23,7 +23,7 @@ MINUTE_US = 60_000_000
 COLUMNS = "(ts TIMESTAMP, g VARCHAR, f DOUBLE, x DOUBLE, i BIGINT, b BOOLEAN, d DATE)"
 KEPT = """COUNT(*), COUNT(g), SUM(x), VAR(x), MIN(x), MAX(x), AVG(i), VAR(i), MIN(i), MAX(i),
     MIN(ts), MAX(ts), MIN(b), MAX(d)"""
-ASKED = """COUNT(*) AS n, COUNT(g) AS ng, COUNT(x) AS nx, SUM(x) AS sx, AVG(x) AS ax, VAR(x) AS vx,
+LISTED = """COUNT(*) AS n, COUNT(g) AS ng, COUNT(x) AS nx, SUM(x) AS sx, AVG(x) AS ax, VAR(x) AS vx,
     STDDEV(x) AS dx, MIN(x) AS lx, MAX(x) AS hx, SUM(i) AS si, AVG(i) AS ai, VAR(i) AS vi,
     MIN(i) AS li, MAX(i) AS hi, MIN(ts) AS lt, MAX(ts) AS ht, MIN(b) AS lb, MAX(d) AS hd"""
 CREATE_ROLLUP = "CREATE ROLLUP {} AS SELECT g, f, {} FROM {} [RANGE 1 MINUTE] GROUP BY g, f"
@@ -118,7 +118,7 @@ def questions(draw: st.DrawFn) -> str:
     elif ends:
         window = f"[FROM CAST({ends[0]} AS TIMESTAMP)]"
     keys = [] if not groups else [f"{part} AS k{at}" for at, part in enumerate(_parts(groups))]
-    outputs = ", ".join([*keys, ASKED])
+    outputs = ", ".join([*keys, LISTED])
     by = f" GROUP BY {groups}" if groups else ""
     return f"SELECT {outputs} FROM {{}} {window} {where}{by}"
 
@@ -136,10 +136,10 @@ def _parts(groups: str) -> list[str]:
     made=st.integers(0, 3),
     deleted=st.sampled_from([None, None, None, "g = 'a'", "i > 0"]),
     rebuilt=st.booleans(),
-    asked=st.lists(questions(), min_size=2, max_size=4),
+    queries=st.lists(questions(), min_size=2, max_size=4),
 )
 def test_a_rollup_answers_what_all_tuples_would(
-    worlds, rows, cuts, layout, made, deleted, rebuilt, asked
+    worlds, rows, cuts, layout, made, deleted, rebuilt, queries
 ):
     engine, numbers = worlds
     number = next(numbers)
@@ -163,7 +163,7 @@ def test_a_rollup_answers_what_all_tuples_would(
             engine.execute(f"DELETE FROM {name} WHERE {deleted}")
         if rebuilt:
             settle(engine, REWRITES)
-    for question in asked:
+    for question in queries:
         assert_same(engine, question, *streams)
     for name in streams:
         engine.execute(f"DROP STREAM {name}")
@@ -417,8 +417,8 @@ def test_a_lazy_one_that_too_many_questions_miss_is_dropped_and_made_again(tmp_p
         largest = "SELECT MAX(i) AS x FROM {}"
         assert assert_same(engine, largest, "s", "p").sources == ("archive",)
         settle(engine, REWRITES)
-        for asked in (largest, missed, largest, missed, largest):  # As many as not: they stay.
-            engine.execute(asked.format("s"))
+        for text in (largest, missed, largest, missed, largest):  # As many as not: they stay.
+            engine.execute(text.format("s"))
             settle(engine, REWRITES)
             assert rolled_of(engine) == {"m": 3, "hours": 3}
         engine.execute(COUNT.format("s"))  # From the other rollup: that is no scan.

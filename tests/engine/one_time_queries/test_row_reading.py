@@ -186,7 +186,7 @@ def is_well(db: Engine) -> bool:
 def test_a_cancel_ends_the_reading_at_once(db):
     stopped = StoppedWorker(db)
     with pytest.raises(Cancelled, match="rows of s"):
-        db.execute("SELECT * FROM s", watch=lambda p: stopped.once_asked(p.cancel))
+        db.execute("SELECT * FROM s", watch=lambda p: stopped.once_requested(p.cancel))
     assert is_well(db)
 
 
@@ -202,7 +202,7 @@ def test_a_deadline_ends_the_reading(db):
 def test_a_killed_worker_is_reported_and_replaced(db):
     stopped = StoppedWorker(db)
     with pytest.raises(BudgetExceeded, match="killed"):
-        db.execute("SELECT * FROM s", watch=lambda _: stopped.once_asked(stopped.kill))
+        db.execute("SELECT * FROM s", watch=lambda _: stopped.once_requested(stopped.kill))
     assert is_well(db)
 
 
@@ -212,7 +212,7 @@ def test_a_closing_engine_ends_the_reading(tmp_path):
     stopped, closing = StoppedWorker(db), []
 
     def close(_: Progress) -> None:
-        closing.append(stopped.once_asked(db.close))
+        closing.append(stopped.once_requested(db.close))
 
     with pytest.raises(Unavailable, match="closed"):
         db.execute("SELECT * FROM s", watch=close)

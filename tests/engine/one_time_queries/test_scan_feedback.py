@@ -59,19 +59,19 @@ def holds(scan: ProgressiveScan) -> bool:
 
 def test_what_was_read_so_far_is_told_and_may_decide():
     """The scan keeps to a number of tuples that it would not have known beforehand."""
-    told: list[int] = []
+    rows_read: list[int] = []
 
     def thrifty(block: BlockStatistics) -> float:
-        told.append(block.scan.rows_read)
+        rows_read.append(block.scan.rows_read)
         return 0.5 if block.scan.rows_read < 3_000 else 0.9
 
     scan = scanning(Wants(thrifty))
     assert holds(scan)
     expected = np.array([[0.5] * 4] * 2 + [[0.1] * 4] * 3)
     assert shares(scan) == pytest.approx(expected, abs=1 / 16)  # Of 16 blocks.
-    assert told[:RUNS] == [0] * RUNS  # First, to plan; then as it comes to them.
-    assert sorted(set(told[RUNS:])) == sorted(told[RUNS::TOGETHER])
-    assert len(told) == 2 * RUNS - TOGETHER
+    assert rows_read[:RUNS] == [0] * RUNS  # First, to plan; then as it comes to them.
+    assert sorted(set(rows_read[RUNS:])) == sorted(rows_read[RUNS::TOGETHER])
+    assert len(rows_read) == 2 * RUNS - TOGETHER
     assert scan.requested == [0.5] * 8 + [0.9] * 12
 
 

@@ -94,12 +94,12 @@ def feed(query: QueryState, levels: Sequence[int] = ()) -> Iterator[int]:
 
 def window_bytes(query: QueryState, number: int) -> tuple[list[int], list[bytes], list[bytes]]:
     """The groups of a window by their hashes, and its synopses in that order."""
-    told = merged_window(query, query.grid.window((number - 2) * SECOND))
-    assert told.ids is not None
+    merged = merged_window(query, query.grid.window((number - 2) * SECOND))
+    assert merged.ids is not None
     assert query.keys is not None
-    hashes = query.keys.hashes(told.ids)
+    hashes = query.keys.hashes(merged.ids)
     order = np.argsort(hashes)
-    pane = told.pane.select(order)
+    pane = merged.pane.select(order)
     thinned = [pane.segments[place].synopsis.to_bytes() for place in sorted(pane.segments)]
     return hashes[order].tolist(), pane.to_bytes(), thinned
 

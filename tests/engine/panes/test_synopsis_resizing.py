@@ -60,7 +60,7 @@ def test_a_record_of_sizes_round_trips() -> None:
 def test_intervals_hold_the_truth_through_growing_and_shrinking(db: Engine) -> None:
     query = db.register("q", SKETCHES)
     resize(db, "q", -4)
-    pushed, held, asked = [], 0, 0
+    pushed, held, trials = [], 0, 0
     for number in range(40):
         if number in (10, 15, 20, 32):
             resize(db, "q", {10: 2, 15: -4, 20: 3, 32: -2}[number])
@@ -80,9 +80,9 @@ def test_intervals_hold_the_truth_through_growing_and_shrinking(db: Engine) -> N
         for name, value in truth.items():
             assert row[f"{name}_bound"] == "interval"
             held += row[f"{name}_low"] <= value <= row[f"{name}_high"]
-            asked += 1
+            trials += 1
         assert all(item["low"] <= (k == item["value"]).sum() <= item["high"] for item in row["top"])
-    assert held >= gate(asked // 8, 0.95) * 8  # Windows of eight panes overlap.
+    assert held >= gate(trials // 8, 0.95) * 8  # Windows of eight panes overlap.
 
 
 @pytest.mark.slow

@@ -44,7 +44,7 @@ from tests.engine.backfilled import (
     QUERIES,
     QUESTION,
     SECOND,
-    asked,
+    answers_of,
     created,
     now_us,
     opened,
@@ -91,19 +91,19 @@ def test_a_backfilled_past_answers_as_if_it_had_been_pushed(
         db.push("pushed", pa.concat_tables([*PAST, LIVE]))
         if live_first:
             db.push("s", LIVE)
-            assert asked(db) == truth(LIVE)
+            assert answers_of(db) == truth(LIVE)
         assert adopted(db) == 7_000
         if not live_first:
-            assert asked(db) == truth(*PAST)
+            assert answers_of(db) == truth(*PAST)
             db.push("s", LIVE)
-        assert asked(db) == truth(*PAST, LIVE)
+        assert answers_of(db) == truth(*PAST, LIVE)
         assert answers(db, "s") == answers(db, "pushed")
         ledger = db.ledger("s")
         assert (ledger.accepted, ledger.applied, ledger.backfilled) == (2_000, 2_000, 7_000)
         assert db.execute("SHOW STREAMS").rows()[1]["tuples"] == 9_000
     assert check(tmp_path / "data", OsFiles()).ok
     with opened(tmp_path / "data") as db:  # It is all on disk.
-        assert asked(db) == truth(*PAST, LIVE)
+        assert answers_of(db) == truth(*PAST, LIVE)
         assert answers(db, "s") == answers(db, "pushed")
         assert db.ledger("s").backfilled == 7_000
         db.push("s", rows(100, 4, 82, 30))
@@ -138,7 +138,7 @@ def test_nothing_is_adopted_twice(db: Engine) -> None:
     again = db.backfills.adopt_backfill("s", "old", rows=7_000)
     assert (again.rows, again.duplicate) == (7_000, True)
     assert db.backfills.begin_backfill("s", "old").adopted == 7_000
-    assert asked(db) == truth(*PAST)
+    assert answers_of(db) == truth(*PAST)
 
 
 @pytest.mark.slow
@@ -150,7 +150,7 @@ def test_one_backfill_after_the_other_goes_further_back(db: Engine) -> None:
         db.backfills.begin_backfill("s", name).first_position for name in ("long-ago", "recent")
     )
     assert first < second < 0
-    assert asked(db) == truth(*PAST, LIVE)
+    assert answers_of(db) == truth(*PAST, LIVE)
 
 
 @pytest.mark.slow
@@ -171,7 +171,7 @@ def test_parts_that_are_done_stay_done_over_a_restart_and_a_part_may_come_again(
             db.backfills.adopt_backfill("s", "old", rows=7_003)
         send_part(db.backfills, state, "old", 1, PAST[1], watermark_us=50 * SECOND)
         assert db.backfills.adopt_backfill("s", "old", rows=7_003).rows == 7_000
-        assert asked(db) == truth(*PAST)
+        assert answers_of(db) == truth(*PAST)
     assert list((tmp_path / "data/backfills/1").iterdir()) == []
 
 
@@ -183,7 +183,7 @@ def test_parts_whose_files_are_gone_are_to_be_done_again(tmp_path: Path) -> None
     with opened(tmp_path / "data") as db:
         assert db.backfills.begin_backfill("s", "old").done == {}
         adopted(db)
-        assert asked(db) == truth(*PAST)
+        assert answers_of(db) == truth(*PAST)
 
 
 @pytest.mark.slow
@@ -193,12 +193,12 @@ def test_an_adoption_that_the_catalog_refuses_has_changed_nothing(db: Engine) ->
     sent(db)
     with full_catalog(db), pytest.raises(DiskFull):
         db.backfills.adopt_backfill("s", "old", rows=7_000)
-    assert asked(db) == truth(LIVE)
+    assert answers_of(db) == truth(LIVE)
     assert answers(db, "s") == before
     assert list((db.core.store.directory / "runs/1").iterdir()) == []
     db.push("pushed", pa.concat_tables([*PAST, LIVE]))
     db.backfills.adopt_backfill("s", "old", rows=7_000)
-    assert asked(db) == truth(*PAST, LIVE)
+    assert answers_of(db) == truth(*PAST, LIVE)
     assert answers(db, "s") == answers(db, "pushed")
 
 
@@ -224,13 +224,13 @@ def test_a_query_that_fails_when_all_is_adopted_costs_no_tuples(tmp_path: Path) 
     queries = {"ever": QUERIES["ever"], "wide": exact}
     with created(tmp_path / "data", queries=queries, machine=NoThreads()) as db:
         assert adopted(db) == 7_000
-        assert asked(db) == truth(*PAST)
+        assert answers_of(db) == truth(*PAST)
         with pytest.raises(InternalError, match="wide_s"):
             db.query("wide_s").answer()
         assert db.query("ever_s").answer().rows()[0]["n"] == 7_000
     assert check(tmp_path / "data").damages == []
     with opened(tmp_path / "data") as db:
-        assert asked(db) == truth(*PAST)
+        assert answers_of(db) == truth(*PAST)
 
 
 class Interrupted(Environment):
@@ -279,7 +279,7 @@ def test_who_gives_up_waiting_for_an_adoption_takes_no_files_from_it(tmp_path: P
             db.backfills.adopt_backfill("s", "old", rows=7_000)
         assert not machine.interrupts
         assert db.backfills.adopt_backfill("s", "old", rows=7_000).duplicate
-        assert asked(db) == truth(*PAST)
+        assert answers_of(db) == truth(*PAST)
     assert check(tmp_path / "data").damages == []
 
 
@@ -352,10 +352,10 @@ def test_a_kill_at_any_step_leaves_all_or_nothing(tmp_path: Path, moment: str) -
         if moment in ("committed", "unknown"):
             assert db.backfills.adopt_backfill("s", "old", rows=7_000).duplicate
         else:
-            assert asked(db) == truth(LIVE)
+            assert answers_of(db) == truth(LIVE)
             assert len(db.backfills.begin_backfill("s", "old").done) == 2
             assert not db.backfills.adopt_backfill("s", "old", rows=7_000).duplicate
-        assert asked(db) == truth(*PAST, LIVE)
+        assert answers_of(db) == truth(*PAST, LIVE)
         db.push("pushed", pa.concat_tables([*PAST, LIVE]))
         assert answers(db, "s") == answers(db, "pushed")
         assert check_of(db) == []
@@ -390,7 +390,7 @@ def test_a_backup_during_a_refused_adoption_takes_no_files_from_the_next(db: Eng
         with pytest.raises(FailedPrecondition, match="overlap"):
             db.backfills.adopt_backfill("s", "old", rows=7_000)
         db.backfills.adopt_backfill("s", "old", rows=7_000, overlap=True)
-    assert asked(db) == truth(*PAST, LIVE, late)
+    assert answers_of(db) == truth(*PAST, LIVE, late)
     assert check_of(db) == []
 
 
@@ -401,7 +401,7 @@ def test_times_that_overlap_are_refused_unless_they_may(db: Engine) -> None:
     with pytest.raises(FailedPrecondition, match=r"overlap those of tuples in the log, 1970-01-01"):
         db.backfills.adopt_backfill("s", "old", rows=7_000)
     assert db.backfills.adopt_backfill("s", "old", rows=7_000, overlap=True).rows == 7_000
-    assert asked(db) == truth(*PAST, LIVE, rows(5, 9, 40, 1))
+    assert answers_of(db) == truth(*PAST, LIVE, rows(5, 9, 40, 1))
     sent(db, name="again")
     with pytest.raises(FailedPrecondition, match="overlap those of run 1/-"):
         db.backfills.adopt_backfill("s", "again", rows=7_000)
@@ -479,14 +479,14 @@ def test_a_file_that_was_damaged_on_its_way_is_refused_by_name(db: Engine) -> No
 
 @pytest.mark.slow
 def test_a_file_that_lies_about_itself_is_refused(db: Engine) -> None:
-    def told(data: bytes, file: SentFile) -> tuple[bytes, SentFile]:
+    def corrupted(data: bytes, file: SentFile) -> tuple[bytes, SentFile]:
         import google_crc32c
 
         wrong = data[:5_000] + bytes([data[5_000] ^ 1]) + data[5_001:]
         crc = google_crc32c.value(wrong)
         return wrong, SentFile(file.first_position, file.end_position, len(wrong), crc)
 
-    assert "fail their checksum" in refusal(db, told)
+    assert "fail their checksum" in refusal(db, corrupted)
 
     def shifted(data: bytes, file: SentFile) -> tuple[bytes, SentFile]:
         return data, SentFile(
@@ -565,7 +565,7 @@ def test_pushes_go_on_while_a_past_is_adopted(db: Engine) -> None:
     finally:
         is_adopted.set()
         pusher.join()
-    assert asked(db) == truth(*PAST, *batches)
+    assert answers_of(db) == truth(*PAST, *batches)
     ledger = db.ledger("s")
     assert (ledger.accepted, ledger.applied, ledger.backfilled) == (6_000, 6_000, 7_000)
     db.push("pushed", pa.concat_tables([*PAST, *batches]))

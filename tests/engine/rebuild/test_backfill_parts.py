@@ -21,7 +21,7 @@ from shedder.engine.rebuild.backfilled_panes import received
 from shedder.engine.runtime.environment import Environment
 from shedder.errors import BadSetting, FailedPrecondition, PlansChanged
 from spark_ingest.parts import send_part
-from tests.engine.backfilled import LAYOUTS, PAST, asked, created, now_us, rows, truth
+from tests.engine.backfilled import LAYOUTS, PAST, answers_of, created, now_us, rows, truth
 
 SECOND = 1_000_000
 READINGS = 3  # Reads of a part's file: checksum, footer, rows.
@@ -152,7 +152,7 @@ def test_of_two_who_do_a_part_the_catalog_knows_the_file_of_the_first(
     assert list((db.core.store.directory / "tmp").glob("backfill-*")) == []
     send_part(db.backfills, state, "old", 1, PAST[1], watermark_us=50 * SECOND)
     db.backfills.adopt_backfill("s", "old", rows=7_000)
-    assert asked(db) == truth(*PAST)
+    assert answers_of(db) == truth(*PAST)
 
 
 @pytest.mark.parametrize("ended", ["adopted", "abandoned"])

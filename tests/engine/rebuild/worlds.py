@@ -162,8 +162,8 @@ class Deleting:
                 seen.add(row[f"{column}_bound"])
                 if truth is None:  # No row of the group is left.
                     truth = dict.fromkeys(TRUTHS) | {"n": 0, "nk": 0, "dk": 0}
-                told = name, column, row, truth[column]
-                assert holds(row, column, truth[column]), told
+                found = name, column, row, truth[column]
+                assert holds(row, column, truth[column]), found
         if name == "having":
             truths = {key: row for key, row in truths.items() if row["n"] > 30}
         if seen == {"exact"} and name != "largest":

@@ -100,8 +100,8 @@ def test_answers_from_what_is_left_say_so_and_hold_the_whole(damaged: Path) -> N
 
 @pytest.mark.slow
 def test_the_command_line_tells_it(damaged: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    told = ["sql", "-d", str(damaged), "-c", "SELECT COUNT(*) AS n FROM requests"]
-    assert command(told) == ExitCode.FINE
+    arguments = ["sql", "-d", str(damaged), "-c", "SELECT COUNT(*) AS n FROM requests"]
+    assert command(arguments) == ExitCode.FINE
     said = capfd.readouterr()
     assert LOST in said.err
     assert json.loads(said.out)["n_bound"] == "interval"
@@ -280,10 +280,10 @@ def test_a_stream_of_which_nothing_is_behind_the_damage_may_have_lost_anything(t
             assert engine.ledger("requests").lost == 1_000
             for name, is_doubted in doubted.items():
                 standing = engine.query(f"all of {name}").answer()
-                asked = engine.execute(f"SELECT COUNT(*) AS n FROM {name}")
+                once = engine.execute(f"SELECT COUNT(*) AS n FROM {name}")
                 of_all = {"none"} if is_doubted else {"interval" if name == "requests" else "exact"}
-                assert {it.rows()[0]["n_bound"] for it in (standing, asked)} == of_all
-                assert asked.complete == (of_all == {"exact"})
+                assert {it.rows()[0]["n_bound"] for it in (standing, once)} == of_all
+                assert once.complete == (of_all == {"exact"})
 
 
 @pytest.mark.slow
@@ -299,8 +299,8 @@ def test_a_lost_batch_behind_which_nothing_of_its_stream_is_leaves_nothing_certa
     for _ in range(2):
         with opened(tmp_path / "data") as engine:
             standing = engine.query("domains").answer()
-            asked = engine.execute("SELECT COUNT(*) AS n FROM requests")
-            for answer in (standing, asked):
+            once = engine.execute("SELECT COUNT(*) AS n FROM requests")
+            for answer in (standing, once):
                 assert answer.rows()[0]["n_bound"] == "none"
                 assert not answer.complete
                 assert "their number is unknown" in " ".join(answer.notes)
@@ -348,8 +348,8 @@ def test_what_has_no_positions_leaves_no_hole_and_is_looked_for(tmp_path, lost, 
             assert row["n_bound"] == bound
             if bound != "none":
                 assert row["n_low"] <= ROWS <= row["n_high"]
-            asked = engine.execute("SELECT COUNT(*) AS n FROM requests")
-            assert (asked.rows()[0]["n_bound"], asked.complete) == (bound, bound == "exact")
+            once = engine.execute("SELECT COUNT(*) AS n FROM requests")
+            assert (once.rows()[0]["n_bound"], once.complete) == (bound, bound == "exact")
 
 
 @pytest.mark.slow

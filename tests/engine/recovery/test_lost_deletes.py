@@ -27,7 +27,7 @@ LATER_US = NOW_US + 3_600 * SECOND
 FUTURE_US = 60 * SECOND
 STANDING = "SELECT COUNT(*) AS n FROM requests [RANGE UNBOUNDED]"
 SLIDING = "SELECT COUNT(*) AS n FROM requests [RANGE INTERVAL '60' SECOND]"
-ASKED = "SELECT COUNT(*) AS n, MIN(hits) AS lo FROM requests"
+QUERY = "SELECT COUNT(*) AS n, MIN(hits) AS lo FROM requests"
 BY_DOMAIN = "SELECT domain, COUNT(*) AS n FROM requests GROUP BY domain"
 SAID = "a repair lost commits of the catalog"
 
@@ -53,7 +53,7 @@ def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
         checkpoint(engine)
         kept = frames(directory / "served" / "catalog.sqlite-wal")
         engine.execute("DELETE FROM requests WHERE hits < 3")
-        assert engine.execute(ASKED).rows()[0]["n"] == LEFT
+        assert engine.execute(QUERY).rows()[0]["n"] == LEFT
         copy_killed(engine, directory / "data")
     flip_frame(directory / "data" / "catalog.sqlite-wal", kept)
     return directory / "data"
@@ -73,7 +73,7 @@ def test_no_answer_over_tuples_from_before_the_repair_claims_a_bound(data):
     for _ in range(2):  # It is no matter of one start.
         with opened(data) as engine:
             answers = [
-                engine.execute(ASKED),
+                engine.execute(QUERY),
                 engine.execute(BY_DOMAIN),
                 engine.query("all").answer(),
             ]
@@ -100,7 +100,7 @@ def test_what_cannot_hold_such_tuples_is_exact(data):
         receipt = engine.push("requests", moved)
         sliding = engine.query("sliding").answer(receipt)
         assert (sliding.complete, sliding.rows()[0]["n_bound"]) == (True, "exact")
-        assert engine.execute(ASKED).rows()[0]["n_bound"] == "none"
+        assert engine.execute(QUERY).rows()[0]["n_bound"] == "none"
 
 
 @pytest.mark.slow
@@ -111,7 +111,7 @@ def test_a_check_names_the_loss_until_the_operator_removes_the_record(data, capf
     assert str(data / REPAIRED) in said
     record = (data / REPAIRED).rename(data.with_name("record"))
     with opened(data) as engine:  # Without the record nothing tells of the DELETE.
-        row = engine.execute(ASKED).rows()[0]
+        row = engine.execute(QUERY).rows()[0]
         assert (row["n"], row["n_bound"]) == (ROWS, "exact")
     record.rename(data / REPAIRED)
     with opened(data) as engine:
@@ -121,7 +121,7 @@ def test_a_check_names_the_loss_until_the_operator_removes_the_record(data, capf
     (data / REPAIRED).unlink()
     assert check(data).ok
     with opened(data) as engine:
-        row = engine.execute(ASKED).rows()[0]
+        row = engine.execute(QUERY).rows()[0]
         assert (row["n"], row["n_bound"]) == (LEFT, "exact")
 
 
@@ -135,7 +135,7 @@ def test_copies_of_a_repaired_directory_say_it_too(data, tmp_path):
     for copy in ("backup", "restored"):
         assert read_repairs(tmp_path / copy) == before
         with opened(tmp_path / copy) as engine:
-            assert engine.execute(ASKED).rows()[0]["n_bound"] == "none"
+            assert engine.execute(QUERY).rows()[0]["n_bound"] == "none"
 
 
 @pytest.mark.slow
@@ -148,4 +148,4 @@ def test_a_damaged_record_covers_everything(data):
         assert record.covers(1 << 40)
         assert not check(data).ok
     with opened(data) as engine:
-        assert engine.execute(ASKED).rows()[0]["n_bound"] == "none"
+        assert engine.execute(QUERY).rows()[0]["n_bound"] == "none"

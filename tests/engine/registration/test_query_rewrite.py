@@ -51,7 +51,7 @@ def windowed(text: str) -> BoundQuery:
 def test_a_smaller_window_has_fewer_panes_and_ends_where_the_asked_one_does(
     length: int, slide: int
 ) -> None:
-    asked = replace(windowed("AVG(d)"), window=RangeWindow(length * MINUTE, slide * MINUTE))
+    original = replace(windowed("AVG(d)"), window=RangeWindow(length * MINUTE, slide * MINUTE))
     for permitted in (
         (Rewrite.SLIDE,),
         (Rewrite.COLLAPSE,),
@@ -60,8 +60,8 @@ def test_a_smaller_window_has_fewer_panes_and_ends_where_the_asked_one_does(
         tuple(Rewrite),
         (),
     ):
-        windows = windows_of(asked, permitted)
-        assert windows[0] == asked.window
+        windows = windows_of(original, permitted)
+        assert windows[0] == original.window
         panes = [PaneGrid.of(window).panes_live for window in windows]
         assert panes == sorted(set(panes), reverse=True)
         for window in windows[1:]:
@@ -132,8 +132,8 @@ def test_why_a_shorter_window_is_refused_there_holds_in_numbers() -> None:
 @given(st.integers(2, 400))
 def test_a_coarser_slide_has_no_more_panes_than_cells_of_its_length(length: int) -> None:
     """And makes answers older by what windows begin earlier: so SLIDE goes before COLLAPSE."""
-    asked = replace(windowed("AVG(d)"), window=RangeWindow(length * MINUTE, MINUTE))
-    for window in windows_of(asked, (Rewrite.COLLAPSE,))[1:]:
+    original = replace(windowed("AVG(d)"), window=RangeWindow(length * MINUTE, MINUTE))
+    for window in windows_of(original, (Rewrite.COLLAPSE,))[1:]:
         assert isinstance(window, RangeWindow)
         coarser = RangeWindow(length * MINUTE, window.resolution_us)
         if length * MINUTE % window.resolution_us == 0:
@@ -149,9 +149,9 @@ def test_old_panes_are_collapsed_where_the_slide_may_not_change() -> None:
     assert window.collapse is not None
     assert it.size_bytes <= 512 << 10
     assert it.longer == (window.resolution_us - window.slide_us) / (2 * window.range_us)
-    told = described(bound_query(f"{text} REWRITE COLLAPSE"), it)
-    assert told["rewrite"] == f"COLLAPSE BY {window.collapse.rate} AFTER {window.collapse.depth}"
-    assert "begins up to" in told["rewrite_costs"]
+    changes = described(bound_query(f"{text} REWRITE COLLAPSE"), it)
+    assert changes["rewrite"] == f"COLLAPSE BY {window.collapse.rate} AFTER {window.collapse.depth}"
+    assert "begins up to" in changes["rewrite_costs"]
     assert fitted(text).query.window.collapse is None  # type: ignore[union-attr]
     with pytest.raises(BudgetExceeded, match="REWRITE SLIDE would make it fit"):
         fitted(f"{text} REWRITE NEVER")
@@ -196,8 +196,8 @@ def test_a_looser_limit_never_loses_more() -> None:
 
 def test_a_query_that_fits_is_left_as_it_is() -> None:
     it = fitted(f"{MIXED} COSTING AT MOST 1 GIB AND 100 NS")
-    asked = bound_query(MIXED)
-    assert (it.query.window, set(it.levels)) == (asked.window, {0})
+    original = bound_query(MIXED)
+    assert (it.query.window, set(it.levels)) == (original.window, {0})
     assert described(it.query, it) == {}
 
 
@@ -226,9 +226,9 @@ def test_a_shorter_range_is_taken_where_only_that_is_permitted() -> None:
     assert window.slide_us == 10_000_000
     assert window.range_us < 60 * MINUTE
     assert it.shorter == pytest.approx(1 - window.range_us / (60 * MINUTE))
-    told = described(bound_query(text), it)
-    assert "RANGE INTERVAL" in told["rewrite"]
-    assert f"answers are of {1 - it.shorter:.0%} of the time" in told["rewrite_costs"]
+    changes = described(bound_query(text), it)
+    assert "RANGE INTERVAL" in changes["rewrite"]
+    assert f"answers are of {1 - it.shorter:.0%} of the time" in changes["rewrite_costs"]
 
 
 def test_coarser_slides_lose_less_than_shorter_ranges() -> None:

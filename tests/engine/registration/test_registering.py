@@ -83,31 +83,31 @@ def test_a_query_registered_in_the_flow_counts_every_tuple_once(
 
 
 def test_a_reader_that_a_stream_outruns_gives_up_chasing() -> None:
-    told: list[int] = []
+    first_rows: list[int] = []
 
     def scan(position: int) -> list[tuple[int, pa.RecordBatch, None]]:
         rows = 1_000_000
         return [(position, pa.RecordBatch.from_pydict({"a": pa.nulls(rows)}), None)]
 
     def take(first: int, batch: pa.RecordBatch, live: None) -> bool:
-        told.append(first)
+        first_rows.append(first)
         return True
 
     history = History(scan, take)
     catch_up([history], lambda: 2 * history.position)  # It is never more than half way.
-    assert told == [1_000_000 * n for n in range(ROUNDS_MAX)]
+    assert first_rows == [1_000_000 * n for n in range(ROUNDS_MAX)]
 
 
 def test_a_reader_that_wants_no_more_is_told_no_more() -> None:
     batch = pa.RecordBatch.from_pydict({"a": [1, 2]})
-    told: list[int] = []
+    first_rows: list[int] = []
     history = History(
         lambda position: [(0, batch, None), (2, batch, None)],
-        lambda first, *_: bool(told.append(first)),
+        lambda first, *_: bool(first_rows.append(first)),
     )
     history.read_on()
     history.read_on()
-    assert told == [0]
+    assert first_rows == [0]
     assert history.position == 0
 
 

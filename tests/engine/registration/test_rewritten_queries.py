@@ -20,7 +20,7 @@ from tests import truth
 SECOND = 1_000_000
 CREATE = "CREATE STREAM s (ts TIMESTAMP, k BIGINT, g VARCHAR, x DOUBLE) TIMESTAMP BY ts"
 WINDOW = "[RANGE 10 MINUTES SLIDE 10 SECONDS]"
-ASKED = f"""SELECT COUNT(*) AS n, SUM(x) AS sx, MAX(x) AS hx, COUNT(DISTINCT k) AS dk,
+QUERY = f"""SELECT COUNT(*) AS n, SUM(x) AS sx, MAX(x) AS hx, COUNT(DISTINCT k) AS dk,
   MEDIAN(x) AS mx FROM s {WINDOW} COSTING AT MOST 200 KIB"""
 GROUPED = f"SELECT g, COUNT(*) AS n, AVG(x) AS ax, MEDIAN(x) AS mx FROM s {WINDOW} GROUP BY g"
 
@@ -70,10 +70,10 @@ def holds(row: dict[str, Any], name: str, exact: float) -> bool:
 def test_answers_are_true_of_the_window_that_they_name(
     db: Engine, distribution: str, permitted: str
 ) -> None:
-    query = db.register("q", f"{ASKED} REWRITE {permitted}")
+    query = db.register("q", f"{QUERY} REWRITE {permitted}")
     assert query.granted["rewrite"].startswith("SLIDE INTERVAL")
     answers: list[Answer] = []
-    db.listen("q", lambda news: answers.append(news) if isinstance(news, Answer) else None)
+    db.listen("q", lambda update: answers.append(update) if isinstance(update, Answer) else None)
     table = rows(distribution, 20_000, seed=3)
     for first in range(0, len(table), 2_500):
         db.push("s", table.slice(first, 2_500))
@@ -105,7 +105,7 @@ def test_a_shorter_range_is_in_the_answer(db: Engine) -> None:
 
 def test_memory_stays_within_the_limit(db: Engine) -> None:
     for name, limit, text in (
-        ("plain", 200, ASKED),
+        ("plain", 200, QUERY),
         ("grouped", 600, f"{GROUPED} COSTING AT MOST 600 KIB"),
     ):
         query = db.register(name, text)
@@ -150,33 +150,33 @@ def test_a_query_is_thinned_from_its_first_tuple_on(tmp_path: Path, distribution
 
 
 def test_what_was_asked_and_what_stands_are_the_same_query(db: Engine) -> None:
-    query = db.register("q", ASKED)
+    query = db.register("q", QUERY)
     assert "SLIDE INTERVAL '10' SECOND" in query.granted["asked"]
     assert query.text != query.granted["asked"]
     shown = db.execute("SHOW QUERIES").table.to_pylist()
     assert [row["text"] for row in shown] == [query.text]
-    for text in (ASKED, query.text):
+    for text in (QUERY, query.text):
         assert db.register("q", text).text == query.text
     with pytest.raises(QueryExists, match=r"with another text: SELECT .* SECOND"):
-        db.register("q", ASKED.replace("200 KIB", "201 KIB"))
-    told = query.explain()
-    assert "granted rewrite: SLIDE" in told
-    assert "granted rewrite_saves: " in told
+        db.register("q", QUERY.replace("200 KIB", "201 KIB"))
+    explained = query.explain()
+    assert "granted rewrite: SLIDE" in explained
+    assert "granted rewrite_saves: " in explained
 
 
 def test_a_rewrite_can_be_seen_before(db: Engine) -> None:
     seen = {
         row["granted"]: row["value"]
-        for row in db.execute(f"EXPLAIN CREATE QUERY q AS {ASKED}").rows()
+        for row in db.execute(f"EXPLAIN CREATE QUERY q AS {QUERY}").rows()
     }
     assert db.execute("SHOW QUERIES").table.num_rows == 0
-    query = db.register("q", ASKED)
+    query = db.register("q", QUERY)
     assert seen == {"text": query.text, **query.granted}
 
 
 def test_a_refusal_leaves_nothing_behind(db: Engine) -> None:
     with pytest.raises(BudgetExceeded, match="REWRITE SLIDE would make it fit"):
-        db.register("q", f"{ASKED} REWRITE NEVER")
+        db.register("q", f"{QUERY} REWRITE NEVER")
     assert db.execute("SHOW QUERIES").table.num_rows == 0
 
 
@@ -214,7 +214,7 @@ def test_what_is_granted_reckons_with_the_tuples_that_will_be_skipped(
 
 
 @pytest.mark.parametrize(
-    ("asked", "target"),
+    ("outputs", "target"),
     [
         ("MEDIAN(x)", "0.003 RANK"),
         ("COUNT(DISTINCT k)", "1 PERCENT"),
@@ -222,9 +222,9 @@ def test_what_is_granted_reckons_with_the_tuples_that_will_be_skipped(
         ("g, COUNT(*)", "0.1 PERCENT"),
     ],
 )
-def test_a_promise_that_skipping_breaks_is_refused(db: Engine, asked: str, target: str) -> None:
-    by = "GROUP BY g" if "g," in asked else ""
-    text = f"SELECT {asked} AS a FROM s [RANGE 1 MINUTE] {by} WITHIN {target} THINNING 1/64"
+def test_a_promise_that_skipping_breaks_is_refused(db: Engine, outputs: str, target: str) -> None:
+    by = "GROUP BY g" if "g," in outputs else ""
+    text = f"SELECT {outputs} AS a FROM s [RANGE 1 MINUTE] {by} WITHIN {target} THINNING 1/64"
     missed = db.register("q", text).granted["missed"]
     assert predicted(db, "q") in missed
     text = text.replace("THINNING", "ELSE FAIL THINNING")

@@ -89,11 +89,11 @@ def test_work_of_any_lengths_never_exceeds_the_share(steps):
 def test_a_rest_ends_when_the_share_is_whole_again_and_is_told_of_all_the_while():
     clock = Clock()
     pace = Pace(clock, lambda: 1.0 if clock.rested_s >= 0.3 else 0.1)
-    told: list[float] = []
+    calls_s: list[float] = []
     clock.now_s += 1.0
-    pace.rest(lambda: told.append(clock.rested_s))
+    pace.rest(lambda: calls_s.append(clock.rested_s))
     assert clock.rested_s == pytest.approx(0.3, abs=LOOK_S)
-    assert max(np.diff([*told, clock.rested_s])) <= LOOK_S + 1e-9
+    assert max(np.diff([*calls_s, clock.rested_s])) <= LOOK_S + 1e-9
 
 
 def test_a_rest_that_is_called_off_ends():

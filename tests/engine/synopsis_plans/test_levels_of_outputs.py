@@ -63,10 +63,10 @@ def test_aggregates_that_share_a_synopsis_share_its_level_and_the_answer_says_so
     db: Engine,
 ) -> None:
     db.register("q", TEXT)
-    told = status(db, "ALTER QUERY q SET THINNING 1/4 FOR avg(x)")
-    assert told == "sx, ax of query q read 1/4 of the tuples"
-    told = status(db, "ALTER QUERY q SET THINNING 1/16 FOR r, MX")
-    assert told == "ak, mx, r of query q read 1/16 of the tuples"
+    message = status(db, "ALTER QUERY q SET THINNING 1/4 FOR avg(x)")
+    assert message == "sx, ax of query q read 1/4 of the tuples"
+    message = status(db, "ALTER QUERY q SET THINNING 1/16 FOR r, MX")
+    assert message == "ak, mx, r of query q read 1/16 of the tuples"
     by_text = {f"{a.function.value}({getattr(a.argument, 'name', '*')})": level
                for a, level in levels(db, "q").items()}  # fmt: skip
     assert by_text == {

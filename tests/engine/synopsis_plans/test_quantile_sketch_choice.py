@@ -93,10 +93,10 @@ def test_tails_over_windows_hold_and_explain_says_by_which_sketch(tmp_path: Path
     assert granted["quantile 0.995"].startswith("REQ of k = ")
     assert granted["quantile 0.5"].startswith("KLL of k = ")
     assert "for low ranks (KLL would take " in granted["quantile 0.005"]
-    told: dict[int, np.ndarray] = {}
+    values: dict[int, np.ndarray] = {}
     checked = 0
     for second in range(16):
-        told[second], receipt = pushed(db, second)
+        values[second], receipt = pushed(db, second)
         if second == 9:  # From stored panes and a replayed log.
             db.close()
             db = Engine.open(tmp_path / "data", checkpoint_seconds=1e6)
@@ -105,7 +105,7 @@ def test_tails_over_windows_hold_and_explain_says_by_which_sketch(tmp_path: Path
             continue
         assert answer.start_us is not None
         first, last = ((at - NOW_US) // SECOND for at in (answer.start_us, answer.end_us))
-        inside = [told[at] for at in range(max(first, 0), last)]
+        inside = [values[at] for at in range(max(first, 0), last)]
         if not inside:
             continue
         for row in answer.rows():

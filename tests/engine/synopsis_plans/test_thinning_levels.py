@@ -59,7 +59,7 @@ def thin(engine: Engine, share: str) -> None:
         engine.execute(f"ALTER QUERY {name} SET THINNING {share}")
 
 
-def told(engine: Engine, name: str) -> list[dict[str, Any]]:
+def rows_of(engine: Engine, name: str) -> list[dict[str, Any]]:
     return sorted(engine.query(name).answer().rows(), key=lambda row: str(row.get("g")))
 
 
@@ -96,7 +96,7 @@ def test_intervals_hold_the_truth_when_levels_change_within_the_window(tmp_path:
         engine.heartbeat("s", 30 * SECOND)
         for name, text in QUERIES.items():
             truth = exactly(engine, text)
-            for row in told(engine, name):
+            for row in rows_of(engine, name):
                 held += hits(row, truth[row.get("g")]).values()
         for name in QUERIES:
             engine.execute(f"DROP QUERY {name}")
@@ -127,7 +127,7 @@ def test_lists_of_the_most_frequent_hold_for_all_values_at_once(
                 for g, k in zip(table["g"], table["k"].tolist(), strict=True):
                     counts.setdefault(g, Counter())[k] += 1
                     counts[""][k] += k > 3
-            for row in told(engine, "sketches") + told(engine, "by_group"):
+            for row in rows_of(engine, "sketches") + rows_of(engine, "by_group"):
                 mine = counts[row.get("g", "")]
                 items = row["tk"]
                 sure += sum(item["guaranteed"] for item in items)
@@ -167,7 +167,7 @@ def test_what_the_basics_know_stays_exact(tmp_path: Path) -> None:
     with begun(tmp_path) as engine:
         thin(engine, "1/8")
         engine.push("s", rows(5_000, 1))
-        [row], [filtered] = told(engine, "whole"), told(engine, "filtered")
+        [row], [filtered] = rows_of(engine, "whole"), rows_of(engine, "filtered")
         for each, sql in ((row, WHOLE), (filtered, FILTERED)):
             truth = exactly(engine, sql)[None]
             for name in ("n", "nx", "lx", "hx", "lk", "hk"):
@@ -188,7 +188,7 @@ def test_nothing_changes_for_queries_that_read_everything(tmp_path: Path) -> Non
         engine.push("s", rows(3_000, 2))
         for name, sql in (("whole", WHOLE), ("grouped", GROUPED)):
             truth = exactly(engine, sql)
-            for row in told(engine, name):
+            for row in rows_of(engine, name):
                 assert hits(row, truth[row.get("g")]) == {}
         assert engine.query("whole").answer().thinning == 1.0
         assert all(q.thinned == 0 for q in engine.ledger("s").queries)
@@ -240,7 +240,7 @@ def test_a_restart_makes_the_same_panes(tmp_path: Path, clean: bool, checkpoint:
     engine.push("s", rows(1_000, 3, begin_s=20))
     thin(engine, "1/32")
     engine.push("s", rows(1_000, 4, begin_s=30))
-    before = {name: told(engine, name) for name in QUERIES}
+    before = {name: rows_of(engine, name) for name in QUERIES}
     ledger = engine.ledger("s").queries
     second = tmp_path / "second"
     if clean:
@@ -250,7 +250,7 @@ def test_a_restart_makes_the_same_panes(tmp_path: Path, clean: bool, checkpoint:
         copy_killed(engine, second)
         engine.close()
     with opened(second) as again:
-        assert {name: told(again, name) for name in QUERIES} == before
+        assert {name: rows_of(again, name) for name in QUERIES} == before
         assert again.ledger("s").queries == ledger
         assert "thinning: 1/32" in again.query("grouped").explain()
         again.push("s", rows(500, 5, begin_s=40))  # and it goes on at that level
@@ -271,7 +271,7 @@ def test_infinite_values_leave_no_bound(tmp_path: Path) -> None:
         table = rows(1_000, 1).to_pydict()
         table["x"][17] = float("inf")
         engine.push("s", pa.table(table, schema=rows(1, 1).schema))
-        [row] = told(engine, "whole")
+        [row] = rows_of(engine, "whole")
         assert row["sx_bound"] == row["ax_bound"] == row["dx_bound"] == "none"
         assert row["hx"] == float("inf")
         assert row["sk_bound"] == "interval"
@@ -323,19 +323,19 @@ def test_quantiles_by_rank_hold(
         for trial in range(3):
             engine.execute(CREATE)
             engine.register("ranks", text)
-            told_x: dict[Any, list[float]] = {}
+            pushed_x: dict[Any, list[float]] = {}
             for part, share in enumerate(levels):
                 engine.execute(f"ALTER QUERY ranks SET THINNING {share}")
                 table = rows(3_000, 10 * trial + part)
                 engine.push("s", table)
                 for g in "abcd" if by else (None,):
                     mine = table if g is None else table.filter(pc.equal(table["g"], g))
-                    told_x.setdefault(g, []).extend(mine["x"].drop_null().to_pylist())
+                    pushed_x.setdefault(g, []).extend(mine["x"].drop_null().to_pylist())
             truth = exactly(engine, text.replace(f"WITHIN {within} RANK", ""))
-            for row in told(engine, "ranks"):
+            for row in rows_of(engine, "ranks"):
                 held += hits(row, truth[row.get("g")]).values()
                 if row["q_met"]:
-                    x = np.array(told_x[row.get("g")])
+                    x = np.array(pushed_x[row.get("g")])
                     held.append(bool(abs((x <= row["q"]).mean() - q) <= within))
             engine.execute("DROP QUERY ranks")
             engine.execute("DROP STREAM s")

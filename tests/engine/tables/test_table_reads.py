@@ -13,7 +13,7 @@ from shedder.engine.engine import Engine
 from shedder.engine.runtime.caller import Caller
 from shedder.errors import BadQuery, KeyExists, UnknownColumn, UnknownStream
 from tests.engine.checkpointed import opened
-from tests.engine.one_time_queries.recording_worker import asked_over, sent_rows
+from tests.engine.one_time_queries.recording_worker import relations_read, sent_rows
 
 ROWS = [
     {"k": k, "name": None if k % 7 == 0 else f"n{k % 5}", "x": k / 4 - 20} for k in range(1, 200)
@@ -60,7 +60,7 @@ def test_rows_of_a_table_are_answered_by_any_clause(db: Engine) -> None:
 
 def test_rows_of_a_table_are_sent_once_for_all_of_its_scans(db: Engine, tmp_path: Path) -> None:
     sql = "SELECT a.k, b.x FROM t a JOIN t b ON a.name = b.name WHERE b.k < 4"
-    rows, relations = asked_over(db, sql, tmp_path)
+    rows, relations = relations_read(db, sql, tmp_path)
     names = [row["name"] for row in ROWS]
     assert rows == sum(names[:3].count(name) for name in names if name is not None)
     assert sent_rows(relations) == len(ROWS)

@@ -63,8 +63,8 @@ def engine(tmp_path):
 def test_what_another_tenant_owns_is_not_there(engine, sql):
     with pytest.raises(NotFound) as raised:
         engine.execute(sql, caller=ACME)
-    told = str(raised.value).partition(";")[2].partition("are")[2]
-    known = {name.strip() for name in told.lstrip(":").split(",")} - {""}
+    listed = str(raised.value).partition(";")[2].partition("are")[2]
+    known = {name.strip() for name in listed.lstrip(":").split(",")} - {""}
     assert known <= {"a", "qa", "ra"}, raised.value
     engine.execute("DESCRIBE b", caller=BOLT)
 

@@ -87,7 +87,7 @@ def test_every_class_and_scope_is_among_these_texts():
     assert {scope_of(each) for each in statements} == set(Scope)
 
 
-def told_apart(tree: ast.AST) -> Iterator[str]:
+def matched_classes(tree: ast.AST) -> Iterator[str]:
     """The names of the classes that a module compares objects with."""
     for node in ast.walk(tree):
         match node:
@@ -112,7 +112,7 @@ def assigned_unions(tree: ast.Module) -> Iterator[str]:
 
 def lists_statements(text: str) -> bool:
     tree = ast.parse(text)
-    return len({*told_apart(tree), *assigned_unions(tree)} & set(CLASSES)) > 1
+    return len({*matched_classes(tree), *assigned_unions(tree)} & set(CLASSES)) > 1
 
 
 @pytest.mark.parametrize(

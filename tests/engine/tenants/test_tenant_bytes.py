@@ -71,9 +71,9 @@ def test_a_quota_that_is_raised_by_what_is_told_to_lack_is_enough(db, share):
     with pytest.raises(PrecisionUnavailable) as refused:
         db.register("more", more)
     words = r"needs ([\d,]+) KiB for its targets, ([\d,]+) KiB are free in the quota of"
-    told = re.search(words, str(refused.value))
-    assert told is not None, refused.value
-    needed, free = (int(number.replace(",", "")) for number in told.groups())
+    sizes = re.search(words, str(refused.value))
+    assert sizes is not None, refused.value
+    needed, free = (int(number.replace(",", "")) for number in sizes.groups())
     assert free == (quota - first) // 1024
     db.quotas.set_quota("acme", "synopsis_bytes", str(quota + (needed - free) * 1024))
     assert "missed" not in db.register("more", more).granted

@@ -26,8 +26,8 @@ def test_who_is_over_his_quota_of_cpu_is_thinned_without_any_overload(world):
     run(world, 4 * LOOKED)
     assert not engine.overload.state.overloaded
     assert max(world.levels("wide")) > 0
-    told = world.facts("tenant", "default")
-    assert float(told["cpu_ns_per_s"]) <= 1.1 * float(told["cpu_ns_per_s_max"])
+    facts = world.facts("tenant", "default")
+    assert float(facts["cpu_ns_per_s"]) <= 1.1 * float(facts["cpu_ns_per_s_max"])
     run(world, LOOKED)
     [ledger] = [q for q in engine.ledger("s").queries if q.query == "wide"]
     assert ledger.thinned > 0

@@ -56,15 +56,15 @@ Promise = tuple[str, str, str | None]
 class Fed(Supervised):
     """A machine whose clock advances with event time, so that the streams' paces are fixed."""
 
-    def __init__(self, asked: Asked) -> None:
+    def __init__(self, world: CommandedWorld) -> None:
         super().__init__()
-        self._asked = asked
+        self._world = world
 
     def monotonic_s(self) -> float:
-        return float(self._asked.seconds)
+        return float(self._world.seconds)
 
 
-class Asked:
+class CommandedWorld:
     """An engine of three tenants, and what was asked of it."""
 
     def __init__(self, directory: Path, seed: int) -> None:
@@ -206,27 +206,27 @@ def said(rows: list[Row]) -> str:
     ],
 )
 def test_whatever_is_asked_it_adds_up(tmp_path: Path, seed: int, steps: int) -> None:
-    asked = Asked(tmp_path, seed)
+    world = CommandedWorld(tmp_path, seed)
     refused: Counter[str] = Counter()
     try:
         for _ in range(steps):
-            before = asked.kept(asked.settled())
-            able = COMMANDS if asked.queries else COMMANDS[:6]
-            command = str(asked.rng.choice(able))
-            active = set(asked.active)
+            before = world.kept(world.settled())
+            able = COMMANDS if world.queries else COMMANDS[:6]
+            command = str(world.rng.choice(able))
+            active = set(world.active)
             try:
-                asked.ask(command)
+                world.ask(command)
             except ShedderError as error:
                 refused[type(error).__name__] += 1
-            rows = asked.settled()
-            asked.check(rows)
+            rows = world.settled()
+            world.check(rows)
             if command not in MAY_BREAK:
-                same = {each for each in before if each[0] in asked.queries}
-                changed = active ^ asked.active
-                assert {each for each in same if each[0] not in changed} <= asked.kept(rows), (
+                same = {each for each in before if each[0] in world.queries}
+                changed = active ^ world.active
+                assert {each for each in same if each[0] not in changed} <= world.kept(rows), (
                     command
                 )
     finally:
-        asked.engine.close()
+        world.engine.close()
     assert set(refused) <= {"BudgetExceeded", "PrecisionUnavailable"}
-    assert asked.done["register"] > steps // 6
+    assert world.done["register"] > steps // 6

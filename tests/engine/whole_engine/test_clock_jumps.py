@@ -28,7 +28,7 @@ class World:
 
     def __init__(self, directory) -> None:
         self.directory, self.hour, self.wrong_us = directory, 0, 0
-        self.told: list[tuple[int, int]] = []
+        self.answered: list[tuple[int, int]] = []
         self.open()
         self.db.execute(CREATE)
         self.db.register("busy", STANDING)

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 import shedder
-from tests.engine.scripted import BATCHES, QUERY, ROWS, SETTINGS, told
+from tests.engine.scripted import BATCHES, QUERY, ROWS, SETTINGS, run_script
 from tests.scale import scaled
 from tests.seeds import seed
 from tests.warm_process import Traced, WarmProcess
@@ -38,18 +38,18 @@ class Outcome:
     """How a run ended. code: negative for a signal. injected: whether the fault came about."""
 
     code: int
-    told: list[str]
+    lines: list[str]
     errors: str
     injected: bool
 
     @property
     def acknowledged(self) -> int:
-        return sum(line.startswith("acknowledged") for line in self.told)
+        return sum(line.startswith("acknowledged") for line in self.lines)
 
 
 def run(directory: Path, call: str, fault: str, number: int) -> Outcome:
     said, trace = directory.with_suffix(".said"), directory.with_suffix(".strace")
-    with WarmProcess(told, directory, errors=said, waits=True) as process:
+    with WarmProcess(run_script, directory, errors=said, waits=True) as process:
         traced = Traced(process, trace, call=call, inject=f"{fault}:when={number}")
         lines = process.output.read().splitlines()
         code = process.wait()
@@ -60,7 +60,7 @@ def verify(directory: Path, outcome: Outcome) -> None:
     """acknowledged ⊆ recovered ⊆ sent, no holes, nothing twice; panes and archive agree."""
     with shedder.open(directory, **SETTINGS) as db:
         streams = db.execute("SHOW STREAMS").table["stream"].to_pylist()
-        if "ready" not in outcome.told:
+        if "ready" not in outcome.lines:
             assert streams in ([], ["events"])
             return
         assert streams == ["events"]

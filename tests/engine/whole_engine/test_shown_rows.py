@@ -16,7 +16,7 @@ from tests.engine.shown_rows import (
     Found,
     Service,
     World,
-    asked,
+    answers_of,
     opened,
 )
 from tests.engine.shown_rows_grid import CONFIDENCE, Cell, Measured, failures
@@ -49,7 +49,9 @@ def found_by(
     rng = np.random.default_rng(drawn)
     values, sizes = (each[rng.integers(len(each))] for each in (list(VALUES), groupings))
     asking = {choice: CHOICES[choice]}
-    found = asked(service, world(values, sizes), source, asking, confidence=CONFIDENCE, seed=drawn)
+    found = answers_of(
+        service, world(values, sizes), source, asking, confidence=CONFIDENCE, seed=drawn
+    )
     assert found[choice].exact, (values, sizes, choice, drawn)
     return found[choice]
 

@@ -117,7 +117,7 @@ def test_exact_slides_that_pile_up_neither_go_back_in_time_nor_hold_up_the_end(
         db.execute(CREATE)
         query = db.register("exact", text)
         ends = []
-        db.listen("exact", lambda news: ends.append(query.latest().end_us))
+        db.listen("exact", lambda update: ends.append(query.latest().end_us))
         for first in range(0, 20_000, 500):
             db.push("requests", table.slice(first, 500))
     assert ends == sorted(ends)
@@ -130,16 +130,16 @@ def test_a_listener_that_raises_is_told_no_more_and_halts_nothing(tmp_path: Path
     with shedder.open(tmp_path / "data") as db:
         db.execute(CREATE)
         db.register("n", f"SELECT COUNT(*) AS n FROM requests {SLIDING}")
-        told = []
+        updates = []
 
-        def fail(news: object) -> None:
-            told.append(news)
+        def fail(update: object) -> None:
+            updates.append(update)
             raise RuntimeError("a listener's own mistake")
 
         db.listen("n", fail)
         db.push("requests", table)
         db.heartbeat("requests", START_US + 600 * SECOND)
-        assert len(told) == 1
+        assert len(updates) == 1
         assert db.ledger("requests").applied == 2_000
 
 

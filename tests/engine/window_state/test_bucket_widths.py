@@ -46,12 +46,12 @@ def push(db: Engine, second: int, groups: int = GROUPS) -> dict[int, np.ndarray]
     return {k: values[keys == k] for k in range(groups)}
 
 
-def check(answer: Answer, told: dict[int, dict[int, np.ndarray]]) -> list[float]:
+def check(answer: Answer, pushed: dict[int, dict[int, np.ndarray]]) -> list[float]:
     """All groups have room, and their intervals the truth; returns the relative half-widths."""
     first, last = -(1 << 60), 1 << 60
     if answer.start_us is not None and answer.end_us is not None:
         first, last = ((at - NOW_US) // SECOND for at in (answer.start_us, answer.end_us))
-    inside = [values for second, values in told.items() if first <= second < last]
+    inside = [values for second, values in pushed.items() if first <= second < last]
     if not answer.table.num_rows:
         return []
     assert answer.others is None
@@ -77,11 +77,11 @@ def held_bytes(db: Engine) -> int:
 def test_buckets_grow_wider_until_all_groups_have_room(
     tmp_path: Path, window: str, groups: int
 ) -> None:
-    db, told, widths = begun(tmp_path / "data", window), {}, [0.0]
+    db, pushed, widths = begun(tmp_path / "data", window), {}, [0.0]
     for second in range(12):
-        told[second] = push(db, second, groups)
+        pushed[second] = push(db, second, groups)
         answer = db.query("q").answer()
-        widths = check(answer, told) or widths
+        widths = check(answer, pushed) or widths
         assert held_bytes(db) <= CAP
     assert any(note.startswith("buckets of QUANTILE are 2^-") for note in answer.notes)
     assert 0.005 < max(widths) <= 0.07  # 2^-4 at the fewest bits; 2^-8 when nothing is collapsed.
@@ -90,9 +90,9 @@ def test_buckets_grow_wider_until_all_groups_have_room(
 
 @pytest.mark.slow
 def test_a_recovered_query_has_the_same_widths_and_answers(tmp_path: Path) -> None:
-    db, told = begun(tmp_path / "data", SLIDING), {}
+    db, pushed = begun(tmp_path / "data", SLIDING), {}
     for second in range(12):
-        told[second] = push(db, second)
+        pushed[second] = push(db, second)
         if second == 8:
             db.core.executor.call(db.checkpoints.now)
     bits = db.core.standing_query("q")[1].state.panes.widths.bits
@@ -102,10 +102,10 @@ def test_a_recovered_query_has_the_same_widths_and_answers(tmp_path: Path) -> No
         assert again.core.standing_query("q")[1].state.panes.widths.bits == bits
         assert again.query("q").answer().table.equals(db.query("q").answer().table)
         for second in range(12, 16):
-            told[second] = push(db, second)
+            pushed[second] = push(db, second)
             push(again, second)
             assert again.query("q").answer().table.equals(db.query("q").answer().table)
-            check(again.query("q").answer(), told)
+            check(again.query("q").answer(), pushed)
     db.close()
 
 
@@ -122,11 +122,11 @@ def test_a_target_is_not_given_up_for_more_groups(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_groups_of_one_value_are_exact_however_wide_the_buckets(tmp_path: Path) -> None:
     with begun(tmp_path / "data", "") as db:
-        told = push(db, 0, groups=ROWS)
+        pushed = push(db, 0, groups=ROWS)
         answer = db.query("q").answer()
         assert answer.others is not None
         for row in answer.rows()[1:5]:
-            assert row["m_low"] == row["m_high"] == told[row["k"]][0]
+            assert row["m_low"] == row["m_high"] == pushed[row["k"]][0]
 
 
 def test_keys_that_are_full_are_frozen_as_those_that_were_made_so(tmp_path: Path) -> None:

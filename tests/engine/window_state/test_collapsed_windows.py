@@ -68,9 +68,9 @@ def check(answer: Answer, sent: pa.Table, resolution_s: int = 60, range_s: int =
     start, end = answer.start_us, answer.end_us
     assert start is not None
     assert end is not None
-    asked = end - range_s * SECOND
+    begin = end - range_s * SECOND
     assert start % (resolution_s * SECOND) == 0
-    assert 0 <= asked - start < resolution_s * SECOND
+    assert 0 <= begin - start < resolution_s * SECOND
     assert answer.resolution_us == resolution_s * SECOND
     times = sent["ts"].cast(pa.int64()).to_numpy()
     inside = (times >= start) & (times < end)
@@ -135,16 +135,16 @@ def test_windows_that_close_at_once_are_each_told_of_their_own_stretch(tmp_path:
     with open_at(tmp_path / "data") as db:
         db.execute(STREAM)
         query = db.register("q", text)
-        told: list[Answer] = []
-        db.listen("q", told.append)
+        answers: list[Answer] = []
+        db.listen("q", answers.append)
         query.answer(after=db.push("s", tuples(np.arange(0, 300, 0.5), 1)))
-        before = len(told)
+        before = len(answers)
         query.answer(after=db.push("s", tuples(np.arange(300, 350, 0.5), 2)))
-        starts = [answer.start_us for answer in told[before:]]
-        ends = [answer.end_us for answer in told[before:]]
+        starts = [answer.start_us for answer in answers[before:]]
+        ends = [answer.end_us for answer in answers[before:]]
         assert ends == list(range(ends[0], ends[0] + 50 * SECOND, SECOND))
         assert starts == [(end - 240 * SECOND) // (15 * SECOND) * 15 * SECOND for end in ends]
-        counts = [answer.rows()[0]["n"] for answer in told[before:]]
+        counts = [answer.rows()[0]["n"] for answer in answers[before:]]
         assert counts == [
             2 * (end - max(start, NOW_US)) // SECOND
             for start, end in zip(starts, ends, strict=True)

@@ -39,9 +39,9 @@ def test_what_standing_queries_say_they_hold_is_what_the_process_grew_by(turn: i
     names = order[turn - 1 : turn] if turn else []  # Without names: all of `QUERIES`.
     command = [sys.executable, "-m", "tests.engine.memory_grown", *names]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
-    told = json.loads(done.stdout)
-    assert told["said"] > 64 * MIB, names
-    assert abs(told["said"] - told["grown"]) <= 0.1 * told["grown"], names
+    memory = json.loads(done.stdout)
+    assert memory["said"] > 64 * MIB, names
+    assert abs(memory["said"] - memory["grown"]) <= 0.1 * memory["grown"], names
 
 
 @pytest.mark.slow

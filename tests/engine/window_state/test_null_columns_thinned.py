@@ -16,8 +16,8 @@ CONFIDENT = "CONFIDENCE 99.9999 PERCENT"
 def test_a_batch_without_a_value_ends_no_thinned_query(tmp_path, where):
     with Engine.open(tmp_path) as db:
         db.execute("CREATE STREAM s (ts TIMESTAMP NOT NULL, k BIGINT) TIMESTAMP BY ts")
-        asked = f"SELECT SUM(k) AS s, VAR(k) AS v FROM s {WINDOW} {where} {CONFIDENT}"
-        query = db.register("q", asked)
+        text = f"SELECT SUM(k) AS s, VAR(k) AS v FROM s {WINDOW} {where} {CONFIDENT}"
+        query = db.register("q", text)
         db.execute("ALTER QUERY q SET THINNING 1/8")
         kept = [number for number in range(300) if not where or number % 2 == 1]
         for values, first in (([None] * 50, 0), (list(range(300)), 50), ([None] * 50, 350)):

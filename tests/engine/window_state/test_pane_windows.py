@@ -66,12 +66,12 @@ def check_window(query_state: QueryState, answer: Any) -> None:
     if answer.end_us is None:
         return
     naive = all_panes_merged(query_state, answer.start_us, answer.end_us)
-    told = merged_window(query_state, Span(answer.start_us, answer.end_us))
-    if told.ids is not None:
-        assert told.ids.tolist() == np.flatnonzero(naive.counts > 0).tolist()
-        naive = naive.select(told.ids)
+    merged = merged_window(query_state, Span(answer.start_us, answer.end_us))
+    if merged.ids is not None:
+        assert merged.ids.tolist() == np.flatnonzero(naive.counts > 0).tolist()
+        naive = naive.select(merged.ids)
     for part, mine, theirs in zip(
-        query_state.plan.parts, told.pane.parts, naive.parts, strict=True
+        query_state.plan.parts, merged.pane.parts, naive.parts, strict=True
     ):
         if part.kind in INTEGER_STATE:
             assert mine.to_bytes() == theirs.to_bytes(), part
@@ -128,9 +128,9 @@ def test_a_batch_over_100_000_panes_makes_those_that_answers_need(
         db.execute("CREATE STREAM s (ts TIMESTAMP, k BIGINT, v DOUBLE) TIMESTAMP BY ts")
         text = "SELECT COUNT(*) AS n, SUM(k) AS total FROM s [RANGE {} SLIDE {}]"
         query = db.register("q", text.format("100 MILLISECONDS", "1 MILLISECOND"))
-        told: list[Any] = []
+        answers: list[Any] = []
         if listened:
-            db.listen("q", told.append)
+            db.listen("q", answers.append)
         table = tuples(rng, np.arange(rows) * MS, 0, 50)
         db.push("s", tuples(rng, np.zeros(1), 0, 1))
         tracemalloc.start()
@@ -148,9 +148,9 @@ def test_a_batch_over_100_000_panes_makes_those_that_answers_need(
         assert len(query_state.panes) <= 200
         assert (query_state.timely, query_state.late) == (rows, 0)
         if listened:
-            ends = [each.end_us for each in told[-SLIDES_PER_FRAME_MAX:]]
+            ends = [each.end_us for each in answers[-SLIDES_PER_FRAME_MAX:]]
             assert ends == list(range(last_end - 999 * MS, last_end + 1, MS))
-            for each in told[-SLIDES_PER_FRAME_MAX::100]:
+            for each in answers[-SLIDES_PER_FRAME_MAX::100]:
                 first = (each.start_us - NOW_US) // MS
                 assert each.rows()[0]["total"] == keys[first : first + 100].sum()
 

@@ -47,10 +47,10 @@ def test_a_first_tuple_from_the_far_future_does_not_silence_a_query(db: Engine) 
 
 def test_a_promise_before_any_tuple_closes_the_window_it_passes(db: Engine) -> None:
     query = db.register("n", COUNT)
-    told: list[Any] = []
-    db.listen("n", told.append)
+    answers: list[Any] = []
+    db.listen("n", answers.append)
     db.heartbeat("s", NOW_US)
-    assert [answer.end_us for answer in told] == [NOW_US // (20 * SECOND) * (20 * SECOND)]
+    assert [answer.end_us for answer in answers] == [NOW_US // (20 * SECOND) * (20 * SECOND)]
     assert query.answer().rows()[0]["n"] == 0
 
 
@@ -61,16 +61,16 @@ def test_windows_that_end_before_the_first_tuple_are_answered_one_after_the_othe
         "CREATE STREAM l (ts TIMESTAMP, v BIGINT) TIMESTAMP BY ts LATENESS INTERVAL '2' SECOND"
     )
     query = db.register("l", COUNT.replace("FROM s", "FROM l"))
-    told: list[Any] = []
-    db.listen("l", told.append)
+    answers: list[Any] = []
+    db.listen("l", answers.append)
     answer = query.answer(after=db.push("l", at(0)))
     assert answer.end_us == NOW_US - 20 * SECOND
     answer = query.answer(after=db.push("l", at(3)))
     assert (answer.end_us, answer.rows()[0]["n"]) == (NOW_US, 0)
-    assert told == []
+    assert answers == []
     answer = query.answer(after=db.push("l", at(22)))
     assert (answer.end_us, answer.rows()[0]["n"]) == (NOW_US + 20 * SECOND, 2)
-    assert [each.end_us for each in told] == [answer.end_us]
+    assert [each.end_us for each in answers] == [answer.end_us]
 
 
 def test_a_subscriber_of_a_query_that_is_dropped_is_told_so(db: Engine) -> None:
@@ -84,24 +84,26 @@ def test_a_subscriber_of_a_query_that_is_dropped_is_told_so(db: Engine) -> None:
 
 def test_before_the_first_window_closes_the_empty_one_before_it_is_the_answer(db: Engine) -> None:
     query = db.register("n", COUNT)
-    told: list[Any] = []
-    db.listen("n", told.append)
+    answers: list[Any] = []
+    db.listen("n", answers.append)
     answer = query.answer(after=db.push("s", at(3)))
     assert (answer.end_us, answer.rows()[0]["n"]) == (NOW_US, 0)
-    assert not told
+    assert not answers
 
 
 def test_a_late_tuple_is_in_the_next_answer_of_the_window_it_was_late_for(db: Engine) -> None:
     query = db.register("n", COUNT)
-    told: list[Any] = []
-    db.listen("n", told.append)
+    answers: list[Any] = []
+    db.listen("n", answers.append)
     before = query.answer(after=db.push("s", at(0, 30, 70)))
     assert before.rows()[0]["n_bound"] == "exact"
     after = query.answer(after=db.push("s", at(31)))
     assert (after.start_us, after.late) == (before.start_us, 1)
     row = after.rows()[0]
     assert (row["n_low"], row["n_high"], row["n_bound"]) == (2, 3, "interval")
-    assert len({answer.end_us for answer in told}) == len(told)  # No window is answered twice.
+    assert len({answer.end_us for answer in answers}) == len(
+        answers
+    )  # No window is answered twice.
 
 
 @pytest.mark.slow

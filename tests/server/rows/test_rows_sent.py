@@ -176,7 +176,7 @@ def test_a_client_that_leaves_ends_the_query(engine, client):
     stopped = StoppedWorker(served)
     with pytest.raises(Cancelled):
         client.execute_batches(
-            "SELECT * FROM many", watch=lambda progress: stopped.once_asked(progress.cancel)
+            "SELECT * FROM many", watch=lambda progress: stopped.once_requested(progress.cancel)
         )
     assert as_bag(client.execute("SELECT * FROM many").rows()) == expected("many")
     assert exact_worker_process() != stopped.pid
