@@ -54,18 +54,20 @@ from shedder.cql.plans.logical_plan import (
 from shedder.cql.plans.needed_columns import with_needed_columns
 from shedder.cql.plans.push_down import pushed_down
 from shedder.cql.plans.shared_windows import with_shared_windows
+from shedder.cql.plans.subplans import Subplan, covers, subplan_of
 from shedder.cql.statements.table_schema import TableSchema
 from shedder.dataflow.changes import ChangeBatch
 from shedder.dataflow.current_relation import CurrentRelation
-from shedder.dataflow.graph import Node
+from shedder.dataflow.graph import Graph, NodeWork
+from shedder.dataflow.graph_facts import graph_facts
 from shedder.dataflow.join_order import StreamStatistics, ordered_joins
-from shedder.dataflow.operator_facts import OperatorFacts, operator_text
+from shedder.dataflow.operator_facts import OperatorFacts
 from shedder.dataflow.plan_properties import scan_schema
 from shedder.dataflow.planner import graph_of
 from shedder.dataflow.relation_to_stream import RelationToStream
 from shedder.dataflow.reorder_buffer import ReorderBuffer
+from shedder.dataflow.shared_nodes import SharedNode, SharedReader, SharedSource, shared_below
 from shedder.dataflow.tables.table_changes import TableChanges
-from shedder.dataflow.tables.table_join import TableJoin
 from shedder.dataflow.tables.table_versions import TableVersions
 from shedder.dataflow.update_patterns import EdgeLabel
 from shedder.dataflow.whole_relation import WholeRelation
@@ -133,12 +135,9 @@ class Dataflow:
             **self._buffers,
             **self._changes,
         }
+        self._shared_sources: dict[str, SharedSource] = {}
+        self.shared_nodes: tuple[SharedNode, ...] = ()
         self._watermarks: dict[str, int] = {}
-        self._source_work = {
-            node.alias: work
-            for node, work in zip(self._graph.nodes, self._graph.work, strict=True)
-            if node.alias is not None
-        }
         self.sources = {
             scan.alias: _source(scans[scan.alias]) if scan.alias in scans else _unread(scan)
             for scan in scanned
@@ -161,7 +160,14 @@ class Dataflow:
         """Bytes of all operators and of the tuples that wait."""
         waiting = sum(buffer.size_bytes for buffer in self._buffers.values())
         versions = sum(each.size_bytes for each in self.versions.values())
-        return self._graph.size_bytes + waiting + versions
+        shared = sum(each.size_bytes for each in self.shared_nodes)
+        return self._graph.size_bytes + waiting + versions + shared
+
+    @property
+    def _source_work(self) -> dict[str, NodeWork]:
+        """Work of the sources that are this graph's alone, by alias."""
+        pairs = zip(self._graph.nodes, self._graph.work, strict=True)
+        return {node.alias: work for node, work in pairs if node.alias is not None}
 
     def push(
         self,
@@ -183,11 +189,16 @@ class Dataflow:
         """
         if alias in self._readers:
             return self._late_of(alias, batch)
+        if isinstance(positions, int):
+            positions = np.arange(positions, positions + batch.num_rows)
+        if alias in self._shared_sources:
+            late = self._shared_sources[alias].push(batch, positions, self._clock_ns)
+            self._check_size()
+            if alias not in self._buffers:
+                return late
         source, buffer, work = self.sources[alias], self._buffers[alias], self._source_work[alias]
         began_ns = self._clock_ns()
         ts_us = batch.column(source.time_column).view(pa.int64()).to_numpy()
-        if isinstance(positions, int):
-            positions = np.arange(positions, positions + batch.num_rows)
         arrays = [batch.column(name) for name in source.columns]
         if len(buffer.schema) > len(arrays):  # A column of places is behind those of the stream.
             assert places is not None
@@ -210,6 +221,8 @@ class Dataflow:
             self._watermarks[alias] = max(before_us, watermark_us)
             if alias in self._buffers:
                 self._buffers[alias].close(self._watermarks[alias])
+            if alias in self._shared_sources:
+                self._shared_sources[alias].buffer.close(self._watermarks[alias])
         if len(self._watermarks) < len(self.sources):
             return ChangeBatch.empty(self.schema)
         as_of_us = min(self._watermarks.values())
@@ -221,59 +234,159 @@ class Dataflow:
         self._check_size()
         return changes
 
-    def operators(self) -> list[OperatorFacts]:
-        """What each operator is and did, each after its inputs, the result last.
+    # --- sharing with other queries --------------------------------------------------------------
 
-        Tables come first; a join with versions of a table has the table as its last input.
+    def share_with(self, other: Dataflow, agrees: Callable[[str, str], bool]) -> bool:
+        """Read one set of operators for the subplans that another dataflow has, too.
+
+        Both must get the same tuples and watermarks from now on. The operators of this dataflow
+        are given up for those of the other. Dataflows with tables share nothing.
+
+        Args:
+          other: of another query.
+          agrees: (own alias, other alias): both have read the same tuples of one stream.
+
+        Returns:
+          True if the rows of both are the same from now on, under other names.
         """
+        if self.as_of_us != other.as_of_us or self.versions or other.versions:
+            return False
+        while (found := self._match(other, agrees)) is not None:
+            at, mine, their_node, places = found
+            shared = other._shared(their_node) if isinstance(their_node, int) else their_node
+            for alias, source in zip(mine.aliases, shared.sources, strict=True):
+                self._shared_sources[alias] = source
+                self.sources[alias] = replace(self.sources[alias], columns=source.columns)
+            reader = SharedReader(shared, self._graph.nodes[at].schema, places)
+            self._set_graph(self._graph.with_leaves({at: reader}))
+        ours, theirs = self._graph.result.operator, other._graph.result.operator
+        return (
+            isinstance(ours, SharedReader)
+            and isinstance(theirs, SharedReader)
+            and ours.shared is theirs.shared
+            and ours.is_whole
+            and theirs.is_whole
+        )
+
+    def end_step(self) -> None:
+        """Forget the changes of shared nodes: all dataflows have advanced."""
+        for each in self.shared_nodes:
+            each.forget()
+
+    def _match(
+        self, other: Dataflow, agrees: Callable[[str, str], bool]
+    ) -> tuple[int, Subplan, int | SharedNode, list[int]] | None:
+        """A node that is not shared, with a node of the other dataflow that has its rows.
+
+        Nodes above others come first.
+
+        Returns:
+          the place of the node, its subplan, the other's place or shared node, and the places of
+          the node's columns among those of the other.
+        """
+        candidates = other._candidates()
+        for at in sorted(self._graph.plans, reverse=True):
+            node, mine = self._graph.nodes[at], subplan_of(self._graph.plans[at])
+            if isinstance(node.operator, SharedReader | WholeRelation):
+                continue
+            for theirs, aliases, their_node, schema in candidates:
+                if not covers(theirs.plan, mine.plan):
+                    continue
+                names = [theirs.names.get(name, name) for name in schema.names]
+                wanted = [mine.names.get(name, name) for name in node.schema.names]
+                if not set(wanted) <= set(names):
+                    continue
+                if all(
+                    agrees(ours, its) and np.array_equal(self._waiting(ours), other._waiting(its))
+                    for ours, its in zip(mine.aliases, aliases, strict=True)
+                ):
+                    return at, mine, their_node, [names.index(name) for name in wanted]
+        return None
+
+    def _candidates(self) -> list[tuple[Subplan, tuple[str, ...], int | SharedNode, pa.Schema]]:
+        """Nodes that other dataflows may read: subplan, own aliases, node and schema."""
+        found: list[tuple[Subplan, tuple[str, ...], int | SharedNode, pa.Schema]] = []
+        by_source = {id(source): alias for alias, source in self._shared_sources.items()}
+        for each in self.shared_nodes:
+            if each.subplan is not None:
+                aliases = tuple(by_source[id(source)] for source in each.sources)
+                found.append((each.subplan, aliases, each, each.node.schema))
+        for at, plan in self._graph.plans.items():
+            node = self._graph.nodes[at]
+            if not isinstance(node.operator, SharedReader | WholeRelation):
+                subplan = subplan_of(plan)
+                found.append((subplan, subplan.aliases, at, node.schema))
+        return found
+
+    def _waiting(self, alias: str) -> NDArray[np.int64]:
+        shared = self._shared_sources.get(alias)
+        return (self._buffers[alias] if shared is None else shared.buffer).positions
+
+    def _shared(self, at: int) -> SharedNode:
+        """Make a node, and all nodes below it, shared; this dataflow reads them from now on."""
         graph = self._graph
-        made = [
-            OperatorFacts((), f"table {alias}", None, of.size_bytes, len(of), len(of), 0)
-            for alias, of in self._joined_versions.items()
-        ]
-        return made + [
-            OperatorFacts(
-                tuple(at + len(made) for at in node.inputs) + self._tables_of(node),
-                self._text_of(node),
-                node.label.pattern,
-                self._bytes_of(node),
-                work.rows_in,
-                work.rows_out,
-                work.ns,
-                node.alias,
+        made: dict[int, SharedNode] = {}
+        for place in graph.below(at):
+            node = graph.nodes[place]
+            plan = graph.plans.get(place)
+            subplan = None if plan is None else subplan_of(plan)
+            aliases = () if subplan is None else subplan.aliases
+            made[place] = SharedNode(
+                node,
+                graph.work[place],
+                [made[each] for each in node.inputs],
+                subplan=subplan,
+                sources=[self._shared_source(alias) for alias in aliases],
+                source=None if node.alias is None else self._shared_source(node.alias),
+                clock_ns=self._clock_ns,
             )
-            for node, work in zip(graph.nodes, graph.work, strict=True)
-        ]
+        leaves = {
+            place: SharedReader(each, each.node.schema, range(len(each.node.schema)))
+            for place, each in made.items()
+        }
+        self._set_graph(graph.with_leaves(leaves))
+        return made[at]
 
-    def _tables_of(self, node: Node) -> tuple[int, ...]:
-        """The place of the table that a node reads, among all tables."""
-        join = node.operator
-        if not isinstance(join, TableJoin):
-            return ()
-        tables = self._joined_versions.values()
-        return tuple(at for at, of in enumerate(tables) if of is join.versions)
+    def _shared_source(self, alias: str) -> SharedSource:
+        """The waiting tuples of an alias as a source for several dataflows."""
+        if alias not in self._shared_sources:
+            source, work = self.sources[alias], self._source_work[alias]
+            self._shared_sources[alias] = SharedSource(
+                self._buffers[alias], source.relation, source.columns, source.time_column, work
+            )
+        return self._shared_sources[alias]
 
-    @property
-    def _joined_versions(self) -> dict[str, TableVersions]:
-        """The versions that tuples join, by alias of the table."""
-        return {it: of for it, of in self.versions.items() if it not in self._changes}
+    def _set_graph(self, graph: Graph) -> None:
+        self._graph = graph
+        read = {node.alias for node in graph.nodes}
+        self._buffers = {alias: it for alias, it in self._buffers.items() if alias in read}
+        self._releasing = {**self._buffers, **self._changes}
+        self.shared_nodes = tuple(shared_below(graph.nodes))
 
-    def _text_of(self, node: Node) -> str:
-        if node.alias is None:
-            assert node.operator is not None
-            return operator_text(node.operator)
-        if node.alias in self._changes:
-            return f"table {node.alias}"
-        relation = self.sources[node.alias].relation
-        others = [alias for alias, reader in self._readers.items() if reader == node.alias]
-        if relation == node.alias and not others:
+    # --- what the operators did ------------------------------------------------------------------
+
+    def operators(self) -> list[OperatorFacts]:
+        """What each operator is and did, as `graph_facts`."""
+        joined = {it: of for it, of in self.versions.items() if it not in self._changes}
+        return graph_facts(self._graph, joined, self)
+
+    def source_text(self, alias: str) -> str:
+        """The relation behind an alias, with all aliases of its window."""
+        if alias in self._changes:
+            return f"table {alias}"
+        relation = self.sources[alias].relation
+        others = [each for each, reader in self._readers.items() if reader == alias]
+        if relation == alias and not others:
             return relation
-        return f"{relation} AS {', '.join([node.alias, *others])}"
+        return f"{relation} AS {', '.join([alias, *others])}"
 
-    def _bytes_of(self, node: Node) -> int:
-        if node.alias is not None:
-            return self._releasing[node.alias].size_bytes
-        return 0 if node.operator is None else node.operator.size_bytes
+    def source_bytes(self, alias: str) -> int:
+        """Bytes of the tuples, or of the changes of a table, that wait."""
+        return self._releasing[alias].size_bytes
+
+    def alias_of(self, source: object) -> str | None:
+        """The alias by which this dataflow reads a shared source; None: it is no source."""
+        return next((it for it, of in self._shared_sources.items() if of is source), None)
 
     def go_on(self) -> None:
         """Go on behind rows of a stream that were made before a restart, up to `as_of_us`."""

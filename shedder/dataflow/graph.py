@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any, Protocol
 
 import pyarrow as pa
 
+from shedder.cql.plans.logical_plan import Plan
 from shedder.dataflow.changes import ChangeBatch
 from shedder.dataflow.update_patterns import EdgeLabel
 
@@ -73,6 +74,7 @@ class Graph:
     nodes: each after its inputs, the result last. work: of each node.
     versions: `TableVersions` by alias.
     changes: `TableChanges` by alias, of the tables that are sources of changes.
+    plans: by the place of a node, the part of the logical plan that its rows are.
     """
 
     def __init__(
@@ -81,12 +83,15 @@ class Graph:
         clock_ns: Callable[[], int],
         versions: Mapping[str, Any] = MappingProxyType({}),
         changes: Mapping[str, Any] = MappingProxyType({}),
+        plans: Mapping[int, Plan] = MappingProxyType({}),
+        work: tuple[NodeWork, ...] | None = None,
     ) -> None:
-        """clock_ns: measures what operators take."""
+        """clock_ns: measures what operators take. work: before this graph; None: none."""
         self.nodes = nodes
         self.versions = versions
         self.changes = changes
-        self.work = tuple(NodeWork() for _ in nodes)
+        self.plans = plans
+        self.work = tuple(NodeWork() for _ in nodes) if work is None else work
         self._clock_ns = clock_ns
 
     @property
@@ -98,6 +103,37 @@ class Graph:
     def size_bytes(self) -> int:
         """Bytes of the states of all operators."""
         return sum(node.operator.size_bytes for node in self.nodes if node.operator is not None)
+
+    def below(self, at: int) -> list[int]:
+        """Return the places of a node and of all nodes below it, in order."""
+        found = {at}
+        for place in range(at, -1, -1):
+            if place in found:
+                found.update(self.nodes[place].inputs)
+        return sorted(found)
+
+    def with_leaves(self, leaves: Mapping[int, ChangeOperator]) -> Graph:
+        """Return a graph with operators without inputs in place of some nodes.
+
+        Nodes that only those nodes read are left out.
+        """
+        nodes = [
+            replace(node, operator=leaves[at], inputs=(), alias=None) if at in leaves else node
+            for at, node in enumerate(self.nodes)
+        ]
+        cut = Graph(tuple(nodes), self._clock_ns)
+        kept = {old: new for new, old in enumerate(cut.below(len(nodes) - 1))}
+        return Graph(
+            tuple(
+                replace(nodes[old], inputs=tuple(kept[at] for at in nodes[old].inputs))
+                for old in kept
+            ),
+            self._clock_ns,
+            self.versions,
+            self.changes,
+            {kept[old]: plan for old, plan in self.plans.items() if old in kept},
+            tuple(NodeWork() if old in leaves else self.work[old] for old in kept),
+        )
 
     def apply(self, as_of_us: int, sources: dict[str, ChangeBatch]) -> ChangeBatch:
         """Evaluate all operators once. sources: changes by alias."""

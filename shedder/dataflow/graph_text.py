@@ -15,6 +15,7 @@ from shedder.dataflow.update_patterns import UpdatePattern
 
 _COLUMNS = 79
 _TEXT_MIN = 28
+_NAMES_MAX = 3  # Of other queries that read an operator.
 _HEADS = ("rows leave", "rows", "bytes", "ns/row")
 _LABELS = {
     UpdatePattern.MONOTONIC: "MONOTONIC",
@@ -93,7 +94,8 @@ def _tree(
         return
     shown.add(at)
     forks = len(facts.inputs) > 1
-    yield _Line(first, f"{later}│ " if forks else later, number + facts.text, _cells(facts))
+    text = number + facts.text + _sharers(facts.others)
+    yield _Line(first, f"{later}│ " if forks else later, text, _cells(facts))
     for place, below in enumerate(facts.inputs, 1):
         if not forks:
             yield from _tree(operators, below, numbers, shown, later, later)
@@ -101,6 +103,15 @@ def _tree(
             yield from _tree(operators, below, numbers, shown, f"{later}├ ", f"{later}│ ")
         else:
             yield from _tree(operators, below, numbers, shown, f"{later}└ ", f"{later}  ")
+
+
+def _sharers(names: Sequence[str]) -> str:
+    """Which other queries read an operator; many are counted."""
+    if not names:
+        return ""
+    more = len(names) - _NAMES_MAX
+    shown = list(names[:_NAMES_MAX]) + ([f"{more:,} more"] if more > 0 else [])
+    return f" [also in {', '.join(shown)}]"
 
 
 def _cells(facts: OperatorFacts) -> tuple[str, ...]:

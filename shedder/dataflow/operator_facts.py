@@ -33,6 +33,7 @@ class OperatorFacts:
     size_bytes: of its state; of a stream, of the tuples that wait for the watermark.
     rows_in: of all inputs; of a stream, tuples that were pushed. rows_out: of the output.
     ns: CPU time.
+    shared: the state, if several queries may read it. others: names of the others that read it.
     """
 
     inputs: tuple[int, ...]
@@ -43,6 +44,8 @@ class OperatorFacts:
     rows_out: int
     ns: int
     alias: str | None = None
+    shared: object = None
+    others: tuple[str, ...] = ()
 
     @property
     def ns_per_row(self) -> float | None:

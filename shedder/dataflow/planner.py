@@ -105,7 +105,7 @@ def graph_of(
     """
     planner = _Planner(bytes_max, tables)
     planner.add(plan)
-    return Graph(tuple(planner.nodes), clock_ns, planner.versions, planner.changes)
+    return Graph(tuple(planner.nodes), clock_ns, planner.versions, planner.changes, planner.plans)
 
 
 def _later(what: str) -> Unimplemented:
@@ -114,7 +114,10 @@ def _later(what: str) -> Unimplemented:
 
 @dataclass(slots=True)
 class _Planner:
-    """Nodes so far. placed: aliases of streams whose tuples have their places in a column."""
+    """Nodes so far.
+
+    placed: aliases of streams whose tuples have their places in a column. plans: as of `Graph`.
+    """
 
     bytes_max: int
     tables: Mapping[str, TableSchema]
@@ -123,17 +126,20 @@ class _Planner:
     changes: dict[str, TableChanges] = field(default_factory=dict)
     placed: frozenset[str] = frozenset()
     windows: dict[WindowOf, int] = field(default_factory=dict)
+    plans: dict[int, Plan] = field(default_factory=dict)
 
     def add(self, plan: Plan) -> int:
         """Add the nodes of a plan; return the index of its result.
 
         Equal windows are added once. Their scans have one alias, so they are of one stream.
         """
-        if not isinstance(plan, WindowOf):
-            return self._added(plan)
-        if plan not in self.windows:
-            self.windows[plan] = self._added(plan)
-        return self.windows[plan]
+        if isinstance(plan, WindowOf) and plan in self.windows:
+            return self.windows[plan]
+        at = self._added(plan)
+        self.plans[at] = plan
+        if isinstance(plan, WindowOf):
+            self.windows[plan] = at
+        return at
 
     def _added(self, plan: Plan) -> int:
         match plan:

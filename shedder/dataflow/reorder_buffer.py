@@ -28,6 +28,12 @@ class ReorderBuffer:
         """Bytes of the tuples that wait."""
         return sum(batch.nbytes + ts.nbytes + at.nbytes for batch, ts, at in self._held)
 
+    @property
+    def positions(self) -> NDArray[np.int64]:
+        """Positions of the tuples that wait, rising."""
+        held = [at for _, _, at in self._held]
+        return np.sort(np.concatenate([np.empty(0, np.int64), *held]))
+
     def push(
         self, batch: pa.RecordBatch, ts_us: NDArray[np.int64], positions: NDArray[np.int64]
     ) -> int:

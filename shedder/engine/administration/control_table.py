@@ -112,7 +112,8 @@ def _streams_and_queries(core: EngineState, entity: str, name: str) -> Iterator[
 def _operators(core: EngineState) -> Iterator[Row]:
     """Operators of row queries, and the tuples that wait before them."""
     for query in list(core.rows.queries.values()):
-        for entity, name, facts in core.look(partial(operator_status, query)):
+        operators = core.look(partial(core.rows.operators, query))
+        for entity, name, facts in operator_status(query.name, operators):
             yield from _facts(entity, name, facts)
 
 

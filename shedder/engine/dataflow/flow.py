@@ -11,15 +11,16 @@ from numpy.typing import NDArray
 
 from shedder.cql.statements.table_schema import TableSchema
 from shedder.dataflow.dataflow import Dataflow, StreamSource
-from shedder.dataflow.graph import NodeWork
 from shedder.dataflow.join_order import JoinChoice, StreamStatistics
 from shedder.dataflow.operator_facts import OperatorFacts
 from shedder.dataflow.relation_to_stream import stream_batch
+from shedder.dataflow.shared_nodes import SharedNode
 from shedder.dataflow.tables.table_versions import TableVersions
-from shedder.dataflow.update_patterns import UpdatePattern
+from shedder.engine.dataflow.relation_sinks import RelationSinks
 from shedder.engine.dataflow.row_target import EVENT_TIME, SIGN
 from shedder.engine.dataflow.standing_plan import StandingPlan
 
+SharedPart = SharedNode | RelationSinks
 PAST = 8  # The tuples of a window take more memory while they are read again, before they are rows.
 
 
@@ -67,7 +68,6 @@ class RowFlow:
             clock_ns=clock_ns,
         )
         self._clock_ns = clock_ns
-        self._relation_work, self._signs_work = NodeWork(), NodeWork()
         self.is_stream = self._flow.is_stream
         fields = list(self._flow.schema)
         if names is None:
@@ -77,8 +77,12 @@ class RowFlow:
         else:
             self._shown = list(range(len(fields)))
             self.columns = pa.schema([*map(pa.Field.with_name, fields, names)])
-        self._signs = None if self.is_stream else self._flow.signed_changes()
-        self._relation = None if self.is_stream else self._flow.current_relation(bytes_max)
+        self._sinks: RelationSinks | None = None
+        self._shares_sinks = False
+        if not self.is_stream:
+            relation = self._flow.current_relation(bytes_max)
+            signs, pattern = self._flow.signed_changes(), self._flow.label.pattern
+            self._sinks = RelationSinks(relation, signs, pattern, clock_ns)
 
     @property
     def sources(self) -> Mapping[str, StreamSource]:
@@ -93,9 +97,26 @@ class RowFlow:
 
     @property
     def size_bytes(self) -> int:
-        """Bytes of all state."""
-        sinks = [each for each in (self._signs, self._relation) if each is not None]
-        return self._flow.size_bytes + sum(each.size_bytes for each in sinks)
+        """Bytes of all state, with what it shares."""
+        return self._flow.size_bytes + (0 if self._sinks is None else self._sinks.size_bytes)
+
+    @property
+    def shared_parts(self) -> tuple[SharedPart, ...]:
+        """What other queries may read, too, each once."""
+        sinks = (self._sinks,) if self._sinks is not None and self._shares_sinks else ()
+        return (*self._flow.shared_nodes, *sinks)
+
+    def share_with(self, other: RowFlow, agrees: Callable[[str, str], bool]) -> None:
+        """Read the state of another query where it is the same, as `Dataflow.share_with`."""
+        if self._flow.share_with(other._flow, agrees) and other._sinks is not None:
+            self._sinks = other._sinks
+            self._shares_sinks = other._shares_sinks = True
+
+    def end_step(self) -> None:
+        """Forget what was kept for other queries of this step: all have advanced."""
+        self._flow.end_step()
+        if self._sinks is not None:
+            self._sinks.forget()
 
     @property
     def versions(self) -> Mapping[str, TableVersions]:
@@ -115,17 +136,13 @@ class RowFlow:
 
     def advance(self, watermarks: Mapping[str, int]) -> pa.Table:
         """Raise watermarks, by alias, and return the rows that are complete now."""
+        before_us = self._flow.as_of_us
         changes = self._flow.advance(watermarks)
         as_of_us = self._flow.as_of_us
-        if self._signs is not None and self._relation is not None and as_of_us is not None:
-            began_ns = self._clock_ns()
-            self._relation.add(as_of_us, changes)
-            added_ns = self._clock_ns()
-            self._relation_work.add(len(changes), len(changes), added_ns - began_ns)
-            rows_in, changes = len(changes), self._signs.apply(as_of_us, changes)
+        if self._sinks is not None and as_of_us is not None and as_of_us != before_us:
+            changes = self._sinks.apply(as_of_us, changes)
             if self._insertions_only:
                 changes = changes.where(changes.weight > 0)
-            self._signs_work.add(rows_in, len(changes), self._clock_ns() - added_ns)
         table = pa.Table.from_batches([stream_batch(changes)])
         last = table.num_columns
         shown = table.select([*self._shown, last - 2, last - 1])
@@ -149,14 +166,9 @@ class RowFlow:
     def operators(self) -> list[OperatorFacts]:
         """What each operator is and did, each after its inputs; what the rows are made by last."""
         made = self._flow.operators()
-        for sink, work, text, pattern in (
-            (self._relation, self._relation_work, "Current relation", self._flow.label.pattern),
-            (self._signs, self._signs_work, self._signs_text, UpdatePattern.MONOTONIC),
-        ):
-            if sink is not None:
-                of = (text, pattern, sink.size_bytes, work.rows_in, work.rows_out, work.ns)
-                made.append(OperatorFacts((len(made) - 1,), *of))
-        return made
+        if self._sinks is None:
+            return made
+        return [*made, *self._sinks.facts(len(made) - 1, self._signs_text)]
 
     @property
     def _signs_text(self) -> str:
@@ -168,6 +180,7 @@ class RowFlow:
 
     def relation(self) -> pa.Table:
         """Return the present content of a query that is a relation."""
-        assert self._relation is not None
+        assert self._sinks is not None
         as_of_us = self._flow.as_of_us
-        return self._relation.table(0 if as_of_us is None else as_of_us)
+        table = self._sinks.table(0 if as_of_us is None else as_of_us)
+        return table.rename_columns(self._flow.schema.names)

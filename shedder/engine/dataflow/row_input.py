@@ -121,6 +121,21 @@ class RowInput:
             lost=self.lost,
         )
 
+    def agrees_with(self, other: RowInput, as_of_us: int | None) -> bool:
+        """Return whether both have read the same tuples that matter as of an instant."""
+        ours = self.late_rows.since(self.needs_from_us(as_of_us))
+        theirs = other.late_rows.since(other.needs_from_us(as_of_us))
+        return (
+            (self.stream_id, self.position, self.lookback_us, self.watermark.value_us)
+            == (other.stream_id, other.position, other.lookback_us, other.watermark.value_us)
+            and self.reads_past == other.reads_past
+            and np.array_equal(ours.positions, theirs.positions)
+        )
+
+    def read_columns(self, columns: tuple[str, ...]) -> None:
+        """Give these columns to the dataflow from now on."""
+        self.columns = columns
+
     def needs_from_us(self, as_of_us: int | None) -> int | None:
         """Return the event time from which a state as of an instant needs tuples; None: all."""
         if as_of_us is None or self.lookback_us >= HISTORY:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from functools import partial
 
 import pyarrow as pa
@@ -10,6 +11,7 @@ import pyarrow as pa
 from shedder.archive.log.records import Batch, Heartbeat
 from shedder.archive.log.table_changes import TableChange
 from shedder.cql.statements.view_text import text_of_insert
+from shedder.dataflow.operator_facts import OperatorFacts
 from shedder.engine.dataflow.row_input import times_of
 from shedder.engine.dataflow.row_query import RowLimits, RowQuery
 from shedder.engine.dataflow.row_state import RowState
@@ -35,8 +37,25 @@ class StandingRowQueries:
 
     @property
     def size_bytes(self) -> int:
-        """Bytes that all of them hold."""
-        return sum(each.size_bytes for each in list(self.queries.values()))
+        """Bytes that all of them hold; what several share is counted once."""
+        queries = list(self.queries.values())
+        parts = {id(part): part for each in queries for part in each.shared_parts}
+        own = sum(each.own_bytes for each in queries)
+        return own + sum(part.size_bytes for part in parts.values())
+
+    def sharers(self, part: object) -> list[str]:
+        """Return the names of the queries that read a shared part."""
+        queries = list(self.queries.values())
+        return [each.name for each in queries if any(it is part for it in each.shared_parts)]
+
+    def operators(self, query: RowQuery) -> list[OperatorFacts]:
+        """Facts of a query's operators, with the other queries that read each of them."""
+        return [
+            replace(each, others=tuple(it for it in self.sharers(each.shared) if it != query.name))
+            if each.shared is not None
+            else each
+            for each in query.operators()
+        ]
 
     def of_stream(self, stream_id: int) -> tuple[RowQuery, ...]:
         """The row queries that read a stream."""
@@ -70,6 +89,17 @@ class StandingRowQueries:
             self.writers[query.name] = self._producers[writer.producer] = writer
         for stream_id in {each.stream_id for each in query.inputs}:
             self._readers[stream_id] = (*self.of_stream(stream_id), query)
+        self._share(query)
+
+    def _share(self, query: RowQuery) -> None:
+        """Let a query read the operators of others that advance in step with it.
+
+        Those are queries of the same streams: their least watermarks are always the same.
+        """
+        streams = {each.stream_id for each in query.inputs}
+        for other in self.of_stream(query.stream_id):
+            if other is not query and {each.stream_id for each in other.inputs} == streams:
+                query.share_with(other)
 
     def remove(self, name: str) -> None:
         """Forget a query."""
@@ -135,14 +165,20 @@ class StandingRowQueries:
                     dropped=dropped,
                 )
             )
+        for each in readers:
+            each.end_step()
         self._check_all(readers)
 
     def _check_all(self, readers: Iterable[RowQuery]) -> None:
-        """Fail the largest of these queries while all together hold too much."""
+        """Fail the largest of these queries while all together hold too much.
+
+        A query that shares its state may free little, so the next one fails as well.
+        """
         live = [each for each in readers if not each.failed]
-        if live and self.size_bytes > self.limits.all_bytes_max:
+        while live and self.size_bytes > self.limits.all_bytes_max:
             largest = max(live, key=lambda each: each.size_bytes)
             largest.guard(partial(self._refuse, largest))
+            live.remove(largest)
 
     def of_table(self, table: str) -> list[str]:
         """Return the names of the row queries that read a table, also of those that have failed."""
@@ -161,6 +197,8 @@ class StandingRowQueries:
             writer.note_watermark(header.stream, header.watermark_us)
         for each in self.of_stream(header.stream):
             each.guard(partial(each.promise, header.stream, header.watermark_us, header.arrival_us))
+        for each in self.of_stream(header.stream):
+            each.end_step()
 
     def send(self) -> None:
         """Insert the rows that are new. On the apply thread, after records were applied."""

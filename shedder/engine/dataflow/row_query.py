@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -17,7 +17,7 @@ from shedder.cql.plans.logical_plan import BoundRelational
 from shedder.dataflow.graph_text import label_text
 from shedder.dataflow.join_order import JoinChoice
 from shedder.dataflow.operator_facts import OperatorFacts
-from shedder.engine.dataflow.flow import RowFlow
+from shedder.engine.dataflow.flow import RowFlow, SharedPart
 from shedder.engine.dataflow.query_tables import QueryTables
 from shedder.engine.dataflow.row_input import RowInput
 from shedder.engine.dataflow.row_output import BEGINNING_US, Frontier, InputFrontier, RowOutput
@@ -119,6 +119,16 @@ class RowQuery:
         return self.state_bytes + self.output.counted_bytes
 
     @property
+    def own_bytes(self) -> int:
+        """Bytes that it holds, without the parts that other queries may read."""
+        return self.size_bytes - sum(each.size_bytes for each in self.shared_parts)
+
+    @property
+    def shared_parts(self) -> tuple[SharedPart, ...]:
+        """State that other queries may read, too."""
+        return () if self._flow is None else self._flow.shared_parts
+
+    @property
     def join_choices(self) -> Sequence[JoinChoice]:
         """The orders of joins that statistics decided; of a failed query none."""
         return () if self._flow is None else self._flow.join_choices
@@ -188,6 +198,31 @@ class RowQuery:
             for each in self.inputs
             if each.may_miss_past(as_of_us)
         )
+
+    # --- sharing ---------------------------------------------------------------------------------
+
+    def share_with(self, other: RowQuery) -> None:
+        """Read the operators of another query where their state is the same.
+
+        Both read each record of the same streams, and neither reads tables.
+        """
+        if self._flow is None or other._flow is None:
+            return
+        ours, theirs = ({it.alias: it for it in each.inputs} for each in (self, other))
+        as_of_us = self._flow.as_of_us
+
+        def agrees(alias: str, other_alias: str) -> bool:
+            return ours[alias].agrees_with(theirs[other_alias], as_of_us)
+
+        self._flow.share_with(other._flow, agrees)
+        for each in self.inputs:
+            source = self._flow.sources[each.alias]
+            each.read_columns(tuple(dict.fromkeys((*source.columns, source.time_column))))
+
+    def end_step(self) -> None:
+        """All queries of its streams have read the last record."""
+        if self._flow is not None:
+            self._flow.end_step()
 
     # --- records of the log ----------------------------------------------------------------------
 
@@ -343,13 +378,15 @@ def row_status(query: RowQuery) -> dict[str, str]:
     }
 
 
-def operator_status(query: RowQuery) -> list[tuple[str, str, dict[str, str]]]:
+def operator_status(
+    name: str, operators: Iterable[OperatorFacts]
+) -> list[tuple[str, str, dict[str, str]]]:
     """Return the facts of operators and queues for the control table: (entity, name, properties).
 
     An operator's name is that of the query and its number; `inputs` are numbers of others.
     """
     found: list[tuple[str, str, dict[str, str]]] = []
-    for number, each in enumerate(query.operators()):
+    for number, each in enumerate(operators):
         ns = each.ns_per_row
         facts = {
             "operator": each.text,
@@ -359,14 +396,15 @@ def operator_status(query: RowQuery) -> list[tuple[str, str, dict[str, str]]]:
             "rows_out": str(each.rows_out),
             "size_bytes": str(each.size_bytes),
             "ns_per_row": "" if ns is None else f"{ns:.1f}",
+            "shared_with": ", ".join(each.others),
         }
-        found.append(("operator", f"{query.name}/{number}", facts))
+        found.append(("operator", f"{name}/{number}", facts))
         if each.alias is not None:
             waiting = {
                 "waiting_rows": str(each.rows_in - each.rows_out),
                 "size_bytes": str(each.size_bytes),
             }
-            found.append(("queue", f"{query.name}/{each.alias}", waiting))
+            found.append(("queue", f"{name}/{each.alias}", waiting))
     return found
 
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from shedder.cql.text.durations import duration_text, timestamp_text
 from shedder.cql.text.sampling_fractions import share_text
 from shedder.dataflow.graph_text import graph_text
+from shedder.dataflow.operator_facts import OperatorFacts
 from shedder.engine.dataflow.row_query import RowQuery
 from shedder.engine.standing_queries.standing_query import StandingQuery
 from shedder.engine.standing_queries.stream_state import Stream
@@ -14,7 +15,7 @@ from shedder.engine.synopsis_plans.thinning_levels import levels_text
 from shedder.streams.windows import PaneGrid
 
 
-def explain_row_query(query: RowQuery) -> str:
+def explain_row_query(query: RowQuery, operators: Sequence[OperatorFacts]) -> str:
     """Return the text of EXPLAIN for a standing row query. On the apply thread."""
     lines = [f"standing query {query.name} of rows", f"  text: {query.query.text}"]
     for each in query.inputs:
@@ -32,7 +33,6 @@ def explain_row_query(query: RowQuery) -> str:
         f"{each.written_cost:,.0f} as written"
         for each in query.join_choices
     ]
-    operators = query.operators()
     if operators:
         lines += ["", *graph_text(operators)]
     if query.failed:

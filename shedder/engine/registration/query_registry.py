@@ -206,11 +206,13 @@ class QueryRegistry:
         """Return what a row query reads and holds."""
 
         def text() -> str:
-            writer = self.core.rows.writers.get(query.name)
+            rows = self.core.rows
+            told = explain_row_query(query, rows.operators(query))
+            writer = rows.writers.get(query.name)
             if writer is None:
-                return explain_row_query(query)
+                return told
             into = f"  inserts into: {writer.target.stream}, {writer.stored:,} rows"
-            return f"{explain_row_query(query)}\n{into}"
+            return f"{told}\n{into}"
 
         return self.core.look(text)
 

@@ -1,0 +1,107 @@
+"""Subplans of different queries: names that do not depend on aliases, and plans that cover others.
+
+Source: Motwani et al. 2003, Query processing, resource management, and approximation in a data
+stream management system, section 3.2 (plans that share subexpressions).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, is_dataclass, replace
+from typing import Any
+
+from shedder.cql.expressions.expression import Column
+from shedder.cql.plans.logical_plan import (
+    Aggregated,
+    Filter,
+    Join,
+    Plan,
+    Project,
+    RowsWindow,
+    Scan,
+    WindowOf,
+    scans_of,
+)
+from shedder.cql.statements.statement import ColumnDefinition, Output
+
+
+@dataclass(frozen=True, slots=True)
+class Subplan:
+    """A part of a query's plan, in which aliases are replaced by their places.
+
+    aliases: of its scans in the query, left to right. names: of columns, by those in the query.
+    """
+
+    plan: Plan
+    aliases: tuple[str, ...]
+    names: Mapping[str, str]
+
+
+def subplan_of(plan: Plan) -> Subplan:
+    """Return a plan with the alias "#n" in place of the n-th alias. No column's name begins so."""
+    aliases = tuple(scan.alias for scan in scans_of(plan))
+    places = {alias: f"#{place}" for place, alias in enumerate(aliases)}
+    names = {
+        name: places[scan.alias] + name[len(scan.alias) :]
+        for scan in scans_of(plan)
+        for name in (*(column.name for column in scan.columns), scan.time_column)
+        if name is not None
+    }
+    return Subplan(_renamed(plan, names, places), aliases, names)
+
+
+def covers(wide: Plan, narrow: Plan) -> bool:
+    """Return whether the rows of a plan, with fewer columns, are those of another.
+
+    Both have aliases by place. Columns of the result are not compared: the caller looks them up.
+    """
+    wide, narrow = _bare(wide), _bare(narrow)
+    match wide, narrow:
+        case Scan(), Scan():
+            known = frozenset(wide.columns)
+            return replace(wide, columns=()) == replace(narrow, columns=()) and known.issuperset(
+                narrow.columns
+            )
+        case (Filter(), Filter()) | (WindowOf(), WindowOf()) | (Aggregated(), Aggregated()):
+            below, above = wide.input, narrow.input
+            return replace(narrow, input=below) == wide and covers(below, above)
+        case Project(), Project():
+            known_outputs = frozenset(wide.outputs)
+            return known_outputs.issuperset(narrow.outputs) and covers(wide.input, narrow.input)
+        case Join(), Join():
+            same = replace(narrow, left=wide.left, right=wide.right) == wide
+            return same and covers(wide.left, narrow.left) and covers(wide.right, narrow.right)
+        case _:  # DISTINCT and set operations compare whole rows.
+            return wide == narrow
+
+
+def _bare(plan: Plan) -> Plan:
+    """The plan below projections that only drop columns."""
+    while isinstance(plan, Project) and all(
+        isinstance(output.expression, Column) and output.expression.name == output.name
+        for output in plan.outputs
+    ):
+        plan = plan.input
+    return plan
+
+
+def _renamed(node: Any, names: Mapping[str, str], places: Mapping[str, str]) -> Any:
+    """A tree of frozen dataclasses with other names of columns and aliases."""
+    if isinstance(node, tuple):
+        return tuple(_renamed(each, names, places) for each in node)
+    if not is_dataclass(node) or isinstance(node, type):
+        return node
+    changes = {
+        field.name: _renamed(getattr(node, field.name), names, places)
+        for field in fields(node)
+        if field.init
+    }
+    match node:
+        case Column() | ColumnDefinition() | Output():
+            changes["name"] = names.get(node.name, node.name)
+        case Scan():
+            assert node.time_column is not None
+            changes |= {"alias": places[node.alias], "time_column": names[node.time_column]}
+        case RowsWindow():
+            changes["partition"] = tuple(names.get(name, name) for name in node.partition)
+    return replace(node, **changes)

@@ -1,0 +1,97 @@
+"""Sinks of a query that is a relation: its present rows, and the stream of its changes."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+import pyarrow as pa
+
+from shedder.dataflow.changes import ChangeBatch
+from shedder.dataflow.current_relation import CurrentRelation
+from shedder.dataflow.graph import NodeWork
+from shedder.dataflow.operator_facts import OperatorFacts
+from shedder.dataflow.relation_to_stream import RelationToStream
+from shedder.dataflow.update_patterns import UpdatePattern
+
+
+class RelationSinks:
+    """The current relation, and its insertions and deletions, of one query or of several."""
+
+    def __init__(
+        self,
+        relation: CurrentRelation,
+        signs: RelationToStream,
+        pattern: UpdatePattern,
+        clock_ns: Callable[[], int] = time.thread_time_ns,
+    ) -> None:
+        """pattern: of the changes. clock_ns: measures the time of both sinks."""
+        self._relation = relation
+        self._signs = signs
+        self._pattern = pattern
+        self._clock_ns = clock_ns
+        self._work = (NodeWork(), NodeWork())
+        self._as_of_us: int | None = None
+        self._made: ChangeBatch | None = None
+        self._error: Exception | None = None
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of both."""
+        return self._signs.size_bytes + self._relation.size_bytes
+
+    def apply(self, as_of_us: int, changes: ChangeBatch) -> ChangeBatch:
+        """Take the changes up to an instant; return insertions and deletions.
+
+        A second query that gives the same instant gets what the first one made of it.
+
+        Raises:
+          BudgetExceeded: the relation needs more bytes than its limit.
+        """
+        if self._error is not None:
+            raise self._error
+        if self._made is None or self._as_of_us != as_of_us:
+            try:
+                self._made = self._applied(as_of_us, changes)
+            except Exception as error:
+                self._error = error
+                raise
+            self._as_of_us = as_of_us
+        return self._made
+
+    def forget(self) -> None:
+        """Forget what was made of the last instant: all queries have read it."""
+        self._made = None
+
+    def table(self, as_of_us: int) -> pa.Table:
+        """The rows as of an instant."""
+        return self._relation.table(as_of_us)
+
+    def facts(self, at: int, signs_text: str) -> list[OperatorFacts]:
+        """Facts of both sinks. at: place of the operator that they read."""
+        sinks = (
+            ("Current relation", self._pattern, self._relation, self._work[0]),
+            (signs_text, UpdatePattern.MONOTONIC, self._signs, self._work[1]),
+        )
+        return [
+            OperatorFacts(
+                (at + place,),
+                text,
+                of,
+                sink.size_bytes,
+                work.rows_in,
+                work.rows_out,
+                work.ns,
+                shared=self,
+            )
+            for place, (text, of, sink, work) in enumerate(sinks)
+        ]
+
+    def _applied(self, as_of_us: int, changes: ChangeBatch) -> ChangeBatch:
+        began_ns = self._clock_ns()
+        self._relation.add(as_of_us, changes)
+        added_ns = self._clock_ns()
+        made = self._signs.apply(as_of_us, changes)
+        self._work[0].add(len(changes), len(changes), added_ns - began_ns)
+        self._work[1].add(len(changes), len(made), self._clock_ns() - added_ns)
+        return made

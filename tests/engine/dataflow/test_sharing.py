@@ -1,0 +1,156 @@
+"""Row queries that share operators: the rows of queries that stand alone, and less memory."""
+
+from __future__ import annotations
+
+from random import Random
+
+import pyarrow as pa
+import pytest
+
+from shedder.engine.engine import Engine
+from shedder.settings import Settings
+from tests.engine.dataflow.worlds import CREATE, START_US, applied, batch, rows_of
+
+PAIRS = "SELECT a.id, b.kind FROM s [RANGE 1 MINUTE] a JOIN s [ROWS 30] b ON a.id = b.id"
+QUERIES = {
+    "pairs": PAIRS,
+    "aliases": PAIRS.replace("a.", "x.")
+    .replace("b.", "y.")
+    .replace(" a ", " x ")
+    .replace("] b", "] y"),
+    "fewer columns": "SELECT b.kind FROM s [RANGE 1 MINUTE] a JOIN s [ROWS 30] b ON a.id = b.id",
+    "filtered": f"{PAIRS} WHERE a.id + b.kind > 3",
+    "counted": "SELECT b.kind, COUNT(*) AS n, MAX(a.id) AS m FROM s [RANGE 1 MINUTE] a "
+    "JOIN s [ROWS 30] b ON a.id = b.id GROUP BY b.kind",
+    "distinct": "SELECT DISTINCT kind FROM s [ROWS 30]",
+    "without window": "SELECT id, kind FROM s WHERE kind > 1",
+    "the same again": "SELECT id, kind FROM s WHERE kind > 1",
+}
+
+
+def rows(random: Random, count: int, begin: int) -> pa.Table:
+    """Rows with equal event times, out of order within the lateness; some are too late."""
+    times = (
+        begin + at // 2 + random.randrange(8) - 25 * (random.random() < 0.02) for at in range(count)
+    )
+    return batch([(max(0, ts), random.randrange(6), random.randrange(4)) for ts in times])
+
+
+def outcome(query):
+    """What a query has told: its rows in order, its relation, and its inputs."""
+    answer = query.answer()
+    relation = sorted(map(str, answer.table.to_pylist()))
+    cursor = query.cursor(f"{answer.resume.partition('.')[0]}.0")
+    parts = list(iter(cursor.take, None))
+    return (
+        [row for part in parts for row in rows_of(part.table)],
+        relation,
+        [(it.position, it.late) for it in answer.inputs],
+    )
+
+
+def memory(db: Engine) -> int:
+    return db.core.executor.call(lambda: db.core.rows.size_bytes).result()
+
+
+def sharers(db: Engine, name: str) -> set[str]:
+    """The queries that read an operator of this query."""
+    found = db.core.executor.call(lambda: db.core.rows.operators(db.core.rows.queries[name]))
+    return {other for each in found.result() for other in each.others}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("world", range(2))
+def test_queries_beside_each_other_have_the_rows_of_queries_alone(tmp_path, world):
+    """Some come before the tuples and some later; one is dropped, and the server restarts."""
+    names = sorted(QUERIES)
+    together = Engine.open(tmp_path / "together")
+    alone = {name: Engine.open(tmp_path / name.replace(" ", "_")) for name in names}
+    every = [together, *alone.values()]
+
+    def push(seed: int, begin: int) -> None:
+        for db in every:
+            db.push("s", rows(Random(seed), 60, begin))
+
+    for db in every:
+        db.execute(CREATE)
+    Random(world).shuffle(names)
+    for step, name in enumerate(names):
+        for db in (together, alone[name]):
+            db.register(name, QUERIES[name])
+        push(100 * world + step, 30 * step)
+    shared = {name: sharers(together, name) for name in names}
+    for dropped in (None, names[0]):
+        if dropped is not None:
+            together.execute(f'DROP QUERY "{dropped}"')
+            names.remove(dropped)
+        push(100 * world + 50, 300)
+        for name in names:
+            assert outcome(together.query(name)) == outcome(alone[name].query(name)), name
+    every.remove(together)
+    together.close()
+    together = Engine.open(tmp_path / "together")
+    every.append(together)
+    push(100 * world + 51, 400)
+    for name in names:
+        assert outcome(together.query(name)) == outcome(alone[name].query(name)), name
+    assert any(shared.values())
+    assert any(sharers(together, name) for name in names)
+    for db in every:
+        db.close()
+
+
+def test_equal_queries_hold_their_rows_once(tmp_path):
+    """Kept rows are each query's own; all other bytes are there once."""
+    with Engine.open(tmp_path / "data") as db:
+        db.execute(CREATE)
+        db.push("s", batch([(at, at % 15_000, at % 7) for at in range(20_000)]))
+        db.register("q0", PAIRS)
+        first = db.core.rows.queries["q0"]
+        applied(db)
+        one, state = memory(db), first.state_bytes
+        for at in range(1, 6):
+            db.register(f"q{at}", PAIRS)
+        assert memory(db) - one <= 5 * 4096 < state
+        assert db.core.rows.queries["q5"].state_bytes == state  # Each counts in its own limit.
+        assert sharers(db, "q3") == {"q0", "q1", "q2", "q4", "q5"}
+        assert "s AS b [also in q0, q2, q3, 2 more]" in db.query("q1").explain()
+        told = {row["value"] for row in db.control("operator").to_pylist()}
+        assert "q0, q1, q2, q3, q4" in told
+        for at in range(5):
+            db.execute(f"DROP QUERY q{at}")
+        db.push("s", batch([(20_000, 15_000 - 1, 1)]))
+        db.heartbeat("s", START_US + 30_000)
+        assert db.core.rows.queries["q5"].answer().table.num_rows
+        assert sharers(db, "q5") == set()
+
+
+def test_a_query_that_lacks_late_tuples_shares_nothing_with_one_that_has_them(tmp_path):
+    with Engine.open(tmp_path / "data") as db:
+        db.execute(CREATE)
+        db.register("before", "SELECT COUNT(*) AS n FROM s [ROWS 1000]")
+        db.push("s", batch([(100, 1, 1)]))
+        db.push("s", batch([(1, 1, 1), (200, 2, 2)]))
+        db.register("after", "SELECT COUNT(*) AS n FROM s [ROWS 1000]")
+        db.heartbeat("s", START_US + 300)
+        counts = [db.query(name).answer().table["n"].to_pylist() for name in ("before", "after")]
+        assert counts == [[2], [3]]
+        assert sharers(db, "after") == set()
+
+
+def test_a_query_that_fails_alone_leaves_the_operators_to_the_others(tmp_path):
+    """The aggregate of the first query exceeds its limit; the shared window goes on."""
+    settings = Settings(row_query_bytes_max=1 << 20)
+    with Engine.open(tmp_path / "data", settings=settings) as db:
+        db.execute(CREATE)
+        db.register("large", "SELECT DISTINCT id, kind FROM s [ROWS 100000]")
+        db.register("small", "SELECT COUNT(id) AS n FROM s [ROWS 100000]")
+        db.register("other", "SELECT MAX(kind) AS n FROM s [ROWS 100000]")
+        for begin in range(0, 8_000, 2_000):
+            db.push("s", batch([(at, at, at % 7) for at in range(begin, begin + 2_000)]))
+        db.heartbeat("s", START_US + 30_000)
+        applied(db)
+        assert sharers(db, "small") == {"other"}
+        assert db.core.rows.queries["large"].failed
+        assert db.query("small").answer().table["n"].to_pylist() == [8_000]
+        assert db.query("other").answer().table["n"].to_pylist() == [6]
