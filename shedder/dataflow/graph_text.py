@@ -106,7 +106,7 @@ def _tree(
 
 
 def _sharers(names: Sequence[str]) -> str:
-    """Which other queries read an operator; many are counted."""
+    """Return which other queries read an operator; many are counted."""
     if not names:
         return ""
     more = len(names) - _NAMES_MAX
