@@ -263,9 +263,7 @@ class Dataflow:
         return (
             isinstance(ours, SharedReader)
             and isinstance(theirs, SharedReader)
-            and ours.shared is theirs.shared
-            and ours.is_whole
-            and theirs.is_whole
+            and ours.has_rows_of(theirs)
         )
 
     def end_step(self) -> None:

@@ -146,10 +146,9 @@ class SharedReader:
         """Nothing is held: `shared_below` has the nodes that hold rows."""
         return 0
 
-    @property
-    def is_whole(self) -> bool:
-        """Return whether the columns are all those of the node, in order."""
-        return self._places == tuple(range(len(self.shared.node.schema)))
+    def has_rows_of(self, other: SharedReader) -> bool:
+        """Return whether another reader has the same columns of the same node."""
+        return self.shared is other.shared and self._places == other._places
 
     def apply(self, as_of_us: int) -> ChangeBatch:
         """The changes of the node, under the names of this graph."""

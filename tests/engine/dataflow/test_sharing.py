@@ -105,6 +105,8 @@ def test_equal_queries_hold_their_rows_once(tmp_path):
     with Engine.open(tmp_path / "data") as db:
         db.execute(CREATE)
         db.push("s", batch([(at, at % 15_000, at % 7) for at in range(20_000)]))
+        wider = PAIRS.replace("b.kind", "b.kind, a.kind AS k")
+        db.register("wider", wider)
         db.register("q0", PAIRS)
         first = db.core.rows.queries["q0"]
         applied(db)
@@ -113,12 +115,12 @@ def test_equal_queries_hold_their_rows_once(tmp_path):
             db.register(f"q{at}", PAIRS)
         assert memory(db) - one <= 5 * 4096 < state
         assert db.core.rows.queries["q5"].state_bytes == state  # Each counts in its own limit.
-        assert sharers(db, "q3") == {"q0", "q1", "q2", "q4", "q5"}
-        assert "s AS b [also in q0, q2, q3, 2 more]" in db.query("q1").explain()
+        assert sharers(db, "q3") == {"wider", "q0", "q1", "q2", "q4", "q5"}
+        assert "s AS b [also in wider, q0, q2, 3 more]" in db.query("q1").explain()
         told = {row["value"] for row in db.control("operator").to_pylist()}
-        assert "q0, q1, q2, q3, q4" in told
-        for at in range(5):
-            db.execute(f"DROP QUERY q{at}")
+        assert "wider, q0, q1, q2, q3, q4" in told
+        for name in ("wider", *(f"q{at}" for at in range(5))):
+            db.execute(f"DROP QUERY {name}")
         db.push("s", batch([(20_000, 15_000 - 1, 1)]))
         db.heartbeat("s", START_US + 30_000)
         assert db.core.rows.queries["q5"].answer().table.num_rows
