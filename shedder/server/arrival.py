@@ -159,11 +159,20 @@ class ResponseWriter:
         finally:
             self.wait.finish()
 
-    async def finish(self) -> None:
-        """Return when the client has taken the last response, or is gone."""
-        if self._sending is not None:
+    async def finish(self, limit_s: float, close: Callable[[], None]) -> None:
+        """Return when the client has taken the last response, or is gone.
+
+        limit_s: time for the client to take the last response.
+        close: called at the limit; has the connection of the client closed.
+        """
+        if self._sending is None:
+            return
+        timer = asyncio.get_running_loop().call_later(limit_s, close)
+        try:
             with suppress(Exception):  # What failed is the connection.
                 await self._sending
+        finally:
+            timer.cancel()
 
 
 def late_request(waited_s: float) -> ShedderError:

@@ -37,6 +37,8 @@ class CallLimits:
     idle_s_max: time without a batch after which an AppendStream is ended; s.
     idle_s_min: time without a batch after which an AppendStream may be ended for a new one; s.
     receipt_s_max: time for a client to take a receipt of an AppendStream, or rows; s.
+    unread_s_max: time for a client to take the last response of a call that ended with an error,
+      before its connection is closed; s.
     append_patience_s: time that a batch of an AppendStream waits for room before the call fails; s.
     answer_bytes_max: size of one answer's message.
     quiet_look_s: period after which a subscription without answers looks for its query; s.
@@ -48,6 +50,7 @@ class CallLimits:
     idle_s_max: float = 900.0
     idle_s_min: float = 30.0
     receipt_s_max: float = 60.0
+    unread_s_max: float = 600.0
     append_patience_s: float = 5.0
     answer_bytes_max: int = SEND_BYTES_MAX - (1 << 10)
     quiet_look_s: float = 2.0

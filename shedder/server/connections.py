@@ -1,4 +1,4 @@
-"""Open connections of the server. Connections without an identity are closed if room is short."""
+"""Open connections of the server, and the closing of those that it cannot serve."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ _log = structlog.get_logger("shedder.server")
 
 
 class Connections:
-    """Tracks peers that have shown an identity, and closes other connections if room is short.
+    """Closes connections of peers that read nothing, or show no identity while room is short.
 
     gRPC neither lists nor closes connections without calls. So `look` finds such connections among
     the descriptors of the process and shuts them down. gRPC treats this as the end of the peer.
 
     A connection is closed at the second look that finds it without an identity. The network with
-    most such connections comes first.
+    most such connections comes first. A connection that `close` names is closed at the next look.
     """
 
     def __init__(
@@ -38,11 +38,16 @@ class Connections:
         self._most = most
         self._descriptors = descriptors
         self._known: set[str] = set()  # as gRPC writes peers
+        self._closing: set[str] = set()  # as gRPC writes peers
         self._strangers: frozenset[Peer] = frozenset()  # at the last look
 
     def show(self, peer: str) -> None:
         """Note that a peer has shown an identity."""
         self._known.add(peer)
+
+    def close(self, peer: str) -> None:
+        """Have the connection of a peer closed at the next look, with all of its calls."""
+        self._closing.add(peer)
 
     @property
     def is_crowded(self) -> bool:
@@ -56,7 +61,9 @@ class Connections:
         return descriptors >= CROWDED * self._most or len(self._known) > 2 * self._most
 
     def look(self, port: int) -> int:
-        """Close connections of a port where there are too many. From any thread, one at a time.
+        """Close connections of a port: those to be closed, and some where there are too many.
+
+        From any thread, one at a time.
 
         Returns:
           how many were closed.
@@ -74,27 +81,30 @@ class Connections:
             written for written, peer in known.items() if peer not in found
         )
         strangers = frozenset(found.keys() - known.values())
-        closing: list[Peer] = []
+        asked = set(self._closing)
+        self._closing.difference_update(asked)
+        closing = sorted(found.keys() & set(map(parsed, asked)))
         if len(found) >= CROWDED * self._most:
             surplus = len(found) - int(CALM * self._most)
-            closing = most_common(strangers & self._strangers, surplus)
+            closing += most_common((strangers & self._strangers).difference(closing), surplus)
         closed = [peer for peer in closing if _shut_down(found[peer], peer, port)]
         self._strangers = strangers.difference(closed)
         return len(closed)
 
     async def look_aside(self, port: int) -> int:
-        """Look on a thread if there may be too many connections; a failure is logged.
+        """Look on a thread if there may be connections to close; a failure is logged.
 
         Returns:
           how many were closed.
         """
         try:
-            closed = await asyncio.to_thread(self.look, port) if self.is_crowded else 0
+            has_work = bool(self._closing) or self.is_crowded
+            closed = await asyncio.to_thread(self.look, port) if has_work else 0
         except (RuntimeError, OSError) as error:  # No thread can start, or /dev/fd is not read.
             _log.warning("connections_not_checked", error=str(error))
             return 0
         if closed:
-            _log.warning("connections_without_identity_closed", connections=closed)
+            _log.warning("connections_closed", connections=closed)
         return closed
 
 

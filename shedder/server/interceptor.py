@@ -174,10 +174,12 @@ class Boundary(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]  # not gen
             writer = ResponseWriter(context.write, take_s)
             wait = reader.wait if method in STREAMS_IN else writer.wait
             work = partial(answer, reader, writer, wait, context)
+            close = partial(self._connections.close, context.peer())
+            finish = partial(writer.finish, self._limits.unread_s_max, close)
             try:
-                return await self._cross(method, context, work, writer.finish)
+                return await self._cross(method, context, work, finish)
             finally:  # See `_cross`: the error of an aborted call has this frame.
-                del _, context, reader, writer, wait, work
+                del _, context, reader, writer, wait, work, finish
 
         return call
 

@@ -96,7 +96,7 @@ class Metrics:
         )
         self.connections_closed = Counter(
             "shedder_connections_closed",
-            "Connections without an identity that were closed because room was short.",
+            "Connections closed: without an identity while room was short, or that read nothing.",
             registry=self.registry,
         )
         build = Info("shedder_build", "What is running.", registry=self.registry)

@@ -200,3 +200,38 @@ def test_a_subscriber_that_takes_nothing_gives_way_and_one_that_has_no_news_does
                 await task
 
     run_in_virtual_time(world())
+
+
+def test_a_connection_is_closed_if_the_last_response_is_not_taken_within_its_limit():
+    async def world():
+        taken, closed = asyncio.Event(), []
+
+        async def blocked(_):
+            await taken.wait()
+
+        writer = ResponseWriter(blocked, 60.0)
+        with pytest.raises(InvalidRequest, match="took no response for 60 s"):
+            await writer.write("news")
+
+        def close():
+            closed.append(now_s())
+            taken.set()  # The write fails with the connection.
+
+        await writer.finish(600.0, close)
+        assert closed == [660.0]
+
+    run_in_virtual_time(world())
+
+
+def test_a_connection_stays_if_the_last_response_is_taken_late():
+    async def world():
+        closed = []
+        writer = ResponseWriter(lambda _: asyncio.sleep(100.0), 60.0)
+        with pytest.raises(InvalidRequest):
+            await writer.write("news")
+        await writer.finish(600.0, lambda: closed.append(now_s()))
+        assert now_s() == 100.0
+        await asyncio.sleep(1_000.0)
+        assert closed == []
+
+    run_in_virtual_time(world())

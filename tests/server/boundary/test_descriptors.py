@@ -160,6 +160,22 @@ def test_connections_without_an_identity_are_closed_at_the_second_look_where_the
     assert set(open_descriptors()) == before
 
 
+def test_a_connection_that_is_to_be_closed_is_closed_at_the_next_look_and_no_other_one():
+    async def look() -> int:
+        return await connections.look_aside(listening.port)
+
+    with ExitStack() as stack:
+        listening = Listening(stack, 3)
+        connections = Connections(1_000_000)
+        for number in range(3):
+            connections.show(listening.peer(number))
+        connections.close(listening.peer(1))
+        connections.close("ipv4:127.0.0.1:1")  # It has left meanwhile.
+        assert asyncio.run(look()) == 1
+        assert listening.closed() == [1]
+        assert asyncio.run(look()) == 0
+
+
 def failing() -> list[int]:
     raise OSError(errno.EIO, "x")
 
@@ -181,7 +197,7 @@ def test_a_look_without_a_thread_ends_with_a_line_in_the_log():
     assert [line["event"] for line in logs] == [
         "connections_not_checked",
         "connections_not_checked",
-        "connections_without_identity_closed",
+        "connections_closed",
     ]
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from queue import SimpleQueue
 
 import grpc
@@ -80,13 +80,26 @@ def test_a_producer_that_takes_no_response_gives_its_place_back(client, address)
         streams = [connection.open(APPEND_STREAM) for _ in range(3)]
         for number, stream in enumerate(streams):
             connection.send(stream, hello(name=f"s{number}"))
-        producer = client.producer("trades", "p")  # Tries again until there is a place.
-        producer.push(trades(10, 1))
-        assert producer.flush().position == 10
-        producer.close()
+        for stream in streams:
+            while stream not in connection.headers:  # Sent when the call has its place.
+                connection.receive()
+        with ExitStack() as stack:  # Three more take all places, so each stream gave its own back.
+            for number in range(3):
+                producer = stack.enter_context(client.producer("trades", f"p{number}"))
+                producer.push(trades(10, number))  # Tries again until there is a place.
+                assert producer.flush().position == 10 * (number + 1)
         for stream in streams:
             connection.allow(stream, 1 << 20)
             assert b"the client took no response for 0 s" in connection.wait_for_end(stream)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("limits", [CallLimits(receipt_s_max=0.1, unread_s_max=0.1)])
+def test_a_producer_that_takes_no_end_of_its_call_loses_its_connection(client, address):
+    with Raw(address, window_bytes=0) as connection:
+        connection.send(connection.open(APPEND_STREAM), hello())
+        assert connection.is_at_its_end()
+    client.push("trades", trades(10, 1))
 
 
 @pytest.mark.parametrize("limits", [CallLimits(idle_s_max=0.2)])
