@@ -22,7 +22,7 @@ Links = NDArray[np.int64]
 BORN, EXPIRES, OLDER, TS, WEIGHT = range(5)
 END = -1  # End of a chain.
 WALKS = 64  # Walks that take turns: as many rows as the memory system has on their way, and more.
-_AHEAD = 16  # Rows between bringing a head near and reading it.
+_AHEAD = 32  # Rows between bringing a head near and reading it.
 
 
 @njit(nogil=True, cache=True)
@@ -39,7 +39,9 @@ def insert_rows(
       row_ids: equal where all columns are equal; empty: there are no negative weights.
       heads: newest position of each key.
     """
+    last = ids.size - 1
     for at in range(first, ids.size):
+        prefetch(heads, ids[min(at + _AHEAD, last)])
         key = ids[at]
         if row_ids.size > 0 and links[at, WEIGHT] < 0:
             before = END

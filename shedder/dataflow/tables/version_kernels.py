@@ -14,8 +14,8 @@ from synopses.kernels.prefetch import prefetch
 
 END = -1  # End of a chain.
 BEGIN = -2  # The walk of a row begins at the head of its chain.
-_AHEAD = 16  # Rows between bringing a head near and reading it.
-_NEAR = 8  # Rows between bringing a version near and reading it.
+_AHEAD = 64  # Rows between bringing a head near and reading it.
+_NEAR = 32  # Rows between bringing a version near and reading it.
 
 
 @njit(nogil=True, cache=True)
