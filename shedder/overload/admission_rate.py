@@ -79,6 +79,7 @@ class Door:
         self._lock = threading.Lock()
         self._streams: dict[str, _LimitedStream] = {}
         self._held = False
+        self._times_later = 1.0  # The rate once the queue is short, over the present rate.
         self._waiting_bytes_max = float("inf")
 
     @property
@@ -100,6 +101,7 @@ class Door:
         tick_s: float,
         owners: Mapping[str, tuple[str, float]] = MappingProxyType({}),
         *,
+        works_bytes_per_s: float = 0.0,
         waiting_bytes_max: float = float("inf"),
         unheld: Collection[str] = (),
     ) -> None:
@@ -113,6 +115,8 @@ class Door:
           tick_s: time since the last call.
           owners: tenant of each stream, and the tenant's weight. Tenants get their shares first,
             then the streams of each tenant. A stream that is missing here is of the tenant "".
+          works_bytes_per_s: rate of all streams once no more waits than is wanted; a smaller one
+            than `admit_bytes_per_s` counts as that.
           waiting_bytes_max: a tenant with more queued bytes than this is refused.
           unheld: streams that are limited by `waiting_bytes_max` only, and have no part in the
             rate.
@@ -122,6 +126,7 @@ class Door:
             self._streams = {name: self._streams.get(name, _LimitedStream()) for name in weights}
             began = not self._held
             self._held = admit_bytes_per_s != float("inf")
+            self._times_later = max(works_bytes_per_s / max(admit_bytes_per_s, 1.0), 1.0)
             for name, stream in self._streams.items():
                 stream.weight = weights[name]
                 stream.owner = owners.get(name, ("", 1.0))
@@ -173,7 +178,8 @@ class Door:
           reserve: it comes back when it is told to, and others are told another time.
 
         Returns:
-          0: it is let in. Else when to come back, and nothing was taken.
+          0: it is let in. Else when to come back, and nothing was taken. Where more is let in once
+          the queue has been worked off, that is the time at that rate, after the drain.
         """
         with self._lock:
             limited = self._streams.get(stream)
@@ -197,9 +203,9 @@ class Door:
                     limited.slots.free(now_s)
                 bucket.take(size_bytes)
                 return 0
-            return limited.slots.next_ms(
-                now_s, free_s=free_s, takes_s=size_bytes / rate, reserve=reserve
-            )
+            free_s = min(free_s, drain_s(queue_bytes) + free_s / self._times_later)
+            takes_s = size_bytes / (rate * self._times_later)
+            return limited.slots.next_ms(now_s, free_s=free_s, takes_s=takes_s, reserve=reserve)
 
     def give_back(self, stream: str, size_bytes: float) -> None:
         """A batch that was let in has not come after all."""

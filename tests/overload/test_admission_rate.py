@@ -125,6 +125,17 @@ def test_while_too_much_waits_the_time_to_come_back_is_that_of_the_drain():
     assert told == [2_000, 2_100, 2_200]
 
 
+def test_a_stall_tells_callers_to_return_when_the_queue_has_been_worked_off():
+    """A twentieth of what can be worked off is let in while 0.3 s of work waits."""
+    door = Door()
+    door.hold(50_000, {"s": 1.0}, 0.0, 0.1, works_bytes_per_s=1e6)
+    assert door.wait_ms("s", 500_000, 0.1, 300_000) == 0  # 10 s of the present rate into debt.
+    wait_ms = door.wait_ms("s", 500_000, 0.1, 300_000, drain_s=lambda size_bytes: size_bytes / 1e6)
+    assert wait_ms == pytest.approx(300 + 500, abs=5)
+    door.hold(1e6, {"s": 1.0}, 0.4, 0.3, works_bytes_per_s=1e6)
+    assert door.wait_ms("s", 500_000, 0.1 + wait_ms / 1e3) == 0
+
+
 def test_tenants_share_before_their_streams_do():
     """Of 900: the tenant of many streams gets as much as the one of a single stream."""
     weights = {"a1": 1.0, "a2": 2.0, "b": 1.0}

@@ -349,6 +349,7 @@ class Overload:
             self.load.at_s,
             TICK_S,
             owners,
+            works_bytes_per_s=state.works_bytes_per_s * state.trim,
             waiting_bytes_max=waiting_bytes_max(self.load, self._steps.ends)
             if self.on
             else float("inf"),
