@@ -65,13 +65,24 @@ class TableRows:
           version: number of the last change; numbers up to it that are no change are lost.
           changes: number of changes that the batch has.
         """
+        return self.replaced(kind, batch, version=version, changes=changes)[0]
+
+    def replaced(
+        self, kind: ChangeKind, batch: pa.RecordBatch, *, version: int, changes: int = 1
+    ) -> tuple[TableRows, tuple[pa.RecordBatch, ...]]:
+        """Return the rows after a change, and those of the rows before that it took out.
+
+        The arguments are those of `changed`.
+        """
         assert version >= self.version + changes, (version, self.version, changes)
         gone = self._matches(batch)
         kept = [_without(piece, gone[at]) for at, piece in self._placed()]
+        taken = [_without(piece, ~gone[at]) for at, piece in self._placed() if gone[at].any()]
         if kind is ChangeKind.UPSERT:
             kept += _pieces(batch)
         lost = self.lost + version - self.version - changes
-        return replace(self, pieces=_merged(kept), version=version, lost=lost)
+        after = replace(self, pieces=_merged(kept), version=version, lost=lost)
+        return after, tuple(taken)
 
     def changed_by(self, changes: Iterable[tuple[ChangeKind, pa.RecordBatch, int]]) -> TableRows:
         """Return the rows after changes in their order, each with its version.

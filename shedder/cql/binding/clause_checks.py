@@ -15,7 +15,7 @@ from shedder.cql.expressions.column_types import ColumnType
 from shedder.cql.expressions.literals import Bindings
 from shedder.cql.expressions.type_names import column_type
 from shedder.cql.grammar.parse_nodes import RawCreateStream, RawLayout, RawNumber, RawSelect
-from shedder.cql.grammar.query_grammar import SAMPLE, WINDOW
+from shedder.cql.grammar.query_grammar import AS_OF, SAMPLE, WINDOW
 from shedder.cql.statements.archive_layout import DEFAULT_LAYOUT, Layout, layout_of
 from shedder.cql.statements.bound_query import OWN_COLUMNS
 from shedder.cql.statements.canonical_text import text_of_select
@@ -72,6 +72,8 @@ def selected(raw: RawSelect, source: SourceText, bindings: Bindings, limits: Lim
         raise source.error("expected FROM and the name of a stream", start_of(select))
     if table.meta.get(SAMPLE) is not None:
         raise later("SAMPLE in this statement")
+    if table.meta.get(AS_OF) is not None:
+        raise later("AS OF in this statement")
     translator = Translator(source, bindings, limits, (table.name, table.alias))
     outputs = outputs_of(select.expressions, translator, source)
     where, having = select.args.get("where"), select.args.get("having")

@@ -11,11 +11,11 @@ from sqlglot import exp
 from shedder.cql.binding.clause_checks import hundredth, number_of
 from shedder.cql.binding.expression_translation import Translator
 from shedder.cql.binding.select_list import Item, groups_of, items_of, limit_of, order_of
-from shedder.cql.binding.window_checks import window_clause
+from shedder.cql.binding.window_checks import moment_us, window_clause
 from shedder.cql.expressions.expression import Column
 from shedder.cql.expressions.literals import Bindings
 from shedder.cql.grammar.parse_nodes import RawNumber
-from shedder.cql.grammar.query_grammar import COMMA, DISTINCT, SAMPLE, WINDOW
+from shedder.cql.grammar.query_grammar import AS_OF, COMMA, DISTINCT, SAMPLE, WINDOW
 from shedder.cql.statements.relational_select import RelationalSelect
 from shedder.cql.statements.relational_text import text_of_query
 from shedder.cql.statements.relational_tree import (
@@ -282,10 +282,13 @@ class _QueryReader:
                 )
             return DerivedRelation(self.query(node.this, known), node.alias, window, sample)
         assert isinstance(node, exp.Table)
-        query = known.get(node.name.lower())
+        query, moment = known.get(node.name.lower()), node.meta.get(AS_OF)
         if query is not None:
+            if moment is not None:
+                raise self._source.wrong(moment, "AS OF is of a table, not of a query in WITH")
             return DerivedRelation(query, node.alias or node.name, window, sample)
-        return NamedRelation(node.name, node.alias or node.name, window, sample)
+        as_of_us = None if moment is None else moment_us(moment, "AS OF", translator, self._source)
+        return NamedRelation(node.name, node.alias or node.name, window, sample, as_of_us)
 
     def _sample(self, raw: RawNumber | None, translator: Translator) -> float | None:
         """The share that SAMPLE keeps."""

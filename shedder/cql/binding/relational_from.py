@@ -74,7 +74,7 @@ class TableColumns(Protocol):
 
     @property
     def retroactive(self) -> bool:
-        """Whether its changes correct earlier rows of a standing query."""
+        """Its changes correct earlier rows of a standing query; else tuples join its versions."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,6 +158,12 @@ class FromBinder:
             raise UnknownStream(relation.name, sorted(self._schemas))
         if relation.sample is not None and not isinstance(schema, StreamSchema):
             raise BadQuery(f"{quoted(relation.name)} is a table, and SAMPLE is of a stream")
+        as_of_us = relation.as_of_us
+        if as_of_us is not None and isinstance(schema, StreamSchema):
+            raise BadQuery(
+                f"{quoted(relation.name)} is a stream, and AS OF is of a table; a window, as "
+                "[FROM TIMESTAMP '2026-01-31' TO TIMESTAMP '2026-02-01'], reads a part of a stream"
+            )
         alias = self.unique(relation.alias)
         columns = tuple(
             ColumnDefinition(f"{alias}.{column.name}", column.type, column.nullable)
@@ -172,7 +178,8 @@ class FromBinder:
             )
         else:
             retroactive = schema.retroactive
-        scan = Scan(relation.name, alias, kind, columns, time, relation.sample, retroactive)
+        sample = relation.sample
+        scan = Scan(relation.name, alias, kind, columns, time, sample, retroactive, as_of_us)
         return self._part(scan, relation, alias)
 
     def _derived(self, relation: DerivedRelation) -> From:

@@ -48,10 +48,10 @@ def window_of(
     if raw is None or (raw.length is None and raw.begin is None):
         return UnboundedWindow()
     if raw.begin is not None:
-        start_us = _moment(raw.begin, translator, source)
+        start_us = moment_us(raw.begin, "a window", translator, source)
         if raw.end is None:
             return LandmarkWindow(start_us)
-        end_us = _moment(raw.end, translator, source)
+        end_us = moment_us(raw.end, "a window", translator, source)
         if end_us <= start_us:
             raise source.error("the window ends before it begins", raw.start)
         return SnapshotWindow(start_us, end_us)
@@ -205,7 +205,8 @@ def duration_us(raw: RawDuration, translator: Translator, source: SourceText) ->
     return value
 
 
-def _moment(node: exp.Expr, translator: Translator, source: SourceText) -> int:
+def moment_us(node: exp.Expr, what: str, translator: Translator, source: SourceText) -> int:
+    """An instant in us since 1970. what: it is of, for the error."""
     literal = translator.constant(node)
     try:
         match literal:
@@ -219,4 +220,4 @@ def _moment(node: exp.Expr, translator: Translator, source: SourceText) -> int:
                 return moment
     except ValueError as error:
         raise source.wrong(node, str(error)) from error
-    raise source.wrong(node, "a window begins and ends at a TIMESTAMP '2026-01-31 10:42:07'")
+    raise source.wrong(node, f"{what} takes an instant, as TIMESTAMP '2026-01-31 10:42:07'")

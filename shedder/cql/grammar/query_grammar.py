@@ -16,6 +16,7 @@ from synopses.frequent.heavy_share import Promise
 WINDOW = "cql_window"  # The key of a relation's meta.
 SAMPLE = "cql_sample"  # The key of a relation's meta.
 DISTINCT = "cql_distinct"  # The key of the meta of ISTREAM(DISTINCT ...).
+AS_OF = "cql_as_of"  # The key of a relation's meta.
 COMMA = "COMMA"  # The kind of a join that is written as a comma.
 
 _ROWS_CLAUSES = ("joins", "laterals", "distinct", "offset", "with_")
@@ -37,7 +38,21 @@ def read_relation(parser: Parser) -> exp.Expr:
         fail(parser, "a stream has no schema before its name")
     if parser._match(TokenType.L_PAREN, advance=False):
         raise later("a table function")
+    moment = _as_of(parser)
+    if moment is not None:
+        table.meta[AS_OF] = moment
     return _described(parser, table)
+
+
+def _as_of(parser: Parser) -> exp.Expr | None:
+    """Read AS OF, or FOR SYSTEM_TIME AS OF, and an instant; None: it does not follow."""
+    spellings = (("FOR", "SYSTEM_TIME", "AS", "OF"), ("AS", "OF"))
+    if not any(parser._match_text_seq(*words) for words in spellings):
+        return None
+    moment: exp.Expr | None = parser._parse_bitwise()
+    if moment is None:
+        fail(parser, "expected an instant after AS OF, as in AS OF TIMESTAMP '2026-01-31'")
+    return moment
 
 
 def read_ctes(parser: Parser) -> list[exp.CTE]:
@@ -156,7 +171,9 @@ def is_relational(query: exp.Expr) -> bool:
     if not isinstance(table, exp.Table):
         return True
     window = table.meta.get(WINDOW)
-    if table.meta.get(SAMPLE) is not None or (window is not None and window.is_of_rows):
+    if any(table.meta.get(key) is not None for key in (SAMPLE, AS_OF)) or (
+        window is not None and window.is_of_rows
+    ):
         return True
     functions = set()
     for part in query.walk():

@@ -58,6 +58,7 @@ class Scan:
     columns: those that the plan reads, named `alias.column`, in the order of the schema.
     time_column: `alias.column` of a stream's event time; None: of a table.
     sample: share in (0, 1] of tuples that SAMPLE keeps; None: all.
+    as_of_us: of a table: the instant of AS OF, whose rows are read; None: now.
     retroactive: of a table: its changes correct rows of a standing query that were made before.
     """
 
@@ -68,6 +69,7 @@ class Scan:
     time_column: str | None
     sample: float | None = None
     retroactive: bool = False
+    as_of_us: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

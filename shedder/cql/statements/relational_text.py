@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import assert_never
 
-from shedder.cql.expressions.expression import Expression
+from shedder.cql.expressions.column_types import ColumnType
+from shedder.cql.expressions.expression import Expression, Literal
 from shedder.cql.expressions.expression_text import quoted, text_of
 from shedder.cql.statements.canonical_text import key_text, output_text, percent_text, window_words
 from shedder.cql.statements.relational_tree import (
@@ -91,7 +92,8 @@ def _item(item: Output | Star) -> str:
 def _relation(relation: Relation) -> str:
     match relation:
         case NamedRelation(name=name, alias=alias):
-            shown = quoted(name) + (f" {quoted(alias)}" if alias != name else "")
+            shown = quoted(name) + as_of_text(relation.as_of_us)
+            shown += f" {quoted(alias)}" if alias != name else ""
             return shown + _extras(relation.sample, relation.window)
         case DerivedRelation(query=query, alias=alias):
             shown = f"({text_of_query(query)}) {quoted(alias)}"
@@ -99,6 +101,13 @@ def _relation(relation: Relation) -> str:
         case JoinedRelation():
             return _join(relation)
     assert_never(relation)
+
+
+def as_of_text(as_of_us: int | None) -> str:
+    """AS OF and its instant, behind a blank; "" where it is not said."""
+    if as_of_us is None:
+        return ""
+    return f" AS OF {text_of(Literal(as_of_us, ColumnType.TIMESTAMP))}"
 
 
 def _join(join: JoinedRelation) -> str:

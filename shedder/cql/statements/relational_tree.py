@@ -85,12 +85,14 @@ class NamedRelation:
     """A stream or table in FROM.
 
     sample: share in (0, 1] of SAMPLE; None: not said.
+    as_of_us: of AS OF, for the rows of a table at an instant; None: now.
     """
 
     name: str
     alias: str
     window: WindowClause | None = None
     sample: float | None = None
+    as_of_us: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

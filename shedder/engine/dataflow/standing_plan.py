@@ -44,7 +44,7 @@ def standing_plan(select: RelationalSelect, bound: BoundRelational) -> StandingP
     If it reads tables alone, their changes correct its rows.
 
     Raises:
-      BadQuery: it has ORDER BY or LIMIT, or its state would grow for ever.
+      BadQuery: it has ORDER BY, LIMIT or AS OF, or its state would grow for ever.
     """
     plan = bound.plan
     if any(isinstance(each, Ordered) for each in nodes_of(plan)):
@@ -52,6 +52,8 @@ def standing_plan(select: RelationalSelect, bound: BoundRelational) -> StandingP
             "ORDER BY, LIMIT and OFFSET are for rows that are asked once; a standing query has its "
             "rows in the order of event time"
         )
+    if any(scan.as_of_us is not None for scan in scans_of(plan)):
+        raise BadQuery("AS OF is for rows that are asked once; a standing query follows its tables")
     spans = lookbacks_us(plan)
     if not spans:
         return StandingPlan(replace(bound, plan=_corrected(plan)), insertions_only=False)

@@ -7,5 +7,5 @@ progressive scan reads the archive in part, until the target or the reduction is
 Queries whose result is rows go another way (`row_queries`): the exact worker reads the streams that
 the plan scans (`row_sources`), without the runs that the plan needs no row of (`row_pruning`).
 
-May import: runtime, standing_queries, dataflow, engine_state.
+May import: runtime, standing_queries, tables, dataflow, engine_state.
 """

@@ -21,6 +21,7 @@ from shedder.cql.plans.logical_plan import (
     inputs_of,
 )
 from shedder.cql.plans.plan_words import window_text, with_plain_names
+from shedder.cql.statements.relational_text import as_of_text
 from shedder.engine.one_time_queries.row_sources import RowSource
 from shedder.engine.one_time_queries.table_source import TableSource
 from shedder.queries.answers.text_format import stretch_text
@@ -48,7 +49,7 @@ def plan_text(
 def _lines(plan: Plan, reading: Mapping[str, list[str]], depth: int) -> Iterator[str]:
     indent = "  " * depth
     if isinstance(plan, Scan):
-        yield indent + f"Scan {plan.relation}" + _alias(plan)
+        yield indent + f"Scan {plan.relation}" + as_of_text(plan.as_of_us) + _alias(plan)
         yield from (f"{indent}  {line}" for line in reading[plan.alias])
         return
     yield indent + _operator(plan)

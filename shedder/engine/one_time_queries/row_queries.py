@@ -32,6 +32,7 @@ from shedder.engine.one_time_queries.row_reader import RowQuestion, RowReader, n
 from shedder.engine.one_time_queries.row_sources import RowSource
 from shedder.engine.one_time_queries.table_source import TableSource
 from shedder.engine.runtime.background_tasks import Watch
+from shedder.engine.tables.live_tables import PastRows
 from shedder.queries.answers.answer import Answer
 from shedder.queries.answers.answer_batches import AnswerBatches
 from shedder.queries.one_time.plan import TimeRange
@@ -119,24 +120,25 @@ class RowQueries:
 
         with ExitStack() as held:
 
-            def look() -> tuple[dict[str, RowSource], dict[str, TableSource]]:
+            def look() -> tuple[dict[str, RowSource], dict[str, tuple[Scan, PastRows]]]:
                 # What was durable before the query is applied by now.
                 watermarks_us = {name: each.watermark_us for name, each in streams.items()}
                 windows = windows_of(bound.plan, watermarks_us)
                 spans = spans_of(bound.plan, windows)
                 is_ordered = needs_event_order(bound.plan)
                 found: dict[str, RowSource] = {}
-                read: dict[str, TableSource] = {}
+                read: dict[str, tuple[Scan, PastRows]] = {}
                 for scan in scans_of(bound.plan):
                     alias = scan.alias
                     if scan.relation in tables:
-                        read[alias] = TableSource(scan, tables[scan.relation].rows)
+                        read[alias] = (scan, tables[scan.relation].past(scan.as_of_us))
                         continue
                     found[alias] = self._source(scan, windows[alias], spans[alias], is_ordered)
                     held.callback(found[alias].snapshot.release)
                 return found, read
 
-            sources, read = awaited(core.executor.call(look), deadline.check)
+            sources, past = awaited(core.executor.call(look), deadline.check)
+            read = {alias: TableSource(scan, rows()) for alias, (scan, rows) in past.items()}
             yield RowQuestion(bound, sources, read, deadline)
 
     def _source(self, scan: Scan, window: Span, span: Span, is_ordered: bool) -> RowSource:

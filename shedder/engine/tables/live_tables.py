@@ -6,16 +6,21 @@ import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 
 import pyarrow as pa
 
 from shedder.archive.log.table_changes import ChangeKind, TableChange
 from shedder.archive.tables.table_rows import PIECE_BYTES_MAX, PIECE_ROWS_MAX, TableRows
 from shedder.cql.statements.table_schema import TableSchema
+from shedder.engine.tables.table_history import TableHistory, rows_before
 from shedder.errors import UnknownTable
 
 Changed = tuple[ChangeKind, pa.RecordBatch]
 """A change before it has a number: its kind, and its rows or keys."""
+
+PastRows = Callable[[], TableRows]
+"""Computes the rows of a table as of an instant, on any thread."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -23,11 +28,13 @@ class NumberedChange:
     """A change on its way from the log to its table.
 
     after: rows of the table after the change; None: replayed, so the apply thread computes them.
+    replaced: rows that the change took out; only beside `after`.
     """
 
     header: TableChange
     batch: pa.RecordBatch
     after: TableRows | None = None
+    replaced: tuple[pa.RecordBatch, ...] = ()
 
 
 class LiveTable:
@@ -37,8 +44,12 @@ class LiveTable:
     stored_version: of its image; -1: it has none.
     """
 
-    def __init__(self, table_id: int, rows: TableRows, *, stored_version: int) -> None:
+    def __init__(
+        self, table_id: int, rows: TableRows, *, stored_version: int, history: TableHistory
+    ) -> None:
+        """history: begins with `rows`, or with the changes that are replayed."""
         self.id = table_id
+        self._history = history
         self.stored_version = stored_version
         self._rows = rows
         self._newest = rows
@@ -77,6 +88,17 @@ class LiveTable:
             "lost_changes": rows.lost,
         }
 
+    def past(self, as_of_us: int | None) -> PastRows:
+        """Return what computes the rows as of an instant. None: of now. On the apply thread.
+
+        Raises:
+          BeforeRetention: the rows of that instant are not kept.
+        """
+        rows = self.rows
+        if as_of_us is None:
+            return lambda: rows
+        return partial(rows_before, rows, self._history.since(self.schema.name, as_of_us))
+
     def change(
         self,
         make: Callable[[TableRows], Changed | None],
@@ -105,9 +127,9 @@ class LiveTable:
                 return 0
             kind, batch = made
             version = self._newest.version + 1
-            after = self._newest.changed(kind, batch, version=version)
+            after, replaced = self._newest.replaced(kind, batch, version=version)
             header = TableChange(self.id, kind, version, arrival_us)
-            write(NumberedChange(header, batch, after))
+            write(NumberedChange(header, batch, after, replaced))
             self._newest = after
             return batch.num_rows
 
@@ -118,6 +140,8 @@ class LiveTable:
         """
         header = change.header
         if change.after is not None:
+            keys = change.batch.select(list(self.schema.key))
+            self._history.add(keys, change.replaced)
             self._rows = change.after
         elif header.version > self.version:
             rows = self._replayed_rows + change.batch.num_rows
@@ -131,6 +155,7 @@ class LiveTable:
     def note_lost(self, changes: int) -> None:
         """Count changes behind the last one that are lost or may be; each takes a number."""
         rows = self.rows
+        self._history.forget()
         version, lost = rows.version + changes, rows.lost + changes
         self._rows = self._newest = replace(rows, version=version, lost=lost)
 

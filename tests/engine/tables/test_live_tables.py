@@ -13,6 +13,7 @@ from shedder.cql.expressions.column_types import ColumnType
 from shedder.cql.statements.statement import ColumnDefinition
 from shedder.cql.statements.table_schema import TableSchema
 from shedder.engine.tables.live_tables import LiveTable, NumberedChange
+from shedder.engine.tables.table_history import TableHistory
 
 KEY = ColumnDefinition("k", ColumnType.BIGINT, False)
 SCHEMA = TableSchema("t", (KEY, ColumnDefinition("v", ColumnType.VARCHAR, True)), ("k",))
@@ -30,7 +31,9 @@ def upsert(version: int, batch: pa.RecordBatch) -> NumberedChange:
 @pytest.mark.slow
 def test_replayed_changes_may_have_more_text_than_an_arrow_array_holds() -> None:
     text = pa.array(["x" * PIECE_BYTES_MAX])  # Of every change: they take its memory once.
-    table = LiveTable(1, TableRows(SCHEMA), stored_version=-1)
+    table = LiveTable(
+        1, TableRows(SCHEMA), stored_version=-1, history=TableHistory(lambda: 0, 1 << 20)
+    )
     changes = 2**31 // PIECE_BYTES_MAX + 1
     for version in range(1, changes + 1):
         table.apply(upsert(version, batch_of(version % 2, text)))
@@ -48,7 +51,9 @@ def test_pieces_with_more_text_than_an_arrow_array_holds_stay_apart() -> None:
 
 @pytest.mark.slow
 def test_replayed_changes_that_wait_take_little_memory() -> None:
-    table = LiveTable(1, TableRows(SCHEMA), stored_version=-1)
+    table = LiveTable(
+        1, TableRows(SCHEMA), stored_version=-1, history=TableHistory(lambda: 0, 1 << 20)
+    )
     waiting = []
     for version in range(1, 10):
         batch = batch_of(1, pa.array(["x" * (PIECE_BYTES_MAX // 4)]))

@@ -1,0 +1,204 @@
+"""AS OF: rows of tables at past instants, against dicts of rows for each instant."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from random import Random
+
+import pyarrow as pa
+import pytest
+
+from shedder.archive.log.table_changes import ChangeKind
+from shedder.archive.tables.table_rows import TableRows, arrow_columns
+from shedder.cql.binding.parse import parse
+from shedder.cql.expressions.column_types import ColumnType
+from shedder.cql.statements.relational_select import RelationalSelect
+from shedder.cql.statements.statement import ColumnDefinition
+from shedder.cql.statements.table_schema import TableSchema
+from shedder.engine.engine import Engine
+from shedder.engine.tables.live_tables import LiveTable
+from shedder.engine.tables.table_history import TableHistory
+from shedder.errors import BadQuery, BeforeRetention, ShedderError, Unimplemented
+
+SCHEMA = TableSchema(
+    "t",
+    (
+        ColumnDefinition("a", ColumnType.BIGINT, False),
+        ColumnDefinition("v", ColumnType.BIGINT, True),
+        ColumnDefinition("b", ColumnType.VARCHAR, False),
+    ),
+    ("b", "a"),
+)
+KEYS = [(a, b) for a in range(4) for b in ("", "x", "é")]
+Rows = dict[tuple[int, str], int | None]
+
+
+class Clock:
+    """A clock that its owner sets."""
+
+    def __init__(self) -> None:
+        self.us = 1_000
+
+    def now_us(self) -> int:
+        return self.us
+
+
+def batch_of(rows: Rows, names: str) -> pa.RecordBatch:
+    columns = {"a": [a for a, _ in rows], "v": list(rows.values()), "b": [b for _, b in rows]}
+    whole = arrow_columns(SCHEMA.columns)
+    schema = pa.schema([whole.field(name) for name in names])
+    arrays = [pa.array(columns[field.name], field.type) for field in schema]
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def rows_of(rows: TableRows) -> Rows:
+    return {(row["a"], row["b"]): row["v"] for row in rows.table().to_pylist()}
+
+
+@pytest.mark.parametrize("world", range(4))
+def test_rows_as_of_each_instant_are_those_that_were_there(world):
+    """The clock stands still, and goes back, between some changes."""
+    random, clock = Random(world), Clock()
+    history = TableHistory(clock.now_us, 1 << 20)
+    table = LiveTable(1, TableRows(SCHEMA), stored_version=-1, history=history)
+    now, newest = Rows(), clock.us
+    at: dict[int, tuple[int, Rows]] = {newest: (0, now)}
+    for version in range(1, 61):
+        clock.us += random.choice([-3, 0, 1, 7])
+        keys = random.sample(KEYS, random.randrange(1, 6))
+        if random.random() < 0.3:
+            now = {key: row for key, row in now.items() if key not in keys}
+            made = (ChangeKind.DELETE, batch_of(dict.fromkeys(keys), "ba"))
+        else:
+            put = {key: random.choice([None, version]) for key in keys}
+            now = {**now, **put}
+            made = (ChangeKind.UPSERT, batch_of(put, "avb"))
+        table.change(lambda _, made=made: made, table.apply, 0)
+        newest = max(newest, clock.us)
+        at[newest] = (version, now)
+    for us in range(1_000, newest + 3):
+        version, expected = at[max(instant for instant in at if instant <= us)]
+        found = table.past(us)()
+        assert (rows_of(found), found.version, found.lost) == (expected, version, 0), us
+
+
+def test_oldest_changes_are_forgotten_and_the_error_names_the_oldest_instant():
+    clock = Clock()
+    history = TableHistory(clock.now_us, 100_000)
+    table = LiveTable(1, TableRows(SCHEMA), stored_version=-1, history=history)
+    for n in range(200):
+        clock.us += 10
+        put = batch_of({(1, "x"): n}, "avb")
+        table.change(lambda _, put=put: (ChangeKind.UPSERT, put), table.apply, 0)
+        assert history.size_bytes <= 100_000
+    oldest = history.begin_us
+    assert oldest == 1_000 + 10 * (200 - 24)  # Each change counts some 4,130 bytes.
+    assert rows_of(table.past(oldest)()) == {(1, "x"): (oldest - 1_010) // 10}
+    instant = f"TIMESTAMP '1970-01-01 00:00:00.{oldest:06}'"
+    with pytest.raises(BeforeRetention, match=f"oldest instant that can be asked is {instant}"):
+        table.past(oldest - 1)
+
+
+def test_change_larger_than_the_history_leaves_no_earlier_instant():
+    clock = Clock()
+    history = TableHistory(clock.now_us, 100)
+    table = LiveTable(1, TableRows(SCHEMA), stored_version=-1, history=history)
+    for us, keys in ((2_000, KEYS[:1]), (3_000, KEYS)):
+        clock.us = us
+        put = batch_of(dict.fromkeys(keys, us), "avb")
+        table.change(lambda _, put=put: (ChangeKind.UPSERT, put), table.apply, 0)
+    assert (history.begin_us, history.size_bytes) == (3_000, 0)
+    assert rows_of(table.past(3_000)()) == dict.fromkeys(KEYS, 3_000)
+
+
+def test_lost_changes_leave_no_earlier_instant():
+    clock = Clock()
+    history = TableHistory(clock.now_us, 1 << 20)
+    table = LiveTable(1, TableRows(SCHEMA), stored_version=-1, history=history)
+    clock.us = 2_000
+    table.note_lost(1)
+    with pytest.raises(BeforeRetention):
+        table.past(1_999)
+    assert rows_of(table.past(2_000)()) == {}
+
+
+@pytest.fixture
+def db(tmp_path):
+    with Engine.open(tmp_path / "data") as db:
+        db.execute("CREATE STREAM s (ts TIMESTAMP, k BIGINT) TIMESTAMP BY ts")
+        db.execute("CREATE TABLE t (k BIGINT PRIMARY KEY, n BIGINT)")
+        yield db
+
+
+def now_text() -> str:
+    return datetime.now(UTC).replace(tzinfo=None).isoformat(sep=" ")
+
+
+@pytest.mark.parametrize("words", ["AS OF", "FOR SYSTEM_TIME AS OF"])
+def test_queries_read_tables_as_of_an_instant(db, words):
+    db.execute("INSERT INTO s VALUES (TIMESTAMP '2026-01-05', 1), (TIMESTAMP '2026-01-06', 2)")
+    db.execute("INSERT INTO t VALUES (1, 10), (3, 30)")
+    then = f"{words} TIMESTAMP '{now_text()}'"
+    db.execute("UPDATE t SET n = n + 1")
+    db.execute("INSERT INTO t VALUES (2, 20)")
+    db.execute("DELETE FROM t WHERE k = 3")
+    asked = {
+        f"SELECT k, n FROM t {then} ORDER BY k": [{"k": 1, "n": 10}, {"k": 3, "n": 30}],
+        f"SELECT SUM(n) AS n FROM t {then} x WHERE x.k > 1": [{"n": 30}],
+        f"SELECT s.k, o.n FROM s JOIN t {then} AS o ON s.k = o.k": [{"k": 1, "n": 10}],
+        f"SELECT k FROM s WHERE k NOT IN (SELECT k FROM t {then})": [{"k": 2}],
+        f"SELECT a.k, a.n, b.n AS m FROM t a JOIN t {then} b ON a.k = b.k": [
+            {"k": 1, "n": 11, "m": 10}
+        ],
+    }
+    for text, expected in asked.items():
+        assert db.execute(text).rows() == expected, text
+    [*_, scan, _, _] = [row["plan"] for row in db.execute(f"EXPLAIN SELECT k FROM t {then}").rows()]
+    assert scan.strip() == f"Scan t {then}".replace("FOR SYSTEM_TIME ", "")
+
+
+def test_rows_from_before_the_start_are_refused(db, tmp_path):
+    db.execute("INSERT INTO t VALUES (1, 10)")
+    then = now_text()
+    assert db.execute(f"SELECT n FROM t AS OF TIMESTAMP '{then}'").rows() == [{"n": 10}]
+    db.close()
+    with Engine.open(tmp_path / "data") as again:
+        with pytest.raises(BeforeRetention, match=r"rows of table 't' as of .* are not kept"):
+            again.execute(f"SELECT n FROM t AS OF TIMESTAMP '{then}'")
+        assert again.execute(f"SELECT n FROM t AS OF TIMESTAMP '{now_text()}'").rows()
+
+
+def test_instant_to_come_has_the_rows_of_now(db):
+    db.execute("INSERT INTO t VALUES (1, 10)")
+    tomorrow = datetime.now(UTC).date() + timedelta(days=1)
+    assert db.execute(f"SELECT n FROM t AS OF DATE '{tomorrow}'").rows() == [{"n": 10}]
+
+
+@pytest.mark.parametrize(
+    ("text", "error", "message"),
+    [
+        ("SELECT k FROM s AS OF TIMESTAMP '2026-01-05'", BadQuery, "s is a stream, and AS OF is"),
+        ("SELECT k FROM t AS OF 5", BadQuery, "AS OF takes an instant"),
+        ("SELECT k FROM t AS OF", BadQuery, "expected an instant after AS OF"),
+        ("SELECT k FROM t AS OF TIMESTAMP 'soon'", BadQuery, "soon"),
+        ("DELETE FROM t AS OF DATE '2026-01-05'", Unimplemented, "AS OF in this statement"),
+        ("INSERT INTO t SELECT k, n FROM t AS OF DATE '2026-01-05'", Unimplemented, "AS OF"),
+        ("CREATE QUERY q AS SELECT k FROM t AS OF DATE '2026-01-05'", BadQuery, "asked once"),
+        ("CREATE VIEW v AS SELECT k FROM t AS OF DATE '2026-01-05'", BadQuery, "asked once"),
+        (
+            "WITH x AS (SELECT k FROM t) SELECT k FROM x AS OF DATE '2026-01-05'",
+            BadQuery,
+            "AS OF is of a table, not of a query in WITH",
+        ),
+    ],
+)
+def test_as_of_elsewhere_is_refused(db, text: str, error: type[ShedderError], message: str):
+    with pytest.raises(error, match=message):
+        db.execute(text)
+
+
+def test_canonical_text_has_the_instant():
+    statement = parse("select k from t for system_time as of date '2026-01-05' as x")
+    assert isinstance(statement, RelationalSelect)
+    assert statement.text == "SELECT k FROM t AS OF TIMESTAMP '2026-01-05 00:00:00' x"
+    assert parse(statement.text) == statement
