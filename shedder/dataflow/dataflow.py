@@ -66,8 +66,10 @@ from shedder.dataflow.plan_properties import scan_schema
 from shedder.dataflow.planner import graph_of
 from shedder.dataflow.relation_to_stream import RelationToStream
 from shedder.dataflow.reorder_buffer import ReorderBuffer
+from shedder.dataflow.rows_window import NewestRows
 from shedder.dataflow.shared_nodes import SharedNode, SharedReader, SharedSource, shared_below
 from shedder.dataflow.tables.table_changes import TableChanges
+from shedder.dataflow.tables.table_side import PLACE
 from shedder.dataflow.tables.table_versions import TableVersions
 from shedder.dataflow.update_patterns import EdgeLabel
 from shedder.dataflow.whole_relation import WholeRelation
@@ -234,8 +236,24 @@ class Dataflow:
         self._check_size()
         return changes
 
-    # --- sharing with other queries --------------------------------------------------------------
+    def least_place(self, alias: str) -> int | None:
+        """The least place of the tuples of a stream that wait, or that ROWS windows hold.
 
+        None: there is no such tuple, or its place is not needed.
+        """
+        name = f"{PLACE}{alias}"
+        holders: list[ReorderBuffer | NewestRows] = [
+            node.operator
+            for node in self._graph.nodes
+            if isinstance(node.operator, NewestRows) and name in node.operator.schema.names
+        ]
+        buffer = self._buffers.get(alias)
+        if buffer is not None and name in buffer.schema.names:
+            holders.append(buffer)
+        found = (each.least(name) for each in holders)
+        return min((place for place in found if place is not None), default=None)
+
+    # --- sharing with other queries --------------------------------------------------------------
     def share_with(self, other: Dataflow, agrees: Callable[[str, str], bool]) -> bool:
         """Read one set of operators for the subplans that another dataflow has, too.
 

@@ -53,6 +53,11 @@ class ReorderBuffer:
         """Accept no more tuples with event time before the watermark of the stream."""
         self._closed_us = watermark_us
 
+    def least(self, name: str) -> int | None:
+        """The least value of a column of the tuples that wait; None: there is no tuple."""
+        columns = (batch.column(name) for batch, _, _ in self._held)
+        return min((int(each.to_numpy().min()) for each in columns), default=None)
+
     def release(self, as_of_us: int) -> ChangeBatch:
         """The tuples with event time before an instant, in order."""
         ready: list[Held] = []

@@ -54,6 +54,12 @@ class NewestRows:
         links += self._newest.nbytes
         return self._rows.size_bytes + keys + links + self._waiting.size_bytes
 
+    def least(self, name: str) -> int | None:
+        """The least value of a column in the window and before it; None: there is no tuple."""
+        held = self._rows.take(np.flatnonzero(~self._has_left[: len(self._rows)]))
+        columns = (held.column(name), self._waiting.columns.column(name))
+        return min((int(each.to_numpy().min()) for each in columns if len(each)), default=None)
+
     def apply(self, as_of_us: int, changes: ChangeBatch) -> ChangeBatch:  # noqa: ARG002
         """The tuples that enter the window, and with weight -1 those that leave it."""
         changes, entered_us = self._slid(changes)

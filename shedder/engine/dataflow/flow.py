@@ -148,6 +148,10 @@ class RowFlow:
         shown = table.select([*self._shown, last - 2, last - 1])
         return shown.rename_columns(self.schema.names)
 
+    def least_place(self, alias: str) -> int | None:
+        """As `Dataflow.least_place`."""
+        return self._flow.least_place(alias)
+
     @property
     def as_of_us(self) -> int | None:
         """Instant up to which rows are complete; None: there are none yet."""

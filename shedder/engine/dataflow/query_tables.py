@@ -110,6 +110,11 @@ class QueryTables:
         self._loaded.clear()
 
     @property
+    def newest_place(self) -> int:
+        """The place behind all changes."""
+        return self._places.newest
+
+    @property
     def has_places(self) -> bool:
         """Return whether tuples join the versions at their places."""
         return not all(it.corrects for it in self.by_alias.values())
@@ -144,15 +149,16 @@ class QueryTables:
     def state(
         self,
         needs_from_us: Mapping[str, int | None],
+        needs_from: int | None,
         newest_us: Mapping[str, int | None],
         begin_us: int,
     ) -> TablesState:
         """Return the state for a checkpoint, and forget what no later restart needs.
 
-        needs_from_us: as of `TablePlaces.forget`. newest_us: by alias of a stream.
+        needs_from_us, needs_from: as of `TablePlaces.forget`. newest_us: by alias of a stream.
         begin_us: instant from which a restart makes rows.
         """
-        place = self._places.forget(needs_from_us)
+        place = self._places.forget(needs_from_us, needs_from)
         tables = {}
         for alias, table in self.by_alias.items():
             first = begin_us if table.corrects else place

@@ -136,9 +136,14 @@ class RowInput:
         """Give these columns to the dataflow from now on."""
         self.columns = columns
 
+    @property
+    def holds_rows(self) -> bool:
+        """Return whether the state holds tuples of any age: those of ROWS windows."""
+        return self.lookback_us >= HISTORY
+
     def needs_from_us(self, as_of_us: int | None) -> int | None:
         """Return the event time from which a state as of an instant needs tuples; None: all."""
-        if as_of_us is None or self.lookback_us >= HISTORY:
+        if as_of_us is None or self.holds_rows:
             return None
         return as_of_us - self.lookback_us
 
@@ -153,8 +158,14 @@ class RowInput:
         return from_us is None or from_us <= self.unread_us
 
     @property
-    def past_ends_text(self) -> str:
-        """The instant up to which windows may lack tuples from before registration."""
+    def past_text(self) -> str:
+        """What windows lack of the tuples from before registration."""
+        if self.holds_rows:
+            return f"ROWS windows of {self.alias} began empty"
+        return f"windows of {self.alias} may reach back to them until {self._past_ends_text}"
+
+    @property
+    def _past_ends_text(self) -> str:
         assert self.unread_us is not None
         ends_us = self.unread_us + self.lookback_us
         return timestamp_text(ends_us) or f"{ends_us} us"

@@ -29,6 +29,12 @@ class InputFrontier:
     position: int
     watermark_us: int | None
 
+    def is_before(self, other: InputFrontier) -> bool:
+        """Return whether this is `other`, or an earlier frontier of the same input."""
+        us, other_us = self.watermark_us, other.watermark_us
+        passed = us is None or (other_us is not None and us <= other_us)
+        return passed and self.position <= other.position
+
 
 @dataclass(frozen=True, slots=True)
 class Frontier:
@@ -47,6 +53,10 @@ class Frontier:
         marks = [each.watermark_us for each in self.inputs.values()]
         known = [us for us in marks if us is not None]
         return min(known) if len(known) == len(marks) else None
+
+    def is_before(self, other: Frontier) -> bool:
+        """Return whether this is `other`, or an earlier frontier of the same query."""
+        return all(each.is_before(other.inputs[alias]) for alias, each in self.inputs.items())
 
     @property
     def begin_us(self) -> int:

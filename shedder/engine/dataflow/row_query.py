@@ -79,6 +79,7 @@ class RowQuery:
         self._limits = limits
         self._read_bytes = 0
         self._changed_us: int | None = None
+        self._held_from: list[tuple[Frontier, int]] = []  # At checkpoints, as `needs_from_place`.
         self._tell(None, self.frontier)
 
     # --- looks -----------------------------------------------------------------------------------
@@ -194,7 +195,7 @@ class RowQuery:
         """Say which tuples from before registration windows lack. as_of_us: None: at any time."""
         return tuple(
             f"tuples of {each.stream} that came before the query was registered are not in the "
-            f"rows: windows of {each.alias} may reach back to them until {each.past_ends_text}"
+            f"rows: {each.past_text}"
             for each in self.inputs
             if each.may_miss_past(as_of_us)
         )
@@ -299,6 +300,24 @@ class RowQuery:
         """The first instant without rows yet."""
         as_of_us = self._live.as_of_us
         return BEGINNING_US if as_of_us is None else as_of_us + 1
+
+    def needs_from_place(self, begin: Frontier) -> int | None:
+        """The least place of the tuples that ROWS windows need from a frontier on.
+
+        The least place of what windows hold never falls. So that of the newest checkpoint before
+        the frontier bounds it. None: no window needs places.
+        """
+        held = [each.alias for each in self.inputs if each.holds_rows]
+        if not held or self._flow is None or not self.tables.has_places:
+            return None
+        found = [self._flow.least_place(alias) for alias in held]
+        known = [place for place in found if place is not None]
+        self._held_from.append((self.frontier, min(known, default=self.tables.newest_place)))
+        before = [at for at, (then, _) in enumerate(self._held_from) if then.is_before(begin)]
+        if not before:
+            return 0
+        del self._held_from[: before[-1]]
+        return self._held_from[0][1]
 
     def promise(self, stream_id: int, watermark_us: int, arrival_us: int) -> None:
         """Apply a heartbeat of a stream."""

@@ -72,8 +72,10 @@ class RowState:
             now, read_bytes_max=read_bytes_max, floor_us=max(floors_us, default=None)
         )
         inputs = {each.alias: _of_input(each, begin) for each in query.inputs}
+        timed = [each for each in query.inputs if not each.holds_rows]
         tables = query.tables.state(
-            {each.alias: each.needs_from_us(begin.as_of_us) for each in query.inputs},
+            {each.alias: each.needs_from_us(begin.as_of_us) for each in timed},
+            query.needs_from_place(begin),
             {each.alias: each.newest_us for each in query.inputs},
             begin.begin_us,
         )

@@ -43,7 +43,7 @@ class TablePlaces:
         if not self._changes or self._changes[-1] != reached:
             self._changes.append(dict(reached))
             self._positions.clear()
-        return self.first + len(self._changes)
+        return self.newest
 
     def of(self, alias: str, positions: Int64s) -> Int64s:
         """The places of tuples of a stream."""
@@ -53,13 +53,21 @@ class TablePlaces:
             self._positions[alias] = known
         return self.first + np.searchsorted(known, positions, side="right")
 
-    def forget(self, needs_from_us: Mapping[str, int | None]) -> int:
+    @property
+    def newest(self) -> int:
+        """The place behind all changes."""
+        return self.first + len(self._changes)
+
+    def forget(self, needs_from_us: Mapping[str, int | None], needs_from: int | None) -> int:
         """Forget the changes that came behind no needed tuple; return the first place.
 
         needs_from_us: event time from which tuples are needed, by alias; None: all are.
+        needs_from: least place of needed tuples of the other streams; None: there are none.
         """
         kept = list(self._changes)
-        while kept and all(_is_before(kept[0][it], us) for it, us in needs_from_us.items()):
+        while kept and (needs_from is None or self.first < needs_from):
+            if not all(_is_before(kept[0][it], us) for it, us in needs_from_us.items()):
+                break
             del kept[0]
             self.first += 1
         self._changes = kept

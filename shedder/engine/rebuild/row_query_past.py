@@ -191,8 +191,7 @@ def bound_rows(core: EngineState, select: RelationalSelect) -> StandingPlan:
 
     Raises:
       BadQuery, UnknownStream, UnknownColumn, TypeMismatch: it cannot be bound, or cannot stand.
-      Unimplemented: it has a ROWS window beside a table that is not RETROACTIVE, or over a stream
-        with RETAIN.
+      Unimplemented: it has a ROWS window over a stream with RETAIN.
     """
     schemas: dict[str, RelationSchema] = {
         name: core.stream(name).schema for name in streams_in(core, select)
@@ -201,14 +200,7 @@ def bound_rows(core: EngineState, select: RelationalSelect) -> StandingPlan:
     schemas |= {table.name: table for table in tables}
     found = standing_plan(select, bind_relational(select, schemas))
     spans = lookbacks_us(found.query.plan)
-    versioned = [table.name for table in tables if not table.retroactive]
     for scan in scans_of(found.query.plan):
-        if spans.get(scan.alias, 0) >= HISTORY and versioned:
-            raise Unimplemented(
-                f"a ROWS window over {scan.relation} beside the table {versioned[0]} in a "
-                "standing query: its tuples may be of any age, so all versions of the table would "
-                "be kept; use RANGE, or a RETROACTIVE table"
-            )
         schema = schemas[scan.relation]
         if not isinstance(schema, StreamSchema):
             continue

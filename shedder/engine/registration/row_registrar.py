@@ -136,5 +136,7 @@ def _format_of(query: RowQuery, target: RowTarget | None) -> int:
     tables = query.tables.by_alias.values()
     if any(table.corrects for table in tables):
         return FORMAT_TABLE_CHANGES
+    if tables and any(each.holds_rows for each in query.inputs):
+        return FORMAT_TABLE_CHANGES
     inserts = FORMAT_ROWS if target is None else FORMAT_VIEWS
     return FORMAT_TABLE_JOINS if tables else inserts

@@ -58,7 +58,7 @@ class TableHistory:
         keys, replaced: as of `PastChange`.
         """
         self._newest_us = max(self._newest_us, self._clock_us())
-        copied = keys.take(pa.array(np.arange(keys.num_rows)))  # Without the values beside them.
+        copied = keys.take(np.arange(keys.num_rows))  # Without the values beside them.
         change = PastChange(self._newest_us, copied, replaced)
         self._changes.append(change)
         self.size_bytes += change.size_bytes

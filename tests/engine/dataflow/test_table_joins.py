@@ -8,7 +8,11 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from shedder.archive.files.data_directory import FORMAT_TABLE_JOINS, format_of
+from shedder.archive.files.data_directory import (
+    FORMAT_TABLE_CHANGES,
+    FORMAT_TABLE_JOINS,
+    format_of,
+)
 from shedder.cql.text.durations import timestamp_text
 from shedder.engine.engine import Engine
 from shedder.engine.runtime.caller import Caller
@@ -37,6 +41,11 @@ QUERIES = {
     "pairs": f"SELECT a.id AS x, b.id AS y, c.n FROM {WINDOW} a JOIN {WINDOW} b ON a.kind = b.kind "
     "JOIN c ON c.k = a.kind",
 }
+ROWS = {
+    "rows": "SELECT s.id, c.n FROM s [ROWS 5] JOIN c ON s.kind = c.k",
+    "parts": "SELECT s.id, c.n FROM s [PARTITION BY kind ROWS 2] LEFT JOIN c ON s.kind = c.k "
+    "AND c.n > 4",
+}
 STREAMS = ("stream", "named", "missing", "below")
 Version = dict[int, tuple[int | None, str]]
 Pushed = tuple[int, int, int, Version]
@@ -52,14 +61,14 @@ def made(name: str, tuples: list[Pushed]) -> Counter[tuple[object, ...]]:
         n, tier = rows_of.get(kind, (None, None))
         values = [each for each, _ in rows_of.values()]
         match name:
-            case "stream" | "window" | "exists":
+            case "stream" | "window" | "exists" | "rows":
                 rows += [(id_, n)] if kind in rows_of else []
             case "padded":
                 n, _ = rows_of.get(1, (None, None))
                 rows += [(id_, n)] if 1 in rows_of else []
             case "named":
                 rows += [(id_, tier)] if tier == "a" else []
-            case "left":
+            case "left" | "parts":
                 rows.append((id_, n if n is not None and n > 4 else None))
             case "inside":
                 rows += [(id_,)] if n is not None and n > 4 else []
@@ -74,6 +83,25 @@ def made(name: str, tuples: list[Pushed]) -> Counter[tuple[object, ...]]:
     if name == "groups":
         return Counter((tier, n) for (tier,), n in Counter(rows).items())
     return Counter(rows)
+
+
+def newest(name: str, tuples: list[Pushed]) -> list[Pushed]:
+    """The tuples in a ROWS window, by loops."""
+    in_order = sorted(tuples, key=lambda each: each[0])
+    if name == "rows":
+        return in_order[-5:]
+    kinds = {each[2] for each in tuples}
+    return [each for kind in kinds for each in [it for it in in_order if it[2] == kind][-2:]]
+
+
+def entered(name: str, tuples: list[Pushed]) -> Counter[tuple[object, ...]]:
+    """The rows that enter the relation of a query with a ROWS window, by loops over instants."""
+    found, then = Counter[tuple[object, ...]](), Counter[tuple[object, ...]]()
+    for time in sorted({each[0] for each in tuples}):
+        now = made(name, newest(name, [each for each in tuples if each[0] <= time]))
+        found += now - then
+        then = now
+    return found
 
 
 class World:
@@ -116,11 +144,12 @@ def test_tuples_join_the_versions_at_their_places_also_over_kills(world, tmp_pat
         db.execute(text)
     before = [(int(time), -1, 3) for time in rng.integers(0, 8, 5)]
     db.push("s", batch(before))  # Before registration: in no query.
-    for name, text in QUERIES.items():
+    queries = {**QUERIES, **ROWS}
+    for name, text in queries.items():
         db.register(name, text)
     truth.push(before)
     truth.tuples.clear()
-    readers = [Subscriber(name) for name in QUERIES]
+    readers = [Subscriber(name) for name in queries]
     for reader in readers:
         reader.begin(db)
     for step in range(1, 70):
@@ -158,6 +187,10 @@ def test_tuples_join_the_versions_at_their_places_also_over_kills(world, tmp_pat
             assert all(a[-2] <= b[-2] for a, b in pairwise(reader.got)), reader.name
             continue
         shown = Counter(tuple(row.values()) for row in answer.table.to_pylist())
+        if reader.name in ROWS:
+            assert shown == made(reader.name, newest(reader.name, done)), reader.name
+            assert got == entered(reader.name, done), reader.name
+            continue
         assert shown == made(reader.name, held), reader.name
         if reader.name == "groups":
             left = Counter(row[:-2] for row in reader.got if row[-1] < 0)
@@ -261,7 +294,6 @@ def test_table_in_use_is_not_dropped_also_when_its_query_has_failed(db):
     [
         ("SELECT c.k FROM c JOIN c d ON c.k = d.n JOIN s ON s.kind = d.k", "JOIN over the table"),
         ("SELECT c.k, s.id FROM c LEFT JOIN s ON s.kind = c.k", "rows of a table without a match"),
-        ("SELECT s.id, c.n FROM s [ROWS 5] JOIN c ON s.kind = c.k", "a ROWS window over s beside"),
         (f"SELECT kind FROM {WINDOW} EXCEPT SELECT k FROM c", "the table c, which is not RETRO"),
         (
             f"SELECT s.id FROM c JOIN r ON c.k = r.k JOIN {WINDOW} ON s.kind = c.k",
@@ -313,3 +345,64 @@ def test_versions_that_no_tuple_needs_are_dropped(tmp_path):
         applied(db)
         got.read(db)
     assert [row[1] for row in got.got] == list(range(199))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("world", range(scaled(1, 20)))
+def test_rows_windows_join_old_versions_while_others_are_dropped(world, tmp_path):
+    """The newest 8 pushes are kept, and a partition may have no tuple for a long time."""
+    rng = np.random.default_rng(seed("rows windows", world))
+    settings = {"row_output_bytes_max": 1 << 16, "run_rows": 64}
+    truth, db = World(), Engine.open(tmp_path / "0", **settings)
+    for text in (CREATE, TABLE):
+        db.execute(text)
+    for name, text in ROWS.items():
+        db.register(name, text)
+    for at in range(120):
+        db.execute(truth.change(rng))
+        kind = at % 5 if at % 40 == 0 else int(rng.integers(5, 7))
+        truth.push([(at * 50, at, kind)])
+        db.push("s", batch([(at * 50, at, kind)]))
+        if rng.random() < 0.2:
+            db.core.executor.call(db.checkpoints.now).result()
+        if rng.random() < 0.05:
+            copied = copy_killed(db, tmp_path / str(at + 1))
+            db.close()
+            db = Engine.open(copied, **settings)
+        done = [each for each in truth.tuples if each[0] < truth.watermark]
+        for name in ROWS:
+            shown = db.query(name).answer().table.to_pylist()
+            rows = Counter(tuple(row.values()) for row in shown)
+            assert rows == made(name, newest(name, done)), (name, at)
+    db.close()
+
+
+def test_versions_that_no_rows_window_needs_are_dropped(tmp_path):
+    """The newest 8 pushes are kept; a state is noted for each 5 pushes, and 5 tuples are held."""
+    with Engine.open(tmp_path / "d", row_output_bytes_max=1 << 16) as db:
+        db.execute(CREATE)
+        db.execute(TABLE)
+        query = db.register("q", ROWS["rows"])
+        sizes = []
+        for at in range(100):
+            db.execute(f"INSERT OR REPLACE INTO c VALUES (1, {at}, 'a')")
+            db.push("s", batch([(at * 50, at, 1)]))
+            if at % 5 == 0:
+                applied(db)
+                sizes.append(len(db.core.rows.state("q", {}).tables.places))
+        rows = sorted((row["id"], row["n"]) for row in query.answer().rows())
+    assert rows == [(at, at) for at in range(94, 99)]
+    assert max(sizes) <= 8 + 5 + 5 + 2
+
+
+def test_answers_say_that_a_rows_window_began_empty(db):
+    db.push("s", batch([(0, 100, 1), (30, 101, 1)]))
+    answer = db.register("q", ROWS["rows"]).answer()
+    [note] = answer.notes
+    assert note.endswith("are not in the rows: ROWS windows of s began empty")
+    assert not answer.complete
+
+
+def test_older_versions_refuse_a_directory_with_a_rows_window_beside_a_table(db):
+    db.register("q", ROWS["rows"])
+    assert format_of(db.core.store.directory) == FORMAT_TABLE_CHANGES
