@@ -250,8 +250,8 @@ def files_of_the_dead(request: pytest.FixtureRequest) -> Iterator[None]:
 
     Thousands of them, and everything in this process that calls select() fails: from 1,024 on.
     """
-    is_asked = "tmp_path" in request.fixturenames
-    home = str(request.getfixturevalue("tmp_path")) if is_asked else None
+    has_directory = "tmp_path" in request.fixturenames
+    home = str(request.getfixturevalue("tmp_path")) if has_directory else None
     yield
     for name in os.listdir("/proc/self/fd") if home else ():
         with suppress(OSError):  # Of the listing itself, which is closed by now.

@@ -150,12 +150,54 @@ def foreign_assignments(tree: ast.Module) -> list[str]:
     return sorted(found)
 
 
+# Words that no identifier has, with terms that say what it is. Prose may use them.
+RETIRED: Mapping[str, str] = {
+    "told": "on_progress, update, report, message",
+    "asked": "request, query, requested, trials",
+    "news": "update, hashes, a key of changes",
+    "lent": "ticket, lease",
+    "lacks": "missing",
+    "nobody": "NO_PRODUCERS, unnamed, unknown",
+}
+_LETTERS = "|".join(f"{word}|{word.title()}|{word.upper()}" for word in RETIRED)
+_RETIRED = re.compile(rf"(?:(?<![A-Za-z])|(?<=[a-z])(?=[A-Z]))({_LETTERS})(?![a-z])")
+# Names of the wire, which never change.
+WIRE_NAMES = frozenset({"asked_min", "asked_max", "LentAnswer"})
+
+
+def retired_names(tree: ast.Module) -> list[str]:
+    """Identifiers with a word of RETIRED; names of tests are sentences, and may have them."""
+    return [
+        _line(node, f"{name}: {RETIRED[found[1].lower()]}")
+        for node in nodes(tree)
+        if (name := _identifier(node))
+        and (found := _RETIRED.search(name))
+        and name not in WIRE_NAMES
+    ]
+
+
+def _identifier(node: ast.AST) -> str | None:
+    """Return the name that a node defines, reads or passes; None: it has none, or is a test."""
+    match node:
+        case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name):
+            return None if name.startswith("test_") else name
+        case ast.ClassDef(name=name) | ast.Name(id=name) | ast.Attribute(attr=name):
+            return name
+        case ast.arg(arg=name) | ast.keyword(arg=name) | ast.alias(asname=name):
+            return name
+        case ast.MatchAs(name=name) | ast.MatchStar(name=name):
+            return name
+        case _:
+            return None
+
+
 RULES: Mapping[str, Rule] = {
     "private names of other modules": private_names,
     "replacements of code that is not of the standard library": replacements,
     "imports of test modules": imported_tests,
     "uses of time.sleep": sleeps,
     "gates on seeds of the run without RUN_ALARM": uncounted_gates,
+    "retired words in identifiers": retired_names,
 }
 
 

@@ -87,11 +87,11 @@ def holds(trial: Trial, confidence: float, *, trials: int, margin: float | None 
     done, gates = 0, GATES
     for number in range(trials):
         found = trial(number)
-        hits, asked = found if isinstance(found, tuple) else (int(found), 1)
+        hits, answered = found if isinstance(found, tuple) else (int(found), 1)
         gates = GATES_OF_SHARES if isinstance(found, tuple) else gates
-        if not asked:
+        if not answered:
             continue
-        share = hits / asked
+        share = hits / answered
         done, held = done + 1, held + share
         against_claim += math.log1p(claim_bet * (confidence - share))
         against_rival += math.log1p(rival_bet * (share - confidence + margin))

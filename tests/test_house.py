@@ -23,6 +23,7 @@ from tests.house_rules import (
     nodes,
     private_names,
     replacements,
+    retired_names,
     sleeps,
     uncounted_gates,
 )
@@ -65,17 +66,23 @@ class Findings:
 
     imports: full names of what it imports.
     assignments: as `foreign_assignments`.
+    retired: as `retired_names`.
     """
 
     imports: frozenset[str]
     assignments: tuple[str, ...]
+    retired: tuple[str, ...]
 
 
 @cache
 def findings(path: Path) -> Findings:
     """Return the findings in a module; all tests of this file parse it once."""
     tree = ast.parse(path.read_text())
-    return Findings(frozenset(imported_names(tree)), tuple(foreign_assignments(tree)))
+    return Findings(
+        frozenset(imported_names(tree)),
+        tuple(foreign_assignments(tree)),
+        tuple(retired_names(tree)),
+    )
 
 
 def circle(imports: Mapping[str, Collection[str]]) -> list[str]:
@@ -438,3 +445,29 @@ def test_level(): assert held(seed("a")) >= gate(400, 0.95, RUN_ALARM)
 def test_literal(): assert held(5) >= gate(400, 0.95)
 """
     assert uncounted_gates(ast.parse(text)) == ["5: test_low"]
+
+
+@pytest.mark.slow
+def test_no_identifier_has_a_retired_word():
+    paths = [path for part in (*PARTS, "benchmarks") for path in tracked(f"{part}/*.py")]
+    found = [
+        f"{path.relative_to(ROOT)}:{line}" for path in paths for line in findings(path).retired
+    ]
+    assert not found, "\n".join(found)
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("def read(told): ...", ["1: told"]),
+        ("class Lent: ...", ["1: Lent"]),
+        ("row.asked_before(news=1)", ["1: asked_before", "1: news"]),
+        ("case = NOBODY", ["1: NOBODY"]),
+        ("part.asked_min = LentAnswer()", []),
+        ("def test_a_caller_is_told(): ...", []),
+        ("basked = lacksadaisical = newsletter = 'told'", []),
+    ],
+)
+def test_a_retired_word_is_found(text, found):
+    lines = retired_names(ast.parse(text))
+    assert sorted(line.rpartition(": ")[0] for line in lines) == found

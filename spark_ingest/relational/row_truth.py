@@ -98,8 +98,8 @@ def _differences(answer: Answer, truth: pa.Table) -> int:
 
     Of an answer that a limit cut, no row is missing.
     """
-    told, true = _bag(answer.table), _bag(truth)
-    return (told - true).total() + (0 if answer.cut else (true - told).total())
+    answered, true = _bag(answer.table), _bag(truth)
+    return (answered - true).total() + (0 if answer.cut else (true - answered).total())
 
 
 def _bag(table: pa.Table) -> Counter[tuple[object, ...]]:

@@ -113,11 +113,11 @@ def test_who_is_best_between_two_prices_is_a_candidate(problem, some, others, da
     near = Candidates.near(loss, demands.options, lowest, highest)
     assert near.rows.tolist() == list(range(len(loss)))
     shares = data.draw(st.tuples(st.floats(0, 1), st.floats(0, 1)))
-    asked = [
+    between = [
         low + share * (high - low) for low, high, share in zip(lowest, highest, shares, strict=True)
     ]
-    _, paid = best_response(loss, demands.options, *asked)
-    at, least = near.best(*asked)
+    _, paid = best_response(loss, demands.options, *between)
+    at, least = near.best(*between)
     assert least == pytest.approx(paid, rel=1e-9, abs=1e-9)
     assert near.row[at].tolist() == list(range(len(loss)))
 
@@ -138,15 +138,15 @@ def test_few_of_many_options_are_candidates_and_all_of_them_stay_reachable():
 @pytest.mark.slow
 @settings(max_examples=60)
 @given(small_problems(), st.tuples(prices, prices))
-def test_kernels_find_what_comparing_all_payments_does(problem, asked):
+def test_kernels_find_what_comparing_all_payments_does(problem, price):
     demands, _ = problem
     loss, options = demands.loss(), demands.options
-    payment = options.size_bytes * asked[0] + loss + options.cost_ns * asked[1]
-    choice, paid = best_response(loss, options, *asked)
+    payment = options.size_bytes * price[0] + loss + options.cost_ns * price[1]
+    choice, paid = best_response(loss, options, *price)
     assert choice.tolist() == payment.argmin(1).tolist()
     assert paid.tolist() == payment.min(1).tolist()
     every = Candidates.all_of(loss, options, np.arange(len(loss)))
-    at, least = every.best(*asked)
+    at, least = every.best(*price)
     assert every.option[at].tolist() == choice.tolist()
     assert least.tolist() == paid.tolist()
     for place in range(len(loss)):

@@ -105,9 +105,9 @@ def test_another_file_under_the_same_name_is_stored(tmp_path):
     days = [tmp_path / "monday.csv", tmp_path / "tuesday.csv"]
     for day, path in enumerate(days, 5):
         path.write_text(f"ts,v\n2026-01-0{day} 00:00:00,{day}\n")
-    told = ["-d", directory, "--create", "--producer", "load"]
+    options = ["-d", directory, "--create", "--producer", "load"]
     for files in ([days[0]], [days[1]], days):  # The last one repeats both.
-        assert run(["push", "s", *map(str, files), *told]) == ExitCode.FINE
+        assert run(["push", "s", *map(str, files), *options]) == ExitCode.FINE
     assert stored_rows(directory, "s")["v"].to_pylist() == [5, 6]
 
 
@@ -135,7 +135,7 @@ def test_a_file_without_moments_is_refused_with_its_columns(tmp_path, capfd):
 
 
 @pytest.mark.parametrize(
-    ("text", "told", "said"),
+    ("text", "options", "said"),
     [
         (
             "ts,v\nyesterday,1\n",
@@ -161,14 +161,14 @@ def test_a_file_without_moments_is_refused_with_its_columns(tmp_path, capfd):
         ),
     ],
 )
-def test_a_file_that_cannot_be_read_leaves_no_stream_behind(tmp_path, capfd, text, told, said):
+def test_a_file_that_cannot_be_read_leaves_no_stream_behind(tmp_path, capfd, text, options, said):
     path, directory = tmp_path / "a.csv", str(tmp_path / "data")
     path.write_text(text)
-    assert run(["push", "s", str(path), "-d", directory, "--create", *told]) == ExitCode.USAGE
+    assert run(["push", "s", str(path), "-d", directory, "--create", *options]) == ExitCode.USAGE
     assert said in capfd.readouterr().err
     assert not Path(directory).exists()
     assert run(["sql", "-d", directory, "--create", "-c", "SHOW STREAMS"]) == ExitCode.FINE
-    assert run(["push", "s", str(path), "-d", directory, "--create", *told]) == ExitCode.USAGE
+    assert run(["push", "s", str(path), "-d", directory, "--create", *options]) == ExitCode.USAGE
     capfd.readouterr()
     assert rows(capfd, "sql", "-d", directory, "-o", "ndjson", "-c", "SHOW STREAMS") == []
 
@@ -226,8 +226,8 @@ def test_a_directory_without_its_format_is_damaged_and_not_new(data, tmp_path, c
 def test_columns_and_types_may_be_said(tmp_path, capfd):
     path, directory = tmp_path / "a.csv", str(tmp_path / "data")
     path.write_text("at,n,left out\n1357017300,1,x\n1357017301,2,y\n")
-    told = ["--time", "at", "--time-unit", "s", "--columns", "at,n", "--type", "n=DOUBLE"]
-    assert run(["push", "s", str(path), "-d", directory, "--create", *told]) == ExitCode.FINE
+    options = ["--time", "at", "--time-unit", "s", "--columns", "at,n", "--type", "n=DOUBLE"]
+    assert run(["push", "s", str(path), "-d", directory, "--create", *options]) == ExitCode.FINE
     described = rows(capfd, "sql", "-d", directory, "-c", "DESCRIBE s")
     assert [(row["column"], row["type"]) for row in described] == [
         ("at", "TIMESTAMP"),
@@ -265,10 +265,10 @@ def test_bytes_that_are_no_text_are_no_script(tmp_path, capfd, monkeypatch):
 
     script = tmp_path / "a.sql"
     script.write_bytes(b"SELECT \xff")
-    asked = ["sql", "-d", str(tmp_path / "data")]
-    assert run([*asked, "-f", str(script)]) == ExitCode.USAGE
+    command = ["sql", "-d", str(tmp_path / "data")]
+    assert run([*command, "-f", str(script)]) == ExitCode.USAGE
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"SELECT \xff"), "utf-8"))
-    assert run(asked) == ExitCode.USAGE
+    assert run(command) == ExitCode.USAGE
     assert capfd.readouterr().err.count("cannot read the script") == 2
 
 

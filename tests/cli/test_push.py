@@ -41,9 +41,9 @@ class World:
     def write(self, name: str, text: str | bytes):
         (self.files / name).write_bytes(text.encode() if isinstance(text, str) else text)
 
-    def push(self, *names: str, told: tuple[str, ...] = (), stream: str = "s") -> tuple[int, str]:
+    def push(self, *names: str, flags: tuple[str, ...] = (), stream: str = "s") -> tuple[int, str]:
         paths = [str(self.files / name) for name in names]
-        return self.run("push", stream, *paths, "-d", self.data, "--create", *told)
+        return self.run("push", stream, *paths, "-d", self.data, "--create", *flags)
 
     def run(self, *arguments: str) -> tuple[int, str]:
         self._capfd.readouterr()
@@ -99,7 +99,7 @@ def test_rows_in_the_order_of_the_file_are_late_and_the_remedy_is_told(world):
     world.write("a.csv", csv((50, 1), (10, 2), (30, 3)))
     world.write("b.csv", csv((60, 1)))
     assert world.push("b.csv")[0] == ExitCode.FINE
-    code, said = world.push("a.csv", told=("--no-sort",))
+    code, said = world.push("a.csv", flags=("--no-sort",))
     assert code == ExitCode.FINE
     assert "3 rows came later than the lateness allows" in said
     assert "rows of further files come in order without --no-sort; a new stream with" in said
@@ -114,7 +114,7 @@ def test_a_file_is_known_by_its_content_under_any_name_and_packing(world):
     for name in ("a.csv", "b.csv.gz", "a.csv"):
         assert world.push(name)[0] == ExitCode.FINE
     assert world.rows() == stored((1, 1), (2, 2), (3, 2))
-    assert world.push("a.csv", told=("--producer", "again"))[0] == ExitCode.FINE
+    assert world.push("a.csv", flags=("--producer", "again"))[0] == ExitCode.FINE
     assert len(world.rows()) == 6
 
 
@@ -131,14 +131,14 @@ def test_a_file_that_has_grown_is_refused_and_resumed(world, rows):
     assert f"a.csv has grown: its first {len(csv(*first))} bytes of {len(csv(*longer))}" in said
     assert "--resume loads the rest" in said
     assert world.rows() == stored(*first)
-    assert world.push("a.csv", told=("--resume",))[0] == ExitCode.FINE
+    assert world.push("a.csv", flags=("--resume",))[0] == ExitCode.FINE
     assert world.rows() == stored(*longer)
-    for told in ((), ("--resume",)):
-        code, said = world.push("a.csv", told=told)
+    for flags in ((), ("--resume",)):
+        code, said = world.push("a.csv", flags=flags)
         assert (code, "were there already" in said) == (ExitCode.FINE, True)
     world.write("a.csv", csv(*longest))
     assert world.push("a.csv")[0] == ExitCode.USAGE
-    assert world.push("a.csv", told=("--resume",))[0] == ExitCode.FINE
+    assert world.push("a.csv", flags=("--resume",))[0] == ExitCode.FINE
     assert world.rows() == stored(*longest)
 
 
@@ -146,7 +146,7 @@ def test_a_line_that_was_not_complete_cannot_be_resumed(world):
     world.write("a.csv", csv((1, 1), (2, 2))[:-2] + "7")  # The last value may get more digits.
     assert world.push("a.csv")[0] == ExitCode.FINE
     world.write("a.csv", csv((1, 1), (2, 2))[:-2] + "77\n")
-    code, said = world.push("a.csv", told=("--resume",))
+    code, said = world.push("a.csv", flags=("--resume",))
     assert (code, "its last line was not complete" in said) == (ExitCode.USAGE, True)
     assert world.rows() == stored((1, 1), (2, 7))
 
@@ -163,11 +163,11 @@ def test_rows_that_a_grown_file_cannot_have_are_left_out_as_the_message_says(wor
     ):
         start, text = len(text), text + csv((len(text), 9), header="") + line
         world.write("a.csv", text)
-        code, said = world.push("a.csv", told=("--resume",))
+        code, said = world.push("a.csv", flags=("--resume",))
         assert code == ExitCode.USAGE
         assert f"a.csv after byte {start:,}{place}" in said
         assert option[0] in said
-        assert world.push("a.csv", told=("--resume", *option))[0] == ExitCode.FINE
+        assert world.push("a.csv", flags=("--resume", *option))[0] == ExitCode.FINE
     assert [x for _, x in world.rows()] == [1, 9, 9]
 
 
@@ -177,16 +177,16 @@ def test_a_column_that_a_grown_file_has_more_is_left_out_as_the_message_says(wor
     world.write("a.ndjson", text)
     assert world.push("a.ndjson")[0] == ExitCode.FINE
     world.write("a.ndjson", text + '{"ts": "2024-01-01T00:00:02Z", "x": 2, "y": 3}\n')
-    code, said = world.push("a.ndjson", told=("--resume",))
+    code, said = world.push("a.ndjson", flags=("--resume",))
     assert (code, "--columns ts,x leaves it out" in said) == (ExitCode.USAGE, True)
-    for told in (("--resume", "--columns", "ts,x"), ("--columns", "ts,x")):
-        assert world.push("a.ndjson", told=told)[0] == ExitCode.FINE
+    for flags in (("--resume", "--columns", "ts,x"), ("--columns", "ts,x")):
+        assert world.push("a.ndjson", flags=flags)[0] == ExitCode.FINE
     assert world.rows() == stored((1, 1), (2, 2))
-    assert world.push("a.ndjson", told=("--columns", "ts"))[0] == ExitCode.FINE
+    assert world.push("a.ndjson", flags=("--columns", "ts"))[0] == ExitCode.FINE
     assert len(world.rows()) == 4  # Other rows: a load of its own.
     world.write("old.ndjson", text)
-    told = ("--producer", "new", "--columns", "ts,x")
-    code, said = world.push("a.ndjson", "old.ndjson", told=told)
+    flags = ("--producer", "new", "--columns", "ts,x")
+    code, said = world.push("a.ndjson", "old.ndjson", flags=flags)
     assert (code, "a.ndjson begins with all of old.ndjson" in said) == (ExitCode.USAGE, True)
 
 
@@ -198,9 +198,9 @@ def test_options_that_read_the_same_rows_in_any_order_make_no_separate_load(worl
     world.write("b.csv", csv((1, 3), (2, 4)))
     world.push("z.csv")
     orders = (options, (), ("--columns", " x,ts"), ("--bad-rows", "/dev/null"), options)
-    for name, told in (("a.csv", orders), ("b.csv", orders[1:])):
-        for each in told:
-            assert world.push(name, told=each)[0] == ExitCode.FINE
+    for name, flags in (("a.csv", orders), ("b.csv", orders[1:])):
+        for each in flags:
+            assert world.push(name, flags=each)[0] == ExitCode.FINE
     assert world.rows() == stored((0, 0), (1, 1), (2, 2), (1, 3), (2, 4))
 
 
@@ -209,13 +209,13 @@ def test_files_of_one_load_that_columns_leaves_whole_are_stored_once(world):
     wide = csv((1, 1), (4, 4), header="ts,x\n").replace("\n", ",7\n").replace("x,7", "x,y", 1)
     world.write("wide.csv", wide)
     world.write("a.csv", csv((2, 2), (3, 3)))
-    assert world.push("wide.csv", told=("--producer", "first"))[0] == ExitCode.FINE
+    assert world.push("wide.csv", flags=("--producer", "first"))[0] == ExitCode.FINE
     for _ in range(2):
-        told = ("--columns", "ts,x")
-        assert world.push("wide.csv", "a.csv", told=told)[0] == ExitCode.FINE
+        flags = ("--columns", "ts,x")
+        assert world.push("wide.csv", "a.csv", flags=flags)[0] == ExitCode.FINE
         assert world.push("a.csv")[0] == ExitCode.FINE
         assert world.table().num_rows == 6
-    assert world.push("wide.csv", "a.csv", told=("--columns", "ts"))[0] == ExitCode.FINE
+    assert world.push("wide.csv", "a.csv", flags=("--columns", "ts"))[0] == ExitCode.FINE
     assert world.table().num_rows == 10  # Other rows: a load of their own.
 
 
@@ -232,24 +232,24 @@ def test_a_file_whose_lines_end_with_carriage_returns_is_resumed(world, rows, en
     world.write("a.csv", text + ("" if end else "\r") + grown)
     code, said = world.push("a.csv")
     assert (code, "a.csv has grown" in said) == (ExitCode.USAGE, True)
-    assert world.push("a.csv", told=("--resume",))[0] == ExitCode.FINE
+    assert world.push("a.csv", flags=("--resume",))[0] == ExitCode.FINE
     assert world.rows() == stored(*first, (7, 7), (8, 8))
 
 
 def test_a_name_with_a_line_end_is_read_and_such_a_file_is_resumed(world):
     text = 'ts,"x\ny"\n2024-01-01 00:00:01,1\n'
-    for told, more in (((), ""), (("--resume",), "2024-01-01 00:00:02,2\n")):
+    for flags, more in (((), ""), (("--resume",), "2024-01-01 00:00:02,2\n")):
         world.write("a.csv", text + more)
-        assert world.push("a.csv", told=told)[0] == ExitCode.FINE
+        assert world.push("a.csv", flags=flags)[0] == ExitCode.FINE
     assert world.rows("ts", "x\ny") == stored((1, 1), (2, 2))
 
 
 def test_a_quote_that_is_not_closed_is_refused_and_the_file_loaded_once_it_is(world):
     """The last cell had all rows behind the quote; a resumed load began within the cell."""
     text = 'ts,x\n2024-01-01 00:00:01,a\n2024-01-01 00:00:02,"b\n2024-01-01 00:00:03,c\n'
-    for told in ((), ("--bad-rows", "/dev/null")):
+    for flags in ((), ("--bad-rows", "/dev/null")):
         world.write("a.csv", text)
-        code, said = world.push("a.csv", told=told)
+        code, said = world.push("a.csv", flags=flags)
         assert code == ExitCode.USAGE
         assert "a.csv: row 2 has a quote that is not closed; --quote ''" in said
         assert not (world.files / "data").exists()
@@ -258,9 +258,9 @@ def test_a_quote_that_is_not_closed_is_refused_and_the_file_loaded_once_it_is(wo
     assert [x for _, x in world.rows()] == ["a", "b\n2024-01-01 00:00:03,c\n"]
     for line in ('2024-01-01 00:00:04,"7\n', '"2024-01-01 00:00:04,7\n'):
         world.write("b.csv", csv((1, 1)) + line)
-        told = ("--producer", "b", "--bad-rows", str(world.files / "bad"))
-        for options in (told[:2], told):
-            code, said = world.push("b.csv", told=options)
+        flags = ("--producer", "b", "--bad-rows", str(world.files / "bad"))
+        for options in (flags[:2], flags):
+            code, said = world.push("b.csv", flags=options)
             assert (code, "row 2 has a quote that is not closed" in said) == (ExitCode.USAGE, True)
             assert "end of the rows" not in said
     assert (world.files / "bad").read_text() == ""
@@ -268,13 +268,13 @@ def test_a_quote_that_is_not_closed_is_refused_and_the_file_loaded_once_it_is(wo
 
 @pytest.mark.parametrize("end", ["", "\n"])
 def test_a_file_of_one_line_that_has_grown_is_refused_and_resumed(world, end):
-    told = ("--header", "ts,x")
+    flags = ("--header", "ts,x")
     world.write("a.csv", "2024-01-01 00:00:01,1" + end)
-    assert world.push("a.csv", told=told)[0] == ExitCode.FINE
+    assert world.push("a.csv", flags=flags)[0] == ExitCode.FINE
     world.write("a.csv", csv((1, 1), (2, 2), header=""))
-    code, said = world.push("a.csv", told=told)
+    code, said = world.push("a.csv", flags=flags)
     assert (code, "a.csv has grown" in said) == (ExitCode.USAGE, True)
-    assert world.push("a.csv", told=(*told, "--resume"))[0] == ExitCode.FINE
+    assert world.push("a.csv", flags=(*flags, "--resume"))[0] == ExitCode.FINE
     assert world.rows() == stored((1, 1), (2, 2))
 
 
@@ -282,33 +282,33 @@ def test_a_file_of_one_line_that_has_grown_is_refused_and_resumed(world, end):
 @pytest.mark.parametrize("end", ["", "\n"])
 def test_an_older_copy_of_one_row_is_refused_and_its_last_line_end_is_no_new_row(world, name, end):
     """Files of one line were not compared with longer ones: the row was stored twice."""
-    told = ("--header", "ts,x") if name == "a.csv" else ()
-    row = "2024-01-01 00:00:0{0},{0}" if told else '{{"ts": "2024-01-01 00:00:0{0}", "x": {0}}}'
+    flags = ("--header", "ts,x") if name == "a.csv" else ()
+    row = "2024-01-01 00:00:0{0},{0}" if flags else '{{"ts": "2024-01-01 00:00:0{0}", "x": {0}}}'
     rows = [row.format(at) for at in range(4)]
     world.write(name, "\n".join(rows[:3]) + end)
-    assert world.push(name, told=told)[0] == ExitCode.FINE
+    assert world.push(name, flags=flags)[0] == ExitCode.FINE
     for copy in (rows[0], rows[0] + "\n"):
         world.write(name, copy)
-        code, said = world.push(name, told=told)
+        code, said = world.push(name, flags=flags)
         assert (code, "may have been loaded before" in said) == (ExitCode.USAGE, True)
     world.write(name, rows[3])
-    assert world.push(name, told=told)[0] == ExitCode.FINE
+    assert world.push(name, flags=flags)[0] == ExitCode.FINE
     world.write(name, rows[3] + "\n")
-    assert world.push(name, told=(*told, "--resume"))[0] == ExitCode.FINE
+    assert world.push(name, flags=(*flags, "--resume"))[0] == ExitCode.FINE
     assert world.rows() == stored(*((at, at) for at in range(4)))
 
 
 @pytest.mark.parametrize("header", ["ts,x\r\n", ""])
 def test_a_file_of_one_row_whose_line_got_an_end_of_two_characters_is_resumed(world, header):
     """The first row with a carriage return was another head: the row was stored twice."""
-    told = () if header else ("--header", "ts,x")
+    flags = () if header else ("--header", "ts,x")
     text = csv((1, 1), (2, 2), header="").replace("\n", "\r\n")
     world.write("a.csv", header + text.split("\r\n")[0])
-    assert world.push("a.csv", told=told)[0] == ExitCode.FINE
+    assert world.push("a.csv", flags=flags)[0] == ExitCode.FINE
     world.write("a.csv", header + text)
-    code, said = world.push("a.csv", told=told)
+    code, said = world.push("a.csv", flags=flags)
     assert (code, "a.csv has grown" in said) == (ExitCode.USAGE, True)
-    assert world.push("a.csv", told=(*told, "--resume"))[0] == ExitCode.FINE
+    assert world.push("a.csv", flags=(*flags, "--resume"))[0] == ExitCode.FINE
     assert world.rows() == stored((1, 1), (2, 2))
 
 
@@ -323,9 +323,9 @@ def test_files_that_begin_with_blank_lines_are_separate_files(world):
 @pytest.mark.parametrize("blank", ["\n", "\r\n\r\n", "\r"])
 def test_blank_lines_before_a_header_are_skipped_and_such_a_file_is_resumed(world, blank):
     text = blank + csv((1, 1), (2, 2))
-    for told, more in (((), ""), (("--resume",), csv((3, 3), header=""))):
+    for flags, more in (((), ""), (("--resume",), csv((3, 3), header=""))):
         world.write("a.csv", text + more)
-        assert world.push("a.csv", told=told)[0] == ExitCode.FINE
+        assert world.push("a.csv", flags=flags)[0] == ExitCode.FINE
     world.write("b.csv", blank + csv((4, 4)))
     assert world.push("b.csv")[0] == ExitCode.FINE
     assert world.rows() == stored(*((at, at) for at in range(1, 5)))
@@ -360,7 +360,7 @@ def test_a_file_of_a_group_is_known_after_a_longer_one_that_begins_alike(world):
         assert len(world.rows()) == 25
     world.write("a.csv", csv(*rows, (9, 9)))
     assert world.push("a.csv")[0] == ExitCode.USAGE
-    assert world.push("a.csv", told=("--resume",))[0] == ExitCode.FINE
+    assert world.push("a.csv", flags=("--resume",))[0] == ExitCode.FINE
     assert world.rows() == stored(*rows, (9, 9), *others, *alike)
 
 
@@ -368,15 +368,15 @@ def test_an_older_copy_of_a_file_that_was_resumed_twice_is_stored_once(world):
     rows = [(at, at) for at in range(10)]
     for count in (4, 7, 10):
         world.write("a.csv", csv(*rows[:count]))
-        assert world.push("a.csv", told=("--resume",))[0] == ExitCode.FINE
+        assert world.push("a.csv", flags=("--resume",))[0] == ExitCode.FINE
     for count in (4, 7, 10):
         world.write("a.csv", csv(*rows[:count]))
         code, said = world.push("a.csv")
         assert (code, f"{count} of them were there already" in said) == (ExitCode.FINE, True)
     for count in (5, 8):  # Copies that were never loaded.
         world.write("a.csv", csv(*rows[:count]))
-        for told in ((), ("--resume",)):
-            code, said = world.push("a.csv", told=told)
+        for flags in ((), ("--resume",)):
+            code, said = world.push("a.csv", flags=flags)
             assert (code, "a.csv may have been loaded before" in said) == (ExitCode.USAGE, True)
     assert world.rows() == stored(*rows)
 
@@ -389,7 +389,7 @@ def test_a_file_and_its_older_copy_in_one_load_are_refused(world):
         code, said = world.push(*names)
         assert (code, "a.csv begins with all of old.csv" in said) == (ExitCode.USAGE, True)
     for names in (("old.csv",), ("old.csv", "a.csv"), ("a.csv", "old.csv")):
-        assert world.push(*names, told=("--resume",))[0] == ExitCode.FINE
+        assert world.push(*names, flags=("--resume",))[0] == ExitCode.FINE
     assert world.rows() == stored(*rows)
 
 
@@ -406,11 +406,13 @@ def test_files_of_one_content_and_files_that_begin_alike_are_stored_once_each(wo
 def test_a_bad_row_anywhere_leaves_no_row_and_no_stream(world):
     world.write("a.csv", csv(*((at, at) for at in range(50))) + "2024-01-01 00:59:00,x\n")
     world.write("b.csv", csv((1, 1)))
-    said = world.push("b.csv", "a.csv", told=("--type", "x=BIGINT"))[1]
+    said = world.push("b.csv", "a.csv", flags=("--type", "x=BIGINT"))[1]
     assert "a.csv: row 51, column 'x': 'x' is no BIGINT; --bad-rows FILE keeps" in said
     assert not (world.files / "data").exists()
     aside = world.files / "bad.ndjson"
-    code, said = world.push("b.csv", "a.csv", told=("--type", "x=BIGINT", "--bad-rows", str(aside)))
+    code, said = world.push(
+        "b.csv", "a.csv", flags=("--type", "x=BIGINT", "--bad-rows", str(aside))
+    )
     assert (code, "1 rows that cannot be read were kept aside" in said) == (ExitCode.FINE, True)
     assert len(world.rows()) == 51
     (bad,) = [json.loads(line) for line in aside.read_text().splitlines()]
@@ -426,7 +428,7 @@ def test_columns_that_the_stream_lacks_are_refused_unless_they_are_left_out(worl
         code, said = world.push(name)
         assert code == ExitCode.USAGE
         assert f"{name} has a column '{column}', and the stream has none" in said
-        assert world.push(name, told=("--columns", "ts,x"))[0] == ExitCode.FINE
+        assert world.push(name, flags=("--columns", "ts,x"))[0] == ExitCode.FINE
     assert world.rows() == stored((0, 1), (1, 2), (2, 3))
 
 
@@ -441,8 +443,8 @@ def test_a_key_that_comes_late_is_a_column(world):
 
 def test_options_of_a_new_stream_have_no_effect_on_one_that_exists_and_say_so(world):
     world.write("a.csv", csv((1, 1)))
-    assert "no effect" not in world.push("a.csv", told=("--lateness", "5"))[1]
-    said = world.push("a.csv", told=("--lateness", "5", "--type", "x=DOUBLE"))[1]
+    assert "no effect" not in world.push("a.csv", flags=("--lateness", "5"))[1]
+    said = world.push("a.csv", flags=("--lateness", "5", "--type", "x=DOUBLE"))[1]
     assert "stream s exists: --type and --lateness have no effect" in said
 
 
@@ -460,11 +462,11 @@ def test_a_file_with_more_columns_than_a_stream_has_is_refused_with_the_limit(wo
     code, said = world.push("a.csv")
     assert code == ExitCode.USAGE
     assert "a.csv has 1,401 columns; a stream has at most 1,300: choose some with --columns" in said
-    assert world.push("a.csv", told=("--columns", "ts,c0,c7"))[0] == ExitCode.FINE
+    assert world.push("a.csv", flags=("--columns", "ts,c0,c7"))[0] == ExitCode.FINE
 
 
 @pytest.mark.parametrize(
-    ("name", "content", "told", "match"),
+    ("name", "content", "flags", "match"),
     [
         ("a.csv", b"ts,x\n", ("--columns", "ts,x,ts"), "--columns 'ts,x,ts' has 'ts' twice"),
         ("a.csv", b"ts,x\n", ("--columns", ""), "no column ''; the file has ts, x"),
@@ -476,18 +478,18 @@ def test_a_file_with_more_columns_than_a_stream_has_is_refused_with_the_limit(wo
         ("a.csv", b"ts,x\n", ("--type", "y=DOUBLE"), "no column 'y'; the file has ts, x"),
     ],
 )
-def test_a_push_that_cannot_be_is_a_usage_error_in_words(world, name, content, told, match):
+def test_a_push_that_cannot_be_is_a_usage_error_in_words(world, name, content, flags, match):
     world.write(name, content)
-    code, said = world.push(name, told=told)
+    code, said = world.push(name, flags=flags)
     assert (code, match in said, "Traceback" in said) == (ExitCode.USAGE, True, False)
     assert not (world.files / "data").exists()
 
 
 def test_a_sink_for_bad_rows_that_cannot_be_written_is_named(world):
     world.write("a.csv", csv((1, 1)) + "2024-01-01 00:00:02,x\n")
-    told = ("--type", "x=BIGINT", "--bad-rows")
+    flags = ("--type", "x=BIGINT", "--bad-rows")
     for sink in ("/dev/full", str(world.files)):
-        code, said = world.push("a.csv", told=(*told, sink))
+        code, said = world.push("a.csv", flags=(*flags, sink))
         assert (code, f"cannot write --bad-rows '{sink}': " in said) == (ExitCode.USAGE, True)
         assert "a.csv" not in said
         assert not (world.files / "data").exists()
@@ -496,8 +498,8 @@ def test_a_sink_for_bad_rows_that_cannot_be_written_is_named(world):
 def test_stdin_is_read_as_a_file_is(world, monkeypatch):
     for text, said in ((csv((2, 2), (1, 1)), "2 rows"), ("ts,x\n?,1\n", "stdin: row 1")):
         monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(text.encode())))
-        told = ["--format", "csv", "--create", "--time", "ts", "-d", world.data]
-        assert said in world.run("push", "s", "-", *told)[1]
+        flags = ["--format", "csv", "--create", "--time", "ts", "-d", world.data]
+        assert said in world.run("push", "s", "-", *flags)[1]
     assert world.rows() == stored((1, 1), (2, 2))
 
 
@@ -511,7 +513,7 @@ def test_zones_of_parquet_times_are_told(world):
 
 def test_values_with_controls_are_escaped_in_messages(world):
     world.write("a.csv", csv((1, 1)) + "\x1b]0;owned\x07,1\n")
-    code, said = world.push("a.csv", told=("--time", "ts"))
+    code, said = world.push("a.csv", flags=("--time", "ts"))
     assert (code, "\x1b]0" in said) == (ExitCode.USAGE, False)
 
 
@@ -544,9 +546,9 @@ def test_a_full_directory_of_temporary_files_is_named_and_no_row_is_stored(
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20, limits[1]))  # As if the disk were full.
     try:
-        told = ("--format", "csv", "--create", "--bad-rows", str(world.files / "bad"))
+        flags = ("--format", "csv", "--create", "--bad-rows", str(world.files / "bad"))
         path = name if name == "-" else str(world.files / name)
-        code, said = world.run("push", "s", path, "-d", world.data, *told)
+        code, said = world.run("push", "s", path, "-d", world.data, *flags)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
     assert code == ExitCode.UNREACHABLE, said

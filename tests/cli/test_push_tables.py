@@ -72,7 +72,7 @@ def test_nothing_is_put_if_a_row_or_an_option_is_wrong(
 def test_rows_that_cannot_be_read_are_kept_aside_once(data: Path, tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text("k,name,more\n1,eins,-\nx,bad,-\n")
     aside = tmp_path / "aside.ndjson"
-    told = ("--bad-rows", str(aside), "--columns", "k,name")
-    assert push(data, str(tmp_path / "a.csv"), *told) == 0
+    options = ("--bad-rows", str(aside), "--columns", "k,name")
+    assert push(data, str(tmp_path / "a.csv"), *options) == 0
     assert rows(data) == {1: ("eins", None), 9: ("nine", 9.0)}
     assert len(aside.read_text().splitlines()) == 1

@@ -96,9 +96,9 @@ def test_all_who_come_back_when_told_are_let_in_one_after_the_other(rate, second
     door, size = Door(), int(seconds * rate / clients) + 1
     door.hold(rate, {"s": 1.0}, 0.0, 0.1)
     assert door.wait_ms("s", size, 1.0) == 0
-    told = [door.wait_ms("s", size, 1.0) for _ in range(clients)]
-    assert told == sorted(told)
-    for wait_ms in filter(None, told):
+    waits_ms = [door.wait_ms("s", size, 1.0) for _ in range(clients)]
+    assert waits_ms == sorted(waits_ms)
+    for wait_ms in filter(None, waits_ms):
         assert door.wait_ms("s", size, 1.0 + wait_ms / 1e3) == 0
 
 
@@ -107,9 +107,9 @@ def test_turns_are_given_again_after_five_seconds_and_when_nobody_comes():
     door = Door()
     door.hold(1e6, {"s": 1.0}, 0.0, 0.1)
     assert door.wait_ms("s", 200_000, 1.0) == 0  # 0.1 s' worth into debt.
-    told = [door.wait_ms("s", 100_000, 1.0) for _ in range(100)]
-    assert told[:49] == [pytest.approx(101 + 100 * turn, abs=1) for turn in range(49)]
-    assert set(told) == set(told[:49])
+    waits_ms = [door.wait_ms("s", 100_000, 1.0) for _ in range(100)]
+    assert waits_ms[:49] == [pytest.approx(101 + 100 * turn, abs=1) for turn in range(49)]
+    assert set(waits_ms) == set(waits_ms[:49])
     assert door.wait_ms("s", 100_000, 1.0, reserve=False) == door.wait_ms("s", 1, 1.0)
     assert door.wait_ms("s", 100_000, 1.5) == 0  # The bucket is full: no caller kept its slot.
     assert door.wait_ms("s", 100_000, 1.5) == 20  # So earlier slots do not count.
@@ -118,11 +118,11 @@ def test_turns_are_given_again_after_five_seconds_and_when_nobody_comes():
 def test_while_too_much_waits_the_time_to_come_back_is_that_of_the_drain():
     door = Door()
     door.hold(OPEN, {"s": 1.0}, 0.0, 0.1, waiting_bytes_max=10_000.0)
-    told = [
+    waits_ms = [
         door.wait_ms("s", 1_000, 1.0, 30_000, drain_s=lambda size_bytes: size_bytes / 1e4)
         for _ in range(3)
     ]
-    assert told == [2_000, 2_100, 2_200]
+    assert waits_ms == [2_000, 2_100, 2_200]
 
 
 def test_a_stall_tells_callers_to_return_when_the_queue_has_been_worked_off():

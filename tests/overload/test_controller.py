@@ -101,8 +101,8 @@ def test_beyond_what_thinning_can_drain_freshness_goes_first_then_help_is_asked_
     world = World(flood(3 * most), answers_share=0.1).run(20)
     stretched = next(t for t, s in enumerate(world.states) if s.period_times > 1)
     refused = next(t for t, s in enumerate(world.states) if s.admit_bytes_per_s < float("inf"))
-    asked = next(t for t, s in enumerate(world.states) if s.asks_help)
-    assert stretched < asked < refused
+    helped = next(t for t, s in enumerate(world.states) if s.asks_help)
+    assert stretched < helped < refused
     assert world.states[refused].asks_help
     assert max(world.ages[world.between(6.0, 12.0)]) < 1_500
     assert world.states[world.between(17.0, 20.0)] == [NORMAL] * 30
@@ -115,8 +115,8 @@ def test_answers_that_take_nothing_are_not_put_off_and_help_and_door_come_when_t
     assert {state.period_times for state in free.states} == {1}
     assert max(state.period_times for state in dear.states) == 16
     for said in ("asks_help", "admit_bytes_per_s"):
-        asked = [[getattr(state, said) for state in world.states] for world in (dear, free)]
-        assert asked[0] == asked[1]
+        helped = [[getattr(state, said) for state in world.states] for world in (dear, free)]
+        assert helped[0] == helped[1]
 
 
 def test_answers_that_are_put_off_and_take_less_therefore_stay_so_until_there_is_room():

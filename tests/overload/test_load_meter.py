@@ -145,7 +145,7 @@ def test_what_a_tuple_costs_beside_its_synopses(hand):
 def test_the_answers_of_a_slide_are_all_tuples_overhead_and_not_one_batchs(hand):
     """A tick has 1,000 tuples of 1 us; every tenth has 10, and answers for 50 ms after them."""
     meter = Meter(hand)
-    told = []
+    overheads_ns = []
     for tick in range(200):
         tuples, beside_ms = (10, 50) if tick % 10 == 9 else (1_000, 1)
         meter.came(tuples, tuples)
@@ -154,10 +154,10 @@ def test_the_answers_of_a_slide_are_all_tuples_overhead_and_not_one_batchs(hand)
         meter.applied(tuples, 0)
         meter.done()
         hand.ms += 100 - beside_ms
-        told.append(meter.take().overhead_ns_per_tuple)
+        overheads_ns.append(meter.take().overhead_ns_per_tuple)
     truth = (9 * 1 + 50) * 1e6 / (9 * 1_000 + 10)
-    assert np.mean(told[100:]) == pytest.approx(truth, rel=0.1)
-    assert max(told[100:]) < 2 * truth  # 5,000,000 ns by themselves.
+    assert np.mean(overheads_ns[100:]) == pytest.approx(truth, rel=0.1)
+    assert max(overheads_ns[100:]) < 2 * truth  # 5,000,000 ns by themselves.
 
 
 def test_the_free_share_is_what_applying_gets_while_work_waits_without_a_break(hand):
@@ -404,9 +404,9 @@ def test_what_any_level_will_cost_is_known_within_a_quarter(kind, speed, calls, 
     for seed in range(10):
         factors = looked(model, levels, truth, seed)
         for rows in (16_384, 65_536):
-            told = factors.corrected(model, CALL_NS / rows)
+            predicted = factors.corrected(model, CALL_NS / rows)
             real = np.r_[truth[1] * model[0], truth[0] * CALL_NS / rows + truth[2] * model[1:]]
-            assert (abs(told / real - 1) < 0.25).all(), (told / real, seed)
+            assert (abs(predicted / real - 1) < 0.25).all(), (predicted / real, seed)
 
 
 def test_one_factor_for_calls_and_tuples_would_be_wrong_by_many_times():

@@ -32,7 +32,7 @@ def test_a_file_says_what_each_tenant_may_take():
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "message"),
     [
         ("x [", "not TOML"),
         ("tenants = 3", r"holds \[tenant.NAME\] tables"),
@@ -54,8 +54,8 @@ def test_a_file_says_what_each_tenant_may_take():
         ("[tenant.a]\nweight = 'none'", "not a finite number"),
     ],
 )
-def test_what_no_quota_can_be_is_refused_with_the_value(text, told):
-    with pytest.raises(BadSetting, match=told):
+def test_what_no_quota_can_be_is_refused_with_the_value(text, message):
+    with pytest.raises(BadSetting, match=message):
         parse_quotas(text)
 
 
@@ -142,9 +142,9 @@ def test_many_who_are_refused_are_told_different_times():
     """One hundred batches of 10 rows at 100 rows/s: one may come every 100 ms, up to 5 s."""
     rates = Rates(lambda _: Quota(rows_per_s=100.0))
     assert rates.wait_ms("a", 20, 0, 0.0) == 0
-    told = [rates.wait_ms("a", 10, 0, 0.0) for _ in range(100)]
-    assert told[:50] == [pytest.approx(101 + 100 * turn, abs=1) for turn in range(50)]
-    assert told[51] < 300  # Then from the beginning.
+    waits_ms = [rates.wait_ms("a", 10, 0, 0.0) for _ in range(100)]
+    assert waits_ms[:50] == [pytest.approx(101 + 100 * turn, abs=1) for turn in range(50)]
+    assert waits_ms[51] < 300  # Then from the beginning.
     assert rates.wait_ms("a", 10, 0, 0.0, reserve=False) == rates.wait_ms("a", 10, 0, 0.0)
     assert rates.wait_ms("a", 10, 0, 60.0) == 0  # No caller kept its slot:
     assert rates.wait_ms("a", 10, 0, 60.0) <= 101  # ... so earlier slots do not count.

@@ -71,12 +71,12 @@ def measured() -> dict[Cell, Score]:
     scores: dict[Cell, Score] = defaultdict(Score)
     for number, name in enumerate(DRAWN):
         data = population(name, POPULATION)
-        asked = [(s, g, query_of(s, g)) for s in SELECTIVITIES for g in GROUPED]
-        truths = [Truth.of(query, data) for _, _, query in asked]
+        queries = [(s, g, query_of(s, g)) for s in SELECTIVITIES for g in GROUPED]
+        truths = [Truth.of(query, data) for _, _, query in queries]
         for trial in NUMBERS:
             view = view_of(data, ROWS, seed=1_000 * number + trial)
             for kind in KINDS:
-                for (selectivity, grouped, query), known in zip(asked, truths, strict=True):
+                for (selectivity, grouped, query), known in zip(queries, truths, strict=True):
                     answer = finish(query, evidence_from_sample(query, of_kind(view, kind)))
                     for at, row in enumerate(answer.rows()):
                         for output in OUTPUTS:

@@ -77,7 +77,7 @@ def largest(counts: NDArray[np.float64], weights: NDArray[np.float64], budget: f
     return low
 
 
-def counting(evidence: Evidence, asked: list[int]) -> Evidence:
+def counting(evidence: Evidence, group_counts: list[int]) -> Evidence:
     """The evidence, which notes of how many groups it is asked again."""
     again = evidence.again
     assert again is not None
@@ -85,7 +85,7 @@ def counting(evidence: Evidence, asked: list[int]) -> Evidence:
     def noted(
         share: float, of: Collection[Aggregate], rows: NDArray[np.int64] | None = None
     ) -> Evidence:
-        asked.append(evidence.groups if rows is None else len(rows))
+        group_counts.append(evidence.groups if rows is None else len(rows))
         return again(share, of, rows)
 
     return replace(evidence, again=noted)
@@ -111,26 +111,28 @@ def test_levels_of_few_groups_give_the_share_that_all_levels_of_all_groups_give(
 ):
     query = ask(f"""client, COUNT(*) AS n, AVG(bytes) AS mean, SUM(bytes) AS total
         FROM requests GROUP BY client {chosen}""")
-    asked: list[int] = []
-    evidence = counting(evidence_from_sample(query, view_of(stream_of(counts), 1_500, 3)), asked)
+    group_counts: list[int] = []
+    evidence = counting(
+        evidence_from_sample(query, view_of(stream_of(counts), 1_500, 3)), group_counts
+    )
     groups = Groups(query, evidence)
     weights = np.ones(evidence.groups)
     for shown in (1, 10):
         expected = at_all_levels(groups, shown, weights)
-        asked.clear()
+        group_counts.clear()
         found = share_of_shown(groups, decisions_of(groups), shown=shown, weights=weights)
         assert found == pytest.approx(expected, rel=1e-9)
-        assert sum(asked) < (LEVELS - 1) * evidence.groups
+        assert sum(group_counts) < (LEVELS - 1) * evidence.groups
 
 
 def test_groups_that_are_all_near_the_decision_are_not_asked_at_other_levels():
     query = ask(
         "client, AVG(bytes) AS mean FROM requests GROUP BY client ORDER BY mean DESC LIMIT 5"
     )
-    asked: list[int] = []
+    group_counts: list[int] = []
     found: Any = evidence_from_sample(query, view_of(stream_of(EQUAL), 500, 3))
-    groups = Groups(query, counting(found, asked))
+    groups = Groups(query, counting(found, group_counts))
     weights = np.ones(found.groups)
     share = share_of_shown(groups, decisions_of(groups), shown=5, weights=weights)
     assert share == pytest.approx(SPENT * 5 / found.groups)
-    assert asked == []
+    assert group_counts == []

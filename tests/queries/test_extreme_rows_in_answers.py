@@ -46,7 +46,7 @@ def view_of(data: pa.RecordBatch, seed: int = 0) -> SampleView:
     return sample.view()
 
 
-ASKED = "SUM({x}) AS s, AVG({x}) AS a, VAR({x}) AS v, STDDEV({x}) AS d FROM requests"
+QUERY = "SUM({x}) AS s, AVG({x}) AS a, VAR({x}) AS v, STDDEV({x}) AS d FROM requests"
 ENDS = {"": (None, None), "window": (1_000, 5_000)}
 
 
@@ -82,7 +82,7 @@ def truths(data: pa.RecordBatch, x: str, where: str, window: str, group: str | N
     ],
 )
 def test_intervals_are_narrow_and_hold_the_truth_as_often_as_they_say(x, grouped, where, window):
-    text = ("domain, " if grouped else "") + ASKED.format(x=x) + where
+    text = ("domain, " if grouped else "") + QUERY.format(x=x) + where
     query = ask(text + (" GROUP BY domain" if grouped else ""))
     start_us, end_us = ENDS[window]
     trials, held, narrow = 40, dict.fromkeys("savd", 0), 0
@@ -143,9 +143,9 @@ def test_a_column_without_extreme_values_is_averaged_by_group_as_without_extreme
     groups = np.full(SIZE, "most", object)
     groups[-400:] = [f"d{at % 20}" for at in range(400)]
     view = view_of(stream_of(10).set_column(1, "domain", pa.array(groups)))
-    asked = "domain, AVG(client) AS a, STDDEV(client) AS d FROM requests GROUP BY domain"
-    assert same_without(view, asked)
-    assert not same_without(view, asked.replace("client", "bytes"))
+    text = "domain, AVG(client) AS a, STDDEV(client) AS d FROM requests GROUP BY domain"
+    assert same_without(view, text)
+    assert not same_without(view, text.replace("client", "bytes"))
 
 
 def test_whole_numbers_that_doubles_do_not_hold_are_asked_without_extreme_rows() -> None:
@@ -153,9 +153,9 @@ def test_whole_numbers_that_doubles_do_not_hold_are_asked_without_extreme_rows()
     client = np.arange(SIZE) % 7 + 2**60
     client[:5] = 2**61
     view = view_of(data.set_column(2, "client", pa.array(client)))
-    asked = "SUM(client) AS s, AVG(client) AS a, VAR(client) AS v FROM requests WHERE ok"
-    assert same_without(view, asked)
-    assert not same_without(view, asked.replace("client", "bytes"))
+    text = "SUM(client) AS s, AVG(client) AS a, VAR(client) AS v FROM requests WHERE ok"
+    assert same_without(view, text)
+    assert not same_without(view, text.replace("client", "bytes"))
 
 
 def test_values_whose_squares_no_double_holds_are_asked_without_extreme_rows() -> None:

@@ -225,7 +225,7 @@ def test_exact_parts_of_an_expression_spend_no_confidence(composed, of, views):
     """COUNT(*) without a filter is known: the quotient is as wide as the sum, at 95 %."""
     data = rows(COUNT)
 
-    def asked(text):
+    def answer_of(text):
         query = ask(f"{text} AS r FROM requests")
         if views == "sample":
             return finish(query, evidence_from_sample(query, view_of(data, 600)))
@@ -233,7 +233,7 @@ def test_exact_parts_of_an_expression_spend_no_confidence(composed, of, views):
         rng = np.random.default_rng(5)
         return finish(query, evidence_from_strata(query, parts, rng))
 
-    answer, alone = asked(composed), asked(of)
+    answer, alone = answer_of(composed), answer_of(of)
     assert answer.confidence == pytest.approx(0.95)
     [row], [part] = answer.rows(), alone.rows()
     scale = 100 / COUNT if of.startswith("SUM") else 1.0

@@ -106,13 +106,13 @@ def test_a_list_that_misses_is_infinitely_far():
 
 def test_a_look_asks_for_more_and_claims_what_was_asked():
     query = ask(f"{AVERAGE} WITHIN 1 PERCENT CONFIDENCE 90 PERCENT")
-    asked = at_look(query, 0)
-    assert asked.confidence > 0.98
-    missing = MissingGroups(9.0, asked.confidence)
-    found = evidence(asked, (), between([1.0], [0.0], [2.0], asked.confidence))
-    told = claimed(query, 0, Evidence((), found.estimates, missing=missing))
-    assert finish(query, told).confidence == pytest.approx(0.9)
-    assert told.missing.confidence == pytest.approx(0.9)
+    first_look = at_look(query, 0)
+    assert first_look.confidence > 0.98
+    missing = MissingGroups(9.0, first_look.confidence)
+    found = evidence(first_look, (), between([1.0], [0.0], [2.0], first_look.confidence))
+    evidence_claimed = claimed(query, 0, Evidence((), found.estimates, missing=missing))
+    assert finish(query, evidence_claimed).confidence == pytest.approx(0.9)
+    assert evidence_claimed.missing.confidence == pytest.approx(0.9)
 
 
 def test_a_column_that_spent_twice_its_part_does_not_claim_all_of_it():

@@ -154,7 +154,7 @@ def test_no_place_within_a_limit_is_certain_that_a_missing_group_may_have(key, l
     assert answer.table["certain"].to_pylist() == certain
 
 
-def asked_of(
+def evidence_of(
     query: BoundQuery,
     values: Mapping[str, NDArray[np.float64]],
     exact: NDArray[np.bool_],
@@ -200,7 +200,7 @@ def test_exact_values_that_are_shown_do_not_let_the_intervals_of_their_column_mi
     for seed in range(10):
         noise = np.where(exact, 0.0, np.random.default_rng(seed).standard_normal(len(truth)))
         rows = finish(
-            query, asked_of(query, {"AVG": truth + noise, "COUNT": truth}, exact, [])
+            query, evidence_of(query, {"AVG": truth + noise, "COUNT": truth}, exact, [])
         ).rows()
         hits += [row["n_low"] <= 10 <= row["n_high"] for row in rows if row["n_bound"] != "exact"]
     assert len(hits) == 50
@@ -210,7 +210,7 @@ def test_exact_values_that_are_shown_do_not_let_the_intervals_of_their_column_mi
 def test_exact_values_that_are_shown_cost_the_intervals_beside_them_nothing():
     query = ask("domain, AVG(bytes) AS n FROM requests GROUP BY domain ORDER BY n DESC LIMIT 100")
     exact, values = np.arange(600) < 95, np.repeat([100.0, 80.0, 0.0], [95, 5, 500])
-    rows = finish(query, asked_of(query, {"AVG": values}, exact, [])).rows()
+    rows = finish(query, evidence_of(query, {"AVG": values}, exact, [])).rows()
     assert [row["n_bound"] for row in rows].count("interval") == 5
     widths = [row["n_high"] - row["n_low"] for row in rows if row["n_bound"] == "interval"]
     assert max(widths) <= 1.05 * 2 * stats.norm.isf(0.025)
@@ -223,7 +223,7 @@ def test_all_intervals_that_certain_rests_on_spend_delta_together():
     for order in ("", "ORDER BY n DESC", "ORDER BY AVG(bytes)"):
         shares: list[float] = []
         query = ask(text + order)
-        finish(query, asked_of(query, values, np.zeros(3, np.bool_), shares))
+        finish(query, evidence_of(query, values, np.zeros(3, np.bool_), shares))
         decided_by = {"AVG"} | ({"COUNT"} if "n DESC" in order else set())
         spent.append(min(shares) * len(decided_by) * 3)
     assert max(spent) <= 1.0
@@ -233,7 +233,7 @@ def test_all_intervals_that_certain_rests_on_spend_delta_together():
 def test_the_row_of_others_is_not_among_the_groups_that_could_have_been_chosen():
     query = ask("domain, AVG(bytes) AS n FROM requests GROUP BY domain ORDER BY n DESC LIMIT 1")
     values, exact = np.array([9.0, 5.0, 5.0, 5.0]), np.zeros(4, np.bool_)
-    found = replace(asked_of(query, {"AVG": values}, exact, []), others=0)
+    found = replace(evidence_of(query, {"AVG": values}, exact, []), others=0)
     answer = finish(query, found)
     assert answer.others == 1
     [note] = [note for note in answer.notes if note.startswith("chosen by estimates")]

@@ -77,28 +77,28 @@ def view_of(
     return sample.view()
 
 
-def asked(text: str, view: SampleView) -> Answer:
+def answer_of(text: str, view: SampleView) -> Answer:
     query = ask(text)
     return finish(query, evidence_from_sample(query, view))
 
 
 DISTRIBUTIONS = ["normal", "lognormal-2", "zipf", "constant", "spike"]
-ASKED = [("", "domain"), (" WHERE ok", "domain"), ("", "domain, ok")]
+CLAUSES = [("", "domain"), (" WHERE ok", "domain"), ("", "domain, ok")]
 
 
 @pytest.mark.slow
 @pytest.mark.coverage_gate
 @pytest.mark.parametrize("distribution", range(5), ids=DISTRIBUTIONS)
-@pytest.mark.parametrize("asked_for", range(3), ids=["all", "some", "two keys"])
+@pytest.mark.parametrize("clauses", range(3), ids=["all", "some", "two keys"])
 @pytest.mark.parametrize("turn", range(scaled(1, 2)))
 def test_intervals_hold_the_truth_as_often_as_they_say(
-    distribution: int, asked_for: int, turn: int
+    distribution: int, clauses: int, turn: int
 ) -> None:
     """A per-change run covers every pair of distribution, query and kind of sample."""
     intervals_hold(
         DISTRIBUTIONS[distribution],
-        *ASKED[asked_for],
-        weighted=bool((distribution + asked_for + seed("kinds") + turn) % 2),
+        *CLAUSES[clauses],
+        weighted=bool((distribution + clauses + seed("kinds") + turn) % 2),
     )
 
 
@@ -110,7 +110,7 @@ def intervals_hold(distribution: str, where: str, keys: str, *, weighted: bool) 
     exact = {tuple(row[k] for k in names): row for row in finish(query, truth(query, data)).rows()}
     held: dict[str, list[bool]] = defaultdict(list)
     for number in range(12):
-        answer = asked(text, view_of(data, 400, number, weighted=weighted))
+        answer = answer_of(text, view_of(data, 400, number, weighted=weighted))
         assert answer.sources == ("stratified sample",)
         found = set()
         for at, row in enumerate(answer.rows()):
@@ -145,8 +145,8 @@ def intervals_hold(distribution: str, where: str, keys: str, *, weighted: bool) 
 def test_at_equal_rows_the_worst_group_is_known_far_better(output: str, times: float) -> None:
     data = population("normal", 60_000, groups=40)
     text = f"domain, {output} AS a FROM requests GROUP BY domain"
-    uniform = asked(text, view_of(data, 2_000, stratified=False))
-    by_group = asked(text, view_of(data, 2_000))
+    uniform = answer_of(text, view_of(data, 2_000, stratified=False))
+    by_group = answer_of(text, view_of(data, 2_000))
 
     def worst(answer: Answer) -> float:
         return max(
@@ -163,7 +163,7 @@ def test_at_equal_rows_the_worst_group_is_known_far_better(output: str, times: f
 def test_groups_that_fit_are_exact_and_none_is_missing() -> None:
     data = population("lognormal-2", 20_000, groups=90)
     text = f"domain, {SELECTED} FROM requests GROUP BY domain"
-    answer, exact = asked(text, view_of(data, 3_000)), finish(ask(text), truth(ask(text), data))
+    answer, exact = answer_of(text, view_of(data, 3_000)), finish(ask(text), truth(ask(text), data))
     right = {row["domain"]: row for row in exact.rows()}
     assert answer.missing is None
     assert {row["domain"] for row in answer.rows()} == set(right)
@@ -181,7 +181,7 @@ def test_groups_without_room_share_a_stratum_and_may_be_missing() -> None:
     at = data.schema.get_field_index("domain")
     many = np.random.default_rng(1).integers(0, 300, size)
     data = data.set_column(at, data.schema.field(at), pa.array([f"g{m}" for m in many]))
-    answer = asked("domain, COUNT(*) AS n FROM requests GROUP BY domain", view_of(data, 1_000))
+    answer = answer_of("domain, COUNT(*) AS n FROM requests GROUP BY domain", view_of(data, 1_000))
     counts = np.bincount(many)
     assert answer.missing is not None
     held = 0
@@ -205,12 +205,12 @@ def test_groups_without_room_share_a_stratum_and_may_be_missing() -> None:
     ],
 )
 def test_other_questions_are_asked_of_the_uniform_sample(text: str) -> None:
-    assert asked(text, view_of(population("normal", 3_000), 200)).sources == ("sample",)
+    assert answer_of(text, view_of(population("normal", 3_000), 200)).sources == ("sample",)
 
 
 def test_an_empty_stream_has_no_groups() -> None:
     view = view_of(population("normal", 0), 50)
-    answer = asked("domain, AVG(bytes) AS a FROM requests GROUP BY domain", view)
+    answer = answer_of("domain, AVG(bytes) AS a FROM requests GROUP BY domain", view)
     assert answer.rows() == []
 
 

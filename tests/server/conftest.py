@@ -79,7 +79,7 @@ def database(request, engine):
         yield engine
 
 
-ASKED = (
+QUERY = (
     "SELECT COUNT(*) AS n, SUM(key) AS s, MIN(value) AS l, MAX(value) AS h, "
     "COUNT(DISTINCT key) AS d, QUANTILE(value, 0.9) AS q FROM {} CONFIDENCE 99.9999 PERCENT"
 )
@@ -90,7 +90,7 @@ def twins(client):
     """Two streams of the same tuples, of which one comes as summaries."""
     client.execute(CREATE.format("twins"))
     for name in ("trades", "twins"):
-        client.register(f"of_{name}", ASKED.format(name))
+        client.register(f"of_{name}", QUERY.format(name))
     return client
 
 

@@ -29,15 +29,15 @@ def test_an_answer_is_lent_as_users_were_told_it_and_what_came_of_it_is_in_the_n
         },
     )
     client.heartbeat("trades", 10 * SECOND)
-    told = query.answer()
-    [lent] = client.lend_answers("trades", answers=5)
-    assert (lent.query, lent.published.query) == ("q", told.query)
-    assert lent.published.table.equals(told.table)
-    assert lent.published.position == told.position == 500
-    assert lent.strict.table["mean_high"][0].as_py() > told.table["mean_high"][0].as_py()
+    published = query.answer()
+    [ticket] = client.lend_answers("trades", answers=5)
+    assert (ticket.query, ticket.published.query) == ("q", published.query)
+    assert ticket.published.table.equals(published.table)
+    assert ticket.published.position == published.position == 500
+    assert ticket.strict.table["mean_high"][0].as_py() > published.table["mean_high"][0].as_py()
     found = AuditReport(2, 2, 1, 1, "mean was said to be 0, and is 9", placed=False)
-    lost = client.report_audit(lent.id, found)
+    lost = client.report_audit(ticket.id, found)
     assert lost == "mean was said to be 0, and is 9"
     assert query.answer().certified is False
     with pytest.raises(FailedPrecondition, match="no answer is lent"):
-        client.report_audit(lent.id, AuditReport(1, 0, 1, 0))
+        client.report_audit(ticket.id, AuditReport(1, 0, 1, 0))

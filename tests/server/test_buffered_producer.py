@@ -181,7 +181,7 @@ def test_a_spill_of_another_epoch_is_sent_first(client, front, connection, tmp_p
     assert stored(client) == pushed(range(31))
 
 
-def push_when_told(address, spill):
+def push_on_signal(address, spill):
     """A client: prints its next number, then pushes a batch for each line of its stdin."""
     producer = spilling(connection_to(address), spill)
     print(producer.next_sequence, flush=True)
@@ -194,7 +194,7 @@ class Pushing:
     """A client in a process of its own that pushes when it is told to."""
 
     def __init__(self, address, spill):
-        self._process = WarmProcess(push_when_told, address, spill)
+        self._process = WarmProcess(push_on_signal, address, spill)
         self.next_sequence = int(self._process.output.readline())
 
     def push(self, batches):

@@ -172,9 +172,9 @@ def test_ctrl_c_in_a_process_of_ones_own_leaves_a_whole_directory(tmp_path):
         )
         until(said.read_bytes)  # The first answer is there; now it scrubs.
         process.send_signal(signal.SIGINT)
-        _, told = process.communicate(timeout=60)
-    assert process.returncode in (130, -signal.SIGINT), told
-    assert b"Traceback" not in told
+        _, errors = process.communicate(timeout=60)
+    assert process.returncode in (130, -signal.SIGINT), errors
+    assert b"Traceback" not in errors
     report = check(tmp_path / "data")
     assert report.damages == []
     assert not list((tmp_path / "data" / "tmp").glob("*.parquet"))

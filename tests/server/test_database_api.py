@@ -69,10 +69,12 @@ def test_memory_is_shared_out_by_weight_and_explained_to_the_byte(database):
     lines = str(answer).splitlines()
     assert lines[1].startswith("q (weight 3) ")
     assert f"{'all':36} {3 << 20:>12,}" in lines
-    told = {(r["entity"], r["name"], r["key"]): r["value"] for r in database.control().to_pylist()}
-    assert told["query", "q", "weight"] == "3"
-    assert told["budget", "synopses", "bytes"] == str(3 << 20)
-    assert told["synopsis", "q/1", "weight"] == "3.0"
+    controls = {
+        (r["entity"], r["name"], r["key"]): r["value"] for r in database.control().to_pylist()
+    }
+    assert controls["query", "q", "weight"] == "3"
+    assert controls["budget", "synopses", "bytes"] == str(3 << 20)
+    assert controls["synopsis", "q/1", "weight"] == "3.0"
     database.set_control("query", "q", "active", "false")
     assert database.execute("DESCRIBE q").table.num_rows > 0
     with pytest.raises(errors.BadSetting, match="over 0 and below"):

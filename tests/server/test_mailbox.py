@@ -6,23 +6,23 @@ import threading
 from shedder.errors import UnknownQuery
 from shedder.server.mailbox import AsyncMailbox
 
-NEWS = [UnknownQuery(name, []) for name in "abc"]
+UPDATES = [UnknownQuery(name, []) for name in "abc"]
 
 
 def test_reader_gets_the_newest_answer_of_other_threads_and_how_many_it_missed():
     async def read() -> list:
         mailbox = AsyncMailbox(asyncio.get_running_loop())
-        writer = threading.Thread(target=lambda: [mailbox.put(news) for news in NEWS[:2]])
+        writer = threading.Thread(target=lambda: [mailbox.put(update) for update in UPDATES[:2]])
         writer.start()
         writer.join()  # The loop has had no turn yet.
         found = [await mailbox.get()]
         waiting = asyncio.ensure_future(mailbox.get())
         await asyncio.sleep(0)
         assert not waiting.done()
-        mailbox.put(NEWS[2])
+        mailbox.put(UPDATES[2])
         return [*found, await waiting]
 
-    assert asyncio.run(read()) == [(NEWS[1], 1), (NEWS[2], 0)]
+    assert asyncio.run(read()) == [(UPDATES[1], 1), (UPDATES[2], 0)]
 
 
 def test_reader_that_gives_up_takes_no_answer():
@@ -32,14 +32,14 @@ def test_reader_that_gives_up_takes_no_answer():
         await asyncio.sleep(0)
         waiting.cancel()
         await asyncio.wait([waiting])
-        mailbox.put(NEWS[0])
+        mailbox.put(UPDATES[0])
         return await mailbox.get()
 
-    assert asyncio.run(read()) == (NEWS[0], 0)
+    assert asyncio.run(read()) == (UPDATES[0], 0)
 
 
 def test_answer_for_a_closed_loop_is_dropped():
     async def made() -> AsyncMailbox:
         return AsyncMailbox(asyncio.get_running_loop())
 
-    asyncio.run(made()).put(NEWS[0])
+    asyncio.run(made()).put(UPDATES[0])

@@ -29,7 +29,7 @@ from tests.server.worlds import CREATE_TRADES, connect_async
 from tests.server_process import ServerProcess
 from tests.streams.streams import trades
 
-ASKED = "SELECT key, COUNT(*) AS n, SUM(key) AS s, COUNT(DISTINCT value) AS d FROM {} GROUP BY key"
+QUERY = "SELECT key, COUNT(*) AS n, SUM(key) AS s, COUNT(DISTINCT value) AS d FROM {} GROUP BY key"
 SMALL = "80000"  # bytes of a message
 
 
@@ -39,7 +39,7 @@ def server(tmp_path: Path) -> Iterator[ServerProcess]:
     with process.connect() as client:
         for name in ("trades", "twins"):
             client.execute(CREATE_TRADES.replace("STREAM trades", f"STREAM {name}"))
-            client.register(f"of_{name}", ASKED.format(name))
+            client.register(f"of_{name}", QUERY.format(name))
     yield process
     process.stop()
 

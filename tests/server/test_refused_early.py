@@ -62,10 +62,10 @@ def announce(channel):
     )
 
     def announce(*declared, timeout_s=WAIT_S):
-        told = threading.Event()
+        closed = threading.Event()
 
         def requests():
-            told.wait()
+            closed.wait()
             yield from ()
 
         try:
@@ -73,7 +73,7 @@ def announce(channel):
         except grpc.RpcError as error:
             return translated(error, "here")
         finally:
-            told.set()
+            closed.set()
         raise AssertionError("nothing was sent, and it was acknowledged")
 
     return announce
@@ -201,9 +201,9 @@ def test_a_stream_that_blocks_waits_before_it_receives(client, engine, append):
 @pytest.mark.parametrize("data", [None, b"\xff\xff\xff"])
 def test_a_call_without_a_request_or_with_junk_is_told_so(client, channel, data):
     call = channel.stream_unary(METHOD)
-    with pytest.raises(grpc.RpcError) as told:
+    with pytest.raises(grpc.RpcError) as raised:
         call(iter([] if data is None else [data]), timeout=WAIT_S)
-    error = translated(told.value, "here")
+    error = translated(raised.value, "here")
     assert isinstance(error, errors.InvalidRequest)
     assert client.ledger("trades").applied == 0
 

@@ -36,10 +36,10 @@ def test_a_producer_thins_at_the_source_and_what_was_offered_travels_along(twins
     """Of the same tuples an eighth is read, and the intervals know it."""
     table = trades(40_000, 1)
     twins.push("twins", table)
-    told = {"producer": "p", "sequence": 0}
+    summary_id = {"producer": "p", "sequence": 0}
     with pytest.raises(errors.BadSetting, match="thinning is '1/3'; it must be a share"):
-        twins.summarise("trades", table, **told, thinning="1/3")
-    twins.summarise("trades", table, **told, tuples_follow=True, thinning="1/8")
+        twins.summarise("trades", table, **summary_id, thinning="1/3")
+    twins.summarise("trades", table, **summary_id, tuples_follow=True, thinning="1/8")
     thinned, full = (twins.query(f"of_{name}").answer() for name in ("trades", "twins"))
     assert (thinned.thinning, full.thinning) == (1 / 8, 1.0)
     (row,), (truth,) = thinned.rows(), full.rows()

@@ -134,9 +134,9 @@ def test_a_certificate_that_the_file_names_stands_for_a_token(authority):
     assert (known.tenant, known.scopes) == ("acme", {Scope.INGEST})
     others = [b"other", b"collector.acme.example"]
     assert gate.identify((), {"x509_subject_alternative_name": others}) == known
-    for nobody in ({}, {"x509_common_name": [b"collector.bolt.example"]}):
+    for unnamed in ({}, {"x509_common_name": [b"collector.bolt.example"]}):
         with pytest.raises(Unauthenticated):
-            gate.identify((), nobody)
+            gate.identify((), unnamed)
 
 
 @pytest.mark.parametrize(

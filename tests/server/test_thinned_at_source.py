@@ -142,7 +142,7 @@ def test_after_a_crash_nothing_is_counted_twice_and_no_receipt_lied(tmp_path):
         with server.connect(patience_s=PATIENCE_S) as client:
             client.execute(CREATE_TRADES)
             client.register("q", STANDING)
-            wire = Asked(connection_to(server.address))
+            wire = HelpingWire(connection_to(server.address))
             with closing(wire), spilling(wire, tmp_path / "s", thinning="1/4") as producer:
                 for seed in range(60):
                     producer.push(trades(ROWS, seed))
@@ -164,7 +164,7 @@ def test_after_a_crash_nothing_is_counted_twice_and_no_receipt_lied(tmp_path):
         server.stop(signal.SIGKILL)
 
 
-class Asked(Wire):
+class HelpingWire(Wire):
     """A connection on which every receipt asks for help."""
 
     def read(self, call):

@@ -33,12 +33,12 @@ class Seldom(Front):
         super().__init__(engine)
         self.order = []  # Producers in the order in which their batches were admitted.
         self._lock = threading.Lock()
-        self._asked = 0
+        self._calls = 0
 
     def append(self, *args, **named):
         with self._lock:
-            self._asked += 1
-            if self._asked % 3:
+            self._calls += 1
+            if self._calls % 3:
                 raise overloaded(2)
             self.order.append(named["producer"])
         return self.engine.append(*args, **named)
@@ -151,15 +151,15 @@ def test_calls_that_wait_share_the_credits_of_one(client, engine, settings, mach
         own.producer("trades", "other") as other,
     ):
         engine.overload.start()
-        machine.told_ms = 0.0
+        machine.backlog_ms = 0.0
         one.push(trades(10, 1))
         one.flush()
         assert one.outbox.credits == CREDITS
-        machine.told_ms = BACKLOG_MS_CALM + 1  # Both wait.
+        machine.backlog_ms = BACKLOG_MS_CALM + 1  # Both wait.
         for producer in (one, other):
             producer.push(trades(10, 2))
             front.lined_up.acquire()
-        machine.told_ms = 0.0
+        machine.backlog_ms = 0.0
         for producer in (one, other):
             producer.flush()
         assert {one.outbox.credits, other.outbox.credits} == {CREDITS // 2}
@@ -178,12 +178,12 @@ def test_while_what_has_come_takes_long_open_calls_wait_and_nobody_is_refused(
 ):
     engine.overload.start()
     with client.producer("trades", "p") as producer:
-        machine.told_ms = BACKLOG_MS_CALM + 1
+        machine.backlog_ms = BACKLOG_MS_CALM + 1
         began = time.monotonic()
         producer.push(trades(10, 1))
         assert producer.flush().position == 10  # It was held back, and then taken all the same.
         assert time.monotonic() - began >= 0.2
-        machine.told_ms = BACKLOG_MS_CALM
+        machine.backlog_ms = BACKLOG_MS_CALM
         producer.push(trades(10, 2))
         assert producer.flush().position == 20
     ledger = client.ledger("trades")
@@ -194,7 +194,7 @@ def test_while_what_has_come_takes_long_open_calls_wait_and_nobody_is_refused(
 @pytest.mark.parametrize("policy", ["DROP", "DROP OLDEST"])
 def test_where_tuples_are_dropped_nobody_is_held_back(client, engine, machine, policy):
     engine.overload.start()
-    machine.told_ms = 2 * BACKLOG_MS
+    machine.backlog_ms = 2 * BACKLOG_MS
     assert engine.overload.backlog_ms("trades") == 2 * BACKLOG_MS
     client.execute(f"ALTER STREAM trades SET ON OVERLOAD {policy}")
     assert engine.overload.backlog_ms("trades") == 0

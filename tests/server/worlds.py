@@ -154,11 +154,11 @@ class Listened(Front):
 class SteeredMachine(Environment):
     """A machine whose load the test sets.
 
-    told_ms: how long the queue takes to be applied; None means as measured.
+    backlog_ms: how long the queue takes to be applied; None means as measured.
     load: of the next tick; None means as measured.
     """
 
-    told_ms = None
+    backlog_ms = None
     load = None
 
     def meter(self):
@@ -171,8 +171,10 @@ class _SteeredMeter:
         self._meter = meter
 
     def drain_ms(self, more_bytes, *, one_run=0.0):
-        told_ms = self._machine.told_ms
-        return self._meter.drain_ms(more_bytes, one_run=one_run) if told_ms is None else told_ms
+        backlog_ms = self._machine.backlog_ms
+        return (
+            self._meter.drain_ms(more_bytes, one_run=one_run) if backlog_ms is None else backlog_ms
+        )
 
     def take(self, machine):
         return self._machine.load or self._meter.take(machine)

@@ -16,7 +16,7 @@ def pauses_us(retry, hint_us, tries):
         yield [pause_us(retry, hint_us, number, rng) for _ in range(500)]
 
 
-def told(hint_ms):
+def refusal(hint_ms):
     return Overloaded("full", retry_after_ms=hint_ms)
 
 
@@ -27,7 +27,7 @@ def test_nobody_comes_back_before_the_server_has_said_nor_much_later():
         assert 0.95 * latest < max(pauses) <= latest
 
 
-@pytest.mark.parametrize("error", [told(400), Draining("the server is down")])
+@pytest.mark.parametrize("error", [refusal(400), Draining("the server is down")])
 def test_pauses_are_those_of_the_library(error):
     """The shortest and longest pause of each try, in units of the first pause without jitter."""
     hint_us = 400_000 if isinstance(error, Overloaded) else None

@@ -71,14 +71,14 @@ def test_what_must_never_be_is_on_the_page_and_in_the_data(result):
 
 
 def test_the_ledger_is_told_over_time_and_ends_as_the_ledger_at_the_end():
-    asked = scenario(control="none", forces=[{"at_s": 1, "level": 3}])
-    world, result = run(asked)
+    planned = scenario(control="none", forces=[{"at_s": 1, "level": 3}])
+    world, result = run(planned)
     (ledger,) = world.ledgers.values()
     (query,) = ledger.queries
     for name in ("applied", "duplicate", "refused_rows", "dropped", "late"):
-        told = [n for n in result.series.column(f"ledger.{name}") if n is not None]
-        assert told == sorted(told)
-        assert told[-1] == getattr(ledger, name), name
+        values = [n for n in result.series.column(f"ledger.{name}") if n is not None]
+        assert values == sorted(values)
+        assert values[-1] == getattr(ledger, name), name
     columns = [result.series.column(f"ledger.q.{name}") for name in ("read", "thinned", "late")]
     for row in zip(*columns, result.series.column("ledger.applied"), strict=True):
         assert sum(row[:3]) == row[3]

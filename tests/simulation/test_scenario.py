@@ -143,8 +143,8 @@ def test_no_file_is_a_bad_setting(tmp_path):
 
 
 def rates(seconds: float, **arrivals) -> np.ndarray:
-    asked = Arrivals(**arrivals)
-    rate = rate_of(asked, np.random.default_rng(1), seconds)
+    planned = Arrivals(**arrivals)
+    rate = rate_of(planned, np.random.default_rng(1), seconds)
     return np.array([rate(at) for at in np.arange(0, seconds, 0.05)])
 
 

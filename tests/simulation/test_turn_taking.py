@@ -9,17 +9,17 @@ from shedder.simulation.turn_taking import Worker
 
 
 def test_work_stops_in_the_middle_and_goes_on():
-    worker, told = Worker(), []
+    worker, events = Worker(), []
 
     def work() -> None:
         for step in range(3):
-            told.append((step, worker.is_current))
+            events.append((step, worker.is_current))
             worker.sleep(10 * (step + 1))
 
     worker.do(work)
-    assert (told, worker.asleep_ns) == ([(0, True)], 10)
+    assert (events, worker.asleep_ns) == ([(0, True)], 10)
     worker.go_on()
-    assert (told[-1], worker.asleep_ns) == ((1, True), 20)
+    assert (events[-1], worker.asleep_ns) == ((1, True), 20)
     worker.go_on()
     worker.go_on()
     assert worker.asleep_ns is None
@@ -28,7 +28,7 @@ def test_work_stops_in_the_middle_and_goes_on():
 
 
 def test_errors_come_to_who_waits_and_the_next_work_is_done():
-    worker, told = Worker(), []
+    worker, events = Worker(), []
 
     def broken() -> None:
         worker.sleep(1)
@@ -37,23 +37,23 @@ def test_errors_come_to_who_waits_and_the_next_work_is_done():
     worker.do(broken)
     with pytest.raises(ValueError, match="no"):
         worker.go_on()
-    worker.do(lambda: told.append(1))
-    assert told == [1]
+    worker.do(lambda: events.append(1))
+    assert events == [1]
     worker.end()
 
 
 def test_what_sleeps_when_the_process_dies_does_nothing_more():
-    worker, told = Worker(), []
+    worker, events = Worker(), []
 
     def work() -> None:
         try:
             worker.sleep(1)
-            told.append("went on")
+            events.append("went on")
         except Died:
-            told.append("died")
+            events.append("died")
             raise
 
     worker.do(work)
     worker.end()
     worker.end()
-    assert told == ["died"]
+    assert events == ["died"]

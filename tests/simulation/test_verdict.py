@@ -66,8 +66,8 @@ def test_the_gate_lets_chance_pass_and_nothing_else():
 
 
 def test_values_that_one_draw_decides_for_many_windows_are_counted_by_draw():
-    told = answer([(1, 11.0, 9.0, 13.0, "interval"), (2, 30.0, 25.0, 35.0, "interval")])
-    found = judge(told, TRUTH, ["x"])
+    answered = answer([(1, 11.0, 9.0, 13.0, "interval"), (2, 30.0, 25.0, 35.0, "interval")])
+    found = judge(answered, TRUTH, ["x"])
     assert (found.intervals, found.held) == (0, 0)
     assert found.one_draw == {("x", 1): (1, 1), ("x", 2): (1, 0)}
 

@@ -59,8 +59,8 @@ def test_windows_are_put_off_only_where_answers_take_a_share_worth_having(answer
 
 @pytest.mark.slow
 def test_the_same_seed_gives_the_same_bytes_and_another_one_does_not():
-    asked = scenario(crashes=[{"at_s": 1.5, "after_calls": 3}])
-    first, second = run(asked)[1], run(asked)[1]
+    planned = scenario(crashes=[{"at_s": 1.5, "after_calls": 3}])
+    first, second = run(planned)[1], run(planned)[1]
     assert first.to_json() == second.to_json()
     assert to_html(first) == to_html(second)
     other = run(scenario(seed=2, crashes=[{"at_s": 1.5, "after_calls": 3}]))[1]

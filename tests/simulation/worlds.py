@@ -34,12 +34,12 @@ def scenario(**changes: Any) -> Scenario:
 
 
 def run(
-    asked: Scenario, *, keep_all: bool = True, alarm: float = FALSE_ALARM
+    scenario: Scenario, *, keep_all: bool = True, alarm: float = FALSE_ALARM
 ) -> tuple[World, Result]:
     """A world that has ended, and what came out."""
     directory = tempfile.mkdtemp(prefix="shedder-world-", dir=MEMORY if MEMORY.is_dir() else None)
     try:
-        world = World(asked, Path(directory), keep_all=keep_all, alarm=alarm)
+        world = World(scenario, Path(directory), keep_all=keep_all, alarm=alarm)
         world.run()
         return world, Result.of(world)
     finally:

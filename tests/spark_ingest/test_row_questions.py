@@ -91,15 +91,15 @@ def test_answers_of_every_kind_are_true_and_an_altered_answer_is_not(
     with shedder.open(tmp_path) as db:
         db.execute(CREATE)
         db.push("s", rows())
-        asked = ask_all(db, tmp_path, "s", draw(db, tmp_path, "s", plan))
-    assert not asked.refused
+        answered = ask_all(db, tmp_path, "s", draw(db, tmp_path, "s", plan))
+    assert not answered.refused
     sealed = sealed_stream(tmp_path, "s")
-    report = judged_by_spark(spark, sealed, asked, subject="s", seed=1)
+    report = judged_by_spark(spark, sealed, answered, subject="s", seed=1)
     assert [one.verdict.held for one in report.judged] == [True] * plan.count
     assert {one.aggregate for one in report.judged} == {kind.value for kind in RowKind}
     assert (report.passed, report.unjudged) == (True, 0)
 
-    whole = max(asked.rows, key=lambda case: case.answer.table.num_rows)
+    whole = max(answered.rows, key=lambda case: case.answer.table.num_rows)
     table = whole.answer.table
     shorter, longer = table.slice(1), pa.concat_tables([table, table.slice(0, 1)])
     answers = [
@@ -119,7 +119,7 @@ def test_answers_of_every_kind_are_true_and_an_altered_answer_is_not(
 def test_an_answer_that_lacks_tuples_is_not_judged(looks: StreamProfile, lacking: str) -> None:
     (question,) = row_questions(looks, rows=ROWS, seed=3, count=1)
     whole = InputProgress("s", LEFT, position=ROWS, as_of_us=SECOND)
-    lacks = replace(whole, alias=RIGHT, **{lacking: 1})
+    missing = replace(whole, alias=RIGHT, **{lacking: 1})
     table = pa.table({"k": [1]})
     assert RowCase(0, question, Answer(table, inputs=(whole, whole))).judgeable
-    assert not RowCase(0, question, Answer(table, inputs=(whole, lacks))).judgeable
+    assert not RowCase(0, question, Answer(table, inputs=(whole, missing))).judgeable

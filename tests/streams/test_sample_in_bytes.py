@@ -114,7 +114,7 @@ def test_wide_rows_are_kept_as_often_as_narrow_ones() -> None:
     assert by_size.sum() == 120 * len(rows)
 
 
-ASKED = "AVG(bytes) AS mean, SUM(bytes) AS total, QUANTILE(bytes, 0.5) AS half FROM requests"
+OUTPUTS = "AVG(bytes) AS mean, SUM(bytes) AS total, QUANTILE(bytes, 0.5) AS half FROM requests"
 
 
 @pytest.mark.slow
@@ -125,7 +125,7 @@ def test_intervals_of_wide_rows_hold_the_truth_as_often_as_they_say(kinds) -> No
     values, lengths = correlated(3_000, seed=3)
     truths = {"mean": values.mean(), "total": values.sum(), "half": np.sort(values)[1_499]}
     truths["large"] = values[values > 30].sum()
-    queries = [ask(ASKED), ask("SUM(bytes) AS large FROM requests WHERE bytes > 30")]
+    queries = [ask(OUTPUTS), ask("SUM(bytes) AS large FROM requests WHERE bytes > 30")]
     trials, held, tried = 60, dict.fromkeys(truths, 0), dict.fromkeys(truths, 0)
     for seed in range(trials):
         sample = sample_of(1 * MIB, 1_000 + seed, **kinds)

@@ -93,11 +93,11 @@ def test_the_basics_are_of_all_rows() -> None:
 
 @pytest.mark.parametrize("odd", [0.0, np.nan])
 def test_values_are_present_the_same_whether_or_not_the_basics_were_asked_first(odd: float) -> None:
-    asked, not_asked = (frame(np.array([3.0, odd, -2.0]), seed=1) for _ in range(2))
-    assert asked.basics("x").nulls == np.isnan(odd)
-    assert asked.time_ends_us == (0, 2)
-    for one in (asked, asked.between(0, 2)):
-        again = not_asked if one is asked else not_asked.between(0, 2)
+    with_basics, without = (frame(np.array([3.0, odd, -2.0]), seed=1) for _ in range(2))
+    assert with_basics.basics("x").nulls == np.isnan(odd)
+    assert with_basics.time_ends_us == (0, 2)
+    for one in (with_basics, with_basics.between(0, 2)):
+        again = without if one is with_basics else without.between(0, 2)
         np.testing.assert_array_equal(one.present(X).values, again.present(X).values)
         assert (one.present(X).rows is None) == (again.present(X).rows is None)
 

@@ -48,9 +48,9 @@ def pairs(left: Keys, right: Keys) -> int:
     return int((here[i] * there[j]).sum())
 
 
-def how_often(keys: Keys, asked: Keys) -> NDArray[np.int64]:
+def how_often(keys: Keys, queried: Keys) -> NDArray[np.int64]:
     found, counts = np.unique(keys, return_counts=True)
-    at = np.minimum(np.searchsorted(found, asked), max(found.size - 1, 0))
+    at = np.minimum(np.searchsorted(found, queried), max(found.size - 1, 0))
     if not found.size:
-        return np.zeros(asked.size, np.int64)
-    return np.where(found[at] == asked, counts[at], 0)
+        return np.zeros(queried.size, np.int64)
+    return np.where(found[at] == queried, counts[at], 0)

@@ -49,16 +49,16 @@ def rows(*keys: int) -> pa.RecordBatch:
 
 
 class Watched(Progress):
-    """Progress of a query; the event `asked` is set when the worker begins the query."""
+    """Progress of a query; the event `requested` is set when the worker begins the query."""
 
     def __init__(self, what: str = "an exact answer") -> None:
         super().__init__(what, "tuples")
-        self.asked = threading.Event()
+        self.requested = threading.Event()
 
     @contextmanager
     def calling(self, callback: Callable[[], None]) -> Iterator[None]:
         with super().calling(callback):
-            self.asked.set()
+            self.requested.set()
             yield
 
 
@@ -77,15 +77,15 @@ def occupied(worker: ExactWorker) -> Iterator[tuple[Watched, Future[pa.Table]]]:
     """Keep the worker busy with an endless query until the block cancels that query."""
     progress = Watched("the first")
     with ThreadPoolExecutor(1) as pool:
-        asked = pool.submit(worker.query, FOREVER, [], timeout_s=FOREVER_S, progress=progress)
-        asked.add_done_callback(lambda _: progress.asked.set())
-        progress.asked.wait()
+        pending = pool.submit(worker.query, FOREVER, [], timeout_s=FOREVER_S, progress=progress)
+        pending.add_done_callback(lambda _: progress.requested.set())
+        progress.requested.wait()
         try:
-            yield progress, asked
+            yield progress, pending
         finally:
             progress.cancel()
         with pytest.raises(Cancelled, match="the first"):
-            asked.result()
+            pending.result()
 
 
 @pytest.fixture(scope="module")

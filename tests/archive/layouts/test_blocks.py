@@ -122,8 +122,8 @@ def test_the_system_is_told_what_will_be_read_and_nothing_else(
     wanted = Wanted("ts", tuple(columns), start_us)
     assert len(list(read_blocks(files, path, run, numbers, wanted))) == len(numbers)
     inside = [(at, size) for at, size in files.reads if at < run.footer.offset]
-    told = {at for begin, size in files.expected for at in range(begin, begin + size)}
-    assert told == {at for begin, size in inside for at in range(begin, begin + size)}
+    advised = {at for begin, size in files.expected for at in range(begin, begin + size)}
+    assert advised == {at for begin, size in inside for at in range(begin, begin + size)}
     assert all(sum(left) < right[0] for left, right in itertools.pairwise(files.expected))
 
 

@@ -229,7 +229,7 @@ def assert_honest(directory: Path, damage: Damage, truth: Said) -> str:
         return "refused"
     with closing(store):
         found = store.recovery
-        told = [*map(str, found.log.damages), *(run.file for run in found.missing)]
+        reported = [*map(str, found.log.damages), *(run.file for run in found.missing)]
         try:
             said = read(store)
         except CorruptData as error:
@@ -238,9 +238,9 @@ def assert_honest(directory: Path, damage: Damage, truth: Said) -> str:
         assert said.catalog == truth.catalog, damage
         assert said.rows.items() <= truth.rows.items(), damage
         assert said.beside.items() <= truth.beside.items(), damage
-        if said.rows == truth.rows and not told:
+        if said.rows == truth.rows and not reported:
             return "right"
-        assert any(map(damage.is_named, told)), (damage, told)
+        assert any(map(damage.is_named, reported)), (damage, reported)
         return "flagged"
 
 

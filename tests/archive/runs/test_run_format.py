@@ -149,12 +149,12 @@ class Slow:
     schema = ()
 
     def __init__(self):
-        self.told, self.waited = threading.Event(), threading.Event()
+        self.go_on, self.waited = threading.Event(), threading.Event()
 
     @property
     def columns(self):
         self.waited.set()
-        self.told.wait()
+        self.go_on.wait()
         return ()
 
 
@@ -168,5 +168,5 @@ def test_nobody_waits_for_the_basics_of_a_run_that_is_not_written():
 
     with pytest.raises(Cancelled):
         called_off()
-    assert not table.told.is_set()
-    table.told.set()
+    assert not table.go_on.is_set()
+    table.go_on.set()

@@ -82,14 +82,14 @@ class World:
     def change(self, rng: np.random.Generator) -> str:
         key, n = (int(each) for each in rng.integers(0, 6, 2))
         value, b = (None if n == 5 else n), str(rng.choice(["x", "y"]))
-        told = "NULL" if value is None else value
+        literal = "NULL" if value is None else value
         match rng.choice(["c", "c", "d", "d", "delete c", "delete d", "update"]):
             case "c":
                 self.c[key] = value
-                return f"INSERT OR REPLACE INTO c VALUES ({key}, {told})"
+                return f"INSERT OR REPLACE INTO c VALUES ({key}, {literal})"
             case "d":
                 self.d[key, b] = value
-                return f"INSERT OR REPLACE INTO d VALUES ({key}, '{b}', {told})"
+                return f"INSERT OR REPLACE INTO d VALUES ({key}, '{b}', {literal})"
             case "delete c":
                 self.c = {at: row for at, row in self.c.items() if at != key}
                 return f"DELETE FROM c WHERE k = {key}"
@@ -98,7 +98,7 @@ class World:
                 return f"DELETE FROM d WHERE a > {key}"
             case _:
                 self.d = {at: value if at[1] == b else row for at, row in self.d.items()}
-                return f"UPDATE d SET n = {told} WHERE b = '{b}'"
+                return f"UPDATE d SET n = {literal} WHERE b = '{b}'"
 
     def steps(self, name: str) -> list[Counter[Row]]:
         """What the rows of a query are after each change that made some, with signs."""

@@ -120,10 +120,10 @@ class Slow(Front):
 
     def __init__(self, engine):
         super().__init__(engine)
-        self.asked, self.go_on = threading.Event(), threading.Event()
+        self.called, self.go_on = threading.Event(), threading.Event()
 
     def ledger(self, stream):
-        self.asked.set()
+        self.called.set()
         self.go_on.wait()
         return self.engine.ledger(stream)
 
@@ -137,7 +137,7 @@ def test_above_the_limit_of_calls_probes_and_control_still_pass(engine, settings
         ThreadPoolExecutor(1) as other,
     ):
         ledger = other.submit(client.ledger, "trades")
-        front.asked.wait()
+        front.called.wait()
         try:
             with pytest.raises(Overloaded, match="1 calls are in flight"):
                 client.execute(COUNT)

@@ -24,17 +24,17 @@ def test_lines_above_the_limit_are_left_out_and_counted_by_the_next_one():
 def test_no_line_is_forgotten_and_no_second_has_more_than_twice_the_limit(pauses_s, most):
     now = [0.0]
     limit = LogLimit(most, lambda: now[0])
-    written_s, told = [], 0
+    written_s, reported = [], 0
     for pause_s in pauses_s:
         now[0] += pause_s
         left_out = limit.allow()
         if left_out is not None:
             written_s.append(now[0])
-            told += left_out
-    assert len(written_s) + told <= len(pauses_s)
+            reported += left_out
+    assert len(written_s) + reported <= len(pauses_s)
     for at_s in written_s:
         assert sum(at_s <= each < at_s + 1.0 for each in written_s) <= 2 * most
     now[0] += 1.0
     last = limit.allow()
     assert last is not None
-    assert len(written_s) + told + last == len(pauses_s)
+    assert len(written_s) + reported + last == len(pauses_s)

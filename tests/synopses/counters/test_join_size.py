@@ -57,10 +57,10 @@ def test_counts_of_keys_lie_in_their_intervals(stream: str, confidence: float) -
     hits, trials = np.zeros(2), 0
     for seed in range(10):
         keys, _ = drawn(stream, seed, 3000)
-        asked = np.unique(np.concatenate((keys[:50], np.arange(10**6, 10**6 + 20))))
-        truth, trials = how_often(keys, asked), trials + asked.size
+        queried = np.unique(np.concatenate((keys[:50], np.arange(10**6, 10**6 + 20))))
+        truth, trials = how_often(keys, queried), trials + queried.size
         for at, kind in enumerate((GroupedCountMin, GroupedCountSketch)):
-            found = summary_of(kind, keys, seed).count(hashes(asked), confidence)
+            found = summary_of(kind, keys, seed).count(hashes(queried), confidence)
             assert (found.low <= found.value).all()
             assert (found.value <= found.high).all()
             hits[at] += ((found.low <= truth) & (truth <= found.high)).sum()
@@ -80,11 +80,11 @@ def test_small_groups_are_exact(stream: str, rows: int) -> None:
     ):
         assert found.bound.tolist() == [Bound.EXACT]
         assert found.value.tolist() == found.low.tolist() == found.high.tolist() == [truth]
-    asked = np.arange(100)
+    queried = np.arange(100)
     for kind in (GroupedCountMin, GroupedCountSketch):
-        counts = summary_of(kind, left, 0).count(hashes(asked), 0.95)
+        counts = summary_of(kind, left, 0).count(hashes(queried), 0.95)
         assert counts.bound.tolist() == [Bound.EXACT] * 100
-        assert counts.value.tolist() == how_often(left, asked).tolist()
+        assert counts.value.tolist() == how_often(left, queried).tolist()
 
 
 def test_a_large_side_joins_a_small_one_and_groups_stay_apart() -> None:

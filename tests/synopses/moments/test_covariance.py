@@ -30,7 +30,7 @@ def of_pairs(
     return moments
 
 
-def asked(moments: GroupedCrossMoments) -> list[Estimates]:
+def estimates_of(moments: GroupedCrossMoments) -> list[Estimates]:
     return [
         moments.covariance(sample=False),
         moments.covariance(sample=True),
@@ -71,7 +71,7 @@ def exact(x: NDArray[np.float64], y: NDArray[np.float64]) -> list[tuple[float | 
 def assert_right(
     x: NDArray[np.float64], y: NDArray[np.float64], moments: GroupedCrossMoments
 ) -> None:
-    for found, (right, scale) in zip(asked(moments), exact(x, y), strict=True):
+    for found, (right, scale) in zip(estimates_of(moments), exact(x, y), strict=True):
         assert found.bound[0] == Bound.EXACT
         assert bool(found.null[0]) == (right is None)
         if right is not None:
@@ -93,7 +93,7 @@ def test_a_mean_far_above_the_spread_costs_no_digits(offset: float) -> None:
     x = offset + rng.integers(0, 9, 600).astype(np.float64)
     y = -offset + np.floor(x - offset) * 2 + rng.integers(0, 3, 600)
     assert_right(x, y, of_pairs(x, y))
-    assert asked(of_pairs(x, y))[2].value[0] > 0.9
+    assert estimates_of(of_pairs(x, y))[2].value[0] > 0.9
 
 
 def test_pairs_by_group_are_those_of_each_group_alone() -> None:
@@ -123,12 +123,12 @@ def test_integers_up_to_2_to_the_53_are_told_apart(pairs: list[tuple[int, int]])
 def test_a_column_of_one_value_has_no_correlation_however_it_is_merged() -> None:
     for value in (0.1, 1e300, -3.0, 2.0**53):
         x, y = np.full(500, value), np.arange(500.0)
-        _, _, correlation, slope, intercept = asked(of_pairs(x, y, batch=7))
+        _, _, correlation, slope, intercept = estimates_of(of_pairs(x, y, batch=7))
         assert correlation.null[0]
         assert not slope.null[0]
         assert slope.value[0] == 0.0
         assert intercept.value[0] == value
-        assert asked(of_pairs(y, x, batch=7))[3].null[0]
+        assert estimates_of(of_pairs(y, x, batch=7))[3].null[0]
 
 
 def test_infinities_make_everything_null_and_nan_makes_its_pair_absent() -> None:
@@ -136,7 +136,7 @@ def test_infinities_make_everything_null_and_nan_makes_its_pair_absent() -> None
     y = np.array([5.0, 3.0, math.inf, 1.0, 0.0])
     assert_right(x[[0, 1, 3]], y[[0, 1, 3]], of_pairs(x, y))
     infinite = of_pairs(np.array([1.0, 2.0, 3.0]), np.array([1.0, -math.inf, 2.0]))
-    assert all(found.null[0] and found.bound[0] == Bound.EXACT for found in asked(infinite))
+    assert all(found.null[0] and found.bound[0] == Bound.EXACT for found in estimates_of(infinite))
 
 
 @pytest.mark.parametrize("unit", [1e-200, 1e200])

@@ -178,7 +178,7 @@ def test_means_of_strata_are_inside_as_often_as_they_say(confidence: float) -> N
     ids = skewed(8_000, groups=5)
     values = np.linspace(0, 10, 8_000) + np.random.default_rng(3).exponential(1, 8_000)
     truth = np.array([values[ids == g].mean() if (ids == g).any() else np.nan for g in range(5)])
-    held, asked = 0, 0
+    held, trials = 0, 0
     for seed in range(120):
         sample = StratifiedBottomK(5, 300)
         positions = fed(sample, ids, np.ones(5), seed)[-1]
@@ -195,8 +195,8 @@ def test_means_of_strata_are_inside_as_often_as_they_say(confidence: float) -> N
         found = sampled_mean(taken, confidence=confidence)
         for g in range(1, 5):
             held += bool(found.low[g] - 1e-9 <= truth[g] <= found.high[g] + 1e-9)
-            asked += 1
-    assert held >= gate(asked, confidence)
+            trials += 1
+    assert held >= gate(trials, confidence)
 
 
 def test_a_stored_sample_goes_on_as_if_it_had_not_stopped() -> None:

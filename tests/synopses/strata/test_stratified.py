@@ -35,7 +35,7 @@ PROFILES = {
 GROUP_SHARES = (0.6, 0.3, 0.08, 0.02)
 TRIALS = 5
 Ask = Callable[..., Intervals]
-ASKED: dict[str, tuple[Ask, Callable[[NDArray[np.float64]], float]]] = {
+QUESTIONS: dict[str, tuple[Ask, Callable[[NDArray[np.float64]], float]]] = {
     "count": (stratified_count, len),
     "sum": (stratified_sum, lambda v: float(v.sum())),
     "mean": (stratified_mean, lambda v: float(v.mean())),
@@ -93,11 +93,11 @@ def worlds(profile: str, groups: int) -> list[tuple[list[Stratum], list[NDArray[
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", list(ASKED))
+@pytest.mark.parametrize("name", list(QUESTIONS))
 @pytest.mark.parametrize("profile", list(PROFILES))
 def test_intervals_over_mixed_levels_hold_the_truth(name: str, profile: str) -> None:
     """Pooled over distributions; the gate is that of tests/truth.py for each group's share."""
-    ask, truth_of = ASKED[name]
+    ask, truth_of = QUESTIONS[name]
     confidence = 0.95
     for groups in (1, len(GROUP_SHARES)):
         held = trials = 0
@@ -174,7 +174,7 @@ def test_what_was_read_in_full_is_exact() -> None:
     values = draw("normal", 1, 500)
     ids = np.arange(500) % 3
     part = stratum(values, ids, np.ones(500, np.bool_), 3)
-    for ask, truth in ASKED.values():
+    for ask, truth in QUESTIONS.values():
         found = ask([part], confidence=0.95)
         assert (found.bound == 0).all()
         assert np.allclose(found.value, [truth(values[ids == g]) for g in range(3)])
@@ -185,7 +185,7 @@ def test_nothing_or_one_value_read_promises_no_more_than_the_range(read: int) ->
     values = draw("uniform", 1, 50)
     kept = np.arange(50) < read
     part = stratum(values, np.zeros(50, np.int64), kept, 1)
-    for name, (ask, truth) in ASKED.items():
+    for name, (ask, truth) in QUESTIONS.items():
         found = ask([part], confidence=0.95)
         assert found.low[0] <= truth(values) <= found.high[0], name
 

@@ -78,7 +78,7 @@ class Sliding(RuleBasedStateMachine):
         self.newest = -700
         self.dropped = -1_000
         self.room: int | None = None
-        self.told: list[tuple[Letters | None, tuple[int, ...]]] = []
+        self.results: list[tuple[Letters | None, tuple[int, ...]]] = []
 
     @initialize(leaves=st.sampled_from([1, 60, 100, 400, 7_000]))
     def begin(self, leaves: int) -> None:
@@ -131,21 +131,25 @@ class Sliding(RuleBasedStateMachine):
     def compare(self, first: int, end: int) -> None:
         inside = sorted(n for n in self.leaves if first <= n < end)
         expected = tuple(part for n in inside for part in self.leaves[n])
-        told = self.merges.merged(first, end)
-        assert numbers_of(told) == expected
+        merged = self.merges.merged(first, end)
+        assert numbers_of(merged) == expected
         assert numbers_of(self.merges.stretch(first, end)) == expected
-        self.told = [(told, expected), *self.told[:20]]
+        self.results = [(merged, expected), *self.results[:20]]
 
     @invariant()
-    def what_was_told_stays_as_it_was(self) -> None:
-        assert all(numbers_of(told) == expected for told, expected in self.told)
+    def returned_merges_stay_as_they_were(self) -> None:
+        assert all(numbers_of(merged) == expected for merged, expected in self.results)
 
     @invariant()
     def the_size_is_that_of_the_merges(self) -> None:
-        told = [(ref(letters), expected) for letters, expected in self.told if letters is not None]
-        self.told = []
+        weak = [
+            (ref(letters), expected) for letters, expected in self.results if letters is not None
+        ]
+        self.results = []
         own = [len(letters.numbers) for letters in self.made.kept]
-        self.told = [(letters, expected) for of, expected in told if (letters := of()) is not None]
+        self.results = [
+            (letters, expected) for of, expected in weak if (letters := of()) is not None
+        ]
         assert self.merges.size.tolist() == [sum(own)]
         assert self.room is None or sum(own) <= self.room
 
@@ -228,8 +232,8 @@ def test_a_sliding_window_equals_the_merge_of_all_its_panes(subject: Subject) ->
         naive = subject.empty(GROUPS)
         for other in panes[first : number + 1]:
             naive.merge(other)
-        told = subject.empty(GROUPS).merge(merges.merged(first, number + 1))
-        subject.assert_same(told, naive)
+        merged = subject.empty(GROUPS).merge(merges.merged(first, number + 1))
+        subject.assert_same(merged, naive)
     after = [subject.state(pane) for pane in panes]
     np.testing.assert_equal(after, before)  # Leaves are only read.
 
@@ -272,11 +276,11 @@ def test_the_same_window_has_the_same_bits_whatever_was_asked_before() -> None:
 
     lived, fresh = merges_of(), merges_of()
     for end in range(100, 201):
-        told = lived.merged(end - 100, end)
+        merged = lived.merged(end - 100, end)
     again = fresh.merged(100, 200)
-    assert told is not None
+    assert merged is not None
     assert again is not None
-    assert told.to_bytes() == again.to_bytes()
+    assert merged.to_bytes() == again.to_bytes()
 
 
 def test_merges_of_counts_count() -> None:
