@@ -152,14 +152,14 @@ def foreign_assignments(tree: ast.Module) -> list[str]:
 
 # Words that no identifier has, with terms that say what it is. Prose may use them.
 RETIRED: Mapping[str, str] = {
-    "told": "on_progress, update, report, message",
-    "asked": "request, query, requested, trials",
-    "news": "update, hashes, a key of changes",
-    "lent": "ticket, lease",
-    "lacks": "missing",
-    "nobody": "NO_PRODUCERS, unnamed, unknown",
+    "TOLD": "on_progress, update, report, message",
+    "ASKED": "request, query, requested, trials",
+    "NEWS": "update, hashes, a key of changes",
+    "LENT": "ticket, lease",
+    "LACKS": "missing",
+    "NOBODY": "NO_PRODUCERS, unnamed, unknown",
 }
-_LETTERS = "|".join(f"{word}|{word.title()}|{word.upper()}" for word in RETIRED)
+_LETTERS = "|".join(f"{word}|{word.title()}|{word.lower()}" for word in RETIRED)
 _RETIRED = re.compile(rf"(?:(?<![A-Za-z])|(?<=[a-z])(?=[A-Z]))({_LETTERS})(?![a-z])")
 # Names of the wire, which never change.
 WIRE_NAMES = frozenset({"asked_min", "asked_max", "LentAnswer"})
@@ -168,7 +168,7 @@ WIRE_NAMES = frozenset({"asked_min", "asked_max", "LentAnswer"})
 def retired_names(tree: ast.Module) -> list[str]:
     """Identifiers with a word of RETIRED; names of tests are sentences, and may have them."""
     return [
-        _line(node, f"{name}: {RETIRED[found[1].lower()]}")
+        _line(node, f"{name}: {RETIRED[found[1].upper()]}")
         for node in nodes(tree)
         if (name := _identifier(node))
         and (found := _RETIRED.search(name))

@@ -81,9 +81,9 @@ class Connections:
             written for written, peer in known.items() if peer not in found
         )
         strangers = frozenset(found.keys() - known.values())
-        asked = set(self._closing)
-        self._closing.difference_update(asked)
-        closing = sorted(found.keys() & set(map(parsed, asked)))
+        pending = set(self._closing)
+        self._closing.difference_update(pending)
+        closing = sorted(found.keys() & set(map(parsed, pending)))
         if len(found) >= CROWDED * self._most:
             surplus = len(found) - int(CALM * self._most)
             closing += most_common((strangers & self._strangers).difference(closing), surplus)

@@ -207,12 +207,12 @@ class QueryRegistry:
 
         def text() -> str:
             rows = self.core.rows
-            told = explain_row_query(query, rows.operators(query))
+            explained = explain_row_query(query, rows.operators(query))
             writer = rows.writers.get(query.name)
             if writer is None:
-                return told
+                return explained
             into = f"  inserts into: {writer.target.stream}, {writer.stored:,} rows"
-            return f"{told}\n{into}"
+            return f"{explained}\n{into}"
 
         return self.core.look(text)
 

@@ -80,10 +80,12 @@ class TableHistory:
           BeforeRetention: changes after the instant are not kept; the message has the oldest one.
         """
         if as_of_us < self.begin_us:
-            asked, oldest = (timestamp_text(us) or f"{us} us" for us in (as_of_us, self.begin_us))
+            requested, oldest = (
+                timestamp_text(us) or f"{us} us" for us in (as_of_us, self.begin_us)
+            )
             raise BeforeRetention(
-                f"the rows of table {table!r} as of {asked} are not kept; the oldest instant that "
-                f"can be asked is TIMESTAMP '{oldest}'"
+                f"the rows of table {table!r} as of {requested} are not kept; the oldest instant "
+                f"that can be asked is TIMESTAMP '{oldest}'"
             )
         return [change for change in self._changes if change.changed_us > as_of_us]
 

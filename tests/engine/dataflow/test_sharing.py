@@ -117,8 +117,8 @@ def test_equal_queries_hold_their_rows_once(tmp_path):
         assert db.core.rows.queries["q5"].state_bytes == state  # Each counts in its own limit.
         assert sharers(db, "q3") == {"wider", "q0", "q1", "q2", "q4", "q5"}
         assert "s AS b [also in wider, q0, q2, 3 more]" in db.query("q1").explain()
-        told = {row["value"] for row in db.control("operator").to_pylist()}
-        assert "wider, q0, q1, q2, q3, q4" in told
+        shown = {row["value"] for row in db.control("operator").to_pylist()}
+        assert "wider, q0, q1, q2, q3, q4" in shown
         for name in ("wider", *(f"q{at}" for at in range(5))):
             db.execute(f"DROP QUERY {name}")
         db.push("s", batch([(20_000, 15_000 - 1, 1)]))

@@ -142,7 +142,7 @@ def test_queries_read_tables_as_of_an_instant(db, words):
     db.execute("UPDATE t SET n = n + 1")
     db.execute("INSERT INTO t VALUES (2, 20)")
     db.execute("DELETE FROM t WHERE k = 3")
-    asked = {
+    expected_of = {
         f"SELECT k, n FROM t {then} ORDER BY k": [{"k": 1, "n": 10}, {"k": 3, "n": 30}],
         f"SELECT SUM(n) AS n FROM t {then} x WHERE x.k > 1": [{"n": 30}],
         f"SELECT s.k, o.n FROM s JOIN t {then} AS o ON s.k = o.k": [{"k": 1, "n": 10}],
@@ -151,7 +151,7 @@ def test_queries_read_tables_as_of_an_instant(db, words):
             {"k": 1, "n": 11, "m": 10}
         ],
     }
-    for text, expected in asked.items():
+    for text, expected in expected_of.items():
         assert db.execute(text).rows() == expected, text
     [*_, scan, _, _] = [row["plan"] for row in db.execute(f"EXPLAIN SELECT k FROM t {then}").rows()]
     assert scan.strip() == f"Scan t {then}".replace("FOR SYSTEM_TIME ", "")
