@@ -26,7 +26,14 @@ from shedder.cql.plans.logical_plan import (
 from shedder.errors import BudgetExceeded, Unimplemented
 from tests.dataflow import brute_force as brute
 from tests.dataflow.worlds import (
+    BIGINT,
+    DOUBLE,
     END,
+    NAME,
+    TS,
+    D,
+    K,
+    X,
     batch_of,
     boolean,
     column,
@@ -43,8 +50,6 @@ from tests.dataflow.worlds import (
 F = AggregateFunction
 A, B = stream(201), stream(202)
 STREAMS = {"a": A, "b": B}
-K, X, NAME, D, TS = range(5)  # Places in a row.
-DOUBLE, BIGINT = ColumnType.DOUBLE, ColumnType.BIGINT
 
 
 def as_double(name: str) -> Call:

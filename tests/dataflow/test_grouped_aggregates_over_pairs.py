@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from shedder.cql.expressions.column_types import ColumnType
-from shedder.cql.expressions.expression import Aggregate, AggregateFunction, Op
+from shedder.cql.expressions.expression import Aggregate, Op
 from shedder.cql.plans.logical_plan import (
     Aggregated,
     Filter,
@@ -19,8 +18,13 @@ from shedder.cql.plans.logical_plan import (
 from shedder.errors import BudgetExceeded
 from tests.dataflow import brute_force as brute
 from tests.dataflow.worlds import (
+    AVG,
+    BIGINT,
+    COUNT,
+    DOUBLE,
     END,
     NAME,
+    SUM,
     D,
     K,
     X,
@@ -42,8 +46,6 @@ from tests.dataflow.worlds import (
 
 A, B, C = stream(101), stream(102), stream(103, size=60)
 STREAMS = {"a": A, "b": B}
-COUNT, SUM, AVG = AggregateFunction.COUNT, AggregateFunction.SUM, AggregateFunction.AVG
-BIGINT, DOUBLE = ColumnType.BIGINT, ColumnType.DOUBLE
 
 AGGREGATES = (
     (Aggregate(COUNT, None, type=BIGINT), None),

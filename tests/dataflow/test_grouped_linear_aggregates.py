@@ -7,7 +7,6 @@ from collections import Counter
 
 import pytest
 
-from shedder.cql.expressions.column_types import ColumnType
 from shedder.cql.expressions.expression import Aggregate, AggregateFunction, Column, Op
 from shedder.cql.plans.logical_plan import (
     Aggregated,
@@ -25,8 +24,13 @@ from shedder.cql.statements.statement import Output
 from shedder.errors import Unimplemented
 from tests.dataflow import brute_force as brute
 from tests.dataflow.worlds import (
+    AVG,
+    BIGINT,
+    COUNT,
+    DOUBLE,
     END,
     NAME,
+    SUM,
     D,
     K,
     X,
@@ -51,15 +55,14 @@ A, B = stream(81), stream(82)
 
 def aggregate(function: AggregateFunction, name: str | None = None) -> Aggregate:
     argument = None if name is None else column(name)
-    kind = ColumnType.BIGINT
-    if function is AggregateFunction.AVG or (argument and argument.type is ColumnType.DOUBLE):
-        kind = ColumnType.DOUBLE
+    kind = BIGINT
+    if function is AggregateFunction.AVG or (argument and argument.type is DOUBLE):
+        kind = DOUBLE
     if function is AggregateFunction.COUNT:
-        kind = ColumnType.BIGINT
+        kind = BIGINT
     return Aggregate(function, argument, type=kind)
 
 
-COUNT, SUM, AVG = AggregateFunction.COUNT, AggregateFunction.SUM, AggregateFunction.AVG
 ALL = [(COUNT, None), (COUNT, NAME), (SUM, X), (AVG, X), (SUM, D), (AVG, D), (COUNT, D)]
 NAMES = {K: "k", X: "x", NAME: "name", D: "d"}
 BOUND = tuple(
@@ -100,10 +103,10 @@ def test_groups_of_a_join_are_those_of_the_brute_force(places, kind):
 
 def test_having_and_a_group_over_groups_are_those_of_the_brute_force():
     inner = Aggregated(windowed("a", 50), (column("a.k"),), (aggregate(COUNT),))
-    kept = Filter(inner, boolean(Op.GT, Column("a0", ColumnType.BIGINT), number(1)))
-    named = Project(kept, (Output("a.x", Column("a0", ColumnType.BIGINT)),))
-    again = Aggregate(COUNT, None, type=ColumnType.BIGINT)
-    plan = Aggregated(named, (Column("a.x", ColumnType.BIGINT),), (again,))
+    kept = Filter(inner, boolean(Op.GT, Column("a0", BIGINT), number(1)))
+    named = Project(kept, (Output("a.x", Column("a0", BIGINT)),))
+    again = Aggregate(COUNT, None, type=BIGINT)
+    plan = Aggregated(named, (Column("a.x", BIGINT),), (again,))
     counts = grouped(brute.range_window(A, 50), (K,), [(COUNT, None)])
     having = brute.select(counts, lambda row: row[1] > 1)
     expected = grouped(having, (1,), [(COUNT, None)])
@@ -166,7 +169,7 @@ def test_groups_that_have_left_take_no_memory():
 
 def test_a_count_over_distinct_rows_counts_each_once():
     distinct = Distinct(Project(windowed("a", 50), (Output("k", column("a.k")),)))
-    plan = Aggregated(distinct, (), (Aggregate(COUNT, None, type=ColumnType.BIGINT),))
+    plan = Aggregated(distinct, (), (Aggregate(COUNT, None, type=BIGINT),))
     expected = lambda e: [(len({row[K] for row in brute.range_window(A, 50)(e)}),)]  # noqa: E731
     check(plan, {"a": A}, expected, seed=92)
 
@@ -176,7 +179,7 @@ def test_an_aggregate_that_cannot_retract_is_refused_by_name():
         AggregateFunction.JOIN_SIZE,
         column("a.x"),
         second=column("a.k"),
-        type=ColumnType.DOUBLE,
+        type=DOUBLE,
     )
     with pytest.raises(Unimplemented, match="JOIN_SIZE in a standing row query"):
         dataflow(Aggregated(windowed("a", 10), (), (alike,)))

@@ -31,6 +31,8 @@ from tests.dataflow.brute_force import At, Row, Tuple
 
 END = 400  # Event times of a world are in [0, END).
 K, X, NAME, D, TS = range(5)  # Places in a row; those of the right side of a join are 5 more.
+COUNT, SUM, AVG = AggregateFunction.COUNT, AggregateFunction.SUM, AggregateFunction.AVG
+BIGINT, DOUBLE = ColumnType.BIGINT, ColumnType.DOUBLE
 COLUMNS = {
     "k": ColumnType.BIGINT,
     "x": ColumnType.INTEGER,

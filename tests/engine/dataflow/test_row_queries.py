@@ -10,13 +10,13 @@ import pytest
 from shedder.engine.engine import Engine
 from tests.engine.dataflow.worlds import (
     CREATE,
-    LATENESS_US,
     PICKED,
     START_US,
     Picked,
     Subscriber,
     applied,
     batch,
+    drawn_tuples,
 )
 from tests.engine.killed import copy_killed
 from tests.scale import scaled
@@ -43,17 +43,6 @@ QUERIES = {
 STEPS = {"push": 0.5, "promise": 0.1, "seal": 0.08, "checkpoint": 0.1, "read": 0.14, "kill": 0.08}
 
 
-def tuples(rng: np.random.Generator, first_id: int, now: int) -> list[tuple[int, int, int]]:
-    """Up to 30 tuples around an instant; some of them too late."""
-    rows = int(rng.integers(0, 31))
-    times = now + rng.integers(-2 * LATENESS_US, LATENESS_US, rows)
-    kinds = rng.integers(0, 6, rows)
-    return [
-        (int(time), first_id + at, int(kind))
-        for at, (time, kind) in enumerate(zip(times, kinds, strict=True))
-    ]
-
-
 @pytest.mark.parametrize("world", range(scaled(4, 40)))
 def test_subscribers_get_every_row_once_over_kills(world, tmp_path):
     rng = np.random.default_rng(seed("row queries", world))
@@ -71,7 +60,7 @@ def test_subscribers_get_every_row_once_over_kills(world, tmp_path):
         now += int(rng.integers(0, 15))
         match rng.choice(list(STEPS), p=list(STEPS.values())):
             case "push":
-                rows = tuples(rng, ids, now)
+                rows = drawn_tuples(rng, ids, now)
                 ids += len(rows)
                 db.push("s", batch(rows))
                 steady.push("s", batch(rows))

@@ -10,7 +10,7 @@ import pytest
 from shedder.archive.operations.verify import check
 from tests.archive.power import PowerFiles
 from tests.engine.checkpointed import checkpoint, opened
-from tests.engine.dataflow.worlds import CREATE, START_US, batch
+from tests.engine.dataflow.worlds import CREATE, START_US, batch, ids_of
 
 DISK_THREAD = "shedder-disk"
 
@@ -41,10 +41,6 @@ def rows(first: int) -> list[tuple[int, int, int]]:
     return [(at, at, at % 6) for at in range(first, first + 60)]
 
 
-def ids(db, name):
-    return sorted(row["id"] for row in db.execute(f"SELECT id FROM {name}").table.to_pylist())
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("more", [False, True])
 def test_a_checkpoint_keeps_the_place_of_rows_that_no_record_has(tmp_path, more):
@@ -56,7 +52,10 @@ def test_a_checkpoint_keeps_the_place_of_rows_that_no_record_has(tmp_path, more)
         db.execute("CREATE VIEW v AS SELECT id FROM s WHERE kind > 2")
         db.execute("CREATE VIEW twice AS SELECT id FROM v WHERE id % 2 = 0")
         db.push("s", batch(rows(0)))
-        assert (len(ids(db, "v")), len(ids(db, "twice"))) == (18, 6)  # Nothing is on its way now.
+        assert (len(ids_of(db, "v")), len(ids_of(db, "twice"))) == (
+            18,
+            6,
+        )  # Nothing is on its way now.
         files.stop_after(1)
         db.push("s", batch(rows(60)))
         assert files.stopped.wait(60)
@@ -68,6 +67,6 @@ def test_a_checkpoint_keeps_the_place_of_rows_that_no_record_has(tmp_path, more)
             db.push("s", batch(rows(120)))
         db.heartbeat("s", START_US + 1_000)
         wanted = [at for at in range(180 if more else 120) if at % 6 > 2]
-        assert ids(db, "v") == wanted
-        assert ids(db, "twice") == [at for at in wanted if at % 2 == 0]
+        assert ids_of(db, "v") == wanted
+        assert ids_of(db, "twice") == [at for at in wanted if at % 2 == 0]
     assert check(tmp_path / "photo").ok

@@ -24,7 +24,7 @@ from shedder.errors import (
     UnknownColumn,
     UnknownStream,
 )
-from tests.engine.dataflow.worlds import CREATE, START_US, Subscriber, applied, batch
+from tests.engine.dataflow.worlds import CREATE, START_US, Subscriber, applied, batch, ids_of
 from tests.engine.killed import copy_killed
 
 pytestmark = pytest.mark.slow
@@ -44,10 +44,6 @@ def status(db, text, caller=None):
     answer = db.execute(text) if caller is None else db.execute(text, caller=caller)
     [row] = answer.table.to_pylist()
     return row["status"]
-
-
-def ids(db, name):
-    return sorted(row["id"] for row in db.execute(f"SELECT id FROM {name}").table.to_pylist())
 
 
 def test_a_view_is_a_stream_that_its_query_alone_writes(db):
@@ -80,7 +76,7 @@ def test_rows_of_a_view_are_for_all_kinds_of_queries(db):
     db.push("s", batch(ROWS))
     db.heartbeat("s", START_US + 100)
     wanted = [time for time, _, kind in ROWS if kind > 2]
-    assert ids(db, "v") == wanted
+    assert ids_of(db, "v") == wanted
     made.read(db)
     assert made.got == [(it, it % 6, it, 1) for it in wanted]
     applied(db)
@@ -201,7 +197,7 @@ def test_a_row_that_the_stream_cannot_have_ends_its_query_alone(db):
     db.execute("CREATE QUERY q AS INSERT INTO t SELECT ts, NULLIF(id, 3) FROM s")
     db.push("s", batch(ROWS))
     db.heartbeat("s", START_US + 100)
-    assert ids(db, "v") == [time for time, _, kind in ROWS if kind > 2]
+    assert ids_of(db, "v") == [time for time, _, kind in ROWS if kind > 2]
     with pytest.raises(RowQueryFailed, match=r"'q' failed .*b"):
         db.query("q").answer()
 
@@ -267,17 +263,17 @@ def test_a_view_is_its_definers_and_counts_for_them(tmp_path):
 def test_a_view_that_was_dropped_comes_again_without_its_rows(tmp_path, db):
     db.execute(VIEW)
     db.push("s", batch(ROWS))
-    assert ids(db, "v")
+    assert ids_of(db, "v")
     db.execute("DROP VIEW v")
     db.execute("CREATE VIEW v AS SELECT id FROM s WHERE kind = 0")
-    assert ids(db, "v") == []
+    assert ids_of(db, "v") == []
     db.push("s", batch([(time + 60, time + 60, time % 6) for time in range(60)]))
     db.heartbeat("s", START_US + 200)
     copied = copy_killed(db, tmp_path / "killed")
     wanted = list(range(60, 120, 6))
-    assert ids(db, "v") == wanted
+    assert ids_of(db, "v") == wanted
     with Engine.open(copied) as again:
-        assert ids(again, "v") == wanted
+        assert ids_of(again, "v") == wanted
         again.execute("DROP VIEW v")
         assert again.execute("SHOW VIEWS").table.num_rows == 0
     with Engine.open(copied) as again:
@@ -296,15 +292,15 @@ def test_a_stream_that_a_stop_left_without_its_query_becomes_the_view(db):
 def test_backup_and_check_know_views(tmp_path, db):
     db.execute(VIEW)
     db.push("s", batch(ROWS))
-    before = ids(db, "v")
+    before = ids_of(db, "v")
     db.seal("v")
     db.backup(tmp_path / "copy")
     assert check(tmp_path / "copy").ok
     with Engine.open(tmp_path / "copy") as copy:
-        assert ids(copy, "v") == before
+        assert ids_of(copy, "v") == before
         copy.push("s", batch([(time + 60, time + 60, 5) for time in range(60)]))
         copy.heartbeat("s", START_US + 200)
-        assert ids(copy, "v") == [time for time, _, kind in ROWS if kind > 2] + [*range(60, 120)]
+        assert ids_of(copy, "v") == [time for time, _, kind in ROWS if kind > 2] + [*range(60, 120)]
 
 
 def test_a_view_over_a_table_has_all_rows_as_of_each_slide(db, tmp_path):

@@ -10,11 +10,11 @@ import pytest
 from shedder.engine.engine import Engine
 from tests.engine.dataflow.worlds import (
     CREATE,
-    LATENESS_US,
     PICKED,
     START_US,
     Picked,
     batch,
+    drawn_tuples,
 )
 from tests.engine.killed import copy_killed
 from tests.scale import scaled
@@ -34,17 +34,6 @@ CREATE STREAM t (at TIMESTAMP, id DOUBLE, note VARCHAR) TIMESTAMP BY at;
 CREATE QUERY copy AS INSERT INTO t (id, at) SELECT id, _ts FROM few;
 """
 STEPS = {"push": 0.5, "promise": 0.1, "seal": 0.06, "checkpoint": 0.14, "look": 0.1, "kill": 0.1}
-
-
-def tuples(rng, first_id, now):
-    """Up to 30 tuples around an instant; some of them too late."""
-    rows = int(rng.integers(0, 31))
-    times = now + rng.integers(-2 * LATENESS_US, LATENESS_US, rows)
-    kinds = rng.integers(0, 6, rows)
-    return [
-        (int(time), first_id + at, int(kind))
-        for at, (time, kind) in enumerate(zip(times, kinds, strict=True))
-    ]
 
 
 def stored(db, text):
@@ -88,7 +77,7 @@ def test_each_row_is_inserted_once_over_kills(world, tmp_path):
         now += int(rng.integers(0, 15))
         match rng.choice(list(STEPS), p=list(STEPS.values())):
             case "push":
-                rows = tuples(rng, ids, now)
+                rows = drawn_tuples(rng, ids, now)
                 ids += len(rows)
                 db.push("s", batch(rows))
                 mark = truth.watermark

@@ -5,6 +5,7 @@ from __future__ import annotations
 from bisect import insort
 from dataclasses import dataclass, field
 
+import numpy as np
 import pyarrow as pa
 
 from shedder.engine.engine import Engine
@@ -29,6 +30,17 @@ def batch(rows: list[tuple[int, int, int]]) -> pa.Table:
             "kind": pa.array(kinds, pa.int64()),
         }
     )
+
+
+def drawn_tuples(rng: np.random.Generator, first_id: int, now: int) -> list[tuple[int, int, int]]:
+    """Up to 30 tuples around an instant; some of them too late."""
+    rows = int(rng.integers(0, 31))
+    times = now + rng.integers(-2 * LATENESS_US, LATENESS_US, rows)
+    kinds = rng.integers(0, 6, rows)
+    return [
+        (int(time), first_id + at, int(kind))
+        for at, (time, kind) in enumerate(zip(times, kinds, strict=True))
+    ]
 
 
 def rows_of(table: pa.Table) -> list[Row]:
@@ -94,6 +106,11 @@ class Subscriber:
 def applied(db: Engine) -> None:
     """Wait until all that is durable is applied."""
     db.core.executor.call(lambda: None).result()
+
+
+def ids_of(db: Engine, name: str) -> list[int]:
+    """The ids of all rows of a stream or view, sorted."""
+    return sorted(row["id"] for row in db.execute(f"SELECT id FROM {name}").table.to_pylist())
 
 
 def subscribed(query):
