@@ -133,6 +133,7 @@ class ViewControls:
         with self._ddl:
             core, name = self._core, statement.name
             schema = core.stream(statement.stream).schema
+            core.check_no_view(schema.name)
             known = core.rows.writers.get(name)
             made = self._queries.columns(statement.select)
             columns = insert_columns(schema, statement.columns, len(made))
@@ -142,7 +143,6 @@ class ViewControls:
                 or (known.target, known.query.query.text) == (target, statement.select.text)
             ):
                 return False
-            core.check_no_view(schema.name)
             _check_columns(schema, columns, made)
             self._check_no_cycle(name, statement.select, schema.name)
             check_new_name("query", name)
@@ -157,14 +157,15 @@ class ViewControls:
           As `create` and `insert`, except for names that are taken.
         """
         self._lifetime.check_open()
-        made = self._queries.columns(statement.select)
         if isinstance(statement, CreateView):
+            made = self._queries.columns(statement.select)
             columns = tuple(it.name for it in _view_columns(made))
             target = statement.name
         else:
             schema = self._core.stream(statement.stream).schema
+            self._core.check_no_view(schema.name)
+            made = self._queries.columns(statement.select)
             target, columns = schema.name, insert_columns(schema, statement.columns, len(made))
-            self._core.check_no_view(target)
             _check_columns(schema, columns, made)
             self._check_no_cycle(statement.name, statement.select, target)
         facts = self._queries.explain_registration(statement.select)

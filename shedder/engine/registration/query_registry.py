@@ -211,7 +211,9 @@ class QueryRegistry:
             writer = rows.writers.get(query.name)
             if writer is None:
                 return explained
-            into = f"  inserts into: {writer.target.stream}, {writer.stored:,} rows"
+            target = writer.target
+            columns = "" if target.is_view else f" ({', '.join(target.columns)})"
+            into = f"  inserts into: {target.stream}{columns}, {writer.stored:,} rows"
             return f"{explained}\n{into}"
 
         return self.core.look(text)

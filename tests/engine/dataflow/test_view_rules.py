@@ -58,7 +58,10 @@ def test_a_view_is_a_stream_that_its_query_alone_writes(db):
         lambda: db.heartbeat("v", START_US),
         lambda: db.backfills.begin_backfill("v", "years", parts=1),
         lambda: db.execute("INSERT INTO v SELECT * FROM v"),
+        lambda: db.execute("INSERT INTO v VALUES (1)"),
         lambda: db.execute("CREATE QUERY q AS INSERT INTO v SELECT id, kind, ts FROM s"),
+        lambda: db.execute("CREATE QUERY q AS INSERT INTO v SELECT id FROM s"),
+        lambda: db.execute("EXPLAIN CREATE QUERY q AS INSERT INTO v SELECT id FROM s"),
     ):
         with pytest.raises(FailedPrecondition, match="'v' is a view"):
             write()
@@ -187,6 +190,7 @@ def test_a_stream_gets_only_rows_that_it_can_have(db):
     insert = "CREATE QUERY q AS INSERT INTO t (ts, b) SELECT ts, id FROM s"
     assert status(db, insert) == "query q created"
     assert status(db, insert) == "query q exists"
+    assert "  inserts into: t (ts, b), 0 rows" in db.execute("EXPLAIN q").table["plan"].to_pylist()
     with pytest.raises(QueryExists):
         db.execute("CREATE VIEW q AS SELECT id FROM s")
 
