@@ -36,6 +36,7 @@ from shedder.cql.plans.logical_plan import (
     WindowOf,
 )
 from shedder.cql.plans.plan_columns import column_names
+from shedder.cql.plans.plan_words import clause_of
 from shedder.cql.statements.statement import Output, RangeWindow, Window
 from shedder.cql.statements.table_schema import TableSchema
 from shedder.dataflow.graph import ChangeOperator, Graph, Node
@@ -176,7 +177,7 @@ class _Planner:
             case ToStream(operator=operator, input=source):
                 return self._to_stream(operator, source)
             case _:
-                raise _later(type(plan).__name__.upper())
+                raise _later(clause_of(plan))
 
     def _node(
         self,

@@ -1,10 +1,25 @@
-"""Words of plans for EXPLAIN: windows, and columns without needless quotes."""
+"""Words of plans for EXPLAIN and errors: clauses, windows, columns without needless quotes."""
 
 from __future__ import annotations
 
 import re
+from typing import assert_never
 
-from shedder.cql.plans.logical_plan import NowWindow, RowsWindow
+from shedder.cql.plans.logical_plan import (
+    Aggregated,
+    Distinct,
+    Filter,
+    Join,
+    NowWindow,
+    Ordered,
+    Plan,
+    Project,
+    RowsWindow,
+    Scan,
+    SetOperation,
+    ToStream,
+    WindowOf,
+)
 from shedder.cql.statements.canonical_text import window_words
 from shedder.cql.statements.statement import Window
 from shedder.cql.text.durations import duration_text
@@ -14,6 +29,33 @@ _PLAIN_NAME = re.compile(r'"(#[A-Za-z0-9_.]+|[A-Za-z_][A-Za-z0-9_]*\.#?[A-Za-z_]
 
 
 _LEAST_SLIDE = f" SLIDE {duration_text(1)}"
+
+
+def clause_of(plan: Plan) -> str:
+    """Return the clause of CQL that makes the topmost node of a plan."""
+    match plan:
+        case Scan():
+            return "FROM"
+        case WindowOf():
+            return "a window"
+        case Filter():
+            return "WHERE"
+        case Project():
+            return "SELECT"
+        case Join():
+            return "JOIN"
+        case Distinct():
+            return "DISTINCT"
+        case SetOperation(operator=operator):
+            return operator.value
+        case Aggregated():
+            return "GROUP BY"
+        case Ordered():
+            return "ORDER BY or LIMIT"
+        case ToStream(operator=to_stream):
+            return to_stream.value
+        case _:
+            assert_never(plan)
 
 
 def window_text(window: Window | RowsWindow | NowWindow) -> str:

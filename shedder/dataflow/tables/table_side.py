@@ -20,6 +20,7 @@ from shedder.cql.plans.logical_plan import (
     inputs_of,
     scans_of,
 )
+from shedder.cql.plans.plan_words import clause_of
 from shedder.dataflow.joins.match_condition import MatchCondition
 from shedder.dataflow.projection import Projection
 from shedder.dataflow.selection import WhereFilter
@@ -61,7 +62,7 @@ def table_side(plan: Plan) -> tuple[Scan, Steps]:
         case _:
             names = ", ".join(dict.fromkeys(scan.relation for scan in scans_of(plan)))
             raise Unimplemented(
-                f"{type(plan).__name__.upper()} over the table {names} alone, in a standing row "
+                f"{clause_of(plan)} over the table {names} alone, in a standing row "
                 "query: not in this version; join each table with a stream, or make all RETROACTIVE"
             )
 

@@ -299,6 +299,18 @@ def test_table_in_use_is_not_dropped_also_when_its_query_has_failed(db):
             f"SELECT s.id FROM c JOIN r ON c.k = r.k JOIN {WINDOW} ON s.kind = c.k",
             "JOIN over the table c, r alone",
         ),
+        (
+            f"SELECT id FROM {WINDOW} JOIN (SELECT k FROM c EXCEPT SELECT k FROM r) x ON kind = k",
+            "^EXCEPT over the table c, r alone",
+        ),
+        (
+            f"SELECT id FROM {WINDOW} JOIN (SELECT DISTINCT k FROM c) x ON kind = k",
+            "^DISTINCT over the table c alone",
+        ),
+        (
+            f"SELECT id FROM {WINDOW} JOIN (SELECT k FROM c GROUP BY k) x ON kind = k",
+            "^GROUP BY over the table c alone",
+        ),
     ],
 )
 def test_what_tables_cannot_do_yet_is_refused_and_leaves_nothing(db, text, message):
