@@ -68,6 +68,7 @@ from shedder.dataflow.relation_to_stream import RelationToStream
 from shedder.dataflow.reorder_buffer import ReorderBuffer
 from shedder.dataflow.rows_window import NewestRows
 from shedder.dataflow.shared_nodes import SharedNode, SharedReader, SharedSource, shared_below
+from shedder.dataflow.step_parts import Parts, finished
 from shedder.dataflow.tables.table_changes import TableChanges
 from shedder.dataflow.tables.table_side import PLACE
 from shedder.dataflow.tables.table_versions import TableVersions
@@ -125,6 +126,7 @@ class Dataflow:
         plan, self._readers = with_shared_windows(plan)
         plan = with_needed_columns(plan)
         self._graph = graph_of(plan, state_bytes_max, clock_ns, tables)
+        self._operator_bytes = self._graph.size_bytes
         self._clock_ns = clock_ns
         self._state_bytes_max = state_bytes_max
         scans = {it.alias: it for it in scans_of(plan) if it.kind is RelationKind.STREAM}
@@ -159,11 +161,11 @@ class Dataflow:
 
     @property
     def size_bytes(self) -> int:
-        """Bytes of all operators and of the tuples that wait."""
+        """Bytes of all operators behind the last step, and of the tuples that wait."""
         waiting = sum(buffer.size_bytes for buffer in self._buffers.values())
         versions = sum(each.size_bytes for each in self.versions.values())
         shared = sum(each.size_bytes for each in self.shared_nodes)
-        return self._graph.size_bytes + waiting + versions + shared
+        return self._operator_bytes + waiting + versions + shared
 
     @property
     def _source_work(self) -> dict[str, NodeWork]:
@@ -213,7 +215,13 @@ class Dataflow:
         return late
 
     def advance(self, watermarks: Mapping[str, int]) -> ChangeBatch:
+        """As `parts`, at once."""
+        return finished(self.parts(watermarks))
+
+    def parts(self, watermarks: Mapping[str, int]) -> Parts[ChangeBatch]:
         """Raise watermarks, by alias, and give the changes up to the least of all.
+
+        Between parts, tuples may be pushed. They are of later steps.
 
         Raises:
           BudgetExceeded: the state needs more than `state_bytes_max`.
@@ -230,9 +238,10 @@ class Dataflow:
         as_of_us = min(self._watermarks.values())
         if self.as_of_us is not None and as_of_us <= self.as_of_us:
             return ChangeBatch.empty(self.schema)
-        self.as_of_us = as_of_us
         sources = {it: self._released(it, of, as_of_us) for it, of in self._releasing.items()}
-        changes = self._graph.apply(as_of_us, sources)
+        changes = yield from self._graph.parts(as_of_us, sources)
+        self.as_of_us = as_of_us
+        self._operator_bytes = self._graph.size_bytes
         self._check_size()
         return changes
 
@@ -374,6 +383,7 @@ class Dataflow:
 
     def _set_graph(self, graph: Graph) -> None:
         self._graph = graph
+        self._operator_bytes = graph.size_bytes
         read = {node.alias for node in graph.nodes}
         self._buffers = {alias: it for alias, it in self._buffers.items() if alias in read}
         self._releasing = {**self._buffers, **self._changes}

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from types import MappingProxyType
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import pyarrow as pa
 
 from shedder.cql.plans.logical_plan import Plan
 from shedder.dataflow.changes import ChangeBatch
+from shedder.dataflow.step_parts import Parts
 from shedder.dataflow.update_patterns import EdgeLabel
 
 
@@ -27,6 +28,15 @@ class ChangeOperator(Protocol):
 
         All tuples with event time before `as_of_us` are in this call or in earlier ones.
         """
+        ...
+
+
+@runtime_checkable
+class PartedOperator(Protocol):
+    """An operator whose step may have several parts."""
+
+    def parts(self, *args: Any, **kwargs: Any) -> Parts[ChangeBatch]:
+        """As `ChangeOperator.apply`."""
         ...
 
 
@@ -93,6 +103,7 @@ class Graph:
         self.plans = plans
         self.work = tuple(NodeWork() for _ in nodes) if work is None else work
         self._clock_ns = clock_ns
+        self._steps = tuple(map(_step_of, nodes))
 
     @property
     def result(self) -> Node:
@@ -135,18 +146,54 @@ class Graph:
             tuple(NodeWork() if old in leaves else self.work[old] for old in kept),
         )
 
-    def apply(self, as_of_us: int, sources: dict[str, ChangeBatch]) -> ChangeBatch:
-        """Evaluate all operators once. sources: changes by alias."""
+    def parts(self, as_of_us: int, sources: dict[str, ChangeBatch]) -> Parts[ChangeBatch]:
+        """Evaluate all operators once. sources: changes by alias.
+
+        Behind an operator whose step had several parts, each operator is a part.
+        """
         made: list[ChangeBatch] = []
-        began_ns = self._clock_ns()
-        for node, work in zip(self.nodes, self.work, strict=True):
-            if node.operator is None:
+        has_parts = False
+        for node, begin, work in zip(self.nodes, self._steps, self.work, strict=True):
+            if begin is None:
                 assert node.alias is not None
                 made.append(sources[node.alias])
-            else:
-                inputs = [made[at] for at in node.inputs]
-                made.append(node.operator.apply(as_of_us, *inputs))
-                ended_ns = self._clock_ns()
-                work.add(sum(map(len, inputs)), len(made[-1]), ended_ns - began_ns)
-                began_ns = ended_ns
+                continue
+            inputs = [made[at] for at in node.inputs]
+            step = begin(as_of_us, *inputs)
+            changes: ChangeBatch | None = None
+            began_ns = self._clock_ns()
+            while changes is None:
+                changes = _part(step)
+                work.add(0, 0, self._clock_ns() - began_ns)
+                if has_parts or changes is None:
+                    has_parts = True
+                    yield
+                    began_ns = self._clock_ns()  # Of another thread, perhaps.
+            work.add(sum(map(len, inputs)), len(changes), 0)
+            made.append(changes)
         return made[-1]
+
+
+def _step_of(node: Node) -> Callable[..., Parts[ChangeBatch]] | None:
+    """What begins a step of an operator, which has one part unless it says otherwise."""
+    operator = node.operator
+    if operator is None:
+        return None
+    if isinstance(operator, PartedOperator):
+        return operator.parts
+
+    def whole(as_of_us: int, *inputs: ChangeBatch) -> Parts[ChangeBatch]:
+        yield from ()
+        return operator.apply(as_of_us, *inputs)
+
+    return whole
+
+
+def _part(step: Parts[ChangeBatch]) -> ChangeBatch | None:
+    """Run a part; return what the step makes, or None: it has more parts."""
+    try:
+        next(step)
+    except StopIteration as end:
+        changes: ChangeBatch = end.value
+        return changes
+    return None

@@ -10,6 +10,7 @@ from typing import TypeVar
 from shedder.archive.archive_store import Store
 from shedder.archive.files.data_directory import FORMAT_DROPS
 from shedder.cql.statements.bound_query import StreamSchema
+from shedder.engine.dataflow.long_steps import StepThread
 from shedder.engine.dataflow.row_queries import StandingRowQueries
 from shedder.engine.dataflow.row_query import RowLimits, RowQuery
 from shedder.engine.ingest.drop_policy import DropPolicy
@@ -98,7 +99,8 @@ class EngineState:
                 output_bytes_max=settings.row_output_bytes_max,
                 all_bytes_max=settings.memory_bytes // ROWS_SHARE,
                 read_bytes_max=2 * settings.row_output_bytes_max,
-            )
+            ),
+            StepThread(machine.pool("shedder-steps"), self.executor.post),
         )
         self.synopsis_bytes_set: int | None = None
         self.stretch = 1

@@ -22,6 +22,7 @@ from shedder.dataflow.changes import ChangeBatch
 from shedder.dataflow.joins.join_kernels import Int32s
 from shedder.dataflow.joins.join_keys import directory_of, keyed
 from shedder.dataflow.joins.join_side import JoinSide
+from shedder.dataflow.step_parts import Parts, finished
 from shedder.dataflow.update_patterns import EdgeLabel
 from shedder.errors import BudgetExceeded
 
@@ -81,7 +82,13 @@ class EquiJoin:
         return keys + sum(side.size_bytes for side in self._sides)
 
     def apply(self, as_of_us: int, left: ChangeBatch, right: ChangeBatch) -> ChangeBatch:
+        """As `parts`, at once."""
+        return finished(self.parts(as_of_us, left, right))
+
+    def parts(self, as_of_us: int, left: ChangeBatch, right: ChangeBatch) -> Parts[ChangeBatch]:
         """The pairs of new rows, among each other and with the rows before.
+
+        A part makes so many pairs as the kernel makes in one or two calls.
 
         Raises:
           BudgetExceeded: the pairs of this step need more bytes than the limit.
@@ -90,9 +97,9 @@ class EquiJoin:
         right, right_ids = self._keyed(right, [key for _, key in self._spec.keys])
         pieces: list[ChangeBatch] = []
         ours, theirs = self._sides
-        self._collect(pieces, self._pairs_of(left, left_ids, theirs, left_is_new=True))
+        yield from self._collect(pieces, self._pairs_of(left, left_ids, theirs, left_is_new=True))
         ours.insert(left, left_ids, self._since_us)
-        self._collect(pieces, self._pairs_of(right, right_ids, ours, left_is_new=False))
+        yield from self._collect(pieces, self._pairs_of(right, right_ids, ours, left_is_new=False))
         theirs.insert(right, right_ids, self._since_us)
         self._since_us = as_of_us + 1
         self._forget(as_of_us)
@@ -118,19 +125,21 @@ class EquiJoin:
             pairs = ChangeBatch(batch, made[2], made[3], made[4], made[5])
             if self._spec.condition is not None:
                 pairs = pairs.where(true_rows(evaluate(self._spec.condition, pairs.columns)))
-            if len(pairs):
-                yield pairs
+            yield pairs
 
-    def _collect(self, pieces: list[ChangeBatch], more: Iterator[ChangeBatch]) -> None:
+    def _collect(self, pieces: list[ChangeBatch], more: Iterator[ChangeBatch]) -> Parts[None]:
         size_bytes = sum(piece.size_bytes for piece in pieces)
-        for piece in more:
+        for number, piece in enumerate(more):
+            if number:
+                yield
             size_bytes += piece.size_bytes
             if size_bytes > self._bytes_max:
                 raise BudgetExceeded(
                     f"a join made pairs of more than {self._bytes_max:,} bytes in one step; a "
                     "further condition, shorter windows or an aggregate make fewer pairs"
                 )
-            pieces.append(piece)
+            if len(piece):
+                pieces.append(piece)
 
     def _forget(self, as_of_us: int) -> None:
         """Drop rows that find no more partners, and then keys without rows."""

@@ -11,7 +11,7 @@ import pyarrow as pa
 from shedder.cql.statements.archive_layout import layout_text
 from shedder.cql.statements.canonical_text import overload_text
 from shedder.engine.administration.show_and_describe import relaid_share
-from shedder.engine.dataflow.row_query import operator_status, row_status
+from shedder.engine.dataflow.row_status import operator_status, row_status
 from shedder.engine.engine_state import EngineState
 from shedder.engine.services import Services
 from shedder.engine.standing_queries.standing_query import status_of

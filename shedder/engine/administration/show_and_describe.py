@@ -12,7 +12,7 @@ from shedder.cql.statements.archive_layout import layout_text
 from shedder.cql.statements.table_text import text_of_table
 from shedder.cql.statements.view_text import text_of_view
 from shedder.engine.controls.stream_definitions import definition
-from shedder.engine.dataflow.row_query import row_status
+from shedder.engine.dataflow.row_status import row_status
 from shedder.engine.engine_state import EngineState
 from shedder.engine.runtime.caller import OPERATOR, Caller
 from shedder.engine.standing_queries.standing_query import status_of

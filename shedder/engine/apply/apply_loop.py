@@ -62,6 +62,7 @@ class ApplyLoop:
         with ExitStack() as stack:  # The last callback is called first.
             stack.callback(self._cutter.close, cancel=within_s < inf)
             stack.callback(self._checkpoints.close)
+            stack.callback(core.rows.close)
             stack.callback(self._thread.close)
             self._commit.close()
             if core.executor.is_alive():

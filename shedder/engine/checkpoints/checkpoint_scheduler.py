@@ -250,6 +250,8 @@ class Checkpoints:
             )
             if now_s < self._at_s and self._log_bytes < log_bytes_max:
                 return self._at_s
+            if self._core.rows.has_long_step and self._log_bytes < 2 * log_bytes_max:
+                return inf  # The end of the step wakes this thread.
             self._begin(now_s)
         elif self._writing is None:
             machine = self._core.machine

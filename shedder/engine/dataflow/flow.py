@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
 from shedder.cql.statements.table_schema import TableSchema
+from shedder.dataflow.changes import ChangeBatch
 from shedder.dataflow.dataflow import Dataflow, StreamSource
 from shedder.dataflow.join_order import JoinChoice, StreamStatistics
 from shedder.dataflow.operator_facts import OperatorFacts
 from shedder.dataflow.relation_to_stream import stream_batch
 from shedder.dataflow.shared_nodes import SharedNode
+from shedder.dataflow.step_parts import Parts, finished
 from shedder.dataflow.tables.table_versions import TableVersions
 from shedder.engine.dataflow.relation_sinks import RelationSinks
 from shedder.engine.dataflow.row_target import EVENT_TIME, SIGN
@@ -22,6 +25,15 @@ from shedder.engine.dataflow.standing_plan import StandingPlan
 
 SharedPart = SharedNode | RelationSinks
 PAST = 8  # The tuples of a window take more memory while they are read again, before they are rows.
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class FlowStep:
+    """What a step has made: changes up to an instant, and the rows that they are in the stream."""
+
+    as_of_us: int | None
+    changes: ChangeBatch
+    rows: ChangeBatch
 
 
 class RowFlow:
@@ -83,6 +95,8 @@ class RowFlow:
             relation = self._flow.current_relation(bytes_max)
             signs, pattern = self._flow.signed_changes(), self._flow.label.pattern
             self._sinks = RelationSinks(relation, signs, pattern, clock_ns)
+        self._sinks_bytes = 0 if self._sinks is None else self._sinks.size_bytes
+        self._as_of_us: int | None = None  # Of the relation.
 
     @property
     def sources(self) -> Mapping[str, StreamSource]:
@@ -97,8 +111,10 @@ class RowFlow:
 
     @property
     def size_bytes(self) -> int:
-        """Bytes of all state, with what it shares."""
-        return self._flow.size_bytes + (0 if self._sinks is None else self._sinks.size_bytes)
+        """Bytes of all state behind the last step, with what it shares, and of waiting tuples."""
+        if self._shares_sinks and self._sinks is not None:
+            return self._flow.size_bytes + self._sinks.size_bytes
+        return self._flow.size_bytes + self._sinks_bytes
 
     @property
     def shared_parts(self) -> tuple[SharedPart, ...]:
@@ -136,14 +152,27 @@ class RowFlow:
 
     def advance(self, watermarks: Mapping[str, int]) -> pa.Table:
         """Raise watermarks, by alias, and return the rows that are complete now."""
+        return self.end(finished(self.parts(watermarks)))
+
+    def parts(self, watermarks: Mapping[str, int]) -> Parts[FlowStep]:
+        """Make a step, for `end`. Between parts, and before `end`, the relation is as before."""
         before_us = self._flow.as_of_us
-        changes = self._flow.advance(watermarks)
+        changes = rows = yield from self._flow.parts(watermarks)
         as_of_us = self._flow.as_of_us
-        if self._sinks is not None and as_of_us is not None and as_of_us != before_us:
-            changes = self._sinks.apply(as_of_us, changes)
-            if self._insertions_only:
-                changes = changes.where(changes.weight > 0)
-        table = pa.Table.from_batches([stream_batch(changes)])
+        if self._sinks is None or as_of_us is None or as_of_us == before_us:
+            return FlowStep(None, changes, rows)
+        rows = self._sinks.apply(as_of_us, changes)
+        if self._insertions_only:
+            rows = rows.where(rows.weight > 0)
+        return FlowStep(as_of_us, changes, rows)
+
+    def end(self, step: FlowStep) -> pa.Table:
+        """Put a step's changes into the relation, and return the rows that are complete now."""
+        if self._sinks is not None and step.as_of_us is not None:
+            self._as_of_us = step.as_of_us
+            self._sinks.add(step.as_of_us, step.changes)
+            self._sinks_bytes = self._sinks.size_bytes
+        table = pa.Table.from_batches([stream_batch(step.rows)])
         last = table.num_columns
         shown = table.select([*self._shown, last - 2, last - 1])
         return shown.rename_columns(self.schema.names)
@@ -178,6 +207,10 @@ class RowFlow:
     def _signs_text(self) -> str:
         return "ISTREAM" if self._insertions_only else "Insertions and deletions"
 
+    def _size_of_sinks(self) -> int:
+        sinks = [each for each in (self._signs, self._relation) if each is not None]
+        return sum(each.size_bytes for each in sinks)
+
     def go_on(self) -> None:
         """Go on behind rows that were made before, as `Dataflow.go_on`."""
         self._flow.go_on()
@@ -185,6 +218,5 @@ class RowFlow:
     def relation(self) -> pa.Table:
         """Return the present content of a query that is a relation."""
         assert self._sinks is not None
-        as_of_us = self._flow.as_of_us
-        table = self._sinks.table(0 if as_of_us is None else as_of_us)
+        table = self._sinks.table(0 if self._as_of_us is None else self._as_of_us)
         return table.rename_columns(self._flow.schema.names)

@@ -31,7 +31,8 @@ class RelationSinks:
         self._pattern = pattern
         self._clock_ns = clock_ns
         self._work = (NodeWork(), NodeWork())
-        self._as_of_us: int | None = None
+        self._as_of_us: int | None = None  # Of what was made.
+        self._added_us: int | None = None  # Of the relation.
         self._made: ChangeBatch | None = None
         self._error: Exception | None = None
 
@@ -41,23 +42,39 @@ class RelationSinks:
         return self._signs.size_bytes + self._relation.size_bytes
 
     def apply(self, as_of_us: int, changes: ChangeBatch) -> ChangeBatch:
-        """Take the changes up to an instant; return insertions and deletions.
+        """Return the insertions and deletions of the changes up to an instant.
 
         A second query that gives the same instant gets what the first one made of it.
+        """
+        if self._error is not None:
+            raise self._error
+        if self._made is None or self._as_of_us != as_of_us:
+            try:
+                self._made = self._signed(as_of_us, changes)
+            except Exception as error:
+                self._error = error
+                raise
+            self._as_of_us = as_of_us
+        return self._made
+
+    def add(self, as_of_us: int, changes: ChangeBatch) -> None:
+        """Put the changes up to an instant into the relation, unless another query has.
 
         Raises:
           BudgetExceeded: the relation needs more bytes than its limit.
         """
         if self._error is not None:
             raise self._error
-        if self._made is None or self._as_of_us != as_of_us:
-            try:
-                self._made = self._applied(as_of_us, changes)
-            except Exception as error:
-                self._error = error
-                raise
-            self._as_of_us = as_of_us
-        return self._made
+        if self._added_us == as_of_us:
+            return
+        began_ns = self._clock_ns()
+        try:
+            self._relation.add(as_of_us, changes)
+        except Exception as error:
+            self._error = error
+            raise
+        self._added_us = as_of_us
+        self._work[0].add(len(changes), len(changes), self._clock_ns() - began_ns)
 
     def forget(self) -> None:
         """Forget what was made of the last instant: all queries have read it."""
@@ -87,11 +104,8 @@ class RelationSinks:
             for place, (text, of, sink, work) in enumerate(sinks)
         ]
 
-    def _applied(self, as_of_us: int, changes: ChangeBatch) -> ChangeBatch:
+    def _signed(self, as_of_us: int, changes: ChangeBatch) -> ChangeBatch:
         began_ns = self._clock_ns()
-        self._relation.add(as_of_us, changes)
-        added_ns = self._clock_ns()
         made = self._signs.apply(as_of_us, changes)
-        self._work[0].add(len(changes), len(changes), added_ns - began_ns)
-        self._work[1].add(len(changes), len(made), self._clock_ns() - added_ns)
+        self._work[1].add(len(changes), len(made), self._clock_ns() - began_ns)
         return made

@@ -12,6 +12,7 @@ from shedder.archive.log.records import Batch, Heartbeat
 from shedder.archive.log.table_changes import TableChange
 from shedder.cql.statements.view_text import text_of_insert
 from shedder.dataflow.operator_facts import OperatorFacts
+from shedder.engine.dataflow.long_steps import StepThread
 from shedder.engine.dataflow.row_input import times_of
 from shedder.engine.dataflow.row_query import RowLimits, RowQuery
 from shedder.engine.dataflow.row_state import RowState
@@ -24,8 +25,10 @@ from shedder.streams.dropped_counts import Dropped
 class StandingRowQueries:
     """Row queries by name. Changed by the apply thread, or before it starts; any thread looks."""
 
-    def __init__(self, limits: RowLimits) -> None:
+    def __init__(self, limits: RowLimits, steps: StepThread) -> None:
+        """limits: of memory. steps: goes on with long steps."""
         self.limits = limits
+        self.steps = steps
         self.queries: dict[str, RowQuery] = {}
         self._stored: dict[str, RowState] = {}
         self._readers: dict[int, tuple[RowQuery, ...]] = {}  # By stream.
@@ -56,6 +59,11 @@ class StandingRowQueries:
             else each
             for each in query.operators()
         ]
+
+    @property
+    def has_long_step(self) -> bool:
+        """Return whether a step goes on, for which a checkpoint would wait."""
+        return any(each.has_long_step for each in self.queries.values())
 
     def of_stream(self, stream_id: int) -> tuple[RowQuery, ...]:
         """The row queries that read a stream."""
@@ -104,6 +112,7 @@ class StandingRowQueries:
     def remove(self, name: str) -> None:
         """Forget a query."""
         query = self.queries.pop(name)
+        query.cancel_step()
         writer = self.writers.pop(name, None)
         if writer is not None:
             del self._producers[writer.producer]
@@ -121,9 +130,11 @@ class StandingRowQueries:
         return {name: self.state(name, retained_from_us) for name in self.queries}
 
     def state(self, name: str, retained_from_us: Mapping[int, int]) -> RowState:
-        """Return the state of one query, as `states`."""
+        """Return the state of one query, as `states`, behind the step that goes on."""
+        query = self.queries[name]
+        query.guard(query.finish_step)
         return RowState.of(
-            self.queries[name],
+            query,
             read_bytes_max=self.limits.read_bytes_max,
             retained_from_us=retained_from_us,
         )
@@ -223,6 +234,12 @@ class StandingRowQueries:
         """End all subscriptions: the engine closes."""
         for each in list(self.queries.values()):
             each.output.end(None)
+
+    def close(self) -> None:
+        """Leave long steps: the apply thread has ended. A restart makes them again."""
+        for each in self.queries.values():
+            each.cancel_step()
+        self.steps.close()
 
     def _refuse(self, query: RowQuery) -> None:
         """Fail a query, because all together hold too much."""

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future, wait
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pyarrow as pa
@@ -14,10 +15,10 @@ from numpy.typing import NDArray
 from shedder.archive.log.table_changes import TableChange
 from shedder.archive.tables.table_rows import TableRows
 from shedder.cql.plans.logical_plan import BoundRelational
-from shedder.dataflow.graph_text import label_text
 from shedder.dataflow.join_order import JoinChoice
 from shedder.dataflow.operator_facts import OperatorFacts
-from shedder.engine.dataflow.flow import RowFlow, SharedPart
+from shedder.engine.dataflow.flow import FlowStep, RowFlow, SharedPart
+from shedder.engine.dataflow.long_steps import QueryStep, ReadWaits, StepThread
 from shedder.engine.dataflow.query_tables import QueryTables
 from shedder.engine.dataflow.row_input import RowInput
 from shedder.engine.dataflow.row_output import BEGINNING_US, Frontier, InputFrontier, RowOutput
@@ -66,6 +67,7 @@ class RowQuery:
         *,
         incarnation: str,
         tables: QueryTables,
+        steps: StepThread,
     ) -> None:
         self.name = name
         self.query = query
@@ -77,6 +79,11 @@ class RowQuery:
         self.failed = ""
         self._flow: RowFlow | None = flow  # None: the query has failed.
         self._limits = limits
+        self._steps = steps
+        self._step: QueryStep[FlowStep] | None = None  # That the other thread goes on with.
+        self._stepped: Future[None] | None = None  # The end of it.
+        self._facts: list[OperatorFacts] = []  # Of the operators before that step.
+        self._waits = ReadWaits()
         self._read_bytes = 0
         self._changed_us: int | None = None
         self._held_from: list[tuple[Frontier, int]] = []  # At checkpoints, as `needs_from_place`.
@@ -102,7 +109,11 @@ class RowQuery:
 
     @property
     def frontier(self) -> Frontier:
-        """Its present progress."""
+        """Its progress behind the last step that has ended."""
+        return self._reached() if self._step is None else self._step.before
+
+    def _reached(self) -> Frontier:
+        """Its progress behind the step that the tuples which were read lead to."""
         inputs = {each.alias: each.frontier for each in self.inputs}
         if not inputs:
             inputs[CLOCK] = InputFrontier(0, self._changed_us)
@@ -130,6 +141,11 @@ class RowQuery:
         return () if self._flow is None else self._flow.shared_parts
 
     @property
+    def has_long_step(self) -> bool:
+        """Return whether another thread goes on with a step."""
+        return self._step is not None
+
+    @property
     def join_choices(self) -> Sequence[JoinChoice]:
         """The orders of joins that statistics decided; of a failed query none."""
         return () if self._flow is None else self._flow.join_choices
@@ -141,7 +157,8 @@ class RowQuery:
         """
         if self._flow is None:
             return []
-        made, rows = self._flow.operators(), self.output.rows
+        made = self._flow.operators() if self._step is None else self._facts
+        rows = self.output.rows
         kept = OperatorFacts(
             (len(made) - 1,), "Kept rows", None, self.output.size_bytes, rows, rows, 0
         )
@@ -207,6 +224,8 @@ class RowQuery:
 
         Both read each record of the same streams, and neither reads tables.
         """
+        for each in (self, other):
+            each.guard(each.finish_step)
         if self._flow is None or other._flow is None:
             return
         ours, theirs = ({it.alias: it for it in each.inputs} for each in (self, other))
@@ -244,6 +263,7 @@ class RowQuery:
     def fail(self, reason: str) -> None:
         """From now on, every answer is this error."""
         self.failed = reason
+        self.cancel_step()
         self._flow, self.tables = None, QueryTables({})  # Release their memory.
         self.output.end(self._failure())
 
@@ -327,10 +347,68 @@ class RowQuery:
                 each.promise(watermark_us, arrival_us)
         self._advance(before)
 
-    def _advance(self, before: Frontier) -> None:
-        marks = {alias: each.watermark_us for alias, each in self.frontier.inputs.items()}
+    def _advance(self, before: Frontier, *, is_whole: bool = False) -> None:
+        """Make a step of the tuples that were read; they wait while another step goes on.
+
+        before: the frontier before the step. is_whole: end it on this thread.
+        """
+        if self._step is not None:
+            if self.state_bytes > self._limits.query_bytes_max // 2:  # Its senders wait, too.
+                self.finish_step()
+            return
+        marks = {alias: each.watermark_us for alias, each in self._reached().inputs.items()}
         known = {alias: us for alias, us in marks.items() if us is not None}
-        self._tell(self._live.advance(known), before)
+        progress = tuple(each.progress for each in self.inputs)
+        step = QueryStep(self._live.parts(known), before, self._reached(), progress)
+        self._waits.begin_step()
+        if is_whole or self.tables.by_alias or self.shared_parts:
+            step.finish()  # Neither a change of a table nor another query waits for a step.
+        if step.made is not None or not step.go_on():
+            self._end(step)
+            return
+        self._facts = self._live.operators()
+        self._step = step
+        self._stepped = self._steps.take(step, lambda: self.guard(lambda: self._end_taken(step)))
+
+    def finish_step(self) -> None:
+        """Wait for the end of the step that another thread goes on with, if there is one."""
+        while self._step is not None and self._stepped is not None:
+            step, stepped = self._step, self._stepped
+            if stepped.cancel():
+                step.finish()
+            else:
+                wait([stepped])
+            self._end_taken(step)
+
+    def cancel_step(self) -> None:
+        """Leave a step that another thread goes on with: the query makes no more rows."""
+        if self._step is not None:
+            self._step.cancel()
+            self._step = self._stepped = None
+        self._waits.end()
+
+    def when_read(self) -> Future[None]:
+        """Return a future that is done when all tuples that were read are in the rows."""
+        if self._step is not None:
+            return self._waits.add()
+        done = Future[None]()
+        done.set_result(None)
+        return done
+
+    def _end_taken(self, step: QueryStep[FlowStep]) -> None:
+        """End a step that the other thread has made, and begin that of what came meanwhile."""
+        if self._step is not step or self._stepped is None:
+            return  # It was ended, or left.
+        stepped, self._step, self._stepped = self._stepped, None, None
+        if not stepped.cancelled():
+            stepped.result()
+        self._end(step)
+        self._advance(replace(step.after, rows=self.output.rows))
+
+    def _end(self, step: QueryStep[FlowStep]) -> None:
+        assert step.made is not None
+        self.output.publish(self._live.end(step.made), step.before, step.progress)
+        self._waits.end_step()
         self.check_size()
 
     def check_size(self) -> None:
@@ -381,50 +459,7 @@ class RowQuery:
         read_bytes: of tuples, as of `Frontier`, now.
         """
         self._read_bytes = read_bytes
-        self._advance(before)
-
-
-def row_status(query: RowQuery) -> dict[str, str]:
-    """Return the facts of DESCRIBE and of the control table, by property."""
-    return {
-        "stream": ", ".join(query.streams),
-        "text": query.query.text,
-        "rows": str(query.output.rows),
-        "kept_bytes": str(query.output.size_bytes),
-        "late": str(sum(each.late for each in query.inputs)),
-        "size_bytes": str(query.size_bytes),
-        "failed": query.failed,
-    }
-
-
-def operator_status(
-    name: str, operators: Iterable[OperatorFacts]
-) -> list[tuple[str, str, dict[str, str]]]:
-    """Return the facts of operators and queues for the control table: (entity, name, properties).
-
-    An operator's name is that of the query and its number; `inputs` are numbers of others.
-    """
-    found: list[tuple[str, str, dict[str, str]]] = []
-    for number, each in enumerate(operators):
-        ns = each.ns_per_row
-        facts = {
-            "operator": each.text,
-            "inputs": ", ".join(map(str, each.inputs)),
-            "rows_leave": label_text(each.pattern),
-            "rows_in": str(each.rows_in),
-            "rows_out": str(each.rows_out),
-            "size_bytes": str(each.size_bytes),
-            "ns_per_row": "" if ns is None else f"{ns:.1f}",
-            "shared_with": ", ".join(each.others),
-        }
-        found.append(("operator", f"{name}/{number}", facts))
-        if each.alias is not None:
-            waiting = {
-                "waiting_rows": str(each.rows_in - each.rows_out),
-                "size_bytes": str(each.size_bytes),
-            }
-            found.append(("queue", f"{name}/{each.alias}", waiting))
-    return found
+        self._advance(before, is_whole=True)
 
 
 def _notes(inputs: Sequence[InputProgress]) -> tuple[str, ...]:

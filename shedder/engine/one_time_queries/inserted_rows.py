@@ -26,9 +26,9 @@ def await_inserted(core: EngineState, relations: Iterable[str]) -> tuple[str, ..
     """
     notes = []
     for writer in _writers(core, relations):
-        stored = core.look(writer.when_stored)
-        with suppress(FutureTimeout):
-            stored.result(LOOK_S if core.sheds else WAIT_S)
+        for look in (writer.query.when_read, writer.when_stored):
+            with suppress(FutureTimeout):
+                core.look(look).result(LOOK_S if core.sheds else WAIT_S)
         if writer.target.is_view:
             missing_notes = core.look(writer.query.missing_notes)
             notes += [f"view {writer.target.stream}: {each}" for each in missing_notes]

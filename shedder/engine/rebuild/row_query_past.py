@@ -130,6 +130,7 @@ def new_row_query(
         limits,
         incarnation=incarnation,
         tables=QueryTables(tables),
+        steps=core.rows.steps,
     )
 
 

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import threading
+import time
 import weakref
 from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeout
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from shedder.engine.dataflow.row_query import RowQuery
 from shedder.engine.engine_state import EngineState
 from shedder.errors import BadSetting, DeadlineExceeded, UnknownQuery
 from shedder.queries.answers.answer import Answer
 from shedder.queries.answers.database_api import Receipt
+
+Result = TypeVar("Result")
 
 BATCH_BYTES_MAX = 1 << 20  # Of rows in one answer of a subscription.
 
@@ -100,12 +104,17 @@ class RowHandle:
           RowQueryFailed: the message says why.
         """
         self._check_standing()
-        future = self._registry.core.executor.call(lambda: self._fresh(after))
+        executor = self._registry.core.executor
+        ends_s = None if timeout_s is None else time.monotonic() + timeout_s
         try:
-            return future.result(timeout_s)
+            found = _result(executor.call(lambda: self._read_and_fresh(after)), ends_s)
+            if isinstance(found, Future):
+                _result(found, ends_s)
+                found = _result(executor.call(lambda: self._fresh(after)), ends_s)
         except FutureTimeout:
-            future.cancel()  # The caller has stopped waiting.
             raise DeadlineExceeded(f"no answer of {self.name!r} within {timeout_s} s") from None
+        assert isinstance(found, Answer)
+        return found
 
     def latest(self) -> Answer | None:
         """Return the newest rows that were made; under overload, before what waits is applied."""
@@ -148,6 +157,10 @@ class RowHandle:
         if core.rows.queries.get(self.name) is not self._query:
             raise UnknownQuery(self.name, core.names_beside(self._query))
 
+    def _read_and_fresh(self, after: Receipt | None) -> Answer | Future[None]:
+        """As `_fresh`; during a long step, the future after which that may be called."""
+        return self._query.when_read() if self._query.has_long_step else self._fresh(after)
+
     def _fresh(self, after: Receipt | None) -> Answer:
         """On the apply thread: what was durable when this was asked has been applied."""
         if after is not None and not self._query.failed:
@@ -164,6 +177,15 @@ class RowHandle:
                     f"read {read:,} tuples of the stream"
                 )
         return self._query.answer()
+
+
+def _result(future: Future[Result], ends_s: float | None) -> Result:
+    """Return a result that comes in time; otherwise its caller has stopped waiting."""
+    try:
+        return future.result(None if ends_s is None else max(0.0, ends_s - time.monotonic()))
+    except FutureTimeout:
+        future.cancel()
+        raise
 
 
 class _Batches(Iterator[Answer]):

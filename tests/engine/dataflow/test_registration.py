@@ -165,7 +165,7 @@ def test_fault_of_a_query_ends_that_query_alone(db):
     broken, whole = db.register("broken", PICKED), db.register("whole", PICKED)
     count, reader = db.register("n", "SELECT COUNT(*) AS n FROM s"), broken.subscribe()
     push(db, (0, 1, 5), (1, 2, 5))
-    db.core.rows.queries["broken"].guard(lambda: fail(ZeroDivisionError()))
+    end_by_fault(db, "broken")
     push(db, (1, 3, 5))
     db.heartbeat("s", START_US + 2)
     for ask in (broken.answer, lambda: next(reader), broken.latest):
@@ -175,13 +175,18 @@ def test_fault_of_a_query_ends_that_query_alone(db):
     assert count.answer().rows()[0]["n"] == 3
 
 
+def end_by_fault(db, name):
+    query = db.core.rows.queries[name]
+    db.core.executor.call(lambda: query.guard(lambda: fail(ZeroDivisionError()))).result()
+
+
 def fail(error):
     raise error
 
 
 def test_failed_query_says_so_also_after_a_receipt(db):
     query = db.register("q", PICKED)
-    db.core.rows.queries["q"].guard(lambda: fail(ZeroDivisionError()))
+    end_by_fault(db, "q")
     receipt = db.push("s", batch([(0, 1, 5)]))
     with pytest.raises(RowQueryFailed, match="ZeroDivisionError"):
         query.answer(after=receipt)

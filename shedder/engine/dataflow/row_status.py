@@ -1,0 +1,52 @@
+"""Facts of a row query, of its operators and of its queues, for SHOW and the control table."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from shedder.dataflow.graph_text import label_text
+from shedder.dataflow.operator_facts import OperatorFacts
+from shedder.engine.dataflow.row_query import RowQuery
+
+
+def row_status(query: RowQuery) -> dict[str, str]:
+    """Return the facts of DESCRIBE and of the control table, by property."""
+    return {
+        "stream": ", ".join(query.streams),
+        "text": query.query.text,
+        "rows": str(query.output.rows),
+        "kept_bytes": str(query.output.size_bytes),
+        "late": str(sum(each.late for each in query.inputs)),
+        "size_bytes": str(query.size_bytes),
+        "failed": query.failed,
+    }
+
+
+def operator_status(
+    name: str, operators: Iterable[OperatorFacts]
+) -> list[tuple[str, str, dict[str, str]]]:
+    """Return the facts of operators and queues for the control table: (entity, name, properties).
+
+    An operator's name is that of the query and its number; `inputs` are numbers of others.
+    """
+    found: list[tuple[str, str, dict[str, str]]] = []
+    for number, each in enumerate(operators):
+        ns = each.ns_per_row
+        facts = {
+            "operator": each.text,
+            "inputs": ", ".join(map(str, each.inputs)),
+            "rows_leave": label_text(each.pattern),
+            "rows_in": str(each.rows_in),
+            "rows_out": str(each.rows_out),
+            "size_bytes": str(each.size_bytes),
+            "ns_per_row": "" if ns is None else f"{ns:.1f}",
+            "shared_with": ", ".join(each.others),
+        }
+        found.append(("operator", f"{name}/{number}", facts))
+        if each.alias is not None:
+            waiting = {
+                "waiting_rows": str(each.rows_in - each.rows_out),
+                "size_bytes": str(each.size_bytes),
+            }
+            found.append(("queue", f"{name}/{each.alias}", waiting))
+    return found
