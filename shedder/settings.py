@@ -146,6 +146,13 @@ class Settings(BaseSettings):
     batch_bytes_max: Bytes = _setting(
         "streams", 16 * _MI, "Bytes that one pushed batch may have.", ge=_KI, le=256 * _MI
     )
+    idle_seconds: float = _setting(
+        "streams",
+        60.0,
+        "A stream that holds up row queries of several streams, and sends nothing for this long, "
+        "counts as idle: they go on without it, and its older tuples are late. 0: never.",
+        ge=0,
+    )
     future_us_max: int = _setting(
         "streams",
         86_400_000_000,

@@ -11,6 +11,7 @@ import numpy as np
 from shedder.archive.log.log_segment import HEADER_BYTES_MAX
 
 _BATCH = struct.Struct("<IIQqQQII")
+_IDLE = struct.Struct("<IIq")
 _HEARTBEAT = struct.Struct("<IIqq")
 _LEVEL = struct.Struct("<IIq")
 _SIZES = struct.Struct("<IIqQ")
@@ -51,6 +52,7 @@ class RecordType(IntEnum):
     LEVEL_FROM = 6
     ALTERED = 7
     TABLE = 8  # Of log.table_changes.
+    IDLE = 9
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,6 +154,24 @@ class Heartbeat:
         """Read a header that `to_bytes` wrote."""
         stream, _, watermark_us, arrival_us = _HEARTBEAT.unpack(header)
         return cls(stream, watermark_us, arrival_us)
+
+
+@dataclass(frozen=True, slots=True)
+class Idle:
+    """A stream counts as idle until its next record: row queries of several do not wait for it."""
+
+    stream: int
+    arrival_us: int
+
+    def to_bytes(self) -> bytes:
+        """The header's bytes."""
+        return _IDLE.pack(self.stream, 0, self.arrival_us)
+
+    @classmethod
+    def from_bytes(cls, header: bytes) -> Idle:
+        """Read a header that `to_bytes` wrote."""
+        stream, _, arrival_us = _IDLE.unpack(header)
+        return cls(stream, arrival_us)
 
 
 @dataclass(frozen=True, slots=True)

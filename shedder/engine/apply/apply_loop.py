@@ -8,6 +8,7 @@ from functools import partial
 from math import inf
 
 from shedder.engine.apply.apply_queue import DurableQueue
+from shedder.engine.apply.idle_streams import IdleStreams
 from shedder.engine.apply.load_levels import LoadLevels
 from shedder.engine.apply.record_handler import RecordHandler
 from shedder.engine.apply.window_answers import WindowAnswers
@@ -38,6 +39,7 @@ class ApplyLoop:
         self._cutter = cutter
         self._checkpoints = checkpoints
         self._share_out = share_out
+        self._idle_streams = IdleStreams(core)
         self._queue = queue = DurableQueue(core, handler, load_levels, self._after_group)
         machine = core.machine
         self._commit = machine.group_commit(core.log_queue, core.store.log, queue.came, queue.lost)
@@ -76,6 +78,7 @@ class ApplyLoop:
         if now >= self._windows.refresh_at:
             self._windows.refresh(now)
         self._checkpoints.go_on(now, size_bytes)
+        self._idle_streams.go_on(now)
         self._share_if_due(now)
 
     def _idle(self) -> float | None:
@@ -90,7 +93,8 @@ class ApplyLoop:
         checkpoint_at = self._checkpoints.go_on(machine.monotonic_s())
         self._share_if_due(machine.monotonic_s())
         refresh_at = windows.refresh_at if sheds else checkpoint_at
-        next_at = 0.0 if more else min(checkpoint_at, refresh_at, self._share_at)
+        idle_at = self._idle_streams.go_on(machine.monotonic_s())
+        next_at = 0.0 if more else min(checkpoint_at, refresh_at, self._share_at, idle_at)
         return max(0.0, next_at - machine.monotonic_s())
 
     def _share_if_due(self, now: float) -> None:

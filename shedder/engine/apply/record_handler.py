@@ -20,6 +20,7 @@ from shedder.archive.log.records import (
     Batch,
     Built,
     Heartbeat,
+    Idle,
     Level,
     LevelFrom,
     RecordType,
@@ -43,7 +44,7 @@ from shedder.streams.dropped_counts import Dropped
 from shedder.streams.frame import Frame
 from shedder.streams.positions import Positions
 
-Header = Batch | Built | Heartbeat | Level | LevelFrom | Sizes | Alteration | TableChange
+Header = Batch | Built | Heartbeat | Idle | Level | LevelFrom | Sizes | Alteration | TableChange
 
 
 class Timing(Enum):
@@ -127,6 +128,11 @@ class RecordHandler:
             self.core.rows.promise(header)
             stream.heartbeat(header.watermark_us, header.arrival_us)
             self._after(stream)
+
+    def _idles(self, tokens: Sequence[Idle]) -> None:
+        """Have row queries of several streams go on without a silent one."""
+        [header] = tokens
+        self.core.rows.count_idle(header.stream)
 
     def _levels(self, tokens: Sequence[Level | LevelFrom]) -> None:
         [header] = tokens
@@ -233,6 +239,9 @@ KINDS = MappingProxyType[int, RecordKind](
             lambda record: alteration_from_body(bytes(record.body)),
             RecordHandler._settings,
             timing=Timing.WHEN_DURABLE,
+        ),
+        RecordType.IDLE: RecordKind(
+            lambda record: Idle.from_bytes(record.header), RecordHandler._idles
         ),
         RecordType.TABLE: RecordKind(
             lambda record: TableChange.from_bytes(record.header), RecordHandler._tables, _change

@@ -44,6 +44,7 @@ def restore(
             late_rows=stored.late_rows,
             newest_us=state.tables.newest_us.get(each.alias),
             unread_us=stored.unread_us,
+            is_idle=stored.is_idle,
         )
     query.begin_clock(state.now.as_of_us)
     if state.failed:

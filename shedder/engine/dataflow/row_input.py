@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -51,6 +51,7 @@ class RowInput:
     newest_us: largest event time of tuples that were in time; None: none has come.
     unread_us: no tuple that came before registration, and was left out of a window, has a later
       event time; None: no such tuple was left out.
+    is_idle: its watermark follows those of the other inputs, until the next record of the stream.
     late, dropped, lost: tuples that the query lacks: too late; dropped at the door or left out at
       the source; lost with damaged bytes of the log.
     """
@@ -78,6 +79,7 @@ class RowInput:
         self.reads_past = reads_past
         self.newest_us: int | None = None
         self.unread_us: int | None = None
+        self.is_idle = False
         self.watermark = watermark
         self.from_position = from_position
         self.position = position
@@ -128,7 +130,7 @@ class RowInput:
         return (
             (self.stream_id, self.position, self.lookback_us, self.watermark.value_us)
             == (other.stream_id, other.position, other.lookback_us, other.watermark.value_us)
-            and self.reads_past == other.reads_past
+            and (self.reads_past, self.is_idle) == (other.reads_past, other.is_idle)
             and np.array_equal(ours.positions, theirs.positions)
         )
 
@@ -182,6 +184,7 @@ class RowInput:
         Returns:
           the rows, and their positions.
         """
+        self.is_idle = False
         positions = np.arange(first_position, first_position + batch.num_rows, dtype=np.int64)
         rows = batch.select(list(self.columns))
         self.lost += max(0, first_position - self.position)
@@ -228,7 +231,12 @@ class RowInput:
 
     def promise(self, watermark_us: int, arrival_us: int) -> None:
         """Raise the watermark by a heartbeat, as far as a clock is believed."""
+        self.is_idle = False
         self.watermark.raise_to(min(watermark_us, self.watermark.limit_us(arrival_us)))
+
+    def count_idle(self) -> None:
+        """Follow the other inputs from now on."""
+        self.is_idle = True
 
     def begin_at(self, position: int, watermark_us: int | None) -> None:
         """Read what comes from now on; what windows need of the past has been read.
@@ -254,12 +262,13 @@ class RowInput:
         late_rows: LateRows,
         newest_us: int | None,
         unread_us: int | None,
+        is_idle: bool,
     ) -> None:
         """Go on from stored progress."""
         self.from_position, self.position = from_position, position
         self.late, self.dropped, self.lost = late, dropped, lost
         self._late_parts = [late_rows]
-        self.newest_us, self.unread_us = newest_us, unread_us
+        self.newest_us, self.unread_us, self.is_idle = newest_us, unread_us, is_idle
         self.watermark.restore(watermark_us)
 
     def past(
@@ -297,6 +306,28 @@ class RowInput:
             kept = np.flatnonzero(wanted)
             if kept.size:
                 yield rows.take(pa.array(kept, pa.int64())), positions[kept]
+
+
+def holding_up(inputs: Sequence[RowInput]) -> set[int]:
+    """Return the ids of streams whose watermarks hold up those of other inputs of a query."""
+    active = [each for each in inputs if not each.is_idle]
+    marks = [each.watermark.value_us for each in active]
+    newest_us = max((us for us in marks if us is not None), default=None)
+    return {
+        each.stream_id
+        for each, us in zip(active, marks, strict=True)
+        if newest_us is not None and (us is None or us < newest_us)
+    }
+
+
+def follow_others(inputs: Sequence[RowInput]) -> None:
+    """Raise the watermarks of idle inputs of a query to the least of the others."""
+    marks = [each.watermark.value_us for each in inputs if not each.is_idle]
+    known = [us for us in marks if us is not None]
+    if known and len(known) == len(marks) < len(inputs):
+        for each in inputs:
+            if each.is_idle:
+                each.watermark.raise_to(min(known))
 
 
 def times_of(batch: pa.RecordBatch, time_column: str) -> NDArray[np.int64]:

@@ -13,7 +13,7 @@ from shedder.archive.log.table_changes import TableChange
 from shedder.cql.statements.view_text import text_of_insert
 from shedder.dataflow.operator_facts import OperatorFacts
 from shedder.engine.dataflow.long_steps import StepThread
-from shedder.engine.dataflow.row_input import times_of
+from shedder.engine.dataflow.row_input import holding_up, times_of
 from shedder.engine.dataflow.row_query import RowLimits, RowQuery
 from shedder.engine.dataflow.row_state import RowState
 from shedder.engine.dataflow.row_writer import RowWriter
@@ -210,6 +210,20 @@ class StandingRowQueries:
             each.guard(partial(each.promise, header.stream, header.watermark_us, header.arrival_us))
         for each in self.of_stream(header.stream):
             each.end_step()
+
+    def count_idle(self, stream_id: int) -> None:
+        """Apply one record which says that a stream counts as idle."""
+        for each in self.of_stream(stream_id):
+            each.guard(partial(each.count_idle, stream_id))
+
+    def holding_up(self) -> set[int]:
+        """Return the ids of streams whose watermarks hold up a query of several streams.
+
+        The watermark of a view follows those of its sources, so no query counts a view as idle.
+        """
+        live = (each for each in self.queries.values() if not each.failed)
+        held = set[int]().union(*(holding_up(each.inputs) for each in live))
+        return held - {it.stream_id for it in self.writers.values() if it.target.is_view}
 
     def send(self) -> None:
         """Insert the rows that are new. On the apply thread, after records were applied."""

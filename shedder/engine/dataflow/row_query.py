@@ -20,7 +20,7 @@ from shedder.dataflow.operator_facts import OperatorFacts
 from shedder.engine.dataflow.flow import FlowStep, RowFlow, SharedPart
 from shedder.engine.dataflow.long_steps import QueryStep, ReadWaits, StepThread
 from shedder.engine.dataflow.query_tables import QueryTables
-from shedder.engine.dataflow.row_input import RowInput
+from shedder.engine.dataflow.row_input import RowInput, follow_others
 from shedder.engine.dataflow.row_output import BEGINNING_US, Frontier, InputFrontier, RowOutput
 from shedder.engine.dataflow.table_places import Reached
 from shedder.errors import BudgetExceeded, RowQueryFailed, ShedderError
@@ -347,11 +347,20 @@ class RowQuery:
                 each.promise(watermark_us, arrival_us)
         self._advance(before)
 
+    def count_idle(self, stream_id: int) -> None:
+        """Go on without a stream until its next record."""
+        before = self.frontier
+        for each in self.inputs:
+            if each.stream_id == stream_id:
+                each.count_idle()
+        self._advance(before)
+
     def _advance(self, before: Frontier, *, is_whole: bool = False) -> None:
         """Make a step of the tuples that were read; they wait while another step goes on.
 
         before: the frontier before the step. is_whole: end it on this thread.
         """
+        follow_others(self.inputs)
         if self._step is not None:
             if self.state_bytes > self._limits.query_bytes_max // 2:  # Its senders wait, too.
                 self.finish_step()

@@ -32,6 +32,7 @@ class InputState:
     lost: int
     late_rows: LateRows
     unread_us: int | None
+    is_idle: bool
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -94,6 +95,7 @@ class RowState:
                 for alias, each in self.inputs.items()
             },
             "unread_us": {alias: each.unread_us for alias, each in self.inputs.items()},
+            "idle": [alias for alias, each in self.inputs.items() if each.is_idle],
             "failed": self.failed,
             "stored": self.stored,
         }
@@ -120,9 +122,12 @@ class RowState:
         number, position, time_us = (column.to_numpy() for column in table.columns)
         inputs: dict[str, InputState] = {}
         unread_us = state.get("unread_us", {})  # Absent in directories of earlier versions.
+        idle = state.get("idle", ())  # Absent before inputs could count as idle.
         for at, (alias, (first, late, dropped, lost)) in enumerate(state["inputs"].items()):
             late_rows = LateRows(position[number == at], time_us[number == at])
-            inputs[alias] = InputState(first, late, dropped, lost, late_rows, unread_us.get(alias))
+            inputs[alias] = InputState(
+                first, late, dropped, lost, late_rows, unread_us.get(alias), alias in idle
+            )
         begin, now = (_frontier_from_json(state[key]) for key in ("begin", "now"))
         tables = TablesState.from_metadata(table.schema.metadata)
         # Absent before row queries could insert.
@@ -132,7 +137,13 @@ class RowState:
 def _of_input(each: RowInput, begin: Frontier) -> InputState:
     each.forget_late(each.needs_from_us(begin.as_of_us))
     return InputState(
-        each.from_position, each.late, each.dropped, each.lost, each.late_rows, each.unread_us
+        each.from_position,
+        each.late,
+        each.dropped,
+        each.lost,
+        each.late_rows,
+        each.unread_us,
+        each.is_idle,
     )
 
 

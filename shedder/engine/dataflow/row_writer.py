@@ -107,6 +107,11 @@ class RowWriter:
         query.output.keep_from(stored)
 
     @property
+    def stream_id(self) -> int:
+        """Id of the target stream."""
+        return self._sink.stream_id
+
+    @property
     def _output(self) -> RowOutput:
         return self.query.output
 

@@ -21,6 +21,7 @@ _QUIET = frozenset(
         RecordType.LEVEL_FROM,
         RecordType.ALTERED,
         RecordType.TABLE,
+        RecordType.IDLE,
     }
 )
 """Kinds of records without tuples of streams."""

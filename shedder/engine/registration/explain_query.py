@@ -22,7 +22,9 @@ def explain_row_query(query: RowQuery, operators: Sequence[OperatorFacts]) -> st
         at = each.watermark.value_us
         as_of = "nothing has come" if at is None else f"as of {timestamp_text(at) or f'{at} us'}"
         reads = f"reads {', '.join(each.columns)}"
-        lines.append(f"  {each.alias}: stream {each.stream}, {reads}; {as_of}, {each.late:,} late")
+        idle = ", counts as idle" if each.is_idle else ""
+        progress = f"{as_of}{idle}, {each.late:,} late"
+        lines.append(f"  {each.alias}: stream {each.stream}, {reads}; {progress}")
     for alias, table in query.tables.by_alias.items():
         names = [name.removeprefix(f"{alias}.") for name in table.versions.schema.names]
         lines.append(f"  {alias}: table {table.name}, reads {', '.join(names)}")

@@ -1,0 +1,68 @@
+"""Idle streams: a stream that holds up row queries, and has sent nothing for a while."""
+
+from __future__ import annotations
+
+from math import inf
+
+import structlog
+
+from shedder.archive.files.data_directory import FORMAT_IDLE
+from shedder.archive.log.records import Idle, RecordType
+from shedder.engine.engine_state import EngineState
+from shedder.errors import ShedderError
+
+_LOOKS = 4  # In one time-out: a stream counts as idle at most a quarter of it too late.
+
+_log = structlog.get_logger("shedder.engine")
+
+
+class IdleStreams:
+    """Logs that streams count as idle. On the apply thread.
+
+    The record in the log decides, and not the clock: a replay makes the same rows.
+    """
+
+    def __init__(self, core: EngineState) -> None:
+        self._core = core
+        self._idle_s = core.settings.idle_seconds
+        self._at_s = 0.0
+        # By stream that holds up others: position and watermark, and since when they are so.
+        self._held: dict[int, tuple[tuple[int, int | None], float]] = {}
+
+    def go_on(self, now_s: float) -> float:
+        """Look at streams, if it is time; return when to look again, if nothing is applied before.
+
+        now_s: of the machine's monotonic clock.
+        """
+        if not self._idle_s:
+            return inf
+        if now_s >= self._at_s:
+            self._at_s = now_s + self._idle_s / _LOOKS
+            self._look(now_s)
+        return self._at_s if self._held else inf
+
+    def _look(self, now_s: float) -> None:
+        before, self._held = self._held, {}
+        for stream_id in self._core.rows.holding_up():
+            name = self._core.stream_name(stream_id)
+            if name is None:
+                continue
+            stream = self._core.streams[name]
+            mark = (stream.position, stream.watermark_us)
+            known, since_s = before.get(stream_id, (None, now_s))
+            if known != mark:
+                since_s = now_s
+            elif now_s - since_s >= self._idle_s:
+                since_s = now_s
+                self._count_idle(stream_id, name)
+            self._held[stream_id] = (mark, since_s)
+
+    def _count_idle(self, stream_id: int, name: str) -> None:
+        core, header = self._core, Idle(stream_id, self._core.clock_us())
+        try:
+            core.allow(FORMAT_IDLE)
+            core.log_queue.submit(RecordType.IDLE, [header.to_bytes()], header, urgent=True)
+        except ShedderError as error:  # Tried again after another time-out.
+            _log.error("idle_stream_not_logged", stream=name, error=str(error))
+        else:
+            _log.info("stream_idle", stream=name, seconds=self._idle_s)

@@ -1,0 +1,147 @@
+"""A silent stream: queries of several streams go on without it, and a replay does the same."""
+
+from __future__ import annotations
+
+import pytest
+
+from shedder.archive.files.data_directory import FORMAT_IDLE, format_of
+from shedder.engine.engine import Engine
+from tests.engine.dataflow.worlds import START_US, Subscriber, applied, batch
+from tests.engine.killed import copy_killed
+from tests.engine.query_worlds import Advanced
+
+pytestmark = pytest.mark.slow
+
+IDLE_S = 60.0
+WINDOW = "[RANGE INTERVAL '0.01' SECOND]"
+PAIRS = f"SELECT a.id, b.id AS partner FROM s {WINDOW} a LEFT JOIN t {WINDOW} b ON a.kind = b.kind"
+
+
+def opened(path, **settings) -> Engine:
+    db = Engine.open(path, machine=Advanced(), idle_seconds=IDLE_S, **settings)
+    for name in ("s", "t"):
+        db.execute(f"CREATE STREAM {name} (ts TIMESTAMP, id BIGINT, kind BIGINT) TIMESTAMP BY ts")
+    return db
+
+
+def beat(db: Engine, name: str, time: int) -> None:
+    """Raise a watermark; all records before are applied, and those that this leads to."""
+    db.heartbeat(name, START_US + time)
+    applied(db)
+
+
+def pass_time(db: Engine, time: int) -> None:
+    """Let the time-out pass while `s` goes on; twice, because records are looked at behind one."""
+    for later in (time, time + 1):
+        beat(db, "s", later)
+        db.core.machine.now_s += IDLE_S
+    beat(db, "s", time + 2)
+    db.core.executor.call(lambda: None).result()
+    beat(db, "s", time + 3)
+
+
+def marks(db: Engine, name: str = "q") -> dict[str, int | None]:
+    inputs = db.query(name).answer().inputs
+    return {it.alias: it.as_of_us and it.as_of_us - START_US for it in inputs}
+
+
+def test_a_silent_stream_holds_others_up_until_the_time_out_alone(tmp_path):
+    with opened(tmp_path / "d") as db:
+        db.register("q", PAIRS)
+        reader = Subscriber("q")
+        reader.begin(db)
+        db.push("t", batch([(100, 1, 7)]))
+        db.push("s", batch([(200, 2, 7), (300, 3, 8)]))
+        beat(db, "s", 1_000)
+        reader.read(db)
+        assert reader.got == []
+        assert marks(db) == {"a": 1_000, "b": 100}
+        assert format_of(db.core.store.directory) < FORMAT_IDLE
+        pass_time(db, 1_001)
+        assert format_of(db.core.store.directory) == FORMAT_IDLE
+        assert marks(db) == {"a": 1_004, "b": 1_004}
+        assert "counts as idle" in db.query("q").explain()
+        reader.read(db)
+        assert [row[:3] for row in reader.got] == [(2, 1, 200), (3, None, 300)]
+        db.push("t", batch([(500, 4, 8), (2_000, 5, 8)]))  # The first is late.
+        beat(db, "s", 3_000)
+        assert marks(db) == {"a": 3_000, "b": 2_000}
+        late = {it.alias: it.late for it in db.query("q").answer().inputs}
+        assert late == {"a": 0, "b": 1}
+        assert not db.query("q").answer().complete
+        assert "counts as idle" not in db.query("q").explain()
+
+
+def test_a_stream_without_tuples_is_idle_and_two_silent_streams_stay_where_they_are(tmp_path):
+    with opened(tmp_path / "d") as db:
+        db.register("q", PAIRS)
+        db.push("s", batch([(200, 2, 7)]))
+        pass_time(db, 300)
+        assert marks(db) == {"a": 303, "b": 303}
+        for _ in range(4):
+            db.core.machine.now_s += IDLE_S
+            applied(db)
+        assert marks(db) == {"a": 303, "b": 303}
+
+
+def test_no_stream_is_idle_without_a_time_out(tmp_path):
+    with Engine.open(tmp_path / "d", machine=Advanced(), idle_seconds=0) as db:
+        for name in ("s", "t"):
+            db.execute(
+                f"CREATE STREAM {name} (ts TIMESTAMP, id BIGINT, kind BIGINT) TIMESTAMP BY ts"
+            )
+        db.register("q", PAIRS)
+        db.push("t", batch([(100, 1, 7)]))
+        pass_time(db, 1_000)
+        assert marks(db) == {"a": 1_003, "b": 100}
+        assert format_of(db.core.store.directory) < FORMAT_IDLE
+
+
+def test_heartbeats_and_queries_of_one_stream_keep_a_stream_from_being_idle(tmp_path):
+    with opened(tmp_path / "d") as db:
+        db.register("q", PAIRS)
+        db.register("alone", f"SELECT id FROM t {WINDOW}")
+        beat(db, "t", 50)
+        for time in range(100, 108):
+            beat(db, "s", 10 * time)
+            beat(db, "t", time)
+            db.core.machine.now_s += 0.9 * IDLE_S
+        assert marks(db) == {"a": 1_070, "b": 107}
+        assert marks(db, "alone") == {"t": 107}
+
+
+@pytest.mark.parametrize("checkpoint", [False, True])
+def test_a_restart_has_the_same_rows_and_late_tuples(checkpoint, tmp_path):
+    with opened(tmp_path / "d") as db:
+        db.register("q", PAIRS)
+        reader = Subscriber("q")
+        reader.begin(db)
+        db.push("t", batch([(100, 1, 7)]))
+        db.push("s", batch([(200, 2, 7), (300, 3, 8)]))
+        pass_time(db, 1_000)
+        if checkpoint:
+            db.core.executor.call(db.checkpoints.now).result()
+        idle = copy_killed(db, tmp_path / "idle")
+        finish(db)
+        expected = marks(db), db.query("q").answer().late, rows(db, reader)
+        killed = copy_killed(db, tmp_path / "killed")
+    for path, finished in ((idle, False), (killed, True)):
+        with Engine.open(path, machine=Advanced(), idle_seconds=IDLE_S) as again:
+            if not finished:
+                assert marks(again) == {"a": 1_003, "b": 1_003}
+                finish(again)
+            assert (marks(again), again.query("q").answer().late, rows(again, reader)) == expected
+
+
+def finish(db: Engine) -> None:
+    """Push a late and a timely tuple, and close."""
+    db.push("s", batch([(1_500, 6, 8)]))
+    db.push("t", batch([(500, 4, 8), (1_400, 5, 8)]))
+    beat(db, "s", 3_000)
+    beat(db, "t", 3_000)
+
+
+def rows(db: Engine, reader: Subscriber):
+    own = Subscriber("q", reader.token)
+    own.read(db)
+    return own.got
