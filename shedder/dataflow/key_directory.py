@@ -100,6 +100,8 @@ class KeyDirectory:
     def assign(self, columns: Sequence[pa.Array[Any]]) -> NDArray[np.int64]:
         """The id of each row's key; new keys get new ids. shape [rows]."""
         batch = pa.RecordBatch.from_arrays([canonical(c) for c in columns], schema=self._schema)
+        if self._injective and not batch.column(0).null_count:
+            return self._assign_in(0, batch)
         ids = np.zeros(batch.num_rows, np.int64)
         rows = np.arange(batch.num_rows)
         if len(columns) == 1 and batch.column(0).null_count:
@@ -135,6 +137,8 @@ class KeyDirectory:
     def find(self, columns: Sequence[pa.Array[Any]]) -> NDArray[np.int64]:
         """The id of each row's key; 0: it has none, or is the key NULL of one column."""
         batch = pa.RecordBatch.from_arrays([canonical(c) for c in columns], schema=self._schema)
+        if self._injective and self._tables and not batch.column(0).null_count:
+            return self._tables[0].find(self._hashed(batch.columns))
         ids = np.zeros(batch.num_rows, np.int64)
         rows = np.arange(batch.num_rows)
         if len(columns) == 1 and batch.column(0).null_count:

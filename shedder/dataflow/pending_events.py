@@ -91,7 +91,7 @@ class DueEvents:
 
 
 class PendingEvents:
-    """Events of the future, in few sorted runs.
+    """Events of the future, in few sorted runs. size_bytes: of the events that wait.
 
     Events of one instant are released in the order of insertion, expiries before births. So the
     order does not depend on how rows were cut into batches.
@@ -103,11 +103,7 @@ class PendingEvents:
         self.none = Events(none, none, none, np.empty((0, values), np.int64))
         self._births: list[Events] = []
         self._expiries: list[Events] = []
-
-    @property
-    def size_bytes(self) -> int:
-        """Bytes of the events that wait."""
-        return sum(run.size_bytes for run in (*self._births, *self._expiries))
+        self.size_bytes = 0
 
     def push(self, changes: ChangeBatch, ids: Int64s, values: Int64s | None = None) -> None:
         """Note the birth and the expiry of each change.
@@ -125,12 +121,14 @@ class PendingEvents:
         if not leave.all():
             ends = ends.take(np.flatnonzero(leave))
         _insert(self._expiries, replace(ends, instant_us=ends.instant_us + 1).sorted())
+        self.size_bytes += births.size_bytes + ends.size_bytes
 
     def due(self, as_of_us: int) -> list[tuple[Events, bool]]:
         """Remove and return sorted runs, and which of them follow the run before them."""
         due: list[tuple[Events, bool]] = []
         for runs in (self._expiries, self._births):
             fresh, runs[:] = _split(runs, as_of_us)
+            self.size_bytes -= sum(run.size_bytes for run in fresh)
             for at, run in enumerate(fresh):
                 due.append((run, at > 0 and run.follows(fresh[at - 1])))
         return due
@@ -172,9 +170,11 @@ def _split(runs: list[Events], as_of_us: int) -> tuple[list[Events], list[Events
     due: list[Events] = []
     later: list[Events] = []
     for run in runs:
+        if run.instant_us[0] > as_of_us:
+            later.append(run)
+            continue
         cut = int(np.searchsorted(run.instant_us, as_of_us, side="right"))
-        if cut:
-            due.append(run.take(slice(0, cut)))
+        due.append(run.take(slice(0, cut)))
         if cut < len(run):
             later.append(run.take(slice(cut, len(run))))
     return due, later

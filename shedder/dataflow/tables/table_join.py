@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import reduce
 from typing import Any
 
 import numpy as np
@@ -158,7 +159,8 @@ class TableJoin:
         if spec.kind is JoinKind.LEFT and len(made) > 1 and len(made_rows[-1]):
             order = np.argsort(rows, kind="stable")
             rows, theirs = rows[order], take_rows(theirs, order)
-        if len(rows) != len(left) or bool((rows != np.arange(len(left))).any()):
+        is_each_once = len(rows) == len(left) and self.keeps_order  # So in order, too.
+        if not is_each_once:
             left = left.with_columns(ours).take(rows)
             ours = left.columns
         columns = [*ours.columns, *theirs.columns]
@@ -191,15 +193,14 @@ class TableJoin:
         """Rows of the stream side, and the table's rows that they pair with."""
         spec = self._spec
         first_only = self._is_unique or (spec.rest is None and not self._is_pair)
-        usable = np.ones(len(left), np.bool_)
-        if spec.left is not None:
-            usable &= true_rows(evaluate(spec.left, left.columns))
         ids = np.ones(len(left), np.int64)
         if self._directory is not None:
             keys = [evaluate(key, left.columns) for key, _ in spec.keys]
-            usable &= _all_valid(keys, len(left))
             ids = self._directory.find(keys)
-        ids[~usable] = 0
+            if any(key.null_count for key in keys):
+                ids[~_all_valid(keys, len(left))] = 0
+        if spec.left is not None:
+            ids[~true_rows(evaluate(spec.left, left.columns))] = 0
         places = _places(left.columns, spec)
         walk, spans = np.array([0, BEGIN], np.int64), self._versions.spans
         room = max(_PAIRS_MAX, len(left) + 1) if spec.rest is None else _PAIRS_MAX
@@ -226,23 +227,25 @@ class TableJoin:
 
     def _values(self, positions: Int64s) -> pa.RecordBatch:
         """The values of versions, behind the select lists."""
-        table = ChangeBatch.of_tuples(self._versions.take(positions), positions)
+        values = self._versions.take(positions)
         for step in self._spec.steps:
             if isinstance(step, Projection):
-                table = step.apply(0, table)
-        return table.columns
+                values = step.apply(0, ChangeBatch.of_tuples(values, positions)).columns
+        return values
 
 
 def _places(columns: pa.RecordBatch, spec: TableJoinSpec) -> Int64s:
     """The place of each row, as of `TableJoinSpec`."""
     places = _largest(columns, spec.places)
+    if spec.all_places == spec.places:
+        return places
     return np.where(places == _NO_PLACE, _largest(columns, spec.all_places), places)
 
 
 def _largest(columns: pa.RecordBatch, names: Sequence[str]) -> Int64s:
-    parts = [columns.column(name).fill_null(_NO_PLACE).to_numpy() for name in names]
-    largest: Int64s = np.maximum.reduce(parts)
-    return largest
+    parts = [columns.column(name) for name in names]
+    filled = [part.fill_null(_NO_PLACE) if part.null_count else part for part in parts]
+    return reduce(np.maximum, (part.to_numpy() for part in filled))
 
 
 def _all_valid(columns: Sequence[pa.Array[Any]], size: int) -> NDArray[np.bool_]:
