@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter, deque
 from random import Random
 
 import numpy as np
@@ -12,7 +13,9 @@ from shedder.cql.expressions.column_types import ColumnType
 from shedder.cql.plans.logical_plan import BoundRelational, Join, JoinKind, RelationKind, Scan
 from shedder.cql.statements.statement import ColumnDefinition
 from shedder.cql.statements.table_schema import TableSchema
+from shedder.dataflow.changes import ChangeBatch
 from shedder.dataflow.dataflow import Dataflow
+from shedder.dataflow.tables.table_changes import TableChanges
 from shedder.dataflow.tables.table_versions import TableVersions
 from tests.dataflow.worlds import batch_of, equal, rows_of, scan
 
@@ -109,3 +112,57 @@ def test_history_restores_the_versions_behind_a_place():
             valid = (spans[:, 0] <= place - base) & (place - base < spans[:, 1])
             found = [(key, name) for name, key in np.array(rows, object)[valid].tolist()]
             assert sorted(found) == sorted(at[place].items()), (base, place)
+
+
+@pytest.mark.parametrize("world", range(2))
+def test_changes_of_a_table_give_its_rows_as_of_each_instant(world):
+    """Versions of the past are forgotten, and a new relation goes on from a stored history."""
+    random = Random(83 + world)
+    versions = TableVersions(TABLE, SCHEMA)
+    relation, made = TableChanges(versions), list[ChangeBatch]()
+    at, instant, generations = {0: Rows()}, 0, 0
+    for step in range(1, 300):
+        instant += random.choice([0, 1, 1, 5])
+        now = at[max(at)]
+        keys = random.sample(range(60), 12)
+        if random.random() < 0.3:
+            now = {key: name for key, name in now.items() if key not in keys}
+            versions.delete(upserted(dict.fromkeys(keys, "")), instant)
+        else:
+            rows = dict.fromkeys(keys, f"{step}")
+            now = {**now, **rows}
+            versions.upsert(upserted(rows), instant)
+        at[instant] = now
+        if random.random() < 0.5:
+            made.append(relation.release(instant))
+            instant += 1
+            if random.random() < 0.2:
+                versions.forget(instant - 1)
+                generations = max(generations, versions.generation)
+        if step == 250:
+            released, history = instant - 1, versions.history(instant - 1)
+            made.append(relation.release(released))
+            versions = TableVersions(TABLE, SCHEMA)
+            versions.upsert(upserted(now), released)
+            versions.restore(history, released)
+            relation = TableChanges(versions)
+            before = relation.release(released)
+            assert sorted(rows_of(before.columns)) == sorted(
+                (name, key) for key, name in at[max(it for it in at if it <= released)].items()
+            )
+    made.append(relation.release(instant))
+    changes = ChangeBatch.concat(made)
+    assert generations
+    left = deque(
+        sorted(zip(changes.born_us, rows_of(changes.columns), changes.weight, strict=True))
+    )
+    bag: Counter[tuple[object, ...]] = Counter()
+    for e in range(instant + 1):
+        while left and left[0][0] <= e:
+            _, row, weight = left.popleft()
+            bag[row] += int(weight)
+        expected = at[max(it for it in at if it <= e)]
+        assert {row for row, count in bag.items() if count == 1} == {
+            (name, key) for key, name in expected.items()
+        }, e
+        assert set(bag.values()) <= {0, 1}, e

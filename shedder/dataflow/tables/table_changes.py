@@ -19,8 +19,8 @@ class TableChanges:
         """No changes yet. versions: of the table; changed by the caller."""
         self.versions = versions
         self._as_of_us: int | None = None
-        self._seen = 0
-        self._waits = False  # Versions begin or end after `_as_of_us`.
+        self._waits = np.empty(0, np.int64)  # Versions that begin or end after `_as_of_us`.
+        self._generation = versions.generation
 
     @property
     def size_bytes(self) -> int:
@@ -31,12 +31,14 @@ class TableChanges:
         """The rows that come and go after the last call, up to an instant."""
         versions, before_us = self.versions, self._as_of_us
         self._as_of_us = as_of_us
-        if not self._waits and self._seen == versions.changes:
+        changed = versions.changed()
+        if self._generation == versions.generation and len(self._waits):
+            changed = np.union1d(changed, self._waits)
+        self._generation = versions.generation
+        if not len(changed):
             return ChangeBatch.empty(versions.schema)
-        self._seen = versions.changes
-        begins, ends = versions.spans[:, 0], versions.spans[:, 1]
-        later = (begins > as_of_us) | ((ends > as_of_us) & (ends != NEVER))
-        self._waits = bool(later.any())
+        begins, ends = versions.spans[changed].T
+        self._waits = changed[(begins > as_of_us) | ((ends > as_of_us) & (ends != NEVER))]
         comes, goes = begins <= as_of_us, ends <= as_of_us
         if before_us is not None:
             comes, goes = comes & (begins > before_us), goes & (ends > before_us)
@@ -46,5 +48,5 @@ class TableChanges:
         order = np.argsort(born_us, kind="stable")
         born_us = born_us[order]
         weight = np.repeat(np.array([-1, 1]), [len(go), len(come)])[order]
-        columns = versions.take(np.concatenate([go, come])[order])
+        columns = versions.take(changed[np.concatenate([go, come])[order]])
         return ChangeBatch(columns, born_us - 1, born_us, np.full(len(born_us), NEVER_US), weight)

@@ -26,7 +26,7 @@ class TableVersions:
     """Versions by position, in the order of their arrival; those that no tuple needs are dropped.
 
     schema: the columns that the query reads, as the plan names them.
-    generation: grows when positions change. changes: grows when versions begin or end.
+    generation: grows when positions change.
     """
 
     def __init__(self, scan: Scan, table: TableSchema) -> None:
@@ -34,7 +34,6 @@ class TableVersions:
         self.schema = pa.schema([(column.name, column.type.arrow) for column in scan.columns])
         self.key = table.key
         self.generation = 0
-        self.changes = 0
         self._names = [column.name[len(scan.alias) + 1 :] for column in scan.columns]
         self._key_schema = pa.schema([(each.name, each.type.arrow) for each in table.key_columns])
         self._clear()
@@ -45,6 +44,7 @@ class TableVersions:
         self._spans = np.empty((_ROWS_MIN, 2), np.int64)
         self._key_ids = np.empty(_ROWS_MIN, np.int64)
         self._newest = np.full(_ROWS_MIN, _NONE, np.int64)
+        self._changed: list[Int64s] | None = None  # None: all.
         self._compact_at = _ROWS_MIN
 
     def __len__(self) -> int:
@@ -61,20 +61,25 @@ class TableVersions:
         arrays = self._spans.nbytes + self._key_ids.nbytes + self._newest.nbytes
         return self._rows.size_bytes + self._keys.size_bytes + arrays
 
+    def changed(self) -> Int64s:
+        """The positions of versions that began or ended since the last call, or others, too."""
+        changed, self._changed = self._changed, []
+        if changed is None:
+            return np.arange(len(self))
+        return np.unique(np.concatenate([np.empty(0, np.int64), *changed]))
+
     def take(self, positions: Int64s) -> pa.RecordBatch:
         """The values at these positions."""
         return self._rows.take(positions)
 
     def upsert(self, rows: pa.RecordBatch, place: int) -> None:
         """Put rows in the place of those with their keys. rows: of the table, each key once."""
-        self.changes += 1
         ids = self._end(rows, place)
         values = [rows.column(name) for name in self._names]
         self._newest[ids] = self._append(values, ids, place, NEVER)
 
     def delete(self, keys: pa.RecordBatch, place: int) -> None:
         """End the versions with these keys."""
-        self.changes += 1
         ids = self._end(keys, place)
         self._newest[ids] = _NONE
 
@@ -114,7 +119,7 @@ class TableVersions:
 
     def restore(self, history: pa.Table, place: int = 0) -> None:
         """Add what `history` gave to the rows that were valid then, all upserted at `place`."""
-        self.changes += 1
+        self._changed = None
         for rows in history.combine_chunks().to_batches():
             begins, ends = (rows.column(name).to_numpy() for name in ("#from", "#to"))
             begins, ends = begins + place, np.where(ends == NEVER, NEVER, ends + place)
@@ -131,7 +136,9 @@ class TableVersions:
         ids = self._keys.assign([keys.column(name) for name in self.key])
         self._reserve_keys()
         before = self._newest[ids]
-        self._spans[before[before != _NONE], 1] = place
+        ended = before[before != _NONE]
+        self._spans[ended, 1] = place
+        self._note(ended)
         return ids
 
     def _append(self, values: Sequence[pa.Array[Any]], ids: Int64s, begin: int, end: int) -> Int64s:
@@ -140,7 +147,13 @@ class TableVersions:
         self._reserve(size)
         self._key_ids[first:size] = ids
         self._spans[first:size, 0], self._spans[first:size, 1] = begin, end
-        return np.arange(first, size)
+        added = np.arange(first, size)
+        self._note(added)
+        return added
+
+    def _note(self, positions: Int64s) -> None:
+        if self._changed is not None:
+            self._changed.append(positions)
 
     def _restore(
         self, values: Sequence[pa.Array[Any]], keys: pa.RecordBatch, spans: Int64s
