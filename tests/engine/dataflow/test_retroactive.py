@@ -74,6 +74,26 @@ def distinct(held: list[Tuple], rows: Version) -> list[tuple[object, ...]]:
     return [(tier,) for tier, _ in tiers(held, rows)]
 
 
+def keys(held: list[Tuple], rows: Version) -> list[tuple[object, ...]]:
+    found = Counter(kind for _, _, kind in held if kind in rows)
+    sums = {kind: None if rows[kind][0] is None else rows[kind][0] * n for kind, n in found.items()}
+    return [(kind, n, sums[kind]) for kind, n in found.items()]
+
+
+def above(held: list[Tuple], rows: Version) -> list[tuple[object, ...]]:
+    most = max((n for n, _ in rows.values() if n is not None), default=None)
+    return [(id_,) for _, id_, kind in held if None not in (kind, most) and kind > most]
+
+
+def full(held: list[Tuple], rows: Version) -> list[tuple[object, ...]]:
+    alone = [(None, key) for (key,) in silent(held, rows)]
+    return alone + [(id_, kind if kind in rows else None) for _, id_, kind in held]
+
+
+def unknown(held: list[Tuple], rows: Version) -> list[tuple[object, ...]]:
+    return [(kind,) for kind in {kind for _, _, kind in held} - {*rows}]
+
+
 SMALLER = "SELECT * FROM c WHERE c.k = s.kind AND c.n < s.id % 8"
 ON = "JOIN c ON s.kind = c.k"
 QUERIES: dict[str, tuple[str, Made]] = {
@@ -96,6 +116,13 @@ QUERIES: dict[str, tuple[str, Made]] = {
     "kept": (f"SELECT c.k, s.id FROM c LEFT JOIN {WINDOW} ON s.kind = c.k", kept),
     "tiers": (f"SELECT c.tier, COUNT(*) AS n FROM {WINDOW} {ON} GROUP BY c.tier", tiers),
     "distinct": (f"SELECT DISTINCT c.tier FROM {WINDOW} {ON}", distinct),
+    "keys": (
+        f"SELECT c.k, COUNT(*) AS rows, SUM(c.n) AS n FROM {WINDOW} {ON} GROUP BY c.k",
+        keys,
+    ),
+    "above": (f"SELECT s.id FROM {WINDOW} WHERE s.kind > (SELECT MAX(n) FROM c)", above),
+    "full": (f"SELECT s.id, c.k FROM {WINDOW} FULL JOIN c ON s.kind = c.k", full),
+    "unknown": (f"SELECT kind FROM {WINDOW} EXCEPT SELECT k FROM c", unknown),
     "gone": (f"SELECT DSTREAM(s.id, c.n) FROM {WINDOW} {ON}", pairs),
     "rows": (f"SELECT s.id, c.n FROM s [ROWS 5] {ON}", pairs),
     "parts": (f"SELECT s.id, c.n FROM s [PARTITION BY kind ROWS 1] {ON}", pairs),
@@ -162,7 +189,7 @@ class World:
             enter, leave = now - then, then - now
             if name != "gone":
                 found.update({(*row, e - 1, 1): count for row, count in enter.items()})
-            if name in ("gone", "tiers"):
+            if name in ("gone", "tiers", "keys"):
                 sign = 1 if name == "gone" else -1
                 found.update({(*row, e - 1, sign): count for row, count in leave.items()})
             then = now
@@ -189,7 +216,7 @@ def test_changes_of_the_table_correct_rows_of_the_window_also_over_kills(world, 
     for reader in readers:
         reader.begin(db)
     now = 30
-    for step in range(1, 70):
+    for step in range(1, scaled(50, 70)):
         now += int(rng.integers(0, 8))
         match rng.choice(["push", "table", "seal", "checkpoint", "kill"], p=ODDS):
             case "push":
