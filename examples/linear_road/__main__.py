@@ -1,12 +1,14 @@
-"""Linear Road on one expressway: every answer is checked, and the slowest is reported.
+"""Linear Road: every answer is checked, and the slowest is reported.
 
 python -m examples.linear_road            three hours at full speed, then ten minutes in real time
 python -m examples.linear_road 20 1       20 minutes at full speed, then one in real time
+python -m examples.linear_road 20 1 2     the same with two expressways
 """
 
 from __future__ import annotations
 
 import argparse
+import resource
 import sys
 import tempfile
 import time
@@ -29,14 +31,17 @@ from examples.linear_road.traffic import (
     START_US,
     Minute,
     Traffic,
+    expressways,
     published_rate,
 )
 from shedder.engine.engine import Engine
 
+ROADS_MAX = 64
 WARM_UP = 6  # Minutes before the real time begins, so that all windows are full.
 DEADLINE_S = 5.0  # Of every answer.
 MEMORY_BYTES = 16 << 30  # A limit; all row queries may hold an eighth of it.
 QUERY_BYTES = 1 << 30  # Five minutes of reports, or a day of tolls.
+TOLD_MINUTES = 30  # Of the replay, between two lines that say how far it is.
 OUTPUT_BYTES = 64 << 20  # The notices of a minute.
 
 
@@ -73,33 +78,49 @@ class RoadTally:
         )
 
 
-def full_speed(directory: Path, minutes: int) -> bool:
+def full_speed(directory: Path, minutes: int, roads: int) -> bool:
     """Replay the first minutes, a minute at a time; return whether all is right."""
+    traffic = expressways([Traffic(xway=xway) for xway in range(roads)], minutes)
     rules, tally, reports, expenditures = Rules(), RoadTally(), 0, 0
     with _open(directory) as db:
         replay, spent = Replay(db), history(db)
-        for at, minute in enumerate(Traffic().minutes(minutes)):
+        for at, minute in enumerate(traffic):
             began = time.perf_counter()
             answers = replay.step(minute.posreports, minute.balances, _instant(60 * (at + 1)))
             expenditures += answer_expenditures(db, minute.expenditures, spent)
             tally.latency_s.append(time.perf_counter() - began)
             tally.add([answers], rules.minute(minute.posreports, minute.balances))
             reports += minute.posreports.num_rows
+            if at + 1 < minutes and (at + 1) % TOLD_MINUTES == 0:
+                done = f"{at + 1} of {minutes} minutes: {reports:,} reports"
+                print(f"{done}, {tally.wrong:,} wrong answers", flush=True)
     times = 60 * minutes / sum(tally.latency_s)
-    print(f"{minutes} minutes at full speed: {reports:,} reports, {times:.1f} times real time")
+    print(
+        f"{minutes} minutes of {_of(roads)} at full speed: {reports:,} reports, "
+        f"{times:.1f} times real time"
+    )
     tally.show()
     print(f"  {expenditures:,} expenditures, all right")
+    print(
+        f"  at most {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20:.1f} GiB resident"
+    )
     return tally.wrong == 0
 
 
-def real_time(directory: Path, minutes: int) -> bool:
+def real_time(directory: Path, minutes: int, roads: int) -> bool:
     """Push each second of the last minute's rate when it is over; return whether all is right.
 
     The latency of a second is that of its first report.
     """
     rules, tally = Rules(), RoadTally()
     made = list(
-        Traffic(seed=2, rate=lambda _: published_rate(MINUTES - 1)).minutes(WARM_UP + minutes)
+        expressways(
+            [
+                Traffic(seed=2, xway=xway, rate=lambda _: published_rate(MINUTES - 1))
+                for xway in range(roads)
+            ],
+            WARM_UP + minutes,
+        )
     )
     expected = [rules.minute(minute.posreports, minute.balances) for minute in made]
     with _open(directory) as db:
@@ -118,9 +139,14 @@ def real_time(directory: Path, minutes: int) -> bool:
             tally.latency_s.append(time.perf_counter() - began - second)
     for parts, truth in zip(answered[WARM_UP:], expected[WARM_UP:], strict=True):
         tally.add(parts, truth)
-    print(f"{minutes} minutes in real time at {published_rate(MINUTES - 1):,.0f} reports a minute")
+    rate = roads * published_rate(MINUTES - 1)
+    print(f"{minutes} minutes of {_of(roads)} in real time at {rate:,.0f} reports a minute")
     tally.show()
     return tally.wrong == 0 and max(tally.latency_s) <= DEADLINE_S
+
+
+def _of(roads: int) -> str:
+    return "1 expressway" if roads == 1 else f"{roads} expressways"
 
 
 def _open(directory: Path) -> Engine:
@@ -147,25 +173,28 @@ def _second(minute: Minute, second: int) -> Minute:
     return Minute(part(minute.posreports), part(minute.balances), part(minute.expenditures))
 
 
-def lengths(arguments: Sequence[str]) -> tuple[int, int]:
-    """Read the minutes at full speed and in real time; what they cannot be ends the program."""
+def arguments_of(words: Sequence[str]) -> tuple[int, int, int]:
+    """Read minutes at full speed and in real time, and expressways; bad ones end the program."""
     parser = argparse.ArgumentParser(prog="python -m examples.linear_road")
     parser.add_argument("minutes", nargs="?", type=int, default=MINUTES, help="at full speed")
     parser.add_argument("live", nargs="?", type=int, default=10, help="in real time; 0: none")
-    found = parser.parse_args(arguments)
+    parser.add_argument("roads", nargs="?", type=int, default=1, help="number of expressways")
+    found = parser.parse_args(words)
     if not 1 <= found.minutes <= MINUTES:
         parser.error(f"minutes is {found.minutes}; it is from 1 to {MINUTES}")
     if found.live < 0:
         parser.error(f"live is {found.live}; it is 0 or more")
-    return found.minutes, found.live
+    if not 1 <= found.roads <= ROADS_MAX:
+        parser.error(f"roads is {found.roads}; it is from 1 to {ROADS_MAX}")
+    return found.minutes, found.live, found.roads
 
 
 def main() -> None:
     """Run both parts; the exit status is 1 if an answer was wrong, or late in real time."""
-    minutes, live = lengths(sys.argv[1:])
+    minutes, live, roads = arguments_of(sys.argv[1:])
     with tempfile.TemporaryDirectory() as folder:
-        right = full_speed(Path(folder) / "replay", minutes)
-        right &= live == 0 or real_time(Path(folder) / "live", live)
+        right = full_speed(Path(folder) / "replay", minutes, roads)
+        right &= live == 0 or real_time(Path(folder) / "live", live, roads)
     sys.exit(not right)
 
 

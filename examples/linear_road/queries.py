@@ -1,11 +1,13 @@
 """The queries of Linear Road in CQL.
 
-The rules are those of Arasu et al., "Linear Road: A Stream Data Management Benchmark", VLDB 2004:
+The rules of Linear Road (Arasu et al., "Linear Road: A Stream Data Management Benchmark", VLDB
+2004), as public implementations of it have them; docs/linear_road.md says which:
 
 - A car has stopped if four reports in a row have the same place. Two cars that have stopped at one
   place are an accident. It counts from the minute after it until the minute in which it is cleared,
   so in every minute at whose beginning the cars stand there.
-- A car that enters a segment is notified of an accident in this segment or in the next four.
+- A car that enters a segment is notified of the nearest accident in this segment or in the next
+  four.
 - It is also notified of the segment's toll: 2 * (cars - 50)^2, if more than 50 cars were in the
   segment in the minute before, the latest average velocity is below 40 miles an hour, and no
   accident is in this segment or in the next four. Otherwise the toll is 0.
@@ -65,9 +67,11 @@ _VELOCITIES = """
 _AHEAD = "(a.seg - {0}.seg) * (1 - 2 * {0}.dir) BETWEEN 0 AND 4"
 
 ACCIDENT_NOTICES = f"""
-    SELECT ISTREAM(DISTINCT e.vid, e.seg, a.seg AS accident)
-    FROM ({_ENTERING}) e JOIN ({_ACCIDENTS}) a
-    ON e.xway = a.xway AND e.dir = a.dir AND {_AHEAD.format("e")}
+    SELECT ISTREAM(n.vid, n.seg, n.seg + n.miles * (1 - 2 * n.dir) AS accident) FROM (
+      SELECT e.ts, e.vid, e.dir, e.seg, MIN((a.seg - e.seg) * (1 - 2 * e.dir)) AS miles
+      FROM ({_ENTERING}) e JOIN ({_ACCIDENTS}) a
+      ON e.xway = a.xway AND e.dir = a.dir AND {_AHEAD.format("e")}
+      GROUP BY e.ts, e.vid, e.dir, e.seg) n
 """
 
 TOLL_NOTICES = f"""

@@ -35,7 +35,7 @@ class TollNotice:
 
 @dataclass(frozen=True, slots=True)
 class AccidentNotice:
-    """An accident in a segment ahead of a car that enters a segment."""
+    """The nearest accident ahead of a car that enters a segment."""
 
     ts_us: int
     vid: int
@@ -125,9 +125,9 @@ class Rules:
         wrecks: set[Segment],
     ) -> None:
         xway, direction, seg = segment
-        ahead = range(seg, seg + 5) if direction == 0 else range(seg - 4, seg + 1)
+        ahead = range(seg, seg + 5) if direction == 0 else range(seg, seg - 5, -1)
         met = [each for each in ahead if (xway, direction, each) in wrecks]
-        self._expected.accidents += [AccidentNotice(ts_us, vid, seg, each) for each in met]
+        self._expected.accidents += [AccidentNotice(ts_us, vid, seg, each) for each in met[:1]]
         cars = self._cars_before.get(segment, 0)
         congested = cars > 50 and lav is not None and lav < 40 and not met
         toll = 2 * (cars - 50) ** 2 if congested else 0

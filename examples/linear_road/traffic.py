@@ -10,7 +10,7 @@ cars, which slow down as their segment fills. The published generator is a traff
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -26,6 +26,7 @@ FEET_PER_REPORT = 44  # Per mile an hour, in PERIOD_S.
 ENTRANCE, EXIT = 0, 4  # Lanes; cars travel on lanes 1 to 3.
 EXPENDITURE_SHARE = 0.001  # Reports that come with a request for an expenditure.
 DAYS = 69  # Of the history of expenditures.
+NUMBERS = 100_000_000  # Cars, and requests, of an expressway have numbers of their own.
 
 Integers = NDArray[np.int64]
 Columns = dict[str, Integers]
@@ -49,6 +50,7 @@ class Minute:
 class Traffic:
     """Cars on an expressway. The same values give the same traffic.
 
+    xway: number of the expressway.
     rate: reports of a minute, counted from 0.
     segments: length of the road in miles.
     incident_s: seconds between incidents: by turns a car that stops alone and two that collide.
@@ -57,6 +59,7 @@ class Traffic:
     """
 
     seed: int = 1
+    xway: int = 0
     rate: Callable[[int], float] = published_rate
     segments: int = 100
     incident_s: int = 600
@@ -65,13 +68,14 @@ class Traffic:
     _rng: np.random.Generator = field(init=False)
     _cohorts: list[Columns] = field(init=False)
     _density: Integers = field(init=False)
-    _cars: int = field(init=False, default=0)
-    _requests: int = field(init=False, default=0)
+    _cars: int = field(init=False)
+    _requests: int = field(init=False)
     _incidents: int = field(init=False, default=0)
     _wreck: dict[str, int] = field(init=False, default_factory=dict)
 
     def __post_init__(self) -> None:
-        self._rng = np.random.default_rng(self.seed)
+        self._rng = np.random.default_rng([self.seed, self.xway] if self.xway else self.seed)
+        self._cars = self._requests = self.xway * NUMBERS
         names = ("vid", "dir", "lane", "pos", "end", "until")
         self._cohorts = [{name: np.zeros(0, np.int64) for name in names} for _ in range(PERIOD_S)]
         self._density = np.zeros((2, self.segments), np.int64)
@@ -171,13 +175,12 @@ class Traffic:
     def _minute(self, reports: Columns) -> Minute:
         times = START_US + reports["second"] * SECOND_US
         ts, vid = pa.array(times).cast(pa.timestamp("us")), pa.array(reports["vid"])
-        zeros = np.zeros(len(times), np.int64)
         table = pa.table(
             {
                 "ts": ts,
                 "vid": vid,
                 "spd": reports["spd"],
-                "xway": zeros,
+                "xway": np.full(len(times), self.xway),
                 "lane": reports["lane"],
                 "dir": reports["dir"],
                 "seg": reports["pos"] // SEGMENT_FEET,
@@ -198,3 +201,22 @@ class Traffic:
         rows = pa.array(chosen)
         day = self._rng.integers(1, DAYS + 1, len(chosen))
         return pa.table({"ts": ts.take(rows), "vid": vid.take(rows), "qid": ids, "day": day})
+
+
+def expressways(roads: Sequence[Traffic], count: int) -> Iterator[Minute]:
+    """Yield the first minutes of several expressways together."""
+    for minutes in zip(*(road.minutes(count) for road in roads), strict=True):
+        yield Minute(
+            _merged([each.posreports for each in minutes]),
+            _merged([each.balances for each in minutes]),
+            _merged([each.expenditures for each in minutes]),
+        )
+
+
+def _merged(tables: Sequence[pa.Table]) -> pa.Table:
+    """Return all rows in the order of event time."""
+    if len(tables) == 1:
+        return tables[0]
+    whole = pa.concat_tables(tables)
+    times = whole["ts"].cast(pa.int64()).to_numpy()
+    return whole.take(pa.array(times.argsort(kind="stable")))
