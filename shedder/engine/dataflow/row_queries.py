@@ -215,6 +215,8 @@ class StandingRowQueries:
         """Apply one record which says that a stream counts as idle."""
         for each in self.of_stream(stream_id):
             each.guard(partial(each.count_idle, stream_id))
+        for each in self.of_stream(stream_id):
+            each.end_step()
 
     def holding_up(self) -> set[int]:
         """Return the ids of streams whose watermarks hold up a query of several streams.

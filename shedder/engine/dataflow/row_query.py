@@ -241,7 +241,7 @@ class RowQuery:
 
     def end_step(self) -> None:
         """All queries of its streams have read the last record."""
-        if self._flow is not None:
+        if self._flow is not None and self._step is None:
             self._flow.end_step()
 
     # --- records of the log ----------------------------------------------------------------------
@@ -412,6 +412,7 @@ class RowQuery:
         if not stepped.cancelled():
             stepped.result()
         self._end(step)
+        self.end_step()
         self._advance(replace(step.after, rows=self.output.rows))
 
     def _end(self, step: QueryStep[FlowStep]) -> None:

@@ -145,3 +145,24 @@ def rows(db: Engine, reader: Subscriber):
     own = Subscriber("q", reader.token)
     own.read(db)
     return own.got
+
+
+def test_queries_that_share_operators_go_on_together(tmp_path):
+    texts = {"q": PAIRS, "same": PAIRS, "other": PAIRS + " WHERE a.id > 2"}
+    with opened(tmp_path / "d") as db:
+        for name, text in texts.items():
+            db.register(name, text)
+        db.push("t", batch([(100, 1, 7)]))
+        db.push("s", batch([(200, 2, 7), (300, 3, 8)]))
+        pass_time(db, 1_000)
+        db.register("late", PAIRS)  # It has seen no record of the idle stream.
+        db.push("s", batch([(1_100, 4, 9)]))
+        beat(db, "s", 1_200)
+        for name in texts:
+            assert marks(db, name) == {"a": 1_200, "b": 1_200}
+        assert db.query("q").answer().table.num_rows == 3
+        assert db.query("same").answer().table.num_rows == 3
+        assert db.query("other").answer().table.num_rows == 2
+        assert marks(db, "late") == {"a": 1_200, "b": 100}
+        beat(db, "t", 1_200)
+        assert db.query("late").answer().table == db.query("q").answer().table
