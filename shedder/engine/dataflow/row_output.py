@@ -175,8 +175,6 @@ class RowOutput:
 
         rows_max: limit of the rows. bytes_max: about; one row may have more.
         """
-        if at == self._end:
-            return None
         tables: list[pa.Table] = []
         for segment in self._segments:
             if segment.end > at and rows_max and bytes_max > 0:
@@ -186,7 +184,7 @@ class RowOutput:
                 bytes_max -= tables[-1].nbytes
                 if first + tables[-1].num_rows < segment.table.num_rows:
                     break
-        return pa.concat_tables(tables)
+        return pa.concat_tables(tables) if tables else None
 
     def restart_point(
         self, now: Frontier, *, read_bytes_max: int, floor_us: int | None

@@ -232,7 +232,7 @@ class StandingRowQueries:
         for each in self.writers.values():
             each.query.guard(each.send)
             if each.query.failed:
-                each.end_waits()
+                each.send_last()
 
     def check_room(self) -> None:
         """Check that one more query has room.

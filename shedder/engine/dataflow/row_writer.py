@@ -15,6 +15,7 @@ from functools import partial
 from typing import Protocol
 
 import pyarrow as pa
+import structlog
 
 from shedder.archive.log.records import MADE_PREFIX
 from shedder.engine.dataflow.row_output import RowOutput
@@ -22,6 +23,8 @@ from shedder.engine.dataflow.row_query import RowQuery
 from shedder.engine.dataflow.row_target import RowTarget
 from shedder.errors import Unavailable
 from shedder.streams.batches import BatchLimits
+
+_log = structlog.get_logger("shedder.engine")
 
 Conversion = Callable[[pa.Table], pa.RecordBatch]
 """Makes rows of the target of rows of the query."""
@@ -97,6 +100,7 @@ class RowWriter:
         self._convert = convert
         self._limits = limits
         self._begun = begins
+        self._refused = False  # The target cannot have a row of a query that has failed.
         self._losses = sink.losses
         self._sent = stored
         self._durable = stored  # Set by the disk thread, which counts no record twice.
@@ -131,14 +135,23 @@ class RowWriter:
         if not self._begun:
             return
         try:
-            if self._losses != self._sink.losses:
-                self._losses = self._sink.losses
-                self._sent = max(self.stored, self._durable)
-                self._as_of_us = None
-            if self._send_rows() and self.target.is_view:
+            if self._send_rows() and self.target.is_view and not self.query.failed:
                 self._send_watermark()
         except Unavailable:
             self.end_waits()
+
+    def send_last(self) -> None:
+        """Append the rows that the query made before it failed; the watermark stays.
+
+        A row that the target cannot have ends this.
+        """
+        if not self._refused:
+            try:
+                self.send()
+            except Exception as error:
+                self._refused = True
+                _log.error("last_rows_refused", query=self.query.name, exc_info=error)
+        self.end_waits()
 
     def note_stored(self, end_row: int) -> None:
         """Rows below a number are in a record that is applied now."""
@@ -174,6 +187,10 @@ class RowWriter:
 
     def _send_rows(self) -> bool:
         """Send all rows; False: records were lost, and the next call sends them again."""
+        if self._losses != self._sink.losses:
+            self._losses = self._sink.losses
+            self._sent = max(self.stored, self._durable)
+            self._as_of_us = None
         limits = self._limits
         bytes_max = limits.bytes_max // 2  # The target's types may be wider.
         while (rows := self._output.after(self._sent, limits.rows_max, bytes_max)) is not None:

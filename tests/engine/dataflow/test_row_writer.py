@@ -7,6 +7,8 @@ from concurrent.futures import Future
 import pyarrow as pa
 import pytest
 
+from shedder.engine.dataflow.row_output import RowOutput
+from shedder.engine.dataflow.row_queries import StandingRowQueries
 from shedder.engine.dataflow.row_target import RowTarget
 from shedder.engine.dataflow.row_writer import RowWriter
 from shedder.engine.engine import Engine
@@ -173,3 +175,43 @@ def test_what_the_target_refuses_is_an_error(db):
     with pytest.raises(SchemaMismatch, match="3 rows"):
         writer.send()
     assert (log.waiting, log.watermarks) == ([], [])
+
+
+def test_rows_that_a_query_made_before_it_failed_are_sent_without_a_watermark(db):
+    log, rows = FakeLog(), StandingRowQueries(db.core.rows.limits)
+    writer = writer_of(db, log)
+    rows.add(db.core.rows.queries["q"], writer)
+    push(db, 0, 6)
+    waits = writer.when_stored()
+    db.core.rows.queries["q"].fail("no memory")
+    rows.send()
+    assert [ids for _, ids, _ in log.waiting] == [[0, 1, 2, 3], [4, 5]]
+    assert (log.watermarks, waits.done()) == ([], True)
+    log.lose()
+    rows.send()
+    writer.note_stored(log.commit(2))
+    rows.send()
+    assert (log.stored, log.waiting) == ([*range(6)], [])
+
+
+def test_last_rows_that_the_target_refuses_are_not_tried_again(db):
+    tried = []
+
+    def convert(rows: pa.Table) -> pa.RecordBatch:
+        tried.append(rows.num_rows)
+        raise SchemaMismatch("t", "no")
+
+    query, target = db.core.rows.queries["q"], RowTarget("t", ("id",), is_view=False)
+    writer = RowWriter(query, target, FakeLog(), convert, BatchLimits())
+    push(db, 0, 3)
+    query.fail("no memory")
+    for _ in range(2):
+        writer.send_last()
+    assert tried == [3]
+
+
+def test_rows_of_a_failed_query_that_a_restart_does_not_have_are_not_sent(db):
+    output = RowOutput("q", "x", db.core.rows.queries["q"].output.schema, bytes_max=1 << 20)
+    output.begin_at(6)
+    output.keep_from(4)
+    assert output.after(4, 10, 1 << 20) is None
