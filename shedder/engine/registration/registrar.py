@@ -147,7 +147,6 @@ class Registrar:
         check_retained(core, stream, query_state.grid.span)  # It may have gone meanwhile.
         self._checkpoints.settle()
         self._checkpoints.make_way_for(query_state.name)
-        query = query_state.query
         standing_query = StandingQuery(
             query_state,
             from_position=stream.position,
@@ -164,23 +163,8 @@ class Registrar:
                 query_state.name, query_state.plan, grouped=query_state.keys is not None
             )
         )
-        for hole in stream.lost.without(core.store.holes(stream.id)):
-            standing_query.lost.add(hole, stream.watermark.limit_us(core.clock_us()))
-        standing_query.lost.note_retired(core.store.retention.retained_from_us(stream.id))
+        self._note_lost(stream, standing_query)
         standing_query.begin(stream.facts())
-        entry = QueryEntry(
-            query_state.name,
-            query.text,
-            parameters=sizes_to_json(
-                query,
-                granted.sizes,
-                granted.facts,
-                None if granted.limits is None else asdict(granted.limits),
-            ),
-            stream_id=stream.id,
-            from_position=stream.position,
-            created_us=core.clock_us(),
-        )
         sample, position = stream.sample, stream.position
         if sharper is not None and sharper.position != sample.position:
             sharper = None
@@ -193,6 +177,7 @@ class Registrar:
                 stream.replace_sample(sample)
 
         parts, panes = query_parts(standing_query), query_state.to_store()
+        entry = self._entry(stream, query_state, granted)
         joining = QueryCommit(entry, parts, panes, core.applied_sequence, sharper, leave)
         self._checkpoints.join(joining)
         if sharper is not None:
@@ -200,6 +185,26 @@ class Registrar:
         stream.queries[query_state.name] = standing_query
         stream.share_panes(query_state)
         return standing_query, joining
+
+    def _note_lost(self, stream: Stream, standing_query: StandingQuery) -> None:
+        """Tell a query which tuples of the past are lost or were retired."""
+        core, lost = self._core, standing_query.lost
+        for hole in stream.lost.without(core.store.holes(stream.id)):
+            lost.add(hole, stream.watermark.limit_us(core.clock_us()))
+        lost.note_retired(core.store.retention.retained_from_us(stream.id))
+
+    def _entry(self, stream: Stream, query_state: QueryState, granted: Grant) -> QueryEntry:
+        """Return what the catalog keeps of a query that begins at the present position."""
+        limits = None if granted.limits is None else asdict(granted.limits)
+        query = query_state.query
+        return QueryEntry(
+            query_state.name,
+            query.text,
+            parameters=sizes_to_json(query, granted.sizes, granted.facts, limits),
+            stream_id=stream.id,
+            from_position=stream.position,
+            created_us=self._core.clock_us(),
+        )
 
     def _sharper_sample(self, stream: Stream, query: BoundQuery) -> StreamSample | None:
         """An empty sample by weight of what is summed, by hash of what is counted, by group.
