@@ -102,11 +102,8 @@ def make_plan(shares: NDArray[np.float64], rest: tuple[int, int, bool, float, np
     """
     absent, population, others_count, zero, seed = rest
     read = len(shares) + absent
+    ends = block_ends(read)
     blocks = len(BLOCK_ENDS)
-    ends = np.zeros(blocks + 1, np.int64)
-    for block in range(blocks):
-        if block > 0 or read >= _ROWS_MIN:
-            ends[block + 1] = math.ceil(BLOCK_ENDS[block] * read)
     labels, room = deal(len(shares), ends, seed_of(shares, read, seed))
     ordered, starts = in_order(shares, labels, blocks)
     counts, sums, squares = np.zeros(blocks), np.zeros(blocks), np.zeros(blocks)
@@ -122,6 +119,25 @@ def make_plan(shares: NDArray[np.float64], rest: tuple[int, int, bool, float, np
             count += room[block]
             total += room[block] * zero
             square += room[block] * zero * zero
+    weights = block_weights(ends, population)
+    before, size = ends[:-1].astype(np.float64), float(population)
+    return Plan(ordered, starts, room, before, counts, sums, squares, weights, size, others_count)
+
+
+@njit(nogil=True, cache=True)
+def block_ends(read: int) -> NDArray[np.int64]:
+    """int64 [blocks + 1], the row at which each block of `read` rows begins."""
+    ends = np.zeros(len(BLOCK_ENDS) + 1, np.int64)
+    for block in range(len(BLOCK_ENDS)):
+        if block > 0 or read >= _ROWS_MIN:
+            ends[block + 1] = math.ceil(BLOCK_ENDS[block] * read)
+    return ends
+
+
+@njit(nogil=True, cache=True)
+def block_weights(ends: NDArray[np.int64], population: int) -> NDArray[np.float64]:
+    """float64 [blocks], the `weights` of `Plan`."""
+    blocks = len(ends) - 1
     weights = np.zeros(blocks)
     gain = 0.0
     for block in range(blocks - 1, -1, -1):
@@ -130,8 +146,7 @@ def make_plan(shares: NDArray[np.float64], rest: tuple[int, int, bool, float, np
             drift = population / (population - ends[block])
             gain += rows * drift * drift
             weights[block] = drift / math.sqrt(gain)
-    before, size = ends[:-1].astype(np.float64), float(population)
-    return Plan(ordered, starts, room, before, counts, sums, squares, weights, size, others_count)
+    return weights
 
 
 @njit(nogil=True, cache=True)

@@ -1,4 +1,4 @@
-"""Covariance, correlation and slope of sampled pairs by betting, whatever the distribution.
+"""Covariance, slope and correlation of sampled pairs by betting, whatever the distribution.
 
 A random eighth of the rows, the pilot sample, says about where the means, the spreads and the line
 are. With u, v, s_x and s_y of the pilot, a = (x - u)/s_x and b = (y - v)/s_y are fixed functions of
@@ -9,12 +9,9 @@ at a small part of delta. By the union bound all hold at once.
 
   covariance   mean of a b, less the product of the means of a and b
   slope        t + C/V: t of the pilot, C the covariance of a - t b and b, V the variance of b
-  correlation  r / sqrt(1 - e^2): r = t + G/D with t of the pilot, G the mean of the influence
-               function a b - t/2 (a^2 + b^2), D the average of both variances, and e half their
-               difference, divided by D
 
 The mean over all K pairs is that of the pilot's k, and of the others, with weights k/K and 1 - k/K.
-Source: Devlin, Gnanadesikan, Kettenring 1975, Biometrika 62(3) (the influence of r).
+Correlations need no pilot sample: see correlation_bets.py.
 """
 
 from __future__ import annotations
@@ -26,11 +23,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from synopses.intervals.betting import mean_of_matches
+from synopses.intervals.correlation_bets import correlations_by_bets
 from synopses.intervals.from_moments import Ends, Floats
 from synopses.intervals.hypergeometric import matching_count
-from synopses.intervals.linearised_pairs import reach_of_correlation, reach_of_slope
+from synopses.intervals.linearised_pairs import reach_of_slope
 from synopses.intervals.means import sampled_mean
-from synopses.intervals.range_arithmetic import clipped, minus, plus, quotient, squared, times
+from synopses.intervals.range_arithmetic import minus, quotient, squared, times
 from synopses.intervals.sample_values import SampledValues
 from synopses.intervals.sampled_pairs import SampledPairs
 from synopses.model.parameters import error_share
@@ -38,6 +36,7 @@ from synopses.model.parameters import error_share
 _PILOT: Final = 8  # One row in so many is the pilot's.
 _PILOT_MIN: Final = 4  # Pairs; of fewer the pilot says nothing, and the known ranges stand in.
 _COUNT: Final = 0.02  # Part of delta for the number K of pairs; all parts are at most 1 in sum.
+_MEAN: Final = 0.02  # Part of delta for each interval of a mean that a correlation needs.
 _FLAT: Final = 1e-12  # A spread below this part of the range is rounding.
 
 Chosen = NDArray[np.bool_]
@@ -78,71 +77,39 @@ def bounded_slope(pairs: SampledPairs, *, wanted: Chosen, confidence: float) -> 
     return (slope + low) * scale, (slope + high) * scale
 
 
-@np.errstate(over="ignore", invalid="ignore", divide="ignore")
 def bounded_correlation(pairs: SampledPairs, *, wanted: Chosen, confidence: float) -> Ends:
-    """Pearson's correlation, in [-1, 1].
-
-    D follows from G and H = D + t G/2, for t + G/(H - t G/2) grows with G. All of them are weighted
-    sums of the squares of a + b and a - b, which are also what their means miss.
-    """
-    pilot = PilotSample.of(pairs, wanted, error_share(confidence))
-    a, b, r = pilot.a, pilot.b, pilot.correlation
-    both = pilot.mean(a + b, plus(pilot.range_a, pilot.range_b), part=0.07)
-    apart = pilot.mean(a - b, minus(pilot.range_a, pilot.range_b), part=0.07)
-    missed_both, missed_apart = squared(both), squared(apart)
-    influence = _Squares((1.0 - r) / 4.0, -(1.0 + r) / 4.0)
-    lowest, highest = reach_of_correlation(pilot.range_a, pilot.range_b, r)
-    found = pilot.mean(influence.of(a, b, pilot.owners), (-lowest, highest), part=0.58)
-    found = minus(found, influence.range(missed_both, missed_apart))
-    joint = _Squares((1.0 + r * (1.0 - r) / 2.0) / 4.0, (1.0 - r * (1.0 + r) / 2.0) / 4.0)
-    corners = [joint.of(u, v, None) for u in pilot.range_a for v in pilot.range_b]
-    most = np.maximum.reduce(corners)
-    low, high = minus(
-        pilot.mean(joint.of(a, b, pilot.owners), (np.zeros_like(most), most), part=0.12),
-        joint.range(missed_both, missed_apart),
+    """Pearson's correlation, in [-1, 1] (correlation_bets.py)."""
+    delta = error_share(confidence)
+    x, y = pairs.first, pairs.second
+    ranges = np.stack([_stacked(column.low, column.high) for column in (x, y)], axis=1)
+    ranges[~wanted] = 0.0  # Nothing is computed.
+    means = [
+        mean_of_matches(
+            column,
+            low=column.low,
+            high=column.high,
+            wanted=wanted,
+            confidence=1.0 - _MEAN * delta,
+            learning=False,
+        )
+        for column in (x, y)
+    ]
+    found = correlations_by_bets(
+        x.starts,
+        x.values,
+        y.values,
+        x.reads - x.matched,
+        ranges,
+        np.stack([_stacked(*ends) for ends in means], axis=1),
+        x.populations.copy(),
+        ((1.0 - 2.0 * _MEAN) * delta, np.uint64(x.shuffle_seed)),
     )
-    nearest = joint.weighted(
-        _apart(a + b, pilot.owners, both), _apart(a - b, pilot.owners, apart), pilot.owners
-    )
-    low = np.maximum(low, pilot.least(nearest, most, part=0.04))
-    lower, _ = quotient((found[0], found[0]), (low - r * found[0] / 2.0, high - r * found[0] / 2.0))
-    _, upper = quotient((found[1], found[1]), (low - r * found[1] / 2.0, high - r * found[1] / 2.0))
-    ends = clipped((r + lower, r + upper), -1.0, 1.0)
-    averages = minus((low, high), times((r / 2.0, r / 2.0), found))
-    square_a, square_b = squared(pilot.range_a), squared(pilot.range_b)
-    halves = minus((square_a[0] / 2.0, square_a[1] / 2.0), (square_b[0] / 2.0, square_b[1] / 2.0))
-    skew = pilot.mean((a * a - b * b) / 2.0, halves, part=0.1)
-    product = times(both, apart)
-    skew = minus(skew, (product[0] / 2.0, product[1] / 2.0))
-    uneven = squared(clipped(quotient(skew, averages), -1.0, 1.0))
-    least, most = 1.0 / np.sqrt(1.0 - uneven[0]), 1.0 / np.sqrt(1.0 - uneven[1])
-    low, high = (
-        np.where(end == 0.0, 0.0, end * np.where(end < 0.0, below, above))
-        for end, below, above in ((ends[0], most, least), (ends[1], least, most))
-    )
-    return clipped((low, high), -1.0, 1.0)
+    return found[:, 0], found[:, 1]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _Squares:
-    """both (a + b)^2 + apart (a - b)^2; the weights are float64 [groups]."""
-
-    both: Floats
-    apart: Floats
-
-    def of(self, a: Floats, b: Floats, owners: NDArray[np.int64] | None) -> Floats:
-        """Of pairs; owners: the group of each; None: there is one of each group."""
-        return self.weighted((a + b) ** 2, (a - b) ** 2, owners)
-
-    def weighted(self, both: Floats, apart: Floats, owners: NDArray[np.int64] | None) -> Floats:
-        """Of squares."""
-        if owners is None:
-            return self.both * both + self.apart * apart
-        return self.both[owners] * both + self.apart[owners] * apart
-
-    def range(self, both: Ends, apart: Ends) -> Ends:
-        """Of squares in ranges."""
-        return plus(times((self.both, self.both), both), times((self.apart, self.apart), apart))
+def _stacked(low: Floats, high: Floats) -> Floats:
+    """float64 [groups, 2], both ends of each."""
+    return np.stack([low, high], axis=1)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -152,7 +119,7 @@ class PilotSample:
     a, b: float64 [matches], all pairs, shifted and scaled by what the pilot sample says.
     owners: int64 [matches], the group of each. chosen: bool [matches], those of the pilot.
     rest: the sample of the others; its values stand for any. range_a, range_b: of a and b.
-    correlation, slope: float64 [groups], those of the pilot; the slope is of a over b.
+    slope: float64 [groups], that of the pilot, of a over b.
     scales: what x and y were divided by. shares: ends of k/K. delta: of the whole answer.
     """
 
@@ -163,7 +130,6 @@ class PilotSample:
     rest: SampledValues
     range_a: Ends
     range_b: Ends
-    correlation: Floats
     slope: Floats
     scales: tuple[Floats, Floats]
     shares: Ends
@@ -187,12 +153,11 @@ class PilotSample:
         (a, range_a, scale_a), (b, range_b, scale_b) = (
             _standardised(column, owners, chosen, known) for column in (pairs.first, pairs.second)
         )
-        cross, square_a, square_b = (
+        cross, square = (
             np.bincount(owners[chosen], product, groups)
-            for product in (a[chosen] * b[chosen], a[chosen] ** 2, b[chosen] ** 2)
+            for product in (a[chosen] * b[chosen], b[chosen] ** 2)
         )
-        flat = ~known | (square_a == 0.0) | (square_b == 0.0)
-        square_a, square_b = np.where(flat, 1.0, square_a), np.where(flat, 1.0, square_b)
+        flat = ~known | (square == 0.0)
         rest = SampledValues(
             sample.populations - taken,
             sample.reads - taken,
@@ -216,8 +181,7 @@ class PilotSample:
             rest,
             range_a,
             range_b,
-            np.where(flat, 0.0, np.clip(cross / np.sqrt(square_a * square_b), -1.0, 1.0)),
-            np.where(flat, 0.0, cross / square_b),
+            np.where(flat, 0.0, cross / np.where(flat, 1.0, square)),
             (scale_a, scale_b),
             (kept / np.maximum(kept + others.high, 1.0), kept / np.maximum(kept + others.low, 1.0)),
             wanted,

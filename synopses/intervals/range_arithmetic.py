@@ -37,8 +37,3 @@ def quotient(above: Ends, below: Ends) -> Ends:
         low = above[0] / np.where(above[0] < 0.0, least, below[1])
         high = above[1] / np.where(above[1] < 0.0, below[1], least)
     return np.where(np.isnan(low), -np.inf, low), np.where(np.isnan(high), np.inf, high)
-
-
-def clipped(ends: Ends, low: float, high: float) -> Ends:
-    """The range cut to [low, high]."""
-    return np.clip(ends[0], low, high), np.clip(ends[1], low, high)
