@@ -9,6 +9,8 @@ from fractions import Fraction
 from itertools import pairwise
 from random import Random
 
+import numpy as np
+import pyarrow as pa
 import pytest
 
 from shedder.cql.expressions.column_types import ColumnType
@@ -22,6 +24,12 @@ from shedder.cql.plans.logical_plan import (
     StreamOperator,
     ToStream,
     WindowOf,
+)
+from shedder.dataflow.changes import ChangeBatch
+from shedder.dataflow.sums.grouped_aggregates import (
+    AggregateSpec,
+    GroupedAggregates,
+    output_schema,
 )
 from shedder.errors import BudgetExceeded, Unimplemented
 from tests.dataflow import brute_force as brute
@@ -359,3 +367,17 @@ def test_stream_of_aggregates_does_not_depend_on_batches(cases):
     found = [list(zip(each.ts_us.tolist(), rows_of(each.columns), strict=True)) for each in runs]
     assert found[0] == found[1]
     assert len(found[0]) > 100
+
+
+def test_few_rows_do_not_hold_the_room_of_all_events():
+    count = Aggregate(F.COUNT, None, type=BIGINT)
+    schema = output_schema((), (count,))
+    totals = GroupedAggregates(AggregateSpec.of_rows((), (count,)), schema)
+    times = np.zeros(1_000, np.int64)
+    tuples = pa.RecordBatch.from_arrays([pa.array(times)], names=["v"])
+    made = [totals.apply(at, ChangeBatch.of_tuples(tuples, times + at)) for at in (1, 2, 3)]
+    for changes in made[1:]:
+        assert len(changes) == 2
+        for array in (changes.weight, changes.born_us, changes.columns.column(0).to_numpy()):
+            held = array if array.base is None else array.base
+            assert not isinstance(held, np.ndarray) or held.nbytes < 1_000

@@ -118,12 +118,8 @@ class GroupedAggregates:
                 "a row stands for more than 2^28 copies or pairs; aggregates count fewer of one "
                 "row exactly; shorter windows or a WHERE make fewer"
             )
-        rows = self._rows(
-            out.instants[:made],
-            out.ids[:made].view(np.int64),
-            out.weight[:made],
-            out.results[:, :made],
-        )
+        out = out.first(made)
+        rows = self._rows(out.instants, out.ids.view(np.int64), out.weight, out.results)
         self._summed.forget_texts(self._pending[0], self._nodes, self._words)
         if self._directory is not None and self._directory.size > self._purge_at:
             self._purge(self._directory)
