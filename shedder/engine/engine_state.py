@@ -25,6 +25,7 @@ from shedder.engine.standing_queries.sample_budget import SampleBudget
 from shedder.engine.standing_queries.standing_query import StandingQuery
 from shedder.engine.standing_queries.stream_state import Stream
 from shedder.engine.tables.live_tables import LiveTables
+from shedder.engine.tables.table_history import HISTORY_SHARE, HistoryMemory
 from shedder.errors import BadQuery, FailedPrecondition, StreamInUse, UnknownQuery, UnknownStream
 from shedder.overload.admission_rate import Door
 from shedder.overload.cpu_admission import CpuDoor
@@ -73,6 +74,8 @@ class EngineState:
         self.clock_us = machine.now_us
         self.streams: dict[str, Stream] = {}
         self.tables = LiveTables()
+        histories = settings.table_bytes // HISTORY_SHARE
+        self.table_histories = HistoryMemory(self.clock_us, histories)
         self.samples = SampleBudget(settings.memory_bytes)
         self.intakes: dict[str, Intake] = {}
         self.applied_sequence = 0

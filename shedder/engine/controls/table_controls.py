@@ -19,7 +19,7 @@ from shedder.engine.checkpoints.checkpoint_scheduler import Checkpoints
 from shedder.engine.engine_state import EngineState
 from shedder.engine.runtime.lifetime import Lifetime
 from shedder.engine.tables.live_tables import Changed, LiveTable, NumberedChange
-from shedder.engine.tables.table_history import HISTORY_SHARE, TableHistory
+from shedder.engine.tables.table_history import TableHistory
 from shedder.engine.tenants.tenant_limits import check_archive
 from shedder.errors import (
     BatchTooLarge,
@@ -84,8 +84,7 @@ class TableControls:
             check_new_table(statement)
             core.store.allow(FORMAT_TABLES)
             entry = core.store.catalog.tables.add(schema)
-            most = core.settings.table_bytes // HISTORY_SHARE
-            history = TableHistory(core.clock_us, most)
+            history = TableHistory(core.table_histories)
             table = LiveTable(entry.id, TableRows(schema), stored_version=-1, history=history)
             core.executor.call(lambda: core.tables.add(table)).result()
             return True

@@ -29,6 +29,7 @@ from shedder.streams.dropped_counts import Dropped
 
 ANSWER_BYTES_MAX = 1 << 20  # Of the newest rows, in the present answer of a stream of rows.
 
+HELD_FROM_MAX = 64  # Places that checkpoints noted; with fewer, more versions are kept.
 CLOCK = ""  # Among the inputs of a frontier, the newest change of a query that reads no stream.
 
 _log = structlog.get_logger("shedder.engine")
@@ -333,6 +334,8 @@ class RowQuery:
         found = [self._flow.least_place(alias) for alias in held]
         known = [place for place in found if place is not None]
         self._held_from.append((self.frontier, min(known, default=self.tables.newest_place)))
+        if len(self._held_from) > HELD_FROM_MAX:
+            del self._held_from[1:-1:2]
         before = [at for at, (then, _) in enumerate(self._held_from) if then.is_before(begin)]
         if not before:
             return 0

@@ -52,7 +52,7 @@ from shedder.engine.synopsis_plans.allocation_request import SynopsisSizes
 from shedder.engine.synopsis_plans.stored_query_text import parse_stored, read_stored
 from shedder.engine.synopsis_plans.synopsis_plan import plan, sizes_from_json
 from shedder.engine.tables.live_tables import LiveTable
-from shedder.engine.tables.table_history import HISTORY_SHARE, TableHistory
+from shedder.engine.tables.table_history import TableHistory
 from shedder.engine.window_state.query_state import QueryState
 from shedder.errors import CorruptData
 from shedder.streams.live_sample import StreamSample
@@ -331,8 +331,7 @@ def _read_checkpoint(
     for entry in catalog.tables.entries():
         version = -1 if entry.image is None else entry.image.version
         rows = core.store.tables.read(entry)
-        most = core.settings.table_bytes // HISTORY_SHARE
-        history = TableHistory(core.clock_us, most)  # It has no change before the start.
+        history = TableHistory(core.table_histories)  # It has no change from before the start.
         core.tables.add(LiveTable(entry.id, rows, stored_version=version, history=history))
     producers: Producers = {}
     joining: list[_JoiningQuery | _RowsJoining] = []

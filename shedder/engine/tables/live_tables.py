@@ -155,7 +155,7 @@ class LiveTable:
     def note_lost(self, changes: int) -> None:
         """Count changes behind the last one that are lost or may be; each takes a number."""
         rows = self.rows
-        self._history.forget()
+        self._history.begin()
         version, lost = rows.version + changes, rows.lost + changes
         self._rows = self._newest = replace(rows, version=version, lost=lost)
 

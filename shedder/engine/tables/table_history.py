@@ -14,7 +14,7 @@ from shedder.archive.tables.table_rows import TableRows
 from shedder.cql.text.durations import timestamp_text
 from shedder.errors import BeforeRetention
 
-HISTORY_SHARE = 32  # One table keeps 1/32 of table_bytes; 16 MiB, as a rule.
+HISTORY_SHARE = 16  # All tables together keep 1/16 of table_bytes; 32 MiB, as a rule.
 CHANGE_BYTES = 4096  # Memory of a change beside its values, measured with one row of 3 columns.
 _IS_ROW = "#is_row"  # A column beside those of the table.
 
@@ -36,42 +36,62 @@ class PastChange:
         return CHANGE_BYTES + self.keys.nbytes + sum(each.nbytes for each in self.replaced)
 
 
+class HistoryMemory:
+    """Memory of the histories of all tables, in which the oldest change makes way for new ones.
+
+    Changes are added by one thread.
+    """
+
+    def __init__(self, clock_us: Callable[[], int], bytes_max: int) -> None:
+        """Memory without changes. clock_us: us since 1970. bytes_max: of all that are kept."""
+        self.clock_us = clock_us
+        self.size_bytes = 0
+        self._bytes_max = bytes_max
+        self._changes: deque[tuple[TableHistory, int]] = deque()
+
+    def add(self, history: TableHistory, size_bytes: int) -> None:
+        """Count a change that a history has, and forget the oldest ones if there are too many."""
+        self._changes.append((history, size_bytes))
+        self.size_bytes += size_bytes
+        while self.size_bytes > self._bytes_max:
+            oldest, size_bytes = self._changes.popleft()
+            oldest.forget_oldest()
+            self.size_bytes -= size_bytes
+
+
 class TableHistory:
-    """The newest changes of a table, in bounded memory. They are added by one thread.
+    """The newest changes of a table.
 
     begin_us: the oldest instant as of which the rows are known.
     """
 
-    def __init__(self, clock_us: Callable[[], int], bytes_max: int) -> None:
-        """No changes. clock_us: us since 1970. bytes_max: of all that are kept."""
-        self._clock_us = clock_us
-        self._bytes_max = bytes_max
+    def __init__(self, memory: HistoryMemory) -> None:
+        """No changes: the rows are known from now on. memory: has its changes."""
+        self._memory = memory
         self._changes: deque[PastChange] = deque()
-        self.begin_us = self._newest_us = clock_us()
-        self.size_bytes = 0
+        self.begin_us = self._newest_us = memory.clock_us()
 
     def add(self, keys: pa.RecordBatch, replaced: tuple[pa.RecordBatch, ...]) -> None:
-        """Keep a change that is in force from now on, and forget the oldest if there are too many.
+        """Keep a change that is in force from now on.
 
         A clock that goes back gives the change the instant of the change before it.
 
         keys, replaced: as of `PastChange`.
         """
-        self._newest_us = max(self._newest_us, self._clock_us())
+        self._newest_us = max(self._newest_us, self._memory.clock_us())
         copied = keys.take(np.arange(keys.num_rows))  # Without the values beside them.
         change = PastChange(self._newest_us, copied, replaced)
         self._changes.append(change)
-        self.size_bytes += change.size_bytes
-        while self.size_bytes > self._bytes_max:
-            oldest = self._changes.popleft()
-            self.begin_us = oldest.changed_us
-            self.size_bytes -= oldest.size_bytes
+        self._memory.add(self, change.size_bytes)
 
-    def forget(self) -> None:
-        """Forget all changes, of which some are not known; the rows are known from now on."""
-        self.begin_us = self._newest_us = max(self._newest_us, self._clock_us())
-        self._changes.clear()
-        self.size_bytes = 0
+    def forget_oldest(self) -> None:
+        """Forget the oldest change."""
+        self.begin_us = self._changes.popleft().changed_us
+
+    def begin(self) -> None:
+        """Begin now: changes from before are lost. It has none."""
+        assert not self._changes
+        self.begin_us = self._newest_us = max(self._newest_us, self._memory.clock_us())
 
     def since(self, table: str, as_of_us: int) -> Sequence[PastChange]:
         """Return the changes after an instant, in order. table: its name, for the error.

@@ -17,7 +17,7 @@ from shedder.cql.statements.statement import ColumnDefinition
 from shedder.cql.statements.table_schema import TableSchema
 from shedder.engine.engine import Engine
 from shedder.engine.tables.live_tables import LiveTable
-from shedder.engine.tables.table_history import TableHistory
+from shedder.engine.tables.table_history import HistoryMemory, TableHistory
 from shedder.errors import BadQuery, BeforeRetention, ShedderError, Unimplemented
 
 SCHEMA = TableSchema(
@@ -59,7 +59,8 @@ def rows_of(rows: TableRows) -> Rows:
 def test_rows_as_of_each_instant_are_those_that_were_there(world):
     """The clock stands still, and goes back, between some changes."""
     random, clock = Random(world), Clock()
-    history = TableHistory(clock.now_us, 1 << 20)
+    memory = HistoryMemory(clock.now_us, 1 << 20)
+    history = TableHistory(memory)
     table = LiveTable(1, TableRows(SCHEMA), stored_version=-1, history=history)
     now, newest = Rows(), clock.us
     at: dict[int, tuple[int, Rows]] = {newest: (0, now)}
@@ -84,13 +85,14 @@ def test_rows_as_of_each_instant_are_those_that_were_there(world):
 
 def test_oldest_changes_are_forgotten_and_the_error_names_the_oldest_instant():
     clock = Clock()
-    history = TableHistory(clock.now_us, 100_000)
+    memory = HistoryMemory(clock.now_us, 100_000)
+    history = TableHistory(memory)
     table = LiveTable(1, TableRows(SCHEMA), stored_version=-1, history=history)
     for n in range(200):
         clock.us += 10
         put = batch_of({(1, "x"): n}, "avb")
         table.change(lambda _, put=put: (ChangeKind.UPSERT, put), table.apply, 0)
-        assert history.size_bytes <= 100_000
+        assert memory.size_bytes <= 100_000
     oldest = history.begin_us
     assert oldest == 1_000 + 10 * (200 - 24)  # Each change counts some 4,130 bytes.
     assert rows_of(table.past(oldest)()) == {(1, "x"): (oldest - 1_010) // 10}
@@ -99,21 +101,39 @@ def test_oldest_changes_are_forgotten_and_the_error_names_the_oldest_instant():
         table.past(oldest - 1)
 
 
+def test_memory_of_histories_is_that_of_all_tables():
+    clock = Clock()
+    memory = HistoryMemory(clock.now_us, 45_000)
+    histories = [TableHistory(memory) for _ in range(2)]
+    tables = [LiveTable(1, TableRows(SCHEMA), stored_version=-1, history=it) for it in histories]
+    for n in range(30):
+        clock.us += 10
+        put = batch_of({(1, "x"): n}, "avb")
+        table = tables[n < 25 and n % 5 == 0]  # The second one has a change for each five.
+        table.change(lambda _, put=put: (ChangeKind.UPSERT, put), table.apply, 0)
+    assert memory.size_bytes <= 45_000
+    assert [history.begin_us for history in histories] == [1_200, 1_160]
+    assert rows_of(tables[1].past(1_210)()) == {(1, "x"): 20}
+    assert rows_of(tables[1].past(1_209)()) == {(1, "x"): 15}
+
+
 def test_change_larger_than_the_history_leaves_no_earlier_instant():
     clock = Clock()
-    history = TableHistory(clock.now_us, 100)
+    memory = HistoryMemory(clock.now_us, 100)
+    history = TableHistory(memory)
     table = LiveTable(1, TableRows(SCHEMA), stored_version=-1, history=history)
     for us, keys in ((2_000, KEYS[:1]), (3_000, KEYS)):
         clock.us = us
         put = batch_of(dict.fromkeys(keys, us), "avb")
         table.change(lambda _, put=put: (ChangeKind.UPSERT, put), table.apply, 0)
-    assert (history.begin_us, history.size_bytes) == (3_000, 0)
+    assert (history.begin_us, memory.size_bytes) == (3_000, 0)
     assert rows_of(table.past(3_000)()) == dict.fromkeys(KEYS, 3_000)
 
 
 def test_lost_changes_leave_no_earlier_instant():
     clock = Clock()
-    history = TableHistory(clock.now_us, 1 << 20)
+    memory = HistoryMemory(clock.now_us, 1 << 20)
+    history = TableHistory(memory)
     table = LiveTable(1, TableRows(SCHEMA), stored_version=-1, history=history)
     clock.us = 2_000
     table.note_lost(1)

@@ -13,7 +13,7 @@ from shedder.cql.expressions.column_types import ColumnType
 from shedder.cql.statements.statement import ColumnDefinition
 from shedder.cql.statements.table_schema import TableSchema
 from shedder.engine.tables.live_tables import LiveTable, NumberedChange
-from shedder.engine.tables.table_history import TableHistory
+from shedder.engine.tables.table_history import HistoryMemory, TableHistory
 
 KEY = ColumnDefinition("k", ColumnType.BIGINT, False)
 SCHEMA = TableSchema("t", (KEY, ColumnDefinition("v", ColumnType.VARCHAR, True)), ("k",))
@@ -28,11 +28,19 @@ def upsert(version: int, batch: pa.RecordBatch) -> NumberedChange:
     return NumberedChange(TableChange(1, ChangeKind.UPSERT, version, 0), batch)
 
 
+def empty_table() -> LiveTable:
+    history = TableHistory(HistoryMemory(lambda: 0, 1 << 20))
+    return LiveTable(1, TableRows(SCHEMA), stored_version=-1, history=history)
+
+
 @pytest.mark.slow
 def test_replayed_changes_may_have_more_text_than_an_arrow_array_holds() -> None:
     text = pa.array(["x" * PIECE_BYTES_MAX])  # Of every change: they take its memory once.
     table = LiveTable(
-        1, TableRows(SCHEMA), stored_version=-1, history=TableHistory(lambda: 0, 1 << 20)
+        1,
+        TableRows(SCHEMA),
+        stored_version=-1,
+        history=TableHistory(HistoryMemory(lambda: 0, 1 << 20)),
     )
     changes = 2**31 // PIECE_BYTES_MAX + 1
     for version in range(1, changes + 1):
@@ -52,7 +60,10 @@ def test_pieces_with_more_text_than_an_arrow_array_holds_stay_apart() -> None:
 @pytest.mark.slow
 def test_replayed_changes_that_wait_take_little_memory() -> None:
     table = LiveTable(
-        1, TableRows(SCHEMA), stored_version=-1, history=TableHistory(lambda: 0, 1 << 20)
+        1,
+        TableRows(SCHEMA),
+        stored_version=-1,
+        history=TableHistory(HistoryMemory(lambda: 0, 1 << 20)),
     )
     waiting = []
     for version in range(1, 10):
