@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -106,6 +107,19 @@ class ExactOracle:
         found = self._database.sql(sql).to_arrow_table()
         self._database.unregister("stream")
         return finish(query, evidence_from_exact(query, found, start_us=start, end_us=end))
+
+
+def rows_of(sql: str, tables: Mapping[str, pa.Table]) -> pa.Table:
+    """Return the rows of a statement in DuckDB's SQL over tables by name."""
+    database = _database()
+    for name, table in tables.items():
+        database.register(name, table)
+    try:
+        rows: pa.Table = database.sql(sql).to_arrow_table()
+        return rows
+    finally:
+        for name in tables:
+            database.unregister(name)
 
 
 @cache

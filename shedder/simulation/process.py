@@ -11,8 +11,10 @@ import pyarrow as pa
 
 from shedder.archive.log.log_queue import Entry
 from shedder.archive.log.records import Batch, Built
+from shedder.archive.log.table_changes import TableChange
 from shedder.engine.engine import Engine
 from shedder.engine.ingest.arrived_record import PendingRecord
+from shedder.engine.tables.live_tables import NumberedChange
 from shedder.engine.window_state.query_state import QueryState
 from shedder.errors import InternalError
 from shedder.simulation.disk import Died, ready_us, write_us
@@ -23,7 +25,8 @@ from shedder.simulation.virtual_environment import VirtualEnvironment
 
 _WAKE_US_MIN = 1_000
 
-Sent = tuple[Batch | Built, pa.RecordBatch | None]
+Header = Batch | Built | TableChange
+Sent = tuple[Header, pa.RecordBatch | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,13 +47,15 @@ class Group:
 
 
 def sent_in(entries: Sequence[Entry]) -> Iterator[Sent]:
-    """What clients have sent, among records; of a summary not its tuples."""
+    """What clients have sent, among records, and changes of tables; of a summary not its tuples."""
     for entry in entries:
         match entry.token:
             case PendingRecord(Batch() as header, pa.RecordBatch() as batch):
                 yield header, batch
             case PendingRecord(Built() as header):
                 yield header, None
+            case NumberedChange(header=TableChange() as change, batch=rows):
+                yield change, rows
 
 
 class Process:
@@ -68,7 +73,7 @@ class Process:
         machine: VirtualEnvironment,
         engine: Engine,
         *,
-        durable: Callable[[Batch | Built, pa.RecordBatch | None], None],
+        durable: Callable[[Header, pa.RecordBatch | None], None],
         died: Callable[[], None],
     ) -> None:
         self.engine = engine

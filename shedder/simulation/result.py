@@ -105,6 +105,7 @@ def _totals(world: World) -> dict[str, float | int | None]:
         "repeated": tally.repeated,
         "durable": sum(truth.rows for truth in world.truths.values()),
         "starts": world.server.lives,
+        "row_answers": world.row_answers,
         "queue_age_s_max": world.queue_age_us_max / 1e6,
         "queue_bytes_max": max(_numbers(world.series, "queue_bytes"), default=0),
         "memory_bytes_max": max(_numbers(world.series, "memory_bytes"), default=0),
@@ -176,6 +177,7 @@ def _claims(scenario: Scenario, totals: dict[str, float | int | None]) -> list[C
     claim("dropped at the door", claims.dropped_min, share("dropped"), _at_least)
     claim("dropped at the door", claims.dropped_max, share("dropped"), _at_most)
     claim("summaries", claims.merges_min, totals.get("merges"), _at_least)
+    claim("answers of rows", claims.row_answers_min, totals["row_answers"], _at_least)
     claim("repeated tuples", claims.duplicates_min, totals["repeated"], _at_least)
     claim("full precision after, s", claims.full_within_s, totals["full_after_s"], _at_most)
     return found

@@ -162,6 +162,31 @@ class ScenarioQuery(_Table):
     sql: str
 
 
+class ScenarioRows(_Table):
+    """A standing row query over `requests`, and over the table `clients` if there is one.
+
+    sql: in CQL; its result is a relation. truth: the same in DuckDB's SQL, over a table for each
+    alias of `requests`; these have the tuples of the windows, and a column `shard` with the value
+    that `clients` had for the key when the tuple was written to the log. windows: by alias, the
+    length in seconds.
+    """
+
+    name: str = Field(pattern=r"^[a-z][a-z0-9_]{0,30}$")
+    sql: str
+    truth: str
+    windows: dict[str, Span]
+
+
+class ScenarioTable(_Table):
+    """Changes of the table `clients (key BIGINT PRIMARY KEY, shard BIGINT)`.
+
+    every_s: time between two changes. rows: rows that a change puts, of random keys.
+    """
+
+    every_s: Span
+    rows: int = Field(default=100, ge=1, le=100_000)
+
+
 class Stall(_Table):
     """The disk does nothing from at_s on, for for_s seconds."""
 
@@ -193,6 +218,7 @@ class Claims(_Table):
     thinned query skipped. refused_min: batches. full_within_s: so long after the last overload
     nothing is thinned any more. late_min: tuples. dropped_min, dropped_max: share of tuples that
     were dropped at the door. merges_min: summaries that were taken in place of batches.
+    row_answers_min: answers of row queries that were compared.
     """
 
     goodput_min: Share | None = None
@@ -209,6 +235,7 @@ class Claims(_Table):
     dropped_min: Share | None = None
     dropped_max: Share | None = None
     merges_min: int | None = Field(default=None, ge=0)
+    row_answers_min: int | None = Field(default=None, ge=0)
 
 
 class Scenario(_Table):
@@ -224,6 +251,8 @@ class Scenario(_Table):
     machine: ScenarioMachine = ScenarioMachine()
     costs: ScenarioCosts = ScenarioCosts()
     queries: tuple[ScenarioQuery, ...] = Field(min_length=1, max_length=64)
+    rows: tuple[ScenarioRows, ...] = Field(default=(), max_length=16)
+    clients: ScenarioTable | None = None
     producers: tuple[Producers, ...] = Field(min_length=1, max_length=64)
     tenants: tuple[Tenant, ...] = Field(default=(), max_length=16)
     stalls: tuple[Stall, ...] = ()
@@ -234,7 +263,7 @@ class Scenario(_Table):
     @model_validator(mode="after")
     def _names_are_known_and_different(self) -> Self:
         for what, names in (
-            ("queries", [query.name for query in self.queries]),
+            ("queries", [each.name for each in self.queries] + [each.name for each in self.rows]),
             ("producers", [group.name for group in self.producers]),
             ("tenants", [tenant.name for tenant in self.tenants]),
         ):
@@ -251,6 +280,16 @@ class Scenario(_Table):
         if strange:
             there = ", ".join(sorted(tenants)) or "none"
             raise ValueError(f"no tenant {strange[0]!r}; there are {there}")
+        return self
+
+    @model_validator(mode="after")
+    def _rows_have_a_truth(self) -> Self:
+        """Refuse row queries where tuples of the log are not the tuples that they read."""
+        drops = self.stream.on_overload.startswith("DROP")
+        summarise = [group.name for group in self.producers if group.helps or group.thinning != "1"]
+        if self.rows and (drops or summarise):
+            what = f"producers {summarise[0]}" if summarise else f"policy {self.stream.on_overload}"
+            raise ValueError(f"{what}: beside `rows` no tuple may be summarised or dropped")
         return self
 
     @classmethod

@@ -12,28 +12,32 @@ from pathlib import Path
 
 import pyarrow as pa
 
+from shedder.archive.files.file_system import Bytes
 from shedder.archive.log.log_queue import Entry
-from shedder.archive.log.records import DROPPED, Batch, Built
+from shedder.archive.log.records import DROPPED, Batch, Built, RecordType
+from shedder.archive.log.table_changes import TableChange, body_of
 from shedder.engine.admission.summary_ingest import append_summaries, plans_now
 from shedder.engine.apply.level_records import submit_levels
+from shedder.engine.controls.table_pushes import upsert
 from shedder.engine.engine import Engine
 from shedder.engine.remote_summaries.summary_builder import Plans
 from shedder.engine.runtime.caller import Caller
 from shedder.engine.runtime.subscribers import AnswerUpdate
 from shedder.engine.standing_queries.stream_state import Stream
+from shedder.engine.tables.live_tables import NumberedChange
 from shedder.errors import Draining, Overloaded, ShedderError
 from shedder.queries.answers.database_api import Ledger, Receipt
 from shedder.settings import Settings
 from shedder.simulation.disk import Died, VirtualDisk, image
 from shedder.simulation.event_queue import Agenda
-from shedder.simulation.process import Process, sent_in
+from shedder.simulation.process import Header, Process, sent_in
 from shedder.simulation.scenario import Crash, Scenario, ScenarioMachine, Tenant
-from shedder.simulation.tuple_generator import STREAM, create, stream_of
+from shedder.simulation.tuple_generator import STREAM, TABLE, create, stream_of
 from shedder.simulation.virtual_environment import VirtualEnvironment
 from shedder.streams.batches import decode_stored
 from shedder.streams.dropped_counts import Dropped
 
-Durable = Callable[[str, Batch | Built, pa.RecordBatch], None]
+Durable = Callable[[str, Header, pa.RecordBatch], None]
 Answered = Callable[[str, AnswerUpdate], None]
 _Number = tuple[str, str, int]  # Stream, producer, sequence.
 _ANSWERS_PER_PANE = 1.0  # Folding in a pane takes as long as answering from one.
@@ -123,8 +127,12 @@ class SimulatedServer:
             for tenant in self._scenario.tenants:
                 statement = create(self._scenario.stream, stream_of(tenant.name))
                 engine.execute(statement, caller=Caller(tenant.name))
+            if self._scenario.clients is not None:
+                engine.execute(f"CREATE TABLE {TABLE} (key BIGINT PRIMARY KEY, shard BIGINT)")
             for query in self._scenario.queries:
                 engine.register(query.name, query.sql)
+            for rows in self._scenario.rows:
+                engine.register(rows.name, rows.sql)
         self.process = Process(
             self._scenario,
             self._agenda,
@@ -216,6 +224,10 @@ class SimulatedServer:
             self._start_later(dying)
             return
         for header, batch in sent_in(dying):
+            if isinstance(header, TableChange):
+                if header.version <= self.engine.core.tables[TABLE].version:
+                    self._whole(header, batch)
+                continue
             name = self._name_of(header)
             last = self.engine.last_sequence(name, header.producer)
             if last is not None and header.sequence <= last[1]:  # Of some, no tuple is left.
@@ -229,8 +241,12 @@ class SimulatedServer:
     def _name_of(self, header: Batch | Built) -> str:
         return next(name for name, each in self.streams.items() if each.id == header.stream)
 
-    def _whole(self, header: Batch | Built, batch: pa.RecordBatch | None) -> None:
+    def _whole(self, header: Header, batch: pa.RecordBatch | None) -> None:
         """Tell of what is durable as its tuples are, whatever was dropped of it, or summarised."""
+        if isinstance(header, TableChange):
+            assert batch is not None
+            self._durable(TABLE, header, batch)
+            return
         name = self._name_of(header)
         payload = self._sent.pop((name, header.producer, header.sequence), None)
         if payload is not None and (batch is None or header.flags & DROPPED):
@@ -244,6 +260,19 @@ class SimulatedServer:
         self._answered(query, update)
 
     # --- the door ------------------------------------------------------------------------------
+
+    def upsert(self, rows: pa.RecordBatch) -> None:
+        """Put rows into the table, without waiting for the disk; nothing happens if it is down."""
+        if self.process is None:
+            return
+        core = self.engine.core
+
+        def submit(change: NumberedChange) -> None:
+            parts: list[Bytes] = [change.header.to_bytes(), body_of(change.batch)]
+            core.log_queue.submit(RecordType.TABLE, parts, change)
+
+        core.tables[TABLE].change(partial(upsert, batch=rows), submit, core.clock_us())
+        self.process.look_at_the_disk()
 
     def append(
         self,

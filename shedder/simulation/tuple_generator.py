@@ -12,6 +12,8 @@ from shedder.simulation.scenario import ScenarioStream
 
 STREAM = "requests"
 """Of the default tenant."""
+TABLE = "clients"
+"""Of the default tenant."""
 _FIELDS: list[pa.Field[Any]] = [
     pa.field("ts", pa.timestamp("us")),
     pa.field("key", pa.int64()),
@@ -20,6 +22,9 @@ _FIELDS: list[pa.Field[Any]] = [
     pa.field("ok", pa.bool_()),
 ]
 SCHEMA = pa.schema(_FIELDS)
+TABLE_SCHEMA = pa.schema(
+    [pa.field("key", pa.int64(), nullable=False), pa.field("shard", pa.int64())]
+)
 _STEPS = 32  # So many exponents between `skew` and `skew_to`, each of whose weights is kept.
 _STRIDE = 2_654_435_761  # Knuth's multiplicative hash: far from neighbours at every drift.
 

@@ -9,7 +9,8 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from shedder.archive.log.records import SUMMARISED, Batch, Built
+from shedder.archive.log.records import SUMMARISED, Built
+from shedder.archive.log.table_changes import TableChange
 from shedder.engine.runtime.subscribers import AnswerUpdate
 from shedder.engine.synopsis_plans.synopsis_plan import BY_HASH, RANKED
 from shedder.engine.synopsis_plans.thinning_levels import outputs_of
@@ -23,11 +24,13 @@ from shedder.simulation.disk import VirtualDisk
 from shedder.simulation.event_queue import Agenda
 from shedder.simulation.exact_oracle import ExactOracle
 from shedder.simulation.ledger_series import counts_of
-from shedder.simulation.scenario import Force, Scenario
+from shedder.simulation.process import Header
+from shedder.simulation.row_truth import RowTruth
+from shedder.simulation.scenario import Force, Scenario, ScenarioTable
 from shedder.simulation.sent_batch import ClientTally
 from shedder.simulation.server import SimulatedServer
 from shedder.simulation.time_series import Answers, Row, Series
-from shedder.simulation.tuple_generator import SCHEMA, STREAM, Payload, stream_of
+from shedder.simulation.tuple_generator import SCHEMA, STREAM, TABLE_SCHEMA, Payload, stream_of
 from shedder.simulation.verdict import FALSE_ALARM, judge
 from shedder.simulation.virtual_environment import VirtualEnvironment
 
@@ -36,6 +39,8 @@ EPOCH_US = 1_750_000_000_000_000
 _POINTS = 600  # Of a series.
 _SAMPLE_US_MIN = 100_000
 _SAMPLE_MEASURED_EVERY = 20
+_ROWS_COMPARED_EVERY = 5  # Samples between two comparisons of row queries.
+_SHARDS = 8  # Values in the table.
 _AFTER_US = 60_000_000  # How long a world may take to get calm again, at most.
 
 OnProgress = Callable[[float], None]
@@ -47,6 +52,7 @@ class World:
     keep_all: the truth keeps every tuple, to be compared with the archive at the end.
     alarm: probability that honest intervals are a problem, for each gate.
     truths, tallies, ledgers: by stream; there is a ledger when the world has ended.
+    rows_truth: of row queries; row_answers: those that were compared.
     answers: by query; thinned_answers: those of them that were given while it was thinned.
     """
 
@@ -65,6 +71,8 @@ class World:
         self.agenda = Agenda(self.machine)
         streams = [STREAM, *(stream_of(tenant.name) for tenant in scenario.tenants)]
         self.truths = {name: ExactOracle() for name in streams}
+        self.rows_truth = RowTruth(round(1e6 * scenario.stream.lateness_s))
+        self.row_answers = 0
         self.tallies = {name: ClientTally() for name in streams}
         self.series = Series()
         self.answers = {query.name: Answers() for query in scenario.queries}
@@ -105,6 +113,8 @@ class World:
             self.agenda.at(round(1e6 * force.at_s), partial(self._force, force))
         for client in self._clients:
             client.begin(ends_us)
+        if self.scenario.clients is not None:
+            self._change_the_table(self.scenario.clients, ends_us)
         every_us = max(_SAMPLE_US_MIN, ends_us // _POINTS)
         now_us = 0
         while now_us < ends_us or (not self._is_calm() and now_us < ends_us + _AFTER_US):
@@ -135,6 +145,27 @@ class World:
             ]
         return clients
 
+    def _change_the_table(self, table: ScenarioTable, ends_us: int) -> None:
+        """Put rows of random keys, and do so again later."""
+        now_us, keys = self.agenda.now_us, self.scenario.stream.keys
+        rng = np.random.default_rng([self.scenario.seed, now_us])
+        chosen = rng.integers(0, keys, table.rows), rng.integers(0, _SHARDS, table.rows)
+        arrays = [pa.array(each, pa.int64()) for each in chosen]
+        self.server.upsert(pa.RecordBatch.from_arrays(arrays, schema=TABLE_SCHEMA))
+        later_us = now_us + round(1e6 * table.every_s)
+        if later_us < ends_us:
+            self.agenda.at(later_us, partial(self._change_the_table, table, ends_us))
+
+    def _look_at_rows(self) -> None:
+        """Compare the present relations of row queries with the truth."""
+        assert self.server.process is not None
+        known = self.server.engine.core.rows.queries
+        for query in self.scenario.rows:
+            wrong = self.rows_truth.differences(query, known[query.name].answer())
+            self.row_answers += 1
+            if wrong:
+                self._problem(f"{query.name}: {wrong} rows differ from the truth")
+
     def _force(self, force: Force) -> None:
         """Set levels as an operator does; try again later if the server is down."""
         if self.server.process is None:
@@ -158,7 +189,12 @@ class World:
 
     # --- what is told --------------------------------------------------------------------------
 
-    def _durable(self, stream: str, header: Batch | Built, batch: pa.RecordBatch) -> None:
+    def _durable(self, stream: str, header: Header, batch: pa.RecordBatch) -> None:
+        if isinstance(header, TableChange):
+            self.rows_truth.change(batch)
+            return
+        if stream == STREAM and self.scenario.rows:
+            self.rows_truth.add(batch)
         truth = self.truths[stream]
         if isinstance(header, Built):
             truth.add_summary(batch)
@@ -189,6 +225,8 @@ class World:
     def _sample(self, every_us: int) -> None:
         now_us = self.agenda.now_us
         self._look_for_problems()
+        if self.server.process is not None and len(self.series.rows) % _ROWS_COMPARED_EVERY == 0:
+            self._look_at_rows()
         if not self._keep_all and len(self._starts) == len(self.answers):
             for truth in self.truths.values():
                 truth.forget_before(min(self._starts.values()))
@@ -299,6 +337,7 @@ class World:
             return
         server = self.server
         server.settle()
+        self._look_at_rows()
         for name in self.truths:
             self._compare_the_archive(name)
         plans = [query_state.plan for query_state in process.standings]

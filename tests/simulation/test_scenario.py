@@ -75,9 +75,10 @@ def is_table(annotation: object) -> bool:
     return isinstance(annotation, type) and issubclass(annotation, BaseModel)
 
 
-LISTS = {"queries", "producers", "tenants", "stalls", "crashes", "forces"}
+LISTS = {"queries", "rows", "producers", "tenants", "stalls", "crashes", "forces"}
 NEEDED = {
     "queries": {"name": "q", "sql": "SELECT 1"},
+    "rows": {"name": "r", "sql": "SELECT 1", "truth": "SELECT 1"},
     "producers": {"arrivals": {"rate": 10}},
     "tenants": {"name": "t"},
     "stalls": {"at_s": 1, "for_s": 1},
@@ -95,6 +96,8 @@ def with_number(place: tuple[str, ...], value: float) -> dict[str, Any]:
         inner = NEEDED[place[0]] | inner
         if place[1] == "arrivals":
             inner["arrivals"] = {"rate": 10} | inner["arrivals"]
+        if place[1] == "windows":
+            inner["windows"] = {"r": value}
         return {place[0]: [inner]}
     return {place[0]: {"factor": {"q": value}} if place[-1] == "factor" else inner}
 
