@@ -207,10 +207,6 @@ class RowFlow:
     def _signs_text(self) -> str:
         return "ISTREAM" if self._insertions_only else "Insertions and deletions"
 
-    def _size_of_sinks(self) -> int:
-        sinks = [each for each in (self._signs, self._relation) if each is not None]
-        return sum(each.size_bytes for each in sinks)
-
     def go_on(self) -> None:
         """Go on behind rows that were made before, as `Dataflow.go_on`."""
         self._flow.go_on()
