@@ -389,6 +389,7 @@ def test_rows_windows_join_old_versions_while_others_are_dropped(world, tmp_path
     db.close()
 
 
+@pytest.mark.slow
 def test_versions_that_no_rows_window_needs_are_dropped(tmp_path):
     """The newest 8 pushes are kept; a state is noted for each 5 pushes, and 5 tuples are held."""
     with Engine.open(tmp_path / "d", row_output_bytes_max=1 << 16) as db:

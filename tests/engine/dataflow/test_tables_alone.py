@@ -208,6 +208,7 @@ def test_query_of_a_table_is_its_tenants_alone(db):
     assert [len(rows) for rows in shown] == [1, 0]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("items", ["ISTREAM(k, n)", "k, n"])
 def test_view_has_each_row_that_enters(db, tmp_path, items):
     db.execute(f"CREATE VIEW v AS SELECT {items} FROM c")

@@ -154,6 +154,7 @@ def now_text() -> str:
     return datetime.now(UTC).replace(tzinfo=None).isoformat(sep=" ")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("words", ["AS OF", "FOR SYSTEM_TIME AS OF"])
 def test_queries_read_tables_as_of_an_instant(db, words):
     db.execute("INSERT INTO s VALUES (TIMESTAMP '2026-01-05', 1), (TIMESTAMP '2026-01-06', 2)")
@@ -177,6 +178,7 @@ def test_queries_read_tables_as_of_an_instant(db, words):
     assert scan.strip() == f"Scan t {then}".replace("FOR SYSTEM_TIME ", "")
 
 
+@pytest.mark.slow
 def test_rows_from_before_the_start_are_refused(db, tmp_path):
     db.execute("INSERT INTO t VALUES (1, 10)")
     then = now_text()
@@ -188,6 +190,7 @@ def test_rows_from_before_the_start_are_refused(db, tmp_path):
         assert again.execute(f"SELECT n FROM t AS OF TIMESTAMP '{now_text()}'").rows()
 
 
+@pytest.mark.slow
 def test_instant_to_come_has_the_rows_of_now(db):
     db.execute("INSERT INTO t VALUES (1, 10)")
     tomorrow = datetime.now(UTC).date() + timedelta(days=1)
