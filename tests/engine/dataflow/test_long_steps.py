@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections import Counter
 from concurrent.futures import Executor, Future
+from contextlib import ExitStack
 from functools import partial
 
+import numpy as np
 import pytest
 
 from shedder.engine.engine import Engine
@@ -13,6 +15,7 @@ from shedder.engine.runtime.environment import Environment
 from shedder.errors import DeadlineExceeded, RowQueryFailed, UnknownQuery
 from tests.engine.dataflow.worlds import START_US, Subscriber, applied, batch
 from tests.engine.killed import copy_killed
+from tests.seeds import seed
 
 pytestmark = pytest.mark.slow
 
@@ -180,6 +183,40 @@ def test_a_kill_during_a_step_loses_no_row_and_repeats_none(checkpoint, tmp_path
         assert content(again.query("q").answer()) == partners()
         reader.read(again)
     assert Counter(row[:2] for row in reader.got) == partners()
+
+
+def test_rows_are_the_same_over_kills_while_steps_go_on(tmp_path):
+    """Each batch meets all batches before, which the window still has."""
+    rows, batches = 300, 5
+    rng = np.random.default_rng(seed("long steps"))
+    with ExitStack() as stack:
+        db = stack.enter_context(Engine.open(tmp_path / "0"))
+        for text in CREATES:
+            db.execute(text)
+        db.register("q", PAIRS)
+        reader = Subscriber("q")
+        reader.begin(db)
+        for number in range(batches):
+            push_sides(db, 100 * number, rows)
+            match rng.choice(["checkpoint", "kill", "read", "wait"]):
+                case "checkpoint":
+                    db.core.executor.call(db.checkpoints.now).result()
+                case "kill":
+                    copied = copy_killed(db, tmp_path / f"killed {number}")
+                    db = stack.enter_context(Engine.open(copied))
+                case "read":
+                    reader.read(db)
+                case "wait":
+                    db.query("q").answer()
+        pass_by(db, 1_000)
+        db.query("q").answer()
+        reader.read(db)
+    assert reader.got == [
+        (own, 399 - own, 100 * number, 1)
+        for number in range(batches)
+        for own in range(100, rows)
+        for _ in range(2 * number + 1)
+    ]
 
 
 def test_a_step_beyond_the_limit_ends_its_query_alone(tmp_path):
