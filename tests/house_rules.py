@@ -158,11 +158,13 @@ RETIRED: Mapping[str, str] = {
     "LENT": "ticket, lease",
     "LACKS": "missing",
     "NOBODY": "NO_PRODUCERS, unnamed, unknown",
+    "OWED": "expected_rows, pending",
+    "OWES": "has_rows_to_follow",
 }
 _LETTERS = "|".join(f"{word}|{word.title()}|{word.lower()}" for word in RETIRED)
 _RETIRED = re.compile(rf"(?:(?<![A-Za-z])|(?<=[a-z])(?=[A-Z]))({_LETTERS})(?![a-z])")
 # Names of the wire, which never change.
-WIRE_NAMES = frozenset({"asked_min", "asked_max", "LentAnswer"})
+WIRE_NAMES = frozenset({"asked_min", "asked_max", "owed_rows", "LentAnswer"})
 
 
 def retired_names(tree: ast.Module) -> list[str]:

@@ -49,7 +49,7 @@ class Sender:
     @property
     def pending(self) -> bool:
         """Return whether something is to be sent, rows that have to follow included."""
-        return bool(self._backlog) or (self._helper is not None and self._helper.owes)
+        return bool(self._backlog) or (self._helper is not None and self._helper.has_rows_to_follow)
 
     def run(self) -> None:
         """Send until the backlog is told to stop, or the server refuses for good."""
@@ -117,7 +117,7 @@ class Sender:
 
     def _may_follow(self, helper: Helper, *, busy: bool) -> bool:
         """Return whether rows may follow: always when idle; now and then if no help is needed."""
-        if not helper.owes or len(self._producer.outbox):
+        if not helper.has_rows_to_follow or len(self._producer.outbox):
             return False
         if not busy:
             return True

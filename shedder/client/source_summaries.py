@@ -126,7 +126,7 @@ class Helper:
             self.waiting.drop_last()
 
     @property
-    def owes(self) -> bool:
+    def has_rows_to_follow(self) -> bool:
         """Return whether rows wait that may follow."""
         return len(self.waiting) > (self._promised is not None)
 
@@ -163,7 +163,8 @@ class Helper:
     def _newest_is_stored(self) -> bool:
         """Return whether the server has the batch to which the newest rows belong, as a summary.
 
-        It knows the last number of the newest epoch alone; of an older one, what is owed tells.
+        It knows the last number of the newest epoch alone. Of an older one, the rows to follow
+        tell.
         Rows that are declared lost do not say of which batch they are; there are none to follow.
         """
         newest = self.waiting.waiting[-1]

@@ -245,7 +245,7 @@ class IngestService(IngestServicer):
         last = self._engine.last_sequence(stream, producer)
         if last is not None:
             response.last.epoch, response.last.sequence = last
-            response.owed_rows = self._engine.ingest.producers.owed_rows(stream, producer)
+            response.owed_rows = self._engine.ingest.producers.rows_to_follow(stream, producer)
             response.open_rows = self._engine.ingest.producers.open_rows(stream, producer)
             response.contents.extend(
                 contents_to_wire(self._engine.ingest.producers.contents(stream, producer))

@@ -77,7 +77,9 @@ class SimulatedClient:
     @property
     def is_done(self) -> bool:
         """Return whether nothing is left to be sent."""
-        return not (self._held or self._outbox or self._in_flight or self._helping.owes)
+        return not (
+            self._held or self._outbox or self._in_flight or self._helping.has_rows_to_follow
+        )
 
     @property
     def _every_us(self) -> int:
@@ -203,7 +205,7 @@ class SimulatedClient:
         done.result()  # Nothing in this world makes the log fail.
         self._tally.note_acknowledged(parcel.rows, self._agenda.now_us - parcel.born_us)
         if parcel.summarised:
-            self._helping.owe(parcel)
+            self._helping.add_to_follow(parcel)
         if self._group.duplicates and self._rng.random() < self._group.duplicates:
             self._agenda.after(self._every_us, partial(self._repeat, parcel))
         self._agenda.after(0, self._send)

@@ -22,10 +22,11 @@ _FOLLOW_US = 20_000  # Between two batches of rows that follow, and between two 
 
 
 class Helping:
-    """What one client summarises, and the rows that it owes the archive for it.
+    """What one client summarises, and the rows that are to follow for the archive.
 
-    As the library's helper, without its disk: rows are owed from when the summary is acknowledged,
-    and are sent under a name of their own, one batch after the other, until they have a receipt.
+    As the library's helper, without its disk: rows are to follow from when the summary is
+    acknowledged. They are sent under a name of their own, one batch after the other, until they
+    have a receipt.
     """
 
     def __init__(
@@ -49,16 +50,16 @@ class Helping:
         self._tally = tally
         self._rng = rng
         self._plans: Plans | None = None
-        self._owed: deque[Parcel] = deque()
+        self._to_follow: deque[Parcel] = deque()
         self._next = 0
         self._in_flight = False
         self._looks = False
         server.on_down.append(self._take_back)
 
     @property
-    def owes(self) -> bool:
+    def has_rows_to_follow(self) -> bool:
         """Return whether rows are still to follow."""
-        return bool(self._owed)
+        return bool(self._to_follow)
 
     def send(self, parcel: Parcel, sequence: int) -> Future[Receipt]:
         """Send what a parcel comes to, under its own number.
@@ -86,24 +87,24 @@ class Helping:
             sequence=sequence,
         )
 
-    def owe(self, parcel: Parcel) -> None:
+    def add_to_follow(self, parcel: Parcel) -> None:
         """Its summary is acknowledged: the rows follow once no more help is wanted."""
-        self._owed.append(parcel)
+        self._to_follow.append(parcel)
         if not self._looks:
             self._looks = True
             self._agenda.after(_FOLLOW_US, self._look)
 
     def _look(self) -> None:
-        """Send the oldest rows that are owed, if they may go now; look again later."""
-        if self._owed and not (self._in_flight or self._server.asks_help):
+        """Send the oldest rows that are to follow, if they may go now; look again later."""
+        if self._to_follow and not (self._in_flight or self._server.asks_help):
             with suppress(Overloaded, Unavailable):
                 self._follow()
-        self._looks = bool(self._owed)
+        self._looks = bool(self._to_follow)
         if self._looks:
             self._agenda.after(_FOLLOW_US, self._look)
 
     def _follow(self) -> None:
-        oldest = self._owed[0]
+        oldest = self._to_follow[0]
         receipt = self._server.append(
             self._stream,
             oldest.payload,
@@ -116,10 +117,10 @@ class Helping:
         receipt.add_done_callback(partial(self._followed, oldest))
 
     def _followed(self, parcel: Parcel, done: Future[Receipt]) -> None:
-        if self._in_flight and self._owed[0] is parcel:
+        if self._in_flight and self._to_follow[0] is parcel:
             done.result()
             self._in_flight = False
-            self._owed.popleft()
+            self._to_follow.popleft()
             self._tally.note_followed(parcel.rows)
             self._next += 1
 

@@ -37,7 +37,7 @@ class VirtualEnvironment(Environment):
     ticks: periodic work, and its period in seconds.
     costs: cost of applying. Without `costs`, or outside a worker, applying takes no time.
     applying, beside: workers that run the applier and the background work.
-    owed_ns: time that was spent and is still to pass.
+    pending_ns: time that was spent and is still to pass.
     done: work on the present batch that is shared by all queries and was done.
     """
 
@@ -53,7 +53,7 @@ class VirtualEnvironment(Environment):
         self.costs = costs
         self.applying: Worker | None = None
         self.beside: Worker | None = None
-        self.owed_ns = 0.0
+        self.pending_ns = 0.0
         self.done: set[Hashable] = set()
         self.later = Later()
         self.ticks: list[tuple[float, Callable[[], None]]] = []
@@ -64,9 +64,9 @@ class VirtualEnvironment(Environment):
         self.time_us = time_us
 
     def use_workers(self, applying: Worker, beside: Worker) -> None:
-        """Run the applier and the background work in these workers; no time is owed any more."""
+        """Run the applier and the background work in these workers; no time is pending any more."""
         self.applying, self.beside = applying, beside
-        self.owed_ns = 0.0
+        self.pending_ns = 0.0
 
     def forget_workers(self) -> None:
         """Run all work in the calling thread again."""
@@ -81,8 +81,8 @@ class VirtualEnvironment(Environment):
         return self.time_us * 1_000
 
     def cpu_ns(self) -> int:
-        """Return virtual time plus the time owed: no other process uses the core."""
-        return self.monotonic_ns() + round(self.owed_ns)
+        """Return virtual time plus the pending time: no other process uses the core."""
+        return self.monotonic_ns() + round(self.pending_ns)
 
     def rest(self, seconds: float) -> None:
         """Return at once: background work takes no time here."""
@@ -108,12 +108,12 @@ class VirtualEnvironment(Environment):
 
     def spend(self, ns: float) -> None:
         """So much more time is to be waited for."""
-        self.owed_ns += ns
+        self.pending_ns += ns
 
     def wait(self) -> None:
-        """Let the owed time pass, if the applying worker calls."""
+        """Let the pending time pass, if the applying worker calls."""
         if self.applying is not None and self.applying.is_current:
-            ns, self.owed_ns = round(self.owed_ns), 0.0
+            ns, self.pending_ns = round(self.pending_ns), 0.0
             self.applying.sleep(ns)
 
     def give_way(self) -> None:

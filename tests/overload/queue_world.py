@@ -53,14 +53,14 @@ class World:
         factors = [Factors()] * len(MODEL_NS)
         levels = [0] * len(MODEL_NS)
         state, rate_seen, refused_seen = NORMAL, 0.0, 0.0
-        owed = tokens = 0.0
+        arriving = tokens = 0.0
         busy_to = 0.0
         for tick in range(round(seconds / TICK_S)):
             start, end = tick * TICK_S, (tick + 1) * TICK_S
             mean = self.rate(start) * TICK_S / BATCH
-            owed += mean if rng is None else float(rng.poisson(mean))
-            coming = int(owed)
-            owed -= coming
+            arriving += mean if rng is None else float(rng.poisson(mean))
+            coming = int(arriving)
+            arriving -= coming
             times = start + (np.arange(coming) + 0.5) / max(coming, 1) * TICK_S
             tokens = min(tokens, 0.0) + state.admit_bytes_per_s * TICK_S
             let_in = coming if tokens == float("inf") else min(coming, int(tokens / BATCH / BYTES))

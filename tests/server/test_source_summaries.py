@@ -184,7 +184,7 @@ def test_after_a_crash_rows_follow_when_the_server_has_their_summary(
     if not is_stored:
         help_with(again, 1)
     assert again.waiting.rows == 20
-    while again.owes:
+    while again.has_rows_to_follow:
         again.follow()
     again.close()
     assert stored(twins) == pushed(range(2))
@@ -247,7 +247,7 @@ def test_what_is_owed_of_an_older_epoch_follows_and_nothing_else(
     died_at(1, connection, tmp_path, is_stored=is_stored)
     twins.push("trades", trades(10, 2), producer="p", epoch=3)
     again = Helper(connection, TRADES, "p", directory=tmp_path)
-    while again.owes:
+    while again.has_rows_to_follow:
         again.follow()
     again.close()
     assert stored(twins) == pushed([0, 1, 2] if is_stored else [0, 2])
@@ -269,7 +269,7 @@ def test_rows_that_are_declared_lost_keep_nobody_from_going_on(
     again = Helper(connection, TRADES, "p", directory=tmp_path)
     if not is_stored:
         help_with(again, 1)
-    while again.owes:
+    while again.has_rows_to_follow:
         again.follow()
     again.close()
     assert stored(twins) == pushed([0] if is_stored else [0, 1])

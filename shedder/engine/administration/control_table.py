@@ -135,7 +135,7 @@ def _stream(core: EngineState, stream: Stream) -> list[Row]:
         "lost": core.store.lost(stream.id),
         "on_overload": overload_text(stream.schema.on_overload),
         "summarised": stream.built,
-        "to_follow": stream.owed.rows,
+        "to_follow": stream.expected_rows.rows,
         "duplicate": intake.duplicate,
         "refused_batches": intake.refused_batches,
         "refused_rows": intake.refused_rows,

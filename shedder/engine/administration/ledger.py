@@ -20,7 +20,7 @@ def ledger_of(stream: Stream, intake: Intake, *, backfilled: int, lost: int) -> 
         late=stream.late,
         dropped=stream.drops.rows,
         summarised=stream.built,
-        to_follow=stream.owed.rows,
+        to_follow=stream.expected_rows.rows,
         deleted=sum(deletion.rows for deletion in stream.deletions()),
         backfilled=backfilled,
         lost=lost,

@@ -44,9 +44,9 @@ class ProducersProgress:
         """Return the smallest epoch in which an unknown producer may begin; 0: not forgotten."""
         return self._intake(stream).epoch_min(producer)
 
-    def owed_rows(self, stream: str, producer: str) -> int:
+    def rows_to_follow(self, stream: str, producer: str) -> int:
         """Return the rows that a producer's durable summaries announce and that have not come."""
-        return self._intake(stream).owed_rows(producer)
+        return self._intake(stream).rows_to_follow(producer)
 
     def _intake(self, stream: str) -> Intake:
         """Return a stream's intake, whether or not the queue has room."""

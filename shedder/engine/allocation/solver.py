@@ -122,9 +122,9 @@ def _keeps_enough(
         return False
     readers, rows = demands.readers, demands.readers.synopsis
     had = demands.options.error[rows, np.maximum(demands.present[rows], 0)] * readers.scale
-    owed = (demands.present[rows] >= 0) & (had <= readers.target)
-    owed |= np.isin(rows, changed) & fitted.reachable
-    return bool(fitted.met[owed & readers.promised].all())
+    promised = (demands.present[rows] >= 0) & (had <= readers.target)
+    promised |= np.isin(rows, changed) & fitted.reachable
+    return bool(fitted.met[promised & readers.promised].all())
 
 
 def _changed(

@@ -217,8 +217,8 @@ def _stream_state(stream: Stream) -> bytes:
         "applied": stream.applied,
         "late": stream.late,
         "built": stream.built,
-        "to_follow": stream.owed.rows,
-        "owed": stream.owed.to_json(),
+        "to_follow": stream.expected_rows.rows,
+        "owed": stream.expected_rows.to_json(),
         "takes_summaries": stream.takes_summaries,
         "drops": stream.drops.to_json() if stream.drops.rows else None,
         "lost": stream.lost.to_json() if stream.lost else None,
@@ -296,7 +296,7 @@ def restore_stream(stream: Stream, data: bytes, evicted: bytes, forgotten: bytes
         drops=Drops.from_json(state["drops"]) if state.get("drops") else Drops(),
         # Absent before what damage took was told.
         lost=LostTuples.from_json(state["lost"]) if state.get("lost") else LostTuples(),
-        owed=ExpectedRows.from_json(state.get("owed"), state.get("to_follow", 0)),
+        expected_rows=ExpectedRows.from_json(state.get("owed"), state.get("to_follow", 0)),
         takes_summaries=state.get("takes_summaries", built > 0),
         watermark_us=state["watermark_us"],
     )

@@ -19,7 +19,7 @@ class DurableProgress:
     position: one past the last durable tuple.
     accepted: durable rows. Rows that follow their summaries do not count again.
     producers: the durable progress of each producer.
-    owed: durable rows of summaries whose tuples are still to come.
+    expected_rows: durable rows of summaries whose tuples are still to come.
     watermark: the watermark in the order of arrival.
     """
 
@@ -30,7 +30,7 @@ class DurableProgress:
         self.position = 0
         self.accepted = 0
         self.producers = producers
-        self.owed = ExpectedRows()
+        self.expected_rows = ExpectedRows()
         self.watermark = watermark
         self._lock = lock
 
@@ -38,7 +38,7 @@ class DurableProgress:
         self,
         position: int,
         producers: KnownProducers,
-        owed: ExpectedRows,
+        expected_rows: ExpectedRows,
         watermark: Watermark,
         *,
         accepted: int,
@@ -48,7 +48,7 @@ class DurableProgress:
         with self._lock:
             self.position, self.accepted = position, accepted
             self.producers.close()
-            self.producers, self.owed = producers, owed.copy()
+            self.producers, self.expected_rows = producers, expected_rows.copy()
             self.watermark = ArrivalWatermark(watermark, time_column)
 
     def note(self, arrived: PendingRecord) -> None:
@@ -62,7 +62,7 @@ class DurableProgress:
                 progress = progress_after(self.producers.get(header.producer), header)
                 self.producers.note(header.producer, progress, header.arrival_us)
             self.watermark.durable(arrived.newest_us, header.arrival_us)
-            self.owed.note(header)
+            self.expected_rows.note(header)
 
     def note_promise(self, header: Heartbeat) -> None:
         """Note that a heartbeat is on disk. Called by the disk thread."""

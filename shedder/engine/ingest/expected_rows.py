@@ -20,10 +20,10 @@ def rows_name(producer: str) -> str:
 class ExpectedRows:
     """Rows whose producers have sent summaries of them and said that they will follow.
 
-    A producer's rows may come in any cut, as long as there are no more of them than it owes. Every
+    A producer's rows may come in any cut, as long as there are no more of them than expected. Every
     owner of one sees the same summaries and rows in the order of the log. For one thread.
 
-    rows: owed by all.
+    rows: expected of all.
     """
 
     def __init__(self, by_producer: Mapping[str, int] | None = None) -> None:
@@ -44,7 +44,7 @@ class ExpectedRows:
         return ExpectedRows(self._by_producer)
 
     def of(self, producer: str) -> int:
-        """Rows that a producer owes."""
+        """Rows that are expected of a producer."""
         return self._by_producer.get(producer, 0)
 
     def check_promise(self, producer: str) -> None:
@@ -62,10 +62,10 @@ class ExpectedRows:
             )
 
     def check(self, name: str, rows: int) -> None:
-        """Check that a producer owes as many rows as follow.
+        """Check that as many rows are expected of a producer as follow.
 
         Raises:
-          BadBatch: it owes fewer.
+          BadBatch: fewer are expected.
         """
         if not name:
             raise BadBatch("tuples that follow their summaries need a producer with a name")
@@ -75,11 +75,11 @@ class ExpectedRows:
                 f"the tuples of a producer's summaries follow under its name and {ROWS_SUFFIX!r}, "
                 f"as 'web-2{ROWS_SUFFIX}'; this is {name!r}"
             )
-        owed = self._by_producer.get(whose, 0) + self._by_producer.get(_UNKNOWN_PRODUCER, 0)
-        if rows > owed:
+        expected = self._by_producer.get(whose, 0) + self._by_producer.get(_UNKNOWN_PRODUCER, 0)
+        if rows > expected:
             raise BadBatch(
                 f"no summaries have come from producer {whose!r} whose {rows:,} tuples were to "
-                f"follow: it owes {owed:,}"
+                f"follow: it owes {expected:,}"
             )
 
     def note(self, header: Batch | Built) -> None:
@@ -97,7 +97,7 @@ class ExpectedRows:
             self.rows += rows
 
     def settle(self, name: str, rows: int) -> int:
-        """So many rows have come under a name; how many of them were owed.
+        """So many rows have come under a name; how many of them were expected.
 
         All of them, if they were checked; logs of earlier versions have rows under any name.
         """

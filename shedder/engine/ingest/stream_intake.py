@@ -94,14 +94,14 @@ class Intake:
         )
         self._in_flight: dict[str, PushProgress] = {}  # Progress on its way to the disk.
         self._waiting: dict[str, Future[int]] = {}  # The newest record of each producer.
-        self._owed = ExpectedRows()
+        self._expected_rows = ExpectedRows()
         self._replays = Replays()
 
     def restore(
         self,
         position: int,
         producers: KnownProducers,
-        owed: ExpectedRows,
+        expected_rows: ExpectedRows,
         watermark: Watermark,
         *,
         accepted: int,
@@ -111,13 +111,13 @@ class Intake:
             self.durable.restore(
                 position,
                 producers,
-                owed,
+                expected_rows,
                 watermark,
                 accepted=accepted,
                 time_column=self.schema.time_column,
             )
             self._next_position = position
-            self._owed = owed.copy()
+            self._expected_rows = expected_rows.copy()
 
     def drop_by(self, drops: DropPolicy | None) -> None:
         """From the next batch on, drop tuples as these say; None: none."""
@@ -264,10 +264,10 @@ class Intake:
         with self._lock:
             return self.durable.producers.epoch_min(producer)
 
-    def owed_rows(self, producer: str) -> int:
+    def rows_to_follow(self, producer: str) -> int:
         """Rows of a producer's summaries that are to follow, durably."""
         with self._lock:
-            return self.durable.owed.of(producer)
+            return self.durable.expected_rows.of(producer)
 
     def producers(self) -> ProducerState:
         """Return the durable progress of all producers."""
@@ -315,7 +315,7 @@ class Intake:
             self.losses += 1
             self._next_position = self.durable.position
             self._in_flight.clear()
-            self._owed = self.durable.owed.copy()
+            self._expected_rows = self.durable.expected_rows.copy()
             self.durable.watermark.go_back()
             self._waiting.clear()
 
@@ -403,7 +403,7 @@ class Intake:
         rows, producer, push = content.num_rows, numbered.producer, numbered.push
         epoch, number = numbered.epoch, numbered.number
         if flag:
-            self._check_owed(content, producer)
+            self._check_expected(content, producer)
         here, now_us = self._next_position, self._clock_us()
         header: Batch | Built
         dropped = left_out
@@ -422,7 +422,7 @@ class Intake:
             header = Built(self.stream_id, producer, epoch, number, here, rows, now_us, flags, push)
         arrived = PendingRecord(header, content, dropped=dropped, tenant=self.schema.tenant)
         durable = self._submit(kind, arrived, payload)
-        self._owed.note(header)
+        self._expected_rows.note(header)
         late = self._note_times(arrived)
         if producer:
             self._in_flight[producer] = progress_after(numbered.progress, header)
@@ -471,11 +471,11 @@ class Intake:
         arrived.believe(newest_us)
         return late
 
-    def _check_owed(self, content: pa.RecordBatch | ValidatedSummaries, producer: str) -> None:
+    def _check_expected(self, content: pa.RecordBatch | ValidatedSummaries, producer: str) -> None:
         if isinstance(content, pa.RecordBatch):
-            self._owed.check(producer, content.num_rows)
+            self._expected_rows.check(producer, content.num_rows)
         else:
-            self._owed.check_promise(producer)
+            self._expected_rows.check_promise(producer)
 
     def _arrived(self, producer: str, done: Future[int]) -> None:
         with self._lock:

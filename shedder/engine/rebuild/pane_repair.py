@@ -351,7 +351,7 @@ def _key(
     have the rows that it lacked. The key also changes when rows of a thinned pane are deleted.
     """
     known = standing_query.state.name, standing_query.from_position, number
-    return *known, stream.owed.rows > 0, number in standing_query.deleted.behind
+    return *known, stream.expected_rows.rows > 0, number in standing_query.deleted.behind
 
 
 def rows_there(pane: Pane) -> int:

@@ -93,7 +93,11 @@ def recover(
         position = max(replay.positions[name], stream.position)
         stream.note_accepted(stream.applied)
         intake.restore(
-            position, producers[name], stream.owed, stream.watermark, accepted=stream.accepted
+            position,
+            producers[name],
+            stream.expected_rows,
+            stream.watermark,
+            accepted=stream.accepted,
         )
     for damage in _damages(core, replay.held_to):
         _log.error("damaged", what=damage)

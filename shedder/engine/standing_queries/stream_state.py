@@ -36,7 +36,8 @@ class Stream:
     built: applied tuples that came as summaries. They have no position, and neither the sample nor
       the archive has them.
     deletions: returns all DELETEs.
-    owed: tuples of built that their producers will send; a tuple that has come is in neither.
+    expected_rows: tuples of built that their producers will send; a tuple that has come is in
+      neither.
     takes_summaries: at least one summary has come.
     sample_stored_bytes: size of the last stored sample.
     drops: tuples that were dropped on admission, or left out at the source.
@@ -64,7 +65,7 @@ class Stream:
         self.applied = 0
         self.late = 0
         self.built = 0
-        self.owed = ExpectedRows()
+        self.expected_rows = ExpectedRows()
         self.takes_summaries = False
         self.synopses_ns = 0
         self.drops = Drops()
@@ -90,13 +91,13 @@ class Stream:
         built: int,
         drops: Drops,
         lost: LostTuples,
-        owed: ExpectedRows,
+        expected_rows: ExpectedRows,
         takes_summaries: bool,
         watermark_us: int | None,
     ) -> None:
         """Go on from what a checkpoint has of the stream, its sample aside."""
         self.position, self.applied, self.late, self.built = position, applied, late, built
-        self.drops, self.lost, self.owed = drops, lost, owed
+        self.drops, self.lost, self.expected_rows = drops, lost, expected_rows
         self.takes_summaries = takes_summaries
         self.watermark.restore(watermark_us)
 
@@ -200,14 +201,14 @@ class Stream:
         self.applied += header.rows
         self.built += header.rows
         if header.flags & FOLLOW:
-            self.owed.promise(header.producer, header.rows)
+            self.expected_rows.promise(header.producer, header.rows)
         self.takes_summaries = True
         self.watermark.observe(made.newest_us, header.arrival_us)
 
     def _followed(self, header: Batch) -> None:
         """The archive has tuples now that the panes have had since summaries of them came."""
         self.position = header.end_position
-        self.built -= self.owed.settle(header.producer, header.rows)
+        self.built -= self.expected_rows.settle(header.producer, header.rows)
 
     def share_panes(self, new: QueryState | None = None) -> None:
         """Share panes among queries, so that as few queries as possible read tuples.

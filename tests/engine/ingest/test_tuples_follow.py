@@ -141,24 +141,28 @@ def test_nobody_brings_more_than_it_owes_nor_what_another_one_owes(
         with pytest.raises(BadBatch, match="a producer with a name"):
             db.merge("s", data, tuples_follow=True)
         followed(db, rows(20, 1).slice(0, 5), 0)
-        refused_beyond(db, owed=15)
+        refused_beyond(db, expected=15)
         if not is_closed:
             copy_killed(db, tmp_path / "copy")
     with opened(tmp_path / ("data" if is_closed else "copy")) as db:
-        refused_beyond(db, owed=15)
+        refused_beyond(db, expected=15)
         followed(db, rows(20, 1).slice(5), 0, sequence=1)
-        refused_beyond(db, owed=0)
+        refused_beyond(db, expected=0)
         assert counts(db) == (50, 30, 30, 0)
         followed(db, rows(30, 2), 0, producer="other+rows")
         assert counts(db) == (50, 0, 0, 0)
         assert db.execute(COUNTED).table.equals(db.query("q").answer().table)
 
 
-def refused_beyond(db: Engine, *, owed: int) -> None:
+def refused_beyond(db: Engine, *, expected: int) -> None:
     """Rows that were not announced, or by another producer, are refused, and nothing is counted."""
     before = counts(db)
     for name, count, said in (
-        ("p+rows", owed + 1, f"'p' whose {owed + 1} tuples were to follow: it owes {owed}"),
+        (
+            "p+rows",
+            expected + 1,
+            f"'p' whose {expected + 1} tuples were to follow: it owes {expected}",
+        ),
         ("absent+rows", 1, "'absent' whose 1 tuples were to follow: it owes 0"),
         ("p", 1, "under its name and '\\+rows', as 'web-2\\+rows'; this is 'p'"),
     ):
