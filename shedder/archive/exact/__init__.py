@@ -4,5 +4,5 @@
 `worker_pipe`. `worker` is the process itself and imports no other module of Shedder: `relation_sql`
 writes the SQL that it runs.
 
-May import: files, tasks.
+May import: tasks, files.
 """
