@@ -125,11 +125,11 @@ class AppendSession:
 
     def send(self, batch: pa.RecordBatch, sequence: int | None, part: Part = WHOLE) -> Steps[None]:
         """Send one conformed batch, thinned if help is wanted; the outbox must have room."""
-        gone = None
+        left_out = None
         if self.help_wanted:
-            batch, gone = self._thinning.divide(batch, self.schema.time_column)
-            self.left_out += 0 if gone is None else gone.rows
-        request = self.outbox.add(batch, sequence, gone, part)
+            batch, left_out = self._thinning.divide(batch, self.schema.time_column)
+            self.left_out += 0 if left_out is None else left_out.rows
+        request = self.outbox.add(batch, sequence, left_out, part)
         opened = self._call
         if opened is None:
             return

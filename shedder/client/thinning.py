@@ -36,5 +36,5 @@ class SourceThinning:
         kept = self._rng.random(batch.num_rows) < 2.0**-self._level
         if kept.all():
             return batch, None
-        gone = Dropped.of(batch.filter(pa.array(~kept)), time_column)
-        return batch.filter(pa.array(kept)), gone
+        left_out = Dropped.of(batch.filter(pa.array(~kept)), time_column)
+        return batch.filter(pa.array(kept)), left_out

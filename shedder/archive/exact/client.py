@@ -21,7 +21,7 @@ from shedder.archive.exact.relation import ExactRelation
 from shedder.archive.exact.worker import ResultLimits, WorkerLimits
 from shedder.archive.exact.worker_pipe import (
     ExactRequest,
-    ProcessGone,
+    ProcessEnded,
     QueryFailed,
     ResultReader,
     of_the_process,
@@ -208,7 +208,7 @@ class ExactWorker:
                 yield result
                 if not result.is_over:  # The rest of it is in the pipe.
                     self._forget()
-        except ProcessGone as broken:
+        except ProcessEnded as broken:
             self._forget()
             if late.is_set():
                 raise DeadlineExceeded(f"no exact answer within {allowed_s:g} s") from broken

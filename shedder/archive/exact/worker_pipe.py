@@ -75,7 +75,7 @@ class ResultReader:
         return cut
 
 
-class ProcessGone(Exception):
+class ProcessEnded(Exception):
     """A pipe to or from the process broke."""
 
 
@@ -93,7 +93,7 @@ def of_the_process() -> Iterator[None]:
     try:
         yield
     except (OSError, EOFError, pa.ArrowException) as broken:
-        raise ProcessGone from broken
+        raise ProcessEnded from broken
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -96,9 +96,9 @@ class SmallBlocks:
     def forget(self, name: str) -> None:
         """Let go of the blocks of the file of this name below `runs/`."""
         with self._lock:
-            gone = self._held.pop(name, None)
-            if gone is not None:
-                self._size -= gone.size_bytes
+            evicted = self._held.pop(name, None)
+            if evicted is not None:
+                self._size -= evicted.size_bytes
 
     def _keep(self, wanted: Wanted, block: Block, stored_bytes: int) -> None:
         table = _copied(block)

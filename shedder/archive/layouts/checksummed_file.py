@@ -105,8 +105,8 @@ class Footers:
             self._held[run.file, run.crc] = footer
             self._size += footer.metadata.serialized_size
             while self._size > self._max:
-                _, gone = self._held.popitem(last=False)
-                self._size -= gone.metadata.serialized_size
+                _, evicted = self._held.popitem(last=False)
+                self._size -= evicted.metadata.serialized_size
 
     def forget(self) -> None:
         """Read all of them again when they are needed."""

@@ -65,13 +65,13 @@ class OpenFiles:
         """
         with self._lock:
             if forgotten != self.forgotten:
-                gone: list[_Opened | None] = [opened]
+                evicted: list[_Opened | None] = [opened]
             else:
-                gone = [self._held.pop((run.file, run.crc), None)]
+                evicted = [self._held.pop((run.file, run.crc), None)]
                 self._held[run.file, run.crc] = opened
                 if len(self._held) > self._max:
-                    gone.append(self._held.popitem(last=False)[1])
-        for each in gone:
+                    evicted.append(self._held.popitem(last=False)[1])
+        for each in evicted:
             if each is not None:
                 each.close()
 
@@ -80,8 +80,8 @@ class OpenFiles:
         with self._lock:
             self.forgotten += 1
             keys = [key for key in self._held if name in (None, key[0])]
-            gone = [self._held.pop(key) for key in keys]
-        for each in gone:
+            evicted = [self._held.pop(key) for key in keys]
+        for each in evicted:
             each.close()
 
 

@@ -53,7 +53,7 @@ class NamedReduction:
         """
         try:
             return bool(self.reduction.reads_on)
-        except self._theirs as error:
+        except self._own_errors as error:
             raise _failed(self.text, "failed", error) from error
 
     def wanted(self, block: BlockStatistics) -> float:
@@ -67,7 +67,7 @@ class NamedReduction:
             if _is_reduction(said):
                 return float(said)
             shown = reprlib.repr(said)
-        except self._theirs as error:
+        except self._own_errors as error:
             raise _failed(self.text, "failed", error) from error
         raise BadReduction(
             f"the reduction {self.text} wants {shown}; it must be a number in [0, 1)"
@@ -90,7 +90,7 @@ class NamedReduction:
         return ask() if self.is_ours else aside(ask, on_progress)
 
     @property
-    def _theirs(self) -> type[BaseException]:
+    def _own_errors(self) -> type[BaseException]:
         """Exceptions that count as the reduction's own.
 
         Ctrl-C never reaches the thread of an installed reduction, only the caller's thread.
@@ -137,7 +137,7 @@ def _made(
     clause: statement.ReductionClause,
     surroundings: Surroundings,
     text: str,
-    theirs: type[BaseException],
+    own_errors: type[BaseException],
 ) -> Reduction:
     """What a maker makes of the arguments; theirs: what it may raise that is its own fault."""
     try:
@@ -154,7 +154,7 @@ def _made(
         return maker(surroundings, *clause.arguments)
     except ValueError as error:
         raise BadQuery(f"REDUCE BY {text}: {error}") from error
-    except theirs as error:
+    except own_errors as error:
         raise _failed(text, "cannot be made", error) from error
 
 

@@ -55,8 +55,8 @@ class RunRollups:
         state = self._streams.state(entry.stream_id)
         with state.cutting, state.rewriting, self._streams.change():
             self._catalog.rollups.drop(entry)
-            gone = state.drop_rollup(entry.id)
-            self._run_files.retire([each.file for each in gone])
+            dropped = state.drop_rollup(entry.id)
+            self._run_files.retire([each.file for each in dropped])
         self._run_files.remove_retired()
 
     def entries(self, stream: int) -> list[tuple[RollupEntry, Rollup]]:

@@ -85,8 +85,8 @@ class StreamState:
 
     def drop_runs(self, runs: Sequence[Run]) -> None:
         """Drop runs, and all that is noted of them."""
-        gone = {run.first_position for run in runs}
-        self.runs = [run for run in self.runs if run.first_position not in gone]
+        dropped = {run.first_position for run in runs}
+        self.runs = [run for run in self.runs if run.first_position not in dropped]
         for run in runs:
             self.forget(run)
 
@@ -128,11 +128,11 @@ class StreamState:
         """Drop a rollup and its partial aggregates; returns these."""
         self.rollups.pop(rollup_id, None)
         self.unrolled = {each for each in self.unrolled if each[1] != rollup_id}
-        gone = [each for run in self.runs for each in run.rolled if each.rollup_id == rollup_id]
+        dropped = [each for run in self.runs for each in run.rolled if each.rollup_id == rollup_id]
         for at, run in enumerate(self.runs):
             kept = tuple(each for each in run.rolled if each.rollup_id != rollup_id)
             self.runs[at] = replace(run, rolled=kept)
-        return gone
+        return dropped
 
     def readable(self, run: Run) -> bool:
         """Return whether a run is whole, as far as is known."""

@@ -75,9 +75,9 @@ class TableRows:
         The arguments are those of `changed`.
         """
         assert version >= self.version + changes, (version, self.version, changes)
-        gone = self._matches(batch)
-        kept = [_without(piece, gone[at]) for at, piece in self._placed()]
-        taken = [_without(piece, ~gone[at]) for at, piece in self._placed() if gone[at].any()]
+        deleted = self._matches(batch)
+        kept = [_without(piece, deleted[at]) for at, piece in self._placed()]
+        taken = [_without(piece, ~deleted[at]) for at, piece in self._placed() if deleted[at].any()]
         if kind is ChangeKind.UPSERT:
             kept += _pieces(batch)
         lost = self.lost + version - self.version - changes
@@ -196,8 +196,8 @@ def _pieces(batch: pa.RecordBatch) -> list[pa.RecordBatch]:
     return [batch.slice(start, PIECE_ROWS_MAX) for start in starts]
 
 
-def _without(piece: pa.RecordBatch, gone: NDArray[np.bool_]) -> pa.RecordBatch:
-    return piece.filter(pa.array(~gone)) if gone.any() else piece
+def _without(piece: pa.RecordBatch, deleted: NDArray[np.bool_]) -> pa.RecordBatch:
+    return piece.filter(pa.array(~deleted)) if deleted.any() else piece
 
 
 def _merged(pieces: Sequence[pa.RecordBatch]) -> tuple[pa.RecordBatch, ...]:
