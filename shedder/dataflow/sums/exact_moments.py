@@ -2,7 +2,8 @@
 
 A product of doubles is m * 2^(p - 2148) with |m| < 2^106 and 0 <= p <= 4090, so a sum of products
 has 4,224 bits, in words as those of `exact_sums`. The centred moment n * sum(x y) - sum(x) * sum(y)
-is computed without rounding, so digits that cancel are not lost. It is rounded once.
+is computed without rounding, so digits that cancel are not lost. What it is divided by is divided
+in whole numbers, too: the quotient is rounded once.
 """
 
 from __future__ import annotations
@@ -25,6 +26,10 @@ from shedder.dataflow.sums.exact_sums import (
 
 WHOLE_PRODUCT_DIGITS = 6  # Of a sum of products of whole numbers: 126 bits, and room for carries.
 PRODUCT_DIGITS = 132  # Of a sum of products of doubles.
+_MORE_DIGITS = (
+    4  # Below the point: a quotient by two counts has 65 bits at least, of which 54 decide.
+)
+_COUNTS = 1 << 32  # One digit, that is divided by.
 SCRATCH = 160  # Digits of a product of two sums, and of a sum of products times a count.
 
 
@@ -83,7 +88,20 @@ def _add_multiplied(
 
 
 @njit(nogil=True, cache=True)
-def population_moment(
+def _divide(digits: Int64s, size: int, by: int) -> tuple[int, bool]:
+    """Divide a number by one digit, in place; return its size, and whether something is left."""
+    rest, divisor = np.uint64(0), np.uint64(by)
+    for at in range(size - 1, -1, -1):
+        part = (rest << np.uint64(32)) | np.uint64(digits[at])
+        digits[at] = np.int64(part // divisor)
+        rest = part % divisor
+    while size > 0 and digits[size - 1] == 0:
+        size -= 1
+    return size, rest != np.uint64(0)
+
+
+@njit(nogil=True, cache=True)
+def centred_moments(
     words: Int64s,
     count: int,
     products: int,
@@ -92,8 +110,11 @@ def population_moment(
     seconds: int,
     size: int,
     scratch: Int64s,
-) -> float:
-    """(n * sum(x y) - sum(x) * sum(y)) / n^2, rounded once before the division.
+) -> tuple[float, float]:
+    """(n * sum(x y) - sum(x) * sum(y)) / n^2, and the same over n (n - 1); of n = 1 this is 0.
+
+    Each is the nearest double, ties to even, if it is a normal one and n is below 2^32. For larger
+    n the numerator is rounded, and so are both divisions.
 
     Args:
       words: where the sums are. count: n > 0.
@@ -110,8 +131,33 @@ def population_moment(
     other, others = magnitude(words, seconds, size, y)
     _add_multiplied(total, x, digits, y, others, 1 if negative != other else -1)
     negative, digits = magnitude(total, 0, products_size + 12, x)
-    mantissa, exponent = rounded(x, digits)
-    if size > 2:  # Of doubles.
-        exponent += 2 * LOWEST
-    value = math.ldexp(mantissa / count / count, exponent)
-    return -value if negative else value
+    if digits == 0 or count == 1:
+        return 0.0, 0.0
+    sign = -1.0 if negative else 1.0
+    lowest = 2 * LOWEST if size > 2 else 0  # Of doubles.
+    if count >= _COUNTS:
+        mantissa, exponent = rounded(x, digits)
+        mantissa *= sign / count
+        exponent += lowest
+        return math.ldexp(mantissa / count, exponent), math.ldexp(mantissa / (count - 1), exponent)
+    for at in range(digits - 1, -1, -1):
+        x[at + _MORE_DIGITS] = x[at]
+    x[:_MORE_DIGITS] = 0
+    digits, is_more = _divide(x, digits + _MORE_DIGITS, count)
+    y[:digits] = x[:digits]
+    lowest -= 32 * _MORE_DIGITS
+    population = _quotient(y, digits, count, is_more)
+    sample = _quotient(x, digits, count - 1, is_more)
+    return (
+        sign * math.ldexp(population[0], population[1] + lowest),
+        sign * math.ldexp(sample[0], sample[1] + lowest),
+    )
+
+
+@njit(nogil=True, cache=True)
+def _quotient(digits: Int64s, size: int, by: int, is_more: bool) -> tuple[float, int]:
+    """A number over one digit as m * 2^e, rounded to nearest; is_more: it has a fraction, too."""
+    size, is_left = _divide(digits, size, by)
+    if is_left or is_more:
+        digits[0] |= 1
+    return rounded(digits, size)

@@ -293,13 +293,12 @@ def _sums(aggregate: Aggregate, counts: Int64s, first: Int64s, second: Int64s) -
 def _moments(aggregate: Aggregate, made: Sequence[NDArray[np.int64]]) -> Any:
     """Functions of covariances of the population; NULL where these are beyond DOUBLE."""
     counts = made[0][0]
-    several = np.maximum(counts, 2)
     moments = [each[1].view(np.float64) for each in made]
     nulls = counts < 1
     with np.errstate(all="ignore"):
         match aggregate.function:
             case AggregateFunction.VAR | AggregateFunction.STDDEV | AggregateFunction.COVAR_SAMP:
-                values = moments[0] * (several / (several - 1))
+                values = made[0][2].view(np.float64)
                 nulls = counts < 2
                 if aggregate.function is AggregateFunction.STDDEV:
                     values = np.sqrt(values)

@@ -14,7 +14,7 @@ from shedder.dataflow.sums.exact_moments import (
     WHOLE_PRODUCT_DIGITS,
     add_product,
     add_whole_product,
-    population_moment,
+    centred_moments,
 )
 from shedder.dataflow.sums.exact_sums import (
     DIGITS,
@@ -67,7 +67,7 @@ class ReadKind(IntEnum):
     COUNT = 0
     WHOLE = 1  # high and low: high * 2^32 + low
     DOUBLE = 2  # bits of the sum
-    MOMENT = 3  # bits of the covariance of the population
+    MOMENT = 3  # bits of the covariances of the population and of the sample
     SMALLEST = 4  # value and payload, and so are the next two
     LARGEST = 5
     QUANTILE = 6
@@ -187,14 +187,14 @@ def read_others(
         first = base + np.int64(terms[by, AT])
         second = base + np.int64(terms[reads[which, OR], AT])
         of_doubles = terms[by, KEPT] == 2
-        moment = np.nan
+        population = sample = np.nan
         if not (of_doubles and (_has_infinity(words, first) or _has_infinity(words, second))):
             products = PRODUCT_DIGITS if of_doubles else WHOLE_PRODUCT_DIGITS
             size = DIGITS if of_doubles else WHOLE_DIGITS
-            moment = population_moment(
+            population, sample = centred_moments(
                 words, count, at + 1, products, first + 1, second + 1, size, scratch
             )
-        return bits_of(moment), 0
+        return bits_of(population), bits_of(sample)
     rank = 1 if kind == 4 else count
     if kind == 6:
         rank = rank_of(count, np.int64(by), np.int64(reads[which, OR]))
