@@ -45,8 +45,8 @@ _BIGINT = ColumnType.BIGINT
 
 NOTES = (
     f"Windows of {WINDOW:,} tuples a stream and as many uniform keys; one thread each.",
-    f"Batches of {BATCH_ROWS:,} rows. Shedder emits the changes of each microsecond; with SLIDE of",
-    f"each {SLIDE:,}th.",
+    f"Batches of {BATCH_ROWS:,} rows. Shedder emits the changes of each microsecond.",
+    f"With SLIDE it emits those of each {SLIDE:,}th microsecond.",
     "A rival computes one result per batch: over the whole window again.",
     "In the first row it computes the pairs of a batch with a window that it need not keep.",
     "The C heap keeps what is freed, as the server sets it up; for the rivals, too.",

@@ -14,7 +14,8 @@ from numpy.typing import NDArray
 def _without_owner(typing_context, array):  # type: ignore[no-untyped-def]  # noqa: ARG001
     def codegen(context, builder, signature, arguments):  # type: ignore[no-untyped-def]
         same = context.make_array(signature.args[0])(context, builder, arguments[0])
-        same.meminfo = context.get_constant_null(types.MemInfoPointer(types.voidptr))
+        owner: Any = types.MemInfoPointer
+        same.meminfo = context.get_constant_null(owner(types.voidptr))
         return same._getvalue()
 
     return array(array), codegen
