@@ -92,6 +92,14 @@ class Settings(BaseSettings):
         "memory_bytes.",
         ge=_MI,
     )
+    row_query_expiry: Literal["pattern", "negative", "direct"] = _setting(
+        "memory",
+        "pattern",
+        "How rows leave the time windows of standing row queries. pattern: each operator has the "
+        "state that its inputs allow. negative: windows hold their rows and send each again with "
+        "weight -1. direct: each step searches all rows for those that have left. Rows are the "
+        "same; the last two are for comparisons. Queries with tables, FIRST or LAST have pattern.",
+    )
     row_output_bytes_max: Bytes = _setting(
         "memory",
         8 * _MI,

@@ -58,16 +58,21 @@ from shedder.cql.plans.subplans import Subplan, covers, subplan_of
 from shedder.cql.statements.table_schema import TableSchema
 from shedder.dataflow.changes import ChangeBatch
 from shedder.dataflow.current_relation import CurrentRelation
-from shedder.dataflow.graph import Graph, NodeWork
-from shedder.dataflow.graph_facts import graph_facts
+from shedder.dataflow.expiry.expiry_modes import Expiry
+from shedder.dataflow.graph import Graph, Node, NodeWork
 from shedder.dataflow.join_order import StreamStatistics, ordered_joins
-from shedder.dataflow.operator_facts import OperatorFacts
+from shedder.dataflow.operator_facts import OperatorFacts, graph_facts
 from shedder.dataflow.plan_properties import scan_schema
 from shedder.dataflow.planner import graph_of
 from shedder.dataflow.relation_to_stream import RelationToStream
 from shedder.dataflow.reorder_buffer import ReorderBuffer
 from shedder.dataflow.rows_window import NewestRows
-from shedder.dataflow.shared_nodes import SharedNode, SharedReader, SharedSource, shared_below
+from shedder.dataflow.sharing.shared_nodes import (
+    SharedNode,
+    SharedReader,
+    SharedSource,
+    shared_below,
+)
 from shedder.dataflow.step_parts import Parts, finished
 from shedder.dataflow.tables.table_changes import TableChanges
 from shedder.dataflow.tables.table_side import PLACE
@@ -103,6 +108,7 @@ class Dataflow:
         state_bytes_max: int,
         tables: Mapping[str, TableSchema] = MappingProxyType({}),
         statistics: Mapping[str, StreamStatistics] | None = None,
+        expiry: Expiry = Expiry.PATTERN,
         clock_ns: Callable[[], int] = time.thread_time_ns,
     ) -> None:
         """The graph of a query, without tuples.
@@ -112,6 +118,7 @@ class Dataflow:
           state_bytes_max: limit of `size_bytes`.
           tables: definitions of those that the query reads, by name.
           statistics: of streams, by alias, for the order of joins; without them it is the written.
+          expiry: of rows in time windows.
           clock_ns: measures the time of operators.
 
         Raises:
@@ -125,7 +132,7 @@ class Dataflow:
         scanned = [it for it in scans_of(plan) if it.kind is RelationKind.STREAM]
         plan, self._readers = with_shared_windows(plan)
         plan = with_needed_columns(plan)
-        self._graph = graph_of(plan, state_bytes_max, clock_ns, tables)
+        self._graph = graph_of(plan, state_bytes_max, clock_ns, tables, expiry)
         self._operator_bytes = self._graph.size_bytes
         self._clock_ns = clock_ns
         self._state_bytes_max = state_bytes_max
@@ -314,10 +321,10 @@ class Dataflow:
             node, mine = self._graph.nodes[at], subplan_of(self._graph.plans[at])
             if isinstance(node.operator, SharedReader | WholeRelation):
                 continue
-            for theirs, aliases, their_node, schema in candidates:
-                if not covers(theirs.plan, mine.plan):
+            for theirs, aliases, their_node, its_node in candidates:
+                if its_node.label != node.label or not covers(theirs.plan, mine.plan):
                     continue
-                names = [theirs.names.get(name, name) for name in schema.names]
+                names = [theirs.names.get(name, name) for name in its_node.schema.names]
                 wanted = [mine.names.get(name, name) for name in node.schema.names]
                 if not set(wanted) <= set(names):
                     continue
@@ -328,19 +335,19 @@ class Dataflow:
                     return at, mine, their_node, [names.index(name) for name in wanted]
         return None
 
-    def _candidates(self) -> list[tuple[Subplan, tuple[str, ...], int | SharedNode, pa.Schema]]:
-        """Nodes that other dataflows may read: subplan, own aliases, node and schema."""
-        found: list[tuple[Subplan, tuple[str, ...], int | SharedNode, pa.Schema]] = []
+    def _candidates(self) -> list[tuple[Subplan, tuple[str, ...], int | SharedNode, Node]]:
+        """Nodes that other dataflows may read: subplan, own aliases, place or shared, and node."""
+        found: list[tuple[Subplan, tuple[str, ...], int | SharedNode, Node]] = []
         by_source = {id(source): alias for alias, source in self._shared_sources.items()}
         for each in self.shared_nodes:
             if each.subplan is not None:
                 aliases = tuple(by_source[id(source)] for source in each.sources)
-                found.append((each.subplan, aliases, each, each.node.schema))
+                found.append((each.subplan, aliases, each, each.node))
         for at, plan in self._graph.plans.items():
             node = self._graph.nodes[at]
             if not isinstance(node.operator, SharedReader | WholeRelation):
                 subplan = subplan_of(plan)
-                found.append((subplan, subplan.aliases, at, node.schema))
+                found.append((subplan, subplan.aliases, at, node))
         return found
 
     def _waiting(self, alias: str) -> NDArray[np.int64]:

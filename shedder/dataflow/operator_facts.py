@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Protocol
 
 from shedder.cql.expressions.expression import Column, Expression
 from shedder.cql.expressions.expression_text import text_of
 from shedder.cql.plans.plan_words import window_text, with_plain_names
 from shedder.cql.statements.statement import Output
-from shedder.dataflow.graph import ChangeOperator
+from shedder.dataflow.graph import ChangeOperator, Graph, Node, NodeWork
 from shedder.dataflow.joins.equi_join import EquiJoin
 from shedder.dataflow.multiplicities import Multiplicities
 from shedder.dataflow.projection import Projection
 from shedder.dataflow.relation_to_stream import RelationToStream
 from shedder.dataflow.rows_window import NewestRows
 from shedder.dataflow.selection import WhereFilter
+from shedder.dataflow.sharing.shared_nodes import SharedReader, shared_below
 from shedder.dataflow.sums.grouped_aggregates import AggregateSpec, GroupedAggregates
 from shedder.dataflow.tables.table_join import TableJoin
+from shedder.dataflow.tables.table_versions import TableVersions
 from shedder.dataflow.union import UnionAll
 from shedder.dataflow.update_patterns import UpdatePattern
 from shedder.dataflow.whole_relation import WholeRelation
@@ -33,6 +37,7 @@ class OperatorFacts:
     size_bytes: of its state; of a stream, of the tuples that wait for the watermark.
     rows_in: of all inputs; of a stream, tuples that were pushed. rows_out: of the output.
     ns: CPU time.
+    searched_rows: those of the state that were looked at in searches for rows that have left.
     shared: the state, if several queries may read it. others: names of the others that read it.
     """
 
@@ -46,6 +51,7 @@ class OperatorFacts:
     alias: str | None = None
     shared: object = None
     others: tuple[str, ...] = ()
+    searched_rows: int = 0
 
     @property
     def ns_per_row(self) -> float | None:
@@ -109,3 +115,92 @@ def _output(output: Output) -> str:
     text = with_plain_names(text_of(output.expression))
     is_plain = isinstance(output.expression, Column) and text.endswith(f".{output.name}")
     return text if is_plain or text == output.name else f"{text} AS {output.name}"
+
+
+class SourceFacts(Protocol):
+    """Facts of a source by its alias, and the alias of a shared source."""
+
+    def source_text(self, alias: str, /) -> str:
+        """Return the relation with its aliases."""
+
+    def source_bytes(self, alias: str, /) -> int:
+        """Return the bytes of what waits."""
+
+    def alias_of(self, source: object, /) -> str | None:
+        """Return the alias by which a shared source is read; None: it is no source."""
+
+
+def graph_facts(
+    graph: Graph, versions: Mapping[str, TableVersions], sources: SourceFacts
+) -> list[OperatorFacts]:
+    """Return what each operator is and did, each after its inputs, the result last.
+
+    Tables come first; a join with versions of a table has the table as its last input. Shared
+    nodes follow.
+
+    versions: that tuples join, by alias of the table.
+    """
+    made = [
+        OperatorFacts((), f"table {alias}", None, of.size_bytes, len(of), len(of), 0)
+        for alias, of in versions.items()
+    ]
+
+    def add(
+        node: Node,
+        work: NodeWork,
+        inputs: tuple[int, ...],
+        alias: str | None,
+        size_bytes: int,
+        shared: object = None,
+    ) -> int:
+        if alias is not None:
+            text = sources.source_text(alias)
+        else:
+            assert node.operator is not None
+            text = operator_text(node.operator)
+        pattern, rows = node.label.pattern, (work.rows_in, work.rows_out)
+        operator = node.operator
+        searched = operator.searched_rows if isinstance(operator, EquiJoin) else 0
+        made.append(
+            OperatorFacts(
+                inputs,
+                text,
+                pattern,
+                size_bytes,
+                *rows,
+                work.ns,
+                alias,
+                shared,
+                searched_rows=searched,
+            )
+        )
+        return len(made) - 1
+
+    places: dict[int, int] = {}
+    for shared in shared_below(graph.nodes):
+        if isinstance(shared.node.operator, SharedReader):
+            places[id(shared)] = places[id(shared.node.operator.shared)]
+            continue
+        inputs = tuple(places[id(each)] for each in shared.inputs)
+        alias = sources.alias_of(shared.source)
+        places[id(shared)] = add(shared.node, shared.work, inputs, alias, shared.size_bytes, shared)
+    at: list[int] = []
+    for node, work in zip(graph.nodes, graph.work, strict=True):
+        if isinstance(node.operator, SharedReader):
+            at.append(places[id(node.operator.shared)])
+            continue
+        inputs = tuple(at[each] for each in node.inputs) + _tables_of(node, versions)
+        if node.alias is not None:
+            size_bytes = sources.source_bytes(node.alias)
+        else:
+            size_bytes = 0 if node.operator is None else node.operator.size_bytes
+        at.append(add(node, work, inputs, node.alias, size_bytes))
+    return made
+
+
+def _tables_of(node: Node, versions: Mapping[str, TableVersions]) -> tuple[int, ...]:
+    """The place of the table that a node joins, among all tables."""
+    join = node.operator
+    if not isinstance(join, TableJoin):
+        return ()
+    return tuple(at for at, of in enumerate(versions.values()) if of is join.versions)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import pyarrow as pa
 
+from shedder.cql.expressions.expression import BY_TIME
 from shedder.cql.plans.logical_plan import (
+    Aggregated,
     Filter,
     Plan,
     Project,
@@ -44,3 +46,11 @@ def is_ordered(plan: Plan) -> bool:
     while isinstance(plan, Filter | Project):
         plan = plan.input
     return isinstance(plan, Scan)
+
+
+def reads_arrival(plan: Plan) -> bool:
+    """Return whether a plan has FIRST or LAST, for which rows must leave in the order they came."""
+    match plan:
+        case Aggregated(aggregates=aggregates) if any(it.function in BY_TIME for it in aggregates):
+            return True
+    return any(map(reads_arrival, inputs_of(plan)))

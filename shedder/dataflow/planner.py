@@ -39,6 +39,7 @@ from shedder.cql.plans.plan_columns import column_names
 from shedder.cql.plans.plan_words import clause_of
 from shedder.cql.statements.statement import Output, RangeWindow, Window
 from shedder.cql.statements.table_schema import TableSchema
+from shedder.dataflow.expiry.expiry_modes import Expiry, time_window
 from shedder.dataflow.graph import ChangeOperator, Graph, Node
 from shedder.dataflow.joins.equi_join import EquiJoin, EquiJoinSpec
 from shedder.dataflow.joins.join_conditions import filtered_join, split_join, with_condition
@@ -46,7 +47,7 @@ from shedder.dataflow.joins.match_condition import MatchCondition
 from shedder.dataflow.joins.pair_sums import pair_sums
 from shedder.dataflow.multiplicities import Multiplicities
 from shedder.dataflow.multiplicity_kernels import Multiplicity
-from shedder.dataflow.plan_properties import common_slide_us, is_ordered, scan_schema
+from shedder.dataflow.plan_properties import common_slide_us, is_ordered, reads_arrival, scan_schema
 from shedder.dataflow.projection import Projection
 from shedder.dataflow.relation_to_stream import RelationToStream
 from shedder.dataflow.rows_window import NewestRows
@@ -72,7 +73,6 @@ from shedder.dataflow.tables.table_versions import TableVersions
 from shedder.dataflow.union import UnionAll
 from shedder.dataflow.update_patterns import MONOTONIC, STRICT, EdgeLabel, of_join, of_union
 from shedder.dataflow.whole_relation import WholeRelation
-from shedder.dataflow.window_lifetimes import WindowLifetimes, label_of
 from shedder.errors import Unimplemented
 
 _HIDDEN = "#"  # First character of names that the planner makes; no column's name begins so.
@@ -92,6 +92,7 @@ def graph_of(
     bytes_max: int,
     clock_ns: Callable[[], int],
     tables: Mapping[str, TableSchema] = MappingProxyType({}),
+    expiry: Expiry = Expiry.PATTERN,
 ) -> Graph:
     """The operators of a plan.
 
@@ -100,11 +101,14 @@ def graph_of(
       bytes_max: of the rows that one operator makes in one step.
       clock_ns: measures operators.
       tables: that it reads, by name.
+      expiry: of rows in time windows. Plans with tables, FIRST or LAST have PATTERN.
 
     Raises:
       Unimplemented: a node of the plan has no operator in this version; the message names it.
     """
-    planner = _Planner(bytes_max, tables)
+    if tables or reads_arrival(plan):
+        expiry = Expiry.PATTERN
+    planner = _Planner(bytes_max, tables, expiry)
     planner.add(plan)
     return Graph(tuple(planner.nodes), clock_ns, planner.versions, planner.changes, planner.plans)
 
@@ -117,11 +121,13 @@ def _later(what: str) -> Unimplemented:
 class _Planner:
     """Nodes so far.
 
+    expiry: of rows in time windows.
     placed: aliases of streams whose tuples have their places in a column. plans: as of `Graph`.
     """
 
     bytes_max: int
     tables: Mapping[str, TableSchema]
+    expiry: Expiry = Expiry.PATTERN
     nodes: list[Node] = field(default_factory=list)
     versions: dict[str, TableVersions] = field(default_factory=dict)
     changes: dict[str, TableChanges] = field(default_factory=dict)
@@ -231,7 +237,9 @@ class _Planner:
             return self._node(newest, (stream,), newest.schema, STRICT)
         if isinstance(window, RangeWindow) and window.collapse is not None:
             raise _later("COLLAPSE")
-        return self._node(WindowLifetimes(window), (stream,), schema, label_of(window))
+        for operator, label in time_window(window, self.expiry):
+            stream = self._node(operator, (stream,), schema, label)
+        return stream
 
     def _counted(self, kind: Multiplicity, inputs: tuple[int, ...]) -> int:
         schema = self.nodes[inputs[0]].schema
@@ -439,7 +447,8 @@ class _Planner:
     def _equi(self, spec: EquiJoinSpec, left: int, right: int) -> int:
         ours, theirs = self.nodes[left], self.nodes[right]
         schemas, labels = (ours.schema, theirs.schema), (ours.label, theirs.label)
-        join = EquiJoin(spec, schemas, labels, self.bytes_max)
+        eager = self.expiry is Expiry.DIRECT
+        join = EquiJoin(spec, schemas, labels, self.bytes_max, eager=eager)
         return self._node(
             join, (left, right), pa.schema([*schemas[0], *schemas[1]]), of_join(*labels)
         )

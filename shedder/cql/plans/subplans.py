@@ -62,9 +62,15 @@ def covers(wide: Plan, narrow: Plan) -> bool:
             return replace(wide, columns=()) == replace(narrow, columns=()) and known.issuperset(
                 narrow.columns
             )
-        case (Filter(), Filter()) | (WindowOf(), WindowOf()) | (Aggregated(), Aggregated()):
-            below, above = wide.input, narrow.input
-            return replace(narrow, input=below) == wide and covers(below, above)
+        case Filter(), Filter():
+            same = wide.condition == narrow.condition
+            return same and covers(wide.input, narrow.input)
+        case WindowOf(), WindowOf():
+            same = replace(narrow, input=wide.input) == wide
+            return same and covers(wide.input, narrow.input)
+        case Aggregated(), Aggregated():
+            same = replace(narrow, input=wide.input) == wide
+            return same and covers(wide.input, narrow.input)
         case Project(), Project():
             known_outputs = frozenset(wide.outputs)
             return known_outputs.issuperset(narrow.outputs) and covers(wide.input, narrow.input)

@@ -53,6 +53,8 @@ class EquiJoin:
         schemas: tuple[pa.Schema, pa.Schema],
         labels: tuple[EdgeLabel, EdgeLabel],
         bytes_max: int,
+        *,
+        eager: bool = False,
     ) -> None:
         """A join without rows.
 
@@ -60,11 +62,15 @@ class EquiJoin:
           spec: what makes a pair.
           schemas, labels: of the left and the right input; names of columns differ.
           bytes_max: of the pairs of one step.
+          eager: rows that have left are searched for, and dropped, in each step.
         """
         self._spec = spec
         self._schema = pa.schema([*schemas[0], *schemas[1]])
         self._bytes_max = bytes_max
-        self._sides = (JoinSide(schemas[0], labels[0]), JoinSide(schemas[1], labels[1]))
+        self._sides = (
+            JoinSide(schemas[0], labels[0], eager=eager),
+            JoinSide(schemas[1], labels[1], eager=eager),
+        )
         left_keys = [left for left, _ in spec.keys]
         self._directory = directory_of(left_keys) if spec.keys else None
         self._purge_at = _KEYS_MIN
@@ -74,6 +80,11 @@ class EquiJoin:
     def spec(self) -> EquiJoinSpec:
         """What makes a pair."""
         return self._spec
+
+    @property
+    def searched_rows(self) -> int:
+        """Rows that were looked at in searches for rows that have left."""
+        return sum(side.searched_rows for side in self._sides)
 
     @property
     def size_bytes(self) -> int:

@@ -34,10 +34,13 @@ class JoinSide:
     """Rows by position. Rows that have left are dropped when they are half of all.
 
     label: of the input. Only STRICT inputs have negative weights; inputs that are WEAKEST or
-    MONOTONIC leave in the order of positions.
+    MONOTONIC leave in the order of positions. eager: rows that have left are dropped at once.
+    searched_rows: those that were looked at in searches for rows that have left.
     """
 
-    def __init__(self, schema: pa.Schema, label: EdgeLabel) -> None:
+    def __init__(self, schema: pa.Schema, label: EdgeLabel, *, eager: bool = False) -> None:
+        self._eager = eager
+        self.searched_rows = 0
         self._rows = RowStore(schema)
         self._in_order = label.pattern <= UpdatePattern.WEAKEST
         self._row_keys = KeyDirectory(schema) if label.is_strict else None
@@ -60,7 +63,7 @@ class JoinSide:
     @property
     def may_compact(self) -> bool:
         """Return whether a search for rows that have left may pay."""
-        return len(self) > self._compact_at
+        return self._eager or len(self) > self._compact_at
 
     def insert(self, changes: ChangeBatch, ids: Int32s, since_us: int) -> None:
         """Add rows. ids: of their keys. since_us: no row that expired before it finds a partner."""
@@ -99,9 +102,10 @@ class JoinSide:
     def compact(self, as_of_us: int) -> None:
         """Drop the rows that leave by this instant; later rows of the other side are born later."""
         size = len(self)
+        self.searched_rows += size
         born, expires = self._links[:size, BORN], self._links[:size, EXPIRES]
         kept = np.flatnonzero((expires > as_of_us) & (born <= expires))
-        if 2 * len(kept) <= size:
+        if 2 * len(kept) <= size or (self._eager and len(kept) < size):
             self._keep(kept)
         self._compact_at = max(_COMPACT_ROWS_MIN, 2 * len(self))
 

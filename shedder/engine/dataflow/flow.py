@@ -13,10 +13,11 @@ from numpy.typing import NDArray
 from shedder.cql.statements.table_schema import TableSchema
 from shedder.dataflow.changes import ChangeBatch
 from shedder.dataflow.dataflow import Dataflow, StreamSource
+from shedder.dataflow.expiry.expiry_modes import Expiry
 from shedder.dataflow.join_order import JoinChoice, StreamStatistics
 from shedder.dataflow.operator_facts import OperatorFacts
 from shedder.dataflow.relation_to_stream import stream_batch
-from shedder.dataflow.shared_nodes import SharedNode
+from shedder.dataflow.sharing.shared_nodes import SharedNode
 from shedder.dataflow.step_parts import Parts, finished
 from shedder.dataflow.tables.table_versions import TableVersions
 from shedder.engine.dataflow.relation_sinks import RelationSinks
@@ -55,6 +56,7 @@ class RowFlow:
         tables: Mapping[str, TableSchema],
         names: Sequence[str] | None = None,
         statistics: Mapping[str, StreamStatistics] | None = None,
+        expiry: Expiry = Expiry.PATTERN,
         clock_ns: Callable[[], int] = time.thread_time_ns,
     ) -> None:
         """A flow without tuples.
@@ -65,6 +67,7 @@ class RowFlow:
           tables: that the query reads, by name.
           names: of the columns of the rows, in place of the query's; None: they have its names.
           statistics: of streams, by alias, for the order of joins.
+          expiry: of rows in time windows.
           clock_ns: measures the time of operators.
 
         Raises:
@@ -77,6 +80,7 @@ class RowFlow:
             state_bytes_max=PAST * bytes_max,
             tables=tables,
             statistics=statistics,
+            expiry=expiry,
             clock_ns=clock_ns,
         )
         self._clock_ns = clock_ns

@@ -86,7 +86,9 @@ class RelationSinks:
 
     def facts(self, at: int, signs_text: str) -> list[OperatorFacts]:
         """Facts of both sinks. at: place of the operator that they read."""
-        sinks = (
+        sinks: tuple[
+            tuple[str, UpdatePattern, CurrentRelation | RelationToStream, NodeWork], ...
+        ] = (
             ("Current relation", self._pattern, self._relation, self._work[0]),
             (signs_text, UpdatePattern.MONOTONIC, self._signs, self._work[1]),
         )

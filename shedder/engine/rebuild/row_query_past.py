@@ -18,6 +18,7 @@ from shedder.cql.statements.bound_query import StreamSchema
 from shedder.cql.statements.relational_select import RelationalSelect
 from shedder.cql.statements.statement import Select
 from shedder.cql.statements.table_schema import RelationSchema
+from shedder.dataflow.expiry.expiry_modes import Expiry
 from shedder.dataflow.join_order import StreamStatistics
 from shedder.engine.dataflow.flow import RowFlow
 from shedder.engine.dataflow.lookback import HISTORY, lookbacks_us
@@ -92,6 +93,7 @@ def new_row_query(
         tables=schemas,
         names=names,
         statistics=statistics,
+        expiry=Expiry(core.settings.row_query_expiry),
     )
     tables = {
         alias: ReadTable(

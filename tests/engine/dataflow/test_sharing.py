@@ -10,6 +10,7 @@ import pytest
 from shedder.engine.engine import Engine
 from shedder.settings import Settings
 from tests.engine.dataflow.worlds import CREATE, START_US, applied, batch, rows_of
+from tests.scale import scaled
 
 PAIRS = "SELECT a.id, b.kind FROM s [RANGE 1 MINUTE] a JOIN s [ROWS 30] b ON a.id = b.id"
 QUERIES = {
@@ -60,7 +61,7 @@ def sharers(db: Engine, name: str) -> set[str]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("world", range(2))
+@pytest.mark.parametrize("world", range(scaled(1, 8)))
 def test_queries_beside_each_other_have_the_rows_of_queries_alone(tmp_path, world):
     """Some come before the tuples and some later; one is dropped, and the server restarts."""
     names = sorted(QUERIES)
