@@ -1,4 +1,4 @@
 """Operators that the graphs of several queries read.
 
-May import: changes, graph, reorder_buffer.
+May import: changes, step_parts, graph, reorder_buffer.
 """

@@ -15,8 +15,10 @@ from numpy.typing import NDArray
 
 from shedder.cql.plans.subplans import Subplan
 from shedder.dataflow.changes import ChangeBatch
-from shedder.dataflow.graph import Node, NodeWork
+from shedder.dataflow.graph import Node, NodeWork, PartedOperator
 from shedder.dataflow.reorder_buffer import ReorderBuffer
+from shedder.dataflow.step_parts import Parts, finished
+from shedder.errors import RowQueryFailed
 
 
 class SharedSource:
@@ -97,32 +99,39 @@ class SharedNode:
             return self.source.buffer.size_bytes
         return 0 if self.node.operator is None else self.node.operator.size_bytes
 
-    def changes(self, as_of_us: int) -> ChangeBatch:
-        """The changes up to an instant, which is that of the last call or later.
+    def parts(self, as_of_us: int) -> Parts[ChangeBatch]:
+        """The changes up to an instant, which is that of the last step or later.
 
-        A node that has failed is in doubt, so all graphs that read it fail.
+        A node that has failed, or whose step was abandoned between its parts, is in doubt: all
+        graphs that read it fail.
         """
         if self._error is not None:
             raise self._error
         if self._as_of_us != as_of_us or self._made is None:
             assert self._as_of_us is None or self._as_of_us < as_of_us, (self._as_of_us, as_of_us)
+            self._error = RowQueryFailed("a query that shares operators was dropped in a step")
             try:
-                self._made = self._evaluated(as_of_us)
+                self._made = yield from self._evaluated(as_of_us)
             except Exception as error:
                 self._error = error
                 raise
-            self._as_of_us = as_of_us
+            self._as_of_us, self._error = as_of_us, None
         return self._made
 
     def forget(self) -> None:
         """Forget the changes of the last instant: all graphs have read them."""
         self._made = None
 
-    def _evaluated(self, as_of_us: int) -> ChangeBatch:
-        inputs = [each.changes(as_of_us) for each in self.inputs]
+    def _evaluated(self, as_of_us: int) -> Parts[ChangeBatch]:
+        inputs: list[ChangeBatch] = []
+        for each in self.inputs:
+            changes = yield from each.parts(as_of_us)
+            inputs.append(changes)
         began_ns = self._clock_ns()
         if self.source is not None:
             made = self.source.buffer.release(as_of_us)
+        elif isinstance(self.node.operator, PartedOperator):
+            made = yield from self.node.operator.parts(as_of_us, *inputs)
         else:
             assert self.node.operator is not None
             made = self.node.operator.apply(as_of_us, *inputs)
@@ -152,7 +161,11 @@ class SharedReader:
 
     def apply(self, as_of_us: int) -> ChangeBatch:
         """The changes of the node, under the names of this graph."""
-        changes = self.shared.changes(as_of_us)
+        return finished(self.parts(as_of_us))
+
+    def parts(self, as_of_us: int) -> Parts[ChangeBatch]:
+        """As `apply`, with the parts of the node's step."""
+        changes = yield from self.shared.parts(as_of_us)
         arrays = [changes.columns.column(place) for place in self._places]
         return changes.with_columns(pa.RecordBatch.from_arrays(arrays, schema=self._schema))
 

@@ -236,9 +236,9 @@ class RowQuery:
             return ours[alias].agrees_with(theirs[other_alias], as_of_us)
 
         self._flow.share_with(other._flow, agrees)
-        for each in self.inputs:
-            source = self._flow.sources[each.alias]
-            each.read_columns(tuple(dict.fromkeys((*source.columns, source.time_column))))
+        for alias, reads in ours.items():
+            source = self._flow.sources[alias]
+            reads.read_columns(tuple(dict.fromkeys((*source.columns, source.time_column))))
 
     def end_step(self) -> None:
         """All queries of its streams have read the last record."""
