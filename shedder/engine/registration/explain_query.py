@@ -9,15 +9,21 @@ from shedder.cql.text.sampling_fractions import share_text
 from shedder.dataflow.graph_text import graph_text
 from shedder.dataflow.operator_facts import OperatorFacts
 from shedder.engine.dataflow.row_query import RowQuery
+from shedder.engine.dataflow.row_writer import RowWriter
 from shedder.engine.standing_queries.standing_query import StandingQuery
 from shedder.engine.standing_queries.stream_state import Stream
 from shedder.engine.synopsis_plans.thinning_levels import levels_text
 from shedder.streams.windows import PaneGrid
 
 
-def explain_row_query(query: RowQuery, operators: Sequence[OperatorFacts]) -> str:
-    """Return the text of EXPLAIN for a standing row query. On the apply thread."""
-    lines = [f"standing query {query.name} of rows", f"  text: {query.query.text}"]
+def explain_row_query(
+    query: RowQuery, operators: Sequence[OperatorFacts], writer: RowWriter | None
+) -> str:
+    """Return the text of EXPLAIN for a standing row query. On the apply thread.
+
+    writer: inserts the query's rows into a stream; None: nothing does.
+    """
+    lines = [f"standing row query {query.name}", f"  text: {query.query.text}"]
     for each in query.inputs:
         at = each.watermark.value_us
         as_of = "nothing has come" if at is None else f"as of {timestamp_text(at) or f'{at} us'}"
@@ -29,6 +35,10 @@ def explain_row_query(query: RowQuery, operators: Sequence[OperatorFacts]) -> st
         names = [name.removeprefix(f"{alias}.") for name in table.versions.schema.names]
         lines.append(f"  {alias}: table {table.name}, reads {', '.join(names)}")
     lines.append(f"  rows: {query.output.rows:,} made, {query.output.size_bytes:,} bytes kept")
+    if writer is not None:
+        target = writer.target
+        columns = "" if target.is_view else f" ({', '.join(target.columns)})"
+        lines.append(f"  inserts into: {target.stream}{columns}, {writer.stored:,} rows")
     lines.append(f"  memory: {query.size_bytes:,} bytes with kept rows")
     lines += [
         f"  join order: {', '.join(each.aliases)}; {each.cost:,.0f} comparisons/s, "

@@ -207,14 +207,7 @@ class QueryRegistry:
 
         def text() -> str:
             rows = self.core.rows
-            explained = explain_row_query(query, rows.operators(query))
-            writer = rows.writers.get(query.name)
-            if writer is None:
-                return explained
-            target = writer.target
-            columns = "" if target.is_view else f" ({', '.join(target.columns)})"
-            into = f"  inserts into: {target.stream}{columns}, {writer.stored:,} rows"
-            return f"{explained}\n{into}"
+            return explain_row_query(query, rows.operators(query), rows.writers.get(query.name))
 
         return self.core.look(text)
 
