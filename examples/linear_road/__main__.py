@@ -82,7 +82,7 @@ def full_speed(directory: Path, minutes: int, roads: int) -> bool:
     """Replay the first minutes, a minute at a time; return whether all is right."""
     traffic = expressways([Traffic(xway=xway) for xway in range(roads)], minutes)
     rules, tally, reports, expenditures = Rules(), RoadTally(), 0, 0
-    with _open(directory) as db:
+    with _open(directory, roads) as db:
         replay, spent = Replay(db), history(db)
         for at, minute in enumerate(traffic):
             began = time.perf_counter()
@@ -123,7 +123,7 @@ def real_time(directory: Path, minutes: int, roads: int) -> bool:
         )
     )
     expected = [rules.minute(minute.posreports, minute.balances) for minute in made]
-    with _open(directory) as db:
+    with _open(directory, roads) as db:
         replay = Replay(db)
         for at, minute in enumerate(made[:WARM_UP]):
             answers = replay.step(minute.posreports, minute.balances, _instant(60 * (at + 1)))
@@ -149,12 +149,12 @@ def _of(roads: int) -> str:
     return "1 expressway" if roads == 1 else f"{roads} expressways"
 
 
-def _open(directory: Path) -> Engine:
+def _open(directory: Path, roads: int) -> Engine:
     return shedder.open(
         directory,
-        memory_bytes=MEMORY_BYTES,
-        row_query_bytes_max=QUERY_BYTES,
-        row_output_bytes_max=OUTPUT_BYTES,
+        memory_bytes=roads * MEMORY_BYTES,
+        row_query_bytes_max=roads * QUERY_BYTES,
+        row_output_bytes_max=roads * OUTPUT_BYTES,
     )
 
 
