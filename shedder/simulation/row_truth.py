@@ -71,8 +71,8 @@ class RowTruth:
             wrong += each.late != int(np.count_nonzero(self._late < each.position))
             span_us = round(1e6 * query.windows[each.alias])
             windows[each.alias] = self._window(each.position, each.as_of_us, span_us)
-        told, wanted = _bag(answer.table), _bag(rows_of(query.truth, windows))
-        return wrong + ((told - wanted) + (wanted - told)).total()
+        answered, wanted = _bag(answer.table), _bag(rows_of(query.truth, windows))
+        return wrong + ((answered - wanted) + (wanted - answered)).total()
 
     def _window(self, position: int, as_of_us: int | None, span_us: int) -> pa.Table:
         """Return the tuples below a position, in time and in [as_of - span, as_of)."""

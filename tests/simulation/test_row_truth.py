@@ -30,7 +30,7 @@ def tuples(*rows: tuple[int, int]) -> pa.RecordBatch:
     return pa.RecordBatch.from_pydict(whole | rest, schema=SCHEMA)
 
 
-def told(rows: list[tuple[int, int | None]], *, position: int, late: int = 0) -> Answer:
+def answer_of(rows: list[tuple[int, int | None]], *, position: int, late: int = 0) -> Answer:
     """Return an answer of SHARDS as of 10 s."""
     table = pa.table({"key": [key for key, _ in rows], "shard": [shard for _, shard in rows]})
     return Answer(table, inputs=(InputProgress("requests", "r", position, 10 * SECOND, late),))
@@ -42,18 +42,18 @@ def test_a_tuple_joins_the_row_that_was_before_it_in_the_log() -> None:
     truth.change(pa.RecordBatch.from_pydict({"key": [1], "shard": [5]}, schema=TABLE_SCHEMA))
     truth.add(tuples((8, 1), (7, 1), (10, 1), (9, 2)))  # Two are before and behind the window.
     rows = [(1, None), (2, None), (1, 5), (2, None)]
-    assert truth.differences(SHARDS, told(rows, position=6)) == 0
-    assert truth.differences(SHARDS, told(rows[:2], position=2)) == 0
-    assert truth.differences(SHARDS, told(rows[1:], position=6)) == 1
-    assert truth.differences(SHARDS, told([(1, 5), *rows[1:]], position=6)) == 2
+    assert truth.differences(SHARDS, answer_of(rows, position=6)) == 0
+    assert truth.differences(SHARDS, answer_of(rows[:2], position=2)) == 0
+    assert truth.differences(SHARDS, answer_of(rows[1:], position=6)) == 1
+    assert truth.differences(SHARDS, answer_of([(1, 5), *rows[1:]], position=6)) == 2
 
 
 def test_late_tuples_are_not_in_the_truth_and_are_counted() -> None:
     truth = RowTruth(lateness_us=SECOND)
     truth.add(tuples((10, 1)))
     truth.add(tuples((8, 2), (9, 3)))  # The watermark is 9 s.
-    assert truth.differences(SHARDS, told([(3, None)], position=3, late=1)) == 0
-    assert truth.differences(SHARDS, told([(3, None)], position=3)) == 1
+    assert truth.differences(SHARDS, answer_of([(3, None)], position=3, late=1)) == 0
+    assert truth.differences(SHARDS, answer_of([(3, None)], position=3)) == 1
 
 
 def test_an_input_without_a_window_is_named() -> None:
@@ -61,7 +61,7 @@ def test_an_input_without_a_window_is_named() -> None:
     truth.add(tuples((10, 1)))
     query = SHARDS.model_copy(update={"windows": {"x": 1.0}})
     with pytest.raises(BadSetting, match="it lacks the input 'r'"):
-        truth.differences(query, told([], position=1))
+        truth.differences(query, answer_of([], position=1))
 
 
 @pytest.mark.slow
