@@ -41,7 +41,7 @@ WARM_UP = 6  # Minutes before the real time begins, so that all windows are full
 DEADLINE_S = 5.0  # Of every answer.
 MEMORY_BYTES = 16 << 30  # A limit; all row queries may hold an eighth of it.
 QUERY_BYTES = 1 << 30  # Five minutes of reports, or a day of tolls.
-TOLD_MINUTES = 30  # Of the replay, between two lines that say how far it is.
+PROGRESS_MINUTES = 30  # Of the replay, between two lines that say how far it is.
 OUTPUT_BYTES = 64 << 20  # The notices of a minute.
 
 
@@ -91,7 +91,7 @@ def full_speed(directory: Path, minutes: int, roads: int) -> bool:
             tally.latency_s.append(time.perf_counter() - began)
             tally.add([answers], rules.minute(minute.posreports, minute.balances))
             reports += minute.posreports.num_rows
-            if at + 1 < minutes and (at + 1) % TOLD_MINUTES == 0:
+            if at + 1 < minutes and (at + 1) % PROGRESS_MINUTES == 0:
                 done = f"{at + 1} of {minutes} minutes: {reports:,} reports"
                 print(f"{done}, {tally.wrong:,} wrong answers", flush=True)
     times = 60 * minutes / sum(tally.latency_s)
