@@ -16,7 +16,7 @@ from tests.scale import scaled
 SECOND = 1_000_000
 WINDOW = "[RANGE INTERVAL '10' SECOND SLIDE INTERVAL '10' SECOND]"
 ROWS = 2_000  # of a window
-SEEDS = scaled(2, 8)
+SEEDS = scaled(1, 8)
 
 CREATE = "CREATE STREAM r (ts TIMESTAMP NOT NULL, x DOUBLE, k BIGINT, g VARCHAR) TIMESTAMP BY ts"
 EVERYTHING = (
