@@ -252,7 +252,8 @@ distribution on the known range is narrower on average than *least*.
   both are within 5 % of *least*. Of a question `WITHIN` a far target, ranks are 1.042 times the
   ideal: it is asked at 0.9 delta.
 - `VAR`: average half width, of the heights 0.25 and 1.75 in equal parts. Only the range is known,
-  so this column is further from *least* than others.
+  so this column is further from *least* than others: ours is 2.4 times as wide. Nearer ends are
+  neither known nor proven impossible. Of two whole numbers in a row bounds are exact.
 - `CORR`: average half width, of the pairs above. *certified* is the share of samples whose interval
   comes from the influence function alone. Ranges are those of all 40,000 tuples for 100 of 800.
   It needs a range that is narrow beside the spread. Elsewhere one pair at a corner of the range is
