@@ -10,7 +10,7 @@ Source: Yan, Larson 1995, Eager aggregation and lazy aggregation; Nikolic, Oltea
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numba import njit
@@ -37,6 +37,7 @@ from shedder.dataflow.sums.term_kernels import (
     add_other_words,
     add_others,
     read_others,
+    signed,
 )
 from shedder.dataflow.sums.value_trees import Nodes
 from synopses.kernels.borrowed import borrowed
@@ -46,6 +47,7 @@ from synopses.kernels.prefetch import prefetch
 # Places are uint64: an index that may be negative takes two instructions more.
 Place = np.uint64
 Places = NDArray[np.uint64]
+Row = int | np.uint64
 
 _ZERO, _ONE, _TWO = Place(0), Place(1), Place(2)
 _AHEAD = Place(32)  # Events, or groups, between bringing a group near and reading it.
@@ -97,7 +99,7 @@ class ResultRows(NamedTuple):
 
     def first(self, rows: int) -> ResultRows:
         """The first rows; as a copy where they are few, so that no reader holds the whole room."""
-        some = [each[..., :rows] for each in self]
+        some: list[Any] = [each[..., :rows] for each in self]
         if 2 * rows < len(self.instants):
             some = [each.copy() for each in some]
         return ResultRows(*some)
@@ -181,13 +183,13 @@ def aggregate_events(
             out_instants[made], touched[made], out_weight[made] = instant, group, 1
             _move(results, new, made)
             made += Place(there)
-    return np.int64(made)
+    return signed(made)
 
 
 @njit(nogil=True, cache=True, inline="always")
 def _bring_near(words: Int64s, row: np.uint64, width: np.uint64) -> None:
-    prefetch(words, np.int64(row * width))
-    prefetch(words, np.int64(row * width + width - _ONE))
+    prefetch(words, signed(row * width))
+    prefetch(words, signed(row * width + width - _ONE))
 
 
 @njit(nogil=True, cache=True, inline="always")
@@ -210,14 +212,14 @@ def _add_row(
 ) -> None:
     """Add a row of the one input to the terms of its group."""
     for term in range(terms.shape[0]):
-        if values[row, 0] & np.int64(terms[term, NULLS]) == 0:
+        if values[row, 0] & signed(terms[term, NULLS]) == 0:
             kept, at = terms[term, KEPT], base + terms[term, AT]
             words[at] += times
             if kept == _WHOLE:
                 _add_whole(words, at + _ONE, values[row, terms[term, FIRST]], times)
             elif kept != _COUNT:
                 first, second = values[row, terms[term, FIRST]], values[row, terms[term, SECOND]]
-                add_others(words, np.int64(at), kept, first, second, times, term, nodes, free)
+                add_others(words, signed(at), kept, first, second, times, term, nodes, free)
 
 
 @njit(nogil=True, cache=True, inline="always")
@@ -246,8 +248,8 @@ def _add_pairs(
                 words[at + _ONE] = low & MASK
                 words[at + _TWO] += partners[place + _TWO] * copies + (low >> 32)
             elif kept != _COUNT:
-                add_other_words(words, np.int64(at), partners, np.int64(place), kept, copies)
-        elif values[row, 0] & np.int64(terms[term, NULLS]) == 0:
+                add_other_words(words, signed(at), partners, signed(place), kept, copies)
+        elif values[row, 0] & signed(terms[term, NULLS]) == 0:
             words[at] += times
             partners[place] += copies
             if kept == _COUNT:
@@ -258,8 +260,8 @@ def _add_pairs(
                 _add_whole(partners, place + _ONE, first, copies)
                 continue
             if times != 0:
-                add_others(words, np.int64(at), kept, first, second, times, term, nodes, free)
-            add_others(partners, np.int64(place), kept, first, second, copies, term, nodes, free)
+                add_others(words, signed(at), kept, first, second, times, term, nodes, free)
+            add_others(partners, signed(place), kept, first, second, copies, term, nodes, free)
 
 
 @njit(nogil=True, cache=True, inline="always")
@@ -276,7 +278,7 @@ def _read_again(
         if reads[read, READ] > _READ_WHOLE:
             at = base + reads[read, CACHED]
             words[at], words[at + _ONE] = read_others(
-                words, np.int64(base), terms, reads, read, nodes, scratch
+                words, signed(base), terms, reads, read, nodes, scratch
             )
 
 
@@ -287,7 +289,7 @@ def _write_result(
     terms: Places,
     reads: Places,
     results: NDArray[np.int64],
-    row: np.uint64,
+    row: Row,
 ) -> None:
     """Write the result of a group; of other reads than COUNT and WHOLE, what was read last."""
     results[0, row] = words[base]
@@ -304,7 +306,7 @@ def _write_result(
 
 
 @njit(nogil=True, cache=True, inline="always")
-def _differ(results: NDArray[np.int64], row: np.uint64, other: np.uint64) -> bool:
+def _differ(results: NDArray[np.int64], row: Row, other: Row) -> bool:
     differ = False
     for word in range(results.shape[0]):
         differ |= results[word, row] != results[word, other]
@@ -312,7 +314,7 @@ def _differ(results: NDArray[np.int64], row: np.uint64, other: np.uint64) -> boo
 
 
 @njit(nogil=True, cache=True, inline="always")
-def _move(results: NDArray[np.int64], row: np.uint64, to: np.uint64) -> None:
+def _move(results: NDArray[np.int64], row: Row, to: Row) -> None:
     if row != to:
         for word in range(results.shape[0]):
             results[word, to] = results[word, row]

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from enum import IntEnum
+from typing import Any, cast
 
 import numpy as np
 from numba import njit
@@ -34,6 +36,8 @@ from shedder.dataflow.sums.value_trees import (
     copies_of,
     nth_node,
 )
+
+signed: Callable[[Any], int] = cast(Any, np.int64)  # Inside kernels, an index as int64.
 
 RESULT_WORDS = 3  # Of a read in a result: a count, and two words more.
 
@@ -173,7 +177,7 @@ def read_others(
 ) -> tuple[int, int]:
     """Two words of a read that is not COUNT or WHOLE. scratch: [3, SCRATCH]."""
     kind, of, by = reads[which, READ], reads[which, OF], reads[which, BY]
-    at = base + np.int64(terms[of, AT])
+    at = base + signed(terms[of, AT])
     count = words[at]
     if kind == 8:
         return words[at + 2], 0
@@ -184,8 +188,8 @@ def read_others(
     if kind == 2:
         return bits_of(rounded_sum(words, at + 1, scratch[0])), 0
     if kind == 3:
-        first = base + np.int64(terms[by, AT])
-        second = base + np.int64(terms[reads[which, OR], AT])
+        first = base + signed(terms[by, AT])
+        second = base + signed(terms[reads[which, OR], AT])
         of_doubles = terms[by, KEPT] == 2
         population = sample = np.nan
         if not (of_doubles and (_has_infinity(words, first) or _has_infinity(words, second))):
@@ -197,6 +201,6 @@ def read_others(
         return bits_of(population), bits_of(sample)
     rank = 1 if kind == 4 else count
     if kind == 6:
-        rank = rank_of(count, np.int64(by), np.int64(reads[which, OR]))
+        rank = rank_of(count, signed(by), signed(reads[which, OR]))
     node = nth_node(nodes, words[at + 1], rank)
     return nodes[node, VALUE], nodes[node, PAYLOAD]
