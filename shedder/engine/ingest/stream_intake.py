@@ -30,6 +30,7 @@ from shedder.engine.ingest.known_producers import KnownProducers, ProducerState
 from shedder.engine.ingest.numbered_part import ANONYMOUS, NumberedPart
 from shedder.engine.ingest.producer_memory import ProducerLimits, ProducerMemory
 from shedder.engine.ingest.producer_sequences import Arrival, PushProgress, judge, progress_after
+from shedder.engine.ingest.producers_in_flight import ProducersInFlight
 from shedder.engine.ingest.replays import Replays
 from shedder.engine.ingest.tenant_queues import TenantQueues
 from shedder.engine.remote_summaries.validation import ValidatedSummaries
@@ -92,8 +93,7 @@ class Intake:
             KnownProducers(memory, tenant=schema.tenant),
             ArrivalWatermark(watermark, schema.time_column),
         )
-        self._in_flight: dict[str, PushProgress] = {}  # Progress on its way to the disk.
-        self._waiting: dict[str, Future[int]] = {}  # The newest record of each producer.
+        self._in_flight = ProducersInFlight(self._lock)
         self._expected_rows = ExpectedRows()
         self._replays = Replays()
 
@@ -317,11 +317,10 @@ class Intake:
             self._in_flight.clear()
             self._expected_rows = self.durable.expected_rows.copy()
             self.durable.watermark.go_back()
-            self._waiting.clear()
 
     def _known(self, producer: str) -> PushProgress | None:
         """Return a producer's progress, including pushes on their way."""
-        return self._in_flight.get(producer) or self.durable.producers.get(producer)
+        return self._in_flight.progress(producer) or self.durable.producers.get(producer)
 
     def _take(
         self,
@@ -425,9 +424,7 @@ class Intake:
         self._expected_rows.note(header)
         late = self._note_times(arrived)
         if producer:
-            self._in_flight[producer] = progress_after(numbered.progress, header)
-            self._waiting[producer] = durable
-            durable.add_done_callback(lambda done: self._arrived(producer, done))
+            self._in_flight.note(producer, progress_after(numbered.progress, header), durable)
         receipt = Receipt(
             self.schema.name,
             header.end_position,
@@ -477,11 +474,6 @@ class Intake:
         else:
             self._expected_rows.check_promise(producer)
 
-    def _arrived(self, producer: str, done: Future[int]) -> None:
-        with self._lock:
-            if self._waiting.get(producer) is done:
-                del self._waiting[producer], self._in_flight[producer]
-
     def _reacknowledge(self, rows: int, producer: str, progress: PushProgress) -> Future[Receipt]:
         """A replay's receipt, given only when the first copy is durable."""
         again = Receipt(self.schema.name, progress.position, rows, duplicate=True)
@@ -491,8 +483,4 @@ class Intake:
                 self.duplicate += rows
             return again
 
-        waiting = self._waiting.get(producer)
-        if waiting is None:
-            waiting = Future()
-            waiting.set_result(-1)
-        return following(waiting, count)
+        return following(self._in_flight.newest(producer), count)
