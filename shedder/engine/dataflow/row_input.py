@@ -124,15 +124,18 @@ class RowInput:
         )
 
     def agrees_with(self, other: RowInput, as_of_us: int | None) -> bool:
-        """Return whether both have read the same tuples that matter as of an instant."""
+        """Return whether both have read the same tuples that matter as of an instant.
+
+        Their watermarks are the same.
+        """
         ours = self.late_rows.since(self.needs_from_us(as_of_us))
         theirs = other.late_rows.since(other.needs_from_us(as_of_us))
-        return (
-            (self.stream_id, self.position, self.lookback_us, self.watermark.value_us)
-            == (other.stream_id, other.position, other.lookback_us, other.watermark.value_us)
-            and (self.reads_past, self.is_idle) == (other.reads_past, other.is_idle)
-            and np.array_equal(ours.positions, theirs.positions)
-        )
+        return (self.stream_id, self.position, self.lookback_us, self.reads_past) == (
+            other.stream_id,
+            other.position,
+            other.lookback_us,
+            other.reads_past,
+        ) and np.array_equal(ours.positions, theirs.positions)
 
     def read_columns(self, columns: tuple[str, ...]) -> None:
         """Give these columns to the dataflow from now on."""

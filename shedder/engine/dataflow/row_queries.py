@@ -102,11 +102,12 @@ class StandingRowQueries:
     def _share(self, query: RowQuery) -> None:
         """Let a query read the operators of others that advance in step with it.
 
-        Those are queries of the same streams: their least watermarks are always the same.
+        Those are queries of the same streams, each with one progress in both: their least
+        watermarks are always the same.
         """
-        streams = {each.stream_id for each in query.inputs}
+        progress = query.progress_by_stream
         for other in self.of_stream(query.stream_id):
-            if other is not query and {each.stream_id for each in other.inputs} == streams:
+            if other is not query and other.progress_by_stream == progress:
                 query.share_with(other)
 
     def remove(self, name: str) -> None:

@@ -220,10 +220,15 @@ class RowQuery:
 
     # --- sharing ---------------------------------------------------------------------------------
 
+    @property
+    def progress_by_stream(self) -> dict[int, tuple[int | None, bool]]:
+        """Watermark of each stream, and whether the stream counts as idle; all aliases have it."""
+        return {each.stream_id: (each.watermark.value_us, each.is_idle) for each in self.inputs}
+
     def share_with(self, other: RowQuery) -> None:
         """Read the operators of another query where their state is the same.
 
-        Both read each record of the same streams, and neither reads tables.
+        Both read each record of the same streams with the same progress, and neither reads tables.
         """
         for each in (self, other):
             each.guard(each.finish_step)

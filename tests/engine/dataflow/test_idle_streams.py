@@ -166,3 +166,24 @@ def test_queries_that_share_operators_go_on_together(tmp_path):
         assert marks(db, "late") == {"a": 1_200, "b": 100}
         beat(db, "t", 1_200)
         assert db.query("late").answer().table == db.query("q").answer().table
+
+
+def test_a_query_that_does_not_count_a_stream_as_idle_shares_nothing_with_one_that_does(tmp_path):
+    """`t` is ahead of `s`, and idle for the older query since a third stream went on."""
+    with opened(tmp_path / "d") as db:
+        db.execute("CREATE STREAM u (ts TIMESTAMP, id BIGINT, kind BIGINT) TIMESTAMP BY ts")
+        db.register("third", PAIRS.replace("FROM s", "FROM u"))
+        db.register("older", PAIRS)
+        for name, time in (("s", 50), ("t", 100), ("u", 200)):
+            db.push(name, batch([(time, time, 7)]))
+        for step in range(4):
+            beat(db, "u", 300 + step)
+            beat(db, "s", 60 + step)
+            db.core.machine.now_s += IDLE_S * (step < 2)
+        assert marks(db, "third") == {"a": 303, "b": 303}
+        db.register("newer", PAIRS + " WHERE a.id < 1000")
+        beat(db, "s", 150)
+        assert marks(db, "older") == {"a": 150, "b": 150}
+        assert marks(db, "newer") == {"a": 150, "b": 100}
+        beat(db, "t", 150)
+        assert db.query("newer").answer().table == db.query("older").answer().table
