@@ -128,8 +128,8 @@ class Dataflow:
         self._ordered = plan if isinstance(plan, Ordered) else None
         if isinstance(plan, Ordered):
             plan = plan.input
-        plan, self.join_choices = ordered_joins(pushed_down(plan), statistics or {})
         scanned = [it for it in scans_of(plan) if it.kind is RelationKind.STREAM]
+        plan, self.join_choices = ordered_joins(pushed_down(plan), statistics or {})
         plan, self._readers = with_shared_windows(plan)
         plan = with_needed_columns(plan)
         self._graph = graph_of(plan, state_bytes_max, clock_ns, tables, expiry)

@@ -100,6 +100,7 @@ def test_slow_streams_are_joined_first_and_columns_keep_their_order():
     ours = Dataflow(BoundRelational("", THREE, ()), state_bytes_max=1 << 26, statistics=known)
     theirs = Dataflow(BoundRelational("", THREE, ()), state_bytes_max=1 << 26)
     assert ours.schema == theirs.schema
+    assert list(ours.sources) == ["a", "b", "c"]  # Inputs of answers keep the written order.
     assert ours.join_choices == [choice]
     assert theirs.join_choices == []
 
