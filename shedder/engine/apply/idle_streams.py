@@ -26,8 +26,8 @@ class IdleStreams:
         self._core = core
         self._idle_s = core.settings.idle_seconds
         self._at_s = 0.0
-        # By stream that holds up others: position and watermark, and since when they are so.
-        self._held: dict[int, tuple[tuple[int, int | None], float]] = {}
+        # By stream that holds up others: its durable records, and since when they are so many.
+        self._held: dict[int, tuple[int, float]] = {}
 
     def go_on(self, now_s: float) -> float:
         """Look at streams, if it is time; return when to look again, if nothing is applied before.
@@ -47,15 +47,14 @@ class IdleStreams:
             name = self._core.stream_name(stream_id)
             if name is None:
                 continue
-            stream = self._core.streams[name]
-            mark = (stream.position, stream.watermark_us)
+            records = self._core.intakes[name].durable.records  # Some may wait to be applied.
             known, since_s = before.get(stream_id, (None, now_s))
-            if known != mark:
+            if known != records:
                 since_s = now_s
             elif now_s - since_s >= self._idle_s:
                 since_s = now_s
                 self._count_idle(stream_id, name)
-            self._held[stream_id] = (mark, since_s)
+            self._held[stream_id] = (records, since_s)
 
     def _count_idle(self, stream_id: int, name: str) -> None:
         core, header = self._core, Idle(stream_id, self._core.clock_us())

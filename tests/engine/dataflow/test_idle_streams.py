@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from threading import Event
+
 import pytest
 
 from shedder.archive.files.data_directory import FORMAT_IDLE, format_of
@@ -108,6 +110,37 @@ def test_heartbeats_and_queries_of_one_stream_keep_a_stream_from_being_idle(tmp_
             db.core.machine.now_s += 0.9 * IDLE_S
         assert marks(db) == {"a": 1_070, "b": 107}
         assert marks(db, "alone") == {"t": 107}
+
+
+def test_a_stream_whose_records_wait_to_be_applied_is_not_idle(tmp_path):
+    """The apply thread is busy for longer than the time-out, and applies `s` before `t`."""
+    with opened(tmp_path / "d") as db:
+        db.register("q", PAIRS)
+        db.push("t", batch([(100, 1, 7)]))
+        for time in (1_000, 1_001):
+            beat(db, "s", time)
+            db.core.machine.now_s += 0.5 * IDLE_S
+        beat(db, "s", 1_002)  # The stream is seen to be behind.
+        freed = Event()
+        busy = db.core.executor.call(freed.wait)
+        db.core.intakes["s"].heartbeat(START_US + 1_003).result()
+        db.push("t", batch([(200, 2, 7)]))
+        db.core.machine.now_s += IDLE_S
+        freed.set()
+        assert busy.result()
+        for time in (1_004, 1_005):
+            beat(db, "s", time)
+        assert marks(db) == {"a": 1_005, "b": 200}
+
+
+def test_heartbeats_that_repeat_a_watermark_keep_a_stream_from_being_idle(tmp_path):
+    with opened(tmp_path / "d") as db:
+        db.register("q", PAIRS)
+        for time in range(100, 108):
+            beat(db, "s", time)
+            beat(db, "t", 50)
+            db.core.machine.now_s += 0.5 * IDLE_S
+        assert marks(db) == {"a": 107, "b": 50}
 
 
 @pytest.mark.parametrize("checkpoint", [False, True])
