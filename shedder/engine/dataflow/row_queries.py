@@ -222,11 +222,13 @@ class StandingRowQueries:
     def holding_up(self) -> set[int]:
         """Return the ids of streams whose watermarks hold up a query of several streams.
 
-        The watermark of a view follows those of its sources, so no query counts a view as idle.
+        The watermark of a view follows those of its streams, so no query counts it as idle, unless
+        it reads tables alone.
         """
         live = (each for each in self.queries.values() if not each.failed)
         held = set[int]().union(*(holding_up(each.inputs) for each in live))
-        return held - {it.stream_id for it in self.writers.values() if it.target.is_view}
+        views = (it for it in self.writers.values() if it.target.is_view)
+        return held - {it.stream_id for it in views if it.query.inputs}
 
     def send(self) -> None:
         """Insert the rows that are new. On the apply thread, after records were applied."""

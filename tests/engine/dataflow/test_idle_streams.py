@@ -143,6 +143,20 @@ def test_heartbeats_that_repeat_a_watermark_keep_a_stream_from_being_idle(tmp_pa
         assert marks(db) == {"a": 107, "b": 50}
 
 
+def test_a_view_of_tables_alone_may_be_idle(tmp_path):
+    """Its watermark follows no stream, but the changes of its tables."""
+    with opened(tmp_path / "d") as db:
+        db.execute("CREATE TABLE c (kind BIGINT PRIMARY KEY)")
+        db.execute("CREATE VIEW v AS SELECT kind FROM c")
+        db.execute("INSERT INTO c VALUES (7)")
+        db.register("q", f"SELECT a.id FROM s {WINDOW} a LEFT JOIN v {WINDOW} b ON a.kind = b.kind")
+        applied(db)
+        later = db.core.streams["v"].watermark_us - START_US + 1
+        db.push("s", batch([(later, 1, 7)]))
+        pass_time(db, later + 100)
+        assert marks(db) == {"a": later + 103, "b": later + 103}
+
+
 @pytest.mark.parametrize("checkpoint", [False, True])
 def test_a_restart_has_the_same_rows_and_late_tuples(checkpoint, tmp_path):
     with opened(tmp_path / "d") as db:
