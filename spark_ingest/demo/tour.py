@@ -17,6 +17,7 @@ from rich.console import Console
 from shedder.client import Client
 from shedder.errors import InternalError, Unavailable, Unreachable
 from shedder.queries.answers.answer import Answer
+from shedder.queries.certification.claims import Case
 from spark_ingest.accuracy import AccuracyPlan, ask_all, draw, judged_by_spark
 from spark_ingest.baseline import sealed_stream
 from spark_ingest.demo.compare import compare
@@ -266,11 +267,11 @@ def _count(client: Client, claims: _Claims) -> None:
 
 def _answered(
     settings: TourSettings, console: Console, client: Client, data: Path, kept: _Kept
-) -> tuple[AnsweredQuestions, list[tuple[str, int]]]:
+) -> tuple[AnsweredQuestions, list[tuple[str, Case]]]:
     """Ask everything.
 
     Returns:
-      What was asked, and which cases are shown beside the exact answer: what they tell, number.
+      What was asked, and which cases are shown beside the exact answer, each with what it tells.
     """
     plan = AccuracyPlan(settings.seed, settings.questions, standing_share=0.2)
     drawn = draw(client, data, STREAM, plan)
@@ -291,12 +292,12 @@ def _answered(
         whence = f"from {', '.join(answer.sources)} · {took_ms:.1f} ms"
         console.print(f"\n  [bold]{one.tells}[/] [dim]· {whence}[/]")
         console.print("    " + str(answer).replace("\n", "\n    "), markup=False, highlight=False)
-        shown.append((one.tells, answered.add(one.sql, answer).number))
+        shown.append((one.tells, answered.add(one.sql, answer)))
     for standing in STANDING:
         for answer in kept.answers.get(standing.name, []):
             answered.add(standing.sql, answer)
         last = client.query(standing.name).answer(timeout_s=30)
-        shown.append((standing.tells, answered.add(standing.sql, last).number))
+        shown.append((standing.tells, answered.add(standing.sql, last)))
     client.seal(STREAM)
     if answered.refused:
         console.print(
@@ -311,11 +312,11 @@ def _judged(
     spark: SparkSession,
     data: Path,
     answered: AnsweredQuestions,
-    shown: list[tuple[str, int]],
+    shown: list[tuple[str, Case]],
 ) -> AccuracyReport:
     sealed = sealed_stream(data, STREAM)
     began = time.monotonic()
-    console.print(f"  Spark computes {len(answered.cases)} exact answers: a minute or more")
+    console.print(f"  Spark computes {len(answered.questions)} exact answers: a minute or more")
     with console.status("Spark is at it") as status:
         report = judged_by_spark(
             spark,
@@ -326,14 +327,10 @@ def _judged(
             notes=[_NOTE.format(settings.sample_rows)],
         )
         status.update("Spark computes the exact answers that are shown")
-        rows = [
-            row
-            for tells, number in shown
-            for row in compare(spark, sealed, tells, answered.cases[number])
-        ]
+        rows = [row for tells, case in shown for row in compare(spark, sealed, tells, case)]
     console.print(beside_exact("approximate beside exact", rows))
     took_s = time.monotonic() - began
-    console.print(f"  Spark computed {len(answered.cases)} exact answers in {took_s:.0f} s")
+    console.print(f"  Spark computed {len(answered.questions)} exact answers in {took_s:.0f} s")
     return report
 
 
