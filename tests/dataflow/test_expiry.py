@@ -37,6 +37,13 @@ BOTH = (
     f"ON l.src = t.src WHERE t.protocol = {FTP} AND NOT EXISTS "
     "(SELECT * FROM link2 [RANGE {w}] r WHERE r.src = l.src)"
 )
+SLIDING = "SELECT src, dst FROM link1 [RANGE {w} SLIDE {s}]"
+GROUPS = "SELECT src, SUM(dst) AS d FROM link1 [RANGE {w} SLIDE {s}] GROUP BY src"
+PAIR_SUMS = (
+    "SELECT l.src, SUM(r.dst) AS d FROM link1 [RANGE {w} SLIDE {s}] l JOIN link2 [RANGE {w}] r "
+    "ON l.src = r.src GROUP BY l.src"
+)
+UNION = f"{SLIDING} UNION ALL SELECT src, dst FROM link2 [RANGE {{w}}]"
 
 
 def ticks(count: int) -> str:
@@ -81,7 +88,9 @@ def run(dataflow: Dataflow, parts: list[dict[str, pa.RecordBatch]]) -> list[tupl
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("text", [JOINED, DISTINCT, PAIRS, NEGATED, BOTH])
+@pytest.mark.parametrize(
+    "text", [JOINED, DISTINCT, PAIRS, NEGATED, BOTH, SLIDING, GROUPS, PAIR_SUMS, UNION]
+)
 def test_rows_are_the_same_in_all_ways(text):
     parts = traffic(TUPLES // 3, 80, seed("expiry", text) % 2**32)
     made = {each: run(flow(text, 300, each), parts) for each in Expiry}

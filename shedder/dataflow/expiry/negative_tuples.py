@@ -6,9 +6,11 @@ Source: Golab 2006, section 2.3.3 (negative tuple approach); Arasu, Babu, Widom 
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 
-from shedder.dataflow.changes import NEVER_US, ChangeBatch
+from shedder.dataflow.changes import NEVER_US, ChangeBatch, Int64s
 
 
 class NegativeTuples:
@@ -18,41 +20,49 @@ class NegativeTuples:
     """
 
     def __init__(self) -> None:
+        self._coming: list[ChangeBatch] = []
         self._held: list[ChangeBatch] = []
 
     @property
     def size_bytes(self) -> int:
-        """Bytes of the rows in the window."""
-        return sum(each.size_bytes for each in self._held)
+        """Bytes of the rows in the window, and of those that are not born."""
+        return sum(each.size_bytes for each in (*self._coming, *self._held))
 
     def apply(self, as_of_us: int, changes: ChangeBatch) -> ChangeBatch:
-        """The new rows without an end, and those that expired before an instant, negated.
+        """The rows that are born up to an instant, and those that leave up to it, negated.
 
-        At one event time, rows leave before others come, as they do by their expiries.
+        At one instant, rows leave before others come, as they do by their expiries. A row that
+        leaves keeps its event time, so a union has the rows of both sides in the order of arrival.
         """
         if len(changes):
-            self._held.append(changes)
-        left = self._expired(as_of_us)
-        never = np.full(len(changes), NEVER_US)
-        entering = changes.with_lifetimes(changes.born_us, never)
-        if not left:
-            return entering
-        both = ChangeBatch.concat([*map(_leaving, left), entering])
-        return both.take(np.argsort(both.ts_us, kind="stable"))
+            self._coming.append(changes)
+        came = _taken(self._coming, lambda each: _count_until(each.born_us, as_of_us))
+        self._held += came
+        left = _taken(self._held, lambda each: _count_until(each.expires_us, as_of_us - 1))
+        parts = [*map(_leaving, left), *map(_entering, came)]
+        if not parts:
+            return ChangeBatch.empty(changes.columns.schema)
+        both = ChangeBatch.concat(parts)
+        return both.take(np.argsort(both.born_us, kind="stable"))
 
-    def _expired(self, as_of_us: int) -> list[ChangeBatch]:
-        """Remove the rows whose expiry is before an instant."""
-        gone: list[ChangeBatch] = []
-        while self._held:
-            first = self._held[0]
-            count = int(np.searchsorted(first.expires_us, as_of_us))
-            if count:
-                gone.append(_part(first, 0, count))
-            if count < len(first):
-                self._held[0] = _part(first, count, len(first))
-                break
-            self._held.pop(0)
-        return gone
+
+def _taken(queue: list[ChangeBatch], count: Callable[[ChangeBatch], int]) -> list[ChangeBatch]:
+    """Remove rows from the front of a queue. count: of the rows of a batch to be removed."""
+    taken: list[ChangeBatch] = []
+    while queue:
+        first = queue[0]
+        rows = count(first)
+        if rows:
+            taken.append(_part(first, 0, rows))
+        if rows < len(first):
+            queue[0] = _part(first, rows, len(first))
+            break
+        queue.pop(0)
+    return taken
+
+
+def _count_until(instants_us: Int64s, as_of_us: int) -> int:
+    return int(np.searchsorted(instants_us, as_of_us, side="right"))
 
 
 def _part(changes: ChangeBatch, first: int, end: int) -> ChangeBatch:
@@ -67,9 +77,11 @@ def _part(changes: ChangeBatch, first: int, end: int) -> ChangeBatch:
     )
 
 
+def _entering(born: ChangeBatch) -> ChangeBatch:
+    """Rows without an end."""
+    return born.with_lifetimes(born.born_us, np.full(len(born), NEVER_US))
+
+
 def _leaving(expired: ChangeBatch) -> ChangeBatch:
     """Rows with weight -1, born at the instant after the expiry of each."""
-    tuples = ChangeBatch.of_tuples(expired.columns, expired.expires_us)
-    return ChangeBatch(
-        tuples.columns, tuples.ts_us, tuples.born_us, tuples.expires_us, -expired.weight
-    )
+    return expired.with_lifetimes(expired.expires_us + 1, np.full(len(expired), NEVER_US)).negated()
