@@ -13,7 +13,7 @@ from tests.scale import scaled
 from tests.seeds import seed
 from tests.server_process import ServerProcess
 
-CYCLES = scaled(4, 50)
+CYCLES = scaled(2, 50)
 WINDOW = 1_000  # Rows.
 QUERIES = {
     "picked": "SELECT id, kind FROM events WHERE kind > 2",

@@ -12,7 +12,7 @@ from tests.engine.world import START_US
 from tests.scale import scaled
 from tests.seeds import seed
 
-CYCLES = scaled(3, 20)
+CYCLES = scaled(2, 20)
 SLIDE_US = 500_000
 TENTH = "[RANGE INTERVAL '0.1' SECOND]"
 HALF = "[RANGE INTERVAL '0.5' SECOND SLIDE INTERVAL '0.5' SECOND]"
