@@ -90,7 +90,7 @@ class RowRegistrar:
                 "the process is near its limit of memory; a new query can stand when some is free: "
                 "drop another one, or raise the limit"
             )
-        self._core.rows.check_room()
+        self._core.executor.call(self._core.rows.check_room).result()
         plan = bound_rows(self._core, select)
         parse_stored(plan.query.text)  # What a restart could not read is refused now.
         known = self._core.executor.call(lambda: statistics_of(self._core, plan)).result()
