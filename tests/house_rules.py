@@ -8,6 +8,7 @@ from __future__ import annotations
 import ast
 import re
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from functools import lru_cache
 from typing import TypeGuard
@@ -20,6 +21,19 @@ PUBLIC = frozenset({"_asdict", "_exit", "_fields", "_make", "_replace"})
 # `weakref.finalize` has `atexit`, `pyspark.SparkContext` has `_gateway` and `_jvm`. The flags of a
 # numpy array have `writeable`.
 LIBRARY_ATTRIBUTES = frozenset({"atexit", "writeable", "_gateway", "_jvm"})
+# Methods that other libraries call: of files, of a prompt, of servers and of settings.
+LIBRARY_METHODS = frozenset(
+    {
+        "add_registered_method_handlers",
+        "get_completions",
+        "handle_error",
+        "log_message",
+        "readinto",
+        "seekable",
+        "settings_customise_sources",
+        "writable",
+    }
+)
 REPLACING = frozenset({"setattr", "delattr", "setitem", "delitem"})
 
 
@@ -148,6 +162,48 @@ def foreign_assignments(tree: ast.Module) -> list[str]:
                 if not is_own and node.attr not in declared:
                     found.add(_line(node, ast.unparse(node)))
     return sorted(found)
+
+
+def definitions(tree: ast.Module) -> set[str]:
+    """Find public names that the rest of the module does not read, and methods as `Class.method`.
+
+    A decorator with arguments may register a function, as one of a command does: it is left out.
+    """
+    found = set[str]()
+    reads = Counter(node.id for node in nodes(tree) if _is_read(node))
+    for node in tree.body:
+        inner = Counter(each.id for each in ast.walk(node) if _is_read(each))
+        match node:
+            case ast.ClassDef(name=name, body=body):
+                methods = [each.name for each in body if isinstance(each, ast.FunctionDef)]
+                found |= {f"{name}.{method}" for method in methods if not method.startswith("_")}
+                names = [name]
+            case ast.FunctionDef(name=name, decorator_list=decorators):
+                names = [] if any(isinstance(each, ast.Call) for each in decorators) else [name]
+            case ast.Assign(targets=targets):
+                names = [target.id for target in targets if isinstance(target, ast.Name)]
+            case ast.AnnAssign(target=ast.Name(id=name)):
+                names = [name]
+            case _:
+                names = []
+        found |= {name for name in names if name[0] != "_" and reads[name] == inner[name]}
+    return found
+
+
+def attribute_reads(tree: ast.Module) -> set[str]:
+    """Find attributes that a module reads; those of imported names also by their full names."""
+    sources = _sources(tree)
+    found = set[str]()
+    for node in nodes(tree):
+        if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Load):
+            found |= {node.attr, _dotted(node, sources) or node.attr}
+        elif isinstance(node, ast.MatchClass):
+            found |= set(node.kwd_attrs)
+    return found
+
+
+def _is_read(node: ast.AST) -> TypeGuard[ast.Name]:
+    return isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)
 
 
 # Words that no identifier has, with terms that say what it is. Prose may use them.

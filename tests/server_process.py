@@ -1,16 +1,25 @@
-"""`shedder serve` in a process of its own, that can be stopped, killed and started again."""
+"""Servers of tests: in a process that can be killed, or on a thread of this process."""
 
 from __future__ import annotations
 
+import asyncio
 import resource
 import signal
 import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import shedder
 from shedder.cli.main import main
 from shedder.client.client import Client
+from shedder.engine.engine import Engine
+from shedder.server.call_context import CALL_LIMITS, CallLimits
+from shedder.server.server import Server
+from shedder.settings import Settings
+from shedder.wire.addresses import Address
 from tests.warm_process import WarmProcess
 
 
@@ -92,3 +101,45 @@ def shedder_command(arguments: list[str], limits: dict[int, int] | None = None) 
         resource.setrlimit(number, (limit, limit))
     sys.argv[1:] = arguments
     main()
+
+
+@contextmanager
+def running(
+    engine: Engine, settings: Settings, limits: CallLimits = CALL_LIMITS
+) -> Iterator[Address]:
+    """Run a server on a thread of this process, for as long as the block lasts.
+
+    Raises:
+      BadSetting: the settings are not safe, or the address is taken.
+    """
+    loop = asyncio.new_event_loop()
+    thread = threading.Thread(target=loop.run_forever, name="shedder-server", daemon=True)
+    thread.start()
+
+    async def start() -> tuple[Server, Address]:
+        server = Server(engine, settings, limits)
+        return server, await server.start()
+
+    try:
+        server, address = asyncio.run_coroutine_threadsafe(start(), loop).result()
+        try:
+            yield address
+        finally:
+            asyncio.run_coroutine_threadsafe(server.stop(), loop).result()
+    finally:
+        asyncio.run_coroutine_threadsafe(_cancel_others(), loop).result()
+        loop.call_soon_threadsafe(loop.stop)
+        thread.join()
+        loop.close()
+
+
+async def _cancel_others() -> None:
+    """Cancel all other tasks of the loop, and return when they have ended, as `asyncio.run` does.
+
+    A call that is still open, such as a watch, would never be resumed. The garbage collector would
+    close its coroutine, which may not await then: the error would be reported as a bug.
+    """
+    others = asyncio.all_tasks() - {asyncio.current_task()}
+    for task in others:
+        task.cancel()
+    await asyncio.gather(*others, return_exceptions=True)

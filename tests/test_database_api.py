@@ -34,9 +34,9 @@ from shedder.errors import (
     UnknownStream,
 )
 from shedder.queries.answers.database_api import Database
-from shedder.server.server import running
 from shedder.settings import Settings
 from shedder.streams.batch_conversion import conform
+from tests.server_process import running
 
 SECOND = 1_000_000
 NOON = 1_767_268_800 * SECOND  # 2026-01-01 12:00 UTC

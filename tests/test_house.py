@@ -17,7 +17,10 @@ from pathlib import Path
 import pytest
 
 from tests.house_rules import (
+    LIBRARY_METHODS,
     RULES,
+    attribute_reads,
+    definitions,
     foreign_assignments,
     imported_tests,
     nodes,
@@ -67,11 +70,15 @@ class Findings:
     imports: full names of what it imports.
     assignments: as `foreign_assignments`.
     retired: as `retired_names`.
+    definitions: as `definitions`.
+    reads: as `attribute_reads`.
     """
 
     imports: frozenset[str]
     assignments: tuple[str, ...]
     retired: tuple[str, ...]
+    definitions: frozenset[str]
+    reads: frozenset[str]
 
 
 @cache
@@ -82,6 +89,8 @@ def findings(path: Path) -> Findings:
         frozenset(imported_names(tree)),
         tuple(foreign_assignments(tree)),
         tuple(retired_names(tree)),
+        frozenset(definitions(tree)),
+        frozenset(attribute_reads(tree)),
     )
 
 
@@ -445,6 +454,46 @@ def test_level(): assert held(seed("a")) >= gate(400, 0.95, RUN_ALARM)
 def test_literal(): assert held(5) >= gate(400, 0.95)
 """
     assert uncounted_gates(ast.parse(text)) == ["5: test_low"]
+
+
+@pytest.mark.slow
+def test_no_code_is_called_by_tests_alone():
+    """Code that pages of the documentation call has a caller."""
+    code = [path for part in (*PARTS, "benchmarks", "examples") for path in tracked(f"{part}/*.py")]
+    used = {name for path in code for name in findings(path).imports | findings(path).reads}
+    pages = tracked("*.md", "*.j2", "pyproject.toml")
+    words = {word for page in pages for word in re.findall(r"\w+", page.read_text())}
+    unused = []
+    for path in code:
+        parts = path.relative_to(ROOT).with_suffix("").parts
+        if parts[0] in PARTS and not {"v1", "plan_precision"} & set(parts):
+            for name in findings(path).definitions:
+                last = name.rpartition(".")[2]
+                known = last if last != name else ".".join([*parts, name])
+                if known not in used and last not in words | LIBRARY_METHODS:
+                    unused.append(".".join([*parts, name]))
+    assert not unused, "\n".join(sorted(unused))
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("def f(): ...\ndef g(): f()", {"g"}),
+        ("def f(): f()", {"f"}),
+        ("A = 1\nB: int = A\n_C = 2", {"B"}),
+        ("class A:\n    def f(self): ...\n    def _g(self): ...", {"A", "A.f"}),
+        ("@app.command()\ndef f(): ...", set()),
+        ("@cache\ndef f(): ...", {"f"}),
+    ],
+)
+def test_a_definition_that_its_module_does_not_read_is_found(text, found):
+    assert definitions(ast.parse(text)) == found
+
+
+def test_an_attribute_of_a_module_is_read_by_its_full_name():
+    text = "from a import b as c\nimport d.e\nc.f(); d.e.g; x.h().i; x.j = 1"
+    text += "\nmatch x:\n    case K(l=1): ..."
+    assert attribute_reads(ast.parse(text)) == {*"efghil", "a.b.f", "d.e", "d.e.g"}
 
 
 @pytest.mark.slow

@@ -5,9 +5,7 @@ from __future__ import annotations
 import asyncio
 import signal
 import sys
-import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 
 import grpc
 import structlog
@@ -228,45 +226,3 @@ async def _serve(engine: Engine, settings: Settings, ready: Callable[[Address], 
         await server.stop(0)
     await draining
     return 0.0 if at_once.is_set() else max(ends_s - loop.time(), 0.0)
-
-
-@contextmanager
-def running(
-    engine: Engine, settings: Settings, limits: CallLimits = CALL_LIMITS
-) -> Iterator[Address]:
-    """A server on a thread of this process, for as long as the block lasts.
-
-    Raises:
-      BadSetting: the settings are not safe, or the address is taken.
-    """
-    loop = asyncio.new_event_loop()
-    thread = threading.Thread(target=loop.run_forever, name="shedder-server", daemon=True)
-    thread.start()
-
-    async def start() -> tuple[Server, Address]:
-        server = Server(engine, settings, limits)
-        return server, await server.start()
-
-    try:
-        server, address = asyncio.run_coroutine_threadsafe(start(), loop).result()
-        try:
-            yield address
-        finally:
-            asyncio.run_coroutine_threadsafe(server.stop(), loop).result()
-    finally:
-        asyncio.run_coroutine_threadsafe(_cancel_others(), loop).result()
-        loop.call_soon_threadsafe(loop.stop)
-        thread.join()
-        loop.close()
-
-
-async def _cancel_others() -> None:
-    """Cancel all other tasks of the loop, and return when they have ended, as `asyncio.run` does.
-
-    A call that is still open, such as a watch, would never be resumed. The garbage collector would
-    close its coroutine, which may not await then: the error would be reported as a bug.
-    """
-    others = asyncio.all_tasks() - {asyncio.current_task()}
-    for task in others:
-        task.cancel()
-    await asyncio.gather(*others, return_exceptions=True)

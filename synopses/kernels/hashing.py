@@ -241,12 +241,6 @@ def _paired(left: np.uint64, right: np.uint64) -> np.uint64:
     return _rotate(left, 23) * GOLDEN + right
 
 
-@njit(nogil=True, cache=True, inline="always")
-def joined(left: np.uint64, right: np.uint64) -> np.uint64:
-    """One hash of two; order matters."""
-    return splitmix(_paired(left, right))
-
-
 @njit(nogil=True, cache=True)
 def _combine(left: NDArray[np.uint64], right: NDArray[np.uint64], out: NDArray[np.uint64]) -> None:
     for first in range(0, out.size, _BLOCK):

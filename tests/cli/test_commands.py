@@ -470,8 +470,8 @@ def test_rows_that_come_too_late_are_counted_aloud(data, parquet, capfd):
 
 @pytest.mark.slow
 def test_a_server_answers_the_command_line(data, capfd):
-    from shedder.server.server import running
     from shedder.settings import Settings
+    from tests.server_process import running
 
     settings = Settings(listen="127.0.0.1:0", insecure=True)
     with shedder.open(data, settings) as engine, running(engine, settings) as address:
@@ -501,8 +501,8 @@ def test_an_error_in_a_script_says_which_statement_it_is_of(data, tmp_path, capf
 def test_a_server_that_others_reach_asks_who_calls(data, parquet, tmp_path, capfd, monkeypatch):
     import trustme
 
-    from shedder.server.server import running
     from shedder.settings import Settings
+    from tests.server_process import running
 
     authority = trustme.CA()
     authority.cert_pem.write_to_path(tmp_path / "ca.pem")

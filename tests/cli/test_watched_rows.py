@@ -8,8 +8,8 @@ import pytest
 import shedder
 from shedder.cli.commands import run
 from shedder.cli.exit_codes import ExitCode
-from shedder.server.server import running
 from shedder.settings import Settings
+from tests.server_process import running
 
 CREATE = "CREATE STREAM s (ts TIMESTAMP, id BIGINT) TIMESTAMP BY ts"
 INSERT = "INSERT INTO s VALUES (TIMESTAMP '2024-01-01 00:00:0{}', {})"

@@ -23,10 +23,10 @@ from shedder.engine.engine import Engine
 from shedder.engine.ingest.producer_memory import ProducerLimits
 from shedder.errors import SchemaMismatch, Unavailable
 from shedder.queries.answers.database_api import Database
-from shedder.server.server import running
 from shedder.settings import Settings
 from tests.cli.loading.interrupted import Fault, load
 from tests.server.worlds import CREATE_TRADES, Full, interrupt, spilling
+from tests.server_process import running
 from tests.streams.streams import trades
 
 FEW = ProducerLimits(bytes_max=4_000, evicted_max=1 << 10)

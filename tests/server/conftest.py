@@ -11,9 +11,9 @@ from shedder.engine.runtime.caller import Scope
 from shedder.engine.runtime.environment import Environment
 from shedder.server.authentication import new_token
 from shedder.server.call_context import CallLimits
-from shedder.server.server import running
 from shedder.settings import Settings
 from tests.server.worlds import CREATE, CREATE_TRADES, connect, connection_to
+from tests.server_process import running
 
 PAST = datetime.datetime(2020, 1, 1, tzinfo=datetime.UTC)
 

@@ -12,7 +12,7 @@ from shedder.client.aio_connection import AsyncConnection
 from shedder.client.aio_producer import AsyncProducer
 from shedder.client.source_summaries import summaries_of
 from shedder.engine.remote_summaries.summary_builder import Plans
-from shedder.server.server import Server, running
+from shedder.server.server import Server
 from tests.server.worlds import (
     CREATE_TRADES,
     PATIENCE_S,
@@ -22,6 +22,7 @@ from tests.server.worlds import (
     connect_async,
     target_of,
 )
+from tests.server_process import running
 from tests.streams.streams import trades
 
 COUNTS = "SELECT COUNT(*) AS n FROM trades [RANGE INTERVAL '1' SECOND SLIDE INTERVAL '1' SECOND]"

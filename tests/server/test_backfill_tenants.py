@@ -14,10 +14,10 @@ from shedder.client import Client
 from shedder.engine.runtime.caller import Scope
 from shedder.errors import PermissionDenied, RateExceeded, UnknownStream
 from shedder.server.authentication import new_token
-from shedder.server.server import running
 from spark_ingest.parts import send_part
 from tests.server.worlds import CREATE
 from tests.server.worlds import connect as connect_to
+from tests.server_process import running
 
 SECOND = 1_000_000
 OWN = [Scope.INGEST, Scope.QUERY, Scope.DEFINE]

@@ -14,10 +14,10 @@ from shedder.engine.runtime.caller import Scope
 from shedder.errors import BadSetting, Cancelled, PermissionDenied
 from shedder.server import query as server_query
 from shedder.server.authentication import Identity
-from shedder.server.server import running
 from shedder.settings import Settings
 from shedder.v1 import query_pb2
 from tests.server.worlds import PATIENCE_S, Front, connection_to
+from tests.server_process import running
 from tests.streams.streams import trades
 
 

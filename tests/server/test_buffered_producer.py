@@ -9,7 +9,6 @@ import pyarrow as pa
 import pytest
 
 from shedder import errors
-from shedder.server.server import running
 from tests.server.worlds import (
     CREATE_TRADES,
     Full,
@@ -22,7 +21,7 @@ from tests.server.worlds import (
     spilling,
     stored,
 )
-from tests.server_process import ServerProcess
+from tests.server_process import ServerProcess, running
 from tests.streams.streams import TRADES, trades
 from tests.warm_process import WarmProcess
 

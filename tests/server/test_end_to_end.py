@@ -5,12 +5,12 @@ import pytest
 import shedder
 from shedder import errors
 from shedder.server.call_context import CallLimits
-from shedder.server.server import running
 from shedder.settings import Settings
 from shedder.streams.batches import encode
 from shedder.v1 import control_pb2
 from shedder.wire import tables
 from tests.server.worlds import CREATE_TRADES, connect
+from tests.server_process import running
 from tests.streams.streams import TRADES, every_type, trades
 
 COUNTS = "SELECT COUNT(*) AS n FROM trades [RANGE INTERVAL '10' SECOND SLIDE INTERVAL '10' SECOND]"

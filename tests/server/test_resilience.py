@@ -13,7 +13,6 @@ from structlog.testing import capture_logs
 from shedder import errors
 from shedder.server.call_context import CallLimits
 from shedder.server.health import INGEST, QUERY
-from shedder.server.server import running
 from shedder.settings import Settings
 from shedder.streams.batches import encode
 from tests.server.worlds import (
@@ -27,6 +26,7 @@ from tests.server.worlds import (
     health_of,
     overloaded,
 )
+from tests.server_process import running
 from tests.streams.streams import trades
 
 COUNT = "SELECT COUNT(*) AS n FROM trades"

@@ -3,8 +3,8 @@
 import pytest
 
 from shedder import errors
-from shedder.server.server import running
 from tests.server.worlds import CALM, FLOOD, Front, SteeredMachine, answers, connect, ticks_until
+from tests.server_process import running
 from tests.streams.streams import trades
 
 ONCE = "SELECT COUNT(*) AS n, SUM(key) AS s FROM trades"

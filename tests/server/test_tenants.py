@@ -15,9 +15,9 @@ from shedder.errors import (
 )
 from shedder.server.authentication import new_token, parse_certificates, parse_tokens
 from shedder.server.authorization import Gate
-from shedder.server.server import running
 from tests.server.worlds import CREATE
 from tests.server.worlds import connect as connect_to
+from tests.server_process import running
 from tests.streams.streams import trades
 
 OWN = [Scope.INGEST, Scope.QUERY, Scope.DEFINE]

@@ -10,7 +10,6 @@ from shedder.engine.load_shedding.controller_loop import BACKLOG_MS, BACKLOG_MS_
 from shedder.overload.controller import AGE_MS, NORMAL
 from shedder.server.append_stream import CREDITS, CREDITS_MIN
 from shedder.server.call_context import CallLimits
-from shedder.server.server import running
 from shedder.server.wait_queues import RECENT_S, Line, Lines
 from tests.server.worlds import (
     FLOOD,
@@ -21,6 +20,7 @@ from tests.server.worlds import (
     overloaded,
     ticks_until,
 )
+from tests.server_process import running
 from tests.streams.streams import trades
 
 CLIENTS, BATCHES = 6, 12

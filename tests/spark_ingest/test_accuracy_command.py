@@ -19,9 +19,9 @@ from pyspark.sql import SparkSession
 import shedder
 from shedder.cli.commands import run
 from shedder.cli.exit_codes import ExitCode
-from shedder.server.server import running
 from tests.scale import scaled
 from tests.server.conftest import Authority
+from tests.server_process import running
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 

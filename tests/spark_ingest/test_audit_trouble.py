@@ -21,10 +21,10 @@ from shedder.errors import (
     ShedderError,
     UnknownStream,
 )
-from shedder.server.server import running
 from shedder.settings import Settings
 from spark_ingest.cli import audit_rounds
 from spark_ingest.self_audit import audit_round
+from tests.server_process import running
 
 SECOND = 1_000_000
 AVERAGE = "SELECT AVG(x) AS mean FROM r [RANGE 10 SECONDS SLIDE 10 SECONDS] THINNING 1/8"

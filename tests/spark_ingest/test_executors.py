@@ -23,7 +23,6 @@ from shedder.client.failures import LONGEST_S, Patience
 from shedder.engine.remote_summaries.summary_builder import Plans, Summariser
 from shedder.engine.remote_summaries.wire_format import Summaries
 from shedder.errors import BadSetting, BatchTooLarge, FailedPrecondition, Unreachable
-from shedder.server.server import running
 from shedder.settings import Settings
 from shedder.streams.batch_conversion import conform
 from shedder.streams.batches import ROWS_PER_BATCH, TIME_MAX_US
@@ -33,6 +32,7 @@ from spark_ingest.executors import ExecutorContext, Service, builder, gathered, 
 from spark_ingest.pipeline import check_size
 from spark_ingest.rejected_rows import Aside
 from spark_ingest.runtime.remote_files import escaped, opened
+from tests.server_process import running
 
 BEGUN = Begun(0, 1, TIME_MAX_US)
 CUTS = st.lists(st.integers(0, 2 * ROWS_PER_BATCH), max_size=8)

@@ -19,8 +19,6 @@ from shedder.engine.dataflow.row_output import Frontier, InputFrontier
 from shedder.engine.dataflow.row_query import RowQuery
 from shedder.streams.ipc import table_bytes
 
-ROWS = "rows"  # Value of "kind" among the parameters of a row query in the catalog.
-
 
 @dataclass(frozen=True, slots=True, eq=False)
 class InputState:

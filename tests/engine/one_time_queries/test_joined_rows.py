@@ -9,12 +9,12 @@ import pytest
 import shedder
 from shedder.errors import DeadlineExceeded, UnknownStream
 from shedder.queries.answers.answer import InputProgress
-from shedder.server.server import running
 from shedder.settings import Settings
 from tests.engine.one_time_queries.recording_worker import relations_read, sent_rows
 from tests.engine.rows_world import CREATE, LAYOUTS, as_bag, at, rows_of, tuples
 from tests.engine.two_tenants import ACME, BOLT
 from tests.server.worlds import connect
+from tests.server_process import running
 
 SETTINGS = Settings(listen="127.0.0.1:0", insecure=True, drain_s=5, overload="off", purge_share=1.0)
 LEFT = [tuples(400, 1), tuples(300, 2, start_s=400), tuples(40, 3, start_s=100)]  # Late ones last.

@@ -17,8 +17,8 @@ from shedder.errors import Overloaded
 from shedder.server.authentication import new_token
 from shedder.server.call_context import CallLimits
 from shedder.server.call_slots import Places
-from shedder.server.server import running
 from tests.server.worlds import CREATE_TRADES, PATIENCE_S, Front, connect, health_of, overloaded
+from tests.server_process import running
 from tests.streams.streams import trades
 
 COUNT = "SELECT COUNT(*) AS n FROM trades"

@@ -22,9 +22,8 @@ from shedder.cli.exit_codes import ExitCode
 from shedder.errors import InternalError, Overloaded, ResourcesShort, StorageFailed
 from shedder.server.connections import Connections, most_common
 from shedder.server.descriptors import FILES_MAX, allowed, open_descriptors
-from shedder.server.server import running
 from tests.server.worlds import CREATE_TRADES, Front, connect, wait_until_reached
-from tests.server_process import ServerProcess, shedder_command
+from tests.server_process import ServerProcess, running, shedder_command
 from tests.streams.streams import trades
 from tests.warm_process import WarmProcess
 

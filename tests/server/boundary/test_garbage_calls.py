@@ -10,11 +10,11 @@ from google.protobuf import message_factory
 from google.protobuf.message import DecodeError
 
 from shedder.errors import InvalidRequest, Unauthenticated
-from shedder.server.server import running
 from tests.scale import scaled
 from tests.seeds import seed
 from tests.server.boundary.calls import DESCRIPTORS, bearer, call, refusal
 from tests.server.worlds import METHODS
+from tests.server_process import running
 
 DECLARED = "shedder-declared-bin"
 TRUNCATED = b"\x0a\x7f"  # A field of 127 bytes that do not follow.

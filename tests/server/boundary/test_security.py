@@ -10,10 +10,10 @@ import shedder
 from shedder.engine.runtime.caller import Scope
 from shedder.errors import PermissionDenied, Unauthenticated, Unreachable
 from shedder.server.authorization import SCOPES
-from shedder.server.server import running
 from tests.server.boundary.calls import bearer, call, refusal
 from tests.server.worlds import CREATE_TRADES, METHODS
 from tests.server.worlds import connect as connect_to
+from tests.server_process import running
 from tests.streams.streams import trades
 
 

@@ -13,7 +13,6 @@ from shedder.engine.runtime.caller import Scope
 from shedder.server.anonymous_calls import AnonymousLimits
 from shedder.server.authentication import new_token
 from shedder.server.call_context import CallLimits
-from shedder.server.server import running
 from shedder.v1 import ingest_pb2, synopses_pb2
 from tests.server.boundary.raw_http2 import FRAME_BYTES_MAX, WINDOW_BYTES, Raw
 from tests.server.worlds import (
@@ -24,7 +23,7 @@ from tests.server.worlds import (
     health_of,
     wait_until_reached,
 )
-from tests.server_process import ServerProcess
+from tests.server_process import ServerProcess, running
 from tests.streams.streams import trades
 
 CHECK, WATCH = "/grpc.health.v1.Health/Check", "/grpc.health.v1.Health/Watch"

@@ -10,8 +10,8 @@ import pytest
 from shedder.engine.runtime.caller import Scope
 from shedder.errors import BadSetting
 from shedder.server.listener import Certificates
-from shedder.server.server import running
 from tests.server.worlds import connect
+from tests.server_process import running
 
 PEM = "-----BEGIN {0}-----\nbm90aGluZw==\n-----END {0}-----\n"
 

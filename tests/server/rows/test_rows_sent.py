@@ -15,7 +15,6 @@ from shedder.errors import (
     UnknownStream,
 )
 from shedder.server.call_context import CallLimits
-from shedder.server.server import running
 from shedder.settings import Settings
 from shedder.v1 import query_pb2
 from shedder.wire import tables
@@ -24,6 +23,7 @@ from tests.archive.child_processes import exact_worker_process
 from tests.engine.one_time_queries.stopped_worker import StoppedWorker, linux
 from tests.engine.rows_world import CREATE, as_bag, rows_of, tuples
 from tests.server.worlds import connect, connect_async, connection_to
+from tests.server_process import running
 
 FEW, MANY = 100, 20_000
 
