@@ -329,7 +329,9 @@ class Dataflow:
                 if not set(wanted) <= set(names):
                     continue
                 if all(
-                    agrees(ours, its) and np.array_equal(self._waiting(ours), other._waiting(its))
+                    agrees(ours, its)
+                    and self._may_read(ours, other._shared_sources.get(its))
+                    and np.array_equal(self._waiting(ours), other._waiting(its))
                     for ours, its in zip(mine.aliases, aliases, strict=True)
                 ):
                     return at, mine, their_node, [names.index(name) for name in wanted]
@@ -349,6 +351,11 @@ class Dataflow:
                 subplan = subplan_of(plan)
                 found.append((subplan, subplan.aliases, at, node))
         return found
+
+    def _may_read(self, alias: str, source: SharedSource | None) -> bool:
+        """Return whether an alias reads no other shared source, to which tuples would not come."""
+        known = self._shared_sources.get(alias)
+        return known is None or known is source
 
     def _waiting(self, alias: str) -> NDArray[np.int64]:
         shared = self._shared_sources.get(alias)

@@ -50,3 +50,29 @@ def test_an_abandoned_step_fails_the_other_reader():
     step.close()
     with pytest.raises(RowQueryFailed, match="dropped in a step"):
         second.advance(marks[1])
+
+
+def test_an_alias_reads_one_shared_source():
+    """Two queries have the same streams in sources of their own, and one of them is dropped."""
+
+    def joined(left, right, kind=JoinKind.INNER):
+        sides = windowed(left, 900, relation="s"), windowed(right, 800, relation="t")
+        return Join(kind, *sides, equal(f"{left}.k", f"{right}.k"))
+
+    def three():
+        again = windowed("y", 900, relation="s")
+        return dataflow(Join(JoinKind.INNER, joined("x", "z"), again, equal("z.k", "y.k")))
+
+    dropped, other = dataflow(joined("a", "b", JoinKind.LEFT)), dataflow(joined("c", "d"))
+    sharing, alone = three(), three()
+    for each in (dropped, other):
+        sharing.share_with(each, lambda *_: True)
+    third = dataflow(joined("e", "f"))
+    third.share_with(sharing, lambda *_: True)
+    assert third.shared_nodes
+    made = []
+    for flow in (other, sharing, alone):
+        for alias in flow.sources:
+            flow.push(alias, batch_of([(ts, ts, (1, 1, "", 0.0, ts)) for ts in range(9)]), 0)
+        made.append(len(flow.advance(dict.fromkeys(flow.sources, 9))))
+    assert made == [9**2, 9**3, 9**3]
