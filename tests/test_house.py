@@ -456,16 +456,6 @@ def test_literal(): assert held(5) >= gate(400, 0.95)
     assert uncounted_gates(ast.parse(text)) == ["5: test_low"]
 
 
-def test_each_file_with_sizes_of_two_scales_has_a_row_in_contributing():
-    text = (ROOT / "CONTRIBUTING.md").read_text()
-    paths = [path for path in tracked("tests/*.py") if path.name.startswith("test_")]
-    scaled = {path for path in paths if "from tests.scale import" in path.read_text()}
-    names = {str(path.relative_to(ROOT)) for path in scaled}
-    names -= {f"tests/test_{name}.py" for name in ("house", "run", "scale")}
-    assert len(names) > 50
-    assert not sorted(name for name in names if f"`{name}`" not in text)
-
-
 @pytest.mark.slow
 def test_no_code_is_called_by_tests_alone():
     """Code that pages of the documentation call has a caller."""
