@@ -123,7 +123,7 @@ def backfill(
         executors see, below job=backfill.STREAM.NAME; None: such rows end the backfill.
       part_rows: about so many rows to a part, which one executor holds in memory, and the service.
       overlap: event times may be among those that the stream has already.
-      on_progress: is told of the progress, from another thread.
+      on_progress: called with the progress, from another thread.
 
     Raises:
       SchemaMismatch: the frame's columns are not the stream's. UnknownStream, Unreachable.

@@ -151,7 +151,7 @@ def find_by_value(
       time_column: the stream's event time.
       passes: over the tuples, of `passes_by_value`.
       groups_of: by the case's number: its true groups, with facts by output.
-      done: is told of each pass that has ended.
+      done: called after each pass that has ended.
     """
     with tempfile.TemporaryDirectory(prefix="shedder-claims-") as scratch:
         for number, one in enumerate(passes):

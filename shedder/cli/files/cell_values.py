@@ -51,7 +51,7 @@ def converted(
 
     Args:
       name, column: of the file. wanted: the type of the stream's column.
-      how: how text is written. changes: is told of each change.
+      how: how text is written. changes: notes each change.
 
     Returns:
       values: with NULL for each bad value. Types without a text form are unchanged.

@@ -46,7 +46,7 @@ def timed(
     Args:
       name: of the file. blocks: of its rows; those that lack the column are left as they are.
       moment: the event time.
-      left_out: is told of the others; None: there may be none.
+      left_out: notes the other rows; None: there may be none.
 
     Raises:
       BadTimestamp: there are others; says which.

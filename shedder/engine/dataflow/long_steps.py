@@ -1,4 +1,4 @@
-"""Long steps of row queries: what the apply thread has begun, and another thread goes on with."""
+"""Long steps of row queries: the apply thread begins them, and another thread ends them."""
 
 from __future__ import annotations
 
@@ -71,11 +71,11 @@ class StepThread:
         """Go on with a step. ended: called on the apply thread when the future is done."""
         done = self._pool.submit(step.finish)
 
-        def tell(_: Future[None]) -> None:
+        def post_ended(_: Future[None]) -> None:
             with suppress(Draining, InternalError):  # The engine has closed, or halted.
                 self._post(ended)
 
-        done.add_done_callback(tell)
+        done.add_done_callback(post_ended)
         return done
 
     def close(self) -> None:
@@ -99,16 +99,16 @@ class ReadWaits:
         return self._next[-1]
 
     def begin_step(self) -> None:
-        """All tuples that were read are of this step, or of earlier ones."""
+        """Begin a step, which has all tuples that were read and are in no earlier step."""
         self._now, self._next = [*self._now, *self._next], []
 
     def end_step(self) -> None:
-        """The step has ended."""
+        """Release the callers that wait for the step."""
         waits, self._now = self._now, []
         _release(waits)
 
     def end(self) -> None:
-        """The query makes no more rows."""
+        """Release all callers: the query makes no more rows."""
         self.begin_step()
         self.end_step()
 

@@ -187,7 +187,7 @@ class Registrar:
         return standing_query, joining
 
     def _note_lost(self, stream: Stream, standing_query: StandingQuery) -> None:
-        """Tell a query which tuples of the past are lost or were retired."""
+        """Note in a query which tuples of the past are lost or were retired."""
         core, lost = self._core, standing_query.lost
         for hole in stream.lost.without(core.store.holes(stream.id)):
             lost.add(hole, stream.watermark.limit_us(core.clock_us()))
