@@ -24,7 +24,7 @@ def consolidated(changes: ChangeBatch, *further: pa.Array[Any]) -> ChangeBatch:
 
 
 def without_pairs(changes: ChangeBatch) -> ChangeBatch:
-    """The changes but those that undo each other: equal rows with equal lifetimes, of weight 0.
+    """Leave out changes that undo each other: equal rows with equal lifetimes, of weight 0.
 
     No relation has such rows at any instant. The other changes stay as they are, in their order.
     """
@@ -44,14 +44,14 @@ def ordered_by_value(changes: ChangeBatch) -> ChangeBatch:
 
 
 def _row_ids(changes: ChangeBatch, *further: pa.Array[Any]) -> NDArray[np.int64]:
-    """A dense id for each row; equal where all columns and `further` are equal."""
+    """Return a dense id for each row; equal where all columns and `further` are equal."""
     arrays = [*changes.columns.columns, *further]
     schema = pa.schema([(str(place), array.type) for place, array in enumerate(arrays)])
     return KeyDirectory(schema).assign(arrays)
 
 
 def _sums(changes: ChangeBatch, ids: NDArray[np.int64]) -> NDArray[np.int64]:
-    """The weight of each id."""
+    """Return the weight of each id."""
     sums = np.zeros(int(ids.max()) + 1, np.int64)
     np.add.at(sums, ids, changes.weight)
     return sums

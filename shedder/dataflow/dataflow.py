@@ -253,7 +253,7 @@ class Dataflow:
         return changes
 
     def least_place(self, alias: str) -> int | None:
-        """The least place of the tuples of a stream that wait, or that ROWS windows hold.
+        """Return the least place of the tuples of a stream that wait, or that ROWS windows hold.
 
         None: there is no such tuple, or its place is not needed.
         """
@@ -308,7 +308,7 @@ class Dataflow:
     def _match(
         self, other: Dataflow, agrees: Callable[[str, str], bool]
     ) -> tuple[int, Subplan, int | SharedNode, list[int]] | None:
-        """A node that is not shared, with a node of the other dataflow that has its rows.
+        """Return a node that is not shared, with a node of the other dataflow that has its rows.
 
         Nodes above others come first.
 
@@ -338,7 +338,7 @@ class Dataflow:
         return None
 
     def _candidates(self) -> list[tuple[Subplan, tuple[str, ...], int | SharedNode, Node]]:
-        """Nodes that other dataflows may read: subplan, own aliases, place or shared, and node."""
+        """Return nodes for other dataflows: subplan, own aliases, place or shared, and node."""
         found: list[tuple[Subplan, tuple[str, ...], int | SharedNode, Node]] = []
         by_source = {id(source): alias for alias, source in self._shared_sources.items()}
         for each in self.shared_nodes:
@@ -387,7 +387,7 @@ class Dataflow:
         return made[at]
 
     def _shared_source(self, alias: str) -> SharedSource:
-        """The waiting tuples of an alias as a source for several dataflows."""
+        """Return the waiting tuples of an alias as a source for several dataflows."""
         if alias not in self._shared_sources:
             source, work = self.sources[alias], self._source_work[alias]
             self._shared_sources[alias] = SharedSource(
@@ -406,12 +406,12 @@ class Dataflow:
     # --- what the operators did ------------------------------------------------------------------
 
     def operators(self) -> list[OperatorFacts]:
-        """What each operator is and did, as `graph_facts`."""
+        """Return what each operator is and did, as `graph_facts`."""
         joined = {it: of for it, of in self.versions.items() if it not in self._changes}
         return graph_facts(self._graph, joined, self)
 
     def source_text(self, alias: str) -> str:
-        """The relation behind an alias, with all aliases of its window."""
+        """Return the relation behind an alias, with all aliases of its window."""
         if alias in self._changes:
             return f"table {alias}"
         relation = self.sources[alias].relation
@@ -421,11 +421,11 @@ class Dataflow:
         return f"{relation} AS {', '.join([alias, *others])}"
 
     def source_bytes(self, alias: str) -> int:
-        """Bytes of the tuples, or of the changes of a table, that wait."""
+        """Return bytes of the tuples, or of the changes of a table, that wait."""
         return self._releasing[alias].size_bytes
 
     def alias_of(self, source: object) -> str | None:
-        """The alias by which this dataflow reads a shared source; None: it is no source."""
+        """Return the alias by which this dataflow reads a shared source; None: it is no source."""
         return next((it for it, of in self._shared_sources.items() if of is source), None)
 
     def go_on(self) -> None:

@@ -175,7 +175,7 @@ class Graph:
 
 
 def _step_of(node: Node) -> Callable[..., Parts[ChangeBatch]] | None:
-    """What begins a step of an operator, which has one part unless it says otherwise."""
+    """Begin a step of an operator, which has one part unless it says otherwise."""
     operator = node.operator
     if operator is None:
         return None

@@ -199,7 +199,7 @@ def graph_facts(
 
 
 def _tables_of(node: Node, versions: Mapping[str, TableVersions]) -> tuple[int, ...]:
-    """The place of the table that a node joins, among all tables."""
+    """Return the place of the table that a node joins, among all tables."""
     join = node.operator
     if not isinstance(join, TableJoin):
         return ()

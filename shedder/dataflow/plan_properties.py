@@ -29,7 +29,7 @@ def scan_schema(scan: Scan) -> pa.Schema:
 
 
 def common_slide_us(plan: Plan) -> int:
-    """The slide of all windows over streams; 1: they have none in common."""
+    """Return the slide of all windows over streams; 1: they have none in common."""
     match plan:
         case WindowOf(window=RangeWindow(slide_us=slide_us)):
             return slide_us

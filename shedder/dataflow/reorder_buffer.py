@@ -54,7 +54,7 @@ class ReorderBuffer:
         self._closed_us = watermark_us
 
     def least(self, name: str) -> int | None:
-        """The least value of a column of the tuples that wait; None: there is no tuple."""
+        """Return the least value of a column of the tuples that wait; None: there is no tuple."""
         columns = (batch.column(name) for batch, _, _ in self._held)
         return min((int(each.to_numpy().min()) for each in columns), default=None)
 

@@ -55,7 +55,7 @@ class NewestRows:
         return self._rows.size_bytes + keys + links + self._waiting.size_bytes
 
     def least(self, name: str) -> int | None:
-        """The least value of a column in the window and before it; None: there is no tuple."""
+        """Return the least value of a column in the window and before it; None: no tuple."""
         held = self._rows.take(np.flatnonzero(~self._has_left[: len(self._rows)]))
         columns = (held.column(name), self._waiting.columns.column(name))
         return min((int(each.to_numpy().min()) for each in columns if len(each)), default=None)
@@ -101,7 +101,7 @@ class NewestRows:
         return self._directory.assign([changes.columns[name] for name in self._window.partition])
 
     def _with_numbers(self, changes: ChangeBatch, ids: Int64s) -> ChangeBatch:
-        """The tuples with their numbers, and those of the tuples before them."""
+        """Return the tuples with their numbers, and those of the tuples before them."""
         lacking = int(ids.max()) + 1 - len(self._newest)
         if lacking > 0:
             more = np.full(lacking + len(self._newest), -1, np.int64)

@@ -47,7 +47,7 @@ class Group:
 
 
 def sent_in(entries: Sequence[Entry]) -> Iterator[Sent]:
-    """What clients have sent, among records, and changes of tables; of a summary not its tuples."""
+    """Yield what clients have sent among records, and changes of tables; of a summary no tuples."""
     for entry in entries:
         match entry.token:
             case PendingRecord(Batch() as header, pa.RecordBatch() as batch):

@@ -76,7 +76,7 @@ class NamedReduction:
     def wanted_of(
         self, blocks: Sequence[BlockStatistics], on_progress: ProgressCallback = no_progress
     ) -> list[float]:
-        """Its word on each.
+        """Return its word on each.
 
         on_progress: called meanwhile; what it raises ends the waiting.
 

@@ -115,7 +115,7 @@ class RunFiles:
     def verified(
         self, runs: Iterable[Run], on_progress: Callable[[int], None] | None = None
     ) -> tuple[Path, ...]:
-        """The files of runs; on_progress: as in `verify_run`.
+        """Return the files of runs; on_progress: as in `verify_run`.
 
         Raises:
           CorruptData: one is damaged or missing.

@@ -14,7 +14,7 @@ from shedder.errors import BadQuery
 
 
 def previous_tuple(node: Call, scope: NameScope) -> Expression:
-    """The equality that `p2 = PREV(p1)` means: the number of p2 is the one that p1 has of PREV.
+    """Return the equality that `p2 = PREV(p1)` means: p1 has the number of p2 in `previous`.
 
     Both are windows with the same tuples, so numbers of one mean the same in the other. A tuple has
     one number, so equal partitions need no condition of their own, and NULL is a partition.
@@ -37,7 +37,7 @@ def previous_tuple(node: Call, scope: NameScope) -> Expression:
 
 
 def _names(node: Call) -> tuple[str, str]:
-    """The relations p1 and p2 of p2 = PREV(p1)."""
+    """Return the relations p1 and p2 of p2 = PREV(p1)."""
     if node.op is Op.EQ:
         for side, other in (node.args, node.args[::-1]):
             match side, other:

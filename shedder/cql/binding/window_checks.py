@@ -206,7 +206,7 @@ def duration_us(raw: RawDuration, translator: Translator, source: SourceText) ->
 
 
 def moment_us(node: exp.Expr, what: str, translator: Translator, source: SourceText) -> int:
-    """An instant in us since 1970. what: it is of, for the error."""
+    """Return an instant in us since 1970. what: it is of, for the error."""
     literal = translator.constant(node)
     try:
         match literal:

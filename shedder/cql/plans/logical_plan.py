@@ -94,7 +94,7 @@ class RowsWindow:
 
 
 def numbers_under(alias: str) -> tuple[str, str]:
-    """Names of two BIGINT columns that a window of rows adds under an alias.
+    """Return names of two BIGINT columns that a window of rows adds under an alias.
 
     The first is a number of the tuple, and larger for later tuples. The second is the number of the
     tuple before it in its partition, also if that tuple has left; NULL: there was none.

@@ -74,7 +74,7 @@ def columns_of(plan: Plan) -> tuple[ColumnDefinition, ...]:
 
 
 def column_names(plan: Plan) -> frozenset[str]:
-    """Names of the columns of a node's rows."""
+    """Return names of the columns of a node's rows."""
     return frozenset(column.name for column in columns_of(plan))
 
 
@@ -163,7 +163,7 @@ def unknown_columns(plan: Plan) -> Iterator[str]:
 
 
 def with_columns_read(plan: Plan) -> Plan:
-    """The plan whose scans and windows have the columns that it reads; a scan has at least one."""
+    """Drop columns that a plan does not read from its scans and windows; a scan keeps one."""
     return _narrowed(plan, reads_of(plan))
 
 

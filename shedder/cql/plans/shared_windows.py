@@ -97,7 +97,7 @@ def _widened(windows: Sequence[WindowOf]) -> tuple[Plan, str]:
 
 
 def _renamed(plan: Plan, scan: Scan, to: tuple[str, tuple[ColumnDefinition, ...]]) -> Plan:
-    """A window with another alias and other columns of its scan, without numbers."""
+    """Return a window with another alias and other columns of its scan, without numbers."""
     alias, columns = to
     match plan:
         case Scan(time_column=time_column):

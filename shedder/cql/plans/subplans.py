@@ -82,7 +82,7 @@ def covers(wide: Plan, narrow: Plan) -> bool:
 
 
 def _bare(plan: Plan) -> Plan:
-    """The plan below projections that only drop columns."""
+    """Return the plan below projections that only drop columns."""
     while isinstance(plan, Project) and all(
         isinstance(output.expression, Column) and output.expression.name == output.name
         for output in plan.outputs
@@ -92,7 +92,7 @@ def _bare(plan: Plan) -> Plan:
 
 
 def _renamed(node: Any, names: Mapping[str, str], places: Mapping[str, str]) -> Any:
-    """A tree of frozen dataclasses with other names of columns and aliases."""
+    """Return a tree of frozen dataclasses with other names of columns and aliases."""
     if isinstance(node, tuple):
         return tuple(_renamed(each, names, places) for each in node)
     if not is_dataclass(node) or isinstance(node, type):

@@ -23,7 +23,7 @@ class EngineSql(Protocol):
         """A quoted identifier."""
 
     def all_but(self, *columns: str) -> str:
-        """All columns in a select list, without some, which are given as SQL."""
+        """Return all columns in a select list, without some, which are given as SQL."""
 
     def text(self, value: str) -> str:
         """A string constant."""

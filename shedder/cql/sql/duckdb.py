@@ -19,7 +19,7 @@ class DuckDb:
         return '"' + name.replace('"', '""') + '"'
 
     def all_but(self, *columns: str) -> str:
-        """EXCLUDE after the star."""
+        """Return the star with EXCLUDE."""
         return f"* EXCLUDE ({', '.join(columns)})"
 
     def text(self, value: str) -> str:

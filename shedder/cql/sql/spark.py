@@ -56,7 +56,7 @@ class Spark:
         return "`" + name.replace("`", "``") + "`"
 
     def all_but(self, *columns: str) -> str:
-        """EXCEPT after the star."""
+        """Return the star with EXCEPT."""
         return f"* EXCEPT ({', '.join(columns)})"
 
     def text(self, value: str) -> str:

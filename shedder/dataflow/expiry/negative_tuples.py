@@ -29,7 +29,7 @@ class NegativeTuples:
         return sum(each.size_bytes for each in (*self._coming, *self._held))
 
     def apply(self, as_of_us: int, changes: ChangeBatch) -> ChangeBatch:
-        """The rows that are born up to an instant, and those that leave up to it, negated.
+        """Return the rows that are born up to an instant, and those that leave up to it, negated.
 
         At one instant, rows leave before others come, as they do by their expiries. A row that
         leaves keeps its event time, so a union has the rows of both sides in the order of arrival.
@@ -66,7 +66,7 @@ def _count_until(instants_us: Int64s, as_of_us: int) -> int:
 
 
 def _part(changes: ChangeBatch, first: int, end: int) -> ChangeBatch:
-    """Changes [first, end) without a copy."""
+    """Return changes [first, end) without a copy."""
     rows = slice(first, end)
     return ChangeBatch(
         changes.columns.slice(first, end - first),
@@ -78,10 +78,10 @@ def _part(changes: ChangeBatch, first: int, end: int) -> ChangeBatch:
 
 
 def _entering(born: ChangeBatch) -> ChangeBatch:
-    """Rows without an end."""
+    """Return rows without an end."""
     return born.with_lifetimes(born.born_us, np.full(len(born), NEVER_US))
 
 
 def _leaving(expired: ChangeBatch) -> ChangeBatch:
-    """Rows with weight -1, born at the instant after the expiry of each."""
+    """Return rows with weight -1, born at the instant after the expiry of each."""
     return expired.with_lifetimes(expired.expires_us + 1, np.full(len(expired), NEVER_US)).negated()

@@ -12,13 +12,13 @@ from shedder.dataflow.joins.match_condition import MatchCondition
 
 
 def with_condition(join: Join, condition: Expression) -> Join:
-    """An inner join whose pairs also meet a condition."""
+    """Return an inner join whose pairs also meet a condition."""
     both = conjunction([*conjuncts(join.condition), *conjuncts(condition)])
     return replace(join, condition=both)
 
 
 def filtered_join(plan: Plan) -> Join | None:
-    """An inner join, with the condition of a WHERE above it; None: the plan is another one."""
+    """Return an inner join with the condition of a WHERE above it; None: it is another plan."""
     match plan:
         case Join(kind=JoinKind.INNER):
             return plan
@@ -29,7 +29,7 @@ def filtered_join(plan: Plan) -> Join | None:
 
 
 def split_join(join: Join) -> tuple[MatchCondition, Plan, Plan]:
-    """What makes a pair, and both sides with the conditions on one side applied."""
+    """Return what makes a pair, and both sides with the conditions on one side applied."""
     matches = MatchCondition.of(join.condition, column_names(join.left), column_names(join.right))
     left = join.left if matches.left is None else Filter(join.left, matches.left)
     right = join.right if matches.right is None else Filter(join.right, matches.right)

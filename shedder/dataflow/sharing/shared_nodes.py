@@ -100,7 +100,7 @@ class SharedNode:
         return 0 if self.node.operator is None else self.node.operator.size_bytes
 
     def parts(self, as_of_us: int) -> Parts[ChangeBatch]:
-        """The changes up to an instant, which is that of the last step or later.
+        """Return the changes up to an instant, which is that of the last step or later.
 
         A node that has failed, or whose step was abandoned between its parts, is in doubt: all
         graphs that read it fail.
@@ -160,7 +160,7 @@ class SharedReader:
         return self.shared is other.shared and self._places == other._places
 
     def apply(self, as_of_us: int) -> ChangeBatch:
-        """The changes of the node, under the names of this graph."""
+        """Return the changes of the node, under the names of this graph."""
         return finished(self.parts(as_of_us))
 
     def parts(self, as_of_us: int) -> Parts[ChangeBatch]:

@@ -154,7 +154,7 @@ class SummedTerms:
         return values
 
     def column(self, aggregate: Aggregate, results: NDArray[np.int64]) -> Any:
-        """The values of an aggregate. results: int64 [result_words, rows], as the kernel writes."""
+        """Return the values of an aggregate. results: int64 [result_words, rows]."""
         if aggregate.argument is None:
             return pa.array(results[0])
         made = []

@@ -28,7 +28,7 @@ class TableChanges:
         return self.versions.size_bytes
 
     def release(self, as_of_us: int) -> ChangeBatch:
-        """The rows that come and go after the last call, up to an instant."""
+        """Return the rows that come and go after the last call, up to an instant."""
         versions, before_us = self.versions, self._as_of_us
         self._as_of_us = as_of_us
         changed = versions.changed()

@@ -62,7 +62,7 @@ class TableVersions:
         return self._rows.size_bytes + self._keys.size_bytes + arrays
 
     def changed(self) -> Int64s:
-        """The positions of versions that began or ended since the last call, or others, too."""
+        """Return positions, at least of versions that began or ended since the last call."""
         changed, self._changed = self._changed, []
         if changed is None:
             return np.arange(len(self))

@@ -62,7 +62,7 @@ class Problem:
         return of_rows + int(self.beside_bytes[stands & mine].sum())
 
     def given(self, choice: Integers) -> list[SynopsisSizes]:
-        """What every query gets by a choice of options, in order of `requests`."""
+        """Return what every query gets by a choice of options, in order of `requests`."""
         return list(self.given_to(range(len(self.requests)), choice).values())
 
     def given_to(self, numbers: Collection[int], choice: Integers) -> dict[int, SynopsisSizes]:
@@ -92,7 +92,7 @@ class Problem:
         return {self.rows[row].request for row in at.tolist()}
 
     def levels(self, choice: Integers) -> list[tuple[int, ...]]:
-        """The level of each part by a choice, in order of `requests`.
+        """Return the level of each part by a choice, in order of `requests`.
 
         Rows (part 0) are counted at the smallest level of all parts, because they name the groups.
         """

@@ -120,7 +120,7 @@ class QueryTables:
         return not all(it.corrects for it in self.by_alias.values())
 
     def places(self, alias: str, positions: NDArray[np.int64]) -> NDArray[np.int64] | None:
-        """The places of tuples of a stream; None: they need none."""
+        """Return the places of tuples of a stream; None: they need none."""
         return self._places.of(alias, positions) if self.has_places else None
 
     def change(

@@ -81,11 +81,11 @@ class RelationSinks:
         self._made = None
 
     def table(self, as_of_us: int) -> pa.Table:
-        """The rows as of an instant."""
+        """Return the rows as of an instant."""
         return self._relation.table(as_of_us)
 
     def facts(self, at: int, signs_text: str) -> list[OperatorFacts]:
-        """Facts of both sinks. at: place of the operator that they read."""
+        """Return facts of both sinks. at: place of the operator that they read."""
         sinks: tuple[
             tuple[str, UpdatePattern, CurrentRelation | RelationToStream, NodeWork], ...
         ] = (

@@ -52,7 +52,7 @@ class StandingRowQueries:
         return [each.name for each in queries if any(it is part for it in each.shared_parts)]
 
     def operators(self, query: RowQuery) -> list[OperatorFacts]:
-        """Facts of a query's operators, with the other queries that read each of them."""
+        """Return facts of a query's operators, with the other queries that read each of them."""
         return [
             replace(each, others=tuple(it for it in self.sharers(each.shared) if it != query.name))
             if each.shared is not None

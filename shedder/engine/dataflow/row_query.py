@@ -114,7 +114,7 @@ class RowQuery:
         return self._reached() if self._step is None else self._step.before
 
     def _reached(self) -> Frontier:
-        """Its progress behind the step that the tuples which were read lead to."""
+        """Return its progress behind the step that the tuples which were read lead to."""
         inputs = {each.alias: each.frontier for each in self.inputs}
         if not inputs:
             inputs[CLOCK] = InputFrontier(0, self._changed_us)
@@ -246,7 +246,7 @@ class RowQuery:
             reads.read_columns(tuple(dict.fromkeys((*source.columns, source.time_column))))
 
     def end_step(self) -> None:
-        """All queries of its streams have read the last record."""
+        """Forget shared changes: all queries of its streams have read the last record."""
         if self._flow is not None and self._step is None:
             self._flow.end_step()
 
@@ -328,7 +328,7 @@ class RowQuery:
         return BEGINNING_US if as_of_us is None else as_of_us + 1
 
     def needs_from_place(self, begin: Frontier) -> int | None:
-        """The least place of the tuples that ROWS windows need from a frontier on.
+        """Return the least place of the tuples that ROWS windows need from a frontier on.
 
         The least place of what windows hold never falls. So that of the newest checkpoint before
         the frontier bounds it. None: no window needs places.

@@ -80,7 +80,7 @@ def nodes_of(plan: Plan) -> Iterator[Plan]:
 
 
 def _corrected(plan: Plan) -> Plan:
-    """A plan whose tables correct its rows."""
+    """Return a plan whose tables correct its rows."""
     match plan:
         case Scan():
             return replace(plan, retroactive=True)

@@ -44,7 +44,7 @@ class ExpectedRows:
         return ExpectedRows(self._by_producer)
 
     def of(self, producer: str) -> int:
-        """Rows that are expected of a producer."""
+        """Return rows that are expected of a producer."""
         return self._by_producer.get(producer, 0)
 
     def check_promise(self, producer: str) -> None:

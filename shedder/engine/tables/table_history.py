@@ -135,7 +135,7 @@ def rows_before(rows: TableRows, changes: Sequence[PastChange]) -> TableRows:
 
 
 def _marked(batch: pa.RecordBatch, schema: pa.Schema, *, is_row: bool) -> pa.RecordBatch:
-    """A batch with all columns of a schema, NULL where it has none."""
+    """Return a batch with all columns of a schema, NULL where it has none."""
     names, size = batch.schema.names, batch.num_rows
     columns = [
         batch.column(field.name) if field.name in names else pa.nulls(size, field.type)

@@ -27,7 +27,7 @@ def at_delta_share(
     nodes: Iterable[Expression],
     rows: Rows | None = None,
 ) -> Evidence:
-    """The evidence with the aggregates of some expressions at a part of delta; values stay.
+    """Ask the aggregates of some expressions again at a part of delta; values stay.
 
     Intervals claim all of delta. What cannot be asked again claims less: by the part that it
     should have been asked at.
@@ -49,7 +49,7 @@ def at_delta_share(
 
 
 def with_rows(evidence: Evidence, rows: Rows, some: Evidence) -> Evidence:
-    """The evidence with some groups as other evidence has them; its claims are for these alone."""
+    """Replace some groups by those of other evidence; the claims are for these alone."""
     estimates = {
         aggregate: _put(column, rows, some.estimates[aggregate])
         for aggregate, column in evidence.estimates.items()
@@ -84,7 +84,7 @@ def _placed(whole: NDArray[Any], rows: Rows, part: NDArray[Any]) -> NDArray[Any]
 
 
 def _claimed(before: Estimates, found: Estimates, share: float) -> Estimates:
-    """An estimate that was asked at a part of delta, around the value of before."""
+    """Return an estimate that was asked at a part of delta, around the value of before."""
     delta = 1.0 - before.confidence
     confidence = before.confidence
     if 1.0 - found.confidence > delta * share * (1 + 1e-3):
