@@ -108,7 +108,7 @@ class StandingRowQueries:
         progress = query.progress_by_stream
         for other in self.of_stream(query.stream_id):
             if other is not query and other.progress_by_stream == progress:
-                query.share_with(other)
+                query.guard(partial(query.share_with, other))
 
     def remove(self, name: str) -> None:
         """Forget a query."""

@@ -12,10 +12,12 @@ from shedder.cql.plans.logical_plan import (
     Ordered,
     Plan,
     RelationKind,
+    RowsWindow,
     Scan,
     SetOperation,
     StreamOperator,
     ToStream,
+    WindowOf,
     inputs_of,
     scans_of,
 )
@@ -77,6 +79,12 @@ def nodes_of(plan: Plan) -> Iterator[Plan]:
     yield plan
     for each in inputs_of(plan):
         yield from nodes_of(each)
+
+
+def reads_previous(plan: Plan) -> bool:
+    """Return whether PREV reads a window of the plan."""
+    windows = (node.window for node in nodes_of(plan) if isinstance(node, WindowOf))
+    return any(isinstance(window, RowsWindow) and window.added for window in windows)
 
 
 def _corrected(plan: Plan) -> Plan:

@@ -16,6 +16,7 @@ from shedder.engine.checkpoints.checkpoint_scheduler import Checkpoints
 from shedder.engine.checkpoints.query_commit import QueryCommit
 from shedder.engine.dataflow.row_query import RowQuery
 from shedder.engine.dataflow.row_target import RowTarget
+from shedder.engine.dataflow.standing_plan import reads_previous
 from shedder.engine.engine_state import EngineState
 from shedder.engine.rebuild.row_query_past import (
     RowParameters,
@@ -137,6 +138,8 @@ def _format_of(query: RowQuery, target: RowTarget | None) -> int:
     if any(table.corrects for table in tables):
         return FORMAT_TABLE_CHANGES
     if tables and any(each.holds_rows for each in query.inputs):
+        return FORMAT_TABLE_CHANGES
+    if reads_previous(query.query.plan):
         return FORMAT_TABLE_CHANGES
     inserts = FORMAT_ROWS if target is None else FORMAT_VIEWS
     return FORMAT_TABLE_JOINS if tables else inserts

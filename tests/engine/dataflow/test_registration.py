@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 import pyarrow as pa
 import pytest
 
-from shedder.archive.files.data_directory import FORMAT_ROWS, format_of
+from shedder.archive.files.data_directory import FORMAT_ROWS, FORMAT_TABLE_CHANGES, format_of
 from shedder.engine.engine import Engine
 from shedder.engine.runtime.caller import Caller
 from shedder.errors import (
@@ -301,6 +301,12 @@ def test_older_versions_refuse_a_directory_with_a_row_query(db):
     assert format_of(db.core.store.directory) < FORMAT_ROWS
     db.register("q", PICKED)
     assert format_of(db.core.store.directory) == FORMAT_ROWS
+
+
+def test_older_versions_refuse_a_directory_with_a_query_of_previous_tuples(db):
+    window = "s [PARTITION BY kind ROWS 2]"
+    db.register("q", f"SELECT a.id FROM {window} a, {window} b WHERE b = PREV(a)")
+    assert format_of(db.core.store.directory) == FORMAT_TABLE_CHANGES
 
 
 def test_dropped_query_stays_dropped_and_its_name_is_free_after_a_restart(tmp_path):
