@@ -79,7 +79,7 @@ class ExpectedRows:
         if rows > expected:
             raise BadBatch(
                 f"no summaries have come from producer {whose!r} whose {rows:,} tuples were to "
-                f"follow: it owes {expected:,}"
+                f"follow: {expected:,} are expected"
             )
 
     def note(self, header: Batch | Built) -> None:

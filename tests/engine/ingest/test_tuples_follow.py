@@ -161,9 +161,9 @@ def refused_beyond(db: Engine, *, expected: int) -> None:
         (
             "p+rows",
             expected + 1,
-            f"'p' whose {expected + 1} tuples were to follow: it owes {expected}",
+            f"'p' whose {expected + 1} tuples were to follow: {expected} are expected",
         ),
-        ("absent+rows", 1, "'absent' whose 1 tuples were to follow: it owes 0"),
+        ("absent+rows", 1, "'absent' whose 1 tuples were to follow: 0 are expected"),
         ("p", 1, "under its name and '\\+rows', as 'web-2\\+rows'; this is 'p'"),
     ):
         with pytest.raises(BadBatch, match=said):
