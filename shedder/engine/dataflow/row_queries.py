@@ -177,6 +177,10 @@ class StandingRowQueries:
                     dropped=dropped,
                 )
             )
+        self._end_record(readers)
+
+    def _end_record(self, readers: Iterable[RowQuery]) -> None:
+        """All queries that read a record of a stream have applied it."""
         for each in readers:
             each.end_step()
         self._check_all(readers)
@@ -207,17 +211,17 @@ class StandingRowQueries:
         """Apply one heartbeat of the log."""
         for writer in self.writers.values():
             writer.note_watermark(header.stream, header.watermark_us)
-        for each in self.of_stream(header.stream):
+        readers = self.of_stream(header.stream)
+        for each in readers:
             each.guard(partial(each.promise, header.stream, header.watermark_us, header.arrival_us))
-        for each in self.of_stream(header.stream):
-            each.end_step()
+        self._end_record(readers)
 
     def count_idle(self, stream_id: int) -> None:
         """Apply one record which says that a stream counts as idle."""
-        for each in self.of_stream(stream_id):
+        readers = self.of_stream(stream_id)
+        for each in readers:
             each.guard(partial(each.count_idle, stream_id))
-        for each in self.of_stream(stream_id):
-            each.end_step()
+        self._end_record(readers)
 
     def holding_up(self) -> set[int]:
         """Return the ids of streams whose watermarks hold up a query of several streams.

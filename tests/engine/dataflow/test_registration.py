@@ -219,6 +219,20 @@ def test_failed_query_with_many_kept_rows_does_not_spare_the_others(tmp_path):
             kept.answer()
 
 
+@pytest.mark.slow
+def test_rows_of_a_heartbeat_count_in_the_limit_of_all_queries(tmp_path):
+    """The tuples that wait take less than the rows of the relation, and the kept rows."""
+    with Engine.open(tmp_path / "d", memory_bytes=1 << 28, row_output_bytes_max=1 << 26) as db:
+        db.execute(CREATE)
+        query = db.register("q", "SELECT id, kind FROM s [RANGE 1 HOUR]")
+        for first in range(0, 200_000, 50_000):
+            db.push("s", batch([(5, at, 5) for at in range(first, first + 50_000)]))
+        assert not query.answer().table.num_rows
+        db.heartbeat("s", START_US + 10)
+        with pytest.raises(RowQueryFailed, match="all row queries hold"):
+            query.answer()
+
+
 def test_query_that_waits_for_too_many_tuples_fails_and_says_so(tmp_path):
     with Engine.open(tmp_path / "d", row_query_bytes_max=1 << 20) as db:
         db.execute(CREATE.replace("0.00002", "10"))
