@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -36,9 +37,17 @@ def without_pairs(changes: ChangeBatch) -> ChangeBatch:
 
 def ordered_by_value(changes: ChangeBatch) -> ChangeBatch:
     """The changes by birth and then by value, column by column, NULLs last."""
-    arrays = [pa.array(changes.born_us), *changes.columns.columns]
-    names = [str(place) for place in range(len(arrays))]
-    batch = pa.RecordBatch.from_arrays(arrays, names=names)
+    return _ordered(changes, [pa.array(changes.born_us), *changes.columns.columns])
+
+
+def rows_by_value(changes: ChangeBatch) -> ChangeBatch:
+    """The changes by value, column by column, NULLs last; whenever they were born."""
+    return _ordered(changes, changes.columns.columns)
+
+
+def _ordered(changes: ChangeBatch, by: Sequence[pa.Array[Any]]) -> ChangeBatch:
+    names = [str(place) for place in range(len(by))]
+    batch = pa.RecordBatch.from_arrays(list(by), names=names)
     keys: Any = [(name, "ascending", "at_end") for name in names]
     return changes.take(np.asarray(pc.sort_indices(batch, sort_keys=keys)))
 

@@ -480,7 +480,7 @@ class _Planner:
         made: ChangeOperator
         if operator is StreamOperator.RSTREAM:
             slide_us = common_slide_us(plan)
-            made = WholeRelation(node.schema, slide_us, self.bytes_max, by_value=not node.in_order)
+            made = WholeRelation(node.schema, slide_us, self.bytes_max)
         else:
             made = RelationToStream(operator, node.schema, node.label, by_value=not node.in_order)
         return self._node(made, (source,), node.schema, MONOTONIC)

@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from shedder.dataflow.changes import ChangeBatch
-from shedder.dataflow.consolidation import consolidated, ordered_by_value
+from shedder.dataflow.consolidation import consolidated, rows_by_value
 from shedder.dataflow.multiplicities import Multiplicities
 from shedder.dataflow.multiplicity_kernels import Multiplicity
 from shedder.errors import BudgetExceeded
@@ -23,21 +23,23 @@ _INSTANT_BYTES = 4096  # Memory of the tuples of an instant beside their values.
 
 
 class WholeRelation:
-    """Operator of RSTREAM; the event time of a tuple is 1 us before its instant, as in ISTREAM."""
+    """Operator of RSTREAM; the event time of a tuple is 1 us before its instant, as in ISTREAM.
 
-    def __init__(self, schema: pa.Schema, slide_us: int, bytes_max: int, *, by_value: bool) -> None:
+    The rows of an instant are ordered by their values. The order in which they came may be older
+    than the tuples from which a restart makes the relation again.
+    """
+
+    def __init__(self, schema: pa.Schema, slide_us: int, bytes_max: int) -> None:
         """An operator over an empty relation.
 
         Args:
           schema: of the relation. slide_us: of all windows; 1: they have no common slide.
           bytes_max: of the tuples of one step.
-          by_value: rows of one instant are ordered by their values, as they come in any order.
         """
         self._net = Multiplicities(Multiplicity.BAG, schema)
         self._held = ChangeBatch.empty(schema)
         self._slide_us = slide_us
         self._bytes_max = bytes_max
-        self._by_value = by_value
         self._next_us: int | None = None  # Multiple of the slide; None: no row has come.
 
     @property
@@ -54,8 +56,6 @@ class WholeRelation:
         net = self._net.apply(as_of_us, changes)
         if self._slide_us > 1:
             net = self._without_beginning(net)
-        if self._by_value:
-            net = ordered_by_value(net)
         made = [ChangeBatch.empty(net.columns.schema)]
         size_bytes = 0
         first = 0
@@ -63,7 +63,7 @@ class WholeRelation:
             last = int(np.searchsorted(net.born_us, instant_us, side="right"))
             if last > first:
                 parts = [self._held, net.take(np.arange(first, last))]
-                self._held = consolidated(ChangeBatch.concat(parts))
+                self._held = rows_by_value(consolidated(ChangeBatch.concat(parts)))
                 first = last
             rows = np.repeat(np.arange(len(self._held)), self._held.weight)
             times = np.full(len(rows), instant_us - 1)
