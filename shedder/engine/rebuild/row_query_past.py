@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
+from typing import TypeVar
 
 import pyarrow as pa
 
@@ -16,7 +17,7 @@ from shedder.cql.binding.table_checks import relational
 from shedder.cql.plans.logical_plan import RelationKind, scans_of
 from shedder.cql.statements.bound_query import StreamSchema
 from shedder.cql.statements.relational_select import RelationalSelect
-from shedder.cql.statements.statement import Select
+from shedder.cql.statements.statement import Select, Statement
 from shedder.cql.statements.table_schema import RelationSchema
 from shedder.dataflow.expiry.expiry_modes import Expiry
 from shedder.dataflow.join_order import StreamStatistics
@@ -37,6 +38,8 @@ from shedder.engine.standing_queries.stream_state import Stream
 from shedder.engine.tables.live_tables import LiveTable
 from shedder.errors import Unimplemented
 from shedder.streams.batch_conversion import conform_batch
+
+Kind = TypeVar("Kind", bound=Statement)
 
 LEFT_ROWS = 1 << 18  # What the apply thread may read itself: some hundredths of a second.
 STATISTICS_INPUTS_MIN = 3  # The order of fewer inputs makes no difference.
@@ -215,13 +218,11 @@ def bound_rows(core: EngineState, select: RelationalSelect) -> StandingPlan:
     return found
 
 
-def rows_of_table(
-    core: EngineState, select: Select | RelationalSelect
-) -> Select | RelationalSelect:
+def rows_of_table(core: EngineState, statement: Kind) -> Kind | RelationalSelect:
     """Return a query of one table as one whose result is rows, and others as they are."""
-    if isinstance(select, Select) and select.stream in core.tables:
-        return relational(select, is_table=True)
-    return select
+    if isinstance(statement, Select) and statement.stream in core.tables:
+        return relational(statement, is_table=True)
+    return statement
 
 
 def streams_in(core: EngineState, select: RelationalSelect) -> tuple[str, ...]:

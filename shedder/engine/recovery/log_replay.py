@@ -19,7 +19,6 @@ from shedder.archive.metadata.catalog_entries import QueryEntry
 from shedder.archive.metadata.position_gaps import lost_text
 from shedder.cql.binding.bind import bind
 from shedder.cql.statements.relational_select import RelationalSelect
-from shedder.cql.statements.statement import Select
 from shedder.engine.allocation.negotiation import group_bytes
 from shedder.engine.apply.record_handler import KINDS, RecordHandler, RecordKind, Timing
 from shedder.engine.checkpoints.checkpoint_contents import (
@@ -309,9 +308,7 @@ class _RowsJoining:
 
     def join(self) -> None:
         """All records before it have been applied, and their tuples are in the tail."""
-        stored = parse_stored(self.entry.text)
-        assert isinstance(stored, Select | RelationalSelect), self.entry.text
-        select = rows_of_table(self.core, stored)
+        select = rows_of_table(self.core, parse_stored(self.entry.text))
         assert isinstance(select, RelationalSelect), self.entry.text
         found = bound_rows(self.core, select)
         state = RowState.from_bytes(self.data)

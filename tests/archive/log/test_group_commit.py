@@ -11,7 +11,15 @@ import pytest
 from shedder.archive.log.group_commit import GroupCommit
 from shedder.archive.log.log import Log
 from shedder.archive.log.log_queue import BYTES_MAX, Entry, LogQueue
-from shedder.archive.log.records import FOLLOW, Batch, Built, Heartbeat, PushEnd, RecordType
+from shedder.archive.log.records import (
+    FOLLOW,
+    Batch,
+    Built,
+    Heartbeat,
+    Idle,
+    PushEnd,
+    RecordType,
+)
 from shedder.archive.log.setting_changes import (
     BudgetAltered,
     QueryAltered,
@@ -258,4 +266,6 @@ def test_headers_come_back_as_they_went_in():
         assert Built.from_bytes(built.to_bytes()) == built
     heartbeat = Heartbeat(7, -(2**63), 2**63 - 1)
     assert Heartbeat.from_bytes(heartbeat.to_bytes()) == heartbeat
-    assert [kind.value for kind in RecordType] == [*range(9)]
+    idle = Idle(2**32 - 1, -(2**63))
+    assert Idle.from_bytes(idle.to_bytes()) == idle
+    assert [kind.value for kind in RecordType] == [*range(10)]

@@ -6,7 +6,16 @@ from pathlib import Path
 
 import pytest
 
-from shedder.archive.log.records import Batch, Built, Heartbeat, Level, LevelFrom, RecordType, Sizes
+from shedder.archive.log.records import (
+    Batch,
+    Built,
+    Heartbeat,
+    Idle,
+    Level,
+    LevelFrom,
+    RecordType,
+    Sizes,
+)
 from shedder.archive.log.setting_changes import QueryAltered
 from shedder.archive.log.table_changes import ChangeKind, TableChange
 from shedder.engine.apply.level_records import change_levels
@@ -43,6 +52,8 @@ def test_every_kind_of_record_is_read_from_the_log_as_it_was_written(tmp_path: P
         core.executor.call(lambda: None).result()
         db.execute("CREATE TABLE t (k BIGINT PRIMARY KEY)")
         db.execute("INSERT INTO t VALUES (7)")
+        idle = Idle(stream.id, START * SECOND)
+        core.log_queue.write(RecordType.IDLE, [idle.to_bytes()], idle)
         db.push("s", second(2, 10))  # Its record is behind that of the level.
 
         found = {}
@@ -56,6 +67,7 @@ def test_every_kind_of_record_is_read_from_the_log_as_it_was_written(tmp_path: P
             Batch,
             Built,
             Heartbeat,
+            Idle,
             Level,
             LevelFrom,
             Sizes,
@@ -72,6 +84,7 @@ def test_every_kind_of_record_is_read_from_the_log_as_it_was_written(tmp_path: P
         )
         assert built.content.summaries.rows == 10
         assert found[RecordType.HEARTBEAT][1].watermark_us == START * SECOND
+        assert found[RecordType.IDLE][0] == idle
         assert found[RecordType.LEVEL][1].levels == (2, 2)
         assert found[RecordType.LEVEL][1].forced == {0}
         assert found[RecordType.SIZES][1].sizes == sizes
