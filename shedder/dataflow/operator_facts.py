@@ -11,6 +11,7 @@ from shedder.cql.expressions.expression import Column, Expression
 from shedder.cql.expressions.expression_text import text_of
 from shedder.cql.plans.plan_words import window_text, with_plain_names
 from shedder.cql.statements.statement import Output
+from shedder.dataflow.expiry.distinct_rows import DistinctRows
 from shedder.dataflow.graph import ChangeOperator, Graph, Node, NodeWork
 from shedder.dataflow.joins.equi_join import EquiJoin
 from shedder.dataflow.multiplicities import Multiplicities
@@ -79,6 +80,8 @@ def _text(operator: ChangeOperator) -> str:
             return f"Join {' AND '.join(on)}" if on else "Join of all pairs"
         case GroupedAggregates(spec=spec):
             return _aggregates(spec)
+        case DistinctRows():
+            return "DISTINCT"
         case Multiplicities(kind=kind):
             return kind.name.replace("_", " ")
         case TableJoin(spec=spec):

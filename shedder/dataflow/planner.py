@@ -39,6 +39,7 @@ from shedder.cql.plans.plan_columns import column_names
 from shedder.cql.plans.plan_words import clause_of
 from shedder.cql.statements.statement import Output, RangeWindow, Window
 from shedder.cql.statements.table_schema import TableSchema
+from shedder.dataflow.expiry.distinct_rows import DistinctRows
 from shedder.dataflow.expiry.expiry_modes import Expiry, time_window
 from shedder.dataflow.graph import ChangeOperator, Graph, Node
 from shedder.dataflow.joins.equi_join import EquiJoin, EquiJoinSpec
@@ -243,6 +244,8 @@ class _Planner:
 
     def _counted(self, kind: Multiplicity, inputs: tuple[int, ...]) -> int:
         schema = self.nodes[inputs[0]].schema
+        if inputs[1:] == () and not self.nodes[inputs[0]].label.is_strict:
+            return self._node(DistinctRows(schema), inputs, schema, STRICT)
         return self._node(Multiplicities(kind, schema), inputs, schema, STRICT)
 
     def _set_operation(self, plan: SetOperation) -> int:

@@ -15,6 +15,7 @@ from shedder.cql.plans.logical_plan import JoinKind, RelationKind, RowsWindow, S
 from shedder.cql.statements.statement import ColumnDefinition
 from shedder.cql.statements.table_schema import TableSchema
 from shedder.dataflow.changes import ChangeBatch
+from shedder.dataflow.expiry.distinct_rows import DistinctRows
 from shedder.dataflow.joins.equi_join import EquiJoin, EquiJoinSpec
 from shedder.dataflow.multiplicities import Multiplicities
 from shedder.dataflow.multiplicity_kernels import Multiplicity
@@ -43,6 +44,7 @@ def compile_operators() -> None:
     one, other = _one_row(left), _one_row(right)
     NewestRows(RowsWindow(1, numbered="left"), left).apply(1, one)
     Multiplicities(Multiplicity.DISTINCT, left).apply(1, one)
+    DistinctRows(left).apply(1, one)
     GroupedAggregates(AggregateSpec.of_rows((), sums), summed).apply(1, one)
     join = EquiJoin(EquiJoinSpec(keys), (left, right), (STRICT, STRICT), bytes_max=1 << 20)
     join.apply(1, one, other)
