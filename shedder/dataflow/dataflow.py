@@ -61,6 +61,7 @@ from shedder.dataflow.current_relation import CurrentRelation
 from shedder.dataflow.expiry.expiry_modes import Expiry
 from shedder.dataflow.graph import Graph, Node, NodeWork
 from shedder.dataflow.join_order import StreamStatistics, ordered_joins
+from shedder.dataflow.negations.negation_order import placed_negations
 from shedder.dataflow.operator_facts import OperatorFacts, graph_facts
 from shedder.dataflow.plan_properties import scan_schema
 from shedder.dataflow.planner import graph_of
@@ -117,7 +118,8 @@ class Dataflow:
           query: bound. Its ORDER BY and LIMIT apply to `current_relation`.
           state_bytes_max: limit of `size_bytes`.
           tables: definitions of those that the query reads, by name.
-          statistics: of streams, by alias, for the order of joins; without them it is the written.
+          statistics: of streams, by alias, for the order of joins and negations; without them
+            it is the written one.
           expiry: of rows in time windows.
           clock_ns: measures the time of operators.
 
@@ -130,6 +132,7 @@ class Dataflow:
             plan = plan.input
         scanned = [it for it in scans_of(plan) if it.kind is RelationKind.STREAM]
         plan, self.join_choices = ordered_joins(pushed_down(plan), statistics or {})
+        plan, self.negation_choices = placed_negations(plan, statistics or {})
         plan, self._readers = with_shared_windows(plan)
         plan = with_needed_columns(plan)
         self._graph = graph_of(plan, state_bytes_max, clock_ns, tables, expiry)

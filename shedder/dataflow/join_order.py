@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from numpy.typing import NDArray
 
 from shedder.cql.expressions.column_types import ColumnType
 from shedder.cql.expressions.conjunctions import conjunction, conjuncts, names_in
@@ -62,6 +63,12 @@ class JoinChoice:
     aliases: tuple[str, ...]
     cost: float
     written_cost: float
+
+    @property
+    def text(self) -> str:
+        """The choice in words, for EXPLAIN."""
+        costs = f"{self.cost:,.0f} comparisons/s, {self.written_cost:,.0f} as written"
+        return f"join order: {', '.join(self.aliases)}; {costs}"
 
 
 def ordered_joins(
@@ -194,7 +201,31 @@ def _left_deep(
 def _join_input(
     plan: Plan, key: Column, statistics: Mapping[str, StreamStatistics]
 ) -> JoinInput | None:
-    """A window over conditions over a stream, as the cost model knows it; None: another plan."""
+    """A window as the cost model of orders knows it; None: another plan."""
+    known = window_sample(plan, statistics)
+    if known is None:
+        return None
+    values = evaluate(key, known.tuples).filter(pa.array(known.passing))
+    distinct = max(1.0, min(float(pc.count_distinct(values).as_py()), known.rows))
+    return JoinInput(known.rate_per_s, known.rows, distinct, buckets=distinct)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class WindowSample:
+    """A window over conditions over a stream.
+
+    rate_per_s: tuples that meet the conditions. rows: of these, in the window.
+    tuples: a sample of the stream, under the plan's names. passing: which meet the conditions.
+    """
+
+    rate_per_s: float
+    rows: float
+    tuples: pa.RecordBatch
+    passing: NDArray[np.bool_]
+
+
+def window_sample(plan: Plan, statistics: Mapping[str, StreamStatistics]) -> WindowSample | None:
+    """Return what is known of a window over a stream; None: another plan, or no tuple passes."""
     if not isinstance(plan, WindowOf):
         return None
     conditions = [] if plan.condition is None else [plan.condition]
@@ -205,19 +236,15 @@ def _join_input(
     if not isinstance(source, Scan) or source.alias not in statistics:
         return None
     known = statistics[source.alias]
-    rows = known.sample.rename_columns([f"{source.alias}.{n}" for n in known.sample.schema.names])
-    passing = np.ones(rows.num_rows, np.bool_)
+    tuples = known.sample.rename_columns([f"{source.alias}.{n}" for n in known.sample.schema.names])
+    passing = np.ones(tuples.num_rows, np.bool_)
     for condition in conditions:
-        passing &= true_rows(evaluate(condition, rows))
+        passing &= true_rows(evaluate(condition, tuples))
     if not passing.any():
         return None
     rate = known.rate_per_s * float(passing.mean())
-    values = evaluate(key, rows).filter(pa.array(passing))
-    in_window = _rows_of(plan, rate)
-    if in_window is None:
-        return None
-    distinct = max(1.0, min(float(pc.count_distinct(values).as_py()), in_window))
-    return JoinInput(rate, in_window, distinct, buckets=distinct)
+    rows = _rows_of(plan, rate)
+    return None if rows is None else WindowSample(rate, rows, tuples, passing)
 
 
 def _rows_of(plan: WindowOf, rate_per_s: float) -> float | None:

@@ -38,7 +38,8 @@ class OperatorFacts:
     size_bytes: of its state; of a stream, of the tuples that wait for the watermark.
     rows_in: of all inputs; of a stream, tuples that were pushed. rows_out: of the output.
     ns: CPU time.
-    searched_rows: those of the state that were looked at in searches for rows that have left.
+    searched_rows: those of the state that were looked at in searches for rows that have left, or
+      that a negative weight deletes.
     shared: the state, if several queries may read it. others: names of the others that read it.
     """
 

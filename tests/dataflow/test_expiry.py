@@ -2,24 +2,16 @@
 
 from __future__ import annotations
 
-import numpy as np
 import pyarrow as pa
 import pytest
 
-from shedder.cql.expressions.column_types import ColumnType
 from shedder.dataflow.dataflow import Dataflow
 from shedder.dataflow.expiry.expiry_modes import Expiry
 from shedder.dataflow.relation_to_stream import stream_batch
-from tests.cql.relations import Relations, stream
+from tests.dataflow.links import FTP, flow, traffic
 from tests.scale import scaled
 from tests.seeds import seed
 
-LINKS = ("link1", "link2", "link3")
-SCHEMAS = {
-    name: stream(name, src=ColumnType.BIGINT, dst=ColumnType.BIGINT, protocol=ColumnType.BIGINT)
-    for name in LINKS
-}
-FTP = 1
 TUPLES = scaled(3_000, 1_000_000)
 # Q29 of Golab 2006, section 3.6; the windows are in ticks of 1 us.
 JOINED = (
@@ -44,35 +36,6 @@ PAIR_SUMS = (
     "ON l.src = r.src GROUP BY l.src"
 )
 UNION = f"{SLIDING} UNION ALL SELECT src, dst FROM link2 [RANGE {{w}}]"
-
-
-def ticks(count: int) -> str:
-    return f"INTERVAL '{count / 1e6:.6f}' SECOND"
-
-
-def flow(text: str, window: int, expiry: Expiry) -> Dataflow:
-    bound = Relations({name: (schema, []) for name, schema in SCHEMAS.items()}).bound(
-        text.format(w=ticks(window), s=ticks(window // 8))
-    )
-    return Dataflow(bound, state_bytes_max=1 << 32, expiry=expiry)
-
-
-def traffic(tuples: int, sources: int, base: int) -> list[dict[str, pa.RecordBatch]]:
-    """Batches of 100 ticks; each tick has a tuple of each link."""
-    dice = np.random.default_rng(base)
-    parts = []
-    for first in range(0, tuples, 100):
-        part = {}
-        for name in LINKS:
-            columns = {
-                "src": dice.integers(0, sources, 100),
-                "dst": dice.integers(0, 5, 100),
-                "protocol": dice.integers(0, 2, 100),
-                "ts": pa.array(range(first, first + 100), pa.timestamp("us")),
-            }
-            part[name] = pa.record_batch(columns)
-        parts.append(part)
-    return parts
 
 
 def run(dataflow: Dataflow, parts: list[dict[str, pa.RecordBatch]]) -> list[tuple[object, ...]]:

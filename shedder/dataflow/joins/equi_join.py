@@ -83,7 +83,7 @@ class EquiJoin:
 
     @property
     def searched_rows(self) -> int:
-        """Rows that were looked at in searches for rows that have left."""
+        """Rows that were looked at in searches for rows that have left, or that are deleted."""
         return sum(side.searched_rows for side in self._sides)
 
     @property

@@ -28,7 +28,7 @@ _AHEAD = 32  # Rows between bringing a head near and reading it.
 @njit(nogil=True, cache=True)
 def insert_rows(
     first: int, ids: Int32s, row_ids: Int32s, links: Links, heads: Int32s, since_us: int
-) -> None:
+) -> int:
     """Put rows at positions first, first + 1, ... into the chains of their keys.
 
     A negative weight shortens the life of the newest equal row, if there is one with this weight
@@ -38,7 +38,11 @@ def insert_rows(
       first: position. ids: of the keys of all rows, those before `first` included.
       row_ids: equal where all columns are equal; empty: there are no negative weights.
       heads: newest position of each key.
+
+    Returns:
+      how many rows the walks of negative weights looked at.
     """
+    walked = 0
     last = ids.size - 1
     for at in range(first, ids.size):
         prefetch(heads, ids[min(at + _AHEAD, last)])
@@ -47,6 +51,7 @@ def insert_rows(
             before = END
             place = int(heads[key])
             while place != END:
+                walked += 1
                 older = links[place, OLDER]
                 if links[place, EXPIRES] < since_us:
                     if before == END:
@@ -69,6 +74,7 @@ def insert_rows(
                 continue
         links[at, OLDER] = heads[key]
         heads[key] = np.int32(at)
+    return walked
 
 
 @njit(nogil=True, cache=True)

@@ -35,7 +35,8 @@ class JoinSide:
 
     label: of the input. Only STRICT inputs have negative weights; inputs that are WEAKEST or
     MONOTONIC leave in the order of positions. eager: rows that have left are dropped at once.
-    searched_rows: those that were looked at in searches for rows that have left.
+    searched_rows: those that were looked at in searches for rows that have left, or that a
+    negative weight deletes.
     """
 
     def __init__(self, schema: pa.Schema, label: EdgeLabel, *, eager: bool = False) -> None:
@@ -137,7 +138,8 @@ class JoinSide:
     def _link(self, first: int, size: int, since_us: int) -> None:
         ids, row_ids = self._ids[:size], self._row_ids[:size]
         heads = self._reserved_heads(ids[first:])
-        insert_rows(first, ids, row_ids, self._links, heads, since_us)
+        walked = insert_rows(first, ids, row_ids, self._links, heads, since_us)
+        self.searched_rows += walked
 
     def _reserved_heads(self, ids: Int32s) -> Int32s:
         """The heads, with a place for each of these keys."""

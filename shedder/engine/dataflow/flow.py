@@ -14,7 +14,7 @@ from shedder.cql.statements.table_schema import TableSchema
 from shedder.dataflow.changes import ChangeBatch
 from shedder.dataflow.dataflow import Dataflow, StreamSource
 from shedder.dataflow.expiry.expiry_modes import Expiry
-from shedder.dataflow.join_order import JoinChoice, StreamStatistics
+from shedder.dataflow.join_order import StreamStatistics
 from shedder.dataflow.operator_facts import OperatorFacts
 from shedder.dataflow.relation_to_stream import stream_batch
 from shedder.dataflow.sharing.shared_nodes import SharedNode
@@ -196,9 +196,10 @@ class RowFlow:
         return self._flow.corrects
 
     @property
-    def join_choices(self) -> Sequence[JoinChoice]:
-        """The orders of joins that statistics decided."""
-        return self._flow.join_choices
+    def plan_choices(self) -> list[str]:
+        """What statistics decided of the plan, in words."""
+        orders = [choice.text for choice in self._flow.join_choices]
+        return orders + [choice.text for choice in self._flow.negation_choices]
 
     def operators(self) -> list[OperatorFacts]:
         """What each operator is and did, each after its inputs; what the rows are made by last."""

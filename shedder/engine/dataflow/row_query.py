@@ -15,7 +15,6 @@ from numpy.typing import NDArray
 from shedder.archive.log.table_changes import TableChange
 from shedder.archive.tables.table_rows import TableRows
 from shedder.cql.plans.logical_plan import BoundRelational
-from shedder.dataflow.join_order import JoinChoice
 from shedder.dataflow.operator_facts import OperatorFacts
 from shedder.engine.dataflow.flow import FlowStep, RowFlow, SharedPart
 from shedder.engine.dataflow.long_steps import QueryStep, ReadWaits, StepThread
@@ -147,9 +146,9 @@ class RowQuery:
         return self._step is not None
 
     @property
-    def join_choices(self) -> Sequence[JoinChoice]:
-        """The orders of joins that statistics decided; of a failed query none."""
-        return () if self._flow is None else self._flow.join_choices
+    def plan_choices(self) -> Sequence[str]:
+        """What statistics decided of the plan, in words; of a failed query nothing."""
+        return () if self._flow is None else self._flow.plan_choices
 
     def operators(self) -> list[OperatorFacts]:
         """Facts of its operators, each after its inputs, kept rows last; of a failed query none.

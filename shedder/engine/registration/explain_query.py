@@ -40,11 +40,7 @@ def explain_row_query(
         columns = "" if target.is_view else f" ({', '.join(target.columns)})"
         lines.append(f"  inserts into: {target.stream}{columns}, {writer.stored:,} rows")
     lines.append(f"  memory: {query.size_bytes:,} bytes with kept rows")
-    lines += [
-        f"  join order: {', '.join(each.aliases)}; {each.cost:,.0f} comparisons/s, "
-        f"{each.written_cost:,.0f} as written"
-        for each in query.join_choices
-    ]
+    lines += [f"  {each}" for each in query.plan_choices]
     if operators:
         lines += ["", *graph_text(operators)]
     if query.failed:

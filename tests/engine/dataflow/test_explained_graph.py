@@ -146,6 +146,39 @@ def times_every(step, size):
     return batch([(at, at % 7, at) for at in range(0, size, step)])
 
 
+def test_negation_stands_where_it_costs_less_and_rows_do_not_depend_on_it(tmp_path):
+    text = (
+        "SELECT a.id, a.kind, b.kind AS other FROM fast [RANGE INTERVAL '1' HOUR] a "
+        "JOIN steady [RANGE INTERVAL '1' HOUR] b ON a.id = b.id WHERE NOT EXISTS "
+        "(SELECT * FROM slow [RANGE INTERVAL '1' HOUR] c WHERE c.id = a.id AND c.kind < 300)"
+    )
+    steps = {"fast": 1, "steady": 50, "slow": 100}
+    with Engine.open(tmp_path / "data") as db:
+        for name in steps:
+            db.execute(CREATE.replace(" s ", f" {name} "))
+        early = db.register("early", text)
+        for name, step in steps.items():
+            db.push(name, times_every(step, 1_000))
+        late = db.register("late", text)
+        [place] = [line for line in late.explain().splitlines() if "negation of c" in line]
+        assert re.fullmatch(
+            r"  negation of c: below the join; [\d,]+ rows/s, [\d,]+ above it", place
+        )
+        assert "negation of c" not in early.explain()
+        for name in steps:
+            db.heartbeat(name, START_US + 2_000)
+        absent = {0, 100 % 7, 200 % 7}
+        pairs = [
+            (x % 7, x, y)
+            for x in range(1_000)
+            for y in range(0, 1_000, 50)
+            if x % 7 == y % 7 and x % 7 not in absent
+        ]
+        for query in (early, late):
+            rows = [tuple(row.values()) for row in query.answer().table.to_pylist()]
+            assert sorted(rows) == sorted(pairs)
+
+
 def test_joins_of_three_streams_are_ordered_by_cost_and_rows_do_not_depend_on_it(tmp_path):
     text = (
         "SELECT a.id, a.kind AS x, b.kind AS y, c.kind AS z FROM fast [RANGE INTERVAL '1' HOUR] a "
