@@ -17,7 +17,7 @@ unexport PYTHONDONTWRITEBYTECODE
 help:  ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-venv: $(VENV)/.stamp  ## make .venv with everything that tests, demo and docs need
+venv: $(VENV)/.stamp-kernels  ## make .venv with everything that tests, demo and docs need
 
 $(VENV)/.stamp: pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
@@ -25,7 +25,15 @@ $(VENV)/.stamp: pyproject.toml constraints.txt
 	@echo "making $(VENV) (a few minutes the first time)"
 	@$(PYTHON) -m venv $(VENV)
 	@$(PIP) install -e '.[spark,dev]' -c constraints.txt
-	@$(BIN)/python -m synopses.precompile
+	@touch $@
+
+# Kernels are compiled here, once, when a module that has some is new. Else each worker, and each
+# process that a test starts meanwhile, compiles all of them.
+KERNELS := $(shell grep -rl --include='*.py' '^from numba import' allocator shedder synopses)
+
+$(VENV)/.stamp-kernels: $(VENV)/.stamp $(KERNELS)
+	@echo "compiling kernels (some minutes the first time)"
+	@$(BIN)/python -m shedder.engine.precompile
 	@touch $@
 
 $(VENV)/.stamp-bench: $(VENV)/.stamp

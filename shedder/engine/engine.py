@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from functools import cache
 from math import inf
 from pathlib import Path
 from types import TracebackType
@@ -14,12 +13,10 @@ import pyarrow as pa
 
 from shedder.archive.archive_store import Store
 from shedder.archive.operations.backup import Copied
-from shedder.cql.expressions.integer_division import compile_remainders
 from shedder.cql.statements.bound_query import StreamSchema
 from shedder.cql.statements.relational_select import RelationalSelect
 from shedder.cql.statements.statement import Statement
 from shedder.cql.statements.table_schema import RelationSchema
-from shedder.dataflow.precompile import compile_operators
 from shedder.engine.administration import show_and_describe as describe
 from shedder.engine.administration.control_table import control_table, set_control
 from shedder.engine.administration.ledger import ledger_of
@@ -29,6 +26,7 @@ from shedder.engine.admission.local_producer import LocalProducer
 from shedder.engine.admission.summary_ingest import append_summaries, plans_of
 from shedder.engine.ingest.producer_memory import ProducerLimits
 from shedder.engine.ingest.producer_sequences import check_named_producer, check_producer
+from shedder.engine.precompile import compile_all
 from shedder.engine.registration.query_handle import Query
 from shedder.engine.registration.row_query_handle import RowHandle
 from shedder.engine.remote_summaries.wire_format import NO_PRODUCERS
@@ -38,16 +36,12 @@ from shedder.engine.runtime.environment import Environment
 from shedder.engine.services import Services
 from shedder.engine.startup import build, drain, start
 from shedder.errors import BadQuery, ShedderError
-from shedder.gc_tuning import loading
 from shedder.logging_defaults import be_quiet
 from shedder.queries.answers.answer import Answer
 from shedder.queries.answers.answer_batches import AnswerBatches
 from shedder.queries.answers.database_api import Ledger, Params, Receipt
 from shedder.settings import Settings
-from shedder.streams.column_bits import compile_words
 from shedder.streams.push_parts import WHOLE, Part
-from shedder.streams.row_sizes import compile_row_sizes
-from synopses.precompile import compile_kernels, compile_question_kernels
 
 
 class Engine:
@@ -106,7 +100,7 @@ class Engine:
         """
         be_quiet()
         settings = settings or Settings.load(**overrides)
-        _compile()
+        compile_all()
         machine = machine or Environment(clock_us)
         store = Store.open(
             Path(directory), files=machine.files, log_segment_bytes=settings.log_segment_bytes
@@ -394,15 +388,3 @@ class Engine:
         trace: TracebackType | None,
     ) -> None:
         self.close()
-
-
-@cache
-def _compile() -> None:
-    """Once in a process."""
-    with loading():
-        compile_kernels()
-        compile_question_kernels()
-        compile_remainders()
-        compile_words()
-        compile_row_sizes()
-        compile_operators()
