@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import pyarrow as pa
 
@@ -20,7 +21,7 @@ from shedder.engine.standing_queries.stream_state import Stream
 from shedder.engine.tables.live_tables import LiveTable
 from shedder.engine.tenants.access_control import own_streams, own_tables
 from shedder.errors import BadQuery, UnknownStream
-from shedder.queries.answers.answer import Answer
+from shedder.queries.answers.answer import COMPANION, ROLE, Answer
 
 _ROLLUPS = pa.schema(
     [(name, pa.string()) for name in ("rollup", "stream", "text")]
@@ -64,11 +65,10 @@ def show(core: EngineState, what: str, caller: Caller = OPERATOR) -> pa.Table:
             return pa.table(
                 {
                     "query": pa.array(names, pa.string()),
-                    "stream": pa.array([", ".join(each) for each in of], pa.string()),
-                    "text": pa.array(texts, pa.string()),
                     "streams": pa.array(of, pa.list_(pa.string())),
+                    "text": pa.array(texts, pa.string()),
                 }
-            )
+            ).append_column(*_older("stream", of))
         case "VIEWS":
             return views(core, streams)
         case "TABLES":
@@ -94,17 +94,23 @@ def views(core: EngineState, streams: Sequence[Stream]) -> pa.Table:
     ]
     marks = [stream.watermark_us for stream, _ in found]
     reasons = [writer.query.failed or None for _, writer in found]
-    reads = [", ".join(writer.query.streams) for _, writer in found]
+    reads = [list(writer.query.streams) for _, writer in found]
     return pa.table(
         {
             "view": pa.array([stream.schema.name for stream, _ in found], pa.string()),
-            "stream": pa.array(reads, pa.string()),
+            "streams": pa.array(reads, pa.list_(pa.string())),
             "rows": pa.array([writer.stored for _, writer in found], pa.int64()),
             "watermark": pa.array(marks, pa.timestamp("us")),
             "failed": pa.array(reasons, pa.string()),
             "definition": pa.array([_definition(core, it) for it, _ in found], pa.string()),
         }
-    )
+    ).append_column(*_older("stream", reads))
+
+
+def _older(name: str, streams: Sequence[Sequence[str]]) -> tuple[pa.Field[Any], pa.Array[Any]]:
+    """Return the column that `streams` replaces: programs read it by name, and no text shows it."""
+    field = pa.field(name, pa.string(), metadata={ROLE: COMPANION})
+    return field, pa.array([", ".join(each) for each in streams], pa.string())
 
 
 def _definition(core: EngineState, stream: Stream) -> str:

@@ -12,7 +12,8 @@ from shedder.engine.dataflow.row_query import RowQuery
 def row_status(query: RowQuery) -> dict[str, str]:
     """Return the facts of DESCRIBE and of the control table, by property."""
     return {
-        "stream": ", ".join(query.streams),
+        **query.relations,
+        "stream": ", ".join(query.streams),  # In place of `streams`, for programs that read it.
         "text": query.query.text,
         "rows": str(query.output.rows),
         "kept_bytes": str(query.output.size_bytes),

@@ -166,9 +166,10 @@ class RowHandle:
         if after is not None and not self._query.failed:
             of = [it for it in self._query.inputs if after.stream in ("", it.stream)]
             if not of:
+                reads = ", ".join(self._query.streams)
+                reads = f"reads {reads}" if reads else "reads tables alone, and no stream"
                 raise BadSetting(
-                    f"the receipt is of stream {after.stream!r}, and query {self.name!r} reads "
-                    f"{', '.join(self._query.streams)}"
+                    f"the receipt is of stream {after.stream!r}, and query {self.name!r} {reads}"
                 )
             read = max(each.position for each in of)
             if after.position > read:

@@ -106,7 +106,7 @@ def test_statements_know_row_queries(db):
     assert {"granted": "streams", "value": "s"} in granted
     assert {"granted": "size_bytes_max", "value": "1,048,576 bytes"} in granted
     [shown] = db.execute("SHOW QUERIES").rows()
-    assert shown == {"query": "q", "stream": "s", "text": PICKED, "streams": ["s"]}
+    assert shown == {"query": "q", "streams": ["s"], "text": PICKED, "stream": "s"}
     described = {row["key"]: row["value"] for row in db.execute("DESCRIBE q").rows()}
     assert described["text"] == PICKED
     assert f"text: {PICKED}" in "\n".join(db.execute("EXPLAIN q").table["plan"].to_pylist())
@@ -135,6 +135,10 @@ def test_explain_shows_how_far_each_stream_has_been_read(db):
     )
     [shown] = db.execute("SHOW QUERIES").rows()
     assert (shown["streams"], shown["stream"]) == (["s", "other"], "s, other")
+    assert db.execute("SHOW QUERIES").outputs == ("query", "streams", "text")
+    assert "stream" not in db.execute("SHOW VIEWS").outputs
+    described = {row["key"]: row["value"] for row in db.execute("DESCRIBE q").rows()}
+    assert described["streams"] == described["stream"] == "s, other"
     db.heartbeat("s", START_US + 1_500_000)
     as_of = datetime.fromtimestamp(START_US / 1e6 + 1.5, UTC).strftime("%Y-%m-%d %H:%M:%S.%f")
     explained = query.explain()

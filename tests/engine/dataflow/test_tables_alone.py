@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
+from datetime import UTC, datetime
 from itertools import groupby, pairwise
 
 import numpy as np
@@ -12,7 +13,7 @@ import pytest
 from shedder.archive.files.data_directory import FORMAT_TABLE_CHANGES, format_of
 from shedder.engine.engine import Engine
 from shedder.engine.runtime.caller import Caller
-from shedder.errors import BadQuery, TableInUse, UnknownQuery, UnknownStream
+from shedder.errors import BadQuery, BadSetting, TableInUse, UnknownQuery, UnknownStream
 from tests.engine.dataflow.worlds import Subscriber, applied
 from tests.engine.killed import copy_killed
 from tests.scale import scaled
@@ -192,6 +193,14 @@ def test_table_of_such_a_query_is_dropped_after_it(db):
         db.execute("DROP TABLE c")
     db.execute("DROP QUERY q")
     db.execute("DROP TABLE c")
+
+
+def test_receipt_of_a_stream_is_refused_by_a_query_that_reads_none(db):
+    db.execute("CREATE STREAM s (ts TIMESTAMP, k BIGINT) TIMESTAMP BY ts")
+    query = db.register("q", QUERIES["some"][0])
+    receipt = db.push("s", {"ts": [datetime(2026, 1, 5, tzinfo=UTC)], "k": [1]})
+    with pytest.raises(BadSetting, match="is of stream 's', and query 'q' reads tables alone"):
+        query.answer(after=receipt)
 
 
 def test_query_of_a_table_is_its_tenants_alone(db):
