@@ -7,8 +7,8 @@ from math import inf
 import structlog
 
 from shedder.archive.files.data_directory import FORMAT_IDLE
-from shedder.archive.log.records import Idle, RecordType
 from shedder.engine.engine_state import EngineState
+from shedder.engine.ingest.stream_intake import Intake
 from shedder.errors import ShedderError
 
 _LOOKS = 4  # In one time-out: a stream counts as idle at most a quarter of it too late.
@@ -26,7 +26,7 @@ class IdleStreams:
         self._core = core
         self._idle_s = core.settings.idle_seconds
         self._at_s = 0.0
-        # By stream that holds up others: its durable records, and since when they are so many.
+        # By stream that holds up others: its records, and since when they are so many.
         self._held: dict[int, tuple[int, float]] = {}
 
     def go_on(self, now_s: float) -> float:
@@ -47,21 +47,23 @@ class IdleStreams:
             name = self._core.stream_name(stream_id)
             if name is None:
                 continue
-            records = self._core.intakes[name].durable.records  # Some may wait to be applied.
+            intake = self._core.intakes[name]
+            records = intake.submitted  # Some may be on their way to the disk, or wait.
             known, since_s = before.get(stream_id, (None, now_s))
             if known != records:
                 since_s = now_s
             elif now_s - since_s >= self._idle_s:
                 since_s = now_s
-                self._count_idle(stream_id, name)
+                self._count_idle(intake, records)
             self._held[stream_id] = (records, since_s)
 
-    def _count_idle(self, stream_id: int, name: str) -> None:
-        core, header = self._core, Idle(stream_id, self._core.clock_us())
+    def _count_idle(self, intake: Intake, records: int) -> None:
+        name = intake.schema.name
         try:
-            core.allow(FORMAT_IDLE)
-            core.log_queue.submit(RecordType.IDLE, [header.to_bytes()], header, urgent=True)
+            self._core.allow(FORMAT_IDLE)
+            is_idle = intake.count_idle(records)
         except ShedderError as error:  # Tried again after another time-out.
             _log.error("idle_stream_not_logged", stream=name, error=str(error))
         else:
-            _log.info("stream_idle", stream=name, seconds=self._idle_s)
+            if is_idle:
+                _log.info("stream_idle", stream=name, seconds=self._idle_s)

@@ -18,6 +18,7 @@ from shedder.engine.dataflow.row_query import RowLimits, RowQuery
 from shedder.engine.dataflow.row_state import RowState
 from shedder.engine.dataflow.row_writer import RowWriter
 from shedder.errors import BudgetExceeded
+from shedder.queries.answers.answer import Answer
 from shedder.streams.batches import TIME_MIN_US
 from shedder.streams.dropped_counts import Dropped
 
@@ -226,13 +227,32 @@ class StandingRowQueries:
     def holding_up(self) -> set[int]:
         """Return the ids of streams whose watermarks hold up a query of several streams.
 
-        The watermark of a view follows those of its streams, so no query counts it as idle, unless
-        it reads tables alone.
+        The watermark of a view follows those of its streams, so no query counts it as idle. A view
+        that has failed, or that reads tables alone, may be idle.
         """
         live = (each for each in self.queries.values() if not each.failed)
         held = set[int]().union(*(holding_up(each.inputs) for each in live))
         views = (it for it in self.writers.values() if it.target.is_view)
-        return held - {it.stream_id for it in views if it.query.inputs}
+        return held - {it.stream_id for it in views if it.query.inputs and not it.query.failed}
+
+    def noted(self, answer: Answer, streams: Iterable[str]) -> Answer:
+        """Return an answer of a query of some streams, with a note for each view that has failed.
+
+        A view that reads a view which has failed lacks rows, too.
+        """
+        notes = dict[str, None]()
+        waiting, seen = list(streams), set[str]()
+        while waiting:
+            view = self.view(waiting.pop())
+            if view is None or view.query.name in seen:
+                continue
+            seen.add(view.query.name)
+            waiting += view.query.streams
+            if view.query.failed:
+                notes[f"view {view.query.name} gets no more rows: {view.query.failed}"] = None
+        if not notes:
+            return answer
+        return replace(answer, notes=(*answer.notes, *notes), complete=False)
 
     def send(self) -> None:
         """Insert the rows that are new. On the apply thread, after records were applied."""

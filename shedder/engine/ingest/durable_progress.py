@@ -18,7 +18,6 @@ class DurableProgress:
 
     position: one past the last durable tuple.
     accepted: durable rows. Rows that follow their summaries do not count again.
-    records: batches, summaries and heartbeats that became durable since the start.
     producers: the durable progress of each producer.
     expected_rows: durable rows of summaries whose tuples are still to come.
     watermark: the watermark in the order of arrival.
@@ -30,7 +29,6 @@ class DurableProgress:
         """lock: of the intake, which reads and writes the same producers and watermark."""
         self.position = 0
         self.accepted = 0
-        self.records = 0
         self.producers = producers
         self.expected_rows = ExpectedRows()
         self.watermark = watermark
@@ -57,7 +55,6 @@ class DurableProgress:
         """Note that a batch, or summaries, are on disk. Called by the disk thread."""
         header = arrived.header
         with self._lock:
-            self.records += 1
             self.position = header.end_position
             self.accepted += _new_rows(header)
             arrived.number(self.accepted)
@@ -70,7 +67,6 @@ class DurableProgress:
     def note_promise(self, header: Heartbeat) -> None:
         """Note that a heartbeat is on disk. Called by the disk thread."""
         with self._lock:
-            self.records += 1
             self.watermark.durable_promise(header.watermark_us, header.arrival_us)
 
 

@@ -16,12 +16,14 @@ from shedder.archive.log.records import (
     Batch,
     Built,
     Heartbeat,
+    Idle,
     PushEnd,
     RecordType,
 )
 from shedder.cql.statements.bound_query import StreamSchema
 from shedder.engine.ingest.arrival_watermark import ArrivalWatermark
 from shedder.engine.ingest.arrived_record import PendingRecord
+from shedder.engine.ingest.batch_checks import check_batch
 from shedder.engine.ingest.drop_policy import DropPolicy
 from shedder.engine.ingest.durable_progress import DurableProgress
 from shedder.engine.ingest.expected_rows import ExpectedRows
@@ -35,7 +37,6 @@ from shedder.engine.ingest.replays import Replays
 from shedder.engine.ingest.tenant_queues import TenantQueues
 from shedder.engine.remote_summaries.validation import ValidatedSummaries
 from shedder.errors import (
-    BadBatch,
     FailedPrecondition,
     Overloaded,
     QuotaExceeded,
@@ -58,6 +59,7 @@ class Intake:
     refused_batches, refused_rows: what was turned away, and the rows of it that could be counted.
     drops: says which tuples are dropped, of a stream that drops; they are acknowledged, too.
     losses: how often records on their way to the disk were lost.
+    submitted: batches, summaries and heartbeats that were handed to the log since the start.
     """
 
     def __init__(
@@ -79,6 +81,7 @@ class Intake:
         self.refused_batches = 0
         self.refused_rows = 0
         self.losses = 0
+        self.submitted = 0
         self.drops: DropPolicy | None = None
         self._log_queue = log_queue
         self._limits = limits
@@ -162,17 +165,9 @@ class Intake:
         try:
             batch = decode(payload, self.schema, self._limits)
             found = batch.num_rows
-            if rows is not None and found != rows:
-                raise BadBatch(f"the batch declares {rows:,} rows and has {found:,}")
-            if summarised and left_out is not None:
-                raise BadBatch("rows that follow their summaries are all there: none is left out")
-            if part.skipped and found:
-                raise BadBatch(
-                    f"a batch of {found:,} rows skips {part.skipped:,}; it can have none"
-                )
-            hashed = None
-            if producer and left_out is None and not part.skipped:
-                hashed = fingerprint(batch, part.first_row)
+            check_batch(found, rows=rows, summarised=summarised, left_out=left_out, part=part)
+            is_whole = left_out is None and not part.skipped
+            hashed = fingerprint(batch, part.first_row) if producer and is_whole else None
             with self._lock:
                 return self._take(
                     batch,
@@ -306,8 +301,26 @@ class Intake:
         with self._lock:
             parts = [header.to_bytes()]
             durable = self._log_queue.submit(RecordType.HEARTBEAT, parts, header, urgent=urgent)
+            self.submitted += 1
             self.durable.watermark.promise(watermark_us, header.arrival_us)
         return durable
+
+    def count_idle(self, submitted: int) -> bool:
+        """Log that the stream counts as idle; False: it has handed more records to the log.
+
+        So no record that came before this one is on its way to the disk.
+
+        submitted: what `submitted` was when the stream was found to be silent.
+
+        Raises:
+          DiskFull, StorageFailed, Draining.
+        """
+        header = Idle(self.stream_id, self._clock_us())
+        with self._lock:
+            if submitted != self.submitted:
+                return False
+            self._log_queue.submit(RecordType.IDLE, [header.to_bytes()], header, urgent=True)
+        return True
 
     def lost_in_flight(self) -> None:
         """The disk thread says that nothing which is not durable ever will be."""
@@ -452,6 +465,7 @@ class Intake:
             self.queues.left(arrived.tenant, size_bytes)
             raise
         self._next_position = arrived.header.end_position
+        self.submitted += 1
         return durable
 
     def _note_times(self, arrived: PendingRecord) -> int:

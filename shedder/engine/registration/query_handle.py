@@ -75,10 +75,10 @@ class Query:
         """
         self._check_standing()
         if after is None and self.slides:
-            return _answer(self._standing_query.latest)
+            return self._noted(_answer(self._standing_query.latest))
         future = self._registry.core.executor.call(lambda: self._fresh(after))
         try:
-            return _answer(future.result(timeout_s))
+            return self._noted(_answer(future.result(timeout_s)))
         except FutureTimeout:
             future.cancel()  # The caller has stopped waiting.
             raise DeadlineExceeded(f"no answer of {self.name!r} within {timeout_s} s") from None
@@ -90,7 +90,8 @@ class Query:
           PrecisionUnavailable: the contract is FAIL and a value misses its target.
         """
         self._check_standing()
-        return None if self._standing_query.latest is None else _answer(self._standing_query.latest)
+        latest = self._standing_query.latest
+        return None if latest is None else self._noted(_answer(latest))
 
     def subscribe(self, after: str | None = None) -> Iterator[Answer]:
         """Every slide's answer from now on; a slow reader gets the latest, with `missed` set.
@@ -107,7 +108,7 @@ class Query:
             )
         mailbox = Mailbox()
         remove = self._registry.subscribe(self._standing_query, mailbox)
-        return _Slides(mailbox, remove)
+        return _Slides(mailbox, remove, self._noted)
 
     def explain(self) -> str:
         """Source, bytes and predicted error of every aggregate."""
@@ -116,6 +117,9 @@ class Query:
     def drop(self) -> None:
         """Unregister it."""
         self._registry.drop_query(self.name)
+
+    def _noted(self, answer: Answer) -> Answer:
+        return self._registry.core.rows.noted(answer, [self._stream.schema.name])
 
     def _check_standing(self) -> None:
         """Raise UnknownQuery when it was dropped; another one may have the name by now."""
@@ -145,14 +149,18 @@ def _answer(update: AnswerUpdate | None) -> Answer:
 class _Slides(Iterator[Answer]):
     """A subscription; it ends with its reader, also when nothing was ever read."""
 
-    def __init__(self, mailbox: Mailbox, remove: Callable[[], None]) -> None:
+    def __init__(
+        self, mailbox: Mailbox, remove: Callable[[], None], noted: Callable[[Answer], Answer]
+    ) -> None:
+        """noted: adds notes about the stream to an answer."""
+        self._noted = noted
         self._updates: Iterator[tuple[AnswerUpdate, int]] = iter(mailbox)
         self._end = weakref.finalize(self, remove)
 
     def __next__(self) -> Answer:
         try:
             update, missed = next(self._updates)
-            answer = _answer(update)
+            answer = self._noted(_answer(update))
         except BaseException:
             self.close()
             raise

@@ -10,6 +10,7 @@ from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeout
 from typing import Protocol, TypeVar
 
+from shedder.engine.dataflow.row_queries import StandingRowQueries
 from shedder.engine.dataflow.row_query import RowQuery
 from shedder.engine.engine_state import EngineState
 from shedder.errors import BadSetting, DeadlineExceeded, UnknownQuery
@@ -38,12 +39,13 @@ class RowRegistry(Protocol):
 class RowCursor:
     """Place of one subscriber in the rows of a query; it holds no rows."""
 
-    def __init__(self, query: RowQuery, after: str | None) -> None:
-        """after: `resume` of an answer; None: from now on.
+    def __init__(self, rows: StandingRowQueries, query: RowQuery, after: str | None) -> None:
+        """rows: all row queries. after: `resume` of an answer; None: from now on.
 
         Raises:
           BadSetting: the token is not of this query. OutputDiscarded: its rows are not kept.
         """
+        self._rows = rows
         self._query = query
         self._at = query.output.place(after)
 
@@ -58,7 +60,8 @@ class RowCursor:
         if taken is None:
             return None
         table, self._at, inputs = taken
-        return self._query.as_answer(table, self._at, inputs)
+        answer = self._query.as_answer(table, self._at, inputs)
+        return self._rows.noted(answer, self._query.streams)
 
     def wake_by(self, wake: Callable[[], None]) -> Callable[[], None]:
         """Call a function when there may be more to take; return what ends that."""
@@ -114,12 +117,12 @@ class RowHandle:
         except FutureTimeout:
             raise DeadlineExceeded(f"no answer of {self.name!r} within {timeout_s} s") from None
         assert isinstance(found, Answer)
-        return found
+        return self._noted(found)
 
     def latest(self) -> Answer | None:
         """Return the newest rows that were made; under overload, before what waits is applied."""
         self._check_standing()
-        return self._registry.core.look(self._query.answer)
+        return self._noted(self._registry.core.look(self._query.answer))
 
     def subscribe(self, after: str | None = None) -> Iterator[Answer]:
         """Return an iterator of all rows from now on, in batches.
@@ -135,13 +138,12 @@ class RowHandle:
             reader is too slow; the message has the token from which rows are kept.
           BadSetting: the token is not of this query.
         """
-        self._check_standing()
-        return _Batches(RowCursor(self._query, after))
+        return _Batches(self.cursor(after))
 
     def cursor(self, after: str | None = None) -> RowCursor:
         """Return the place of a subscriber that waits by its own means. Raises: as `subscribe`."""
         self._check_standing()
-        return RowCursor(self._query, after)
+        return RowCursor(self._registry.core.rows, self._query, after)
 
     def explain(self) -> str:
         """Return its inputs, their progress, and the bytes that it holds."""
@@ -150,6 +152,9 @@ class RowHandle:
     def drop(self) -> None:
         """Unregister it."""
         self._registry.drop_query(self.name)
+
+    def _noted(self, answer: Answer) -> Answer:
+        return self._registry.core.rows.noted(answer, self._query.streams)
 
     def _check_standing(self) -> None:
         """Raise UnknownQuery when it was dropped; another one may have the name by now."""

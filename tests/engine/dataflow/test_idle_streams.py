@@ -7,7 +7,9 @@ from threading import Event
 import pytest
 
 from shedder.archive.files.data_directory import FORMAT_IDLE, format_of
+from shedder.engine.apply.idle_streams import IdleStreams
 from shedder.engine.engine import Engine
+from shedder.engine.runtime.environment import Environment
 from tests.engine.dataflow.worlds import START_US, Subscriber, applied, batch
 from tests.engine.killed import copy_killed
 from tests.engine.query_worlds import Advanced
@@ -19,8 +21,8 @@ WINDOW = "[RANGE INTERVAL '0.01' SECOND]"
 PAIRS = f"SELECT a.id, b.id AS partner FROM s {WINDOW} a LEFT JOIN t {WINDOW} b ON a.kind = b.kind"
 
 
-def opened(path, **settings) -> Engine:
-    db = Engine.open(path, machine=Advanced(), idle_seconds=IDLE_S, **settings)
+def opened(path, machine: Environment | None = None) -> Engine:
+    db = Engine.open(path, machine=machine or Advanced(), idle_seconds=IDLE_S)
     for name in ("s", "t"):
         db.execute(f"CREATE STREAM {name} (ts TIMESTAMP, id BIGINT, kind BIGINT) TIMESTAMP BY ts")
     return db
@@ -131,6 +133,69 @@ def test_a_stream_whose_records_wait_to_be_applied_is_not_idle(tmp_path):
         for time in (1_004, 1_005):
             beat(db, "s", time)
         assert marks(db) == {"a": 1_005, "b": 200}
+
+
+class GatedDisk(Advanced):
+    """Records that are on the disk count as durable while the gate is open."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.gate = Event()
+        self.gate.set()
+
+    def group_commit(self, queue, log, durable, failed):
+        def when_open(entries):
+            assert self.gate.wait(60)
+            durable(entries)
+
+        return super().group_commit(queue, log, when_open, failed)
+
+
+def test_a_stream_whose_record_is_on_its_way_to_the_disk_is_not_idle(tmp_path):
+    """Its record would stand before that of the idle stream."""
+    machine = GatedDisk()
+    with opened(tmp_path / "d", machine) as db:
+        db.register("q", PAIRS)
+        db.push("t", batch([(100, 1, 7)]))
+        beat(db, "s", 1_000)
+        idle = IdleStreams(db.core)
+        db.core.executor.call(lambda: idle.go_on(0.0)).result()
+        machine.gate.clear()
+        durable = db.core.intakes["t"].heartbeat(START_US + 150)
+        db.core.executor.call(lambda: idle.go_on(IDLE_S)).result()
+        machine.gate.set()
+        durable.result()
+        applied(db)
+        assert marks(db) == {"a": 1_000, "b": 150}
+        assert format_of(db.core.store.directory) < FORMAT_IDLE
+        db.core.executor.call(lambda: idle.go_on(2 * IDLE_S)).result()
+        beat(db, "s", 1_001)
+        applied(db)
+        assert marks(db) == {"a": 1_001, "b": 1_001}
+
+
+def test_a_view_that_has_failed_is_idle_and_answers_of_its_readers_say_so(tmp_path):
+    with opened(tmp_path / "d") as db:
+        db.execute(f"CREATE VIEW v AS SELECT id, kind FROM t {WINDOW}")
+        db.execute("CREATE VIEW beside AS SELECT id FROM v")
+        pairs = PAIRS.replace("JOIN t", "JOIN v")
+        readers = {"q": pairs, "rows": "SELECT id FROM beside", "n": "SELECT COUNT(*) AS n FROM v"}
+        for name, text in readers.items():
+            db.register(name, text)
+        db.push("t", batch([(100, 1, 7)]))
+        beat(db, "t", 150)
+        failing = db.core.rows.queries["v"]
+        db.core.executor.call(lambda: failing.guard(lambda: 1 // 0)).result()
+        db.push("s", batch([(120, 2, 7), (300, 3, 8)]))
+        pass_time(db, 1_000)
+        assert marks(db) == {"a": 1_003, "b": 1_003}
+        reader = Subscriber("q", db.query("q").answer().resume.partition(".")[0] + ".0")
+        reader.read(db)
+        assert [row[:3] for row in reader.got] == [(2, 1, 120), (3, None, 300)]
+        for name in readers:
+            answer = db.query(name).answer()
+            assert not answer.complete
+            assert any("view v gets no more rows: query 'v' failed" in it for it in answer.notes)
 
 
 def test_heartbeats_that_repeat_a_watermark_keep_a_stream_from_being_idle(tmp_path):
