@@ -187,14 +187,18 @@ class Engine:
         params: Params | None = None,
         *,
         caller: Caller = OPERATOR,
+        timeout_s: float | None = None,
     ) -> Query | RowHandle:
         """Make a query standing; one of the same name and text is returned as it is.
 
+        timeout_s: how long it waits for the records that came before it; None: without a limit.
+
         Raises:
-          as `Registered.register`.
+          as `QueryRegistry.register`.
         """
         self.services.lifetime.check_open()
-        return self.services.queries.register(name, self._parsed(sql, params), caller=caller)
+        statement, queries = self._parsed(sql, params), self.services.queries
+        return queries.register(name, statement, caller=caller, timeout_s=timeout_s)
 
     def query(self, name: str, caller: Caller = OPERATOR) -> Query | RowHandle:
         """Return a standing query by name."""

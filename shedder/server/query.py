@@ -144,12 +144,17 @@ class QueryService(QueryServicer):
         """Make a query standing."""
         params = parameters_from_wire(request.parameters)
         engine_caller = caller.get().caller
+        timeout_s = time_left_s(context, None)
+        ends_s = None if timeout_s is None else time.monotonic() + timeout_s
 
         def parsed() -> Statement:
             return self._engine.parse(request.sql, params)
 
         def registered(statement: Statement) -> Standing | RowHandle:
-            return self._engine.register(request.name, statement, caller=engine_caller)
+            left_s = _left_s(ends_s)
+            return self._engine.register(
+                request.name, statement, caller=engine_caller, timeout_s=left_s
+            )
 
         if self._large.is_large(request.sql):
             statement = await self._large.run(parsed)

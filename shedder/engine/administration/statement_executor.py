@@ -138,7 +138,8 @@ def _update(statement: cql.Update, call: StatementCall) -> Answer:
 
 
 def _create_query(statement: cql.CreateQuery, call: StatementCall) -> Answer:
-    return _pairs(call.services.queries.register_select(statement.name, statement.select).granted)
+    queries, name = call.services.queries, statement.name
+    return _pairs(queries.register_select(name, statement.select, call.timeout_s).granted)
 
 
 def _drop_query(statement: cql.DropQuery, call: StatementCall) -> Answer:

@@ -63,13 +63,22 @@ class QueryRegistry:
         self._mailboxes: set[Mailbox] = set()
 
     def register(
-        self, name: str, statement: Statement, *, caller: Caller = OPERATOR
+        self,
+        name: str,
+        statement: Statement,
+        *,
+        caller: Caller = OPERATOR,
+        timeout_s: float | None = None,
     ) -> Query | RowHandle:
         """Make a query standing; one of the same name and text is returned as it is.
+
+        timeout_s: how long it waits for the records that came before it; None: until all are
+        applied.
 
         Raises:
           BadQuery, UnknownColumn, UnknownStream; QueryExists: another text has this name;
           PrecisionUnavailable: contract FAIL and the target cannot be promised.
+          DeadlineExceeded: the query does not stand; the message says what it waited for.
         """
         self._lifetime.check_open()
         select: Select | RelationalSelect
@@ -80,14 +89,16 @@ class QueryRegistry:
         for used in names_of(statement):
             check_relation(self.core, caller, used.name)
         check_new_query(self.core, caller, name)
-        return self.register_select(name, select)
+        return self.register_select(name, select, timeout_s)
 
-    def register_select(self, name: str, select: Select | RelationalSelect) -> Query | RowHandle:
-        """Make a parsed query standing."""
+    def register_select(
+        self, name: str, select: Select | RelationalSelect, timeout_s: float | None = None
+    ) -> Query | RowHandle:
+        """Make a parsed query standing. timeout_s: as of `register`."""
         select = rows_of_table(self.core, select)
         with self._ddl:
             if name in self.core.rows or isinstance(select, RelationalSelect):
-                return self._register_rows(name, select)
+                return self._register_rows(name, select, timeout_s)
             stream = self.core.stream(select.stream)
             for other in list(self.core.streams.values()):
                 if name in other.queries:
@@ -101,10 +112,12 @@ class QueryRegistry:
             check_new_name("query", name)
             check_outputs(select)
             check_queries(self.core, stream.schema.tenant)
-            standing_query = self._registrar.register(name, stream, select)
+            standing_query = self._registrar.register(name, stream, select, timeout_s)
             return Query(self, stream, standing_query)
 
-    def _register_rows(self, name: str, select: Select | RelationalSelect) -> RowHandle:
+    def _register_rows(
+        self, name: str, select: Select | RelationalSelect, timeout_s: float | None
+    ) -> RowHandle:
         """Make a row query standing, or find it."""
         known = self.core.row_query(name)
         if known is not None and known.query.text == select.text:
@@ -117,7 +130,8 @@ class QueryRegistry:
         relations = [self.core.tables.get(it) or self.core.stream(it) for it in select.relations]
         for tenant in {relation.schema.tenant for relation in relations}:
             check_queries(self.core, tenant)
-        return RowHandle(self, self._row_registrar.register(name, select))
+        query = self._row_registrar.register(name, select, timeout_s=timeout_s)
+        return RowHandle(self, query)
 
     def columns(self, select: RelationalSelect) -> tuple[ColumnDefinition, ...]:
         """Return the columns of a row query. Raises: as `register`."""

@@ -21,6 +21,7 @@ from shedder.engine.engine_state import EngineState
 from shedder.engine.one_time_queries.executor import check_retained
 from shedder.engine.rebuild.archive_replay import History, catch_up
 from shedder.engine.registration.query_rewrite import rewritten, without_limits
+from shedder.engine.registration.registration_wait import RegistrationWait
 from shedder.engine.registration.rewrite_report import described, savings
 from shedder.engine.standing_queries.pane_deletions import PaneDeletions
 from shedder.engine.standing_queries.standing_query import StandingQuery
@@ -52,7 +53,9 @@ class Registrar:
         self._checkpoints = checkpoints
         self._answer_exactly = answer_exactly
 
-    def register(self, name: str, stream: Stream, select: Select) -> StandingQuery:
+    def register(
+        self, name: str, stream: Stream, select: Select, timeout_s: float | None = None
+    ) -> StandingQuery:
         """Answer for the history first, then go on with what comes.
 
         Raises:
@@ -60,7 +63,9 @@ class Registrar:
           PrecisionUnavailable: contract FAIL or EXACT, and it cannot be promised.
           BudgetExceeded: no memory for its synopses.
           BeforeRetention: its window begins at an instant before what is kept.
+          DeadlineExceeded: the records before it were not applied within timeout_s.
         """
+        waits = RegistrationWait(self._core, name, timeout_s)
         if self._core.pressure.pressed:
             raise BudgetExceeded(
                 "the process is near its limit of memory; a new query can stand when some is free: "
@@ -89,9 +94,9 @@ class Registrar:
         catch_up(past, lambda: stream.position)
         self._core.store.allow(FORMAT_JOINED)
         self._checkpoints.end_begun()
-        standing_query, joining = self._core.executor.call(
+        standing_query, joining = waits.run(
             lambda: self._begin(stream, query_state, granted, past, sharper, deleted)
-        ).result()
+        )
         self._checkpoints.end_joining(joining)
         return standing_query
 

@@ -27,6 +27,7 @@ from shedder.engine.rebuild.row_query_past import (
     statistics_of,
     table_rows,
 )
+from shedder.engine.registration.registration_wait import RegistrationWait
 from shedder.engine.synopsis_plans.stored_query_text import parse_stored
 from shedder.errors import BudgetExceeded
 
@@ -39,31 +40,36 @@ class RowRegistrar:
         self._checkpoints = checkpoints
 
     def register(
-        self, name: str, select: RelationalSelect, target: RowTarget | None = None
+        self,
+        name: str,
+        select: RelationalSelect,
+        target: RowTarget | None = None,
+        timeout_s: float | None = None,
     ) -> RowQuery:
         """Read what windows need of the past, then go on with what comes.
 
         A query without windows reads tuples from the present position on.
 
-        target: into which the query inserts its rows.
+        target: into which the query inserts its rows. timeout_s: as of `RegistrationWait`.
 
         Raises:
           BadQuery, UnknownStream, UnknownColumn, TypeMismatch, Unimplemented: it cannot be bound.
           BudgetExceeded: no memory for it.
+          DeadlineExceeded: the records before it were not applied within timeout_s.
         """
-        core = self._core
+        core, waits = self._core, RegistrationWait(self._core, name, timeout_s)
         parameters = RowParameters(f"{core.machine.random_bits(48):x}", target)
-        query = self._made(name, select, parameters)
+        query = self._made(name, select, parameters, waits)
         query.load_tables(table_rows(core, query))
         past = WindowPast(core, query)
         past.catch_up()
         core.store.allow(_format_of(query, target))
         self._checkpoints.end_begun()
-        joining = core.executor.call(lambda: self._begin(query, past, target)).result()
+        joining = waits.run(lambda: self._begin(query, past, target))
         self._checkpoints.end_joining(joining)
         if target is not None:
             begin = core.rows.writers[name].begin
-            core.executor.call(lambda: query.guard(begin)).result()
+            core.executor.call(lambda: query.guard(begin), urgent=True).result()
         return query
 
     def columns(self, select: RelationalSelect) -> tuple[ColumnDefinition, ...]:
@@ -80,21 +86,27 @@ class RowRegistrar:
         Raises:
           As `register`.
         """
-        query = self._made("", select, RowParameters(""))
+        query = self._made("", select, RowParameters(""), RegistrationWait(self._core, ""))
         facts = {"text": query.query.text, **query.relations}
         outline = graph_outline(query.operators())
         return facts | {f"operator {number}": line for number, line in enumerate(outline, 1)}
 
-    def _made(self, name: str, select: RelationalSelect, parameters: RowParameters) -> RowQuery:
+    def _made(
+        self,
+        name: str,
+        select: RelationalSelect,
+        parameters: RowParameters,
+        waits: RegistrationWait,
+    ) -> RowQuery:
         if self._core.pressure.pressed:
             raise BudgetExceeded(
                 "the process is near its limit of memory; a new query can stand when some is free: "
                 "drop another one, or raise the limit"
             )
-        self._core.executor.call(self._core.rows.check_room).result()
+        waits.run(self._core.rows.check_room, urgent=True)
         plan = bound_rows(self._core, select)
         parse_stored(plan.query.text)  # What a restart could not read is refused now.
-        known = self._core.executor.call(lambda: statistics_of(self._core, plan)).result()
+        known = waits.run(lambda: statistics_of(self._core, plan), urgent=True)
         return new_row_query(self._core, name, plan, known, parameters)
 
     def _begin(self, query: RowQuery, past: WindowPast, target: RowTarget | None) -> QueryCommit:

@@ -14,6 +14,7 @@ from shedder.engine.runtime.caller import Caller
 from shedder.errors import (
     BadQuery,
     BadSetting,
+    DeadlineExceeded,
     DiskFull,
     QueryExists,
     RowQueryFailed,
@@ -344,6 +345,49 @@ def test_dropped_query_stays_dropped_and_its_name_is_free_after_a_restart(tmp_pa
         applied(db)
         reader.read(db)
     assert reader.got == [(1, 6, 0, 1)]
+
+
+@pytest.mark.parametrize("text", [PICKED, "SELECT COUNT(*) AS n FROM s"])
+def test_registration_that_takes_too_long_says_what_it_waits_for(db, text):
+    push(db, (0, 1, 5))
+    applied(db)
+    begun, opened = threading.Event(), threading.Event()
+
+    def hold():
+        begun.set()
+        opened.wait(20)
+
+    db.core.executor.post(hold)
+    begun.wait()
+    push(db, (1, 2, 5), (2, 3, 5))
+    waits = "the records before it, which have 2 rows to go: s is at position 1 of 3"
+    try:
+        with pytest.raises(
+            DeadlineExceeded, match=rf"'q' was not registered within 0.01 s; it waits for {waits}"
+        ):
+            db.register("q", text, timeout_s=0.01)
+        with pytest.raises(DeadlineExceeded):
+            db.execute(f"CREATE QUERY q AS {text}", timeout_s=0.01)
+    finally:
+        opened.set()
+    assert db.execute("SHOW QUERIES").table.num_rows == 0
+    assert db.register("q", text, timeout_s=60).answer() is not None
+
+
+def test_registration_waits_for_the_records_before_it_alone(db):
+    """The apply thread is given more work than it ends: each piece posts the next one."""
+    stopped = threading.Event()
+
+    def more():
+        if not stopped.is_set():
+            db.core.executor.post(more)
+
+    db.core.executor.post(more)
+    try:
+        query = db.register("q", PICKED, timeout_s=20)
+    finally:
+        stopped.set()
+    assert query.answer().rows() == []
 
 
 def test_end_of_a_checkpoint_waits_for_no_backlog(db):
