@@ -25,6 +25,7 @@ from shedder.dataflow.joins.join_keys import directory_of
 from shedder.dataflow.key_directory import KeyDirectory
 from shedder.dataflow.projection import Projection
 from shedder.dataflow.selection import WhereFilter
+from shedder.dataflow.step_parts import Parts, finished
 from shedder.dataflow.tables.table_versions import TableVersions
 from shedder.dataflow.tables.version_kernels import BEGIN, END, link_versions, probe_versions
 from shedder.errors import BudgetExceeded
@@ -118,8 +119,12 @@ class TableJoin:
         projects = any(isinstance(step, Projection) for step in self._spec.steps)
         return not projects and own >= set(self._versions.key)
 
-    def apply(self, as_of_us: int, left: ChangeBatch) -> ChangeBatch:  # noqa: ARG002
-        """Join rows of the stream side.
+    def apply(self, as_of_us: int, left: ChangeBatch) -> ChangeBatch:
+        """As `parts`, at once."""
+        return finished(self.parts(as_of_us, left))
+
+    def parts(self, as_of_us: int, left: ChangeBatch) -> Parts[ChangeBatch]:  # noqa: ARG002
+        """Join rows of the stream side. The versions stay as they are until the last part.
 
         Raises:
           BudgetExceeded: the pairs of this step need more bytes than the limit.
@@ -131,22 +136,32 @@ class TableJoin:
             return ChangeBatch.empty(self.schema)
         if not self._is_pair:
             found = np.zeros(len(left), np.bool_)
-            for rows, _ in self._pairs(left):
+            for number, (rows, _) in enumerate(self._pairs(left)):
+                if number:
+                    yield
                 found[rows] = True
             wanted = found if spec.kind is JoinKind.SEMI else ~found
             return left.with_columns(ours).where(wanted)
+        return (yield from self._joined(left, ours))
+
+    def _joined(self, left: ChangeBatch, ours: pa.RecordBatch) -> Parts[ChangeBatch]:
+        """Make the pairs of an inner or outer join. ours: the kept columns of the left side."""
+        spec = self._spec
         made_rows: list[Int64s] = []
         made: list[pa.RecordBatch] = []
         size_bytes = 0
-        for rows, theirs in self._pairs(left):
+        for number, (rows, theirs) in enumerate(self._pairs(left)):
+            if number:
+                yield
             size_bytes += theirs.nbytes + rows.nbytes * (5 + len(spec.kept))
             if size_bytes > self._bytes_max:
                 raise BudgetExceeded(
                     f"a join with a table made pairs of more than {self._bytes_max:,} bytes in one "
                     "step; a further condition makes fewer pairs"
                 )
-            made_rows.append(rows)
-            made.append(theirs)
+            if len(rows):
+                made_rows.append(rows)
+                made.append(theirs)
         if spec.kind is JoinKind.LEFT:
             alone = np.ones(len(left), np.bool_)
             for rows in made_rows:
@@ -222,8 +237,7 @@ class TableJoin:
                 )
                 kept = np.flatnonzero(true_rows(evaluate(spec.rest, both)))
                 rows, theirs = rows[kept], take_rows(theirs, kept)
-            if len(rows):
-                yield rows, theirs
+            yield rows, theirs
 
     def _values(self, positions: Int64s) -> pa.RecordBatch:
         """The values of versions, behind the select lists."""

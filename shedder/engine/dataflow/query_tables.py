@@ -35,6 +35,21 @@ class ReadTable:
     version: int = 0
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class _PlacedChange:
+    """A change of a table's versions, with its place."""
+
+    versions: TableVersions
+    kind: ChangeKind
+    batch: pa.RecordBatch
+    place: int
+
+    def apply(self) -> None:
+        """Change the versions."""
+        change = self.versions.upsert if self.kind is ChangeKind.UPSERT else self.versions.delete
+        change(self.batch, self.place)
+
+
 @dataclass(frozen=True, slots=True)
 class TablesState:
     """Stored state: the versions that a restart needs beside the present rows of the tables.
@@ -79,6 +94,7 @@ class QueryTables:
         self.by_alias = dict(tables)
         self._places = TablePlaces()
         self._loaded: dict[str, TableRows] = {}
+        self._waiting: list[_PlacedChange] = []
 
     def load(self, rows: Mapping[str, TableRows], instant_us: int) -> None:
         """Begin with the present rows, or with what has changed in them since the last call.
@@ -129,11 +145,13 @@ class QueryTables:
         batch: pa.RecordBatch,
         reached: Mapping[str, Reached],
         instant_us: int,
+        *,
+        waits: bool,
     ) -> None:
         """Apply a change.
 
         reached: by alias of a stream. instant_us: first instant with a change of a table that
-          corrects.
+          corrects. waits: the versions change at the next `go_on`, because a step reads them.
         """
         tables = [it for it in self.by_alias.values() if it.table_id == header.table]
         tables = [it for it in tables if header.version > it.version]  # An image has the others.
@@ -141,10 +159,20 @@ class QueryTables:
         for table in tables:
             place = instant_us if table.corrects else behind
             table.version = header.version
-            if header.kind is ChangeKind.UPSERT:
-                table.versions.upsert(batch, place)
-            else:
-                table.versions.delete(batch, place)
+            self._waiting.append(_PlacedChange(table.versions, header.kind, batch, place))
+        if not waits:
+            self.go_on()
+
+    def go_on(self) -> None:
+        """Change the versions: no step reads them now."""
+        for each in self._waiting:
+            each.apply()
+        self._waiting.clear()
+
+    @property
+    def waiting_bytes(self) -> int:
+        """Bytes of the changes that wait for `go_on`."""
+        return sum(each.batch.nbytes for each in self._waiting)
 
     def state(
         self,

@@ -121,9 +121,11 @@ class RowQuery:
 
     @property
     def state_bytes(self) -> int:
-        """Bytes of operators, of tuples that wait, and of late tuples that a restart must know."""
+        """Bytes of operators, of what waits, and of late tuples that a restart must know."""
         late = sum(each.late_bytes for each in self.inputs)
-        return late + (0 if self._flow is None else self._flow.size_bytes)
+        return (
+            late + self.tables.waiting_bytes + (0 if self._flow is None else self._flow.size_bytes)
+        )
 
     @property
     def size_bytes(self) -> int:
@@ -303,17 +305,19 @@ class RowQuery:
     def change(self, header: TableChange, batch: pa.RecordBatch) -> None:
         """Apply a change of a table; instants that come after it have the new rows.
 
-        A query of tables alone has them at once: its instants are those of the changes.
+        The instants of a query of tables alone are those of the changes. A step that goes on reads
+        the versions of the table, so the change waits for its end.
         """
         before, instant_us = self.frontier, self._next_instant_us
         if not self.inputs:
             instant_us = self._changed_us = max(instant_us, header.arrival_us)
         reached = {each.alias: Reached(each.position, each.newest_us) for each in self.inputs}
-        self.tables.change(header, batch, reached, instant_us)
-        if self.inputs:
-            self.check_size()
-        else:
+        waits = self._step is not None
+        self.tables.change(header, batch, reached, instant_us, waits=waits)
+        if waits or not self.inputs:
             self._advance(before)
+        else:
+            self.check_size()
 
     def begin_clock(self, as_of_us: int | None) -> None:
         """Count instants from one on, if changes of tables alone make them."""
@@ -322,8 +326,9 @@ class RowQuery:
 
     @property
     def _next_instant_us(self) -> int:
-        """The first instant without rows yet."""
-        as_of_us = self._live.as_of_us
+        """The first instant without rows yet, behind the step that goes on and the next one."""
+        step = self._step
+        as_of_us = self._live.as_of_us if step is None else self._reached().as_of_us
         return BEGINNING_US if as_of_us is None else as_of_us + 1
 
     def needs_from_place(self, begin: Frontier) -> int | None:
@@ -377,8 +382,8 @@ class RowQuery:
         progress = tuple(each.progress for each in self.inputs)
         step = QueryStep(self._live.parts(known), before, self._reached(), progress)
         self._waits.begin_step()
-        if is_whole or self.tables.by_alias or self.shared_parts:
-            step.finish()  # Neither a change of a table nor another query waits for a step.
+        if is_whole or self.shared_parts:
+            step.finish()  # No other query waits for a step.
         if step.made is not None or not step.go_on():
             self._end(step)
             return
@@ -420,6 +425,7 @@ class RowQuery:
             stepped.result()
         self._end(step)
         self.end_step()
+        self.tables.go_on()
         self._advance(replace(step.after, rows=self.output.rows))
 
     def _end(self, step: QueryStep[FlowStep]) -> None:

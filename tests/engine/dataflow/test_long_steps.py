@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from concurrent.futures import Executor, Future
 from contextlib import ExitStack
+from datetime import datetime, timedelta
 from functools import partial
 
 import numpy as np
@@ -13,7 +14,7 @@ import pytest
 from shedder.engine.engine import Engine
 from shedder.engine.runtime.environment import Environment
 from shedder.errors import DeadlineExceeded, RowQueryFailed, UnknownQuery
-from tests.engine.dataflow.worlds import START_US, Subscriber, applied, batch
+from tests.engine.dataflow.worlds import START_US, Subscriber, applied, batch, subscribed
 from tests.engine.killed import copy_killed
 from tests.seeds import seed
 
@@ -217,6 +218,62 @@ def test_rows_are_the_same_over_kills_while_steps_go_on(tmp_path):
         for own in range(100, rows)
         for _ in range(2 * number + 1)
     ]
+
+
+TABLED = {
+    "versions": f"SELECT x.id, c.n FROM ({PAIRS}) x JOIN c ON c.k = x.id % 2",
+    "corrected": f"SELECT x.id, r.n FROM ({PAIRS}) x JOIN r ON r.k = x.id % 2",
+    "table pairs": f"SELECT a.id, w.n FROM s {WINDOW} a JOIN w ON w.n + a.id = 399 AND a.kind < 9",
+}
+BEHIND = 10  # Tuples that come during the step.
+
+
+@pytest.mark.parametrize("name", TABLED)
+def test_changes_of_a_table_during_a_step_are_behind_it(name, tmp_path):
+    """The rows are those of an engine whose steps end at once, also after a kill."""
+    rows = []
+    for waits in (True, False):
+        db, steps = opened(tmp_path / str(waits))
+        with db:
+            for table in "crw":
+                kind = " RETROACTIVE" if table == "r" else ""
+                db.execute(f"CREATE TABLE {table} (k BIGINT PRIMARY KEY, n BIGINT){kind}")
+                values = ", ".join(f"({k}, {k})" for k in range(ROWS if table == "w" else 2))
+                db.execute(f"INSERT INTO {table} VALUES {values}")
+            db.register("q", TABLED[name])
+            push_sides(db, 100)
+            pass_by(db, 200)
+            assert len(steps.waiting) == 1
+            assert db.query("q").latest().table.num_rows == 0
+            if not waits:
+                steps.release()
+            for table in "crw":
+                db.execute(f"UPDATE {table} SET n = n + 1 WHERE k = 1")
+            push_sides(db, 300, BEHIND)
+            for table in "crw":
+                db.execute(f"DELETE FROM {table} WHERE k = 0")
+            pass_by(db, 1_100)  # The window still has the tuples of 300.
+            killed = copy_killed(db, tmp_path / f"{waits} killed")
+            while steps.waiting:
+                steps.release()
+                applied(db)
+            rows.append(subscribed(db.query("q")))
+        with Engine.open(killed) as again:
+            assert subscribed(again.query("q")) == rows[-1]
+    assert rows[0] == rows[1]
+    entered = Counter(row[:2] for row in rows[0] if row[2] < moment(150))
+    keys = range(ROWS)
+    assert entered == (
+        Counter((id_, 399 - id_) for id_ in keys)
+        if name == "table pairs"
+        else Counter((id_, id_ % 2) for id_ in keys)
+    )
+    later = {row[1] for row in rows[0] if row[2] == moment(300)}
+    assert later == {"versions": {0, 2}, "corrected": {2}}.get(name, set(range(390, 400)))
+
+
+def moment(time: int) -> datetime:
+    return datetime(1970, 1, 1) + timedelta(microseconds=START_US + time)
 
 
 def test_a_step_beyond_the_limit_ends_its_query_alone(tmp_path):
