@@ -6,6 +6,7 @@ import errno
 import sys
 import traceback
 from collections.abc import Callable, Sequence
+from functools import cache
 from importlib.metadata import EntryPoint, entry_points
 from typing import Annotated, Any
 
@@ -83,10 +84,16 @@ def shedder(
     del version  # The callback has shown it.
 
 
+@cache
+def _commands() -> Any:
+    """Build the commands from the signatures of their functions; once in a process."""
+    return typer.main.get_command(app)
+
+
 def run(arguments: Sequence[str]) -> int:
     """Run one command line; every error becomes one message on stderr and an exit code."""
     try:
-        ended = app(list(arguments), prog_name="shedder", standalone_mode=False)
+        ended = _commands()(list(arguments), prog_name="shedder", standalone_mode=False)
     except TyperException as error:
         say(f"shedder: {error.format_message()}{_help_hint(error)}", "red")
         return ExitCode.USAGE
