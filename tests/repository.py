@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parent.parent
+PARTS = ("shedder", "synopses", "allocator", "spark_ingest")
+"""Top packages that the wheel holds for users, without the benchmarks."""
 
 
 def tracked(*patterns: str) -> list[Path]:

@@ -1,4 +1,4 @@
-"""The house rules that a machine can check."""
+"""House rules that need the syntax trees of modules: imports, assignments, callers and words."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import re
 import subprocess
 import sys
 import tomllib
-from collections import Counter
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
@@ -18,21 +17,13 @@ import pytest
 
 from tests.house_rules import (
     LIBRARY_METHODS,
-    RULES,
     attribute_reads,
     definitions,
     foreign_assignments,
-    imported_tests,
     nodes,
-    private_names,
-    replacements,
     retired_names,
-    sleeps,
-    uncounted_gates,
 )
-from tests.repository import ROOT, tracked
-
-PARTS = ("shedder", "synopses", "allocator", "spark_ingest")
+from tests.repository import PARTS, ROOT, tracked
 
 
 @pytest.mark.slow
@@ -224,236 +215,6 @@ def test_no_module_assigns_attributes_of_objects_of_other_modules():
 )
 def test_an_assignment_to_the_attribute_of_another_object_is_found(text, found):
     assert foreign_assignments(ast.parse(text)) == found
-
-
-@pytest.mark.parametrize(
-    ("package", "places"),
-    [
-        ("grpc", ("shedder/server/", "shedder/client/", "shedder/wire/", "shedder/v1/")),
-        ("pyspark", ("spark_ingest/",)),
-        (
-            "duckdb",
-            (
-                "shedder/archive/",
-                "shedder/cli/files/",
-                "shedder/simulation/exact_oracle.py",
-                "spark_ingest/",
-            ),
-        ),
-        ("sqlglot", ("shedder/cql/",)),
-    ],
-)
-def test_a_package_from_elsewhere_stays_where_it_belongs(package, places):
-    wanted = re.compile(rf"^\s*(import|from) {package}\b", re.MULTILINE)
-    code = {str(p.relative_to(ROOT)): p for part in PARTS for p in tracked(f"{part}/*.py")}
-    users = {name for name, path in code.items() if wanted.search(path.read_text())}
-    assert users
-    assert not [name for name in users if not name.startswith(places)]
-
-
-@pytest.mark.parametrize("part", PARTS)
-def test_every_part_is_typed_for_its_users(part):
-    assert (ROOT / part / "py.typed").exists()
-
-
-def test_every_module_says_in_its_first_line_what_it_holds():
-    silent = [
-        path.relative_to(ROOT)
-        for path in tracked("*.py")
-        if path.stat().st_size
-        and "/v1/" not in str(path)
-        and not path.read_text().startswith(('"""', "#!/", 'r"""'))
-    ]
-    assert not silent
-
-
-def test_no_module_is_longer_than_500_lines():
-    code = [path for part in PARTS for path in tracked(f"{part}/*.py") if "/v1/" not in str(path)]
-    long = {
-        str(p.relative_to(ROOT)): n for p in code if (n := len(p.read_text().splitlines())) > 500
-    }
-    assert not long
-
-
-def test_no_folder_has_more_than_32_modules():
-    modules = Counter(path.parent for path in tracked("*.py") if path.name != "__init__.py")
-    full = {str(folder.relative_to(ROOT)): n for folder, n in modules.items() if n > 32}
-    assert not full
-
-
-def class_names(text: str) -> set[str]:
-    """Names of the classes that a module defines, those inside of functions included."""
-    return set(re.findall(r"^ *class (\w+)[(:]", text, re.MULTILINE))
-
-
-def test_no_class_name_is_defined_in_two_modules():
-    names = Counter(
-        name
-        for path in tracked("*.py")
-        if not {"tests", "v1"} & set(path.relative_to(ROOT).parts)  # v1: named by the protocol.
-        for name in class_names(path.read_text())
-    )
-    assert not {name for name, modules in names.items() if modules > 1}
-
-
-def test_classes_are_composed_of_parts_and_not_of_mixins():
-    """A class has one base; a protocol may extend one, and an error may be of two kinds."""
-    several = {
-        node.name
-        for part in PARTS
-        for path in tracked(f"{part}/*.py")
-        for node in ast.walk(ast.parse(path.read_text()))
-        if isinstance(node, ast.ClassDef) and len(node.bases) > 1
-        if ast.unparse(node.bases[-1]) != "Protocol"
-    }
-    assert several == {"ResourcesShort", "_Listener"}  # The latter is of the standard library.
-
-
-def test_nothing_is_left_for_later_in_the_code():
-    words = re.compile(r"\b(TODO|FIXME|XXX|HACK)\b")
-    found = [
-        f"{path.relative_to(ROOT)}:{number}"
-        for part in PARTS
-        for path in tracked(f"{part}/*.py")
-        for number, line in enumerate(path.read_text().splitlines(), 1)
-        if words.search(line)
-    ]
-    assert not found
-
-
-def test_no_part_deserializes_code_or_runs_a_shell():
-    forbidden = re.compile(
-        r"^\s*(import|from) (pickle|marshal|shelve|dill|cloudpickle)\b|shell=True"
-    )
-    found = [
-        f"{path.relative_to(ROOT)}:{number}"
-        for part in PARTS
-        for path in tracked(f"{part}/*.py")
-        for number, line in enumerate(path.read_text().splitlines(), 1)
-        if forbidden.search(line)
-    ]
-    assert not found
-
-
-def test_every_dependency_is_pinned_by_name_and_version_only():
-    pins = (ROOT / "constraints.txt").read_text().split()
-    assert all(re.fullmatch(r"[a-z0-9._-]+==[A-Za-z0-9.+!]+", pin) for pin in pins)
-    pinned = {pin.partition("==")[0] for pin in pins}
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    extras = project["optional-dependencies"].values()
-    wanted = [*project["dependencies"], *(name for extra in extras for name in extra)]
-    names = {re.split(r"[<>=\[ ]", name)[0].lower().replace("_", "-") for name in wanted}
-    assert names <= pinned
-
-
-def test_the_changelog_has_the_present_version():
-    from shedder.version import __version__
-
-    assert f"## {__version__}" in (ROOT / "CHANGELOG.md").read_text()
-
-
-@pytest.fixture(scope="module")
-def broken():
-    """Lines of all files of tests that break a rule, by rule. One tree at a time is in memory."""
-    found = {rule: [] for rule in RULES}
-    for path in tracked("tests/*.py"):
-        tree = ast.parse(path.read_text())
-        for rule, check in RULES.items():
-            found[rule] += [f"{path.relative_to(ROOT)}:{line}" for line in check(tree)]
-    return found
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("rule", RULES)
-def test_no_test_has(rule, broken):
-    assert not broken[rule], "\n".join(broken[rule])
-
-
-@pytest.mark.parametrize(
-    ("text", "found"),
-    [
-        ("engine._core.close()", ["1: engine._core"]),
-        ("from shedder.engine import _rows", ["1: _rows"]),
-        ("getattr(engine, '_core')", ["1: _core"]),
-        ("class Fake:\n    def _core(self): ...\nfake._core()", []),
-        ("class Fake:\n    def __init__(self): self._core = 1\nfake._core", []),
-        ("engine._core = 1", ["1: engine._core"]),
-        ("row._replace(a=1); os._exit(1); it.__next__(); type(_)", []),
-    ],
-)
-def test_a_private_name_is_one_that_the_file_does_not_define(text, found):
-    assert private_names(ast.parse(text)) == found
-
-
-@pytest.mark.parametrize(
-    ("text", "breaks"),
-    [
-        ("import os\nmonkeypatch.setattr(os, 'pwrite', fail)", False),
-        ("from pathlib import Path\npatch.setattr(Path, 'open', fail)", False),
-        ("monkeypatch.setattr('builtins.open', fail)", False),
-        ("monkeypatch.setenv('HOME', 'x')", False),
-        ("import sys\nmonkeypatch.setitem(sys.modules, 'x', None)", False),
-        ("from shedder.engine import engine_state as e\nmonkeypatch.setattr(e, 'LOOK_S', 1)", True),
-        (
-            "from shedder.engine import engine\nmonkeypatch.setattr(engine.time, 'sleep', fail)",
-            True,
-        ),
-        ("monkeypatch.setattr('shedder.engine.engine_state.LOOK_S', 1)", True),
-        ("monkeypatch.setattr(engine, 'append', fail)", True),
-        ("setattr(engine, 'append', fail)", True),
-        ("object.__setattr__(engine, 'append', fail)", True),
-        ("from functools import partial\npartial(setattr, engine, 'append', fail)", True),
-        ("patches.append((monkeypatch.setattr, engine))", True),
-        ("from operator import setitem as put\nput(engine.queries, 'q', None)", True),
-        ("list(map(object.__setattr__, engines, names, values))", True),
-        ("from shedder.engine import engine_state\nengine_state.LOOK_S = 1", True),
-        ("from unittest import mock", True),
-        ("engine = Engine()\nengine.name = 1", False),
-    ],
-)
-def test_only_the_standard_library_may_be_replaced(text, breaks):
-    assert bool(replacements(ast.parse(text))) is breaks
-
-
-@pytest.mark.parametrize(
-    ("text", "breaks"),
-    [
-        ("from tests.archive.test_store import ingest", True),
-        ("from tests.archive import test_store", True),
-        ("import tests.archive.test_store as store", True),
-        ("from .test_store import ingest", True),
-        ("from tests.archive.power import Files", False),
-        ("from shedder.simulation import test_support", False),
-    ],
-)
-def test_an_import_of_a_test_module_is_found(text, breaks):
-    assert bool(imported_tests(ast.parse(text))) is breaks
-
-
-@pytest.mark.parametrize(
-    ("text", "breaks"),
-    [
-        ("import time\ntime.sleep(1)", True),
-        ("from time import sleep\nsleep(1)", True),
-        ("import time as t\nWorld(sleep=t.sleep)", True),
-        ("import time\nmonkeypatch.setattr(time, 'sleep', clock.sleep)", False),
-        ("clock.sleep(1)", False),
-    ],
-)
-def test_a_sleep_is_found(text, breaks):
-    assert bool(sleeps(ast.parse(text))) is breaks
-
-
-def test_a_gate_on_seeds_of_the_run_needs_its_level():
-    text = """
-from tests.seeds import seed
-from tests.truth import RUN_ALARM, gate
-
-def test_low(): assert held(seed("a")) >= gate(400, 0.95)
-def test_level(): assert held(seed("a")) >= gate(400, 0.95, RUN_ALARM)
-def test_literal(): assert held(5) >= gate(400, 0.95)
-"""
-    assert uncounted_gates(ast.parse(text)) == ["5: test_low"]
 
 
 @pytest.mark.slow
