@@ -12,16 +12,21 @@ import pytest
 from shedder.archive.files.data_directory import FORMAT_TABLE_CHANGES, format_of
 from shedder.engine.engine import Engine
 from shedder.errors import BadQuery
-from tests.engine.dataflow.worlds import CREATE, LATENESS_US, START_US, Subscriber, applied, batch
-from tests.engine.killed import copy_killed
+from tests.engine.dataflow.table_world import (
+    RANGE_US,
+    TABLE,
+    WINDOW,
+    ChangedTable,
+    KilledEngine,
+    PushedStream,
+    Tuple,
+    Version,
+)
+from tests.engine.dataflow.worlds import CREATE, START_US, applied, batch
 from tests.scale import scaled
 from tests.seeds import seed
 
-TABLE = "CREATE TABLE c (k BIGINT PRIMARY KEY, n BIGINT, tier VARCHAR) RETROACTIVE"
-RANGE_US = 40
-WINDOW = "s [RANGE INTERVAL '0.00004' SECOND]"
-Version = dict[int, tuple[int | None, str]]
-Tuple = tuple[int, int, int | None]  # Event time, id, kind.
+RETROACTIVE = f"{TABLE} RETROACTIVE"
 Made = Callable[[list[Tuple], Version], list[tuple[object, ...]]]
 
 
@@ -133,40 +138,19 @@ QUERIES: dict[str, tuple[str, Made]] = {
 class World:
     """The tuples that were in time, and the table as of each instant. Times are after START_US."""
 
+    stream: PushedStream = field(default_factory=PushedStream)
+    table: ChangedTable = field(default_factory=ChangedTable)
     tuples: list[Tuple] = field(default_factory=list)
     versions: list[tuple[int, Version]] = field(default_factory=lambda: [(-(1 << 60), {})])
-    watermark: int | None = None
-
-    @property
-    def table(self) -> Version:
-        return self.versions[-1][1]
 
     def push(self, rows: list[Tuple]) -> None:
-        mark = self.watermark
-        self.tuples += [row for row in rows if mark is None or row[0] >= mark]
-        newest = max(time for time, _, _ in rows) - LATENESS_US
-        self.watermark = newest if mark is None else max(mark, newest)
-
-    def put(self, table: Version) -> None:
-        """Put a change in force at the first instant that no answer has had."""
-        at = -(1 << 60) if self.watermark is None else self.watermark + 1
-        self.versions.append((at, table))
+        self.tuples += self.stream.in_time(rows)
 
     def change(self, rng: np.random.Generator) -> str:
-        """Change the table; return the statement that does the same."""
-        key, n = (int(each) for each in rng.integers(0, 8, 2))
-        match rng.choice(["upsert", "upsert", "delete", "update"]):
-            case "upsert":
-                value, tier = (None if n == 7 else n), str(rng.choice(["a", "b"]))
-                self.put({**self.table, key: (value, tier)})
-                literal = "NULL" if value is None else value
-                return f"INSERT OR REPLACE INTO c VALUES ({key}, {literal}, '{tier}')"
-            case "delete":
-                self.put({at: row for at, row in self.table.items() if at != key})
-                return f"DELETE FROM c WHERE k = {key}"
-            case _:
-                self.put({at: (n, tier) for at, (_, tier) in self.table.items()})
-                return f"UPDATE c SET n = {n}"
+        """Put a change in force at the first instant that no answer has had."""
+        mark, statement = self.stream.watermark, self.table.change(rng)
+        self.versions.append((-(1 << 60) if mark is None else mark + 1, self.table.rows))
+        return statement
 
     def relation(self, name: str, e: int) -> Counter[tuple[object, ...]]:
         """The rows of a query as of an instant."""
@@ -203,63 +187,44 @@ ODDS = [0.38, 0.36, 0.06, 0.1, 0.1]
 @pytest.mark.parametrize("world", range(scaled(1, 60)))
 def test_changes_of_the_table_correct_rows_of_the_window_also_over_kills(world, tmp_path):
     rng = np.random.default_rng(seed("retroactive", world))
-    truth, db, id_, now = World(), Engine.open(tmp_path / "0", run_rows=64), 0, 0
-    for text in (CREATE, TABLE, truth.change(rng), truth.change(rng)):
-        db.execute(text)
+    truth, lives = World(), KilledEngine(tmp_path, rng, run_rows=64)
+    for text in (CREATE, RETROACTIVE, truth.change(rng), truth.change(rng)):
+        lives.db.execute(text)
     before: list[Tuple] = [(int(time), 3007, 3) for time in rng.integers(0, 60, 9)]
-    db.push("s", batch(before))  # Before registration: in the windows.
+    lives.db.push("s", batch(before))  # Before registration: in the windows.
     truth.push(before)
-    began = truth.watermark
-    for name, (text, _) in QUERIES.items():
-        db.register(name, text)
-    readers = [Subscriber(name) for name in QUERIES]
-    for reader in readers:
-        reader.begin(db)
-    now = 30
+    began = truth.stream.watermark
+    lives.register({name: text for name, (text, _) in QUERIES.items()})
+    truth.stream.clock = 30
     for step in range(1, scaled(50, 70)):
-        now += int(rng.integers(0, 8))
+        truth.stream.clock += int(rng.integers(0, 8))
         match rng.choice(["push", "table", "seal", "checkpoint", "kill"], p=ODDS):
             case "push":
-                times = (now + rng.integers(-2 * LATENESS_US, 10, rng.integers(1, 9))).tolist()
-                kinds = [
-                    None if kind == 7 else int(kind) for kind in rng.integers(0, 8, len(times))
-                ]
-                rows = [(t, id_ + at, kinds[at]) for at, t in enumerate(times)]
-                id_ += len(rows)
+                rows = truth.stream.draw(rng, lambda: [*range(7), None][rng.integers(0, 8)])
                 truth.push(rows)
-                db.push("s", batch(rows))
+                lives.db.push("s", batch(rows))
             case "table":
-                db.execute(truth.change(rng))
-            case "seal":
-                db.seal("s")
-            case "checkpoint":
-                db.core.executor.call(db.checkpoints.now).result()
-            case "kill":
-                for reader in readers:
-                    if rng.random() < 0.5:
-                        reader.read(db)
-                copied = copy_killed(db, tmp_path / str(step))
-                db.close()
-                db = Engine.open(copied, run_rows=64)
+                lives.db.execute(truth.change(rng))
+            case what:
+                lives.do(what)
         for name in rng.choice([name for name in QUERIES if name != "gone"], 4):
-            shown = db.query(name).answer().table.to_pylist()
+            shown = lives.db.query(name).answer().table.to_pylist()
             got = Counter(tuple(row.values()) for row in shown)
-            assert got == truth.relation(name, truth.watermark), (name, step)
-    applied(db)
-    for reader in readers:
-        reader.read(db)
-        expected = truth.changes(reader.name, began, truth.watermark)
+            assert got == truth.relation(name, truth.stream.watermark), (name, step)
+    lives.read_all()
+    for reader in lives.readers:
+        expected = truth.changes(reader.name, began, truth.stream.watermark)
         assert Counter(reader.got) == expected, reader.name
         times = [row[-2] for row in reader.got]
         assert times == sorted(times), reader.name
-    db.close()
+    lives.db.close()
 
 
 @pytest.fixture
 def db(tmp_path):
     with Engine.open(tmp_path / "data") as db:
         db.execute(CREATE)
-        db.execute(TABLE)
+        db.execute(RETROACTIVE)
         yield db
 
 
@@ -300,7 +265,7 @@ def test_versions_that_no_restart_needs_are_dropped(tmp_path):
     """A table of 100 rows changes 30 times; the newest 8 pushes are kept."""
     with Engine.open(tmp_path / "d", row_output_bytes_max=1 << 16) as db:
         db.execute(CREATE)
-        db.execute(TABLE)
+        db.execute(RETROACTIVE)
         db.execute(f"INSERT INTO c (k) VALUES {', '.join(f'({key})' for key in range(100))}")
         db.register("q", QUERIES["pairs"][0])
         sizes = []

@@ -17,13 +17,21 @@ from shedder.cql.text.durations import timestamp_text
 from shedder.engine.engine import Engine
 from shedder.engine.runtime.caller import Caller
 from shedder.errors import TableInUse, Unimplemented, UnknownStream
-from tests.engine.dataflow.worlds import CREATE, LATENESS_US, START_US, Subscriber, applied, batch
+from tests.engine.dataflow.table_world import (
+    RANGE_US,
+    TABLE,
+    WINDOW,
+    ChangedTable,
+    KilledEngine,
+    PushedStream,
+    Tuple,
+    Version,
+)
+from tests.engine.dataflow.worlds import CREATE, START_US, Subscriber, applied, batch
 from tests.engine.killed import copy_killed
 from tests.scale import scaled
 from tests.seeds import seed
 
-TABLE = "CREATE TABLE c (k BIGINT PRIMARY KEY, n BIGINT, tier VARCHAR)"
-WINDOW = "s [RANGE INTERVAL '0.00004' SECOND]"
 QUERIES = {
     "stream": "SELECT s.id, c.n FROM s JOIN c ON s.kind = c.k",
     "named": "SELECT s.id, c.tier FROM s, c WHERE c.k = s.kind AND c.tier = 'a'",
@@ -47,8 +55,7 @@ ROWS = {
     "AND c.n > 4",
 }
 STREAMS = ("stream", "named", "missing", "below")
-Version = dict[int, tuple[int | None, str]]
-Pushed = tuple[int, int, int, Version]
+Pushed = tuple[int, int, int | None, Version]
 
 
 def made(name: str, tuples: list[Pushed]) -> Counter[tuple[object, ...]]:
@@ -108,79 +115,52 @@ class World:
     """The tuples that were in time, each with the table as it was at its place."""
 
     def __init__(self) -> None:
-        self.table: Version = {}
+        self.stream = PushedStream()
+        self.table = ChangedTable()
         self.tuples: list[Pushed] = []
-        self.watermark: int | None = None
 
-    def push(self, rows: list[tuple[int, int, int]]) -> None:
-        mark = self.watermark
-        self.tuples += [(*row, self.table) for row in rows if mark is None or row[0] >= mark]
-        newest = max(time for time, _, _ in rows) - LATENESS_US
-        self.watermark = newest if mark is None else max(mark, newest)
+    def push(self, rows: list[Tuple]) -> None:
+        self.tuples += [(*row, self.table.rows) for row in self.stream.in_time(rows)]
 
-    def change(self, rng: np.random.Generator) -> str:
-        """Change the table; return the statement that does the same."""
-        key, n = (int(each) for each in rng.integers(0, 8, 2))
-        match rng.choice(["upsert", "upsert", "delete", "update"]):
-            case "upsert":
-                value, tier = (None if n == 7 else n), str(rng.choice(["a", "b"]))
-                self.table = {**self.table, key: (value, tier)}
-                literal = "NULL" if value is None else value
-                return f"INSERT OR REPLACE INTO c VALUES ({key}, {literal}, '{tier}')"
-            case "delete":
-                self.table = {at: row for at, row in self.table.items() if at < key}
-                return f"DELETE FROM c WHERE k >= {key}"
-            case _:
-                self.table = {at: (n, tier) for at, (_, tier) in self.table.items()}
-                return f"UPDATE c SET n = {n}"
+    @property
+    def done(self) -> list[Pushed]:
+        """The tuples behind the watermark."""
+        return [each for each in self.tuples if each[0] < self.stream.watermark]
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("world", range(scaled(1, 60)))
 def test_tuples_join_the_versions_at_their_places_also_over_kills(world, tmp_path):
     rng = np.random.default_rng(seed("table joins", world))
-    truth, db, id_, now = World(), Engine.open(tmp_path / "0", run_rows=64), 0, 0
-    for text in (CREATE, TABLE, truth.change(rng), truth.change(rng)):
-        db.execute(text)
-    before = [(int(time), -1, 3) for time in rng.integers(0, 8, 5)]
-    db.push("s", batch(before))  # Before registration: in no query.
-    queries = {**QUERIES, **ROWS}
-    for name, text in queries.items():
-        db.register(name, text)
+    truth, lives = World(), KilledEngine(tmp_path, rng, run_rows=64)
+    for text in (CREATE, TABLE, truth.table.change(rng), truth.table.change(rng)):
+        lives.db.execute(text)
+    before: list[Tuple] = [(int(time), -1, 3) for time in rng.integers(0, 8, 5)]
+    lives.db.push("s", batch(before))  # Before registration: in no query.
     truth.push(before)
     truth.tuples.clear()
-    readers = [Subscriber(name) for name in queries]
-    for reader in readers:
-        reader.begin(db)
-    for step in range(1, 70):
-        now += int(rng.integers(0, 8))
+    lives.register({**QUERIES, **ROWS})
+    for _ in range(1, 70):
+        truth.stream.clock += int(rng.integers(0, 8))
         match rng.choice(["push", "table", "seal", "checkpoint", "kill"], p=ODDS):
             case "push":
-                times = (now + rng.integers(-2 * LATENESS_US, 10, rng.integers(1, 9))).tolist()
-                rows = [(t, id_ + at, int(rng.integers(0, 8))) for at, t in enumerate(times)]
-                id_ += len(rows)
+                rows = truth.stream.draw(rng, lambda: int(rng.integers(0, 8)))
                 truth.push(rows)
-                db.push("s", batch(rows))
+                lives.db.push("s", batch(rows))
             case "table":
-                db.execute(truth.change(rng))
-            case "seal":
-                db.seal("s")
-            case "checkpoint":
-                db.core.executor.call(db.checkpoints.now).result()
-            case "kill":
-                for reader in readers:
-                    if rng.random() < 0.5:
-                        reader.read(db)
-                copied = copy_killed(db, tmp_path / str(step))
-                db.close()
-                db = Engine.open(copied, run_rows=64)
-    applied(db)
-    mark = truth.watermark
-    done = [each for each in truth.tuples if each[0] < mark]
-    held = [each for each in done if each[0] >= mark - 40]
-    for reader in readers:
-        answer = db.query(reader.name).answer()
-        reader.read(db)
+                lives.db.execute(truth.table.change(rng))
+            case what:
+                lives.do(what)
+    lives.read_all()
+    held = [each for each in truth.done if each[0] >= truth.stream.watermark - RANGE_US]
+    _check(lives, truth.done, held)
+    lives.db.close()
+
+
+def _check(lives: KilledEngine, done: list[Pushed], held: list[Pushed]) -> None:
+    """Compare the rows of each query with those of all tuples, and of those in the window."""
+    for reader in lives.readers:
+        answer = lives.db.query(reader.name).answer()
         got = Counter(row[:-2] for row in reader.got if row[-1] > 0)
         if reader.name in STREAMS:
             assert got == made(reader.name, done), reader.name
@@ -197,7 +177,6 @@ def test_tuples_join_the_versions_at_their_places_also_over_kills(world, tmp_pat
             assert shown == got - left
         elif reader.name != "pairs":
             assert got == made(reader.name, done), reader.name
-    db.close()
 
 
 ODDS = [0.4, 0.32, 0.06, 0.12, 0.1]
@@ -364,29 +343,25 @@ def test_versions_that_no_tuple_needs_are_dropped(tmp_path):
 def test_rows_windows_join_old_versions_while_others_are_dropped(world, tmp_path):
     """The newest 8 pushes are kept, and a partition may have no tuple for a long time."""
     rng = np.random.default_rng(seed("rows windows", world))
-    settings = {"row_output_bytes_max": 1 << 16, "run_rows": 64}
-    truth, db = World(), Engine.open(tmp_path / "0", **settings)
+    truth = World()
+    lives = KilledEngine(tmp_path, rng, row_output_bytes_max=1 << 16, run_rows=64)
     for text in (CREATE, TABLE):
-        db.execute(text)
+        lives.db.execute(text)
     for name, text in ROWS.items():
-        db.register(name, text)
+        lives.db.register(name, text)
     for at in range(120):
-        db.execute(truth.change(rng))
+        lives.db.execute(truth.table.change(rng))
         kind = at % 5 if at % 40 == 0 else int(rng.integers(5, 7))
         truth.push([(at * 50, at, kind)])
-        db.push("s", batch([(at * 50, at, kind)]))
-        if rng.random() < 0.2:
-            db.core.executor.call(db.checkpoints.now).result()
-        if rng.random() < 0.05:
-            copied = copy_killed(db, tmp_path / str(at + 1))
-            db.close()
-            db = Engine.open(copied, **settings)
-        done = [each for each in truth.tuples if each[0] < truth.watermark]
+        lives.db.push("s", batch([(at * 50, at, kind)]))
+        for what, odds in (("checkpoint", 0.2), ("kill", 0.05)):
+            if rng.random() < odds:
+                lives.do(what)
         for name in ROWS:
-            shown = db.query(name).answer().table.to_pylist()
+            shown = lives.db.query(name).answer().table.to_pylist()
             rows = Counter(tuple(row.values()) for row in shown)
-            assert rows == made(name, newest(name, done)), (name, at)
-    db.close()
+            assert rows == made(name, newest(name, truth.done)), (name, at)
+    lives.db.close()
 
 
 @pytest.mark.slow

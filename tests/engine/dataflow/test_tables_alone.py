@@ -14,7 +14,7 @@ from shedder.archive.files.data_directory import FORMAT_TABLE_CHANGES, format_of
 from shedder.engine.engine import Engine
 from shedder.engine.runtime.caller import Caller
 from shedder.errors import BadQuery, BadSetting, TableInUse, UnknownQuery, UnknownStream
-from tests.engine.dataflow.worlds import Subscriber, applied
+from tests.engine.dataflow.table_world import KilledEngine
 from tests.engine.killed import copy_killed
 from tests.scale import scaled
 from tests.seeds import seed
@@ -121,36 +121,24 @@ class World:
 @pytest.mark.parametrize("world", range(scaled(1, 40)))
 def test_rows_follow_the_changes_of_tables_also_over_kills(world, tmp_path):
     rng = np.random.default_rng(seed("tables alone", world))
-    truth, db = World(), Engine.open(tmp_path / "0")
+    truth, lives = World(), KilledEngine(tmp_path, rng)
     for text in (*TABLES, *(truth.change(rng) for _ in range(4))):
-        db.execute(text)
-    for name, (text, _) in QUERIES.items():
-        db.register(name, text)
+        lives.db.execute(text)
+    lives.register({name: text for name, (text, _) in QUERIES.items()})
     truth.note()
-    readers = [Subscriber(name) for name in QUERIES]
-    for reader in readers:
-        reader.begin(db)
     for step in range(1, 80):
         match rng.choice(["table", "checkpoint", "kill"], p=[0.84, 0.09, 0.07]):
             case "table":
-                db.execute(truth.change(rng))
+                lives.db.execute(truth.change(rng))
                 truth.note()
-            case "checkpoint":
-                db.core.executor.call(db.checkpoints.now).result()
-            case "kill":
-                for reader in readers:
-                    if rng.random() < 0.5:
-                        reader.read(db)
-                copied = copy_killed(db, tmp_path / str(step))
-                db.close()
-                db = Engine.open(copied)
+            case what:
+                lives.do(what)
         for name in rng.choice([name for name in QUERIES if name not in STREAMS], 3):
-            shown = db.query(name).answer().table.to_pylist()
+            shown = lives.db.query(name).answer().table.to_pylist()
             rows = Counter(tuple(row.values()) for row in shown)
             assert rows == truth.states[-1][name], (name, step)
-    applied(db)
-    for reader in readers:
-        reader.read(db)
+    lives.read_all()
+    for reader in lives.readers:
         times = [row[-2] for row in reader.got]
         assert times == sorted(times)
         got = [
@@ -158,7 +146,7 @@ def test_rows_follow_the_changes_of_tables_also_over_kills(world, tmp_path):
             for _, rows in groupby(reader.got, lambda row: row[-2])
         ]
         assert got == truth.steps(reader.name), reader.name
-    db.close()
+    lives.db.close()
 
 
 @pytest.fixture
