@@ -33,6 +33,7 @@ from shedder.dataflow.sums.grouped_aggregates import (
 )
 from shedder.errors import BudgetExceeded, Unimplemented
 from tests.dataflow import brute_force as brute
+from tests.dataflow.aggregate_world import at_each_instant
 from tests.dataflow.worlds import (
     BIGINT,
     DOUBLE,
@@ -291,18 +292,6 @@ def test_having_over_a_maximum_is_that_of_the_brute_force():
     relation = grouped(brute.rows_window(A, 4, lambda row: row[K]), (K,), case)
     for e in range(0, END, 7):
         assert made.at(e) == Counter(row for row in relation(e) if row[1] == 0)
-
-
-def at_each_instant(values, aggregate, place=D):
-    """Results over ROWS 2 as of each instant, tuple i at event time i."""
-    plan = Aggregated(WindowOf(scan("a"), RowsWindow(2)), (), (aggregate,))
-    rows = []
-    for ts, value in enumerate(values):
-        row = [0, 0, "", 0.0, ts]
-        row[place] = value
-        rows.append((ts, ts, tuple(row)))
-    made = run(plan, {"a": rows}, seed=209, lateness=1, batch_max=3)
-    return [next(iter(made.at(e)))[0] for e in range(1, len(values) + 1)]
 
 
 def test_variance_keeps_digits_that_sums_of_squares_cancel():

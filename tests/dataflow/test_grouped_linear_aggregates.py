@@ -23,6 +23,7 @@ from shedder.cql.plans.logical_plan import (
 from shedder.cql.statements.statement import Output
 from shedder.errors import Unimplemented
 from tests.dataflow import brute_force as brute
+from tests.dataflow.aggregate_world import NAMES, aggregate, at_each_instant
 from tests.dataflow.worlds import (
     AVG,
     BIGINT,
@@ -53,18 +54,7 @@ from tests.dataflow.worlds import (
 A, B = stream(81), stream(82)
 
 
-def aggregate(function: AggregateFunction, name: str | None = None) -> Aggregate:
-    argument = None if name is None else column(name)
-    kind = BIGINT
-    if function is AggregateFunction.AVG or (argument and argument.type is DOUBLE):
-        kind = DOUBLE
-    if function is AggregateFunction.COUNT:
-        kind = BIGINT
-    return Aggregate(function, argument, type=kind)
-
-
 ALL = [(COUNT, None), (COUNT, NAME), (SUM, X), (AVG, X), (SUM, D), (AVG, D), (COUNT, D)]
-NAMES = {K: "k", X: "x", NAME: "name", D: "d"}
 BOUND = tuple(
     aggregate(function, None if place is None else f"a.{NAMES[place]}") for function, place in ALL
 )
@@ -124,28 +114,15 @@ def test_stream_of_a_count_has_a_tuple_per_change():
         assert Counter(zip(tuples.ts_us.tolist(), rows_of(tuples.columns), strict=True)) == expected
 
 
-def at_each_instant(values: list, place: int, function: AggregateFunction) -> list:
-    """Results over ROWS 2 as of each instant, tuple i at event time i."""
-    name = NAMES[place]
-    plan = Aggregated(WindowOf(scan("a"), RowsWindow(2)), (), (aggregate(function, f"a.{name}"),))
-    rows = []
-    for ts, value in enumerate(values):
-        row = [0, 0, "", 0.0, ts]
-        row[place] = value
-        rows.append((ts, ts, tuple(row)))
-    made = run(plan, {"a": rows}, seed=91, lateness=1, batch_max=3)
-    return [next(iter(made.at(e)))[0] for e in range(1, len(values) + 1)]
-
-
 def test_doubles_that_leave_take_no_digits_with_them():
     values = [1e16, 1.0, 1e-300, 5e-324, -5e-324, 1.7e308, 1.7e308, 0.1, 0.2]
     expected = [1e16, 1e16, 1.0, 1e-300, 0.0, 1.7e308, None, 1.7e308, 0.1 + 0.2]
-    assert at_each_instant(values, D, SUM) == expected
+    assert at_each_instant(values, aggregate(SUM, "a.d")) == expected
 
 
 def test_infinities_leave_a_finite_sum_behind():
     inf = math.inf
-    assert at_each_instant([1.0, inf, inf, 2.0, 3.0, -inf, inf], D, SUM) == [
+    assert at_each_instant([1.0, inf, inf, 2.0, 3.0, -inf, inf], aggregate(SUM, "a.d")) == [
         1.0, inf, inf, inf, 5.0, -inf, None,
     ]  # fmt: skip
 
@@ -154,8 +131,8 @@ def test_sums_of_whole_numbers_beyond_64_bits_are_null_until_they_are_back():
     top = 2**63 - 1
     values = [top, 0, 1, top, 1, -(2**63), -1, -(2**63)]
     expected = [top, top, 1, None, None, -(2**63) + 1, None, None]
-    assert at_each_instant(values, K, SUM) == expected
-    assert at_each_instant([top, top], K, AVG) == [float(top), float(top)]
+    assert at_each_instant(values, aggregate(SUM, "a.k"), K) == expected
+    assert at_each_instant([top, top], aggregate(AVG, "a.k"), K) == [float(top), float(top)]
 
 
 def test_groups_that_have_left_take_no_memory():
