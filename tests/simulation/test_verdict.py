@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import pyarrow as pa
+import pytest
+from scipy import stats
 
 from shedder.queries.answers.answer import COMPANION, ESTIMATE, ROLE, Answer
 from shedder.simulation.verdict import gate, gate_of_draws, judge
@@ -63,6 +65,13 @@ def test_what_is_not_told_is_counted():
 def test_the_gate_lets_chance_pass_and_nothing_else():
     assert gate(0, 0.95) == 0
     assert 0.85 * 400 < gate(400, 0.95) < 0.95 * 400
+
+
+@pytest.mark.parametrize("confidence", [0.0, 0.5, 0.8, 0.95, 0.999, 1 - 1e-10, 1.0])
+def test_the_gate_is_the_quantile_of_the_binomial_distribution(confidence):
+    for trials in (1, 2, 7, 40, 399, 5_000, 123_457):
+        for alarm in (1e-3, 1e-6, 1e-8, 1e-12):
+            assert gate(trials, confidence, alarm) == stats.binom.ppf(alarm, trials, confidence)
 
 
 def test_values_that_one_draw_decides_for_many_windows_are_counted_by_draw():
