@@ -69,7 +69,15 @@ class Replay:
 
     def step(self, reports: pa.Table, requests: pa.Table, until_us: int) -> RoadAnswers:
         """Push what arrives before an instant, and return all answers to it."""
+        self.report(reports)
+        return self.answer(requests, until_us)
+
+    def report(self, reports: pa.Table) -> None:
+        """Push reports. One-time questions see them from then on."""
         self.db.push("posreports", reports)
+
+    def answer(self, requests: pa.Table, until_us: int) -> RoadAnswers:
+        """Push requests, and return all answers to what arrives before an instant."""
         self.db.push("balances", requests.select(["ts", "vid", "qid"]))
         self.db.heartbeat("posreports", until_us)
         self.db.heartbeat("balances", until_us)

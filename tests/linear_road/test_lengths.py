@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import pytest
 
-from examples.linear_road.__main__ import arguments_of
+from examples.linear_road.__main__ import RoadArguments, arguments_of
 
 
 @pytest.mark.parametrize(
     ("arguments", "expected"),
     [
-        ([], (180, 10, 1)),
-        (["8"], (8, 10, 1)),
-        (["8", "0"], (8, 0, 1)),
-        (["8", "0", "2"], (8, 0, 2)),
+        ([], RoadArguments(180, 10, 1, 0, False)),
+        (["8"], RoadArguments(8, 10)),
+        (["8", "0"], RoadArguments(8, 0)),
+        (["8", "0", "2"], RoadArguments(8, 0, 2)),
+        (["8", "4", "--questions", "200"], RoadArguments(8, 4, 1, 200)),
+        (["1", "3", "64", "--capacity"], RoadArguments(1, 3, 64, 0, True)),
     ],
 )
-def test_arguments_have_defaults(arguments: list[str], expected: tuple[int, int, int]) -> None:
+def test_arguments_have_defaults(arguments: list[str], expected: RoadArguments) -> None:
     assert arguments_of(arguments) == expected
 
 
@@ -28,6 +30,11 @@ def test_arguments_have_defaults(arguments: list[str], expected: tuple[int, int,
         (["181"], "minutes is 181; it is from 1 to 180"),
         (["--", "1", "-1"], "live is -1; it is 0 or more"),
         (["1", "1", "0"], "roads is 0; it is from 1 to 64"),
+        (["1", "2", "--questions", "-1"], "--questions is -1; it is from 0 to 6000"),
+        (["1", "3", "--questions", "9"], "live is 3; with --questions it is even"),
+        (["1", "0", "--questions", "9"], "live is 0; with --questions it is even"),
+        (["1", "0", "--capacity"], "--capacity needs live"),
+        (["1", "2", "--capacity", "--questions", "9"], "has no --questions"),
         (["1", "1", "1", "1"], "unrecognized arguments: 1"),
     ],
 )
