@@ -71,7 +71,7 @@ class ReorderBuffer:
         self._held = waiting
         if not ready:
             return ChangeBatch.empty(self.schema)
-        columns, ts, _ = _merged(ready)
+        columns, ts, _ = ready[0] if len(ready) == 1 else _merged(ready)
         return ChangeBatch.of_tuples(columns, ts)
 
     def _merge_waiting(self) -> None:
@@ -88,7 +88,10 @@ def _merged(parts: list[Held]) -> Held:
 
 def _in_order(held: Held) -> Held:
     _, ts, at = held
-    same, rising = ts[1:] == ts[:-1], ts[1:] > ts[:-1]
+    rising = ts[1:] > ts[:-1]
+    if bool(rising.all()):
+        return held
+    same = ts[1:] == ts[:-1]
     if bool((rising | (same & (at[1:] > at[:-1]))).all()):
         return held
     return _taken(held, np.lexsort((at, ts)))

@@ -22,13 +22,19 @@ from shedder.dataflow.changes import NEVER_US, ChangeBatch, Int64s
 from shedder.dataflow.key_directory import KeyDirectory
 from shedder.dataflow.pending_events import DueEvents, PendingEvents
 from shedder.dataflow.sums.ordered_events import OrderedEvents
-from shedder.dataflow.sums.sum_kernels import GroupState, ResultRows, aggregate_events
+from shedder.dataflow.sums.sum_kernels import (
+    GroupState,
+    ResultRows,
+    TouchedGroups,
+    aggregate_events,
+)
 from shedder.dataflow.sums.summed_terms import Names, SummedTerms
 from shedder.dataflow.sums.value_trees import COLUMNS, FREE, TERM, VALUE
 from shedder.errors import BudgetExceeded
 from shedder.streams.batches import TIME_MIN_US
 
 _KEYS_MIN = 64
+_LINE_BYTES = 64  # Of the cache.
 _PURGE_KEYS_MIN = 4096  # A directory below this size is not searched for keys without rows.
 
 
@@ -112,7 +118,9 @@ class GroupedAggregates:
         words, partners = self._words.reshape(-1), self._partners.reshape(-1)
         state = GroupState(words, partners, self._nodes, self._free)
         out = ResultRows.for_events(len(due), self._summed.result_words)
-        made = aggregate_events(OrderedEvents.of(due), self._summed.layout, state, out)
+        touched = TouchedGroups.for_events(len(due), self._summed.result_words)
+        events = OrderedEvents.of(due)
+        made = aggregate_events(events, self._summed.layout, state, touched, out)
         if made < 0:
             raise BudgetExceeded(
                 "a row stands for more than 2^28 copies or pairs; aggregates count fewer of one "
@@ -207,9 +215,12 @@ class GroupedAggregates:
 
 
 def _in_room(words: NDArray[np.int64], kept: Int64s | slice, room: int) -> NDArray[np.int64]:
-    """These rows, and zeros behind them."""
+    """These rows, and zeros behind them; the first row begins a cache line."""
     rows = words[kept]
-    wide = np.zeros((room, words.shape[1]), np.int64)
+    size, line = room * words.shape[1], _LINE_BYTES // words.itemsize
+    held = np.zeros(size + line, np.int64)
+    first = -held.ctypes.data % _LINE_BYTES // words.itemsize
+    wide = held[first : first + size].reshape(room, words.shape[1])
     wide[: len(rows)] = rows
     return wide
 

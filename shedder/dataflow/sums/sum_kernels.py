@@ -50,6 +50,7 @@ Places = NDArray[np.uint64]
 Row = int | np.uint64
 
 _ZERO, _ONE, _TWO = Place(0), Place(1), Place(2)
+_LINE = Place(8)  # Words of a cache line.
 _AHEAD = Place(32)  # Events, or groups, between bringing a group near and reading it.
 _COUNT, _WHOLE = int(TermKind.COUNT), int(TermKind.WHOLE)
 _READ_WHOLE = int(ReadKind.WHOLE)  # Reads above it have their words in a group.
@@ -60,7 +61,8 @@ class Layout(NamedTuple):
 
     terms, reads: [.., columns], as in `term_kernels`.
     is_scalar: all keys are group 0, which has a row even if it is empty; else each key is a group.
-    width: words of a group; the last is 0 between instants.
+    width: words of a group. The first is twice the number of rows, and 1 more within an instant
+      that touches the group.
     partner_width: words of a key of a join; 0: the rows are those of one input.
     right_at: place of the right side's count in a partner.
     """
@@ -80,6 +82,21 @@ class GroupState(NamedTuple):
     partners: Int64s
     nodes: Nodes
     free: Int64s
+
+
+class TouchedGroups(NamedTuple):
+    """Room for the groups of one instant, and for their results before it.
+
+    groups: [events]. olds: [events, result words].
+    """
+
+    groups: NDArray[np.uint64]
+    olds: NDArray[np.int64]
+
+    @classmethod
+    def for_events(cls, events: int, result_words: int) -> TouchedGroups:
+        """Room for so many events."""
+        return cls(np.empty(events, np.uint64), np.empty((events, result_words), np.int64))
 
 
 class ResultRows(NamedTuple):
@@ -105,91 +122,145 @@ class ResultRows(NamedTuple):
         return ResultRows(*some)
 
 
-@njit(nogil=True, cache=True)
 def aggregate_events(
-    events: OrderedEvents, layout: Layout, state: GroupState, rows: ResultRows
+    events: OrderedEvents,
+    layout: Layout,
+    state: GroupState,
+    touched: TouchedGroups,
+    out: ResultRows,
 ) -> int:
     """Apply events by instant; returns how many rows were emitted.
 
     Returns:
       -1: an event has more than TIMES_MAX copies.
     """
+    kernel = _aggregate_pairs if layout.partner_width else _aggregate_rows
+    return int(kernel(events, layout, state, touched, out))
+
+
+@njit(nogil=True, cache=True)
+def _aggregate_rows(
+    events: OrderedEvents,
+    layout: Layout,
+    state: GroupState,
+    touched: TouchedGroups,
+    out: ResultRows,
+) -> int:
+    """Apply the rows of one input."""
+    instants, ids, weight = borrowed(events.instants), borrowed(events.ids), borrowed(events.weight)
+    order, values = borrowed(events.order), borrowed(events.values)
+    terms, reads = borrowed(layout.terms), borrowed(layout.reads)
+    words, nodes, free = borrowed(state.words), borrowed(state.nodes), borrowed(state.free)
+    groups, olds = borrowed(touched.groups), borrowed(touched.olds)
+    rows = _rows_of(out)
+    is_scalar, width = layout.is_scalar, Place(layout.width)
+    has_others, scratch = _has_others(reads), np.empty((3, SCRATCH), np.int64)
+    made, at, end = _ZERO, _ZERO, Place(ids.size)
+    while at < end:
+        instant, some = instants[order[at]], _ZERO
+        while at < end and instants[order[at]] == instant:
+            row = order[at]
+            group = _ZERO if is_scalar else ids[row]
+            base = group * width
+            if not is_scalar:
+                _bring_near(words, ids[order[min(at + _AHEAD, end - _ONE)]], width)
+            if words[base] & 1 == 0:
+                _touch(words, base, group, terms, reads, groups, olds, some)
+                some += _ONE
+            times = weight[row]
+            if abs(times) > TIMES_MAX:
+                return -1
+            words[base] += 2 * times
+            _add_row(words, base, terms, values, row, times, nodes, free)
+            at += _ONE
+        for which in range(_ZERO, some):
+            _bring_near(words, groups[min(which + _TWO * _AHEAD, some - _ONE)], width)
+            base = groups[which] * width
+            words[base] -= 1
+            if has_others:
+                _read_again(words, base, terms, reads, nodes, scratch)
+            made = _write_change(
+                words, base, terms, reads, groups, olds, which, instant, is_scalar, rows, made
+            )
+    return signed(made)
+
+
+@njit(nogil=True, cache=True)
+def _aggregate_pairs(
+    events: OrderedEvents,
+    layout: Layout,
+    state: GroupState,
+    touched: TouchedGroups,
+    out: ResultRows,
+) -> int:
+    """Apply the rows of two inputs, of which the pairs are aggregated."""
     instants, ids, weight = borrowed(events.instants), borrowed(events.ids), borrowed(events.weight)
     order, sides, values = borrowed(events.order), borrowed(events.sides), borrowed(events.values)
     terms, reads = borrowed(layout.terms), borrowed(layout.reads)
     words, partners = borrowed(state.words), borrowed(state.partners)
     nodes, free = borrowed(state.nodes), borrowed(state.free)
-    touched, results = borrowed(rows.ids), borrowed(rows.results)
-    out_instants, out_weight = borrowed(rows.instants), borrowed(rows.weight)
-    is_scalar, is_join = layout.is_scalar, layout.partner_width > 0
+    groups, olds = borrowed(touched.groups), borrowed(touched.olds)
+    rows = _rows_of(out)
+    is_scalar, right_at = layout.is_scalar, Place(layout.right_at)
     width, partner_width = Place(layout.width), Place(layout.partner_width)
-    scratch = np.empty((3, SCRATCH), np.int64)
+    has_others, scratch = _has_others(reads), np.empty((3, SCRATCH), np.int64)
     made, at, end = _ZERO, _ZERO, Place(ids.size)
     while at < end:
-        instant = instants[order[at]]
-        first = behind = made  # Groups of this instant have two rows each, from `first` on.
+        instant, some = instants[order[at]], _ZERO
         while at < end and instants[order[at]] == instant:
             soon = ids[order[min(at + _AHEAD, end - _ONE)]]
-            row, key = order[at], ids[order[at]]
-            group = _ZERO if is_scalar else key
-            base, partner = group * width, key * partner_width
+            row, side = order[at], sides[at]
+            group = _ZERO if is_scalar else ids[row]
+            base, partner = group * width, ids[row] * partner_width
             if not is_scalar:
                 _bring_near(words, soon, width)
-            if words[base + width - _ONE] == 0:
-                words[base + width - _ONE] = 1
-                _write_result(words, base, terms, reads, results, behind)
-                touched[behind] = group
-                behind += _TWO
-            copies = times = weight[row]
-            if is_join:
-                _bring_near(partners, soon, partner_width)
-                left_at, right_at = partner, partner + Place(layout.right_at)
-                times *= partners[left_at if sides[at] == 1 else right_at]
-                partners[right_at if sides[at] == 1 else left_at] += copies
+            _bring_near(partners, soon, partner_width)
+            if words[base] & 1 == 0:
+                _touch(words, base, group, terms, reads, groups, olds, some)
+                some += _ONE
+            copies = weight[row]
+            times = copies * partners[partner if side == 1 else partner + right_at]
+            partners[partner + right_at if side == 1 else partner] += copies
             if abs(times) > TIMES_MAX or abs(copies) > TIMES_MAX:
                 return -1
-            words[base] += times
-            if is_join:
-                _add_pairs(
-                    words,
-                    base,
-                    partners,
-                    partner,
-                    terms,
-                    sides[at],
-                    values,
-                    row,
-                    times,
-                    copies,
-                    nodes,
-                    free,
-                )
-            else:
-                _add_row(words, base, terms, values, row, times, nodes, free)
+            words[base] += 2 * times
+            _add_pairs(
+                words, base, partners, partner, terms, side, values, row, times, copies, nodes, free
+            )
             at += _ONE
-        for old in range(first, behind, _TWO):
-            _bring_near(words, touched[min(old + _TWO * _AHEAD, behind - _TWO)], width)
-            group, new = touched[old], old + _ONE
-            words[group * width + width - _ONE] = 0
-            _read_again(words, group * width, terms, reads, nodes, scratch)
-            _write_result(words, group * width, terms, reads, results, new)
-            if not _differ(results, old, new):
-                continue
-            # Without branches: which of the two rows there are is not predictable.
-            was, there = is_scalar | (results[0, old] > 0), is_scalar | (results[0, new] > 0)
-            out_instants[made], touched[made], out_weight[made] = instant, group, -1
-            _move(results, old, made)
-            made += Place(was)
-            out_instants[made], touched[made], out_weight[made] = instant, group, 1
-            _move(results, new, made)
-            made += Place(there)
+        for which in range(_ZERO, some):
+            _bring_near(words, groups[min(which + _TWO * _AHEAD, some - _ONE)], width)
+            base = groups[which] * width
+            words[base] -= 1
+            if has_others:
+                _read_again(words, base, terms, reads, nodes, scratch)
+            made = _write_change(
+                words, base, terms, reads, groups, olds, which, instant, is_scalar, rows, made
+            )
     return signed(made)
+
+
+@njit(nogil=True, cache=True, inline="always")
+def _has_others(reads: Places) -> bool:
+    """Return whether there are reads that are not COUNT or WHOLE."""
+    has_others = False
+    for read in range(reads.shape[0]):
+        has_others |= reads[read, READ] > _READ_WHOLE
+    return has_others
+
+
+@njit(nogil=True, cache=True, inline="always")
+def _rows_of(out: ResultRows) -> ResultRows:
+    return ResultRows(
+        borrowed(out.instants), borrowed(out.ids), borrowed(out.weight), borrowed(out.results)
+    )
 
 
 @njit(nogil=True, cache=True, inline="always")
 def _bring_near(words: Int64s, row: np.uint64, width: np.uint64) -> None:
     prefetch(words, signed(row * width))
-    prefetch(words, signed(row * width + width - _ONE))
+    if width > _LINE:
+        prefetch(words, signed(row * width + width - _ONE))
 
 
 @njit(nogil=True, cache=True, inline="always")
@@ -283,38 +354,75 @@ def _read_again(
 
 
 @njit(nogil=True, cache=True, inline="always")
-def _write_result(
+def _touch(
+    words: Int64s,
+    base: np.uint64,
+    group: np.uint64,
+    terms: Places,
+    reads: Places,
+    groups: NDArray[np.uint64],
+    olds: NDArray[np.int64],
+    which: Row,
+) -> None:
+    """Note a group as touched, with its result; of some reads, what was read last."""
+    groups[which], olds[which, 0] = group, words[base] >> 1
+    words[base] += 1
+    for read in range(reads.shape[0]):
+        at, to = base + terms[reads[read, OF], AT], 1 + RESULT_WORDS * read
+        olds[which, to] = words[at]
+        first, second = _words_read(words, base, at, reads, read)
+        olds[which, to + 1], olds[which, to + 2] = first, second
+
+
+@njit(nogil=True, cache=True, inline="always")
+def _words_read(
+    words: Int64s, base: np.uint64, at: np.uint64, reads: Places, read: int
+) -> tuple[int, int]:
+    """Two words of a read. at: place of its term."""
+    first = second = 0
+    if reads[read, READ] == _READ_WHOLE:
+        high = words[at + _TWO]
+        first = (high << 32) + words[at + _ONE]
+        second = (high - (first >> 32)) >> 32
+    elif reads[read, READ] > _READ_WHOLE:
+        cached = base + reads[read, CACHED]
+        first, second = words[cached], words[cached + _ONE]
+    return first, second
+
+
+@njit(nogil=True, cache=True, inline="always")
+def _write_change(
     words: Int64s,
     base: np.uint64,
     terms: Places,
     reads: Places,
-    results: NDArray[np.int64],
-    row: Row,
-) -> None:
-    """Write the result of a group; of other reads than COUNT and WHOLE, what was read last."""
-    results[0, row] = words[base]
+    groups: NDArray[np.uint64],
+    olds: NDArray[np.int64],
+    which: Row,
+    instant: int,
+    is_scalar: bool,
+    rows: ResultRows,
+    made: np.uint64,
+) -> np.uint64:
+    """Write the old and the new row of a group, if they differ; return how many rows there are.
+
+    A row of an empty group is overwritten by the next one: which rows there are cannot be
+    predicted, so branches on it are slow.
+    """
+    results, group = rows.results, groups[which]
+    was, now = olds[which, 0], words[base] >> 1
+    new, differ = made + Place(is_scalar | (was > 0)), was != now
+    rows.instants[made], rows.ids[made], rows.weight[made] = instant, group, -1
+    rows.instants[new], rows.ids[new], rows.weight[new] = instant, group, 1
+    results[0, made] = was
+    results[0, new] = now
     for read in range(reads.shape[0]):
         at, to = base + terms[reads[read, OF], AT], 1 + RESULT_WORDS * read
-        results[to, row] = words[at]
-        first = second = 0
-        if reads[read, READ] == _READ_WHOLE:
-            first, second = words[at + _TWO], words[at + _ONE]
-        elif reads[read, READ] > _READ_WHOLE:
-            at = base + reads[read, CACHED]
-            first, second = words[at], words[at + _ONE]
-        results[to + 1, row], results[to + 2, row] = first, second
-
-
-@njit(nogil=True, cache=True, inline="always")
-def _differ(results: NDArray[np.int64], row: Row, other: Row) -> bool:
-    differ = False
-    for word in range(results.shape[0]):
-        differ |= results[word, row] != results[word, other]
-    return differ
-
-
-@njit(nogil=True, cache=True, inline="always")
-def _move(results: NDArray[np.int64], row: Row, to: Row) -> None:
-    if row != to:
-        for word in range(results.shape[0]):
-            results[word, to] = results[word, row]
+        count = words[at]
+        first, second = _words_read(words, base, at, reads, read)
+        for place in range(RESULT_WORDS):
+            results[to + place, made] = olds[which, to + place]
+        results[to, new], results[to + 1, new], results[to + 2, new] = count, first, second
+        differ |= (count != olds[which, to]) | (first != olds[which, to + 1])
+        differ |= second != olds[which, to + 2]
+    return new + Place(is_scalar | (now > 0)) if differ else made

@@ -41,7 +41,7 @@ Names = tuple[frozenset[str], ...]
 
 _COLUMNS_MAX = 62  # Bits for NULLs in a word.
 _PURGE_TEXTS_MIN = 4096  # Fewer texts are not searched for those that have left.
-_HIGH_MAX = 1 << 31  # Of the high word of a sum that fits into 64 bits.
+_LINE = 8  # Words of a cache line.
 _POSITIVE = np.iinfo(np.int64).max
 
 
@@ -96,8 +96,8 @@ class SummedTerms:
             np.array(rows, np.uint64).reshape(len(rows), TERM_COLUMNS),
             reads,
             is_scalar,
-            self._group_width + 1,
-            self._partner_width if len(names) > 1 else 0,
+            _padded(self._group_width),
+            _padded(self._partner_width) if len(names) > 1 else 0,
             right_at,
         )
 
@@ -229,6 +229,11 @@ class SummedTerms:
         return self._texts.keys(np.searchsorted(self._serials, serials)).column(0)
 
 
+def _padded(words: int) -> int:
+    """Return a number of words that puts a row into as few cache lines as possible."""
+    return next((size for size in (1, 2, 4) if words <= size), -(-words // _LINE) * _LINE)
+
+
 def of_pairs(aggregates: Sequence[Aggregate], names: Names) -> bool:
     """Return whether the aggregates can be computed over pairs that are not made.
 
@@ -281,13 +286,19 @@ def _sums(aggregate: Aggregate, counts: Int64s, first: Int64s, second: Int64s) -
         sums: Any = first.view(np.float64)
         nulls = nulls | np.isnan(sums)
     elif aggregate.function is AggregateFunction.SUM:
-        nulls = nulls | (first < -_HIGH_MAX) | (first >= _HIGH_MAX)
-        return pa.array((first << 32) + second, mask=nulls)
+        nulls |= second != 0
+        # A copy: the words of all reads are in one array, which the column would hold.
+        return pa.array(first.copy(), mask=nulls if nulls.any() else None)
     else:
-        sums = first.astype(np.longdouble) * 2.0**32 + second
+        sums = _exact(first, second)
     if aggregate.function is AggregateFunction.AVG:
         sums = sums / np.maximum(counts, 1)
     return pa.array(sums.astype(np.float64), mask=nulls)
+
+
+def _exact(low: Int64s, high: Int64s) -> Any:
+    """Return sums of whole numbers, rounded once if they have more than 64 bits."""
+    return high.astype(np.longdouble) * 2.0**64 + low
 
 
 def _moments(aggregate: Aggregate, made: Sequence[NDArray[np.int64]]) -> Any:
@@ -325,6 +336,6 @@ def _mean(read: TermRead, made: NDArray[np.int64]) -> NDArray[np.float64]:
     if read.read is ReadKind.DOUBLE:
         sums: Any = first.view(np.float64)
     else:
-        sums = first.astype(np.longdouble) * 2.0**32 + second
+        sums = _exact(first, second)
     means: NDArray[np.float64] = (sums / np.maximum(counts, 1)).astype(np.float64)
     return means

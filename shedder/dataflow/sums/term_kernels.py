@@ -69,7 +69,7 @@ class ReadKind(IntEnum):
     """What is read of terms, and its two words behind the count."""
 
     COUNT = 0
-    WHOLE = 1  # high and low: high * 2^32 + low
+    WHOLE = 1  # low and high: low + high * 2^64; high is 0 if the sum fits into 64 bits
     DOUBLE = 2  # bits of the sum
     MOMENT = 3  # bits of the covariances of the population and of the sample
     SMALLEST = 4  # value and payload, and so are the next two
