@@ -18,6 +18,9 @@ d of p of the means, whatever their distance is otherwise. So only p of the mean
 In an outermost cell of ratios it is x, and the form is at most T^2 d^2. Cells that do not meet an
 interval of the means, which has a small part of delta, are left out.
 
+Certain pairs. Some pairs may be known for certain, by their values alone. The sample is then one of
+the others, whose range is narrower. W of the certain pairs is known for every c.
+
 The truth lies in one cell, so no cell has a part of delta of its own. Neither has a cell of c: W
 falls with c, and bets against the largest c of a cell hold for all of it. The lower end is the
 least c that is left in any cell. The upper end is the lower one of x and -y. The first rows, on
@@ -53,6 +56,7 @@ from synopses.intervals.saddle_bets import (
 
 _ROWS_MIN: Final = 4  # Pairs before the first bet.
 _PRIOR: Final = 2.0  # Pairs of correlation 0 that are added to the first rows.
+_MOST: Final = 1.0 - 1e-12  # Correlation of the first rows.
 _FLAT: Final = 1e-12  # A spread below this part of the range is rounding.
 _HALF_MAX: Final = 0.5  # Of the half width that the first rows predict.
 # Cells of c, on the scale of Fisher's z.
@@ -124,6 +128,7 @@ def correlations_by_bets(
     ranges: Floats,
     means: Floats,
     populations: Integers,
+    certain: tuple[Integers, Floats],
     how: tuple[float, np.uint64],
 ) -> Floats:
     """Bounds for the correlation of all pairs of each group.
@@ -131,20 +136,22 @@ def correlations_by_bets(
     Args:
       starts: int64 [groups + 1]; first, second: float64 [matches]: x and y of `SampledPairs`.
       absent: int64 [groups], rows read without a pair.
-      ranges: float64 [groups, 2, 2], of x and y, that hold every value.
+      ranges: float64 [groups, 2, 2], of x and y, that hold every value but the certain ones.
       means: float64 [groups, 2, 2], intervals of both means; their miss is not part of delta.
-      populations: int64 [groups], N.
+      populations: int64 [groups], N, without the tuples that are known for certain.
+      certain: int64 [groups + 1], where the certain pairs of each group start; float64 [2, pairs].
       how: delta, and the seed of the shuffle.
 
     Returns:
-      bounds: float64 [groups, 2]; -1 and 1 where too few pairs count, where those that were read
-      do not vary, or where a range has no end or is a point.
+      bounds: float64 [groups, 3], both ends and the estimate; -1, 1 and NaN where too few pairs
+      count, where those that were read do not vary, or where a range has no end or is a point.
     """
     delta, seed = how
     rich = -math.log(0.5 * delta)
-    bounds = np.empty((len(ranges), 2))
+    known_starts, known = certain
+    bounds = np.empty((len(ranges), 3))
     for group in range(len(ranges)):
-        bounds[group, 0], bounds[group, 1] = -1.0, 1.0
+        bounds[group] = -1.0, 1.0, np.nan
         begin, end = starts[group], starts[group + 1]
         widths = ranges[group, :, 1] - ranges[group, :, 0]
         if end - begin < _ROWS_MIN or not (widths.min() > 0.0 and widths.max() < np.inf):
@@ -155,7 +162,8 @@ def correlations_by_bets(
             continue
         x, y = (x - middle[0, 0]) / spread[0, 0], (y - middle[1, 0]) / spread[1, 0]
         box, mean = (ranges[group] - middle) / spread, (means[group] - middle) / spread
-        rows = deal_pairs(x, y, box, (absent[group], populations[group], _ROWS_MIN, seed))
+        beside = (known[:, known_starts[group] : known_starts[group + 1]] - middle) / spread
+        rows = deal_pairs(x, y, beside, box, (absent[group], populations[group], _ROWS_MIN, seed))
         if rows.start == len(rows.before):
             continue
         mirrored, mirrored_mean = mirrored_pairs(rows), mean.copy()
@@ -165,26 +173,46 @@ def correlations_by_bets(
         lower = 0.5 * below.half / rich + below.reach / below.rows
         upper = 0.5 * above.half / rich + above.reach / above.rows
         part = min(max(lower / (lower + upper), 0.1), 0.9)
-        own = min(max((x * y).mean(), -1.0), 1.0)
+        own = _estimate(rows, absent[group])
+        bounds[group, 2] = own
         bounds[group, 0] = _lower(rows, below, mean, part * delta, own)
         bounds[group, 1] = -_lower(mirrored, above, mirrored_mean, (1.0 - part) * delta, -own)
     return bounds
 
 
 @njit(nogil=True, cache=True)
+def _estimate(rows: PairRows, absent: int) -> float:
+    """The correlation of the certain pairs and of the sampled ones, each in place of N/n pairs."""
+    each = rows.population / (len(rows.x) + absent)
+    sums = rows.certain[:, 5].copy()
+    sums[0] += each * (rows.x * rows.x).sum()
+    sums[1] += each * (rows.y * rows.y).sum()
+    sums[2] += each * (rows.x * rows.y).sum()
+    sums[3] += each * rows.x.sum()
+    sums[4] += each * rows.y.sum()
+    sums[5] += each * len(rows.x)
+    xx, yy, xy, x, y = sums[:5] / sums[5]
+    return float(min(max((xy - x * y) / math.sqrt((xx - x * x) * (yy - y * y)), -1.0), 1.0))
+
+
+@njit(nogil=True, cache=True)
 def _first(rows: PairRows, rich: float) -> _First:
     sums = rows.products[rows.start]
+    each = rows.population / rows.before[rows.start]
     count = sums[5, 5]
     in_all = count * (len(rows.x) + rows.absent.sum()) / rows.before[rows.start]
+    known = rows.certain[5, 5] / each  # Certain pairs, as if they were sampled.
+    share = count / (count + known)
     x, y = means_before(rows, rows.start)
     spread_x, spread_y = spreads_before(rows, rows.start)
     t, unit = spread_y / spread_x, spread_x * spread_y
-    r = (sums[2, 5] - count * x * y) / unit / (count + _PRIOR)
+    product = sums[2, 5] + rows.certain[2, 5] / each - (count + known) * x * y
+    r = min(max(product / unit / (count + known + _PRIOR), -_MOST), _MOST)
     terms = terms_of(r, np.array([0.5 * t, 0.5 / t, x, y, 1.0]), 0.0)
     variance = square_of(terms, sums) / unit / unit + _PRIOR * (1.0 - r * r) ** 2
-    half = min(math.sqrt(2.0 * rich * variance / (count + _PRIOR) / in_all), _HALF_MAX)
-    reach = max(-least_of(terms, rows.box), 0.0) / unit
-    return _First(x, y, spread_x, spread_y, r, t, in_all, half, reach)
+    half = share * math.sqrt(2.0 * rich * variance / (count + _PRIOR) / in_all)
+    reach = share * max(-least_of(terms, rows.box), 0.0) / unit
+    return _First(x, y, spread_x, spread_y, r, t, in_all, min(half, _HALF_MAX), reach)
 
 
 @njit(nogil=True, cache=True)

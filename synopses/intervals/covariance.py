@@ -19,7 +19,7 @@ from synopses.intervals.linearised_pairs import (
     certified_slope,
 )
 from synopses.intervals.pair_bets import bounded_correlation, bounded_covariance, bounded_slope
-from synopses.intervals.sampled_pairs import SampledPairs
+from synopses.intervals.sampled_pairs import CertainPairs, SampledPairs
 
 
 def sampled_covariance(pairs: SampledPairs, *, confidence: float) -> Intervals:
@@ -63,18 +63,38 @@ def population_covariance(pairs: SampledPairs, *, confidence: float) -> Interval
     )
 
 
-def sampled_correlation(pairs: SampledPairs, *, confidence: float) -> Intervals:
+def sampled_correlation(
+    pairs: SampledPairs,
+    *,
+    confidence: float,
+    certain: CertainPairs | None = None,
+) -> Intervals:
     """Pearson's correlation of each group over all its pairs, in [-1, 1].
+
+    Args:
+      certain: pairs that are known; None: no pair is.
 
     Returns:
       correlations: [groups]; exact where n = N; NaN where x or y of the pairs read is constant.
     """
-    return _found(
-        pairs,
-        np.where(_varies(pairs).all(axis=1), pairs.moments.correlation, np.nan),
-        confidence,
-        certified_correlation,
-        bounded_correlation,
+    value = np.where(_varies(pairs).all(axis=1), pairs.moments.correlation, np.nan)
+    exact = pairs.first.complete
+    normal = certified_correlation(pairs, confidence=confidence)
+    low, high = normal.low, normal.high
+    wanted = ~normal.holds & ~exact
+    if wanted.any():
+        least, most, estimate = bounded_correlation(
+            pairs, wanted=wanted, confidence=confidence, certain=certain
+        )
+        low, high = np.where(wanted, least, low), np.where(wanted, most, high)
+        if certain is not None:
+            value = np.where(wanted & ~np.isnan(estimate), estimate, value)
+    return Intervals.of(
+        value,
+        np.where(exact, value, low),
+        np.where(exact, value, high),
+        exact=exact,
+        variance=np.where(normal.holds, normal.error**2, np.nan),
     )
 
 

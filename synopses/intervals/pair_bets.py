@@ -30,7 +30,7 @@ from synopses.intervals.linearised_pairs import reach_of_slope
 from synopses.intervals.means import sampled_mean
 from synopses.intervals.range_arithmetic import minus, quotient, squared, times
 from synopses.intervals.sample_values import SampledValues
-from synopses.intervals.sampled_pairs import SampledPairs
+from synopses.intervals.sampled_pairs import CertainPairs, SampledPairs
 from synopses.model.parameters import error_share
 
 _PILOT: Final = 8  # One row in so many is the pilot's.
@@ -77,10 +77,24 @@ def bounded_slope(pairs: SampledPairs, *, wanted: Chosen, confidence: float) -> 
     return (slope + low) * scale, (slope + high) * scale
 
 
-def bounded_correlation(pairs: SampledPairs, *, wanted: Chosen, confidence: float) -> Ends:
-    """Pearson's correlation, in [-1, 1] (correlation_bets.py)."""
+def bounded_correlation(
+    pairs: SampledPairs,
+    *,
+    wanted: Chosen,
+    confidence: float,
+    certain: CertainPairs | None = None,
+) -> tuple[Floats, Floats, Floats]:
+    """Pearson's correlation, in [-1, 1] (correlation_bets.py).
+
+    Args:
+      pairs: the sample. certain: pairs that are known; None: no pair is.
+
+    Returns:
+      Both ends, and the estimate: float64 [groups] each.
+    """
     delta = error_share(confidence)
-    x, y = pairs.first, pairs.second
+    known = certain or CertainPairs.none(pairs)
+    x, y = known.others.first, known.others.second
     ranges = np.stack([_stacked(column.low, column.high) for column in (x, y)], axis=1)
     ranges[~wanted] = 0.0  # Nothing is computed.
     means = [
@@ -92,7 +106,7 @@ def bounded_correlation(pairs: SampledPairs, *, wanted: Chosen, confidence: floa
             confidence=1.0 - _MEAN * delta,
             learning=False,
         )
-        for column in (x, y)
+        for column in (pairs.first, pairs.second)
     ]
     found = correlations_by_bets(
         x.starts,
@@ -102,9 +116,10 @@ def bounded_correlation(pairs: SampledPairs, *, wanted: Chosen, confidence: floa
         ranges,
         np.stack([_stacked(*ends) for ends in means], axis=1),
         x.populations.copy(),
+        (known.starts, known.pairs),
         ((1.0 - 2.0 * _MEAN) * delta, np.uint64(x.shuffle_seed)),
     )
-    return found[:, 0], found[:, 1]
+    return found[:, 0], found[:, 1], found[:, 2]
 
 
 def _stacked(low: Floats, high: Floats) -> Floats:

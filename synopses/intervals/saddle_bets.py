@@ -6,6 +6,7 @@ and 0 for another row. h, k, u, v and g are fixed before each block; c and kappa
 If W has a mean of 0 at most over all tuples, those that are not read have a mean of `expected` at
 most: less the sum over the rows read, over N - n'. So the product over the rows of a block of
 1 + b (W - expected) has expectation at most 1, for a bet b >= 0 that leaves every factor positive.
+Pairs that are known for certain count among the rows read, and the sample is one of the others.
 Where h and k are at least 0, W falls with c, and with it the wealth of given bets.
 """
 
@@ -48,7 +49,8 @@ class PairRows(NamedTuple):
     x, y: float64 [pairs], block by block. starts: int64 [blocks + 1], where these begin.
     absent: int64 [blocks], rows without a pair. before: float64 [blocks], rows of earlier blocks.
     weights: those of `Plan`. products: float64 [blocks, 6, 6], sums of products of the terms of W
-      over earlier blocks. population: N. box: float64 [2, 2], the range of x and of y.
+      over earlier blocks. certain: float64 [6, 6], over the pairs that are known for certain.
+    population: N, without these. box: float64 [2, 2], the range of x and of y of the others.
     start: the first block on which anything is bet.
     """
 
@@ -59,6 +61,7 @@ class PairRows(NamedTuple):
     before: Floats
     weights: Floats
     products: Floats
+    certain: Floats
     population: float
     box: Floats
     start: int
@@ -78,12 +81,13 @@ class Table(NamedTuple):
 
 @njit(nogil=True, cache=True)
 def deal_pairs(
-    x: Floats, y: Floats, box: Floats, rest: tuple[int, int, int, np.uint64]
+    x: Floats, y: Floats, certain: Floats, box: Floats, rest: tuple[int, int, int, np.uint64]
 ) -> PairRows:
     """Deal the rows into blocks.
 
     Args:
-      x, y: float64 [pairs]. box: float64 [2, 2], their ranges.
+      x, y: float64 [pairs]. certain: float64 [2, pairs], those that are known for certain.
+      box: float64 [2, 2], the ranges of the others.
       rest: rows without a pair, N, pairs before the first bet, and the seed of the shuffle.
     """
     absent, population, rows_min, seed = rest
@@ -92,19 +96,14 @@ def deal_pairs(
     blocks = len(BLOCK_ENDS)
     dealt_x, starts = in_order(x, labels, blocks)
     dealt_y, _ = in_order(y, labels, blocks)
-    products, total, terms = (
-        np.zeros((blocks, _TERMS, _TERMS)),
-        np.zeros((_TERMS, _TERMS)),
-        np.ones(_TERMS),
-    )
+    products, total = np.zeros((blocks, _TERMS, _TERMS)), np.zeros((_TERMS, _TERMS))
     for block in range(blocks):
         products[block] = total
         for row in range(starts[block], starts[block + 1]):
-            terms[3], terms[4] = dealt_x[row], dealt_y[row]
-            terms[0], terms[1], terms[2] = terms[3] ** 2, terms[4] ** 2, terms[3] * terms[4]
-            for i in range(_TERMS):
-                for j in range(_TERMS):
-                    total[i, j] += terms[i] * terms[j]
+            _add(dealt_x[row], dealt_y[row], total)
+    known = np.zeros((_TERMS, _TERMS))
+    for row in range(certain.shape[1]):
+        _add(certain[0, row], certain[1, row], known)
     start = 0
     while start < blocks and starts[start] < rows_min:
         start += 1
@@ -116,6 +115,7 @@ def deal_pairs(
         ends[:-1].astype(np.float64),
         block_weights(ends, population),
         products,
+        known,
         float(population),
         box,
         start,
@@ -123,12 +123,23 @@ def deal_pairs(
 
 
 @njit(nogil=True, cache=True)
+def _add(x: float, y: float, total: Floats) -> None:
+    """Add the products of a pair's terms."""
+    terms = (x * x, y * y, x * y, x, y, 1.0)
+    for i in range(_TERMS):
+        for j in range(_TERMS):
+            total[i, j] += terms[i] * terms[j]
+
+
+@njit(nogil=True, cache=True)
 def mirrored_pairs(rows: PairRows) -> PairRows:
     """The same blocks of x and -y."""
-    products, box = rows.products.copy(), rows.box.copy()
+    products, certain, box = rows.products.copy(), rows.certain.copy(), rows.box.copy()
     for term in (2, 4):
         products[:, term, :] *= -1.0
         products[:, :, term] *= -1.0
+        certain[term, :] *= -1.0
+        certain[:, term] *= -1.0
     box[1] = -rows.box[1, ::-1]
     return PairRows(
         rows.x,
@@ -138,6 +149,7 @@ def mirrored_pairs(rows: PairRows) -> PairRows:
         rows.before,
         rows.weights,
         products,
+        certain,
         rows.population,
         box,
         rows.start,
@@ -146,20 +158,23 @@ def mirrored_pairs(rows: PairRows) -> PairRows:
 
 @njit(nogil=True, cache=True)
 def means_before(rows: PairRows, block: int) -> tuple[float, float]:
-    """Of x and y of the pairs before a block."""
-    sums = rows.products[block]
-    return sums[3, 5] / sums[5, 5], sums[4, 5] / sums[5, 5]
+    """Of x and y of all pairs, as the rows before a block predict."""
+    sums, each = rows.products[block], rows.population / rows.before[block]
+    count = rows.certain[5, 5] + each * sums[5, 5]
+    x, y = rows.certain[3, 5] + each * sums[3, 5], rows.certain[4, 5] + each * sums[4, 5]
+    return x / count, y / count
 
 
 @njit(nogil=True, cache=True)
 def spreads_before(rows: PairRows, block: int) -> tuple[float, float]:
-    """Of x and y of the pairs before a block; never 0."""
-    sums = rows.products[block]
+    """Of x and y of all pairs, as the rows before a block predict; never 0."""
+    sums, each = rows.products[block], rows.population / rows.before[block]
+    count = rows.certain[5, 5] + each * sums[5, 5]
     found = np.empty(2)
     for column in range(2):
-        mean = sums[3 + column, 5] / sums[5, 5]
+        mean = (rows.certain[3 + column, 5] + each * sums[3 + column, 5]) / count
         square = (rows.box[column, 1] - rows.box[column, 0]) ** 2
-        variance = sums[column, 5] / sums[5, 5] - mean * mean
+        variance = (rows.certain[column, 5] + each * sums[column, 5]) / count - mean * mean
         found[column] = variance if variance > _FLAT * square else 0.25 * square / len(rows.x)
     return math.sqrt(found[0]), math.sqrt(found[1])
 
@@ -228,7 +243,7 @@ def bet_on_saddle(rows: PairRows, table: Table, c: float, kappa: float) -> bool:
         terms = terms_of(c, table.looks[block], kappa)
         before, sums = rows.before[block], rows.products[block]
         total = sum_of(terms, sums)
-        expected = -total / (rows.population - before)
+        expected = -(total + sum_of(terms, rows.certain)) / (rows.population - before)
         size = abs(terms[0]) * x * x + abs(terms[1]) * y * y + x * y
         size += abs(terms[3]) * x + abs(terms[4]) * y + abs(terms[5])
         # Rows without a pair have W = 0.
@@ -253,7 +268,8 @@ def makes_rich(rows: PairRows, table: Table, c: float, kappa: float) -> bool:
         if table.bets[block] == 0.0:
             continue
         terms = terms_of(c, table.looks[block], kappa)
-        expected = -sum_of(terms, rows.products[block]) / (rows.population - rows.before[block])
+        total = sum_of(terms, rows.products[block]) + sum_of(terms, rows.certain)
+        expected = -total / (rows.population - rows.before[block])
         wealth += _gain(rows, block, terms, expected, table.bets[block])
         if wealth >= table.rich:
             return True

@@ -98,6 +98,35 @@ class SampledPairs:
         return PairMoments(*_moments(self.first.starts, self.first.values, self.second.values))
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class CertainPairs:
+    """Pairs that are known for certain, by their values alone, beside a sample of the others.
+
+    starts: int64 [groups + 1], where the certain pairs of each group begin.
+    pairs: float64 [2, pairs], their x and y.
+    others: the sample without them, with the number and the ranges of all other tuples.
+    """
+
+    starts: NDArray[np.int64]
+    pairs: Floats
+    others: SampledPairs
+
+    @classmethod
+    def by_group(
+        cls, first: Floats, second: Floats, *, ids: NDArray[np.int64], others: SampledPairs
+    ) -> Self:
+        """Sort finite pairs, each with the number of its group."""
+        order = np.argsort(ids, kind="stable")
+        counts = np.bincount(ids, minlength=others.groups)
+        starts = np.concatenate([np.zeros(1, np.int64), np.cumsum(counts)])
+        return cls(starts, np.stack([first[order], second[order]]), others)
+
+    @classmethod
+    def none(cls, others: SampledPairs) -> Self:
+        """No pair is known."""
+        return cls(np.zeros(others.groups + 1, np.int64), np.empty((2, 0)), others)
+
+
 @njit(nogil=True, cache=True)
 def _moments(
     starts: NDArray[np.int64], first: Floats, second: Floats

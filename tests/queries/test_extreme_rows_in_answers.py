@@ -108,6 +108,37 @@ def test_intervals_are_narrow_and_hold_the_truth_as_often_as_they_say(x, grouped
         assert count >= gate(trials, 0.95), (name, count)
 
 
+@pytest.mark.slow
+@pytest.mark.coverage_gate
+@pytest.mark.parametrize("grouped", [False, True])
+def test_correlations_are_narrower_beside_extreme_rows_and_hold(grouped: bool) -> None:
+    data = stream_of(1)
+    text = "CORR(bytes, bytes + client) AS r FROM requests"
+    query = ask(f"domain, {text} GROUP BY domain" if grouped else text)
+    group = "d1" if grouped else None
+    size, client = (
+        data[name].cast(pa.float64()).to_numpy(zero_copy_only=False) for name in ("bytes", "client")
+    )
+    chosen = ~np.isnan(size) & ~np.isnan(client)
+    if grouped:
+        chosen &= np.array(data["domain"].to_pylist()) == group
+    right = np.corrcoef(size[chosen], (size + client)[chosen])[0, 1]
+    trials, held, widths = 40, 0, []
+    for seed in range(trials):
+        view = view_of(data, seed)
+        rows = [
+            next(row for row in finish(query, evidence_from_sample(query, each)).rows()
+                 if row.get("domain") == group)
+            for each in (view, replace(view, extremes=None))
+        ]  # fmt: skip
+        assert rows[0]["r_low"] <= rows[0]["r"] <= rows[0]["r_high"]
+        held += rows[0]["r_low"] - 1e-9 <= right <= rows[0]["r_high"] + 1e-9
+        widths.append([row["r_high"] - row["r_low"] for row in rows])
+    assert held >= gate(trials, 0.95)
+    beside, without = np.mean(widths, axis=0)
+    assert beside <= 0.7 * without
+
+
 def test_a_group_with_an_infinite_value_has_no_sum_and_the_others_have() -> None:
     data = stream_of(2)
     size = data["bytes"].to_numpy(zero_copy_only=False).copy()

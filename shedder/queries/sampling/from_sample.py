@@ -29,7 +29,7 @@ from shedder.queries.sampling.extreme_stratum import view_of_matches
 from shedder.queries.sampling.interval_columns import SOURCE
 from shedder.queries.sampling.sample_evidence import evidence_of
 from shedder.queries.sampling.sampled_counts import sampled_count
-from shedder.queries.sampling.sampled_covariance import sampled_cross
+from shedder.queries.sampling.sampled_covariance import gains_by_certain, sampled_cross
 from shedder.queries.sampling.sampled_distinct import sampled_distinct
 from shedder.queries.sampling.sampled_extremes import sampled_extreme
 from shedder.queries.sampling.sampled_first_last import sampled_by_time
@@ -199,8 +199,10 @@ class SampleSource:
         return is_mean and isinstance(node, Column) and node.name in self.view.weighted
 
     def _is_split(self, aggregate: Aggregate) -> bool:
-        """Return whether an average or variance takes the number of a group's other rows."""
-        node = aggregate.argument
+        """Return whether an interval takes the number of a group's other rows."""
+        node, second = aggregate.argument, aggregate.second
+        if aggregate.function is AggregateFunction.CORR and node is not None and second is not None:
+            return gains_by_certain(self.sampled, (node, second))
         if aggregate.function not in _BESIDE_EXTREMES or node is None:
             return False
         return gains_by_split(self.sampled, node)

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from synopses.intervals.pair_bets import bounded_correlation
 from synopses.intervals.saddle_bets import least_of, terms_of
-from synopses.intervals.sampled_pairs import SampledPairs
+from synopses.intervals.sampled_pairs import CertainPairs, SampledPairs
 from tests.scale import scaled
 from tests.truth import gate
 
@@ -19,24 +19,62 @@ CONFIDENCES = scaled([0.95], [0.6, 0.95])
 
 
 def bounds(
-    x: Column, y: Column, kept: NDArray[np.bool_], *, read: int, trials: int, confidence: float
+    x: Column,
+    y: Column,
+    kept: NDArray[np.bool_],
+    *,
+    read: int,
+    trials: int,
+    confidence: float,
+    known: NDArray[np.bool_] | None = None,
 ) -> tuple[Column, Column]:
-    """Bounds for the pairs that are kept, from as many samples of all pairs."""
+    """Bounds for the pairs that are kept, from as many samples of all pairs.
+
+    known: the pairs that are known for certain.
+    """
     rng = np.random.default_rng([read, trials])
     rows = np.argsort(rng.random((trials, len(x))), axis=1)[:, :read].ravel()
     ids = np.repeat(np.arange(trials, dtype=np.int32), read)
-    rows, ids = rows[kept[rows]], ids[kept[rows]]
-    pairs = SampledPairs.by_group(
-        x[rows],
-        y[rows],
-        ids=ids,
+    pairs = sample_of(x, y, rows, ids, kept, trials)
+    certain = None
+    if known is not None:
+        is_other, held = ~known, np.flatnonzero(known & kept)
+        others = sample_of(x, y, rows[is_other[rows]], ids[is_other[rows]], kept, trials, is_other)
+        owners = np.repeat(np.arange(trials), len(held))
+        held = np.tile(held, trials)
+        certain = CertainPairs.by_group(x[held], y[held], ids=owners, others=others)
+    wanted = np.ones(trials, np.bool_)
+    return bounded_correlation(pairs, wanted=wanted, confidence=confidence, certain=certain)[:2]
+
+
+def sample_of(
+    x: Column,
+    y: Column,
+    rows: NDArray[np.int64],
+    ids: NDArray[np.int32],
+    kept: NDArray[np.bool_],
+    trials: int,
+    among: NDArray[np.bool_] | None = None,
+) -> SampledPairs:
+    """Samples of the pairs in `among`, of which only those in `kept` are pairs of the group."""
+    there = np.ones(len(x), np.bool_) if among is None else among
+    matches = kept[rows]
+    return SampledPairs.by_group(
+        x[rows[matches]],
+        y[rows[matches]],
+        ids=ids[matches],
         groups=trials,
-        population=np.full(trials, len(x)),
-        read=np.full(trials, read),
-        ranges=((x.min(), x.max()), (y.min(), y.max())),
-        shuffle_seed=read,
+        population=np.full(trials, np.count_nonzero(there)),
+        read=np.bincount(ids, minlength=trials),
+        ranges=((x[there].min(), x[there].max()), (y[there].min(), y[there].max())),
+        shuffle_seed=len(rows),
     )
-    return bounded_correlation(pairs, wanted=np.ones(trials, np.bool_), confidence=confidence)
+
+
+def extreme(column: Column, each: int) -> NDArray[np.bool_]:
+    """The smallest and the largest values."""
+    low, high = np.sort(column)[[each, -each - 1]]
+    return (column < low) | (column > high)
 
 
 def with_hidden(corner: tuple[float, float]) -> tuple[Column, Column]:
@@ -70,6 +108,32 @@ def test_bounds_hold_where_few_pairs_decide(name: str, kept: str) -> None:
         low, high = bounds(x, y, matches, read=READ, trials=TRIALS, confidence=confidence)
         held = (low - 1e-9 <= right) & (right <= high + 1e-9)
         assert held.sum() >= gate(TRIALS, confidence), (confidence, held.mean())
+
+
+@pytest.mark.slow
+@pytest.mark.coverage_gate
+@pytest.mark.parametrize("kept", ["all", "half"])
+@pytest.mark.parametrize("name", list(columns()))
+def test_bounds_beside_certain_pairs_hold(name: str, kept: str) -> None:
+    x, y = columns()[name]
+    matches = np.arange(SIZE) % 2 == 0 if kept == "half" else np.ones(SIZE, np.bool_)
+    right = float(np.corrcoef(x[matches], y[matches])[0, 1])
+    known = extreme(x, 5) | extreme(y, 5)
+    for confidence in CONFIDENCES:
+        low, high = bounds(
+            x, y, matches, read=READ, trials=TRIALS, confidence=confidence, known=known
+        )
+        held = (low - 1e-9 <= right) & (right <= high + 1e-9)
+        assert held.sum() >= gate(TRIALS, confidence), (confidence, held.mean())
+
+
+def test_certain_pairs_narrow_a_long_tail() -> None:
+    x, y = columns()["lognormal"]
+    everything = np.ones(SIZE, np.bool_)
+    low, high = bounds(x, y, everything, read=400, trials=20, confidence=0.95)
+    known = extreme(x, 16) | extreme(y, 16)
+    least, most = bounds(x, y, everything, read=400, trials=20, confidence=0.95, known=known)
+    assert np.mean(most - least) <= 0.6 * np.mean(high - low)
 
 
 # Mean half width at 95 %.
