@@ -5,12 +5,22 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 
+from shedder.cql.plans.logical_plan import SetOperator
 from shedder.dataflow.changes import NEVER_US, ChangeBatch
 from shedder.dataflow.key_directory import KeyDirectory
 from shedder.dataflow.multiplicity_kernels import KeyCounts, Multiplicity
 from shedder.dataflow.pending_events import DueEvents, PendingEvents
 
 _PURGE_KEYS_MIN = 4096  # A directory below this size is not searched for keys without copies.
+
+# The function of a set operation, by the operator and ALL.
+COUNTED = {
+    (SetOperator.UNION, False): Multiplicity.DISTINCT,
+    (SetOperator.EXCEPT, True): Multiplicity.EXCEPT_ALL,
+    (SetOperator.EXCEPT, False): Multiplicity.EXCEPT,
+    (SetOperator.INTERSECT, True): Multiplicity.INTERSECT_ALL,
+    (SetOperator.INTERSECT, False): Multiplicity.INTERSECT,
+}
 
 
 class Multiplicities:

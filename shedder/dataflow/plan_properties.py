@@ -8,6 +8,7 @@ from shedder.cql.expressions.expression import BY_TIME
 from shedder.cql.plans.logical_plan import (
     Aggregated,
     Filter,
+    KeySampling,
     Plan,
     Project,
     Scan,
@@ -48,9 +49,14 @@ def is_ordered(plan: Plan) -> bool:
     return isinstance(plan, Scan)
 
 
-def reads_arrival(plan: Plan) -> bool:
-    """Return whether a plan has FIRST or LAST, for which rows must leave in the order they came."""
+def reads_panes_or_arrival(plan: Plan) -> bool:
+    """Return whether rows must leave windows in the order they came, without negative weights.
+
+    FIRST and LAST need that, and counts of a sample of a join's keys, pane by pane.
+    """
     match plan:
         case Aggregated(aggregates=aggregates) if any(it.function in BY_TIME for it in aggregates):
             return True
-    return any(map(reads_arrival, inputs_of(plan)))
+        case Aggregated(sampling=KeySampling()):
+            return True
+    return any(map(reads_panes_or_arrival, inputs_of(plan)))

@@ -30,7 +30,6 @@ from shedder.cql.plans.logical_plan import (
     RowsWindow,
     Scan,
     SetOperation,
-    SetOperator,
     StreamOperator,
     ToStream,
     WindowOf,
@@ -46,12 +45,18 @@ from shedder.dataflow.joins.equi_join import EquiJoin, EquiJoinSpec
 from shedder.dataflow.joins.join_conditions import filtered_join, split_join, with_condition
 from shedder.dataflow.joins.match_condition import MatchCondition
 from shedder.dataflow.joins.pair_sums import pair_sums
-from shedder.dataflow.multiplicities import Multiplicities
+from shedder.dataflow.multiplicities import COUNTED, Multiplicities
 from shedder.dataflow.multiplicity_kernels import Multiplicity
-from shedder.dataflow.plan_properties import common_slide_us, is_ordered, reads_arrival, scan_schema
+from shedder.dataflow.plan_properties import (
+    common_slide_us,
+    is_ordered,
+    reads_panes_or_arrival,
+    scan_schema,
+)
 from shedder.dataflow.projection import Projection
 from shedder.dataflow.relation_to_stream import RelationToStream
 from shedder.dataflow.rows_window import NewestRows
+from shedder.dataflow.sampled_joins.sampled_join_size import not_sampled, sampled_join_size
 from shedder.dataflow.selection import WhereFilter
 from shedder.dataflow.sums.grouped_aggregates import (
     AggregateSpec,
@@ -79,14 +84,6 @@ from shedder.errors import Unimplemented
 _HIDDEN = "#"  # First character of names that the planner makes; no column's name begins so.
 _TRUE = Literal(True, ColumnType.BOOLEAN)
 
-_COUNTED = {
-    (SetOperator.UNION, False): Multiplicity.DISTINCT,
-    (SetOperator.EXCEPT, True): Multiplicity.EXCEPT_ALL,
-    (SetOperator.EXCEPT, False): Multiplicity.EXCEPT,
-    (SetOperator.INTERSECT, True): Multiplicity.INTERSECT_ALL,
-    (SetOperator.INTERSECT, False): Multiplicity.INTERSECT,
-}
-
 
 def graph_of(
     plan: Plan,
@@ -102,12 +99,12 @@ def graph_of(
       bytes_max: of the rows that one operator makes in one step.
       clock_ns: measures operators.
       tables: that it reads, by name.
-      expiry: of rows in time windows. Plans with tables, FIRST or LAST have PATTERN.
+      expiry: of rows in time windows. Plans with tables, FIRST, LAST or CONFIDENCE have PATTERN.
 
     Raises:
       Unimplemented: a node of the plan has no operator in this version; the message names it.
     """
-    if tables or reads_arrival(plan):
+    if tables or reads_panes_or_arrival(plan):
         expiry = Expiry.PATTERN
     planner = _Planner(bytes_max, tables, expiry)
     planner.add(plan)
@@ -250,8 +247,8 @@ class _Planner:
 
     def _set_operation(self, plan: SetOperation) -> int:
         inputs = (self.add(plan.left), self.add(plan.right))
-        if (plan.operator, plan.all) in _COUNTED:
-            return self._counted(_COUNTED[plan.operator, plan.all], inputs)
+        if (plan.operator, plan.all) in COUNTED:
+            return self._counted(COUNTED[plan.operator, plan.all], inputs)
         return self._union(*inputs)
 
     def _join(self, join: Join) -> int:
@@ -379,7 +376,13 @@ class _Planner:
             spec = pair_sums(matches.keys, plan.groups, plan.aggregates, names)
             if spec is not None and matches.rest is None:
                 inputs = (self.add(left), self.add(right))
+                if plan.sampling is not None:
+                    labels = [self.nodes[at].label for at in inputs]
+                    sampled = sampled_join_size(plan.sampling, spec.keys, labels)
+                    return self._node(sampled, inputs, sampled.schema, STRICT)
                 return self._node(GroupedAggregates(spec, schema), inputs, schema, STRICT)
+        if plan.sampling is not None:
+            raise not_sampled()
         source = self.add(plan.input)
         for each in plan.aggregates:
             if each.function in BY_TIME and not self._has_sequence(source):

@@ -14,10 +14,12 @@ import synopses
 from synopses.hll.hyperloglog import GroupedDistinct
 from synopses.intervals.sample_values import SampledValues
 from synopses.intervals.sums import sampled_sum
+from synopses.joins.pane_counts import PaneSizes
 from synopses.kernels.array_inputs import as_input
 from synopses.kernels.hashing import murmur_int64
 from synopses.precompile import compile_kernels, compile_question_kernels
 from tests.laws import Part
+from tests.synopses.joins.joined_panes import Cell, drawn
 from tests.synopses.subjects import LINEAR, LOSSY
 from tests.truth import draw
 
@@ -77,6 +79,13 @@ def test_groups_that_come_when_most_have_registers_compile_nothing_either() -> N
     for first, end, rows in ((0, 60, 20_000), (0, 60, 20_000), (60, 100, 4_000)):
         ids = as_input(rng.integers(first, end, rows).astype(np.int32), np.int32)
         summary.update(ids, *murmur_int64(rng.integers(0, 1 << 60, rows)))
+    assert compiled() == before
+
+
+def test_panes_of_joins_compile_nothing_either() -> None:
+    compile_kernels()
+    before = compiled()
+    drawn(Cell(1.1, True, "bursts", PaneSizes(heavy=16, keys=64, buckets=256)), 1).size(0.95)
     assert compiled() == before
 
 

@@ -88,7 +88,7 @@ def selected(raw: RawSelect, source: SourceText, bindings: Bindings, limits: Lim
         order=order_of(select.args.get("order"), outputs, translator, source),
         limit=limit_of(select.args.get("limit"), translator, source),
         target=_target(raw.target, translator, source),
-        confidence=_confidence(raw.confidence, translator, source),
+        confidence=confidence_of(raw.confidence, translator, source),
         contract=Contract(raw.contract or "WIDEN"),
         weight=_weight(raw.weight, translator, source),
         reduction=_reduction(raw.reduction, translator, source),
@@ -147,9 +147,14 @@ def _target(
             return Target(TargetKind.ABSOLUTE, size)
 
 
-def _confidence(
+def confidence_of(
     raw: tuple[RawNumber, bool] | None, translator: Translator, source: SourceText
 ) -> float:
+    """Return the confidence of a CONFIDENCE clause; None: it is the default.
+
+    Raises:
+      BadQuery: with the place.
+    """
     if raw is None:
         return CONFIDENCE
     percent = number_of(raw[0], "CONFIDENCE", translator, source)

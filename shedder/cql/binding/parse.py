@@ -272,7 +272,7 @@ def _query(
     raw: RawSelect | RawRelational, source: SourceText, bindings: Bindings, limits: Limits
 ) -> Select | RelationalSelect:
     if isinstance(raw, RawRelational):
-        return relational_select(raw.query, source, bindings, limits)
+        return relational_select(raw, source, bindings, limits)
     return selected(raw, source, bindings, limits)
 
 

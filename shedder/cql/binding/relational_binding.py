@@ -11,6 +11,7 @@ from shedder.cql.binding.previous_tuples import previous_tuple
 from shedder.cql.binding.relational_from import FromBinder, TableColumns
 from shedder.cql.binding.relational_scope import NameScope, VisibleColumn, VisibleRelation
 from shedder.cql.binding.row_clauses import check_rows, cut, finished, over_groups
+from shedder.cql.binding.sampled_counts import with_sampling
 from shedder.cql.binding.subquery_joins import (
     Clause,
     ScalarJoin,
@@ -86,6 +87,8 @@ def bind_relational(
             "or a scalar subquery of aggregates, directly in that query"
         )
     plan = with_columns_read(plan)
+    if select.confidence is not None:
+        plan = with_sampling(plan, select.confidence)
     return BoundRelational(select.text, plan, columns_of(plan))
 
 

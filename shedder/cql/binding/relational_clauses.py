@@ -8,13 +8,13 @@ from typing import TypeVar
 
 from sqlglot import exp
 
-from shedder.cql.binding.clause_checks import hundredth, number_of
+from shedder.cql.binding.clause_checks import confidence_of, hundredth, number_of
 from shedder.cql.binding.expression_translation import Translator
 from shedder.cql.binding.select_list import Item, groups_of, items_of, limit_of, order_of
 from shedder.cql.binding.window_checks import moment_us, window_clause
 from shedder.cql.expressions.expression import Column
 from shedder.cql.expressions.literals import Bindings
-from shedder.cql.grammar.parse_nodes import RawNumber
+from shedder.cql.grammar.parse_nodes import RawNumber, RawRelational
 from shedder.cql.grammar.query_grammar import AS_OF, COMMA, DISTINCT, SAMPLE, WINDOW
 from shedder.cql.statements.relational_select import RelationalSelect
 from shedder.cql.statements.relational_text import text_of_query
@@ -77,22 +77,26 @@ _Known = Mapping[str, Query]
 
 
 def relational_select(
-    node: exp.Expr, source: SourceText, bindings: Bindings, limits: Limits
+    raw: RawRelational, source: SourceText, bindings: Bindings, limits: Limits
 ) -> RelationalSelect:
     """The query that was said.
 
     Raises:
       BadQuery: with the place. Unimplemented: a clause of a later version.
     """
-    query = _QueryReader(source, bindings, limits).query(node, {})
-    text = text_of_query(query)
+    query = _QueryReader(source, bindings, limits).query(raw.query, {})
+    confidence = None
+    if raw.confidence is not None:
+        translator = Translator(source, bindings, limits)
+        confidence = confidence_of(raw.confidence, translator, source)
+    text = text_of_query(query, confidence)
     if len(text.encode()) > limits.text_bytes_max:
         raise BadQuery(
             f"with the queries of WITH written out, the query has {len(text.encode()):,} bytes; at "
             f"most {limits.text_bytes_max:,} are read"
         )
     names = tuple(dict.fromkeys(relation.name for relation in named_relations(query)))
-    return RelationalSelect(text, query, names)
+    return RelationalSelect(text, query, names, confidence)
 
 
 @dataclass(frozen=True, slots=True)

@@ -64,7 +64,9 @@ def _stream_of(
         if raw != plain:
             raise later("clauses of approximate answers in a query whose rows become a stream")
         raw = RawRelational(raw.select)
-    select = relational_select(raw.query, source, bindings, limits)
+    if raw.confidence is not None:
+        raise later("CONFIDENCE in a query whose rows become a stream")
+    select = relational_select(raw, source, bindings, limits)
     query = select.query
     assert isinstance(query, Query)
     if query.order or query.limit is not None or query.offset:

@@ -30,9 +30,10 @@ def read_query(parser: Parser) -> RawSelect | RawRelational:
     said = _answer_clauses(parser)
     if isinstance(query, exp.Select) and not is_relational(query):
         return _with_clauses(query, said)
+    confidence = said.pop("CONFIDENCE", None)
     for clause in said:
         raise BadQuery(f"{clause}: the rows of this query are exact; leave {clause} away")
-    return RawRelational(query)
+    return RawRelational(query, confidence)
 
 
 def read_select(parser: Parser) -> RawSelect:

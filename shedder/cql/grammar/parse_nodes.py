@@ -80,6 +80,7 @@ class RawRelational:
     """A row query; windows are in the meta of its relations."""
 
     query: exp.Expr
+    confidence: tuple[RawNumber, bool] | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -171,15 +171,29 @@ class SetOperation:
 
 
 @dataclass(frozen=True, slots=True)
+class KeySampling:
+    """Counting of a sample of a join's keys, where all keys need too many bytes.
+
+    confidence: of the interval. seed: of the keys that are sampled. bytes_max: of the counts.
+    """
+
+    confidence: float
+    seed: int = 0
+    bytes_max: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class Aggregated:
     """One row per group, or one row where there are no groups.
 
     groups: outputs g0, g1, ... ; aggregates: outputs a0, a1, ...
+    sampling: the aggregates may be approximate, and have companions; None: they are exact.
     """
 
     input: Plan
     groups: tuple[Expression, ...]
     aggregates: tuple[Aggregate, ...]
+    sampling: KeySampling | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,6 +226,11 @@ Plan = (
     | Ordered
     | ToStream
 )
+
+
+def companions_of(name: str) -> tuple[str, str, str, str]:
+    """Return names of the companions of an approximate column: low, high, bound and met."""
+    return f"{name}_low", f"{name}_high", f"{name}_bound", f"{name}_met"
 
 
 def inputs_of(plan: Plan) -> tuple[Plan, ...]:

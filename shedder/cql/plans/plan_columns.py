@@ -21,6 +21,7 @@ from shedder.cql.plans.logical_plan import (
     SetOperation,
     ToStream,
     WindowOf,
+    companions_of,
     inputs_of,
 )
 from shedder.cql.statements.statement import ColumnDefinition
@@ -48,7 +49,7 @@ def columns_of(plan: Plan) -> tuple[ColumnDefinition, ...]:
                 ColumnDefinition(f"a{index}", _known(aggregate.type), True)
                 for index, aggregate in enumerate(plan.aggregates)
             )
-            return (*groups, *aggregates)
+            return (*groups, *aggregates, *_companions(plan))
         case Join(kind=kind) if kind in _LEFT_ALONE:
             return columns_of(plan.left)
         case Join(kind=kind):
@@ -71,6 +72,17 @@ def columns_of(plan: Plan) -> tuple[ColumnDefinition, ...]:
             return (*columns_of(plan.input), *more)
         case WindowOf() | Filter() | Distinct() | Ordered() | ToStream():
             return columns_of(plan.input)
+
+
+def _companions(plan: Aggregated) -> Iterator[ColumnDefinition]:
+    """Return columns of the intervals of approximate aggregates."""
+    if plan.sampling is None:
+        return
+    for at, aggregate in enumerate(plan.aggregates):
+        kind = _known(aggregate.type)
+        kinds = (kind, kind, ColumnType.VARCHAR, ColumnType.BOOLEAN)
+        for name, each in zip(companions_of(f"a{at}"), kinds, strict=True):
+            yield ColumnDefinition(name, each, True)
 
 
 def column_names(plan: Plan) -> frozenset[str]:

@@ -16,8 +16,10 @@ class RelationalSelect:
     """A query whose result is rows, before binding.
 
     text: canonical. relations: names of streams and tables in FROM at any depth, each once.
+    confidence: of the intervals of counts that may be approximate; None: rows are exact.
     """
 
     text: str
     query: QueryTree
     relations: tuple[str, ...]
+    confidence: float | None = None

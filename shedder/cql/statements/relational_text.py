@@ -40,15 +40,18 @@ EVERY_TICK_US = 1
 """SLIDE of a RANGE window that is evaluated at every tick: the default in row queries."""
 
 
-def text_of_query(query: Query) -> str:
-    """The canonical text of a query."""
+def text_of_query(query: Query, confidence: float | None = None) -> str:
+    """The canonical text of a query. confidence: of its intervals; None: its rows are exact."""
     match query:
         case SelectQuery():
             parts = _select(query)
         case SetQuery():
             word = query.operator.value + (" ALL" if query.all else "")
             parts = [f"({text_of_query(query.left)}) {word} ({text_of_query(query.right)})"]
-    return " ".join([*parts, *_order(query.order, query.limit, query.offset)])
+    parts += _order(query.order, query.limit, query.offset)
+    if confidence is not None:
+        parts.append(f"CONFIDENCE {percent_text(confidence)} PERCENT")
+    return " ".join(parts)
 
 
 def _select(query: SelectQuery) -> list[str]:

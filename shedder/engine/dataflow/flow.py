@@ -20,6 +20,7 @@ from shedder.dataflow.relation_to_stream import stream_batch
 from shedder.dataflow.sharing.shared_nodes import SharedNode
 from shedder.dataflow.step_parts import Parts, finished
 from shedder.dataflow.tables.table_versions import TableVersions
+from shedder.engine.dataflow.interval_columns import with_roles
 from shedder.engine.dataflow.relation_sinks import RelationSinks
 from shedder.engine.dataflow.row_target import EVENT_TIME, SIGN
 from shedder.engine.dataflow.standing_plan import StandingPlan
@@ -85,7 +86,8 @@ class RowFlow:
         )
         self._clock_ns = clock_ns
         self.is_stream = self._flow.is_stream
-        fields = list(self._flow.schema)
+        self._schema = with_roles(self._flow.schema, query.plan)
+        fields = list(self._schema)
         if names is None:
             own = [field.name not in (EVENT_TIME, SIGN) for field in fields]
             self._shown = [at for at, is_shown in enumerate(own) if is_shown]
@@ -179,7 +181,7 @@ class RowFlow:
         table = pa.Table.from_batches([stream_batch(step.rows)])
         last = table.num_columns
         shown = table.select([*self._shown, last - 2, last - 1])
-        return shown.rename_columns(self.schema.names)
+        return pa.Table.from_arrays(shown.columns, schema=self.schema)
 
     def least_place(self, alias: str) -> int | None:
         """As `Dataflow.least_place`."""
@@ -220,4 +222,4 @@ class RowFlow:
         """Return the present content of a query that is a relation."""
         assert self._sinks is not None
         table = self._sinks.table(0 if self._as_of_us is None else self._as_of_us)
-        return table.rename_columns(self._flow.schema.names)
+        return pa.Table.from_arrays(table.columns, schema=self._schema)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from shedder.cql.plans.logical_plan import (
+    Aggregated,
     Filter,
     Join,
+    KeySampling,
     NowWindow,
     Plan,
     Project,
@@ -18,6 +20,7 @@ from shedder.cql.plans.logical_plan import (
     inputs_of,
 )
 from shedder.cql.statements.statement import RangeWindow
+from shedder.dataflow.plan_properties import common_slide_us
 from shedder.dataflow.tables.table_side import reads_versions
 
 HISTORY = 1 << 61  # The newest tuples by number, however old; event times span less, in us.
@@ -43,6 +46,9 @@ def lookbacks_us(plan: Plan) -> dict[str, int]:
             }
         case Filter() | Project() | ToStream() | SetOperation(operator=SetOperator.UNION, all=True):
             return _of_inputs(plan)
+        case Aggregated(sampling=KeySampling()):  # The pane before a window has its heavy keys.
+            slide_us = common_slide_us(plan)
+            return {alias: us + slide_us if us else ALL for alias, us in _of_inputs(plan).items()}
         case _:
             return {alias: us or ALL for alias, us in _of_inputs(plan).items()}
 

@@ -17,6 +17,7 @@ from shedder.archive.tables.table_rows import TableRows
 from shedder.cql.plans.logical_plan import BoundRelational
 from shedder.dataflow.operator_facts import OperatorFacts
 from shedder.engine.dataflow.flow import FlowStep, RowFlow, SharedPart
+from shedder.engine.dataflow.interval_columns import confidence_of
 from shedder.engine.dataflow.long_steps import QueryStep, ReadWaits, StepThread
 from shedder.engine.dataflow.query_tables import QueryTables
 from shedder.engine.dataflow.row_input import RowInput, follow_others
@@ -204,6 +205,7 @@ class RowQuery:
             position=inputs[0].position if len(inputs) == 1 else 0,
             late=sum(each.late for each in inputs),
             complete=not notes,
+            confidence=confidence_of(self.query.plan),
             sources=("dataflow", *(f"table {name}" for name in sorted(self.table_names))),
             notes=notes,
             inputs=inputs,

@@ -7,10 +7,13 @@ from dataclasses import dataclass, replace
 
 from shedder.cql.binding.stream_defaults import is_stream_by_default
 from shedder.cql.plans.logical_plan import (
+    Aggregated,
     BoundRelational,
     Join,
+    KeySampling,
     Ordered,
     Plan,
+    Project,
     RelationKind,
     RowsWindow,
     Scan,
@@ -79,6 +82,28 @@ def nodes_of(plan: Plan) -> Iterator[Plan]:
     yield plan
     for each in inputs_of(plan):
         yield from nodes_of(each)
+
+
+def sampling_of(plan: Plan) -> KeySampling | None:
+    """Return how the keys of a join are sampled; None: the plan is exact."""
+    found = (node.sampling for node in nodes_of(plan) if isinstance(node, Aggregated))
+    return next((each for each in found if each is not None), None)
+
+
+def with_seed(plan: StandingPlan, *, seed: int, bytes_max: int) -> StandingPlan:
+    """Return a plan that samples keys by a seed, in so many bytes; others as they are."""
+
+    def seeded(node: Plan) -> Plan:
+        match node:
+            case Aggregated(sampling=KeySampling() as sampling):
+                sampling = replace(sampling, seed=seed, bytes_max=bytes_max)
+                return replace(node, sampling=sampling)
+            case Project(input=source):
+                return replace(node, input=seeded(source))
+            case _:
+                return node
+
+    return replace(plan, query=replace(plan.query, plan=seeded(plan.query.plan)))
 
 
 def reads_previous(plan: Plan) -> bool:

@@ -33,6 +33,7 @@ from shedder.engine.one_time_queries.row_sources import RowSource
 from shedder.engine.one_time_queries.table_source import TableSource
 from shedder.engine.runtime.background_tasks import Watch
 from shedder.engine.tables.live_tables import PastRows
+from shedder.errors import BadQuery
 from shedder.queries.answers.answer import Answer
 from shedder.queries.answers.answer_batches import AnswerBatches
 from shedder.queries.one_time.plan import TimeRange
@@ -107,6 +108,11 @@ class RowQueries:
     def _question(self, select: RelationalSelect, deadline: Deadline) -> Iterator[RowQuestion]:
         """The bound query and its sources as of now; the archive is held until the end."""
         core = self._core
+        if select.confidence is not None:
+            raise BadQuery(
+                "CONFIDENCE: the rows of a query that is answered once are exact; leave CONFIDENCE "
+                "away"
+            )
         names = select.relations
         known = {name: core.tables.get(name) for name in names}  # It may be dropped meanwhile.
         tables = {name: table for name, table in known.items() if table is not None}

@@ -32,7 +32,7 @@ from shedder.engine.dataflow.row_query import RowQuery
 from shedder.engine.dataflow.row_state import RowState
 from shedder.engine.dataflow.row_target import EVENT_TIME, RowTarget
 from shedder.engine.dataflow.row_writer import RowWriter
-from shedder.engine.dataflow.standing_plan import StandingPlan, standing_plan
+from shedder.engine.dataflow.standing_plan import StandingPlan, standing_plan, with_seed
 from shedder.engine.engine_state import EngineState
 from shedder.engine.standing_queries.stream_state import Stream
 from shedder.engine.tables.live_tables import LiveTable
@@ -51,15 +51,18 @@ class RowParameters:
     """Parameters of a row query in the catalog. Queries of aggregates have no "kind" among theirs.
 
     incarnation: as of `RowOutput`. target: into which the query inserts its rows.
+    sampling: seed, and bytes, of the sample of a join's keys; None: the query has none.
     """
 
     incarnation: str
     target: RowTarget | None = None
+    sampling: tuple[int, int] | None = None
 
     def to_json(self) -> str:
         """Return the JSON that the catalog keeps."""
         into = {} if self.target is None else {"into": self.target.to_json()}
-        return json.dumps({"kind": "rows", "incarnation": self.incarnation, **into})
+        sampled = {} if self.sampling is None else {"sampling": self.sampling}
+        return json.dumps({"kind": "rows", "incarnation": self.incarnation, **into, **sampled})
 
     @classmethod
     def of(cls, entry: QueryEntry) -> RowParameters | None:
@@ -67,8 +70,12 @@ class RowParameters:
         stored = json.loads(entry.parameters)
         if not isinstance(stored, dict) or stored.get("kind") != "rows":
             return None
-        into = stored.get("into")
-        return cls(stored["incarnation"], None if into is None else RowTarget.from_json(into))
+        into, sampling = stored.get("into"), stored.get("sampling")
+        return cls(
+            stored["incarnation"],
+            None if into is None else RowTarget.from_json(into),
+            None if sampling is None else (sampling[0], sampling[1]),
+        )
 
 
 def new_row_query(
@@ -87,6 +94,9 @@ def new_row_query(
     target, incarnation = parameters.target, parameters.incarnation
     if target is not None:  # A stream takes no rows that leave, of a table either.
         plan = replace(plan, insertions_only=True)
+    if parameters.sampling is not None:
+        seed, bytes_max = parameters.sampling
+        plan = with_seed(plan, seed=seed, bytes_max=bytes_max)
     names = None if target is None or target.is_view else target.columns
     found = tables_in(core, plan)
     schemas = {table.schema.name: table.schema for table in found.values()}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from shedder.archive.files.data_directory import (
+    FORMAT_IDLE,
     FORMAT_ROWS,
     FORMAT_TABLE_CHANGES,
     FORMAT_TABLE_JOINS,
@@ -16,7 +17,7 @@ from shedder.engine.checkpoints.checkpoint_scheduler import Checkpoints
 from shedder.engine.checkpoints.query_commit import QueryCommit
 from shedder.engine.dataflow.row_query import RowQuery
 from shedder.engine.dataflow.row_target import RowTarget
-from shedder.engine.dataflow.standing_plan import reads_previous
+from shedder.engine.dataflow.standing_plan import reads_previous, sampling_of
 from shedder.engine.engine_state import EngineState
 from shedder.engine.rebuild.row_query_past import (
     RowParameters,
@@ -30,6 +31,8 @@ from shedder.engine.rebuild.row_query_past import (
 from shedder.engine.registration.registration_wait import RegistrationWait
 from shedder.engine.synopsis_plans.stored_query_text import parse_stored
 from shedder.errors import BudgetExceeded
+
+SEED_BITS = 62  # Of the sample of a join's keys.
 
 
 class RowRegistrar:
@@ -58,7 +61,7 @@ class RowRegistrar:
           DeadlineExceeded: the records before it were not applied within timeout_s.
         """
         core, waits = self._core, RegistrationWait(self._core, name, timeout_s)
-        parameters = RowParameters(f"{core.machine.random_bits(48):x}", target)
+        parameters = self._parameters(f"{core.machine.random_bits(48):x}", select, target)
         query = self._made(name, select, parameters, waits)
         query.load_tables(table_rows(core, query))
         past = WindowPast(core, query)
@@ -86,10 +89,22 @@ class RowRegistrar:
         Raises:
           As `register`.
         """
-        query = self._made("", select, RowParameters(""), RegistrationWait(self._core, ""))
+        waits = RegistrationWait(self._core, "")
+        query = self._made("", select, self._parameters("", select, None), waits)
         facts = {"text": query.query.text, **query.relations}
         outline = graph_outline(query.operators())
         return facts | {f"operator {number}": line for number, line in enumerate(outline, 1)}
+
+    def _parameters(
+        self, incarnation: str, select: RelationalSelect, target: RowTarget | None
+    ) -> RowParameters:
+        """Return parameters of a new query. Half of its memory is for the counts of a join."""
+        if select.confidence is None:
+            return RowParameters(incarnation, target)
+        bytes_max = self._core.rows.limits.query_bytes_max // 2
+        return RowParameters(
+            incarnation, target, (self._core.machine.random_bits(SEED_BITS), bytes_max)
+        )
 
     def _made(
         self,
@@ -124,11 +139,13 @@ class RowRegistrar:
         query.resume(query.frontier)
         query.check_size()
         core.rows.add(query, new_writer(core, query, target, begins=False))
+        sampling = sampling_of(query.query.plan)
+        sampled = None if sampling is None else (sampling.seed, sampling.bytes_max)
         state = core.rows.state(query.name, {})
         entry = QueryEntry(
             query.name,
             query.query.text,
-            parameters=RowParameters(query.incarnation, target).to_json(),
+            parameters=RowParameters(query.incarnation, target, sampled).to_json(),
             stream_id=query.stream_id,
             from_position=query.inputs[0].position if query.inputs else 0,
             created_us=core.clock_us(),
@@ -151,6 +168,8 @@ def _format_of(query: RowQuery, target: RowTarget | None) -> int:
         return FORMAT_TABLE_CHANGES
     if tables and any(each.holds_rows for each in query.inputs):
         return FORMAT_TABLE_CHANGES
+    if sampling_of(query.query.plan) is not None:
+        return FORMAT_IDLE
     if reads_previous(query.query.plan):
         return FORMAT_TABLE_CHANGES
     inserts = FORMAT_ROWS if target is None else FORMAT_VIEWS

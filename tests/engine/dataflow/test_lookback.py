@@ -13,6 +13,7 @@ from tests.streams.streams import TRADES
 RANGE = "[RANGE INTERVAL '3' SECOND]"
 CLOSED = {"trades": 3_000_001}
 PRICES = TableSchema("prices", (ColumnDefinition("key", ColumnType.BIGINT, False),), ("key",))
+COUNT, EQUAL = "SELECT COUNT(*) AS n", "a.key = b.key"
 SLIDES = "[RANGE INTERVAL '3' SECOND SLIDE INTERVAL '1' SECOND]"
 
 
@@ -26,6 +27,10 @@ SLIDES = "[RANGE INTERVAL '3' SECOND SLIDE INTERVAL '1' SECOND]"
         ("SELECT key FROM trades [NOW]", {"trades": 1}),
         ("SELECT key FROM trades [ROWS 10]", {"trades": HISTORY}),
         ("SELECT DISTINCT key FROM trades", {"trades": ALL}),
+        (
+            f"{COUNT} FROM trades {SLIDES} a, trades {SLIDES} b WHERE {EQUAL} CONFIDENCE 95",
+            {"a": 5_000_000, "b": 5_000_000},
+        ),
         (
             f"SELECT a.key FROM trades {RANGE} a JOIN trades b ON a.key = b.key",
             {"a": 3_000_001, "b": ALL},

@@ -1,0 +1,156 @@
+"""The loops of pane_counts.py: counts of one pane and side, one tuple after the other.
+
+Two hashes of a key decide all. The first decides whether the key is sampled, and nothing else.
+The second decides its bucket, its cell and its register. So what is known of every tuple does not
+depend on the sample.
+
+A table of counts is two arrays of a size that is a power of two: `keys`, and `counts` with 0 or
+more for a key and -1 for a free place.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+from synopses.kernels.hashing import leading_zeros, splitmix
+
+FREE = np.int64(-1)
+REGISTERS = 1 << 11  # Of the count of distinct keys; its relative error is 0.8 / sqrt(2^11) = 2 %.
+LEVEL, SIZE = range(2)  # Cells of `state`: keys are sampled at 2^-level; sampled keys.
+DISTINCT, CHANCE = range(2)  # Cells of `estimate`: distinct keys; sum of 2^-register.
+
+Words = NDArray[np.uint64]
+Longs = NDArray[np.int64]
+
+
+@njit(nogil=True, cache=True)
+def _place(keys: Words, counts: Longs, key: np.uint64) -> int:
+    """Return where a key is in a table, or the free place where it belongs."""
+    mask = np.uint64(keys.size - 1)
+    place = splitmix(key) & mask
+    while counts[place] >= 0 and keys[place] != key:
+        place = (place + np.uint64(1)) & mask
+    return int(place)
+
+
+@njit(nogil=True, cache=True)
+def _is_sampled(key: np.uint64, secret: np.uint64, level: int) -> int:
+    """Return 1 for a key that is sampled at 2^-level, else 0."""
+    return int(leading_zeros(splitmix(key ^ secret)) >= np.uint64(level))
+
+
+@njit(nogil=True, cache=True)
+def sampled(keys: Words, secret: np.uint64, level: int) -> NDArray[np.bool_]:
+    """Return which keys are sampled at 2^-level."""
+    found = np.empty(keys.size, np.bool_)
+    for at in range(keys.size):
+        found[at] = _is_sampled(keys[at], secret, level) == 1
+    return found
+
+
+@njit(nogil=True, cache=True)
+def buckets_of(keys: Words, secret: np.uint64, buckets: int) -> Longs:
+    """Return the bucket of each key. buckets: a power of two."""
+    found = np.empty(keys.size, np.int64)
+    for at in range(keys.size):
+        found[at] = np.int64(splitmix(keys[at] ^ secret) & np.uint64(buckets - 1))
+    return found
+
+
+@njit(nogil=True, cache=True)
+def put(keys: Words, counts: Longs, new_keys: Words, new_counts: Longs) -> None:
+    """Add counts of keys to a table that has room for them."""
+    for at in range(new_keys.size):
+        place = _place(keys, counts, new_keys[at])
+        keys[place] = new_keys[at]
+        counts[place] = max(counts[place], np.int64(0)) + new_counts[at]
+
+
+@njit(nogil=True, cache=True, inline="always")
+def _count_distinct(
+    word: np.uint64, registers: NDArray[np.uint8], estimate: NDArray[np.float64]
+) -> int:
+    """Count a key by a hash of it; return 1 if the estimate has changed, else 0.
+
+    Each change adds the inverse of its probability (Cohen 2014, All-distances sketches, PODS; Ting
+    2014, Streamed approximate counting of distinct elements, KDD).
+    """
+    register = word & np.uint64(REGISTERS - 1)
+    rank = leading_zeros(word) + np.uint64(1)
+    before = np.uint64(registers[register])
+    if rank <= before:
+        return 0
+    estimate[DISTINCT] += REGISTERS / estimate[CHANCE]
+    estimate[CHANCE] += 2.0 ** -np.float64(rank) - 2.0 ** -np.float64(before)
+    registers[register] = np.uint8(rank)
+    return 1
+
+
+@njit(nogil=True, cache=True)
+def count_rows(
+    hashes: Words,
+    first: int,
+    secrets: Words,
+    heavy_keys: Words,
+    heavy_counts: Longs,
+    keys: Words,
+    counts: Longs,
+    cell_keys: Words,
+    cell_counts: Longs,
+    sums: Longs,
+    registers: NDArray[np.uint8],
+    estimate: NDArray[np.float64],
+    state: Longs,
+    keys_max: float,
+) -> int:
+    """Count rows from one on, until the table of sampled keys has to be made anew.
+
+    Args:
+      hashes: of the rows' keys. first: row to begin with.
+      secrets: of the sample and of the buckets.
+      heavy_keys, heavy_counts: table of the keys that are counted exactly.
+      keys, counts: table of the sampled keys.
+      cell_keys, cell_counts: majority vote per cell; a power of two of cells.
+      sums: rows per bucket, without those of heavy keys.
+      registers, estimate: count of distinct keys, without heavy ones.
+      state: LEVEL and SIZE of the sample.
+      keys_max: sampled keys that are aimed at.
+
+    Returns:
+      the row after the last that was counted. If it is not the end, the level has risen or the
+      table is three quarters full.
+    """
+    lg_cells = np.uint64(64) - leading_zeros(np.uint64(cell_keys.size - 1))
+    for at in range(first, hashes.size):
+        key = hashes[at]
+        word = splitmix(key ^ secrets[1])
+        # Boyer & Moore 1991, MJRTY: a key with more than half of its cell's rows stays.
+        cell = word >> (np.uint64(64) - lg_cells)
+        if cell_counts[cell] == 0:
+            cell_keys[cell] = key
+            cell_counts[cell] = 1
+        elif cell_keys[cell] == key:
+            cell_counts[cell] += 1
+        else:
+            cell_counts[cell] -= 1
+        place = _place(heavy_keys, heavy_counts, key)
+        if heavy_counts[place] >= 0:
+            heavy_counts[place] += 1
+            continue
+        sums[word & np.uint64(sums.size - 1)] += 1
+        level = state[LEVEL]
+        if _count_distinct(splitmix(word), registers, estimate) == 1:
+            while estimate[DISTINCT] * 2.0 ** -np.float64(state[LEVEL]) > keys_max:
+                state[LEVEL] += 1
+        if _is_sampled(key, secrets[0], state[LEVEL]) == 1:
+            place = _place(keys, counts, key)
+            if counts[place] < 0:
+                keys[place] = key
+                counts[place] = 0
+                state[SIZE] += 1
+            counts[place] += 1
+        if state[LEVEL] > level or 4 * state[SIZE] > 3 * keys.size:
+            return at + 1
+    return int(hashes.size)

@@ -1,0 +1,162 @@
+"""Counts of joins in bounded bytes: beside exact counts of the same joins, and in any steps."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from shedder.cql.expressions.column_types import ColumnType
+from shedder.cql.plans.logical_plan import Aggregated, BoundRelational, Project
+from shedder.dataflow.dataflow import Dataflow
+from shedder.dataflow.expiry.expiry_modes import Expiry
+from shedder.dataflow.relation_to_stream import stream_batch
+from shedder.errors import BadQuery, BudgetExceeded
+from tests.cql.relations import Relations, stream
+from tests.seeds import seed
+
+SLIDE = 100  # Ticks of 1 us.
+SCHEMAS = {
+    name: stream(name, k=ColumnType.BIGINT, d=ColumnType.DOUBLE, w=ColumnType.VARCHAR)
+    for name in "ab"
+}
+TEXT = (
+    "SELECT COUNT(*) AS n FROM a [RANGE INTERVAL '0.0004' SECOND SLIDE INTERVAL '0.0001' SECOND] "
+    "JOIN b [RANGE INTERVAL '0.0002' SECOND SLIDE INTERVAL '0.0001' SECOND] ON {}"
+)
+CONDITIONS = ("a.k = b.k", "a.d = b.d", "a.w = b.w AND a.k = b.k AND a.k > 3")
+ROOM = 1 << 24
+NARROW = 10 * (1 << 13) + (1 << 14)
+
+
+def bound(text: str) -> BoundRelational:
+    return Relations({name: (schema, []) for name, schema in SCHEMAS.items()}).bound(text)
+
+
+def sampled(text: str, *, bytes_max: int, of_seed: int = 7) -> BoundRelational:
+    found = bound(f"{text} CONFIDENCE 95 PERCENT")
+    match found.plan:
+        case Project(input=Aggregated(sampling=sampling) as counted) as plan:
+            assert sampling is not None
+            sampling = replace(sampling, seed=of_seed, bytes_max=bytes_max)
+            counted = replace(counted, sampling=sampling)
+            return replace(found, plan=replace(plan, input=counted))
+        case _:
+            raise AssertionError(found.plan)
+
+
+def tuples(name: str, keys: int, size: int = 3_000) -> dict[str, pa.RecordBatch]:
+    """Ten slides of both streams; some keys are NULL, NaN and -0.0."""
+    rng = np.random.default_rng(seed("sampled join", name))
+    made = {}
+    for alias in "ab":
+        ranks = np.minimum(rng.zipf(1.2, size), keys)
+        ts = np.sort(rng.integers(0, 10 * SLIDE, size))
+        made[alias] = pa.record_batch(
+            {
+                "k": pa.array(ranks, mask=rng.random(size) < 0.02),
+                "d": pa.array(rng.choice([0.0, -0.0, np.nan, 1.5, 2.5], size)),
+                "w": pa.array(np.char.mod("w%d", ranks % 7)),
+                "ts": pa.array(ts, pa.timestamp("us")),
+            }
+        )
+    return made
+
+
+def rows(flow: Dataflow, of: dict[str, pa.RecordBatch], steps: Sequence[int]) -> list[tuple]:
+    """The insertions and deletions of the count, with `_ts` and `_sign`."""
+    signs, made = flow.signed_changes(), []
+    done = dict.fromkeys(of, 0)
+    for as_of_us in steps:
+        for alias, batch in of.items():
+            ts = batch.column("ts").view(pa.int64()).to_numpy()
+            end = int(np.searchsorted(ts, as_of_us))
+            flow.push(alias, batch.slice(done[alias], end - done[alias]), done[alias])
+            done[alias] = end
+        changes = flow.advance(dict.fromkeys(of, as_of_us))
+        made += stream_batch(signs.apply(as_of_us, changes)).to_pylist()
+    return [tuple(row.values()) for row in made]
+
+
+@pytest.mark.parametrize("condition", CONDITIONS)
+def test_with_enough_bytes_the_count_is_the_exact_one_at_each_slide(condition):
+    of, steps = tuples(condition, 400), range(70, 1_500, 70)
+    exact = rows(Dataflow(bound(TEXT.format(condition)), state_bytes_max=ROOM), of, steps)
+    plan = sampled(TEXT.format(condition), bytes_max=ROOM)
+    found = rows(Dataflow(plan, state_bytes_max=ROOM), of, steps)
+    assert [(row[0], *row[-2:]) for row in found] == exact
+    assert all(row[1:4] == (row[0], row[0], "exact") and row[4] is None for row in found)
+    assert len(found) > 10
+
+
+@pytest.mark.parametrize("expiry", [Expiry.PATTERN, Expiry.NEGATIVE])
+def test_rows_do_not_depend_on_the_steps(expiry):
+    of = tuples("steps", 100_000, 20_000)
+    plan = sampled(TEXT.format(CONDITIONS[0]), bytes_max=NARROW)
+    made = [
+        rows(Dataflow(plan, state_bytes_max=ROOM, expiry=expiry), of, steps)
+        for steps in (range(13, 1_500, 13), range(100, 1_500, 100), [1_600])
+    ]
+    assert made[0] == made[1] == made[2]
+    assert any(row[3] == "interval" for row in made[0])
+
+
+def test_the_intervals_hold_the_exact_counts_and_another_seed_has_others():
+    of, steps = tuples("seeds", 100_000, 20_000), range(100, 900, 100)
+    exact = rows(Dataflow(bound(TEXT.format(CONDITIONS[0])), state_bytes_max=ROOM), of, steps)
+    truths = {row[1]: row[0] for row in exact if row[-1] > 0}
+    found = []
+    for of_seed in (1, 2):
+        plan = sampled(TEXT.format(CONDITIONS[0]), bytes_max=NARROW, of_seed=of_seed)
+        flow = Dataflow(plan, state_bytes_max=ROOM)
+        found.append(rows(flow, of, steps))
+        assert flow.size_bytes <= NARROW + (1 << 12)
+    assert found[0] != found[1]
+    missed = [
+        row
+        for each in found
+        for row in each
+        if row[-1] > 0 and not row[1] <= truths[row[5]] <= row[2]
+    ]
+    assert len(missed) <= 2  # Intervals of 95 %, which hold more often.
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs", "condition"),
+    [
+        ("RANGE 1 SECOND", "RANGE 1 SECOND", ""),
+        ("ROWS 5", "RANGE 4 SECONDS SLIDE 1 SECOND", ""),
+        ("RANGE 4 SECONDS SLIDE 1 SECOND", "RANGE 4 SECONDS SLIDE 1 SECOND", "AND a.d < b.d"),
+        ("RANGE 5 SECONDS SLIDE 2 SECONDS", "RANGE 4 SECONDS SLIDE 2 SECONDS", ""),
+        ("RANGE 4 SECONDS SLIDE 1 SECOND", "RANGE 4 SECONDS SLIDE 2 SECONDS", ""),
+    ],
+)
+def test_joins_that_have_no_common_panes_are_refused(ours, theirs, condition):
+    text = f"SELECT COUNT(*) AS n FROM a [{ours}] JOIN b [{theirs}] ON a.k = b.k {condition}"
+    with pytest.raises(BadQuery, match=r"CONFIDENCE in a .*\[RANGE 1 HOUR SLIDE 1 MINUTE\]"):
+        Dataflow(sampled(text, bytes_max=ROOM), state_bytes_max=ROOM)
+
+
+def test_more_panes_than_bytes_are_refused_with_both():
+    plan = sampled(TEXT.format(CONDITIONS[0]), bytes_max=50_000)
+    with pytest.raises(BudgetExceeded, match=r"8 panes.* 8,192 bytes, and the query has 50,000"):
+        Dataflow(plan, state_bytes_max=ROOM)
+
+
+@pytest.mark.parametrize(
+    ("listed", "join", "groups"),
+    [
+        ("a.k", "JOIN", ""),
+        ("SUM(a.k) AS s", "JOIN", ""),
+        ("COUNT(*) + 1 AS n", "JOIN", ""),
+        ("a.k, COUNT(*) AS n", "JOIN", "GROUP BY a.k"),
+        ("COUNT(*) AS n", "LEFT JOIN", ""),
+    ],
+)
+def test_other_queries_have_no_confidence(listed, join, groups):
+    text = f"SELECT {listed} FROM a [RANGE 1 SECOND] {join} b [RANGE 1 SECOND] ON a.k = b.k"
+    with pytest.raises(BadQuery, match="leave CONFIDENCE away"):
+        bound(f"{text} {groups} CONFIDENCE 95 PERCENT")

@@ -1,0 +1,86 @@
+"""Counts of one pane against exact counts, in any division of its rows."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from synopses.joins.pane_counts import PANE_BYTES_MIN, ClosedPane, PaneCounts, PaneSizes
+from synopses.joins.pane_kernels import buckets_of, sampled
+from synopses.model.errors import BadParameter
+from tests.seeds import seed
+from tests.synopses.joins.joined_panes import hashes_of
+
+SIZES = PaneSizes(heavy=32, keys=128, buckets=512)
+
+
+def _world(name: str):
+    rng = np.random.default_rng(seed(name))
+    secrets = rng.integers(0, 1 << 64, 2, dtype=np.uint64)
+    hashes = hashes_of(np.minimum(rng.zipf(1.2, 20_000), 5_000))
+    return rng, secrets, hashes, np.unique(hashes[:20])
+
+
+def _closed(secrets, heavy, parts) -> ClosedPane:
+    pane = PaneCounts(SIZES, secrets, heavy)
+    for part in parts:
+        pane.update(part)
+    return pane.closed()
+
+
+def test_counts_of_heavy_and_of_sampled_keys_are_exact():
+    _, secrets, hashes, heavy = _world("pane")
+    pane = _closed(secrets, heavy, [hashes])
+    keys, counts = np.unique(hashes, return_counts=True)
+    is_heavy = np.isin(keys, heavy)
+    assert pane.heavy_keys.tolist() == keys[is_heavy].tolist()
+    assert pane.heavy_counts.tolist() == counts[is_heavy].tolist()
+    kept = ~is_heavy & sampled(keys, secrets[0], pane.level)
+    assert pane.level > 0
+    assert pane.keys.tolist() == keys[kept].tolist()
+    assert pane.counts.tolist() == counts[kept].tolist()
+    sums = np.zeros(SIZES.buckets, np.int64)
+    np.add.at(sums, buckets_of(keys[~is_heavy], secrets[1], SIZES.buckets), counts[~is_heavy])
+    assert pane.sums.tolist() == sums.tolist()
+
+
+def test_the_most_frequent_keys_are_heavy_in_the_next_pane():
+    _, secrets, hashes, _ = _world("heaviest")
+    keys, counts = np.unique(hashes, return_counts=True)
+    pane = _closed(secrets, np.empty(0, np.uint64), [hashes])
+    assert np.isin(keys[np.argsort(-counts)[:4]], pane.heaviest).all()
+    assert len(pane.heaviest) <= SIZES.heavy // 2
+
+
+def test_the_division_of_rows_into_batches_changes_nothing():
+    rng, secrets, hashes, heavy = _world("division")
+    cuts = np.sort(rng.integers(0, len(hashes), 30))
+    whole, parted = (_closed(secrets, heavy, it) for it in ([hashes], np.split(hashes, cuts)))
+    for name in ("heavy_keys", "heavy_counts", "keys", "counts", "sums", "level", "heaviest"):
+        assert np.array_equal(getattr(whole, name), getattr(parted, name)), name
+
+
+def test_the_level_and_the_heavy_keys_do_not_depend_on_the_sample():
+    rng, secrets, hashes, heavy = _world("independence")
+    other = np.array([rng.integers(0, 1 << 64, dtype=np.uint64), secrets[1]])
+    ours, theirs = _closed(secrets, heavy, [hashes]), _closed(other, heavy, [hashes])
+    assert ours.level == theirs.level
+    assert ours.heaviest.tolist() == theirs.heaviest.tolist()
+    assert ours.sums.tolist() == theirs.sums.tolist()
+    assert ours.keys.tolist() != theirs.keys.tolist()
+
+
+@pytest.mark.parametrize("pane_bytes", [PANE_BYTES_MIN, 50_000, 1 << 20])
+def test_panes_fit_their_bytes(pane_bytes):
+    _, secrets, _, _ = _world("bytes")
+    panes = 6
+    sizes = PaneSizes.within(pane_bytes * 9, panes)
+    every = PaneCounts(sizes, secrets, hashes_of(np.arange(sizes.heavy)))
+    every.update(hashes_of(np.arange(200_000)))
+    held = (panes - 2) * every.closed().size_bytes + 2 * every.size_bytes
+    assert held <= pane_bytes * 9
+
+
+def test_too_few_bytes_are_refused_with_the_least():
+    with pytest.raises(BadParameter, match="73,728 or more for 6 panes"):
+        PaneSizes.within(PANE_BYTES_MIN * 9 - 1, 6)
