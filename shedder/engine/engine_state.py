@@ -75,7 +75,11 @@ class EngineState:
         self.streams: dict[str, Stream] = {}
         self.tables = LiveTables()
         histories = settings.table_bytes // HISTORY_SHARE
-        self.table_histories = HistoryMemory(self.clock_us, histories)
+        self.table_histories = HistoryMemory(
+            self.clock_us,
+            histories,
+            lambda: {stream.id: stream.position for stream in list(self.streams.values())},
+        )
         self.samples = SampleBudget(settings.memory_bytes)
         self.intakes: dict[str, Intake] = {}
         self.applied_sequence = 0

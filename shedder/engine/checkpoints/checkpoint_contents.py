@@ -178,13 +178,15 @@ class Checkpoint:
         self._sample_bytes = {key: len(data) for key, data in samples.items()}
         states = {key: each.to_bytes() for key, each in self.streams.items()}
         self._stream_bytes = sum(map(len, states.values()))
+        histories = self.tables.histories
+        parts = self.parts | states | samples | histories.parts()
         try:
             self.tables.write()
             with catalog.transaction():
                 self.tables.put(catalog)
                 for _, panes in self._panes:
                     panes.put(catalog)
-                catalog.write_checkpoint(self.sequence, self.parts | states | samples, self.kept)
+                catalog.write_checkpoint(self.sequence, parts, {*self.kept, *histories.kept})
         except DiskFull:
             self.tables.discard()
             raise

@@ -287,7 +287,7 @@ class Checkpoints:
             core.streams,
             {name: intake.producers() for name, intake in core.intakes.items()},
             core.applied_sequence,
-            ChangedTables.of(core.store.tables, core.tables),
+            ChangedTables.of(core.store.tables, core.tables, core.table_histories.places),
             synopsis_bytes=core.synopsis_bytes_set,
             tenants=core.tenants,
             rows=core.rows.states(self._retained_from_us()),

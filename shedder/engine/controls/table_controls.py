@@ -136,7 +136,7 @@ class TableControls:
         """
         self._lifetime.check_open()
         core = self._core
-        rows = table.change(make, lambda change: self._write(table, change), core.clock_us())
+        rows = table.change(make, lambda change: self._write(table, change), core.clock_us)
         if rows:
             core.executor.call(lambda: None).result()
         return rows

@@ -51,7 +51,7 @@ from shedder.engine.synopsis_plans.allocation_request import SynopsisSizes
 from shedder.engine.synopsis_plans.stored_query_text import parse_stored, read_stored
 from shedder.engine.synopsis_plans.synopsis_plan import plan, sizes_from_json
 from shedder.engine.tables.live_tables import LiveTable
-from shedder.engine.tables.table_history import TableHistory
+from shedder.engine.tables.stored_history import PLACES, restored_history
 from shedder.engine.window_state.query_state import QueryState
 from shedder.errors import CorruptData
 from shedder.streams.live_sample import StreamSample
@@ -80,6 +80,8 @@ def recover(
     replay.run()
     for name, changes in lost_changes(core.store, core.tables, replay.changed_at).items():
         core.tables[name].note_lost(changes)
+    for table in core.tables.values():
+        table.end_replay()
     left: dict[str, int] = {}
     entries = {each.name: each for each in core.store.catalog.queries()}
     for name in core.store.catalog.left():
@@ -329,10 +331,12 @@ def _read_checkpoint(
     parts = catalog.checkpoint_parts()
     core.set_synopsis_bytes(restore_budget(parts))
     core.tenants.restore(parts.get(TENANTS))
+    if PLACES in parts:
+        core.table_histories.places.restore(json.loads(parts[PLACES]))
     for entry in catalog.tables.entries():
         version = -1 if entry.image is None else entry.image.version
         rows = core.store.tables.read(entry)
-        history = TableHistory(core.table_histories)  # It has no change from before the start.
+        history = restored_history(core.table_histories, parts, entry.id, rows)
         core.tables.add(LiveTable(entry.id, rows, stored_version=version, history=history))
     producers: Producers = {}
     joining: list[_JoiningQuery | _RowsJoining] = []

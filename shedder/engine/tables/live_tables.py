@@ -37,6 +37,15 @@ class NumberedChange:
     replaced: tuple[pa.RecordBatch, ...] = ()
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class _Replayed:
+    """A change from the log. number: as of `PastChange`."""
+
+    header: TableChange
+    batch: pa.RecordBatch
+    number: int
+
+
 class LiveTable:
     """One table. Its rows change on the apply thread, or before it starts.
 
@@ -53,7 +62,7 @@ class LiveTable:
         self.stored_version = stored_version
         self._rows = rows
         self._newest = rows
-        self._replayed: list[tuple[ChangeKind, pa.RecordBatch, int]] = []  # Not in rows yet.
+        self._replayed: list[_Replayed] = []  # Not in rows yet.
         self._replayed_rows = self._replayed_bytes = 0
         self._is_dropped = False
         self._writing = threading.Lock()
@@ -74,7 +83,14 @@ class LiveTable:
     @property
     def version(self) -> int:
         """Number of the last change that was applied."""
-        return self._replayed[-1][2] if self._replayed else self._rows.version
+        return self._replayed[-1].header.version if self._replayed else self._rows.version
+
+    @property
+    def history(self) -> TableHistory:
+        """What the newest changes have replaced. On the apply thread."""
+        if self._replayed:
+            self._fold()
+        return self._history
 
     def facts(self) -> dict[str, str | int]:
         """Properties of the table, for the control table."""
@@ -103,14 +119,14 @@ class LiveTable:
         self,
         make: Callable[[TableRows], Changed | None],
         write: Callable[[NumberedChange], None],
-        arrival_us: int,
+        clock_us: Callable[[], int],
     ) -> int:
         """Make one change durable; the next one begins with its rows.
 
         Args:
           make: computes the change from the newest rows; None: there is nothing to change.
           write: returns when the change is durable.
-          arrival_us: us since 1970.
+          clock_us: us since 1970. AS OF this instant, the rows have the change.
 
         Returns:
           the number of rows or keys of the change.
@@ -128,7 +144,7 @@ class LiveTable:
             kind, batch = made
             version = self._newest.version + 1
             after, replaced = self._newest.replaced(kind, batch, version=version)
-            header = TableChange(self.id, kind, version, arrival_us)
+            header = TableChange(self.id, kind, version, clock_us())
             write(NumberedChange(header, batch, after, replaced))
             self._newest = after
             return batch.num_rows
@@ -141,20 +157,22 @@ class LiveTable:
         header = change.header
         if change.after is not None:
             keys = change.batch.select(list(self.schema.key))
-            self._history.add(keys, change.replaced)
+            number = self._history.place()
+            self._history.add(number, header.arrival_us, keys, change.replaced)
             self._rows = change.after
         elif header.version > self.version:
             rows = self._replayed_rows + change.batch.num_rows
             size = self._replayed_bytes + change.batch.nbytes
             if rows > PIECE_ROWS_MAX or size > PIECE_BYTES_MAX:
                 self._fold()
-            self._replayed.append((header.kind, change.batch, header.version))
+            self._replayed.append(_Replayed(header, change.batch, self._history.place()))
             self._replayed_rows += change.batch.num_rows
             self._replayed_bytes += change.batch.nbytes
 
     def note_lost(self, changes: int) -> None:
         """Count changes behind the last one that are lost or may be; each takes a number."""
         rows = self.rows
+        self._history.lose()
         self._history.begin()
         version, lost = rows.version + changes, rows.lost + changes
         self._rows = self._newest = replace(rows, version=version, lost=lost)
@@ -167,8 +185,27 @@ class LiveTable:
         """Put replayed changes into the rows; together they take less time than one by one."""
         with self._folding:
             if self._replayed:
-                self._rows = self._newest = self._rows.changed_by(self._replayed)
+                self._keep_history()
+                changes = [(it.header.kind, it.batch, it.header.version) for it in self._replayed]
+                self._rows = self._newest = self._rows.changed_by(changes)
                 self._replayed, self._replayed_rows, self._replayed_bytes = [], 0, 0
+
+    def _keep_history(self) -> None:
+        """Keep what replayed changes replace: of the rows, those with their keys are looked at."""
+        rows, names = self._rows, list(self.schema.key)
+        keys = pa.concat_batches([it.batch.select(names) for it in self._replayed])  # type: ignore[attr-defined]
+        _, pieces = rows.replaced(ChangeKind.DELETE, keys, version=rows.version + 1)
+        rows = replace(rows, pieces=pieces)
+        for each in self._replayed:
+            header, batch = each.header, each.batch
+            if header.version != rows.version + 1:  # A change is lost.
+                self._history.lose()
+            rows, replaced = rows.replaced(header.kind, batch, version=header.version)
+            self._history.add(each.number, header.arrival_us, batch.select(names), replaced)
+
+    def end_replay(self) -> None:
+        """Go on from what was replayed; before the apply thread starts."""
+        self.history.begin()
 
     @contextmanager
     def ending(self) -> Iterator[None]:

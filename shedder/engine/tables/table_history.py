@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from bisect import insort
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -12,6 +13,7 @@ import pyarrow as pa
 from shedder.archive.log.table_changes import ChangeKind
 from shedder.archive.tables.table_rows import TableRows
 from shedder.cql.text.durations import timestamp_text
+from shedder.engine.tables.change_places import ChangePlaces
 from shedder.errors import BeforeRetention
 
 HISTORY_SHARE = 16  # All tables together keep 1/16 of table_bytes; 32 MiB, as a rule.
@@ -23,9 +25,11 @@ _IS_ROW = "#is_row"  # A column beside those of the table.
 class PastChange:
     """A change.
 
-    changed_us: first instant with it. keys: of its rows. replaced: the rows that had these keys.
+    number: as of `HistoryMemory.place`. changed_us: first instant with it. keys: of its rows.
+    replaced: the rows that had these keys.
     """
 
+    number: int
     changed_us: int
     keys: pa.RecordBatch
     replaced: tuple[pa.RecordBatch, ...]
@@ -40,58 +44,136 @@ class HistoryMemory:
     """Memory of the histories of all tables, in which the oldest change makes way for new ones.
 
     Changes are added by one thread.
+
+    places: of changes in the log.
     """
 
-    def __init__(self, clock_us: Callable[[], int], bytes_max: int) -> None:
-        """Memory without changes. clock_us: us since 1970. bytes_max: of all that are kept."""
+    def __init__(
+        self,
+        clock_us: Callable[[], int],
+        bytes_max: int,
+        positions: Callable[[], Mapping[int, int]] = dict,
+    ) -> None:
+        """Memory without changes.
+
+        clock_us: us since 1970. bytes_max: of all that are kept. positions: of all streams, by id.
+        """
         self.clock_us = clock_us
         self.size_bytes = 0
+        self.places = ChangePlaces(positions)
         self._bytes_max = bytes_max
-        self._changes: deque[tuple[TableHistory, int]] = deque()
+        self._changes: list[tuple[int, int, TableHistory]] = []  # (number, bytes, history).
 
-    def add(self, history: TableHistory, size_bytes: int) -> None:
+    def add(self, history: TableHistory, number: int, size_bytes: int) -> None:
         """Count a change that a history has, and forget the oldest ones if there are too many."""
-        self._changes.append((history, size_bytes))
+        insort(self._changes, (number, size_bytes, history), key=lambda each: each[0])
         self.size_bytes += size_bytes
+        count = 0
         while self.size_bytes > self._bytes_max:
-            oldest, size_bytes = self._changes.popleft()
+            _, size_bytes, oldest = self._changes[count]
             oldest.forget_oldest()
             self.size_bytes -= size_bytes
+            count += 1
+        del self._changes[:count]
+        if count:
+            self.places.forget(self._changes[0][0] if self._changes else self.places.newest + 1)
+
+    def remove(self, history: TableHistory) -> None:
+        """Count the changes of a history no more."""
+        self._changes = [each for each in self._changes if each[2] is not history]
+        self.size_bytes = sum(size_bytes for _, size_bytes, _ in self._changes)
 
 
 class TableHistory:
     """The newest changes of a table.
 
     begin_us: the oldest instant as of which the rows are known.
+    begin_number: of the change before the oldest one that is kept; 0: all changes are kept.
+    is_stored: the newest checkpoint has all changes.
     """
 
-    def __init__(self, memory: HistoryMemory) -> None:
-        """No changes: the rows are known from now on. memory: has its changes."""
+    def __init__(self, memory: HistoryMemory, *, is_known: bool = True) -> None:
+        """No changes: the rows are known from now on.
+
+        memory: has its changes. is_known: the table is new; else its earlier changes are lost, and
+        the rows are known from the first change on, or from `begin` on.
+        """
         self._memory = memory
         self._changes: deque[PastChange] = deque()
-        self.begin_us = self._newest_us = memory.clock_us()
+        self._is_known = is_known
+        self.begin_us = self._newest_us = memory.clock_us() if is_known else 0
+        self.begin_number = 0
+        self.is_stored = False
 
-    def add(self, keys: pa.RecordBatch, replaced: tuple[pa.RecordBatch, ...]) -> None:
-        """Keep a change that is in force from now on.
+    @classmethod
+    def restored(
+        cls, memory: HistoryMemory, changes: Sequence[PastChange], *, begin_us: int, begin: int
+    ) -> TableHistory:
+        """Return a history as a checkpoint has it. begin: as of `begin_number`."""
+        history = cls(memory)
+        history.begin_us = history._newest_us = begin_us
+        history.begin_number = begin
+        for each in changes:
+            history._put(each)
+        return history
+
+    @property
+    def changes(self) -> tuple[PastChange, ...]:
+        """All changes that are kept, in order."""
+        return tuple(self._changes)
+
+    def note_stored(self, changes: Sequence[PastChange]) -> None:
+        """Note that a checkpoint has these changes."""
+        self.is_stored = self._is_known and tuple(changes) == self.changes
+
+    def place(self) -> int:
+        """Return the number of a change that is applied now."""
+        return self._memory.places.next()
+
+    def add(
+        self,
+        number: int,
+        arrival_us: int,
+        keys: pa.RecordBatch,
+        replaced: tuple[pa.RecordBatch, ...],
+    ) -> None:
+        """Keep a change that is in force from its arrival on.
 
         A clock that goes back gives the change the instant of the change before it.
 
-        keys, replaced: as of `PastChange`.
+        number, keys, replaced: as of `PastChange`.
         """
-        self._newest_us = max(self._newest_us, self._memory.clock_us())
+        self.is_stored = False
+        changed_us = max(self._newest_us, arrival_us)
+        if not self._is_known:
+            self._is_known = True
+            self.begin_us, self._newest_us, self.begin_number = changed_us, changed_us, number
+            return
         copied = keys.take(np.arange(keys.num_rows))  # Without the values beside them.
-        change = PastChange(self._newest_us, copied, replaced)
+        self._put(PastChange(number, changed_us, copied, replaced))
+
+    def _put(self, change: PastChange) -> None:
+        self._newest_us = change.changed_us
         self._changes.append(change)
-        self._memory.add(self, change.size_bytes)
+        self._memory.add(self, change.number, change.size_bytes)
 
     def forget_oldest(self) -> None:
         """Forget the oldest change."""
-        self.begin_us = self._changes.popleft().changed_us
+        oldest = self._changes.popleft()
+        self.begin_us, self.begin_number = oldest.changed_us, oldest.number
+
+    def lose(self) -> None:
+        """Forget all: changes are lost, and the rows are known from the next change on."""
+        self._memory.remove(self)
+        self._changes.clear()
+        self._is_known = self.is_stored = False
 
     def begin(self) -> None:
-        """Begin now: changes from before are lost. It has none."""
-        assert not self._changes
-        self.begin_us = self._newest_us = max(self._newest_us, self._memory.clock_us())
+        """Begin now, unless the rows are known."""
+        if not self._is_known:
+            self._is_known = True
+            self._newest_us = self.begin_us = max(self._newest_us, self._memory.clock_us())
+            self.begin_number = self.place()
 
     def since(self, table: str, as_of_us: int) -> Sequence[PastChange]:
         """Return the changes after an instant, in order. table: its name, for the error.

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sqlite3
+from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from random import Random
 
@@ -19,6 +21,9 @@ from shedder.engine.engine import Engine
 from shedder.engine.tables.live_tables import LiveTable
 from shedder.engine.tables.table_history import HistoryMemory, TableHistory
 from shedder.errors import BadQuery, BeforeRetention, ShedderError, Unimplemented
+from tests.engine.killed import copy_killed
+from tests.engine.tables.worlds import CREATE, Changes, Key, Row
+from tests.seeds import seed
 
 SCHEMA = TableSchema(
     "t",
@@ -74,7 +79,7 @@ def test_rows_as_of_each_instant_are_those_that_were_there(world):
             put = {key: random.choice([None, version]) for key in keys}
             now = {**now, **put}
             made = (ChangeKind.UPSERT, batch_of(put, "avb"))
-        table.change(lambda _, made=made: made, table.apply, 0)
+        table.change(lambda _, made=made: made, table.apply, clock.now_us)
         newest = max(newest, clock.us)
         at[newest] = (version, now)
     for us in range(1_000, newest + 3):
@@ -91,7 +96,7 @@ def test_oldest_changes_are_forgotten_and_the_error_names_the_oldest_instant():
     for n in range(200):
         clock.us += 10
         put = batch_of({(1, "x"): n}, "avb")
-        table.change(lambda _, put=put: (ChangeKind.UPSERT, put), table.apply, 0)
+        table.change(lambda _, put=put: (ChangeKind.UPSERT, put), table.apply, clock.now_us)
         assert memory.size_bytes <= 100_000
     oldest = history.begin_us
     assert oldest == 1_000 + 10 * (200 - 24)  # Each change counts some 4,130 bytes.
@@ -110,7 +115,7 @@ def test_memory_of_histories_is_that_of_all_tables():
         clock.us += 10
         put = batch_of({(1, "x"): n}, "avb")
         table = tables[n < 25 and n % 5 == 0]  # The second one has a change for each five.
-        table.change(lambda _, put=put: (ChangeKind.UPSERT, put), table.apply, 0)
+        table.change(lambda _, put=put: (ChangeKind.UPSERT, put), table.apply, clock.now_us)
     assert memory.size_bytes <= 45_000
     assert [history.begin_us for history in histories] == [1_200, 1_160]
     assert rows_of(tables[1].past(1_210)()) == {(1, "x"): 20}
@@ -125,7 +130,7 @@ def test_change_larger_than_the_history_leaves_no_earlier_instant():
     for us, keys in ((2_000, KEYS[:1]), (3_000, KEYS)):
         clock.us = us
         put = batch_of(dict.fromkeys(keys, us), "avb")
-        table.change(lambda _, put=put: (ChangeKind.UPSERT, put), table.apply, 0)
+        table.change(lambda _, put=put: (ChangeKind.UPSERT, put), table.apply, clock.now_us)
     assert (history.begin_us, memory.size_bytes) == (3_000, 0)
     assert rows_of(table.past(3_000)()) == dict.fromkeys(KEYS, 3_000)
 
@@ -179,15 +184,82 @@ def test_queries_read_tables_as_of_an_instant(db, words):
 
 
 @pytest.mark.slow
-def test_rows_from_before_the_start_are_refused(db, tmp_path):
-    db.execute("INSERT INTO t VALUES (1, 10)")
-    then = now_text()
-    assert db.execute(f"SELECT n FROM t AS OF TIMESTAMP '{then}'").rows() == [{"n": 10}]
+def test_restarts_and_kills_keep_the_rows_as_of_each_instant(tmp_path):
+    """A second table is created late; changes are replayed, or are in a checkpoint."""
+    random, db = Random(seed("as of")), Engine.open(tmp_path / "0")
+    db.execute("CREATE STREAM s (ts TIMESTAMP, k BIGINT) TIMESTAMP BY ts")
+    db.execute(CREATE)
+    changes, seen = Changes(random), [(now_text(), {})]
+    for step in range(1, 40):
+        match random.choices(["change", "push", "checkpoint", "restart", "kill"], ODDS)[0]:
+            case "change":
+                db.execute(changes.next())
+                seen.append((now_text(), dict(changes.rows)))
+            case "push":
+                db.execute("INSERT INTO s VALUES (TIMESTAMP '2026-01-05', 1)")
+            case "checkpoint":
+                db.core.executor.call(db.checkpoints.now).result()
+            case "restart":
+                db.close()
+                db = Engine.open(tmp_path / "0")
+            case "kill":
+                killed = copy_killed(db, tmp_path / str(step))
+                with Engine.open(killed) as again:
+                    check_instants(again, seen)
     db.close()
-    with Engine.open(tmp_path / "data") as again:
-        with pytest.raises(BeforeRetention, match=r"rows of table 't' as of .* are not kept"):
-            again.execute(f"SELECT n FROM t AS OF TIMESTAMP '{then}'")
-        assert again.execute(f"SELECT n FROM t AS OF TIMESTAMP '{now_text()}'").rows()
+    with Engine.open(tmp_path / "0") as again:
+        check_instants(again, seen)
+
+
+ODDS = [0.6, 0.15, 0.1, 0.1, 0.05]
+
+
+def check_instants(db: Engine, seen: list[tuple[str, dict[Key, Row]]]) -> None:
+    for then, expected in seen:
+        rows = db.execute(f"SELECT k, s, n, x FROM t AS OF TIMESTAMP '{then}'").rows()
+        assert {(row["k"], row["s"]): (row["n"], row["x"]) for row in rows} == expected, then
+
+
+@pytest.mark.slow
+def test_instants_before_the_oldest_kept_change_are_refused_also_after_a_restart(tmp_path):
+    """The history has 32 KiB: some 7 changes of one row."""
+    path = tmp_path / "d"
+    with Engine.open(path, table_bytes=1 << 19) as db:
+        db.execute("CREATE TABLE t (k BIGINT PRIMARY KEY, n BIGINT)")
+        then = []
+        for n in range(12):
+            db.execute(f"INSERT OR REPLACE INTO t VALUES (1, {n})")
+            then.append(now_text())
+        killed = copy_killed(db, tmp_path / "killed")
+        oldest = db.core.tables["t"].history.begin_us
+    for each in (path, killed):
+        with Engine.open(each, table_bytes=1 << 19) as again:
+            assert again.core.tables["t"].history.begin_us == oldest
+            with pytest.raises(BeforeRetention, match="the oldest instant that can be asked"):
+                again.execute(f"SELECT n FROM t AS OF TIMESTAMP '{then[3]}'")
+            for n in (6, 11):
+                text = f"SELECT n FROM t AS OF TIMESTAMP '{then[n]}'"
+                assert again.execute(text).rows() == [{"n": n}]
+
+
+@pytest.mark.slow
+def test_a_checkpoint_of_an_earlier_version_has_no_history(tmp_path):
+    """The rows are known from the first change after it on."""
+    with Engine.open(tmp_path / "d") as db:
+        db.execute("CREATE TABLE t (k BIGINT PRIMARY KEY, n BIGINT)")
+        db.execute("INSERT INTO t VALUES (1, 1)")
+        then = now_text()
+    with closing(sqlite3.connect(tmp_path / "d" / "catalog.sqlite")) as catalog, catalog:
+        catalog.execute("DELETE FROM checkpoint_parts WHERE key LIKE 'table_%'")
+    with Engine.open(tmp_path / "d") as db:
+        with pytest.raises(BeforeRetention):
+            db.execute(f"SELECT n FROM t AS OF TIMESTAMP '{then}'")
+        db.execute("UPDATE t SET n = 2")
+        now, killed = now_text(), copy_killed(db, tmp_path / "killed")
+    with Engine.open(killed) as db:
+        assert db.execute(f"SELECT n FROM t AS OF TIMESTAMP '{now}'").rows() == [{"n": 2}]
+        with pytest.raises(BeforeRetention):
+            db.execute(f"SELECT n FROM t AS OF TIMESTAMP '{then}'")
 
 
 @pytest.mark.slow
