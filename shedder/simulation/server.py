@@ -271,7 +271,7 @@ class SimulatedServer:
             parts: list[Bytes] = [change.header.to_bytes(), body_of(change.batch)]
             core.log_queue.submit(RecordType.TABLE, parts, change)
 
-        core.tables[TABLE].change(partial(upsert, batch=rows), submit, core.clock_us())
+        core.tables[TABLE].change(partial(upsert, batch=rows), submit, core.clock_us)
         self.process.look_at_the_disk()
 
     def append(
