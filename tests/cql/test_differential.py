@@ -35,7 +35,7 @@ def duckdb_values(batch: pa.RecordBatch, bound: list[Expression]) -> list[list[A
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", list(ColumnType), ids=lambda kind: kind.value)
 def test_evaluate_and_duckdb_agree_on_every_value(kind: ColumnType) -> None:
-    @settings(max_examples=scaled(50, 250), suppress_health_check=list(HealthCheck))
+    @settings(max_examples=scaled(30, 250), suppress_health_check=list(HealthCheck))
     @given(batch=batches(), nodes=st.lists(expressions(kind), min_size=2, max_size=6))
     def agree(batch: pa.RecordBatch, nodes: list[Expression]) -> None:
         bound = [bound_expression(node) for node in nodes]

@@ -39,7 +39,7 @@ def _table(spark: SparkSession, batch: pa.RecordBatch, sql: str) -> pa.Table:
 
 @pytest.mark.parametrize("kind", list(ColumnType), ids=lambda kind: kind.value)
 def test_spark_agrees_on_every_value(spark: SparkSession, kind: ColumnType) -> None:
-    @settings(_DRAWN, max_examples=scaled(6, 16))
+    @settings(_DRAWN, max_examples=scaled(4, 16))
     @given(batch=batches(), nodes=st.lists(expressions(kind), min_size=6, max_size=10))
     def agree(batch: pa.RecordBatch, nodes: list[Any]) -> None:
         bound = [bound_expression(node) for node in nodes]
@@ -57,7 +57,7 @@ def test_spark_and_duckdb_give_the_same_exact_answers(spark: SparkSession, group
     key, by = ("b, ", " GROUP BY b") if grouped else ("", "")
     query = bound_query(f"SELECT {key}{AGGREGATES} FROM stream WHERE l % 3 <> 1{by}")
 
-    @settings(_DRAWN, max_examples=scaled(4, 12))
+    @settings(_DRAWN, max_examples=scaled(3, 12))
     @given(batch=batches(rows_max=20))
     def agree(batch: pa.RecordBatch) -> None:
         sql = exact_sql(query, "stream", SqlDialect.SPARK, -(1 << 60), 1 << 60)
@@ -75,7 +75,7 @@ def test_spark_and_duckdb_give_the_same_exact_answers(spark: SparkSession, group
 def test_spark_and_duckdb_have_the_same_first_and_last(spark: SparkSession) -> None:
     query = bound_query(f"SELECT {BY_TIME} FROM stream")
 
-    @settings(_DRAWN, max_examples=scaled(4, 8))
+    @settings(_DRAWN, max_examples=scaled(3, 8))
     @given(batch=batches(rows_max=20))
     def agree(batch: pa.RecordBatch) -> None:
         rows = with_positions(batch)

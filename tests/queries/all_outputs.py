@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -51,7 +51,17 @@ OUTPUTS = {
 SHARES = {"frequent": 0.1, "surely frequent": 0.05}
 
 
-SELECTED = ", ".join(f'{text} AS "{name}"' for name, text in OUTPUTS.items())
+WITH_OWN_SAMPLES = (
+    "total",
+    "whole total",
+    "average",
+    "clients",
+    "both",
+    "only",
+    "alike",
+    "ratio",
+)
+"""Outputs whose values and intervals depend on the weighted and hashed samples of a stream."""
 
 
 GROUPED = {"one row": "", "grouped": " GROUP BY domain"}
@@ -75,10 +85,13 @@ def population(name: str, size: int) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(columns, schema=ARROW)
 
 
-def query_of(selectivity: float, grouped: str) -> BoundQuery:
-    """All outputs in one query; each is at the query's confidence by itself."""
+def query_of(
+    selectivity: float, grouped: str, outputs: Iterable[str] = tuple(OUTPUTS)
+) -> BoundQuery:
+    """Return one query of some outputs; each is at the query's confidence by itself."""
     keys = "domain, " if GROUPED[grouped] else ""
-    return ask(f"{keys}{SELECTED} FROM requests{SELECTIVITIES[selectivity]}{GROUPED[grouped]}")
+    selected = ", ".join(f'{OUTPUTS[name]} AS "{name}"' for name in outputs)
+    return ask(f"{keys}{selected} FROM requests{SELECTIVITIES[selectivity]}{GROUPED[grouped]}")
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,6 +22,7 @@ from shedder.streams.batches import ROWS_PER_BATCH
 from spark_ingest.pipeline import forward, summarise
 from spark_ingest.runtime.spark_session import having
 from tests.scale import scaled
+from tests.seeds import seed
 from tests.server_process import ServerProcess
 from tests.spark_ingest.worlds import (
     FILES,
@@ -44,6 +45,12 @@ from tests.spark_ingest.worlds import (
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
 FILES_OF_OUTAGE = scaled(3, FILES)  # Micro-batches of the test that kills the service.
+WAYS = [("built", summarise), ("sent", forward)]
+
+
+def drawn_ways(place: int) -> list[Any]:
+    """Return the ways in which a test runs. Per change, neighbours by their place differ."""
+    return scaled([WAYS[(seed("ways") + place) % len(WAYS)]], WAYS)
 
 
 @pytest.fixture(scope="module")
@@ -95,7 +102,7 @@ def test_both_ways_come_to_what_the_tuples_come_to(
     assert all(done.sent_bytes > 0 for done in built.done)
 
 
-@pytest.mark.parametrize(("stream", "way"), [("built", summarise), ("sent", forward)])
+@pytest.mark.parametrize(("stream", "way"), drawn_ways(0))
 def test_a_pipeline_goes_on_where_it_stopped_and_does_nothing_twice(
     spark: SparkSession, server: ServerProcess, tmp_path: Path, stream: str, way: Any
 ) -> None:
@@ -135,7 +142,7 @@ def test_an_older_directory_of_the_service_is_refused(
         running.wait()
 
 
-@pytest.mark.parametrize(("stream", "way"), [("built", summarise), ("sent", forward)])
+@pytest.mark.parametrize(("stream", "way"), drawn_ways(1))
 def test_a_service_that_comes_back_with_a_backup_is_refused_and_takes_nothing(
     spark: SparkSession, own_server: ServerProcess, tmp_path: Path, stream: str, way: Any
 ) -> None:
@@ -274,7 +281,7 @@ def called(address: str) -> None:
         listening.accept()[0].close()
 
 
-@pytest.mark.parametrize(("stream", "way"), [("built", summarise), ("sent", forward)])
+@pytest.mark.parametrize(("stream", "way"), drawn_ways(2))
 def test_the_service_may_be_away_for_a_while(
     spark: SparkSession, own_server: ServerProcess, tmp_path: Path, stream: str, way: Any
 ) -> None:
@@ -312,7 +319,7 @@ def test_columns_that_do_not_fit_are_named_with_both_types(
         summarise(frame, service(server), "nowhere", checkpoint=str(tmp_path / "c"))
 
 
-@pytest.mark.parametrize(("stream", "way"), [("built", summarise), ("sent", forward)])
+@pytest.mark.parametrize(("stream", "way"), drawn_ways(3))
 def test_a_worker_that_is_killed_in_mid_batch_costs_nothing_but_time(
     spark: SparkSession, server: ServerProcess, tmp_path: Path, stream: str, way: Any
 ) -> None:

@@ -4,8 +4,10 @@ import pytest
 
 from shedder.archive.operations.verify import check
 from tests.archive.children import write_and_retain
+from tests.archive.power import moments
 from tests.archive.syscalls import needs_strace, run
 from tests.archive.worlds import positions, recover
+from tests.scale import scaled
 
 
 @pytest.mark.slow
@@ -13,17 +15,17 @@ from tests.archive.worlds import positions, recover
 @pytest.mark.parametrize(
     ("call", "step"),
     [
-        ("/rename.*", 1),
-        ("/unlink.*", 1),
-        ("fsync", 1),
-        ("fdatasync", 1),
-        ("pwrite64", 5),
-        ("/pwritev.*", 9),
+        ("/rename.*", 2),
+        ("/unlink.*", 2),
+        ("fsync", 2),
+        ("fdatasync", 2),
+        ("pwrite64", 8),
+        ("/pwritev.*", 13),
     ],
 )
 def test_a_kill_in_run_commit_vacuum_or_compartment_drop_loses_nothing(tmp_path, call, step):
-    index, kills = 1, 0
-    while True:
+    kills = 0
+    for index in moments(step, f"kill at {call}", first=1):
         directory = tmp_path / f"{index}"
         directory.mkdir()
         output, killed = run(directory, call, "signal=KILL", index, write_and_retain)
@@ -50,5 +52,4 @@ def test_a_kill_in_run_commit_vacuum_or_compartment_drop_loses_nothing(tmp_path,
         if not killed:
             break
         kills += 1
-        index += step
-    assert kills >= 2
+    assert kills >= scaled(1, 2)

@@ -11,16 +11,16 @@ from tests.archive.syscalls import fail_each, needs_strace, some_of
 @pytest.mark.parametrize(
     ("call", "error", "step"),
     [
-        ("pwrite64", "error=ENOSPC", 15),
-        ("fdatasync", "error=EIO", 7),
+        ("pwrite64", "error=ENOSPC", 22),
+        ("fdatasync", "error=EIO", 10),
         ("/rename.*", "error=EIO", 2),
         ("/unlink.*", "error=EIO", 3),
         ("/mkdir.*", "error=ENOSPC", 3),
         ("fsync", "signal=KILL", 3),
-        ("pwrite64", "signal=KILL", 15),
-        ("/rename.*", "signal=KILL", 1),
-        ("/unlink.*", "signal=KILL", 1),
-        ("fdatasync", "signal=KILL", 5),
+        ("pwrite64", "signal=KILL", 22),
+        ("/rename.*", "signal=KILL", 2),
+        ("/unlink.*", "signal=KILL", 2),
+        ("fdatasync", "signal=KILL", 8),
     ],
 )
 def test_a_purge_survives_any_failing_call(tmp_path, call, error, step):

@@ -14,11 +14,11 @@ from tests.archive.syscalls import fail_each, needs_strace
 @pytest.mark.parametrize(
     ("call", "error", "step"),
     [
-        ("/pwritev.*", "error=ENOSPC", 3),
-        ("pwrite64", "error=EIO", 9),
-        ("fdatasync", "error=EIO", 4),
-        ("fsync", "error=EIO", 2),
-        ("/rename.*", "error=EIO", 1),
+        ("/pwritev.*", "error=ENOSPC", 5),
+        ("pwrite64", "error=EIO", 14),
+        ("fdatasync", "error=EIO", 6),
+        ("fsync", "error=EIO", 3),
+        ("/rename.*", "error=EIO", 2),
         ("/unlink.*", "error=EIO", 2),
         ("ftruncate", "error=EIO", 2),
         ("/mkdir.*", "error=ENOSPC", 2),

@@ -238,7 +238,7 @@ def reopened(directory, files: PowerFiles) -> Store:
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
 def test_power_loss_at_every_call_of_a_rewrite_loses_nothing(tmp_path):
-    for power_at in moments(12, "power fails in a rewrite"):
+    for power_at in moments(17, "power fails in a rewrite"):
         root = tmp_path / f"{power_at}"
         root.mkdir()
         files = PowerFiles(root, power_at=power_at)
@@ -269,7 +269,7 @@ def test_power_loss_at_every_call_of_a_rewrite_loses_nothing(tmp_path):
 @pytest.mark.timeout(1800)
 def test_a_full_disk_at_every_call_of_a_rewrite_leaves_all_as_it_was(tmp_path):
     last = 0
-    for fail_at in moments(9, "a rewrite's disk is full", first=60):
+    for fail_at in moments(13, "a rewrite's disk is full", first=60):
         root = tmp_path / f"{fail_at}"
         root.mkdir()
         files = PowerFiles(root, fail_at=fail_at, error=ENOSPC)

@@ -64,7 +64,7 @@ def played(
     *,
     slowness: float,
     minutes: int = 2,
-    batches: int = scaled(2, BATCHES),
+    batches: int = scaled(1, BATCHES),
     shares_out: bool = True,
 ) -> DriftWorld:
     """Some minutes, with the laws that hold at any load."""

@@ -18,6 +18,7 @@ from shedder.engine.engine import Engine
 from shedder.errors import BadQuery, RollupExists, UnknownColumn, UnknownRollup, UnknownStream
 from tests.engine.supervised import REWRITES, GatedFiles, Supervised, settle
 from tests.fractions_of_columns import variance
+from tests.scale import scaled
 
 MINUTE_US = 60_000_000
 COLUMNS = "(ts TIMESTAMP, g VARCHAR, f DOUBLE, x DOUBLE, i BIGINT, b BOOLEAN, d DATE)"
@@ -128,7 +129,7 @@ def _parts(groups: str) -> list[str]:
 
 
 @pytest.mark.slow
-@settings(max_examples=20, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=scaled(12, 60), deadline=None, suppress_health_check=list(HealthCheck))
 @given(
     rows=ROWS,
     cuts=st.lists(st.integers(1, 99), min_size=1, max_size=3),

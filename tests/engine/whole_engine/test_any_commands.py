@@ -202,7 +202,7 @@ def said(rows: list[Row]) -> str:
     ("seed", "steps"),
     [
         (1, 30),
-        *(pytest.param(seed, 80, marks=pytest.mark.slow) for seed in range(2, scaled(6, 20))),
+        *(pytest.param(seed, 80, marks=pytest.mark.slow) for seed in range(2, scaled(4, 20))),
     ],
 )
 def test_whatever_is_asked_it_adds_up(tmp_path: Path, seed: int, steps: int) -> None:
