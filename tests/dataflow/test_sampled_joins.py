@@ -146,6 +146,12 @@ def test_more_panes_than_bytes_are_refused_with_both():
         Dataflow(plan, state_bytes_max=ROOM)
 
 
+def test_an_output_with_the_name_of_an_end_is_refused():
+    text = TEXT.replace("AS n", "AS n, COUNT(*) AS N_low").format(CONDITIONS[0])
+    with pytest.raises(BadQuery, match="two columns are named 'n_low'"):
+        bound(f"{text} CONFIDENCE 95 PERCENT")
+
+
 @pytest.mark.parametrize(
     ("listed", "join", "groups"),
     [

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import replace
 
 from shedder.cql.expressions.column_types import ColumnType
@@ -35,6 +37,7 @@ def with_sampling(plan: Plan, confidence: float) -> Plan:
             and _is_join(counted.input)
         ):
             more = tuple(output for each in outputs for output in _with_companions(each))
+            _check_names(more)
             sampled = replace(counted, sampling=KeySampling(confidence))
             return Project(sampled, more)
         case _:
@@ -42,6 +45,16 @@ def with_sampling(plan: Plan, confidence: float) -> Plan:
                 "CONFIDENCE in a row query is for SELECT COUNT(*) AS n over an inner join of two "
                 "windows, without GROUP BY and HAVING; the rows of other queries are exact: leave "
                 "CONFIDENCE away"
+            )
+
+
+def _check_names(outputs: Sequence[Output]) -> None:
+    names = Counter(each.name.lower() for each in outputs)
+    for each in outputs:
+        if names[each.name.lower()] > 1:
+            raise BadQuery(
+                f"two columns are named {each.name!r}; an approximate count n has the columns n, "
+                "n_low, n_high, n_bound and n_met: give the outputs other names"
             )
 
 
