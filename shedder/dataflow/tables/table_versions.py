@@ -72,6 +72,11 @@ class TableVersions:
         """The values at these positions."""
         return self._rows.take(positions)
 
+    def clear(self) -> None:
+        """Drop all versions."""
+        self._clear()
+        self.generation += 1
+
     def upsert(self, rows: pa.RecordBatch, place: int) -> None:
         """Put rows in the place of those with their keys. rows: of the table, each key once."""
         ids = self._end(rows, place)

@@ -95,6 +95,7 @@ class QueryTables:
         self._places = TablePlaces()
         self._loaded: dict[str, TableRows] = {}
         self._waiting: list[_PlacedChange] = []
+        self._has_past = False  # Of the tables that do not correct.
 
     def load(self, rows: Mapping[str, TableRows], instant_us: int) -> None:
         """Begin with the present rows, or with what has changed in them since the last call.
@@ -104,6 +105,8 @@ class QueryTables:
         """
         for alias, now in rows.items():
             table, before = self.by_alias[alias], self._loaded.get(alias)
+            if self._has_past and not table.corrects:
+                continue
             place = instant_us if table.corrects else 0
             held = {id(piece) for piece in now.pieces}
             known = () if before is None else before.pieces
@@ -116,6 +119,27 @@ class QueryTables:
                     table.versions.upsert(piece, place)
             table.version = now.version
             self._loaded[alias] = now
+
+    def load_past(
+        self,
+        rows: Mapping[str, TableRows],
+        versions: Mapping[str, pa.Table],
+        reached: Sequence[Mapping[str, Reached]],
+    ) -> None:
+        """Begin with earlier versions, which tuples of the past join. May be called again.
+
+        rows: now, by alias. versions: as of `TableVersions.history`. reached: by alias of a
+        stream, at each change; those of an earlier call come first.
+        """
+        self._has_past = True
+        self._places = TablePlaces.of_changes(reached)
+        for alias, now in rows.items():
+            table = self.by_alias[alias]
+            table.versions.clear()
+            for piece in now.pieces:
+                table.versions.upsert(piece, 0)
+            table.versions.restore(versions[alias])
+            table.version = now.version
 
     def reads(self, table_id: int) -> bool:
         """Return whether the query reads a table."""

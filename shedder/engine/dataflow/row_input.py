@@ -166,7 +166,10 @@ class RowInput:
     def past_text(self) -> str:
         """What windows lack of the tuples from before registration."""
         if self.holds_rows:
-            return f"ROWS windows of {self.alias} began empty"
+            return (
+                f"ROWS windows of {self.alias} begin at position {self.from_position:,}; versions "
+                "of the tables from before it are not kept"
+            )
         return f"windows of {self.alias} may reach back to them until {self._past_ends_text}"
 
     @property
@@ -241,15 +244,19 @@ class RowInput:
         """Follow the other inputs from now on."""
         self.is_idle = True
 
+    def read_past_from(self, position: int) -> None:
+        """Leave out the tuples before a position: it is not known what they join."""
+        self.from_position = position
+
     def begin_at(self, position: int, watermark_us: int | None) -> None:
         """Read what comes from now on; what windows need of the past has been read.
 
-        Without a window, or beside a table, nothing of the past is read.
+        Without a window, or in a RANGE window beside a table, nothing of the past is read.
         """
         if not self.reads_past:
             self.from_position = position
-            if self.lookback_us and position and watermark_us is not None:
-                self.unread_us = watermark_us + self.watermark.lateness_us
+        if self.lookback_us and self.from_position and watermark_us is not None:
+            self.unread_us = watermark_us + self.watermark.lateness_us
         self.position = position
         self.watermark.restore(watermark_us)
 

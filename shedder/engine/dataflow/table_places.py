@@ -74,6 +74,11 @@ class TablePlaces:
         self._positions.clear()
         return self.first
 
+    @classmethod
+    def of_changes(cls, reached: Sequence[Mapping[str, Reached]]) -> TablePlaces:
+        """Return places with these changes, in order."""
+        return cls(0, list(reached))
+
     def to_json(self) -> list[Any]:
         """The changes as lists; the first place becomes 0."""
         return [

@@ -34,6 +34,7 @@ from shedder.engine.dataflow.row_target import EVENT_TIME, RowTarget
 from shedder.engine.dataflow.row_writer import RowWriter
 from shedder.engine.dataflow.standing_plan import StandingPlan, standing_plan, with_seed
 from shedder.engine.engine_state import EngineState
+from shedder.engine.rebuild.table_pasts import TableMoment, TablePasts
 from shedder.engine.standing_queries.stream_state import Stream
 from shedder.engine.tables.live_tables import LiveTable
 from shedder.errors import Unimplemented
@@ -120,7 +121,7 @@ def new_row_query(
     for alias, source in flow.sources.items():
         stream = core.stream(source.relation)
         columns = tuple(dict.fromkeys((*source.columns, source.time_column)))
-        reads_past = spans[alias] > 0 and not reads_versions
+        reads_past = spans[alias] >= HISTORY or (spans[alias] > 0 and not reads_versions)
         inputs.append(
             RowInput(
                 alias,
@@ -250,12 +251,14 @@ class WindowPast:
         # A tuple that comes after the watermark was looked at is not older than it, or is late.
         self._closed_us = {it.alias: self._stream(it).watermark_us for it in query.inputs}
         self._read = {each.alias: self._stream(each).position for each in self._inputs}
+        self._tables: TablePasts | None = None
         known = [us for us in self._closed_us.values() if us is not None]
         as_of_us = min(known) if known and len(known) == len(query.inputs) else None
         self._from_us = {each.alias: each.needs_from_us(as_of_us) for each in self._inputs}
 
     def catch_up(self) -> None:
         """Read until little is left, so that the apply thread reads the rest quickly."""
+        self._load(self._core.executor.call(self._begin, urgent=True).result())
         ends, from_us, closed_us = self._read, self._from_us, self._closed_us
         stretches = {it: PastStretch(0, ends[it], from_us[it], closed_us[it]) for it in ends}
         scans = {it.stream_id: scan_of(self._core, it.stream_id) for it in self._inputs}
@@ -263,12 +266,35 @@ class WindowPast:
         for _ in range(ROUNDS_MAX):
             if self._left_rows() < LEFT_ROWS:
                 return
-            self.read_on()
+            self._read_to(self._core.executor.call(self._moment, urgent=True).result())
 
     def read_on(self) -> None:
-        """Read what the streams have applied since the last time."""
+        """Read what the streams have applied since the last time. On the apply thread."""
+        self._read_to(self._moment())
+
+    def _begin(self) -> TableMoment | None:
+        """On the apply thread: find out which versions of tables are known."""
+        if self._inputs and self._query.tables.has_places:
+            self._tables = TablePasts(self._core, self._query)
+            for each in self._inputs:
+                each.read_past_from(self._tables.first_position(each.stream_id))
+        self._read, tables = self._moment()
+        return tables
+
+    def _moment(self) -> tuple[dict[str, int], TableMoment | None]:
+        """On the apply thread: how far the streams are, and the tables as of there."""
+        ends = {each.alias: self._stream(each).position for each in self._inputs}
+        return ends, None if self._tables is None else self._tables.take()
+
+    def _load(self, tables: TableMoment | None) -> None:
+        if tables is not None:
+            self._query.tables.load_past(tables.rows, tables.versions(), tables.reached)
+
+    def _read_to(self, moment: tuple[dict[str, int], TableMoment | None]) -> None:
+        ends, tables = moment
+        self._load(tables)
         for each in self._inputs:
-            alias, end = each.alias, self._stream(each).position
+            alias, end = each.alias, ends[each.alias]
             scan, from_us = scan_of(self._core, each.stream_id), self._from_us[alias]
             for rows, positions in each.past(scan, self._read[alias], end, from_us):
                 timely = each.without_late(rows, positions, self._closed_us[alias])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from itertools import pairwise
 
@@ -136,9 +137,9 @@ def test_tuples_join_the_versions_at_their_places_also_over_kills(world, tmp_pat
     for text in (CREATE, TABLE, truth.table.change(rng), truth.table.change(rng)):
         lives.db.execute(text)
     before: list[Tuple] = [(int(time), -1, 3) for time in rng.integers(0, 8, 5)]
-    lives.db.push("s", batch(before))  # Before registration: in no query.
+    lives.db.push("s", batch(before))  # Before registration: in ROWS windows alone.
     truth.push(before)
-    truth.tuples.clear()
+    past, truth.tuples = truth.tuples, []
     lives.register({**QUERIES, **ROWS})
     for _ in range(1, 70):
         truth.stream.clock += int(rng.integers(0, 8))
@@ -153,12 +154,15 @@ def test_tuples_join_the_versions_at_their_places_also_over_kills(world, tmp_pat
                 lives.do(what)
     lives.read_all()
     held = [each for each in truth.done if each[0] >= truth.stream.watermark - RANGE_US]
-    _check(lives, truth.done, held)
+    _check(lives, past, truth.done, held)
     lives.db.close()
 
 
-def _check(lives: KilledEngine, done: list[Pushed], held: list[Pushed]) -> None:
-    """Compare the rows of each query with those of all tuples, and of those in the window."""
+def _check(lives: KilledEngine, past: list[Pushed], done: list[Pushed], held: list[Pushed]) -> None:
+    """Compare the rows of each query with those of all tuples, and of those in the window.
+
+    past: tuples that came before the queries; windows of rows alone have them.
+    """
     for reader in lives.readers:
         answer = lives.db.query(reader.name).answer()
         got = Counter(row[:-2] for row in reader.got if row[-1] > 0)
@@ -168,8 +172,8 @@ def _check(lives: KilledEngine, done: list[Pushed], held: list[Pushed]) -> None:
             continue
         shown = Counter(tuple(row.values()) for row in answer.table.to_pylist())
         if reader.name in ROWS:
-            assert shown == made(reader.name, newest(reader.name, done)), reader.name
-            assert got == entered(reader.name, done), reader.name
+            assert shown == made(reader.name, newest(reader.name, past + done)), reader.name
+            assert got == entered(reader.name, past + done), reader.name
             continue
         assert shown == made(reader.name, held), reader.name
         if reader.name == "groups":
@@ -383,12 +387,51 @@ def test_versions_that_no_rows_window_needs_are_dropped(tmp_path):
     assert max(sizes) <= 8 + 5 + 5 + 2
 
 
-def test_answers_say_that_a_rows_window_began_empty(db):
-    db.push("s", batch([(0, 100, 1), (30, 101, 1)]))
-    answer = db.register("q", ROWS["rows"]).answer()
-    [note] = answer.notes
-    assert note.endswith("are not in the rows: ROWS windows of s began empty")
-    assert not answer.complete
+@pytest.mark.slow
+@pytest.mark.parametrize("table_bytes", [1 << 30, 1 << 20])
+def test_new_rows_windows_have_the_past_and_the_versions_of_its_places(table_bytes, tmp_path):
+    """The small history has 64 KiB, some 15 changes: answers say where it begins."""
+    rng = np.random.default_rng(seed("past of rows windows", table_bytes))
+    settings = {"table_bytes": table_bytes, "run_rows": 16}
+    truth, db, complete = World(), Engine.open(tmp_path / "0", **settings), set[bool]()
+    for text in (CREATE, TABLE):
+        db.execute(text)
+    for at in range(60):
+        if rng.random() < 0.5:
+            db.execute(truth.table.change(rng))
+        rows = [(at * 50, at, int(rng.integers(0, 8)))]
+        truth.push(rows)
+        db.push("s", batch(rows))
+        match rng.choice(["", "checkpoint", "kill", "restart"], p=[0.8, 0.1, 0.05, 0.05]):
+            case "checkpoint":
+                db.core.executor.call(db.checkpoints.now).result()
+            case "kill":
+                copied = copy_killed(db, tmp_path / str(at + 1))
+                db.close()
+                db = Engine.open(copied, **settings)
+            case "restart":
+                path = db.core.store.directory
+                db.close()
+                db = Engine.open(path, **settings)
+        if at % 15 == 14:
+            for name, text in ROWS.items():
+                db.register(f"{name}{at}", text)
+        done = truth.done
+        for query in db.core.rows.queries if at % 5 == 4 else ():
+            answer, name = db.query(query).answer(), query.rstrip("0123456789")
+            first = first_position(answer)
+            complete.add(not first)
+            shown = Counter(tuple(row.values()) for row in answer.table.to_pylist())
+            assert shown == made(name, newest(name, done[first:])), (query, at)
+            assert answer.complete == (not first)
+    db.close()
+    assert complete == {True, table_bytes > 1 << 20}
+
+
+def first_position(answer) -> int:
+    """The position from which a ROWS window has tuples, as an answer says it."""
+    found = [re.search(r"begin at position ([\d,]+); versions of", it) for it in answer.notes]
+    return max((int(it[1].replace(",", "")) for it in found if it), default=0)
 
 
 def test_older_versions_refuse_a_directory_with_a_rows_window_beside_a_table(db):

@@ -1,0 +1,135 @@
+"""Past of the tables of a new query: the versions that the tuples of its ROWS windows joined."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from shedder.archive.tables.table_rows import TableRows
+from shedder.dataflow.key_directory import KeyDirectory
+from shedder.dataflow.tables.table_versions import NEVER
+from shedder.engine.dataflow.row_query import RowQuery
+from shedder.engine.dataflow.table_places import Reached
+from shedder.engine.engine_state import EngineState
+from shedder.engine.tables.table_history import PastChange
+from shedder.errors import BudgetExceeded
+
+Int64s = NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class TableMoment:
+    """Tables at one moment of the log.
+
+    rows, changes: by alias. reached: positions of streams at each change, as of `load_past`.
+    """
+
+    rows: Mapping[str, TableRows]
+    changes: Mapping[str, Sequence[tuple[int, PastChange]]]
+    reached: Sequence[Mapping[str, Reached]]
+
+    def versions(self) -> dict[str, pa.Table]:
+        """Return what the changes have ended or begun, by alias, as `TableVersions.history`."""
+        return {alias: _versions(rows, self.changes[alias]) for alias, rows in self.rows.items()}
+
+
+class TablePasts:
+    """Changes of the tables whose versions the tuples of a query join.
+
+    The changes before `first` may be unknown, so tuples before it are not read.
+    """
+
+    def __init__(self, core: EngineState, query: RowQuery) -> None:
+        """On the apply thread."""
+        self._core = core
+        self._query = query
+        by_alias = query.tables.by_alias
+        self._tables = {it: of.name for it, of in by_alias.items() if not of.corrects}
+        histories = (core.tables[name].history for name in self._tables.values())
+        self.first = max((each.begin_number for each in histories), default=0)
+        self._newest = self.first
+        self._changes: dict[str, list[PastChange]] = {alias: [] for alias in self._tables}
+
+    def first_position(self, stream_id: int) -> int:
+        """Return the position from which the versions of all tables are known."""
+        return int(self._positions(stream_id, [self.first])[0]) if self.first else 0
+
+    def take(self) -> TableMoment:
+        """Return the tables of now. On the apply thread.
+
+        Raises:
+          BudgetExceeded: changes were forgotten since the last call.
+        """
+        core, rows = self._core, dict[str, TableRows]()
+        newest = core.table_histories.places.newest
+        for alias, name in self._tables.items():
+            table = core.tables[name]
+            rows[alias], history = table.rows, table.history
+            if history.begin_number > self._newest:
+                raise BudgetExceeded(
+                    f"table {name!r} changes faster than the past of the query can be read; more "
+                    "table_bytes keep more of its changes"
+                )
+            self._changes[alias] += [it for it in history.changes if it.number > self._newest]
+        self._newest = newest
+        numbers = sorted({it.number for each in self._changes.values() for it in each})
+        place = {number: at for at, number in enumerate(numbers, 1)}
+        changes = {
+            alias: [(place[it.number], it) for it in each] for alias, each in self._changes.items()
+        }
+        inputs = self._query.inputs
+        positions = {it.alias: self._positions(it.stream_id, numbers) for it in inputs}
+        reached = [
+            {alias: Reached(int(each[at]), None) for alias, each in positions.items()}
+            for at in range(len(numbers))
+        ]
+        return TableMoment(rows, changes, reached)
+
+    def _positions(self, stream_id: int, numbers: Sequence[int]) -> Int64s:
+        return self._core.table_histories.places.of(stream_id, np.array(numbers, np.int64))
+
+
+def _versions(rows: TableRows, changes: Sequence[tuple[int, PastChange]]) -> pa.Table:
+    """Return the rows that changes took out, and the present ones that they put, with their spans.
+
+    A row is valid from the last change of its key before it was taken out. changes: with places.
+    """
+    schema, key = rows.table().schema, rows.schema.key
+    keys = KeyDirectory(pa.schema([(it.name, it.type.arrow) for it in rows.schema.key_columns]))
+    touches = [
+        keys.assign([change.keys.column(name) for name in key]) * _base(changes) + place
+        for place, change in changes
+    ]
+    touched = np.sort(np.concatenate([np.empty(0, np.int64), *touches]))
+    parts: list[pa.RecordBatch] = []
+    begins, ends = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
+    taken = [(place, batch) for place, change in changes for batch in change.replaced]
+    for end, batch in [*taken, *((NEVER, piece) for piece in rows.pieces)]:
+        ids = keys.find([batch.column(name) for name in key])
+        kept = np.flatnonzero(ids)  # A key that no change had is valid at all places.
+        place = min(end, _base(changes) - 1)
+        begins.append(_last_before(touched, ids[kept], place, _base(changes)))
+        ends.append(np.full(len(kept), end))
+        parts.append(batch.take(pa.array(kept, pa.int64())))
+    found = pa.Table.from_batches([it.cast(schema) for it in parts], schema)
+    for at, name in enumerate(key):
+        found = found.append_column(f"#{at}", found[name])
+    found = found.append_column("#from", pa.array(np.concatenate(begins)))
+    return found.append_column("#to", pa.array(np.concatenate(ends))).combine_chunks()
+
+
+def _base(changes: Sequence[tuple[int, PastChange]]) -> int:
+    """A number above all places and that of now: (key, place) is key * base + place."""
+    return changes[-1][0] + 2 if changes else 2
+
+
+def _last_before(touched: Int64s, ids: Int64s, place: int, base: int) -> Int64s:
+    """Return the place of the last change of each key before a place; 0: there is none."""
+    at = np.searchsorted(touched, ids * base + place) - 1
+    found = touched[np.maximum(at, 0)] if len(touched) else np.zeros(len(ids), np.int64)
+    places: Int64s = np.where((at >= 0) & (found // base == ids), found % base, 0)
+    return places
