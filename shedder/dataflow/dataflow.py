@@ -36,7 +36,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from types import MappingProxyType
 
 import numpy as np
@@ -54,12 +54,11 @@ from shedder.cql.plans.logical_plan import (
 from shedder.cql.plans.needed_columns import with_needed_columns
 from shedder.cql.plans.push_down import pushed_down
 from shedder.cql.plans.shared_windows import with_shared_windows
-from shedder.cql.plans.subplans import Subplan, covers, subplan_of
 from shedder.cql.statements.table_schema import TableSchema
 from shedder.dataflow.changes import ChangeBatch
 from shedder.dataflow.current_relation import CurrentRelation
 from shedder.dataflow.expiry.expiry_modes import Expiry
-from shedder.dataflow.graph import Graph, Node, NodeWork
+from shedder.dataflow.graph import Graph
 from shedder.dataflow.join_order import StreamStatistics, ordered_joins
 from shedder.dataflow.negations.negation_order import placed_negations
 from shedder.dataflow.operator_facts import OperatorFacts, graph_facts
@@ -68,12 +67,9 @@ from shedder.dataflow.planner import graph_of
 from shedder.dataflow.relation_to_stream import RelationToStream
 from shedder.dataflow.reorder_buffer import ReorderBuffer
 from shedder.dataflow.rows_window import NewestRows
-from shedder.dataflow.sharing.shared_nodes import (
-    SharedNode,
-    SharedReader,
-    SharedSource,
-    shared_below,
-)
+from shedder.dataflow.sharing.shared_nodes import SharedNode
+from shedder.dataflow.sharing.shared_source import StreamSource
+from shedder.dataflow.sharing.source_graph import Agrees, SourceGraph
 from shedder.dataflow.step_parts import Parts, finished
 from shedder.dataflow.tables.table_changes import TableChanges
 from shedder.dataflow.tables.table_side import PLACE
@@ -81,19 +77,6 @@ from shedder.dataflow.tables.table_versions import TableVersions
 from shedder.dataflow.update_patterns import EdgeLabel
 from shedder.dataflow.whole_relation import WholeRelation
 from shedder.errors import BudgetExceeded
-
-
-@dataclass(frozen=True, slots=True)
-class StreamSource:
-    """A stream in FROM.
-
-    relation: name of the stream. columns: those that the query reads, by the stream's own names.
-    time_column: of the event time, by the stream's own name.
-    """
-
-    relation: str
-    columns: tuple[str, ...]
-    time_column: str
 
 
 class Dataflow:
@@ -135,29 +118,40 @@ class Dataflow:
         plan, self.negation_choices = placed_negations(plan, statistics or {})
         plan, self._readers = with_shared_windows(plan)
         plan = with_needed_columns(plan)
-        self._graph = graph_of(plan, state_bytes_max, clock_ns, tables, expiry)
-        self._operator_bytes = self._graph.size_bytes
+        graph = graph_of(plan, state_bytes_max, clock_ns, tables, expiry)
         self._clock_ns = clock_ns
         self._state_bytes_max = state_bytes_max
         scans = {it.alias: it for it in scans_of(plan) if it.kind is RelationKind.STREAM}
-        schemas = {node.alias: node.schema for node in self._graph.nodes}
-        self._buffers = {alias: ReorderBuffer(schemas[alias]) for alias in scans}
-        self.versions: Mapping[str, TableVersions] = self._graph.versions
-        self._changes: Mapping[str, TableChanges] = self._graph.changes
+        self.versions: Mapping[str, TableVersions] = graph.versions
+        self._changes: Mapping[str, TableChanges] = graph.changes
         self.corrects = frozenset(self._changes)
-        self._releasing: Mapping[str, ReorderBuffer | TableChanges] = {
-            **self._buffers,
-            **self._changes,
-        }
-        self._shared_sources: dict[str, SharedSource] = {}
-        self.shared_nodes: tuple[SharedNode, ...] = ()
         self._watermarks: dict[str, int] = {}
-        self.sources = {
+        sources = {
             scan.alias: _source(scans[scan.alias]) if scan.alias in scans else _unread(scan)
             for scan in scanned
         }
+        self._flow = SourceGraph(graph, sources, frozenset(scans), self._changes, clock_ns)
+        self._expiry = expiry
         self.is_stream = isinstance(plan, ToStream)
-        self.as_of_us: int | None = None
+
+    @property
+    def sources(self) -> Mapping[str, StreamSource]:
+        """The streams that are read, by alias."""
+        return self._flow.sources
+
+    @property
+    def shared_nodes(self) -> tuple[SharedNode, ...]:
+        """Nodes that other dataflows may read, too."""
+        return self._flow.shared_nodes
+
+    @property
+    def as_of_us(self) -> int | None:
+        """Instant up to which changes are complete; None: there was no step."""
+        return self._flow.as_of_us
+
+    @property
+    def _graph(self) -> Graph:
+        return self._flow.graph
 
     @property
     def schema(self) -> pa.Schema:
@@ -172,16 +166,7 @@ class Dataflow:
     @property
     def size_bytes(self) -> int:
         """Bytes of all operators behind the last step, and of the tuples that wait."""
-        waiting = sum(buffer.size_bytes for buffer in self._buffers.values())
-        versions = sum(each.size_bytes for each in self.versions.values())
-        shared = sum(each.size_bytes for each in self.shared_nodes)
-        return self._operator_bytes + waiting + versions + shared
-
-    @property
-    def _source_work(self) -> dict[str, NodeWork]:
-        """Work of the sources that are this graph's alone, by alias."""
-        pairs = zip(self._graph.nodes, self._graph.work, strict=True)
-        return {node.alias: work for node, work in pairs if node.alias is not None}
+        return self._flow.size_bytes + sum(each.size_bytes for each in self.versions.values())
 
     def push(
         self,
@@ -205,22 +190,7 @@ class Dataflow:
             return self._late_of(alias, batch)
         if isinstance(positions, int):
             positions = np.arange(positions, positions + batch.num_rows)
-        if alias in self._shared_sources:
-            late = self._shared_sources[alias].push(batch, positions, self._clock_ns)
-            self._check_size()
-            if alias not in self._buffers:
-                return late
-        source, buffer, work = self.sources[alias], self._buffers[alias], self._source_work[alias]
-        began_ns = self._clock_ns()
-        ts_us = batch.column(source.time_column).view(pa.int64()).to_numpy()
-        arrays = [batch.column(name) for name in source.columns]
-        if len(buffer.schema) > len(arrays):  # A column of places is behind those of the stream.
-            assert places is not None
-            arrays.append(pa.array(places, pa.int64()))
-        late = buffer.push(
-            pa.RecordBatch.from_arrays(arrays, schema=buffer.schema), ts_us, positions
-        )
-        work.add(batch.num_rows - late, 0, self._clock_ns() - began_ns)
+        late = self._flow.push(alias, batch, positions, places)
         self._check_size()
         return late
 
@@ -239,19 +209,17 @@ class Dataflow:
         for alias, watermark_us in watermarks.items():
             before_us = self._watermarks.get(alias, watermark_us)
             self._watermarks[alias] = max(before_us, watermark_us)
-            if alias in self._buffers:
-                self._buffers[alias].close(self._watermarks[alias])
-            if alias in self._shared_sources:
-                self._shared_sources[alias].buffer.close(self._watermarks[alias])
+            self._flow.close(alias, self._watermarks[alias])
         if len(self._watermarks) < len(self.sources):
             return ChangeBatch.empty(self.schema)
         as_of_us = min(self._watermarks.values())
         if self.as_of_us is not None and as_of_us <= self.as_of_us:
             return ChangeBatch.empty(self.schema)
-        sources = {it: self._released(it, of, as_of_us) for it, of in self._releasing.items()}
+        waiting: dict[str, ReorderBuffer | TableChanges] = {**self._flow.buffers, **self._changes}
+        sources = {it: self._released(it, of, as_of_us) for it, of in waiting.items()}
+        self._flow.release(as_of_us)
         changes = yield from self._graph.parts(as_of_us, sources)
-        self.as_of_us = as_of_us
-        self._operator_bytes = self._graph.size_bytes
+        self._flow.end_step(as_of_us)
         self._check_size()
         return changes
 
@@ -266,145 +234,49 @@ class Dataflow:
             for node in self._graph.nodes
             if isinstance(node.operator, NewestRows) and name in node.operator.schema.names
         ]
-        buffer = self._buffers.get(alias)
+        buffer = self._flow.buffers.get(alias)
         if buffer is not None and name in buffer.schema.names:
             holders.append(buffer)
         found = (each.least(name) for each in holders)
         return min((place for place in found if place is not None), default=None)
 
     # --- sharing with other queries --------------------------------------------------------------
-    def share_with(self, other: Dataflow, agrees: Callable[[str, str], bool]) -> bool:
+
+    def share_with(self, other: Dataflow, agrees: Agrees) -> bool:
         """Read one set of operators for the subplans that another dataflow has, too.
 
-        Both must get the same tuples and watermarks from now on. The operators of this dataflow
-        are given up for those of the other. Dataflows with tables share nothing.
-
-        Args:
-          other: of another query.
-          agrees: (own alias, other alias): both have read the same tuples of one stream.
+        The operators of this dataflow are given up for those of the other. The two may be at
+        different instants, and advance apart. With NEGATIVE expiry, rows leave behind their event
+        time, so changes of one step cannot be divided by it: dataflows of equal streams share.
 
         Returns:
           True if the rows of both are the same from now on, under other names.
         """
-        if self.as_of_us != other.as_of_us or self.versions or other.versions:
+        if Expiry.NEGATIVE in (self._expiry, other._expiry) and not self._is_in_step_with(other):
             return False
-        while (found := self._match(other, agrees)) is not None:
-            at, mine, their_node, places = found
-            shared = other._shared(their_node) if isinstance(their_node, int) else their_node
-            for alias, source in zip(mine.aliases, shared.sources, strict=True):
-                self._shared_sources[alias] = source
-                self.sources[alias] = replace(self.sources[alias], columns=source.columns)
-            reader = SharedReader(shared, self._graph.nodes[at].schema, places)
-            self._set_graph(self._graph.with_leaves({at: reader}))
-        ours, theirs = self._graph.result.operator, other._graph.result.operator
-        return (
-            isinstance(ours, SharedReader)
-            and isinstance(theirs, SharedReader)
-            and ours.has_rows_of(theirs)
-        )
+        return self._flow.share_with(other._flow, agrees)
 
-    def end_step(self) -> None:
-        """Forget the changes of shared nodes: all dataflows have advanced."""
-        for each in self.shared_nodes:
-            each.forget()
+    def _is_in_step_with(self, other: Dataflow) -> bool:
+        relations = [{it.relation for it in each.sources.values()} for each in (self, other)]
+        return self.as_of_us == other.as_of_us and relations[0] == relations[1]
 
-    def _match(
-        self, other: Dataflow, agrees: Callable[[str, str], bool]
-    ) -> tuple[int, Subplan, int | SharedNode, list[int]] | None:
-        """Return a node that is not shared, with a node of the other dataflow that has its rows.
+    @property
+    def is_shared(self) -> bool:
+        """Return whether another dataflow reads an operator of this one now."""
+        return self._flow.is_shared
 
-        Nodes above others come first.
+    @property
+    def backlog_bytes(self) -> int:
+        """Bytes of changes that faster dataflows have made, and that wait for this one."""
+        return self._flow.backlog_bytes
 
-        Returns:
-          the place of the node, its subplan, the other's place or shared node, and the places of
-          the node's columns among those of the other.
-        """
-        candidates = other._candidates()
-        for at in sorted(self._graph.plans, reverse=True):
-            node, mine = self._graph.nodes[at], subplan_of(self._graph.plans[at])
-            if isinstance(node.operator, SharedReader | WholeRelation):
-                continue
-            for theirs, aliases, their_node, its_node in candidates:
-                if its_node.label != node.label or not covers(theirs.plan, mine.plan):
-                    continue
-                names = [theirs.names.get(name, name) for name in its_node.schema.names]
-                wanted = [mine.names.get(name, name) for name in node.schema.names]
-                if not set(wanted) <= set(names):
-                    continue
-                if all(
-                    agrees(ours, its)
-                    and self._may_read(ours, other._shared_sources.get(its))
-                    and np.array_equal(self._waiting(ours), other._waiting(its))
-                    for ours, its in zip(mine.aliases, aliases, strict=True)
-                ):
-                    return at, mine, their_node, [names.index(name) for name in wanted]
-        return None
+    def split(self) -> None:
+        """Go on with copies of what is shared, apart from other dataflows."""
+        self._flow.split()
 
-    def _candidates(self) -> list[tuple[Subplan, tuple[str, ...], int | SharedNode, Node]]:
-        """Return nodes for other dataflows: subplan, own aliases, place or shared, and node."""
-        found: list[tuple[Subplan, tuple[str, ...], int | SharedNode, Node]] = []
-        by_source = {id(source): alias for alias, source in self._shared_sources.items()}
-        for each in self.shared_nodes:
-            if each.subplan is not None:
-                aliases = tuple(by_source[id(source)] for source in each.sources)
-                found.append((each.subplan, aliases, each, each.node))
-        for at, plan in self._graph.plans.items():
-            node = self._graph.nodes[at]
-            if not isinstance(node.operator, SharedReader | WholeRelation):
-                subplan = subplan_of(plan)
-                found.append((subplan, subplan.aliases, at, node))
-        return found
-
-    def _may_read(self, alias: str, source: SharedSource | None) -> bool:
-        """Return whether an alias reads no other shared source, to which tuples would not come."""
-        known = self._shared_sources.get(alias)
-        return known is None or known is source
-
-    def _waiting(self, alias: str) -> NDArray[np.int64]:
-        shared = self._shared_sources.get(alias)
-        return (self._buffers[alias] if shared is None else shared.buffer).positions
-
-    def _shared(self, at: int) -> SharedNode:
-        """Make a node, and all nodes below it, shared; this dataflow reads them from now on."""
-        graph = self._graph
-        made: dict[int, SharedNode] = {}
-        for place in graph.below(at):
-            node = graph.nodes[place]
-            plan = graph.plans.get(place)
-            subplan = None if plan is None else subplan_of(plan)
-            aliases = () if subplan is None else subplan.aliases
-            made[place] = SharedNode(
-                node,
-                graph.work[place],
-                [made[each] for each in node.inputs],
-                subplan=subplan,
-                sources=[self._shared_source(alias) for alias in aliases],
-                source=None if node.alias is None else self._shared_source(node.alias),
-                clock_ns=self._clock_ns,
-            )
-        leaves = {
-            place: SharedReader(each, each.node.schema, range(len(each.node.schema)))
-            for place, each in made.items()
-        }
-        self._set_graph(graph.with_leaves(leaves))
-        return made[at]
-
-    def _shared_source(self, alias: str) -> SharedSource:
-        """Return the waiting tuples of an alias as a source for several dataflows."""
-        if alias not in self._shared_sources:
-            source, work = self.sources[alias], self._source_work[alias]
-            self._shared_sources[alias] = SharedSource(
-                self._buffers[alias], source.relation, source.columns, source.time_column, work
-            )
-        return self._shared_sources[alias]
-
-    def _set_graph(self, graph: Graph) -> None:
-        self._graph = graph
-        self._operator_bytes = graph.size_bytes
-        read = {node.alias for node in graph.nodes}
-        self._buffers = {alias: it for alias, it in self._buffers.items() if alias in read}
-        self._releasing = {**self._buffers, **self._changes}
-        self.shared_nodes = tuple(shared_below(graph.nodes))
+    def leave(self) -> None:
+        """Share nothing any more: the query ends."""
+        self._flow.leave()
 
     # --- what the operators did ------------------------------------------------------------------
 
@@ -425,11 +297,12 @@ class Dataflow:
 
     def source_bytes(self, alias: str) -> int:
         """Return bytes of the tuples, or of the changes of a table, that wait."""
-        return self._releasing[alias].size_bytes
+        waiting: dict[str, ReorderBuffer | TableChanges] = {**self._flow.buffers, **self._changes}
+        return waiting[alias].size_bytes
 
     def alias_of(self, source: object) -> str | None:
         """Return the alias by which this dataflow reads a shared source; None: it is no source."""
-        return next((it for it, of in self._shared_sources.items() if of is source), None)
+        return self._flow.alias_of(source)
 
     def go_on(self) -> None:
         """Go on behind rows of a stream that were made before a restart, up to `as_of_us`."""
@@ -461,7 +334,7 @@ class Dataflow:
         began_ns = self._clock_ns()
         changes = source.release(as_of_us)
         rows_in = len(changes) if alias in self._changes else 0  # Tuples count when they come.
-        self._source_work[alias].add(rows_in, len(changes), self._clock_ns() - began_ns)
+        self._flow.work_of(alias).add(rows_in, len(changes), self._clock_ns() - began_ns)
         return changes
 
     def _check_size(self) -> None:

@@ -190,10 +190,7 @@ def graph_facts(
 
     places: dict[int, int] = {}
     for shared in shared_below(graph.nodes):
-        if isinstance(shared.node.operator, SharedReader):
-            places[id(shared)] = places[id(shared.node.operator.shared)]
-            continue
-        inputs = tuple(places[id(each)] for each in shared.inputs)
+        inputs = tuple(places[id(each.shared)] for each in shared.inputs)
         alias = sources.alias_of(shared.source)
         places[id(shared)] = add(shared.node, shared.work, inputs, alias, shared.size_bytes, shared)
     at: list[int] = []

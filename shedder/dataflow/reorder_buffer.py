@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 
 from shedder.dataflow.batch_rows import concat_rows, take_rows
 from shedder.dataflow.changes import ChangeBatch
+from shedder.streams.batches import TIME_MIN_US
 
 Held = tuple[pa.RecordBatch, NDArray[np.int64], NDArray[np.int64]]
 
@@ -28,10 +29,10 @@ class ReorderBuffer:
         """Bytes of the tuples that wait."""
         return sum(batch.nbytes + ts.nbytes + at.nbytes for batch, ts, at in self._held)
 
-    @property
-    def positions(self) -> NDArray[np.int64]:
-        """Positions of the tuples that wait, rising."""
-        held = [at for _, _, at in self._held]
+    def positions(self, from_us: int | None = None) -> NDArray[np.int64]:
+        """Return positions of the tuples that wait, rising. from_us: least event time."""
+        from_us = TIME_MIN_US if from_us is None else from_us
+        held = [at[ts >= from_us] for _, ts, at in self._held]
         return np.sort(np.concatenate([np.empty(0, np.int64), *held]))
 
     def push(

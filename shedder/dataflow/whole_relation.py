@@ -43,6 +43,11 @@ class WholeRelation:
         self._next_us: int | None = None  # Multiple of the slide; None: no row has come.
 
     @property
+    def next_us(self) -> int | None:
+        """The next evaluated instant; None: no row has come, or there is no common slide."""
+        return self._next_us
+
+    @property
     def size_bytes(self) -> int:
         """Bytes of the rows."""
         return self._net.size_bytes + self._held.size_bytes

@@ -1,4 +1,4 @@
-"""Shared nodes whose step has several parts: made once, and in doubt if a step is abandoned."""
+"""Steps of shared nodes: made once, in parts if one graph reads them, in doubt if abandoned."""
 
 from __future__ import annotations
 
@@ -26,30 +26,38 @@ def two():
 
 
 @pytest.mark.slow
-def test_a_step_of_several_parts_is_made_once():
+def test_a_shared_step_is_made_once_and_whole():
+    """The thread that begins a step makes what others read, so they meet no step between parts."""
     first, second, marks = two()
-    parts, made = 0, first.parts(marks[0])
-    try:
-        while True:
-            next(made)
-            parts += 1
-    except StopIteration as end:
-        changes = end.value
+    changes = first.advance(marks[0])
     others = second.advance(marks[1])
-    assert parts > 1
+    assert len(list(first.parts(dict.fromkeys(marks[0], COUNT + 1)))) == 0
     assert len(changes) == len(others) == COUNT**2
     assert others.columns.schema.names[0] == "x.k"
     joins = [each for each in second.operators() if each.text.startswith("Join")]
     assert [(each.rows_in, each.rows_out) for each in joins] == [(2 * COUNT, COUNT**2)]
 
 
-def test_an_abandoned_step_fails_the_other_reader():
+def test_a_graph_that_no_other_shares_any_more_makes_its_steps_in_parts():
     first, second, marks = two()
+    assert first.is_shared
+    second.leave()
+    assert not first.is_shared
+    parts = list(first.parts(marks[0]))
+    assert len(parts) > 1
+    assert [each.rows_out for each in first.operators()][-1] == COUNT**2
+
+
+def test_a_step_that_is_abandoned_between_parts_leaves_a_node_in_doubt():
+    first, second, marks = two()
+    second.leave()
     step = first.parts(marks[0])
     next(step)
+    with pytest.raises(RowQueryFailed, match="is in a step"):
+        first.advance(marks[0])
     step.close()
     with pytest.raises(RowQueryFailed, match="dropped in a step"):
-        second.advance(marks[1])
+        first.advance(marks[0])
 
 
 def test_an_alias_reads_one_shared_source():

@@ -1,64 +1,26 @@
-"""Shared nodes: operators that the graphs of several queries read, evaluated once an instant.
+"""Shared nodes: operators that the graphs of several queries read, evaluated once.
 
-The graphs advance in step: each gets the same tuples and the same instants, in any order. The
-first graph that reaches an instant evaluates a node, and the others get the changes that it made.
-A node lives as long as a graph reads it.
+Each graph advances to instants of its own. The first graph that reaches an instant evaluates a
+node, and its changes wait in a queue of each reader until the reader reaches them.
+Source: Motwani et al. 2003, Query processing, resource management, and approximation in a data
+stream management system, section 3.2 (one queue, a read pointer for each reader).
 """
 
 from __future__ import annotations
 
+import copy
+from collections import deque
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 
-import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
 from shedder.cql.plans.subplans import Subplan
 from shedder.dataflow.changes import ChangeBatch
 from shedder.dataflow.graph import Node, NodeWork, PartedOperator
-from shedder.dataflow.reorder_buffer import ReorderBuffer
+from shedder.dataflow.sharing.evaluated_once import EvaluatedOnce
+from shedder.dataflow.sharing.shared_source import SharedSource
 from shedder.dataflow.step_parts import Parts, finished
-from shedder.errors import RowQueryFailed
-
-
-class SharedSource:
-    """Tuples of a stream that wait for the watermark, for all graphs that read the stream.
-
-    columns: by the stream's own names. work: of the source.
-    """
-
-    def __init__(
-        self,
-        buffer: ReorderBuffer,
-        relation: str,
-        columns: tuple[str, ...],
-        time_column: str,
-        work: NodeWork,
-    ) -> None:
-        self.buffer = buffer
-        self.relation = relation
-        self.columns = columns
-        self.time_column = time_column
-        self.work = work
-        self._next_position: int | None = None
-
-    def push(
-        self, batch: pa.RecordBatch, positions: NDArray[np.int64], clock_ns: Callable[[], int]
-    ) -> int:
-        """Take a batch if no graph has brought it before; return how many tuples were late."""
-        if not len(positions):
-            return 0
-        if self._next_position is not None and positions[0] < self._next_position:
-            return 0
-        self._next_position = int(positions[-1]) + 1
-        began_ns = clock_ns()
-        ts_us = batch.column(self.time_column).view(pa.int64()).to_numpy()
-        rows = pa.RecordBatch.from_arrays(
-            [batch.column(name) for name in self.columns], schema=self.buffer.schema
-        )
-        late = self.buffer.push(rows, ts_us, positions)
-        self.work.add(batch.num_rows - late, 0, clock_ns() - began_ns)
-        return late
 
 
 class SharedNode:
@@ -68,87 +30,124 @@ class SharedNode:
     source: of a node without an operator, else None.
     subplan: that its rows are; None: it is a part of an operator of the plan.
     sources: of the subplan, left to right.
+    readers: get its changes. graphs: read it at any depth.
     """
 
     def __init__(
         self,
         node: Node,
         work: NodeWork,
-        inputs: Sequence[SharedNode],
+        inputs: Sequence[SharedReader],
         *,
         subplan: Subplan | None,
         sources: Sequence[SharedSource],
         source: SharedSource | None,
+        as_of_us: int | None,
         clock_ns: Callable[[], int],
     ) -> None:
+        """as_of_us: up to which the operator was evaluated before; None: it was not."""
         self.node = node
         self.work = work
         self.inputs = tuple(inputs)
         self.subplan = subplan
         self.sources = tuple(sources)
         self.source = source
+        self.readers: list[SharedReader] = []
+        self.graphs: set[object] = set()
         self._clock_ns = clock_ns
-        self._as_of_us: int | None = None
-        self._made: ChangeBatch | None = None
-        self._error: Exception | None = None
+        self._once = EvaluatedOnce(as_of_us)
+        self._operator_bytes = 0 if node.operator is None else node.operator.size_bytes
+
+    @property
+    def as_of_us(self) -> int | None:
+        """Instant up to which it was evaluated."""
+        return self._once.as_of_us
 
     @property
     def size_bytes(self) -> int:
-        """Bytes of its state; of a source, of the tuples that wait."""
+        """Bytes of its state and of the changes that wait for it; of a source, of the tuples."""
         if self.source is not None:
             return self.source.buffer.size_bytes
-        return 0 if self.node.operator is None else self.node.operator.size_bytes
+        return self._operator_bytes + sum(each.backlog_bytes for each in self.inputs)
 
-    def parts(self, as_of_us: int) -> Parts[ChangeBatch]:
-        """Return the changes up to an instant, which is that of the last step or later.
+    @property
+    def is_shared(self) -> bool:
+        """Return whether several graphs read it now."""
+        return len(self.graphs) > 1
+
+    def advance(self, as_of_us: int) -> Parts[None]:
+        """Give the readers all changes up to an instant.
 
         A node that has failed, or whose step was abandoned between its parts, is in doubt: all
         graphs that read it fail.
         """
-        if self._error is not None:
-            raise self._error
-        if self._as_of_us != as_of_us or self._made is None:
-            assert self._as_of_us is None or self._as_of_us < as_of_us, (self._as_of_us, as_of_us)
-            self._error = RowQueryFailed("a query that shares operators was dropped in a step")
-            try:
-                self._made = yield from self._evaluated(as_of_us)
-            except Exception as error:
-                self._error = error
-                raise
-            self._as_of_us, self._error = as_of_us, None
-        return self._made
+        if self._once.has_reached(as_of_us):
+            return
+        with self._once.evaluation(as_of_us):
+            inputs: list[ChangeBatch] = []
+            for each in self.inputs:
+                changes = yield from each.parts(as_of_us)
+                inputs.append(changes)
+            began_ns = self._clock_ns()
+            if self.source is not None:
+                made = self.source.release(as_of_us)
+            elif isinstance(self.node.operator, PartedOperator):
+                made = yield from self.node.operator.parts(as_of_us, *inputs)
+            else:
+                assert self.node.operator is not None
+                made = self.node.operator.apply(as_of_us, *inputs)
+            self.work.add(sum(map(len, inputs)), len(made), self._clock_ns() - began_ns)
+        if self.node.operator is not None:
+            self._operator_bytes = self.node.operator.size_bytes
+        for reader in self.readers:
+            reader.receive(as_of_us, made)
 
-    def forget(self) -> None:
-        """Forget the changes of the last instant: all graphs have read them."""
-        self._made = None
+    def leave(self, graph: object) -> None:
+        """Forget a graph; without graphs, the node reads nothing any more."""
+        self.graphs.discard(graph)
+        if not self.graphs:
+            for each in self.inputs:
+                each.leave()
 
-    def _evaluated(self, as_of_us: int) -> Parts[ChangeBatch]:
-        inputs: list[ChangeBatch] = []
-        for each in self.inputs:
-            changes = yield from each.parts(as_of_us)
-            inputs.append(changes)
-        began_ns = self._clock_ns()
-        if self.source is not None:
-            made = self.source.buffer.release(as_of_us)
-        elif isinstance(self.node.operator, PartedOperator):
-            made = yield from self.node.operator.parts(as_of_us, *inputs)
-        else:
-            assert self.node.operator is not None
-            made = self.node.operator.apply(as_of_us, *inputs)
-        self.work.add(sum(map(len, inputs)), len(made), self._clock_ns() - began_ns)
-        return made
+    def copied(
+        self,
+        nodes: dict[int, SharedNode],
+        sources: dict[int, SharedSource],
+        memo: dict[int, object],
+    ) -> SharedNode:
+        """Return a node with equal state, which goes on apart.
+
+        nodes: copies of those below, by the ids of these. sources: likewise.
+        memo: of `copy.deepcopy`.
+        """
+        operator = copy.deepcopy(self.node.operator, memo)
+        return SharedNode(
+            replace(self.node, operator=operator),
+            replace(self.work) if self.source is None else sources[id(self.source)].work,
+            [each.copied(nodes[id(each.shared)]).joined() for each in self.inputs],
+            subplan=self.subplan,
+            sources=[sources[id(each)] for each in self.sources],
+            source=None if self.source is None else sources[id(self.source)],
+            as_of_us=self.as_of_us,
+            clock_ns=self._clock_ns,
+        )
 
 
 class SharedReader:
-    """Operator that stands for a shared node, and for all below it, in one graph.
+    """Operator that stands for a shared node, and for all below it, in one graph or in one node.
 
     shared: the node. schema: of this graph. places: of its columns among those of the node.
+    backlog_bytes: of the changes that wait, because the reader is slower than another one.
     """
 
     def __init__(self, shared: SharedNode, schema: pa.Schema, places: Sequence[int]) -> None:
         self.shared = shared
-        self._schema = schema
+        self.schema = schema
+        self.backlog_bytes = 0
         self._places = tuple(places)
+        self._waiting: deque[tuple[int, ChangeBatch]] = deque()
+        self._ready: list[ChangeBatch] = []
+        self._ready_us: int | None = None
 
     @property
     def size_bytes(self) -> int:
@@ -159,15 +158,70 @@ class SharedReader:
         """Return whether another reader has the same columns of the same node."""
         return self.shared is other.shared and self._places == other._places
 
+    def joined(self) -> SharedReader:
+        """Get the changes of the node from now on; return this reader."""
+        if not any(each is self for each in self.shared.readers):
+            self.shared.readers.append(self)
+        return self
+
+    def leave(self) -> None:
+        """Get no more changes."""
+        self.shared.readers[:] = [each for each in self.shared.readers if each is not self]
+
+    def copied(self, shared: SharedNode | None = None) -> SharedReader:
+        """Return a reader of the node, or of another one, for which the same changes wait."""
+        made = SharedReader(self.shared if shared is None else shared, self.schema, self._places)
+        made._waiting, made.backlog_bytes = self._waiting.copy(), self.backlog_bytes
+        return made
+
+    def go_on_from(self, other: SharedReader) -> None:
+        """Have the changes wait that wait for a reader of an equal node."""
+        for as_of_us, changes in other._waiting:
+            named = pa.RecordBatch.from_arrays(changes.columns.columns, schema=self.schema)
+            self._waiting.append((as_of_us, changes.with_columns(named)))
+        self.backlog_bytes = other.backlog_bytes
+
+    def receive(self, as_of_us: int, changes: ChangeBatch) -> None:
+        """Have changes wait that the node made up to an instant."""
+        if not len(changes):
+            return
+        arrays = [changes.columns.column(place) for place in self._places]
+        named = changes.with_columns(pa.RecordBatch.from_arrays(arrays, schema=self.schema))
+        self._waiting.append((as_of_us, named))
+        self.backlog_bytes += named.size_bytes
+
     def apply(self, as_of_us: int) -> ChangeBatch:
         """Return the changes of the node, under the names of this graph."""
         return finished(self.parts(as_of_us))
 
     def parts(self, as_of_us: int) -> Parts[ChangeBatch]:
         """As `apply`, with the parts of the node's step."""
-        changes = yield from self.shared.parts(as_of_us)
-        arrays = [changes.columns.column(place) for place in self._places]
-        return changes.with_columns(pa.RecordBatch.from_arrays(arrays, schema=self._schema))
+        if self._ready_us != as_of_us:
+            yield from self.shared.advance(as_of_us)
+            self.prepare(as_of_us)
+        ready, self._ready = self._ready, []
+        return ChangeBatch.concat(ready) if ready else ChangeBatch.empty(self.schema)
+
+    def prepare(self, as_of_us: int) -> None:
+        """Take the changes for a step up to an instant: those of earlier event times.
+
+        The step may go on in another thread, in which it leaves the node alone.
+        """
+        self._ready_us = as_of_us
+        taken = self._ready
+        while self._waiting:
+            made_us, changes = self._waiting.popleft()
+            self.backlog_bytes -= changes.size_bytes
+            if made_us <= as_of_us:
+                taken.append(changes)
+                continue
+            is_due = changes.ts_us < as_of_us
+            taken.append(changes.where(is_due))
+            later = changes.where(~is_due)
+            if len(later):
+                self._waiting.appendleft((made_us, later))
+                self.backlog_bytes += later.size_bytes
+                break
 
 
 def shared_below(nodes: Iterable[Node]) -> list[SharedNode]:
@@ -178,9 +232,7 @@ def shared_below(nodes: Iterable[Node]) -> list[SharedNode]:
         if id(shared) in found:
             return
         for each in shared.inputs:
-            visit(each)
-        if isinstance(shared.node.operator, SharedReader):
-            visit(shared.node.operator.shared)
+            visit(each.shared)
         found[id(shared)] = shared
 
     for node in nodes:

@@ -12,12 +12,14 @@ from numpy.typing import NDArray
 
 from shedder.cql.statements.table_schema import TableSchema
 from shedder.dataflow.changes import ChangeBatch
-from shedder.dataflow.dataflow import Dataflow, StreamSource
+from shedder.dataflow.dataflow import Dataflow
 from shedder.dataflow.expiry.expiry_modes import Expiry
 from shedder.dataflow.join_order import StreamStatistics
 from shedder.dataflow.operator_facts import OperatorFacts
 from shedder.dataflow.relation_to_stream import stream_batch
 from shedder.dataflow.sharing.shared_nodes import SharedNode
+from shedder.dataflow.sharing.shared_source import StreamSource
+from shedder.dataflow.sharing.source_graph import Agrees
 from shedder.dataflow.step_parts import Parts, finished
 from shedder.dataflow.tables.table_versions import TableVersions
 from shedder.engine.dataflow.interval_columns import with_roles
@@ -128,15 +130,35 @@ class RowFlow:
         sinks = (self._sinks,) if self._sinks is not None and self._shares_sinks else ()
         return (*self._flow.shared_nodes, *sinks)
 
-    def share_with(self, other: RowFlow, agrees: Callable[[str, str], bool]) -> None:
+    def share_with(self, other: RowFlow, agrees: Agrees) -> None:
         """Read the state of another query where it is the same, as `Dataflow.share_with`."""
-        if self._flow.share_with(other._flow, agrees) and other._sinks is not None:
+        is_same = self._flow.share_with(other._flow, agrees)
+        if is_same and other._sinks is not None and self.as_of_us == other.as_of_us:
             self._sinks = other._sinks
             self._shares_sinks = other._shares_sinks = True
 
+    @property
+    def is_shared(self) -> bool:
+        """Return whether another query reads some of the state now."""
+        return self._flow.is_shared
+
+    @property
+    def backlog_bytes(self) -> int:
+        """As `Dataflow.backlog_bytes`."""
+        return self._flow.backlog_bytes
+
+    def split(self) -> None:
+        """Go on with copies of what is shared, apart from other queries."""
+        self._flow.split()
+        if self._sinks is not None and self._shares_sinks:
+            self._sinks, self._shares_sinks = self._sinks.copied(), False
+
+    def leave(self) -> None:
+        """Share nothing any more: the query ends."""
+        self._flow.leave()
+
     def end_step(self) -> None:
         """Forget what was kept for other queries of this step: all have advanced."""
-        self._flow.end_step()
         if self._sinks is not None:
             self._sinks.forget()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import time
 from collections.abc import Callable
 
@@ -12,6 +13,7 @@ from shedder.dataflow.current_relation import CurrentRelation
 from shedder.dataflow.graph import NodeWork
 from shedder.dataflow.operator_facts import OperatorFacts
 from shedder.dataflow.relation_to_stream import RelationToStream
+from shedder.dataflow.sharing.evaluated_once import EvaluatedOnce
 from shedder.dataflow.update_patterns import UpdatePattern
 
 
@@ -31,10 +33,9 @@ class RelationSinks:
         self._pattern = pattern
         self._clock_ns = clock_ns
         self._work = (NodeWork(), NodeWork())
-        self._as_of_us: int | None = None  # Of what was made.
-        self._added_us: int | None = None  # Of the relation.
-        self._made: ChangeBatch | None = None
-        self._error: Exception | None = None
+        self._signed = EvaluatedOnce()
+        self._added = EvaluatedOnce()
+        self._made: ChangeBatch | None = None  # Of the last instant.
 
     @property
     def size_bytes(self) -> int:
@@ -46,15 +47,11 @@ class RelationSinks:
 
         A second query that gives the same instant gets what the first one made of it.
         """
-        if self._error is not None:
-            raise self._error
-        if self._made is None or self._as_of_us != as_of_us:
-            try:
-                self._made = self._signed(as_of_us, changes)
-            except Exception as error:
-                self._error = error
-                raise
-            self._as_of_us = as_of_us
+        if self._made is None or not self._signed.has_reached(as_of_us):
+            with self._signed.evaluation(as_of_us):
+                began_ns = self._clock_ns()
+                self._made = self._signs.apply(as_of_us, changes)
+            self._work[1].add(len(changes), len(self._made), self._clock_ns() - began_ns)
         return self._made
 
     def add(self, as_of_us: int, changes: ChangeBatch) -> None:
@@ -63,18 +60,17 @@ class RelationSinks:
         Raises:
           BudgetExceeded: the relation needs more bytes than its limit.
         """
-        if self._error is not None:
-            raise self._error
-        if self._added_us == as_of_us:
+        if self._added.has_reached(as_of_us):
             return
         began_ns = self._clock_ns()
-        try:
+        with self._added.evaluation(as_of_us):
             self._relation.add(as_of_us, changes)
-        except Exception as error:
-            self._error = error
-            raise
-        self._added_us = as_of_us
         self._work[0].add(len(changes), len(changes), self._clock_ns() - began_ns)
+
+    def copied(self) -> RelationSinks:
+        """Return sinks with the same rows, which go on apart. No step goes on."""
+        relation, signs = copy.deepcopy((self._relation, self._signs))
+        return RelationSinks(relation, signs, self._pattern, self._clock_ns)
 
     def forget(self) -> None:
         """Forget what was made of the last instant: all queries have read it."""
@@ -105,9 +101,3 @@ class RelationSinks:
             )
             for place, (text, of, sink, work) in enumerate(sinks)
         ]
-
-    def _signed(self, as_of_us: int, changes: ChangeBatch) -> ChangeBatch:
-        began_ns = self._clock_ns()
-        made = self._signs.apply(as_of_us, changes)
-        self._work[1].add(len(changes), len(made), self._clock_ns() - began_ns)
-        return made

@@ -123,19 +123,31 @@ class RowInput:
             lost=self.lost,
         )
 
-    def agrees_with(self, other: RowInput, as_of_us: int | None) -> bool:
-        """Return whether both have read the same tuples that matter as of an instant.
+    def agrees_with(self, other: RowInput, as_of_us: int | None, span_us: int) -> bool:
+        """Return whether a state of both queries depends on the same tuples of the stream.
 
-        Their watermarks are the same.
+        Args:
+          other: input of another query.
+          as_of_us: the earlier of the instants of both queries.
+          span_us: event time before an instant whose tuples the state needs, as of `lookbacks_us`.
         """
-        ours = self.late_rows.since(self.needs_from_us(as_of_us))
-        theirs = other.late_rows.since(other.needs_from_us(as_of_us))
-        return (self.stream_id, self.position, self.lookback_us, self.reads_past) == (
-            other.stream_id,
-            other.position,
-            other.lookback_us,
-            other.reads_past,
-        ) and np.array_equal(ours.positions, theirs.positions)
+        needs_all = as_of_us is None or span_us >= HISTORY
+        from_us = None if as_of_us is None or needs_all else as_of_us - span_us
+        mine, its = (
+            (each.stream_id, each.position, each.watermark.value_us, each.is_idle)
+            for each in (self, other)
+        )
+        if mine != its:
+            return False
+        reaches_back = span_us and any(each._needs_unread(from_us) for each in (self, other))
+        if reaches_back and self.from_position != other.from_position:
+            return False
+        ours, theirs = (each.late_rows.since(from_us) for each in (self, other))
+        return np.array_equal(ours.positions, theirs.positions)
+
+    def _needs_unread(self, from_us: int | None) -> bool:
+        """Return whether a tuple from before registration is needed, and was left out."""
+        return self.unread_us is not None and (from_us is None or from_us <= self.unread_us)
 
     def read_columns(self, columns: tuple[str, ...]) -> None:
         """Give these columns to the dataflow from now on."""
@@ -157,10 +169,7 @@ class RowInput:
 
         as_of_us: None: nothing is known yet.
         """
-        if self.unread_us is None:
-            return False
-        from_us = self.needs_from_us(as_of_us)
-        return from_us is None or from_us <= self.unread_us
+        return self._needs_unread(self.needs_from_us(as_of_us))
 
     @property
     def past_text(self) -> str:
@@ -343,3 +352,21 @@ def follow_others(inputs: Sequence[RowInput]) -> None:
 def times_of(batch: pa.RecordBatch, time_column: str) -> NDArray[np.int64]:
     """Return the event times of a batch, in us."""
     return Frame(batch, time_column).times_us
+
+
+def missing_texts(inputs: Sequence[InputProgress]) -> tuple[str, ...]:
+    """Say for each input which tuples are not in the rows."""
+    return tuple(_missing_text(each) for each in inputs if each.late + each.dropped + each.lost)
+
+
+def _missing_text(each: InputProgress) -> str:
+    parts = [
+        f"{count:,} {what}"
+        for count, what in (
+            (each.late, "came too late"),
+            (each.dropped, "were dropped under overload"),
+            (each.lost, "were lost with damaged bytes of the log"),
+        )
+        if count
+    ]
+    return f"tuples of {each.stream} that are not in the rows: {', '.join(parts)}"

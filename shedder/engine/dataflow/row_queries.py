@@ -13,6 +13,7 @@ from shedder.archive.log.table_changes import TableChange
 from shedder.cql.statements.view_text import text_of_insert
 from shedder.dataflow.operator_facts import OperatorFacts
 from shedder.engine.dataflow.long_steps import StepThread
+from shedder.engine.dataflow.row_agreement import are_in_step
 from shedder.engine.dataflow.row_input import holding_up, times_of
 from shedder.engine.dataflow.row_query import RowLimits, RowQuery
 from shedder.engine.dataflow.row_state import RowState
@@ -101,20 +102,30 @@ class StandingRowQueries:
         self._share(query)
 
     def _share(self, query: RowQuery) -> None:
-        """Let a query read the operators of others that advance in step with it.
+        """Let a query read the operators of others that read a stream of it."""
+        for other in self._readers_of(query):
+            query.guard(partial(query.share_with, other))
 
-        Those are queries of the same streams, each with one progress in both: their least
-        watermarks are always the same.
-        """
-        progress = query.progress_by_stream
-        for other in self.of_stream(query.stream_id):
-            if other is not query and other.progress_by_stream == progress:
-                query.guard(partial(query.share_with, other))
+    def _is_shared_out_of_step(self, query: RowQuery) -> bool:
+        """Return whether a query of several streams shares state with one that may go on apart."""
+        parts = set(map(id, query.shared_parts))
+        return len(query.streams) > 1 and any(
+            not are_in_step(query.inputs, other.inputs)
+            and not parts.isdisjoint(map(id, other.shared_parts))
+            for other in self._readers_of(query)
+        )
+
+    def _readers_of(self, query: RowQuery) -> list[RowQuery]:
+        """Return the other queries that read a stream of a query, each once."""
+        ids = dict.fromkeys(each.stream_id for each in query.inputs)
+        found = {it.name: it for each in ids for it in self.of_stream(each) if it is not query}
+        return list(found.values())
 
     def remove(self, name: str) -> None:
         """Forget a query."""
         query = self.queries.pop(name)
         query.cancel_step()
+        query.leave()
         writer = self.writers.pop(name, None)
         if writer is not None:
             del self._producers[writer.producer]
@@ -184,6 +195,8 @@ class StandingRowQueries:
         """All queries that read a record of a stream have applied it."""
         for each in readers:
             each.end_step()
+            if each.is_far_behind and each.is_shared:
+                each.guard(each.split)
         self._check_all(readers)
 
     def _check_all(self, readers: Iterable[RowQuery]) -> None:
@@ -218,11 +231,20 @@ class StandingRowQueries:
         self._end_record(readers)
 
     def count_idle(self, stream_id: int) -> None:
-        """Apply one record which says that a stream counts as idle."""
+        """Apply one record which says that a stream counts as idle.
+
+        In a query of several streams, its watermark follows the others. So queries that do not
+        have the same progress of the same streams go apart.
+        """
         readers = self.of_stream(stream_id)
+        apart = [each for each in readers if self._is_shared_out_of_step(each)]
+        for each in apart:
+            each.guard(each.split)
         for each in readers:
             each.guard(partial(each.count_idle, stream_id))
         self._end_record(readers)
+        for each in apart:
+            self._share(each)
 
     def holding_up(self) -> set[int]:
         """Return the ids of streams whose watermarks hold up a query of several streams.

@@ -20,7 +20,8 @@ from shedder.engine.dataflow.flow import FlowStep, RowFlow, SharedPart
 from shedder.engine.dataflow.interval_columns import confidence_of
 from shedder.engine.dataflow.long_steps import QueryStep, ReadWaits, StepThread
 from shedder.engine.dataflow.query_tables import QueryTables
-from shedder.engine.dataflow.row_input import RowInput, follow_others
+from shedder.engine.dataflow.row_agreement import agreement
+from shedder.engine.dataflow.row_input import RowInput, follow_others, missing_texts
 from shedder.engine.dataflow.row_output import BEGINNING_US, Frontier, InputFrontier, RowOutput
 from shedder.engine.dataflow.table_places import Reached
 from shedder.errors import BudgetExceeded, RowQueryFailed, ShedderError
@@ -29,6 +30,7 @@ from shedder.streams.dropped_counts import Dropped
 
 ANSWER_BYTES_MAX = 1 << 20  # Of the newest rows, in the present answer of a stream of rows.
 
+BACKLOG_SHARE = 4  # Of a query's memory; with more in its backlog, the query shares no more.
 HELD_FROM_MAX = 64  # Places that checkpoints noted; with fewer, more versions are kept.
 CLOCK = ""  # Among the inputs of a frontier, the newest change of a query that reads no stream.
 
@@ -182,7 +184,7 @@ class RowQuery:
 
     def missing_notes(self) -> tuple[str, ...]:
         """Say which tuples its rows lack, and why it makes no more. On the apply thread."""
-        notes = (*_notes([each.progress for each in self.inputs]), *self._unread(None))
+        notes = (*missing_texts([each.progress for each in self.inputs]), *self._unread(None))
         return (*notes, *filter(None, [self.failed]))
 
     def as_answer(self, table: pa.Table, rows: int, inputs: tuple[InputProgress, ...]) -> Answer:
@@ -197,7 +199,7 @@ class RowQuery:
         marks = [each.as_of_us for each in inputs]
         known = [each for each in marks if each is not None]
         as_of_us = min(known) if known and len(known) == len(marks) else None
-        notes = (*_notes(inputs), *self._unread(as_of_us if first_us is None else first_us))
+        notes = (*missing_texts(inputs), *self._unread(as_of_us if first_us is None else first_us))
         return Answer(
             table,
             query=self.query.text,
@@ -223,30 +225,44 @@ class RowQuery:
 
     # --- sharing ---------------------------------------------------------------------------------
 
-    @property
-    def progress_by_stream(self) -> dict[int, tuple[int | None, bool]]:
-        """Watermark of each stream, and whether the stream counts as idle; all aliases have it."""
-        return {each.stream_id: (each.watermark.value_us, each.is_idle) for each in self.inputs}
-
     def share_with(self, other: RowQuery) -> None:
-        """Read the operators of another query where their state is the same.
-
-        Both read each record of the same streams with the same progress, and neither reads tables.
-        """
+        """Read the operators of another query where their state is the same."""
         for each in (self, other):
             each.guard(each.finish_step)
         if self._flow is None or other._flow is None:
             return
-        ours, theirs = ({it.alias: it for it in each.inputs} for each in (self, other))
-        as_of_us = self._flow.as_of_us
+        instants = (self._flow.as_of_us, other._flow.as_of_us)
+        self._flow.share_with(other._flow, agreement(self.inputs, other.inputs, instants))
+        for query in (self, other):
+            query.guard(query.read_columns)
 
-        def agrees(alias: str, other_alias: str) -> bool:
-            return ours[alias].agrees_with(theirs[other_alias], as_of_us)
+    def read_columns(self) -> None:
+        """Give the dataflow the columns that it needs now."""
+        for each in self.inputs:
+            source = self._live.sources[each.alias]
+            each.read_columns(tuple(dict.fromkeys((*source.columns, source.time_column))))
 
-        self._flow.share_with(other._flow, agrees)
-        for alias, reads in ours.items():
-            source = self._flow.sources[alias]
-            reads.read_columns(tuple(dict.fromkeys((*source.columns, source.time_column))))
+    @property
+    def is_shared(self) -> bool:
+        """Return whether another query reads some of the state now."""
+        return self._flow is not None and self._flow.is_shared
+
+    @property
+    def is_far_behind(self) -> bool:
+        """Return whether what faster queries have made for this one takes much of its memory."""
+        if self._flow is None:
+            return False
+        return self._flow.backlog_bytes > self._limits.query_bytes_max // BACKLOG_SHARE
+
+    def split(self) -> None:
+        """Go on with copies of what is shared, apart from other queries."""
+        self.finish_step()
+        self._live.split()
+
+    def leave(self) -> None:
+        """Share nothing any more: the query ends."""
+        if self._flow is not None:
+            self._flow.leave()
 
     def end_step(self) -> None:
         """Forget shared changes: all queries of its streams have read the last record."""
@@ -273,6 +289,7 @@ class RowQuery:
         """From now on, every answer is this error."""
         self.failed = reason
         self.cancel_step()
+        self.leave()
         self._flow, self.tables = None, QueryTables({})  # Release their memory.
         self.output.end(self._failure())
 
@@ -384,8 +401,8 @@ class RowQuery:
         progress = tuple(each.progress for each in self.inputs)
         step = QueryStep(self._live.parts(known), before, self._reached(), progress)
         self._waits.begin_step()
-        if is_whole or self.shared_parts:
-            step.finish()  # No other query waits for a step.
+        if is_whole:
+            step.finish()
         if step.made is not None or not step.go_on():
             self._end(step)
             return
@@ -485,20 +502,3 @@ class RowQuery:
         """
         self._read_bytes = read_bytes
         self._advance(before, is_whole=True)
-
-
-def _notes(inputs: Sequence[InputProgress]) -> tuple[str, ...]:
-    return tuple(_missing_text(each) for each in inputs if each.late + each.dropped + each.lost)
-
-
-def _missing_text(each: InputProgress) -> str:
-    parts = [
-        f"{count:,} {what}"
-        for count, what in (
-            (each.late, "came too late"),
-            (each.dropped, "were dropped under overload"),
-            (each.lost, "were lost with damaged bytes of the log"),
-        )
-        if count
-    ]
-    return f"tuples of {each.stream} that are not in the rows: {', '.join(parts)}"

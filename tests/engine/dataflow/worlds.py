@@ -123,3 +123,26 @@ def subscribed(query):
         token = part.resume
         rows += [tuple(row.values()) for row in part.table.to_pylist()]
     return rows
+
+
+def outcome(query):
+    """What a query has told: its rows in order, its relation, and its inputs."""
+    answer = query.answer()
+    relation = sorted(map(str, answer.table.to_pylist()))
+    cursor = query.cursor(f"{answer.resume.partition('.')[0]}.0")
+    parts = list(iter(cursor.take, None))
+    return (
+        [row for part in parts for row in rows_of(part.table)],
+        relation,
+        [(it.position, it.late) for it in answer.inputs],
+    )
+
+
+def memory(db: Engine) -> int:
+    return db.core.executor.call(lambda: db.core.rows.size_bytes).result()
+
+
+def sharers(db: Engine, name: str) -> set[str]:
+    """The queries that read an operator of this query."""
+    found = db.core.executor.call(lambda: db.core.rows.operators(db.core.rows.queries[name]))
+    return {other for each in found.result() for other in each.others}

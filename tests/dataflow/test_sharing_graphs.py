@@ -1,0 +1,205 @@
+"""Graphs that share nodes at paces of their own: the changes of graphs that stand alone."""
+
+from __future__ import annotations
+
+from random import Random
+
+import pytest
+
+from shedder.cql.expressions.expression import Aggregate, AggregateFunction, Op
+from shedder.cql.plans.logical_plan import (
+    Aggregated,
+    Distinct,
+    Filter,
+    Join,
+    JoinKind,
+    Plan,
+    Project,
+    RowsWindow,
+    StreamOperator,
+    ToStream,
+    WindowOf,
+)
+from shedder.cql.statements.statement import Output, RangeWindow
+from shedder.dataflow.dataflow import Dataflow
+from tests.dataflow.brute_force import Tuple
+from tests.dataflow.worlds import (
+    BIGINT,
+    END,
+    Run,
+    batch_of,
+    boolean,
+    column,
+    dataflow,
+    equal,
+    number,
+    scan,
+    stream,
+    windowed,
+)
+from tests.scale import scaled
+
+LATENESS = 15
+MAX = AggregateFunction.MAX
+
+
+def ranged(alias: str, relation: str, size: int = 60, slide: int = 1) -> WindowOf:
+    return windowed(alias, size, slide, relation)
+
+
+def joined(left: Plan, right: Plan, *keys: str, kind: JoinKind = JoinKind.INNER) -> Join:
+    return Join(kind, left, right, equal(*keys))
+
+
+def rs(a: str, b: str) -> Join:
+    """r joined with s, under any aliases."""
+    return joined(ranged(a, "r"), ranged(b, "s", 40, 10), f"{a}.k", f"{b}.k")
+
+
+def keys_of(plan: Plan, name: str) -> Project:
+    return Project(plan, (Output("k", column(name)),))
+
+
+def plans() -> list[Plan]:
+    """Plans over r, s and t that have parts in common."""
+    largest = Aggregate(MAX, column("a.x"), type=BIGINT)
+    newest = WindowOf(scan("n", "r"), RowsWindow(5, partition=("n.k",)))
+    return [
+        rs("a", "b"),
+        joined(rs("c", "d"), ranged("e", "t", 30), "c.k", "e.k"),
+        Filter(rs("a", "b"), boolean(Op.GT, column("a.x"), number(1))),
+        Aggregated(ranged("a", "r"), (column("a.k"),), (largest,)),
+        Aggregated(rs("a", "b"), (column("a.k"),), (largest,)),
+        Distinct(keys_of(newest, "n.k")),
+        joined(
+            WindowOf(scan("p", "r"), RowsWindow(5, partition=("p.k",))),
+            ranged("q", "t"),
+            "p.k",
+            "q.k",
+        ),
+        ToStream(StreamOperator.RSTREAM, ranged("a", "r", 40, 10)),
+        ToStream(
+            StreamOperator.RSTREAM, Distinct(Project(rs("a", "b"), (Output("k", column("a.k")),)))
+        ),
+        joined(ranged("a", "r"), ranged("b", "s", 40, 10), "a.k", "b.k", kind=JoinKind.LEFT),
+        WindowOf(scan("z", "t"), RangeWindow(30, 1)),
+    ]
+
+
+class World:
+    """Batches of three streams in one order, for any number of dataflows."""
+
+    def __init__(self, seed: int) -> None:
+        self._random = Random(seed)
+        self._left = {
+            name: sorted(
+                stream(seed + at, 80),
+                key=lambda each: each[0] + 0.9 * LATENESS * self._random.random(),
+            )
+            for at, name in enumerate("rst")
+        }
+        self._marks: dict[str, int] = {}
+        self._pushed = dict.fromkeys("rst", 0)
+
+    def _disordered(self, seed: int) -> list[Tuple]:
+        late_us = 0.9 * LATENESS
+        return sorted(stream(seed, 80), key=lambda each: each[0] + late_us * self._random.random())
+
+    @property
+    def goes_on(self) -> bool:
+        return any(self._left.values())
+
+    def step(self, runs: list[Run]) -> None:
+        """Push one batch of a stream, and raise its watermark."""
+        random = self._random
+        name = random.choice([it for it, rows in self._left.items() if rows])
+        size = random.randint(1, 15)
+        rows, self._left[name] = self._left[name][:size], self._left[name][size:]
+        newest = max(ts for ts, _, _ in rows) - LATENESS
+        self._marks[name] = max(newest, self._marks.get(name, newest))
+        first = self._pushed[name]
+        self._pushed[name] += len(rows)
+        random.shuffle(runs)
+        for each in runs:
+            for alias, source in each.flow.sources.items():
+                if source.relation == name:
+                    each.flow.push(alias, batch_of(rows), first)
+            self.advance(each)
+
+    def advance(self, each: Run, end: int | None = None) -> None:
+        marks = {
+            alias: self._marks[source.relation] if end is None else end
+            for alias, source in each.flow.sources.items()
+            if end is not None or source.relation in self._marks
+        }
+        before_us = each.flow.as_of_us
+        changes = each.flow.advance(marks)
+        if each.flow.as_of_us is not None and each.flow.as_of_us != before_us:
+            each.steps.append((each.flow.as_of_us, changes))
+
+
+def share(flow: Dataflow, others: list[Dataflow]) -> None:
+    """Share as the engine does: streams of both have read the same tuples."""
+
+    def agrees(other: Dataflow):
+        return lambda alias, its, _: flow.sources[alias].relation == other.sources[its].relation
+
+    for other in others:
+        flow.share_with(other, agrees(other))
+
+
+@pytest.mark.parametrize("seed", range(scaled(6, 200)))
+def test_shared_graphs_have_the_relations_of_graphs_alone(seed):
+    """Graphs share at a random instant, some go apart again, and one leaves."""
+    world, random = World(1000 * seed), Random(seed)
+    drawn = random.sample(plans(), 5)
+    drawn.append(random.choice(drawn))
+    alone, together = ([Run(dataflow(plan), []) for plan in drawn] for _ in range(2))
+    pairs = list(zip(alone, together, strict=True))
+    runs = [*alone, *together]
+    shares_at, splits_at, leaves_at = (random.randrange(12) for _ in range(3))
+    at = 0
+    while world.goes_on:
+        if at == shares_at:
+            for place, each in enumerate(together):
+                share(each.flow, [it.flow for it in together[:place]])
+        if at == shares_at + splits_at:
+            together[2].flow.split()
+        if at == shares_at + leaves_at:
+            together[0].flow.leave()
+            runs = [each for each in runs if each is not together[0]]
+            pairs = [pair for pair in pairs if pair[1] is not together[0]]
+        world.step(runs)
+        at += 1
+    for each in runs:
+        world.advance(each, 2 * END)
+    for own, shared in pairs:
+        for e in (*(random.randrange(END + 60) for _ in range(40)), END):
+            assert own.at(e) == shared.at(e), e
+        if own.flow.is_stream:
+            assert own.rows == shared.rows
+    assert any(each.flow.shared_nodes for each in together)
+    assert not any(each.flow.backlog_bytes for each in together[1:])
+
+
+def test_a_slow_graph_has_what_a_fast_one_made_in_its_backlog():
+    """r advances without t: the join of r and s is made for both, and waits for the slow graph."""
+    fast = dataflow(rs("a", "b"))
+    slow = dataflow(joined(rs("c", "d"), ranged("e", "t", 30), "c.k", "e.k"))
+    share(slow, [fast])
+    for flow in (fast, slow):
+        for alias, source in flow.sources.items():
+            if source.relation != "t":
+                flow.push(alias, batch_of([(ts, ts, (1, 1, "", 0.0, ts)) for ts in range(10)]), 0)
+    made = len(fast.advance({"a": 10, "b": 10}))
+    assert made == 10 * 10
+    slow.advance({"c": 10, "d": 10})
+    assert (fast.backlog_bytes, slow.as_of_us) == (0, None)
+    assert slow.backlog_bytes > made * 8
+    slow.push("e", batch_of([(3, 0, (1, 1, "", 0.0, 3))]), 0)
+    assert len(slow.advance({"e": 8})) == 8 * 8
+    assert 0 < slow.backlog_bytes < made * 100
+    slow.advance({"e": 10})
+    assert slow.backlog_bytes == 0
+    joins = {each.text: each.rows_in for each in slow.operators() if each.text.startswith("Join")}
+    assert sorted(joins.values())[0] == 20
