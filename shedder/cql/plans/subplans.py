@@ -6,7 +6,7 @@ stream management system, section 3.2 (plans that share subexpressions).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields, is_dataclass, replace
 from typing import Any
 
@@ -20,6 +20,7 @@ from shedder.cql.plans.logical_plan import (
     RowsWindow,
     Scan,
     WindowOf,
+    inputs_of,
     scans_of,
 )
 from shedder.cql.statements.statement import ColumnDefinition, Output
@@ -47,7 +48,39 @@ def subplan_of(plan: Plan) -> Subplan:
         for name in (*(column.name for column in scan.columns), scan.time_column)
         if name is not None
     }
+    for added, alias in _added_columns(plan):
+        names[added] = places[alias] + added[len(alias) :]
+    for alias, outputs in _reading_aliases(plan):
+        place = places.setdefault(alias, f"#{len(places)}")
+        names |= {name: place + name[len(alias) :] for name in outputs}
     return Subplan(_renamed(plan, names, places), aliases, names)
+
+
+def _added_columns(plan: Plan) -> Iterator[tuple[str, str]]:
+    """Columns that windows add for PREV, each with the alias of its window."""
+    if isinstance(plan, WindowOf) and isinstance(plan.window, RowsWindow):
+        alias = plan.window.numbered
+        if alias is not None:
+            yield from ((name, alias) for name in plan.window.added)
+    for each in inputs_of(plan):
+        yield from _added_columns(each)
+
+
+def _reading_aliases(plan: Plan) -> Iterator[tuple[str, list[str]]]:
+    """Aliases that read the window of another alias, as of `with_shared_windows`, with columns."""
+    if isinstance(plan, Project) and isinstance(plan.input, WindowOf):
+        (scan,) = scans_of(plan.input)
+        names = [
+            (output.name, output.expression.name[len(scan.alias) :])
+            for output in plan.outputs
+            if isinstance(output.expression, Column)
+        ]
+        prefixes = {name.removesuffix(suffix) for name, suffix in names}
+        is_renamed = len(names) == len(plan.outputs) and len(prefixes) == 1
+        if is_renamed and all(name.endswith(suffix) for name, suffix in names):
+            yield prefixes.pop(), [name for name, _ in names]
+    for each in inputs_of(plan):
+        yield from _reading_aliases(each)
 
 
 def covers(wide: Plan, narrow: Plan) -> bool:
@@ -110,4 +143,5 @@ def _renamed(node: Any, names: Mapping[str, str], places: Mapping[str, str]) -> 
             changes |= {"alias": places[node.alias], "time_column": names[node.time_column]}
         case RowsWindow():
             changes["partition"] = tuple(names.get(name, name) for name in node.partition)
+            changes["numbered"] = None if node.numbered is None else places[node.numbered]
     return replace(node, **changes)

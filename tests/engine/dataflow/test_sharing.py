@@ -143,3 +143,51 @@ def test_a_query_that_fails_alone_leaves_the_operators_to_the_others(tmp_path):
         assert db.core.rows.queries["large"].failed
         assert db.query("small").answer().table["n"].to_pylist() == [8_000]
         assert db.query("other").answer().table["n"].to_pylist() == [6]
+
+
+def test_windows_that_prev_reads_are_shared_under_any_aliases(tmp_path):
+    """One window serves both aliases of a query, and the queries share the join above it."""
+    window = "s [PARTITION BY kind ROWS 2]"
+    texts = {
+        name: f"SELECT {b}.id, {a}.id AS before FROM {window} {a} JOIN {window} {b} "
+        f"ON {a}.kind = {b}.kind AND {a} = PREV({b})"
+        for name, a, b in (("one", "a", "b"), ("two", "x", "y"))
+    }
+    with Engine.open(tmp_path / "data") as db:
+        db.execute(CREATE)
+        for name, text in texts.items():
+            db.register(name, text)
+        db.push("s", batch([(at, at, at % 3) for at in range(50)]))
+        db.heartbeat("s", START_US + 100)
+        first, second = (outcome(db.query(name)) for name in texts)
+        assert first == second
+        assert len(first[0]) == 50 - 3
+        rows = db.core.rows
+        facts = db.core.executor.call(lambda: rows.operators(rows.queries["two"])).result()
+        assert {each.others for each in facts[:-1]} == {("one",)}  # All but the kept rows.
+
+
+def test_a_query_with_a_table_shares_what_does_not_depend_on_it(tmp_path):
+    """Pairs of a stream are held once; each query joins them with the rows of its own table."""
+    pairs = (
+        "SELECT a.id, a.kind FROM s [RANGE 1 MINUTE] a "
+        "JOIN (SELECT DISTINCT id FROM s [ROWS 20]) b ON a.id = b.id"
+    )
+    joined = f"SELECT q.id, c.n FROM ({pairs}) q JOIN c ON q.kind = c.k"
+    with Engine.open(tmp_path / "data") as db, Engine.open(tmp_path / "alone") as alone:
+        for each in (db, alone):
+            each.execute(CREATE)
+            each.execute("CREATE TABLE c (k BIGINT PRIMARY KEY, n BIGINT) RETROACTIVE")
+            each.execute("INSERT INTO c VALUES (0, 10), (1, 11)")
+        db.register("pairs", pairs)
+        for each in (db, alone):
+            each.register("joined", joined)
+        for step in range(3):
+            for each in (db, alone):
+                each.push("s", batch([(100 * step + at, at, at % 3) for at in range(50)]))
+                each.execute(f"UPDATE c SET n = {step}")
+        for each in (db, alone):
+            each.heartbeat("s", START_US + 400)
+        assert sharers(db, "joined") == {"pairs"}
+        assert "Join a.id = b.id [also in joined]" in db.query("pairs").explain()
+        assert outcome(db.query("joined")) == outcome(alone.query("joined"))
