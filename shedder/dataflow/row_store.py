@@ -41,6 +41,10 @@ class RowStore:
         arrays = [column.take(positions) for column in self._columns]
         return pa.RecordBatch.from_arrays(arrays, schema=self.schema)
 
+    def take_column(self, place: int, positions: NDArray[np.integer[Any]]) -> pa.Array[Any]:
+        """The values of one column at these positions."""
+        return self._columns[place].take(positions)
+
     def keep(self, positions: NDArray[np.integer[Any]]) -> None:
         """Forget all other rows; the kept ones get positions 0, 1, ... in this order."""
         kept = self.take(positions)

@@ -10,6 +10,7 @@ import pyarrow as pa
 import pytest
 
 from shedder.cql.expressions.column_types import ColumnType
+from shedder.cql.expressions.expression import Call, Column, Op
 from shedder.cql.plans.logical_plan import BoundRelational, Join, JoinKind, RelationKind, Scan
 from shedder.cql.statements.statement import ColumnDefinition
 from shedder.cql.statements.table_schema import TableSchema
@@ -42,8 +43,13 @@ def upserted(rows: Rows) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(columns, names=["name", "k"])
 
 
-def joined(kind: JoinKind) -> Dataflow:
-    plan = Join(kind, scan("a"), TABLE, equal_keys())
+def joined(kind: JoinKind, *, by_name: bool = False) -> Dataflow:
+    condition = equal_keys()
+    if by_name:
+        names = Column("a.name", ColumnType.VARCHAR), Column("t.name", ColumnType.VARCHAR)
+        also = Call(Op.EQ, names, ColumnType.BOOLEAN)
+        condition = Call(Op.AND, (condition, also), ColumnType.BOOLEAN)
+    plan = Join(kind, scan("a"), TABLE, condition)
     return Dataflow(BoundRelational("", plan, ()), state_bytes_max=1 << 26, tables={"t": SCHEMA})
 
 
@@ -89,6 +95,46 @@ def test_tuples_that_wait_join_old_versions_while_others_are_forgotten(kind):
     assert got == expected
     assert flow.versions["t"].generation > 3
     assert sizes < 3_000 < 3 * place
+
+
+@pytest.mark.parametrize("kind", [JoinKind.INNER, JoinKind.LEFT, JoinKind.SEMI, JoinKind.ANTI])
+@pytest.mark.parametrize("by_name", [False, True])
+def test_joins_by_the_primary_key_find_the_version_of_each_place(kind, by_name):
+    """Some steps have tuples between changes, some behind all of them; keys are deleted, too.
+
+    by_name: the name is a second key of the join, so older versions are first in their chains.
+    """
+    random = Random(83)
+    flow, now, place = joined(kind, by_name=by_name), dict[int, str](), 0
+    for step in range(120):
+        tuples, expected = [], []
+        for _ in range(random.choice([1, 4])):
+            place += 1
+            keys = random.sample(range(8), 3)
+            if step % 40 > 30 and random.random() < 0.3:
+                now = {key: name for key, name in now.items() if key not in keys}
+                flow.versions["t"].delete(upserted(dict.fromkeys(keys, "")), place)
+            else:
+                rows = dict.fromkeys(keys, random.choice("xy"))
+                now = {**now, **rows}
+                flow.versions["t"].upsert(upserted(rows), place)
+            for _ in range(random.choice([0, 2, 9])):
+                key, name = random.choice([None, *range(9)]), random.choice("xy")
+                tuples.append((step, len(tuples), (key, 1, name, 0.0, step), place))
+                found = key in now and (not by_name or now[key] == name)
+                pair = (key, key, now[key]) if found else (key, None, None)
+                if kind in (JoinKind.SEMI, JoinKind.ANTI):
+                    expected += [(key,)] if found == (kind is JoinKind.SEMI) else []
+                elif found or kind is JoinKind.LEFT:
+                    expected.append(pair)
+        if tuples:
+            places = np.array([each[3] for each in tuples])
+            flow.push("a", batch_of([each[:3] for each in tuples]), 9 * step, places)
+        made = flow.advance({"a": step + 1}).columns
+        names = [name for name in ("a.k", "t.k", "t.name") if name in made.schema.names]
+        assert rows_of(made.select(names)) == expected
+        if step % 10 == 9:
+            flow.versions["t"].forget(place)
 
 
 def test_history_restores_the_versions_behind_a_place():

@@ -16,6 +16,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from shedder.cql.expressions.column_types import ColumnType
 from shedder.cql.expressions.evaluate import evaluate, true_rows
 from shedder.cql.expressions.expression import Column, Expression
 from shedder.cql.plans.logical_plan import JoinKind
@@ -26,8 +27,14 @@ from shedder.dataflow.key_directory import KeyDirectory
 from shedder.dataflow.projection import Projection
 from shedder.dataflow.selection import WhereFilter
 from shedder.dataflow.step_parts import Parts, finished
-from shedder.dataflow.tables.table_versions import TableVersions
-from shedder.dataflow.tables.version_kernels import BEGIN, END, link_versions, probe_versions
+from shedder.dataflow.tables.table_versions import NEVER, TableVersions
+from shedder.dataflow.tables.version_kernels import (
+    BEGIN,
+    END,
+    link_versions,
+    probe_newest,
+    probe_versions,
+)
 from shedder.errors import BudgetExceeded
 
 _PAIRS_MAX = 1 << 16  # Pairs that are made at a time, before a condition on pairs drops some.
@@ -80,6 +87,12 @@ class TableJoin:
         self._is_pair = spec.kind in (JoinKind.INNER, JoinKind.LEFT)
         self.schema = pa.schema([*fields, *self._right] if self._is_pair else fields)
         self._is_unique = self._has_table_key()
+        names = {
+            right.name.partition(".")[2] for _, right in spec.keys if isinstance(right, Column)
+        }
+        is_key = len(spec.keys) == len(names) and names == set(versions.key)
+        self._is_table_key = is_key and self._is_unique and not spec.steps
+        self._equal = {} if spec.steps else _equal_columns(spec.keys)
         self._clear()
 
     def _clear(self) -> None:
@@ -170,7 +183,8 @@ class TableJoin:
             made.append(_nulls(self._right, len(made_rows[-1])))
         if not made:
             return ChangeBatch.empty(self.schema)
-        rows, theirs = np.concatenate(made_rows), concat_rows(made)
+        rows = made_rows[0] if len(made_rows) == 1 else np.concatenate(made_rows)
+        theirs = concat_rows(made)
         if spec.kind is JoinKind.LEFT and len(made) > 1 and len(made_rows[-1]):
             order = np.argsort(rows, kind="stable")
             rows, theirs = rows[order], take_rows(theirs, order)
@@ -208,15 +222,14 @@ class TableJoin:
         """Rows of the stream side, and the table's rows that they pair with."""
         spec = self._spec
         first_only = self._is_unique or (spec.rest is None and not self._is_pair)
-        ids = np.ones(len(left), np.int64)
-        if self._directory is not None:
-            keys = [evaluate(key, left.columns) for key, _ in spec.keys]
-            ids = self._directory.find(keys)
-            if any(key.null_count for key in keys):
-                ids[~_all_valid(keys, len(left))] = 0
-        if spec.left is not None:
-            ids[~true_rows(evaluate(spec.left, left.columns))] = 0
+        ids = self._ids(left)
         places = _places(left.columns, spec)
+        if self._is_table_key and spec.rest is None and self._is_settled(places):
+            pairs = np.empty((2, len(left)), np.int64)
+            rows, positions = pairs[:, : probe_newest(ids, self._heads, pairs)]
+            if len(rows):
+                yield rows, self._theirs(left, rows, positions)
+            return
         walk, spans = np.array([0, BEGIN], np.int64), self._versions.spans
         room = max(_PAIRS_MAX, len(left) + 1) if spec.rest is None else _PAIRS_MAX
         made = room
@@ -225,10 +238,7 @@ class TableJoin:
             heads, older = self._heads, self._older
             made = probe_versions(walk, ids, places, heads, older, spans, first_only, pairs)
             rows, positions = pairs[:, :made]
-            if spec.rest is None and not self._is_pair:
-                yield rows, pa.record_batch([rows], names=["row"])
-                continue
-            theirs = self._values(positions)
+            theirs = self._theirs(left, rows, positions)
             if spec.rest is not None and made:
                 ours = take_rows(left.columns, rows)
                 both = pa.RecordBatch.from_arrays(
@@ -239,13 +249,67 @@ class TableJoin:
                 rows, theirs = rows[kept], take_rows(theirs, kept)
             yield rows, theirs
 
-    def _values(self, positions: Int64s) -> pa.RecordBatch:
-        """The values of versions, behind the select lists."""
+    def _ids(self, left: ChangeBatch) -> Int64s:
+        """The ids of the keys of the stream's rows; 0: the row has no pair."""
+        spec = self._spec
+        if self._directory is None:
+            ids = np.ones(len(left), np.int64)
+        else:
+            keys = [evaluate(key, left.columns) for key, _ in spec.keys]
+            ids = self._directory.find(keys)
+            if any(key.null_count for key in keys):
+                ids[~_all_valid(keys, len(left))] = 0
+        if spec.left is not None:
+            ids[~true_rows(evaluate(spec.left, left.columns))] = 0
+        return ids
+
+    def _is_settled(self, places: Int64s) -> bool:
+        """Return whether the last version of each primary key is valid at all of these places."""
+        return bool(places.min(initial=NEVER) >= self._versions.settled_at)
+
+    def _theirs(self, left: ChangeBatch, rows: Int64s, positions: Int64s) -> pa.RecordBatch:
+        """The values of versions that are in pairs with rows, behind the select lists.
+
+        Of SEMI and ANTI joins without a condition on both sides, no values: numbers of the rows.
+        """
+        if self._spec.rest is None and not self._is_pair:
+            return pa.record_batch([pa.array(rows)], names=["row"])
+        if self._equal:
+            return self._values(left, rows, positions)
         values = self._versions.take(positions)
         for step in self._spec.steps:
             if isinstance(step, Projection):
                 values = step.apply(0, ChangeBatch.of_tuples(values, positions)).columns
         return values
+
+    def _values(self, left: ChangeBatch, rows: Int64s, positions: Int64s) -> pa.RecordBatch:
+        """The values of versions; those that equal values of the rows are taken from the rows."""
+        names = self._versions.schema.names
+        equal = left.columns.select(list(self._equal.values()))
+        if not self._is_unique or len(rows) < len(left):  # Else each row is there once, in order.
+            equal = take_rows(equal, rows)
+        arrays = dict(zip(self._equal, equal.columns, strict=True))
+        for name in names:
+            if name not in arrays:
+                arrays[name] = self._versions.take_column(name, positions)
+        return pa.RecordBatch.from_arrays(
+            [arrays[it] for it in names], schema=self._versions.schema
+        )
+
+
+def _equal_columns(keys: Sequence[tuple[Expression, Expression]]) -> dict[str, str]:
+    """Columns of the stream by columns of the table that have the same values in each pair.
+
+    0.0 and -0.0 are equal, and are not the same value.
+    """
+    return {
+        right.name: left.name
+        for left, right in keys
+        if isinstance(left, Column)
+        and isinstance(right, Column)
+        and left.type == right.type
+        and left.type is not ColumnType.DOUBLE
+    }
 
 
 def _places(columns: pa.RecordBatch, spec: TableJoinSpec) -> Int64s:

@@ -27,6 +27,8 @@ class TableVersions:
 
     schema: the columns that the query reads, as the plan names them.
     generation: grows when positions change.
+    settled_at: from this place on, the last version of each primary key is valid, and no other;
+      NEVER: a key is deleted.
     """
 
     def __init__(self, scan: Scan, table: TableSchema) -> None:
@@ -46,6 +48,7 @@ class TableVersions:
         self._newest = np.full(_ROWS_MIN, _NONE, np.int64)
         self._changed: list[Int64s] | None = None  # None: all.
         self._compact_at = _ROWS_MIN
+        self.settled_at = 0
 
     def __len__(self) -> int:
         return len(self._rows)
@@ -72,27 +75,34 @@ class TableVersions:
         """The values at these positions."""
         return self._rows.take(positions)
 
+    def take_column(self, name: str, positions: Int64s) -> pa.Array[Any]:
+        """The values of one column at these positions."""
+        return self._rows.take_column(self.schema.get_field_index(name), positions)
+
     def clear(self) -> None:
         """Drop all versions."""
         self._clear()
         self.generation += 1
+        self.settled_at = 0
 
     def upsert(self, rows: pa.RecordBatch, place: int) -> None:
         """Put rows in the place of those with their keys. rows: of the table, each key once."""
         ids = self._end(rows, place)
         values = [rows.column(name) for name in self._names]
         self._newest[ids] = self._append(values, ids, place, NEVER)
+        self.settled_at = max(self.settled_at, place)
 
     def delete(self, keys: pa.RecordBatch, place: int) -> None:
         """End the versions with these keys."""
         ids = self._end(keys, place)
         self._newest[ids] = _NONE
+        self.settled_at = NEVER
 
     def forget(self, place: int) -> None:
         """Drop versions that no tuple at this place or later joins, once they are half of all."""
         if len(self) <= self._compact_at:
             return
-        spans = self.spans
+        spans, settled_at = self.spans, self.settled_at
         kept = np.flatnonzero(spans[:, 1] > np.maximum(spans[:, 0], place))
         if 2 * len(kept) <= len(self):
             rows, key_ids, spans = self.take(kept), self._key_ids[kept], spans[kept]
@@ -100,6 +110,9 @@ class TableVersions:
             self._clear()
             self.generation += 1
             self._restore(rows.columns, keys, spans)
+            if bool((spans[:, 1] == NEVER).all()):
+                settled_at = int(spans[:, 0].max(initial=0))
+            self.settled_at = settled_at
         self._compact_at = max(_ROWS_MIN, 2 * len(self))
 
     def history(self, place: int) -> pa.Table:
@@ -131,6 +144,8 @@ class TableVersions:
             ids = self._keys.assign([rows.column(f"#{at}") for at in range(len(self.key))])
             self._reserve_keys()
             valid, ended = ends == NEVER, np.flatnonzero(ends != NEVER)
+            newest_at = int(begins.max(initial=0))
+            self.settled_at = NEVER if len(ended) else max(self.settled_at, newest_at)
             self._spans[self._newest[ids[valid]], 0] = begins[valid]
             values = take_rows(rows.select(self._names), ended).columns
             positions = self._append(values, ids[ended], 0, 0)

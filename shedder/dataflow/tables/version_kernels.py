@@ -7,7 +7,7 @@ the position of the next row in the chain of its key, or END.
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
+from numba import njit, types
 from numpy.typing import NDArray
 
 from synopses.kernels.prefetch import prefetch
@@ -16,9 +16,11 @@ END = -1  # End of a chain.
 BEGIN = -2  # The walk of a row begins at the head of its chain.
 _AHEAD = 64  # Rows between bringing a head near and reading it.
 _NEAR = 32  # Rows between bringing a version near and reading it.
+# Places may be those of an Arrow column, which cannot be written.
+_PLACES = types.Array(types.int64, 1, "C", readonly=True)
 
 
-@njit(nogil=True, cache=True)
+@njit("void(int32[::1], int64[::1], int32[::1], int32[::1])", nogil=True, cache=True)
 def link_versions(
     ids: NDArray[np.int32],
     positions: NDArray[np.int64],
@@ -36,7 +38,20 @@ def link_versions(
         heads[ids[row]] = np.int32(positions[row])
 
 
-@njit(nogil=True, cache=True)
+@njit(
+    types.int64(
+        types.int64[::1],
+        types.int64[::1],
+        _PLACES,
+        types.int32[::1],
+        types.int32[::1],
+        types.int64[:, ::1],
+        types.boolean,
+        types.int64[:, ::1],
+    ),
+    nogil=True,
+    cache=True,
+)
 def probe_versions(
     walk: NDArray[np.int64],
     ids: NDArray[np.int64],
@@ -84,4 +99,25 @@ def probe_versions(
         row += 1
         at = BEGIN
     walk[0], walk[1] = row, at
+    return made
+
+
+@njit("int64(int64[::1], int32[::1], int64[:, ::1])", nogil=True, cache=True)
+def probe_newest(ids: NDArray[np.int64], heads: NDArray[np.int32], pairs: NDArray[np.int64]) -> int:
+    """Pairs of rows with the first version of the chain of their key, which is valid.
+
+    Args:
+      ids: of the rows' join keys; 0: no key. heads: of the versions.
+      pairs: output, [2, at least as many as rows]: row and position.
+
+    Returns:
+      how many pairs are in the output.
+    """
+    made = 0
+    last = ids.size - 1
+    for row in range(ids.size):
+        prefetch(heads, ids[min(row + _AHEAD, last)])
+        position = np.int64(heads[np.uint64(ids[row])])
+        pairs[0, made], pairs[1, made] = row, position
+        made += position != END
     return made
