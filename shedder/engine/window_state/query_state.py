@@ -15,7 +15,7 @@ from shedder.engine.panes.pane_slices import first_at, slices, slices_of
 from shedder.engine.panes.sparse_groups import SPAN_MIN
 from shedder.engine.panes.synopsis_input import PartInput
 from shedder.engine.runtime.cpu_timer import CpuTimer
-from shedder.engine.synopsis_plans.synopsis_plan import BY_HASH, SynopsisKind, SynopsisPlan
+from shedder.engine.synopsis_plans.synopsis_plan import BY_HASH, SynopsisPlan
 from shedder.engine.synopsis_plans.thinning_levels import levels_read
 from shedder.engine.window_state.group_memory_cap import BucketWidths
 from shedder.engine.window_state.live_panes import LivePanes
@@ -25,7 +25,7 @@ from shedder.engine.window_state.pane_resizer import PaneResizer
 from shedder.engine.window_state.pane_sizes import PaneSizes
 from shedder.engine.window_state.pane_store_writer import PaneStoreWriter, PanesToStore
 from shedder.engine.window_state.selectivity import Selectivity
-from shedder.engine.window_state.take_all_stratum import STRETCH_ROWS, TakeAllStratum
+from shedder.engine.window_state.take_all_stratum import STRETCH_ROWS, TAKES_ALL, TakeAllStratum
 from shedder.engine.window_state.window_predicate import with_time_range
 from shedder.errors import InternalError
 from shedder.streams.frame import Frame, Thinned
@@ -109,9 +109,7 @@ class QueryState:
         self._first_open: int | None = None  # While a frame is read.
         self._gathered = _number_columns(query, plan)
         self._take_none = [False] * len(plan.parts)
-        self._take_all = [
-            not at or it.kind is SynopsisKind.MOMENTS for at, it in enumerate(plan.parts)
-        ]
+        self._take_all = [not at or it.kind in TAKES_ALL for at, it in enumerate(plan.parts)]
 
     @property
     def plan(self) -> SynopsisPlan:
@@ -253,7 +251,8 @@ class QueryState:
     def _read_thinned(self, view: Frame) -> None:
         """Each part reads what its level keeps; the basics are taken of everything.
 
-        Moments read the take-all stratum in full. So does the count of rows, as it names groups.
+        Moments and cross moments read the take-all stratum in full. So does the count of rows, as
+        it names groups.
         """
         # The smallest level comes first, so that the rows that are counted name the first groups.
         levels = levels_read(self.plan, self.levels, grouped=self.keys is not None)

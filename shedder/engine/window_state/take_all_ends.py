@@ -17,8 +17,8 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from shedder.cql.expressions.expression import Expression
 from shedder.streams.frame import ArgumentBasics, Frame
+from shedder.streams.non_null_values import Present
 from synopses.kernels.array_inputs import as_input
 from synopses.samples.admission_kernels import Rows, few_outside
 
@@ -91,13 +91,16 @@ class TakeAllEnds:
             stretch_rows, low, high, level, stretch, left, pause, seen, beyond, gathered=gathered
         )
 
-    def rows_beyond(self, view: Frame, argument: Expression, level: int) -> Rows:
-        """Return which rows of the next frame are beyond the ends, ascending."""
-        present = view.present(argument)
+    def rows_beyond(self, view: Frame, present: Present, known: ArgumentBasics, level: int) -> Rows:
+        """Return which rows of the next frame are beyond the ends, ascending.
+
+        Args:
+          present: its values; known: their range. level: that they are thinned to.
+        """
         values, rows = present.values, present.rows
         assert isinstance(values, np.ndarray), "numbers"
         self.clipped = None
-        pieces, known = self._pieces(view, rows, values.size), view.known(argument, 0, len(view))
+        pieces = self._pieces(view, rows, values.size)
         if not pieces:  # No row of the frame has a value.
             return NO_ROWS
         if len(pieces) == 1:
@@ -119,7 +122,7 @@ class TakeAllEnds:
         return beyond if rows is None else rows[beyond]
 
     def between(
-        self, view: Frame, argument: Expression, places: tuple[int, int], taken: int
+        self, present: Present, known: ArgumentBasics, places: tuple[int, int], taken: int
     ) -> ArgumentBasics:
         """Return what is known of values of the last frame that were not read in full.
 
@@ -127,10 +130,10 @@ class TakeAllEnds:
         depend on the frames that rows come in.
 
         Args:
-          places: first row and last row (exclusive). taken: how many of their values were read.
+          present: values of the last frame. places: first row and last row (exclusive).
+          known: of the values of these rows. taken: how many of these values were read.
         """
         if self.clipped is None:
-            known = view.known(argument, *places)
             low, high = known.low, known.high
             if low is None or high is None or (self.low <= low and high <= self.high):
                 return ArgumentBasics(known.rows - taken, low, high)
@@ -139,7 +142,7 @@ class TakeAllEnds:
             return ArgumentBasics(
                 known.rows - taken, min(max(low, least), most), max(min(high, most), least)
             )
-        rows = view.present(argument).rows
+        rows = present.rows
         first, last = places if rows is None else rows.searchsorted(places).tolist()
         some = self.clipped[first:last]
         if not some.size:

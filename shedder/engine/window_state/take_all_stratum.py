@@ -1,6 +1,6 @@
-"""Take-all stratum of a thinned query: the rows that its sums, averages and variances read in full.
+"""Take-all stratum of a thinned query: the rows that its moments and cross moments read in full.
 
-Rows beyond the ends of any argument of moments are in it.
+Rows beyond the ends of any argument of these are in it, for pairs those beyond the ends of either.
 """
 
 from __future__ import annotations
@@ -14,13 +14,18 @@ from shedder.engine.panes.argument_basics import known_of
 from shedder.engine.synopsis_plans.synopsis_plan import SynopsisKind, SynopsisPlan, SynopsisSpec
 from shedder.engine.window_state.take_all_ends import NO_ROWS, TakeAllEnds
 from shedder.streams.frame import ArgumentBasics, Frame
+from shedder.streams.non_null_values import Present
 from synopses.samples.admission_kernels import Rows
 
+TAKES_ALL: Final = (SynopsisKind.MOMENTS, SynopsisKind.CROSS)  # What reads these rows in full.
 STRETCH_ROWS: Final = 1 << 16  # Positions with the same ends: thinning by load lasts for more.
 
 
 class TakeAllStratum:
-    """The ends of each argument of moments that is thinned, by part of the plan."""
+    """The ends of each argument that is thinned, by part of the plan.
+
+    The ends of the second values of a pair have the number -1 - part.
+    """
 
     def __init__(self, stretch_rows: int = STRETCH_ROWS) -> None:
         self._stretch_rows = stretch_rows
@@ -46,11 +51,14 @@ class TakeAllStratum:
         """Return which rows of the next frame are read in full, ascending."""
         found = []
         for at, part in enumerate(plan.parts):
-            if levels[at] and part.kind is SynopsisKind.MOMENTS and part.argument is not None:
-                ends = self._ends.get(at)
+            if not levels[at] or part.kind not in TAKES_ALL or part.argument is None:
+                continue
+            known = _known(part, view, 0, len(view))
+            for (number, present), each in zip(_columns(at, part, view), known, strict=True):
+                ends = self._ends.get(number)
                 if ends is None:
-                    ends = self._ends[at] = TakeAllEnds(self._stretch_rows)
-                rows = ends.rows_beyond(view, part.argument, levels[at])
+                    ends = self._ends[number] = TakeAllEnds(self._stretch_rows)
+                rows = ends.rows_beyond(view, present, each, levels[at])
                 if rows.size:
                     found.append(rows)
         if len(found) < 2:
@@ -68,8 +76,36 @@ class TakeAllStratum:
           at: the number of the part. places: first row and last row (exclusive).
           taken: how many of its values were read in full.
         """
-        ends = self._ends.get(at)
-        if ends is not None and part.argument is not None:
-            return ends.between(view, part.argument, places, taken)
-        known = known_of(part, view, *places)
-        return ArgumentBasics(known.rows - taken, None, None) if taken else known
+        if at in self._ends and part.argument is not None:
+            known = [
+                self._ends[number].between(present, each, places, taken)
+                for (number, present), each in zip(
+                    _columns(at, part, view), _known(part, view, *places), strict=True
+                )
+            ]
+            first, last = known[0], known[-1]
+            if part.second is None:
+                return first
+            return ArgumentBasics(first.rows, first.low, first.high, last.low, last.high)
+        known_here = known_of(part, view, *places)
+        return ArgumentBasics(known_here.rows - taken, None, None) if taken else known_here
+
+
+def _columns(at: int, part: SynopsisSpec, view: Frame) -> list[tuple[int, Present]]:
+    """The columns of numbers that a part reads, each with the number of its ends."""
+    assert part.argument is not None, part
+    if part.second is None:
+        return [(at, view.present(part.argument))]
+    pairs = view.pairs(part.argument, part.second)
+    return [(at, Present(pairs.first, pairs.rows)), (-1 - at, Present(pairs.second, pairs.rows))]
+
+
+def _known(part: SynopsisSpec, view: Frame, first: int, last: int) -> list[ArgumentBasics]:
+    """What is known of each of these columns in rows first to last (exclusive)."""
+    known = known_of(part, view, first, last)
+    if part.second is None:
+        return [known]
+    return [
+        ArgumentBasics(known.rows, known.low, known.high),
+        ArgumentBasics(known.rows, known.low_beside, known.high_beside),
+    ]

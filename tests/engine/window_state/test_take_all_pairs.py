@@ -1,0 +1,114 @@
+"""Thinned functions of pairs read pairs beyond the ends of either column in full."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from numpy.typing import NDArray
+
+from shedder.engine.estimates.thinned_window import window_parts
+from shedder.engine.window_state.merged_window import merged_window
+from shedder.engine.window_state.query_state import QueryState
+from shedder.streams.windows import Span
+from synopses.model.estimate import Bound, Estimates
+from tests.engine.window_state.take_all_world import (
+    STRETCH_ROWS,
+    WARM_ROWS,
+    batch,
+    query_state,
+    read,
+    schema,
+    thinned_to,
+)
+from tests.scale import scaled
+from tests.truth import gate
+
+CORRELATION = "SELECT CORR(x, g) AS r FROM s"
+SIZE, LEVEL = 8_000, 3
+TRIALS = scaled(8, 200)
+
+
+def drawn(rng: np.random.Generator, size: int) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+    """Lognormal values, and whole numbers with half of their variance from them."""
+    x, noise = rng.lognormal(0.0, 1.0, (2, size))
+    return np.rint(100.0 * (x + noise)).astype(np.int64), x
+
+
+def warm(seed: int, *, stretch_rows: int = STRETCH_ROWS) -> QueryState:
+    """A query that goes on with the ends that a long stream has set."""
+    rng = np.random.default_rng(seed)
+    before, state = (query_state(schema(seed + 1), CORRELATION, stretch_rows) for _ in range(2))
+    thinned_to(before, LEVEL)
+    read(before, batch(*drawn(rng, WARM_ROWS)), 0)
+    state.take_all.restore(json.loads(json.dumps(before.take_all.to_json())))
+    thinned_to(state, LEVEL)
+    return state
+
+
+def correlation(state: QueryState) -> Estimates:
+    merged = merged_window(state, Span(None, None))
+    [(aggregate, part)] = window_parts(state, merged, state.query.aggregates).items()
+    return part.estimate(aggregate, 0.95)
+
+
+@pytest.mark.coverage_gate
+def test_correlations_of_long_tails_are_narrow_and_hold() -> None:
+    """Without the stratum, lognormal columns stayed at [-1, 1]."""
+    held, widths = 0, []
+    for seed in range(TRIALS):
+        state = warm(seed)
+        ids, values = drawn(np.random.default_rng([seed, 1]), SIZE)
+        read(state, batch(ids, values), WARM_ROWS, (1, 777))
+        found, right = correlation(state), float(np.corrcoef(ids, values)[0, 1])
+        assert found.bound.tolist() == [Bound.INTERVAL]
+        held += bool(found.low[0] - 1e-9 <= right <= found.high[0] + 1e-9)
+        widths.append(found.high[0] - found.low[0])
+    assert held >= gate(TRIALS, 0.95)
+    assert np.mean(widths) / 2 < 0.33
+
+
+def test_pairs_beyond_either_end_are_read_in_full_and_no_others() -> None:
+    state = warm(2)
+    ids, values = drawn(np.random.default_rng(9), STRETCH_ROWS)
+    missing = np.random.default_rng(10).random(STRETCH_ROWS) < 0.1
+    read(state, batch(ids, pa.array(values, mask=missing)), WARM_ROWS)
+    (at,) = (at for at, part in enumerate(state.plan.parts) if part.second is not None)
+    ends = state.take_all.to_json()
+    low, high = ends[str(at)]["ends"]
+    least, most = ends[str(-1 - at)]["ends"]
+    beyond = (values < low) | (values > high) | (ids < least) | (ids > most)
+    pane = state.panes[0]
+    segment = pane.segments[at, LEVEL]
+    assert pane.parts[at].sums().pairs.tolist() == [np.count_nonzero(beyond & ~missing)]
+    assert segment.population == np.count_nonzero(~beyond & ~missing)
+    assert (segment.high, segment.high_beside) == (high, np.floor(most))
+    assert segment.low == max(low, values[~missing].min())
+
+
+def basics_by(cuts: list[int], rows: pa.RecordBatch) -> list[Any]:
+    """How many pairs were read in full, and what is known of the rest; the state of the ends."""
+    state = query_state(schema(5), CORRELATION)
+    thinned_to(state, LEVEL)
+    read(state, rows, 1_000, cuts)
+    segments = {at: it.basics for at, it in state.panes[0].segments.items()}
+    ends = [
+        [*each["ends"], *each["counts"], *sorted(each["gathered"])]
+        for each in state.take_all.to_json().values()
+    ]
+    return [segments, ends]
+
+
+def test_what_is_known_of_pairs_does_not_depend_on_the_batches_that_rows_come_in() -> None:
+    rng, size = np.random.default_rng(3), 3 * WARM_ROWS
+    ids, values = drawn(rng, size)
+    values *= np.where(np.arange(size) < WARM_ROWS, 1.0, 3.0)
+    rows = batch(ids, pa.array(values, mask=rng.random(size) < 0.05))
+    whole = basics_by([], rows)
+    some = np.sort(rng.choice(size, 60, replace=False)).tolist()
+    for cuts in (some, list(range(70_000, 70_100))):
+        assert basics_by(cuts, rows) == whole
+    assert any(np.isfinite(ends[0]) or np.isfinite(ends[1]) for ends in whole[1])
