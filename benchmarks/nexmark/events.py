@@ -40,6 +40,10 @@ CREATE = {
     "price BIGINT, channel VARCHAR, url VARCHAR) TIMESTAMP BY ts",
 }
 
+# The table that q13 joins with bids.
+CREATE_SIDE = "CREATE TABLE side (key BIGINT PRIMARY KEY, value VARCHAR)"
+SIDE_ROWS = 10_000
+
 _STATES = ("AZ", "CA", "ID", "OR", "WA", "WY")
 _CITIES = (
     *("Phoenix", "Los Angeles", "San Francisco", "Boise", "Portland"),
@@ -182,6 +186,12 @@ class Auctions:
 
     def _times(self, numbers: Integers) -> pa.Array[Any]:
         return pa.array(START_US + numbers * self.event_us).cast(pa.timestamp("us"))
+
+
+def side_rows() -> pa.Table:
+    """Return the rows of the table of q13: each key with itself as a text, as in Apache Beam."""
+    keys = pa.array(np.arange(SIDE_ROWS))
+    return pa.table({"key": keys, "value": keys.cast(pa.string())})
 
 
 def _prices(rng: np.random.Generator, size: int) -> Integers:

@@ -4,9 +4,9 @@ Source: the queries as Apache Beam and Apache Flink run them (github.com/nexmark
 keeps both sides of q3, q4, q9 and q20 for ever. Here these have windows of an hour: longer than an
 auction. Left out, since CQL cannot say them:
 
-- q6: ROWS windows over the stream of a subquery.
-- q11: windows of sessions.
+- q10 writes bids into files, as the archive of a stream does.
 - q22 and the other half of q21: parts of a text.
+- The number of a letter in a text, a column of q14.
 - q12 by the time of processing; it stands here by event time.
 """
 
@@ -21,11 +21,14 @@ class NexmarkQuery:
 
     cql: the relation as of an instant. sql: the same in DuckDB; `us` is the event time of a row and
     {e} the instant, both in microseconds. standing: a standing row query can say it.
+    setup: statements before it. views: those of the setup that it reads.
     """
 
     cql: str
     sql: str
     standing: bool = True
+    setup: tuple[str, ...] = ()
+    views: tuple[str, ...] = ()
 
 
 _KEPT = "[RANGE 1 HOUR]"
@@ -55,6 +58,38 @@ _CHANNEL_ID = (
     "CASE LOWER(channel) WHEN 'apple' THEN '0' WHEN 'google' THEN '1' WHEN 'facebook' THEN '2' "
     "WHEN 'baidu' THEN '3' END"
 )
+_BID_TIME = (
+    "CASE WHEN HOUR(ts) BETWEEN 8 AND 18 THEN 'dayTime' "
+    "WHEN HOUR(ts) <= 6 OR HOUR(ts) >= 20 THEN 'nightTime' ELSE 'otherTime' END"
+)
+# Auctions by their end. The longest auction of the generator takes less than the lateness.
+_CLOSING = (
+    (
+        "CREATE STREAM closing (ts TIMESTAMP NOT NULL, id BIGINT, seller BIGINT, opened TIMESTAMP) "
+        "TIMESTAMP BY ts LATENESS 1 HOUR"
+    ),
+    (
+        "CREATE QUERY closings AS INSERT INTO closing (ts, id, seller, opened) "
+        "SELECT expires, id, seller, ts FROM auction"
+    ),
+    (
+        "CREATE VIEW sold AS SELECT ISTREAM(c.id, c.seller, MAX(b.price) AS final) "
+        f"FROM closing [NOW] c JOIN bid {_KEPT} b "
+        "ON c.id = b.auction AND b.ts >= c.opened AND b.ts <= c.ts GROUP BY c.id, c.seller"
+    ),
+)
+_NEWEST_TWO = "[PARTITION BY bidder ROWS 2]"
+# First bids of sessions: the one before is more than ten seconds older, or there is none.
+_OPENING = (
+    (
+        "CREATE VIEW opening AS SELECT ISTREAM(t.bidder, t.opened) FROM ("
+        f"SELECT n.bidder, n.ts AS opened FROM bid {_NEWEST_TWO} n JOIN bid {_NEWEST_TWO} p "
+        "ON n.bidder = p.bidder AND p = PREV(n) WHERE n.ts > p.ts + INTERVAL '10' SECOND "
+        f"UNION ALL SELECT bidder, MAX(ts) AS opened FROM bid {_NEWEST_TWO} "
+        "GROUP BY bidder HAVING COUNT(*) = 1) t"
+    ),
+)
+_HIGHER = "b.auction = c.auction AND (c.price > b.price OR (c.price = b.price AND c.ts < b.ts))"
 _HOT = "LOWER(channel) IN ('apple', 'google', 'facebook', 'baidu')"
 
 QUERIES = {
@@ -89,6 +124,15 @@ QUERIES = {
         f"SELECT auction, count(*) AS num FROM bid WHERE {_IN_HOPPING} GROUP BY auction "
         "QUALIFY num = max(num) OVER ()",
     ),
+    "q6": NexmarkQuery(
+        "SELECT seller, AVG(final) AS mean FROM sold [PARTITION BY seller ROWS 10] GROUP BY seller",
+        "SELECT seller, avg(final) FROM (SELECT a.seller, max(b.price) AS final, a.expires "
+        "FROM auction a JOIN bid b ON b.auction = a.id AND b.ts >= a.ts AND b.ts <= a.expires "
+        "WHERE epoch_us(a.expires) < {e} GROUP BY a.id, a.seller, a.expires QUALIFY row_number() "
+        "OVER (PARTITION BY a.seller ORDER BY a.expires DESC) <= 10) GROUP BY seller",
+        setup=_CLOSING,
+        views=("sold",),
+    ),
     "q7": NexmarkQuery(
         f"SELECT b.auction, b.bidder, b.price FROM bid {_TUMBLING} b JOIN "
         f"(SELECT MAX(price) AS top FROM bid {_TUMBLING}) m ON b.price = m.top",
@@ -108,10 +152,34 @@ QUERIES = {
         f"SELECT a.id, b.bidder, b.price FROM auction a JOIN bid b ON {_OPEN_SQL} "
         "QUALIFY row_number() OVER (PARTITION BY a.id ORDER BY b.price DESC, b.us) = 1",
     ),
+    "q11": NexmarkQuery(
+        "SELECT t.bidder, t.opened, COUNT(*) AS bids, MAX(t.ts) AS newest FROM ("
+        f"SELECT b.bidder, b.ts, MAX(s.opened) AS opened FROM bid {_KEPT} b JOIN opening {_KEPT} s "
+        "ON b.bidder = s.bidder AND s.opened <= b.ts GROUP BY b.bidder, b.ts) t "
+        "GROUP BY t.bidder, t.opened",
+        "SELECT bidder, min(ts), count(*), max(ts) FROM (SELECT bidder, ts, sum(first) OVER "
+        "(PARTITION BY bidder ORDER BY us) AS session FROM (SELECT bidder, ts, us, "
+        "((us - lag(us) OVER (PARTITION BY bidder ORDER BY us) <= 10000000) IS NOT TRUE)::INT "
+        "AS first FROM bid WHERE us < {e})) GROUP BY bidder, session",
+        setup=_OPENING,
+        views=("opening",),
+    ),
     "q12": NexmarkQuery(
         f"SELECT bidder, COUNT(*) AS bids FROM bid {_TUMBLING} GROUP BY bidder",
         f"SELECT bidder, count(*) FROM bid WHERE {_IN_TUMBLING} GROUP BY bidder",
         standing=False,
+    ),
+    "q13": NexmarkQuery(
+        "SELECT b.auction, b.bidder, b.price, b.ts, s.value FROM bid b "
+        "JOIN side s ON b.auction % 10000 = s.key",
+        "SELECT b.auction, b.bidder, b.price, b.ts, s.value FROM bid b "
+        "JOIN side s ON b.auction % 10000 = s.key WHERE b.us < {e}",
+    ),
+    "q14": NexmarkQuery(
+        f"SELECT auction, bidder, 0.908 * price AS euros, {_BID_TIME} AS bid_time, ts FROM bid "
+        "WHERE 0.908 * price > 1000000 AND 0.908 * price < 50000000",
+        f"SELECT auction, bidder, 0.908::DOUBLE * price AS euros, {_BID_TIME}, ts FROM bid "
+        "WHERE euros > 1000000 AND euros < 50000000 AND us < {e}",
     ),
     "q15": NexmarkQuery(
         f"SELECT {_DAY} AS day, {_STATISTICS} FROM bid GROUP BY day",
@@ -136,6 +204,12 @@ QUERIES = {
         "SELECT auction, bidder, price, ts FROM bid [PARTITION BY bidder, auction ROWS 1]",
         "SELECT auction, bidder, price, ts FROM bid WHERE us < {e} "
         "QUALIFY row_number() OVER (PARTITION BY bidder, auction ORDER BY us DESC) = 1",
+    ),
+    "q19": NexmarkQuery(
+        f"SELECT b.auction, b.bidder, b.price, b.ts FROM bid {_KEPT} b LEFT JOIN bid {_KEPT} c "
+        f"ON {_HIGHER} GROUP BY b.auction, b.bidder, b.price, b.ts HAVING COUNT(c.ts) < 10",
+        "SELECT auction, bidder, price, ts FROM bid WHERE us < {e} "
+        "QUALIFY row_number() OVER (PARTITION BY auction ORDER BY price DESC, us) <= 10",
     ),
     "q20": NexmarkQuery(
         "SELECT b.auction, b.bidder, b.price, b.channel, a.item, a.seller, a.category "
