@@ -46,8 +46,8 @@ demo: venv  ## the tour: real flights in, answers with intervals out, Spark as t
 spark-demo: venv  ## a million flights through Spark, summarised and forwarded, judged by Spark
 	@$(BIN)/shedder spark-demo
 
-linear-road: venv  ## three hours of an expressway at full speed, ten minutes in real time, each answer checked
-	@$(BIN)/python -m examples.linear_road
+linear-road: venv  ## three hours of an expressway at full speed, ten minutes in real time, each answer checked; ROAD="20 1 2" for others
+	@$(BIN)/python -m examples.linear_road $(ROAD)
 
 # Distribute whole files, the slowest first, and all files that need Java to one worker (tests/budget.py).
 SUITE := -q -n $(WORKERS) --dist loadfile --no-loadscope-reorder

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
 from pathlib import Path
 
 import numpy as np
 
 from examples.linear_road.real_time import Lived, LiveRun, lived
-from examples.linear_road.road_database import opened
+from examples.linear_road.road_database import expressways_text, opened
 from examples.linear_road.screen import table_text
 
 HEAD = (
@@ -43,10 +45,12 @@ def capacity(directory: Path, minutes: int, most: int) -> int:
     runs: list[tuple[int, Lived]] = []
 
     def holds(roads: int) -> bool:
-        print(f"{roads}: {minutes} minutes in real time", flush=True)
-        with opened(directory / str(roads), roads) as db:
-            found = lived(db, LiveRun(minutes, roads, stops_late=True))
+        run = LiveRun(minutes, roads, stops_late=True)
+        with ProcessPoolExecutor(1, get_context("spawn")) as processes:  # With memory of its own.
+            found = processes.submit(_trial, directory / str(roads), run).result()
         runs.append((roads, found))
+        result = f"{found.tally.late} late, {found.wrong} wrong answers"
+        print(f"{expressways_text(roads)}: {result}", flush=True)
         return found.is_right
 
     held = largest(holds, most)
@@ -56,6 +60,11 @@ def capacity(directory: Path, minutes: int, most: int) -> int:
     bound = " (no larger number was tried)" if held == most else ""
     print(f"\n  largest number without a late or wrong answer: {held}{bound}")
     return held
+
+
+def _trial(directory: Path, run: LiveRun) -> Lived:
+    with opened(directory, run.roads) as db:
+        return lived(db, run)
 
 
 def _row(roads: int, found: Lived) -> tuple[str, ...]:
