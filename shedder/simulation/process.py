@@ -10,7 +10,7 @@ from functools import partial
 import pyarrow as pa
 
 from shedder.archive.log.log_queue import Entry
-from shedder.archive.log.records import Batch, Built
+from shedder.archive.log.records import Batch, Built, Idle
 from shedder.archive.log.table_changes import TableChange
 from shedder.engine.engine import Engine
 from shedder.engine.ingest.arrived_record import PendingRecord
@@ -25,7 +25,7 @@ from shedder.simulation.virtual_environment import VirtualEnvironment
 
 _WAKE_US_MIN = 1_000
 
-Header = Batch | Built | TableChange
+Header = Batch | Built | TableChange | Idle
 Sent = tuple[Header, pa.RecordBatch | None]
 
 
@@ -47,7 +47,7 @@ class Group:
 
 
 def sent_in(entries: Sequence[Entry]) -> Iterator[Sent]:
-    """Yield what clients have sent among records, and changes of tables; of a summary no tuples."""
+    """Yield what clients have sent, changes of tables, and idle streams; of a summary no tuples."""
     for entry in entries:
         match entry.token:
             case PendingRecord(Batch() as header, pa.RecordBatch() as batch):
@@ -56,6 +56,8 @@ def sent_in(entries: Sequence[Entry]) -> Iterator[Sent]:
                 yield header, None
             case NumberedChange(header=TableChange() as change, batch=rows):
                 yield change, rows
+            case Idle() as idle:
+                yield idle, None
 
 
 class Process:

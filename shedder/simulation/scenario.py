@@ -125,7 +125,8 @@ class ScenarioMachine(_Table):
     scale: tuples, and their costs and bytes, count so many times: 50,000 tuples/s at scale 100
     queue as 5 million do. cores_share: of a core that applying has. fsync_ms, disk_bytes_per_s: of
     the log. answer_us: what the answer of one window takes. run_ms: what writing a run takes,
-    beside all others. restart_s: between a crash and the next start.
+    beside all others. restart_s: between a crash and the next start. idle_seconds: of silence,
+    after which row queries of several streams go on without a stream.
     """
 
     scale: float = Field(default=1.0, gt=0, le=10_000)
@@ -140,6 +141,7 @@ class ScenarioMachine(_Table):
     sample_rows: int = Field(default=4096, ge=64, le=1 << 20)
     run_rows: int = Field(default=1 << 20, ge=1)
     checkpoint_seconds: Span = 10.0
+    idle_seconds: Seconds = 60.0
 
 
 class ScenarioCosts(_Table):
@@ -163,10 +165,10 @@ class ScenarioQuery(_Table):
 
 
 class ScenarioRows(_Table):
-    """A standing row query over `requests`, and over the table `clients` if there is one.
+    """A standing row query over `requests`, streams of tenants, and the table `clients`.
 
     sql: in CQL; its result is a relation. truth: the same in DuckDB's SQL, over a table for each
-    alias of `requests`; these have the tuples of the windows, and a column `shard` with the value
+    alias of a stream; these have the tuples of the windows, and a column `shard` with the value
     that `clients` had for the key when the tuple was written to the log. windows: by alias, the
     length in seconds.
     """

@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from shedder.archive.files.file_system import Bytes
 from shedder.archive.log.log_queue import Entry
-from shedder.archive.log.records import DROPPED, Batch, Built, RecordType
+from shedder.archive.log.records import DROPPED, Batch, Built, Idle, RecordType
 from shedder.archive.log.table_changes import TableChange, body_of
 from shedder.engine.admission.summary_ingest import append_summaries, plans_now
 from shedder.engine.apply.level_records import submit_levels
@@ -32,7 +32,7 @@ from shedder.simulation.disk import Died, VirtualDisk, image
 from shedder.simulation.event_queue import Agenda
 from shedder.simulation.process import Header, Process, sent_in
 from shedder.simulation.scenario import Crash, Scenario, ScenarioMachine, Tenant
-from shedder.simulation.tuple_generator import STREAM, TABLE, create, stream_of
+from shedder.simulation.tuple_generator import NO_TUPLES, STREAM, TABLE, create, stream_of
 from shedder.simulation.virtual_environment import VirtualEnvironment
 from shedder.streams.batches import decode_stored
 from shedder.streams.dropped_counts import Dropped
@@ -228,6 +228,12 @@ class SimulatedServer:
                 if header.version <= self.engine.core.tables[TABLE].version:
                     self._whole(header, batch)
                 continue
+            if isinstance(header, Idle):
+                log = self.engine.core.store.log
+                found = (it for it in log.read(log.first_sequence) if it.kind == RecordType.IDLE)
+                if any(Idle.from_bytes(it.header) == header for it in found):
+                    self._whole(header, batch)
+                continue
             name = self._name_of(header)
             last = self.engine.last_sequence(name, header.producer)
             if last is not None and header.sequence <= last[1]:  # Of some, no tuple is left.
@@ -238,7 +244,7 @@ class SimulatedServer:
             if lost > 0:
                 self.problems.append(f"a crash lost {lost} acknowledged tuples of {name}")
 
-    def _name_of(self, header: Batch | Built) -> str:
+    def _name_of(self, header: Batch | Built | Idle) -> str:
         return next(name for name, each in self.streams.items() if each.id == header.stream)
 
     def _whole(self, header: Header, batch: pa.RecordBatch | None) -> None:
@@ -248,6 +254,9 @@ class SimulatedServer:
             self._durable(TABLE, header, batch)
             return
         name = self._name_of(header)
+        if isinstance(header, Idle):
+            self._durable(name, header, NO_TUPLES)
+            return
         payload = self._sent.pop((name, header.producer, header.sequence), None)
         if payload is not None and (batch is None or header.flags & DROPPED):
             batch = decode_stored(payload, self.streams[name].schema)
@@ -436,5 +445,6 @@ def _settings(machine: ScenarioMachine, overload: str) -> Settings:
         sample_rows=machine.sample_rows,
         run_rows=machine.run_rows,
         checkpoint_seconds=machine.checkpoint_seconds,
+        idle_seconds=machine.idle_seconds,
         overload=overload,
     )

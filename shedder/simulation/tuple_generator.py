@@ -22,6 +22,7 @@ _FIELDS: list[pa.Field[Any]] = [
     pa.field("ok", pa.bool_()),
 ]
 SCHEMA = pa.schema(_FIELDS)
+NO_TUPLES = pa.RecordBatch.from_pylist([], schema=SCHEMA)
 TABLE_SCHEMA = pa.schema(
     [pa.field("key", pa.int64(), nullable=False), pa.field("shard", pa.int64())]
 )

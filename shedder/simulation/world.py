@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from shedder.archive.log.records import SUMMARISED, Built
+from shedder.archive.log.records import SUMMARISED, Built, Idle
 from shedder.archive.log.table_changes import TableChange
 from shedder.engine.runtime.subscribers import AnswerUpdate
 from shedder.engine.synopsis_plans.synopsis_plan import BY_HASH, RANKED
@@ -193,8 +193,11 @@ class World:
         if isinstance(header, TableChange):
             self.rows_truth.change(batch)
             return
-        if stream == STREAM and self.scenario.rows:
-            self.rows_truth.add(batch)
+        if isinstance(header, Idle):
+            self.rows_truth.count_idle(stream)
+            return
+        if self.scenario.rows:
+            self.rows_truth.add(stream, batch)
         truth = self.truths[stream]
         if isinstance(header, Built):
             truth.add_summary(batch)

@@ -38,9 +38,10 @@ def answer_of(rows: list[tuple[int, int | None]], *, position: int, late: int = 
 
 def test_a_tuple_joins_the_row_that_was_before_it_in_the_log() -> None:
     truth = RowTruth(lateness_us=20 * SECOND)
-    truth.add(tuples((8, 1), (9, 2)))
+    truth.add("requests", tuples((8, 1), (9, 2)))
     truth.change(pa.RecordBatch.from_pydict({"key": [1], "shard": [5]}, schema=TABLE_SCHEMA))
-    truth.add(tuples((8, 1), (7, 1), (10, 1), (9, 2)))  # Two are before and behind the window.
+    # Two are before and behind the window.
+    truth.add("requests", tuples((8, 1), (7, 1), (10, 1), (9, 2)))
     rows = [(1, None), (2, None), (1, 5), (2, None)]
     assert truth.differences(SHARDS, answer_of(rows, position=6)) == 0
     assert truth.differences(SHARDS, answer_of(rows[:2], position=2)) == 0
@@ -50,15 +51,37 @@ def test_a_tuple_joins_the_row_that_was_before_it_in_the_log() -> None:
 
 def test_late_tuples_are_not_in_the_truth_and_are_counted() -> None:
     truth = RowTruth(lateness_us=SECOND)
-    truth.add(tuples((10, 1)))
-    truth.add(tuples((8, 2), (9, 3)))  # The watermark is 9 s.
+    truth.add("requests", tuples((10, 1)))
+    truth.add("requests", tuples((8, 2), (9, 3)))  # The watermark is 9 s.
     assert truth.differences(SHARDS, answer_of([(3, None)], position=3, late=1)) == 0
     assert truth.differences(SHARDS, answer_of([(3, None)], position=3)) == 1
 
 
+def test_tuples_of_an_idle_stream_are_late_behind_the_watermark_of_the_other() -> None:
+    """The other stream goes from 5 to 20 s; a batch ends the silence."""
+    query = ScenarioRows(
+        name="q", sql="", truth="SELECT b.key FROM a, b", windows={"a": 30, "b": 30}
+    )
+    truth = RowTruth(lateness_us=0)
+    truth.add("requests", tuples((5, 1)))
+    truth.add("requests_of_x", tuples((1, 2)))
+    truth.count_idle("requests_of_x")
+    truth.add("requests", tuples((20, 3)))
+    truth.add("requests_of_x", tuples((19, 4), (20, 5)))
+    truth.add("requests_of_x", tuples((10, 6), (21, 7)))
+    rows = pa.table({"key": pa.array([2], pa.int64())})
+    for position, late in ((1, 0), (3, 1), (5, 2)):
+        inputs = (
+            InputProgress("requests", "a", 2, 20 * SECOND),
+            InputProgress("requests_of_x", "b", position, 20 * SECOND, late),
+        )
+        assert truth.differences(query, Answer(rows, inputs=inputs)) == 0
+        assert truth.differences(query, Answer(rows.slice(1), inputs=inputs)) == 1
+
+
 def test_an_input_without_a_window_is_named() -> None:
     truth = RowTruth(lateness_us=SECOND)
-    truth.add(tuples((10, 1)))
+    truth.add("requests", tuples((10, 1)))
     query = SHARDS.model_copy(update={"windows": {"x": 1.0}})
     with pytest.raises(BadSetting, match="it lacks the input 'r'"):
         truth.differences(query, answer_of([], position=1))
