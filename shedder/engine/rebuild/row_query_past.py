@@ -15,6 +15,7 @@ from shedder.archive.tables.table_rows import TableRows
 from shedder.cql.binding.relational_binding import bind_relational
 from shedder.cql.binding.table_checks import relational
 from shedder.cql.plans.logical_plan import RelationKind, scans_of
+from shedder.cql.plans.logical_plan import Scan as PlanScan
 from shedder.cql.statements.bound_query import StreamSchema
 from shedder.cql.statements.relational_select import RelationalSelect
 from shedder.cql.statements.statement import Select, Statement
@@ -115,9 +116,26 @@ def new_row_query(
         )
         for alias, table in found.items()
     }
-    spans = lookbacks_us(plan.query.plan)
-    reads_versions = len(flow.corrects) < len(tables)
-    inputs = []
+    inputs = _inputs(core, plan, flow, reads_versions=len(flow.corrects) < len(tables))
+    output = RowOutput(name, incarnation, flow.schema, bytes_max=limits.output_bytes_max)
+    return RowQuery(
+        name,
+        plan.query,
+        flow,
+        inputs,
+        output,
+        limits,
+        incarnation=incarnation,
+        tables=QueryTables(tables),
+        steps=core.rows.steps,
+    )
+
+
+def _inputs(
+    core: EngineState, plan: StandingPlan, flow: RowFlow, *, reads_versions: bool
+) -> list[RowInput]:
+    """Return inputs at the present positions. reads_versions: tuples join versions of tables."""
+    spans, inputs = lookbacks_us(plan.query.plan), list[RowInput]()
     for alias, source in flow.sources.items():
         stream = core.stream(source.relation)
         columns = tuple(dict.fromkeys((*source.columns, source.time_column)))
@@ -136,18 +154,7 @@ def new_row_query(
                 position=stream.position,
             )
         )
-    output = RowOutput(name, incarnation, flow.schema, bytes_max=limits.output_bytes_max)
-    return RowQuery(
-        name,
-        plan.query,
-        flow,
-        inputs,
-        output,
-        limits,
-        incarnation=incarnation,
-        tables=QueryTables(tables),
-        steps=core.rows.steps,
-    )
+    return inputs
 
 
 def tables_in(core: EngineState, plan: StandingPlan) -> dict[str, LiveTable]:
@@ -187,10 +194,19 @@ def new_writer(
     return RowWriter(query, target, intake, convert, core.limits, stored=stored, begins=begins)
 
 
+def needs_statistics(plan: StandingPlan) -> bool:
+    """Return whether statistics of streams decide the order of joins."""
+    return len(_stream_scans(plan)) >= STATISTICS_INPUTS_MIN
+
+
+def _stream_scans(plan: StandingPlan) -> list[PlanScan]:
+    return [it for it in scans_of(plan.query.plan) if it.kind is RelationKind.STREAM]
+
+
 def statistics_of(core: EngineState, plan: StandingPlan) -> dict[str, StreamStatistics]:
     """Return rates and samples of the streams of three and more windows. On the apply thread."""
-    scans = [it for it in scans_of(plan.query.plan) if it.kind is RelationKind.STREAM]
-    if len(scans) < STATISTICS_INPUTS_MIN:
+    scans = _stream_scans(plan)
+    if not needs_statistics(plan):
         return {}
     found: dict[str, StreamStatistics] = {}
     for scan in scans:

@@ -23,6 +23,7 @@ from shedder.engine.rebuild.row_query_past import (
     RowParameters,
     WindowPast,
     bound_rows,
+    needs_statistics,
     new_row_query,
     new_writer,
     statistics_of,
@@ -121,7 +122,9 @@ class RowRegistrar:
         waits.run(self._core.rows.check_room, urgent=True)
         plan = bound_rows(self._core, select)
         parse_stored(plan.query.text)  # What a restart could not read is refused now.
-        known = waits.run(lambda: statistics_of(self._core, plan), urgent=True)
+        known = {}
+        if needs_statistics(plan):  # They are of the tuples before, like the rest of the past.
+            known = waits.run(lambda: statistics_of(self._core, plan))
         return new_row_query(self._core, name, plan, known, parameters)
 
     def _begin(self, query: RowQuery, past: WindowPast, target: RowTarget | None) -> QueryCommit:
