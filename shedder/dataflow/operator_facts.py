@@ -152,47 +152,16 @@ def graph_facts(
 
     versions: that tuples join, by alias of the table.
     """
-    made = [
-        OperatorFacts((), f"table {alias}", None, of.size_bytes, len(of), len(of), 0)
-        for alias, of in versions.items()
-    ]
-
-    def add(
-        node: Node,
-        work: NodeWork,
-        inputs: tuple[int, ...],
-        alias: str | None,
-        size_bytes: int,
-        shared: object = None,
-    ) -> int:
-        if alias is not None:
-            text = sources.source_text(alias)
-        else:
-            assert node.operator is not None
-            text = operator_text(node.operator)
-        pattern, rows = node.label.pattern, (work.rows_in, work.rows_out)
-        operator = node.operator
-        searched = operator.searched_rows if isinstance(operator, EquiJoin) else 0
-        made.append(
-            OperatorFacts(
-                inputs,
-                text,
-                pattern,
-                size_bytes,
-                *rows,
-                work.ns,
-                alias,
-                shared,
-                searched_rows=searched,
-            )
-        )
-        return len(made) - 1
-
+    made = _FactsList(sources)
+    for table, of in versions.items():
+        text, rows = f"table {table}", len(of)
+        made.facts.append(OperatorFacts((), text, None, of.size_bytes, rows, rows, 0))
     places: dict[int, int] = {}
     for shared in shared_below(graph.nodes):
         inputs = tuple(places[id(each.shared)] for each in shared.inputs)
         alias = sources.alias_of(shared.source)
-        places[id(shared)] = add(shared.node, shared.work, inputs, alias, shared.size_bytes, shared)
+        size_bytes = shared.size_bytes
+        places[id(shared)] = made.add(shared.node, shared.work, inputs, alias, size_bytes, shared)
     at: list[int] = []
     for node, work in zip(graph.nodes, graph.work, strict=True):
         if isinstance(node.operator, SharedReader):
@@ -203,8 +172,47 @@ def graph_facts(
             size_bytes = sources.source_bytes(node.alias)
         else:
             size_bytes = 0 if node.operator is None else node.operator.size_bytes
-        at.append(add(node, work, inputs, node.alias, size_bytes))
-    return made
+        at.append(made.add(node, work, inputs, node.alias, size_bytes))
+    return made.facts
+
+
+class _FactsList:
+    """Facts of nodes, each after its inputs."""
+
+    def __init__(self, sources: SourceFacts) -> None:
+        self.facts: list[OperatorFacts] = []
+        self._sources = sources
+
+    def add(
+        self,
+        node: Node,
+        work: NodeWork,
+        inputs: tuple[int, ...],
+        alias: str | None,
+        size_bytes: int,
+        shared: object = None,
+    ) -> int:
+        """Add the facts of a node; return its place. alias: of a source."""
+        operator = node.operator
+        if alias is not None:
+            text = self._sources.source_text(alias)
+        else:
+            assert operator is not None
+            text = operator_text(operator)
+        facts = OperatorFacts(
+            inputs,
+            text,
+            node.label.pattern,
+            size_bytes,
+            work.rows_in,
+            work.rows_out,
+            work.ns,
+            alias,
+            shared,
+            searched_rows=operator.searched_rows if isinstance(operator, EquiJoin) else 0,
+        )
+        self.facts.append(facts)
+        return len(self.facts) - 1
 
 
 def _tables_of(node: Node, versions: Mapping[str, TableVersions]) -> tuple[int, ...]:

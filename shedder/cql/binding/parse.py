@@ -229,17 +229,8 @@ def _meaning(raw: object, source: SourceText, bindings: Bindings, limits: Limits
         case RawCreateRollup():
             select = selected(tumbling(raw.select), source, bindings, limits)
             return CreateRollup(raw.name, select, raw.if_not_exists, raw.lazy)
-        case RawExplain(subject=RawSelect() | RawRelational() as explained):
-            return Explain(_query(explained, source, bindings, limits))
-        case RawExplain(subject=RawCreateQuery() as created):
-            query = _query(created.select, source, bindings, limits)
-            return Explain(CreateQuery(created.name, query, created.if_not_exists))
-        case RawExplain(subject=RawCreateView() as created):
-            return Explain(created_view(created, source, bindings, limits))
-        case RawExplain(subject=RawCreateInsert() as created):
-            return Explain(created_insert(created, source, bindings, limits))
-        case RawExplain(subject=str(name)):
-            return Explain(name)
+        case RawExplain():
+            return _explained(raw, source, bindings, limits)
         case RawAlterStream(name, layout):
             translator = Translator(source, bindings, limits)
             return AlterStream(name, said_layout(layout, translator, source))
@@ -265,6 +256,22 @@ def _meaning(raw: object, source: SourceText, bindings: Bindings, limits: Limits
             | Describe()
         ):
             return raw
+    raise AssertionError(raw)
+
+
+def _explained(raw: RawExplain, source: SourceText, bindings: Bindings, limits: Limits) -> Explain:
+    match raw.subject:
+        case RawSelect() | RawRelational() as explained:
+            return Explain(_query(explained, source, bindings, limits))
+        case RawCreateQuery() as created:
+            query = _query(created.select, source, bindings, limits)
+            return Explain(CreateQuery(created.name, query, created.if_not_exists))
+        case RawCreateView() as created:
+            return Explain(created_view(created, source, bindings, limits))
+        case RawCreateInsert() as created:
+            return Explain(created_insert(created, source, bindings, limits))
+        case str(name):
+            return Explain(name)
     raise AssertionError(raw)
 
 

@@ -89,27 +89,14 @@ def negotiate(
     if levels is not None:
         request = replace(request, levels=tuple(levels))
     new = len(standing)
-
-    def fitted(request: AllocationRequest) -> tuple[Problem, Headroom, Solution]:
-        found = problem([*standing, request], group_bytes_max=group_bytes_max, drawings=drawings)
-        tenant = query.schema.tenant
-        free = Headroom.before(found, tenant, budget_bytes, quotas)
-        budget = Budget(max(0, budget_bytes - int(found.beside_bytes.sum())))
-        try:
-            solution = solved(found, budget, found.rows_of([new]), last, quotas)
-        except NothingFits as error:
-            raise BudgetExceeded(does_not_fit(found, new, free)) from error
-        if solution.held.get(tenant, 0) < 0:
-            raise BudgetExceeded(over_quota(found, solution, tenant, quotas[tenant]))
-        return found, free, solution
-
+    fitting = _Fitting(standing, budget_bytes, group_bytes_max, last, quotas, drawings)
     try:
-        found, free, solution = fitted(request)
+        found, free, solution = fitting.of(request)
     except BudgetExceeded:
         smaller = coarsest(request)
         if query.target is not None or smaller.sizes == request.sizes:
             raise  # The error says what the target needs.
-        found, free, solution = fitted(smaller)  # It becomes finer when there is more.
+        found, free, solution = fitting.of(smaller)  # It becomes finer when there is more.
     [facts] = facts_of(found, solution, [new], group_bytes_max, free)
     _refuse(found, solution, facts, free)
     given = found.given(solution.allocation.choice)
@@ -125,6 +112,40 @@ def negotiate(
     }
     size_bytes, grant_key = int(facts["bytes"]), grant_keys(found, solution.allocation)[new]
     return Grant(sizes, facts, size_bytes, given[new].group_bytes, others, limits, grant_key)
+
+
+@dataclass(frozen=True, slots=True)
+class _Fitting:
+    """Solutions with one more query. The fields are those of `negotiate`."""
+
+    standing: Sequence[AllocationRequest]
+    budget_bytes: int
+    group_bytes_max: int
+    last: Allocation | None
+    quotas: Mapping[str, int]
+    drawings: DemandCache | None
+
+    def of(self, request: AllocationRequest) -> tuple[Problem, Headroom, Solution]:
+        """Solve the problem with a request, which is the last one in it.
+
+        Raises:
+          BudgetExceeded: the smallest synopses do not fit, or the tenant's quota is short.
+        """
+        found = problem(
+            [*self.standing, request],
+            group_bytes_max=self.group_bytes_max,
+            drawings=self.drawings,
+        )
+        new, tenant = len(self.standing), request.query.schema.tenant
+        free = Headroom.before(found, tenant, self.budget_bytes, self.quotas)
+        budget = Budget(max(0, self.budget_bytes - int(found.beside_bytes.sum())))
+        try:
+            solution = solved(found, budget, found.rows_of([new]), self.last, self.quotas)
+        except NothingFits as error:
+            raise BudgetExceeded(does_not_fit(found, new, free)) from error
+        if solution.held.get(tenant, 0) < 0:
+            raise BudgetExceeded(over_quota(found, solution, tenant, self.quotas[tenant]))
+        return found, free, solution
 
 
 def _refuse(found: Problem, solution: Solution, facts: Mapping[str, str], free: Headroom) -> None:

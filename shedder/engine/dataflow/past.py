@@ -32,20 +32,7 @@ def restore(
     Raises:
       CorruptData: tuples are missing, or others than before.
     """
-    for each in query.inputs:
-        stored, mark = state.inputs[each.alias], state.now.inputs[each.alias]
-        each.restore(
-            from_position=stored.from_position,
-            position=mark.position,
-            watermark_us=mark.watermark_us,
-            late=stored.late,
-            dropped=stored.dropped,
-            lost=stored.lost,
-            late_rows=stored.late_rows,
-            newest_us=state.tables.newest_us.get(each.alias),
-            unread_us=stored.unread_us,
-            is_idle=stored.is_idle,
-        )
+    _restore_inputs(query, state)
     query.begin_clock(state.now.as_of_us)
     if state.failed:
         query.output.begin_at(state.now.rows)
@@ -74,4 +61,22 @@ def restore(
         raise CorruptData(
             f"query {query.name!r} had made {state.now.rows:,} rows, and the archive yields "
             f"{query.output.rows:,}"
+        )
+
+
+def _restore_inputs(query: RowQuery, state: RowState) -> None:
+    """Have the inputs go on from their progress in a state."""
+    for each in query.inputs:
+        stored, mark = state.inputs[each.alias], state.now.inputs[each.alias]
+        each.restore(
+            from_position=stored.from_position,
+            position=mark.position,
+            watermark_us=mark.watermark_us,
+            late=stored.late,
+            dropped=stored.dropped,
+            lost=stored.lost,
+            late_rows=stored.late_rows,
+            newest_us=state.tables.newest_us.get(each.alias),
+            unread_us=stored.unread_us,
+            is_idle=stored.is_idle,
         )
