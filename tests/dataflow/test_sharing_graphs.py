@@ -203,3 +203,73 @@ def test_a_slow_graph_has_what_a_fast_one_made_in_its_backlog():
     assert slow.backlog_bytes == 0
     joins = {each.text: each.rows_in for each in slow.operators() if each.text.startswith("Join")}
     assert sorted(joins.values())[0] == 20
+
+
+def distinct_operators(flows: list[Dataflow]) -> tuple[list[str], int]:
+    """Operators of some graphs, each once, and the bytes of all of them."""
+    found, size_bytes, seen = list[str](), 0, set[int]()
+    for flow in flows:
+        for each in flow.operators():
+            if each.shared is None or id(each.shared) not in seen:
+                found.append(each.text.partition(" ")[0])
+                size_bytes += each.size_bytes
+            seen.add(id(each.shared))
+    return sorted(found), size_bytes
+
+
+def filled(plan: Plan) -> Dataflow:
+    """A graph whose windows have 5,000 tuples of each stream; the stream t is behind."""
+    flow = dataflow(plan)
+    rows = [(at // 20, at, (at, at % 7, "", 0.0, at // 20)) for at in range(5_000)]
+    for alias in flow.sources:
+        flow.push(alias, batch_of(rows), 0)
+    flow.advance({it: 100 if of.relation == "t" else 250 for it, of in flow.sources.items()})
+    return flow
+
+
+@pytest.mark.parametrize("newest_first", [False, True])
+def test_q6_shares_the_join_of_two_streams_and_its_queue(newest_first):
+    """r join s beside r join s join t: one join of r and s, whose pairs two readers take.
+
+    The paper counts 3 operators, 4 join synopses and 4 queues. Here are 2 joins with 4 sides: the
+    selection of the first query is the third operator there. Shedder pushes selections below
+    joins, so that states have fewer rows; then the joins differ, and the test leaves it out.
+    Windows compute lifetimes and store nothing; they are 3 operators more. Queues are the waiting
+    tuples of r, s and t, and the pairs of r and s, which two readers take at instants of their own.
+    """
+    texts = [rs("a", "b"), joined(rs("c", "d"), ranged("e", "t", 30), "c.k", "e.k")]
+    flows = [filled(plan) for plan in (reversed(texts) if newest_first else texts)]
+    _, alone = distinct_operators(flows)
+    (first, least) = (flows[1], flows[0]) if newest_first else (flows[0], flows[1])
+    _, pairs_bytes = distinct_operators([first])
+    share(flows[1], [flows[0]])
+    found, size_bytes = distinct_operators(flows)
+    assert found == ["Join"] * 2 + ["Window"] * 3 + ["r", "s", "t"]
+    (node,) = (
+        each
+        for each in first.shared_nodes
+        if each in least.shared_nodes
+        and each.readers
+        and each.node.operator is not None
+        and len(each.inputs) == 2
+    )
+    assert len(node.readers) == 2
+    assert (first.backlog_bytes, first.as_of_us, least.as_of_us) == (0, 250, 100)
+    assert size_bytes < alone - pairs_bytes // 2
+
+
+def test_q8_shares_the_window_of_a_stream_but_not_what_operators_keep_of_it():
+    """MAX over the window of r beside a join with it: 4 operators, and one queue of r.
+
+    The paper has 2 stores of tuples, of the windows, and 3 synopses that point into them. Here a
+    window stores nothing, because lifetimes are known at birth. The join keeps the rows of its
+    sides, and MAX the expiries and a tree of values. Each is once for equal queries; between MAX
+    and a join, and with Q9 between their indexes, they stay apart.
+    """
+    largest = Aggregate(MAX, column("a.x"), type=BIGINT)
+    for size, windows in ((60, 2), (30, 3)):
+        maximum = filled(Aggregated(ranged("a", "r", size), (), (largest,)))
+        pairs = filled(joined(ranged("c", "r"), ranged("d", "s"), "c.k", "d.k"))
+        share(maximum, [pairs])
+        found, _ = distinct_operators([maximum, pairs])
+        assert found == ["Aggregate", "Join", *["Window"] * windows, "r", "s"]

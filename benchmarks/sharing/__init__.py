@@ -1,0 +1,1 @@
+"""Row queries that share operators, beside the same queries without sharing."""
