@@ -19,6 +19,7 @@ QUERIES = {
     "picked": "SELECT id, kind FROM events WHERE kind > 2",
     "window": "SELECT id, kind FROM events [RANGE INTERVAL '1' SECOND] WHERE kind > 2",
     "joined": "SELECT id, c.n AS kind FROM events JOIN c ON kind = c.k",
+    "alike": "SELECT e.id, e.kind FROM events [RANGE INTERVAL '1' SECOND] e WHERE e.kind > 2",
     "gone": "SELECT DSTREAM(id, kind) FROM events [RANGE INTERVAL '1' SECOND] WHERE kind > 2",
 }
 
@@ -79,7 +80,7 @@ def test_killing_the_server_loses_and_doubles_no_row(tmp_path):
             client.execute("INSERT INTO c VALUES (3, 0), (4, 0), (5, 0)")
             for name, text in QUERIES.items():
                 client.register(name, text)
-        picked, window, joined, left = readers = [Reader(service, name) for name in QUERIES]
+        picked, window, joined, alike, left = readers = [Reader(service, name) for name in QUERIES]
         for reader in readers:
             reader.begin()
 
@@ -107,12 +108,14 @@ def test_killing_the_server_loses_and_doubles_no_row(tmp_path):
             held = client.query("window").answer().table["id"].to_pylist()
             gone = [id_ for id_ in ids if id_ < pushes.end - WINDOW]
             window.wait_for(len(ids))
+            alike.wait_for(len(ids))
+            assert "also in" in client.query("alike").explain()
             joined.wait_for(len(ids))
             left.wait_for(len(gone))
     end_readers()
     assert picked.rows == [(id_, 1) for id_ in ids]
     assert sorted(held) == ids[len(gone) :]
-    assert window.rows == [(id_, 1) for id_ in ids]
+    assert window.rows == alike.rows == [(id_, 1) for id_ in ids]
     assert joined.rows == [(id_, 1) for id_ in ids]
     versions = joined.kinds  # A later tuple joins the same version of the table, or a later one.
     assert versions == sorted(versions)
