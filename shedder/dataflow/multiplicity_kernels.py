@@ -45,7 +45,12 @@ def _result(kind: int, left: int, right: int) -> int:
     return 1 if left > 0 and right > 0 else 0
 
 
-@njit(nogil=True, cache=True)
+@njit(
+    "int64(int64, int64[::1], int64[::1], int64[::1], int64[::1], int64[::1], int64[:, ::1], "
+    "int64[::1], int64[::1], int64[::1], int64[::1], int64[::1])",
+    nogil=True,
+    cache=True,
+)
 def _count(
     kind: int,
     instants: Int64s,

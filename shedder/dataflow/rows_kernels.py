@@ -14,7 +14,11 @@ _AHEAD = 24  # Rows between bringing a partition near and reading it.
 _NEAR = 12  # Rows between bringing the oldest row of a partition near and reading it.
 
 
-@njit(nogil=True, cache=True)
+@njit(
+    "int64(int64, int64[::1], int64, int64[:, ::1], int64[::1], int64[::1], int64[::1])",
+    nogil=True,
+    cache=True,
+)
 def enqueue_rows(
     first: int,
     ids: Int64s,
@@ -60,7 +64,7 @@ def enqueue_rows(
     return made
 
 
-@njit(nogil=True, cache=True)
+@njit("void(int64, int64[::1], int64[::1], int64[::1])", nogil=True, cache=True)
 def number_rows(first: int, ids: Int64s, newest: Int64s, previous: Int64s) -> None:
     """Number rows first, first + 1, ..., and find the row before each in its partition.
 

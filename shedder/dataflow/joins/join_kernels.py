@@ -25,7 +25,11 @@ WALKS = 64  # Walks that take turns: as many rows as the memory system has on th
 _AHEAD = 32  # Rows between bringing a head near and reading it.
 
 
-@njit(nogil=True, cache=True)
+@njit(
+    "int64(int64, int32[::1], int32[::1], int64[:, ::1], int32[::1], int64)",
+    nogil=True,
+    cache=True,
+)
 def insert_rows(
     first: int, ids: Int32s, row_ids: Int32s, links: Links, heads: Int32s, since_us: int
 ) -> int:
@@ -77,7 +81,12 @@ def insert_rows(
     return walked
 
 
-@njit(nogil=True, cache=True)
+@njit(
+    "int64(int64[:, ::1], int32[::1], int64[:, ::1], int32[::1], int64[:, ::1], boolean, "
+    "int64[:, ::1])",
+    nogil=True,
+    cache=True,
+)
 def probe_rows(
     walks: NDArray[np.int64],
     ids: Int32s,

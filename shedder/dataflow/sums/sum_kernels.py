@@ -13,7 +13,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import numpy as np
-from numba import njit
+from numba import njit, types
 from numpy.typing import NDArray
 
 from shedder.dataflow.changes import Int64s
@@ -120,124 +120,6 @@ class ResultRows(NamedTuple):
         if 2 * rows < len(self.instants):
             some = [each.copy() for each in some]
         return ResultRows(*some)
-
-
-def aggregate_events(
-    events: OrderedEvents,
-    layout: Layout,
-    state: GroupState,
-    touched: TouchedGroups,
-    out: ResultRows,
-) -> int:
-    """Apply events by instant; returns how many rows were emitted.
-
-    Returns:
-      -1: an event has more than TIMES_MAX copies.
-    """
-    kernel = _aggregate_pairs if layout.partner_width else _aggregate_rows
-    return int(kernel(events, layout, state, touched, out))
-
-
-@njit(nogil=True, cache=True)
-def _aggregate_rows(
-    events: OrderedEvents,
-    layout: Layout,
-    state: GroupState,
-    touched: TouchedGroups,
-    out: ResultRows,
-) -> int:
-    """Apply the rows of one input."""
-    instants, ids, weight = borrowed(events.instants), borrowed(events.ids), borrowed(events.weight)
-    order, values = borrowed(events.order), borrowed(events.values)
-    terms, reads = borrowed(layout.terms), borrowed(layout.reads)
-    words, nodes, free = borrowed(state.words), borrowed(state.nodes), borrowed(state.free)
-    groups, olds = borrowed(touched.groups), borrowed(touched.olds)
-    rows = _rows_of(out)
-    is_scalar, width = layout.is_scalar, Place(layout.width)
-    has_others, scratch = _has_others(reads), np.empty((3, SCRATCH), np.int64)
-    made, at, end = _ZERO, _ZERO, Place(ids.size)
-    while at < end:
-        instant, some = instants[order[at]], _ZERO
-        while at < end and instants[order[at]] == instant:
-            row = order[at]
-            group = _ZERO if is_scalar else ids[row]
-            base = group * width
-            if not is_scalar:
-                _bring_near(words, ids[order[min(at + _AHEAD, end - _ONE)]], width)
-            if words[base] & 1 == 0:
-                _touch(words, base, group, terms, reads, groups, olds, some)
-                some += _ONE
-            times = weight[row]
-            if abs(times) > TIMES_MAX:
-                return -1
-            words[base] += 2 * times
-            _add_row(words, base, terms, values, row, times, nodes, free)
-            at += _ONE
-        for which in range(_ZERO, some):
-            _bring_near(words, groups[min(which + _TWO * _AHEAD, some - _ONE)], width)
-            base = groups[which] * width
-            words[base] -= 1
-            if has_others:
-                _read_again(words, base, terms, reads, nodes, scratch)
-            made = _write_change(
-                words, base, terms, reads, groups, olds, which, instant, is_scalar, rows, made
-            )
-    return signed(made)
-
-
-@njit(nogil=True, cache=True)
-def _aggregate_pairs(
-    events: OrderedEvents,
-    layout: Layout,
-    state: GroupState,
-    touched: TouchedGroups,
-    out: ResultRows,
-) -> int:
-    """Apply the rows of two inputs, of which the pairs are aggregated."""
-    instants, ids, weight = borrowed(events.instants), borrowed(events.ids), borrowed(events.weight)
-    order, sides, values = borrowed(events.order), borrowed(events.sides), borrowed(events.values)
-    terms, reads = borrowed(layout.terms), borrowed(layout.reads)
-    words, partners = borrowed(state.words), borrowed(state.partners)
-    nodes, free = borrowed(state.nodes), borrowed(state.free)
-    groups, olds = borrowed(touched.groups), borrowed(touched.olds)
-    rows = _rows_of(out)
-    is_scalar, right_at = layout.is_scalar, Place(layout.right_at)
-    width, partner_width = Place(layout.width), Place(layout.partner_width)
-    has_others, scratch = _has_others(reads), np.empty((3, SCRATCH), np.int64)
-    made, at, end = _ZERO, _ZERO, Place(ids.size)
-    while at < end:
-        instant, some = instants[order[at]], _ZERO
-        while at < end and instants[order[at]] == instant:
-            soon = ids[order[min(at + _AHEAD, end - _ONE)]]
-            row, side = order[at], sides[at]
-            group = _ZERO if is_scalar else ids[row]
-            base, partner = group * width, ids[row] * partner_width
-            if not is_scalar:
-                _bring_near(words, soon, width)
-            _bring_near(partners, soon, partner_width)
-            if words[base] & 1 == 0:
-                _touch(words, base, group, terms, reads, groups, olds, some)
-                some += _ONE
-            copies = weight[row]
-            times = copies * partners[partner if side == 1 else partner + right_at]
-            partners[partner + right_at if side == 1 else partner] += copies
-            if abs(times) > TIMES_MAX or abs(copies) > TIMES_MAX:
-                return -1
-            words[base] += 2 * times
-            _add_pairs(
-                words, base, partners, partner, terms, side, values, row, times, copies, nodes, free
-            )
-            at += _ONE
-        for which in range(_ZERO, some):
-            _bring_near(words, groups[min(which + _TWO * _AHEAD, some - _ONE)], width)
-            base = groups[which] * width
-            words[base] -= 1
-            if has_others:
-                _read_again(words, base, terms, reads, nodes, scratch)
-            made = _write_change(
-                words, base, terms, reads, groups, olds, which, instant, is_scalar, rows, made
-            )
-    return signed(made)
 
 
 @njit(nogil=True, cache=True, inline="always")
@@ -426,3 +308,133 @@ def _write_change(
         differ |= (count != olds[which, to]) | (first != olds[which, to + 1])
         differ |= second != olds[which, to + 2]
     return new + Place(is_scalar | (now > 0)) if differ else made
+
+
+_INT64S, _UINT64S = types.int64[::1], types.uint64[::1]
+_TABLE, _PLACES = types.int64[:, ::1], types.uint64[:, ::1]
+_NAMED: Any = types.NamedTuple
+_SIGNATURE = types.int64(
+    _NAMED((_INT64S, _UINT64S, _INT64S, _TABLE, _UINT64S, _INT64S), OrderedEvents),
+    _NAMED((_PLACES, _PLACES, types.boolean, types.int64, types.int64, types.int64), Layout),
+    _NAMED((_INT64S, _INT64S, _TABLE, _INT64S), GroupState),
+    _NAMED((_UINT64S, _TABLE), TouchedGroups),
+    _NAMED((_INT64S, _UINT64S, _INT64S, _TABLE), ResultRows),
+)
+
+
+def aggregate_events(
+    events: OrderedEvents,
+    layout: Layout,
+    state: GroupState,
+    touched: TouchedGroups,
+    out: ResultRows,
+) -> int:
+    """Apply events by instant; returns how many rows were emitted.
+
+    Returns:
+      -1: an event has more than TIMES_MAX copies.
+    """
+    kernel = _aggregate_pairs if layout.partner_width else _aggregate_rows
+    return int(kernel(events, layout, state, touched, out))
+
+
+@njit(_SIGNATURE, nogil=True, cache=True)
+def _aggregate_rows(
+    events: OrderedEvents,
+    layout: Layout,
+    state: GroupState,
+    touched: TouchedGroups,
+    out: ResultRows,
+) -> int:
+    """Apply the rows of one input."""
+    instants, ids, weight = borrowed(events.instants), borrowed(events.ids), borrowed(events.weight)
+    order, values = borrowed(events.order), borrowed(events.values)
+    terms, reads = borrowed(layout.terms), borrowed(layout.reads)
+    words, nodes, free = borrowed(state.words), borrowed(state.nodes), borrowed(state.free)
+    groups, olds = borrowed(touched.groups), borrowed(touched.olds)
+    rows = _rows_of(out)
+    is_scalar, width = layout.is_scalar, Place(layout.width)
+    has_others, scratch = _has_others(reads), np.empty((3, SCRATCH), np.int64)
+    made, at, end = _ZERO, _ZERO, Place(ids.size)
+    while at < end:
+        instant, some = instants[order[at]], _ZERO
+        while at < end and instants[order[at]] == instant:
+            row = order[at]
+            group = _ZERO if is_scalar else ids[row]
+            base = group * width
+            if not is_scalar:
+                _bring_near(words, ids[order[min(at + _AHEAD, end - _ONE)]], width)
+            if words[base] & 1 == 0:
+                _touch(words, base, group, terms, reads, groups, olds, some)
+                some += _ONE
+            times = weight[row]
+            if abs(times) > TIMES_MAX:
+                return -1
+            words[base] += 2 * times
+            _add_row(words, base, terms, values, row, times, nodes, free)
+            at += _ONE
+        for which in range(_ZERO, some):
+            _bring_near(words, groups[min(which + _TWO * _AHEAD, some - _ONE)], width)
+            base = groups[which] * width
+            words[base] -= 1
+            if has_others:
+                _read_again(words, base, terms, reads, nodes, scratch)
+            made = _write_change(
+                words, base, terms, reads, groups, olds, which, instant, is_scalar, rows, made
+            )
+    return signed(made)
+
+
+@njit(_SIGNATURE, nogil=True, cache=True)
+def _aggregate_pairs(
+    events: OrderedEvents,
+    layout: Layout,
+    state: GroupState,
+    touched: TouchedGroups,
+    out: ResultRows,
+) -> int:
+    """Apply the rows of two inputs, of which the pairs are aggregated."""
+    instants, ids, weight = borrowed(events.instants), borrowed(events.ids), borrowed(events.weight)
+    order, sides, values = borrowed(events.order), borrowed(events.sides), borrowed(events.values)
+    terms, reads = borrowed(layout.terms), borrowed(layout.reads)
+    words, partners = borrowed(state.words), borrowed(state.partners)
+    nodes, free = borrowed(state.nodes), borrowed(state.free)
+    groups, olds = borrowed(touched.groups), borrowed(touched.olds)
+    rows = _rows_of(out)
+    is_scalar, right_at = layout.is_scalar, Place(layout.right_at)
+    width, partner_width = Place(layout.width), Place(layout.partner_width)
+    has_others, scratch = _has_others(reads), np.empty((3, SCRATCH), np.int64)
+    made, at, end = _ZERO, _ZERO, Place(ids.size)
+    while at < end:
+        instant, some = instants[order[at]], _ZERO
+        while at < end and instants[order[at]] == instant:
+            soon = ids[order[min(at + _AHEAD, end - _ONE)]]
+            row, side = order[at], sides[at]
+            group = _ZERO if is_scalar else ids[row]
+            base, partner = group * width, ids[row] * partner_width
+            if not is_scalar:
+                _bring_near(words, soon, width)
+            _bring_near(partners, soon, partner_width)
+            if words[base] & 1 == 0:
+                _touch(words, base, group, terms, reads, groups, olds, some)
+                some += _ONE
+            copies = weight[row]
+            times = copies * partners[partner if side == 1 else partner + right_at]
+            partners[partner + right_at if side == 1 else partner] += copies
+            if abs(times) > TIMES_MAX or abs(copies) > TIMES_MAX:
+                return -1
+            words[base] += 2 * times
+            _add_pairs(
+                words, base, partners, partner, terms, side, values, row, times, copies, nodes, free
+            )
+            at += _ONE
+        for which in range(_ZERO, some):
+            _bring_near(words, groups[min(which + _TWO * _AHEAD, some - _ONE)], width)
+            base = groups[which] * width
+            words[base] -= 1
+            if has_others:
+                _read_again(words, base, terms, reads, nodes, scratch)
+            made = _write_change(
+                words, base, terms, reads, groups, olds, which, instant, is_scalar, rows, made
+            )
+    return signed(made)
