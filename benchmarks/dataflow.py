@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 os.environ["POLARS_MAX_THREADS"] = "1"  # Read once, when polars is imported.
@@ -54,6 +55,7 @@ NOTES = (
 )
 
 Batch = pa.RecordBatch
+Work = Callable[[Batch, Batch], object]
 
 
 def batch(seed: int, first: int) -> Batch:
@@ -141,7 +143,7 @@ def own(plan: Plan, aliases: str) -> float:
     return (STEPS - STEPS // 2) * len(aliases) * BATCH_ROWS / spent
 
 
-def again(work: Callable[[Batch, Batch], object], tuples: int, held: Batch | None = None) -> float:
+def again(work: Work, tuples: int, held: Batch | None = None) -> float:
     """Tuples per second of CPU of work over a batch and what is held; None: a full window."""
     whole = pa.Table.from_batches(
         [batch(1, first) for first in range(0, WINDOW, BATCH_ROWS)]
@@ -156,74 +158,84 @@ def again(work: Callable[[Batch, Batch], object], tuples: int, held: Batch | Non
     return tuples / min(times)
 
 
+def duckdb_work(session: duckdb.DuckDBPyConnection, text: str) -> Work:
+    """A query over the batch `fresh` and the window `held`."""
+
+    def work(fresh: Batch, held: Batch) -> object:
+        session.register("fresh", pa.Table.from_batches([fresh]))
+        session.register("held", pa.Table.from_batches([held]))
+        return session.sql(text).to_arrow_table()
+
+    return work
+
+
+def polars_work(of: Callable[[pl.DataFrame, pl.DataFrame], object]) -> Work:
+    """A function of the batch and of the window, as data frames."""
+
+    def work(fresh: Batch, held: Batch) -> object:
+        tables = (pa.Table.from_batches([each]) for each in (fresh, held))
+        return of(*(pl.DataFrame(table) for table in tables))
+
+    return work
+
+
 def rivals() -> dict[str, dict[str, float]]:
     """Tuples per second of libraries that read the window at each batch, by what they do."""
     session = duckdb.connect()
     session.execute("SET threads = 1")
-
-    def query(text: str) -> Callable[[Batch, Batch], object]:
-        def work(fresh: Batch, held: Batch) -> object:
-            session.register("fresh", pa.Table.from_batches([fresh]))
-            session.register("held", pa.Table.from_batches([held]))
-            return session.sql(text).to_arrow_table()
-
-        return work
-
-    def frames(of: Callable[[pl.DataFrame, pl.DataFrame], object]) -> Callable[..., object]:
-        def work(fresh: Batch, held: Batch) -> object:
-            tables = (pa.Table.from_batches([each]) for each in (fresh, held))
-            return of(*(pl.DataFrame(table) for table in tables))
-
-        return work
-
+    query = partial(duckdb_work, session)
     joined = "FROM fresh JOIN held ON fresh.k = held.k"
     newest = "SELECT * FROM held QUALIFY row_number() OVER (PARTITION BY k ORDER BY ts DESC) <= 10"
     both = 2 * BATCH_ROWS  # The other side's batch is probed likewise.
     summed = {
         "duckdb": again(query("SELECT sum(a.v) FROM held a JOIN held b ON a.k = b.k"), both),
-        "polars": again(frames(lambda _, old: old.join(old, on="k")["v"].sum()), both),
+        "polars": again(polars_work(lambda _, old: old.join(old, on="k")["v"].sum()), both),
     }
     return {
         "join": {
             "duckdb": again(query(f"SELECT fresh.*, held.* {joined}"), BATCH_ROWS),
-            "polars": again(frames(lambda new, old: new.join(old, on="k")), BATCH_ROWS),
+            "polars": again(polars_work(lambda new, old: new.join(old, on="k")), BATCH_ROWS),
         },
         "COUNT(*) over the join": {
             "duckdb": again(query("SELECT count(*) FROM held a JOIN held b ON a.k = b.k"), both),
-            "polars": again(frames(lambda _, old: old.join(old, on="k").select(pl.len())), both),
+            "polars": again(
+                polars_work(lambda _, old: old.join(old, on="k").select(pl.len())), both
+            ),
         },
         "the same with SLIDE": {
             "duckdb": again(query("SELECT count(*) FROM held a JOIN held b ON a.k = b.k"), both),
-            "polars": again(frames(lambda _, old: old.join(old, on="k").select(pl.len())), both),
+            "polars": again(
+                polars_work(lambda _, old: old.join(old, on="k").select(pl.len())), both
+            ),
         },
         "SUM over the join with SLIDE": summed,
         "SUM over the join": summed,
         "COUNT(*) GROUP BY k": {
             "duckdb": again(query("SELECT k, count(*) FROM held GROUP BY k"), BATCH_ROWS),
-            "polars": again(frames(lambda _, old: old.group_by("k").len()), BATCH_ROWS),
+            "polars": again(polars_work(lambda _, old: old.group_by("k").len()), BATCH_ROWS),
         },
         "SUM GROUP BY k with SLIDE": {
             "duckdb": again(query("SELECT k, sum(v) FROM held GROUP BY k"), BATCH_ROWS),
             "polars": again(
-                frames(lambda _, old: old.group_by("k").agg(pl.col("v").sum())), BATCH_ROWS
+                polars_work(lambda _, old: old.group_by("k").agg(pl.col("v").sum())), BATCH_ROWS
             ),
         },
         "MAX with SLIDE": {
             "duckdb": again(query("SELECT max(v) FROM held"), BATCH_ROWS),
-            "polars": again(frames(lambda _, old: old["v"].max()), BATCH_ROWS),
+            "polars": again(polars_work(lambda _, old: old["v"].max()), BATCH_ROWS),
         },
         "DISTINCT": {
             "duckdb": again(query("SELECT DISTINCT k FROM held"), BATCH_ROWS),
-            "polars": again(frames(lambda _, old: old["k"].unique()), BATCH_ROWS),
+            "polars": again(polars_work(lambda _, old: old["k"].unique()), BATCH_ROWS),
         },
         "PARTITION BY k ROWS 10": {
             "duckdb": again(query(newest), BATCH_ROWS),
-            "polars": again(frames(lambda _, old: old.group_by("k").tail(10)), BATCH_ROWS),
+            "polars": again(polars_work(lambda _, old: old.group_by("k").tail(10)), BATCH_ROWS),
         },
         "table join": {
             "duckdb": again(query(f"SELECT fresh.*, held.n {joined}"), BATCH_ROWS, table_rows()),
             "polars": again(
-                frames(lambda new, old: new.join(old, on="k")), BATCH_ROWS, table_rows()
+                polars_work(lambda new, old: new.join(old, on="k")), BATCH_ROWS, table_rows()
             ),
         },
     }
