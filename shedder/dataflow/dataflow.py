@@ -57,6 +57,8 @@ from shedder.cql.plans.shared_windows import with_shared_windows
 from shedder.cql.statements.table_schema import TableSchema
 from shedder.dataflow.changes import ChangeBatch
 from shedder.dataflow.current_relation import CurrentRelation
+from shedder.dataflow.estimates.expected_rows import ExpectedRows
+from shedder.dataflow.estimates.state_bytes import NO_ESTIMATE, StateBytes, state_bytes
 from shedder.dataflow.expiry.expiry_modes import Expiry
 from shedder.dataflow.graph import Graph
 from shedder.dataflow.join_order import StreamStatistics, ordered_joins
@@ -284,6 +286,17 @@ class Dataflow:
         """Return what each operator is and did, as `graph_facts`."""
         joined = {it: of for it, of in self.versions.items() if it not in self._changes}
         return graph_facts(self._graph, joined, self)
+
+    def estimated_bytes(
+        self, statistics: Mapping[str, StreamStatistics]
+    ) -> tuple[list[StateBytes], ExpectedRows | str]:
+        """Return what each of `operators` is expected to hold, as `state_bytes`, and the result.
+
+        The dataflow shares nothing.
+        """
+        found, rows = state_bytes(self._graph, statistics)
+        joined = sum(alias not in self._changes for alias in self.versions)
+        return [NO_ESTIMATE] * joined + found, rows
 
     def source_text(self, alias: str) -> str:
         """Return the relation behind an alias, with all aliases of its window."""

@@ -27,12 +27,16 @@ _LABELS = {
 
 @dataclass(frozen=True, slots=True)
 class _Line:
-    """indent: in front of the first line of the text. hanging: in front of its further lines."""
+    """indent: in front of the first line of the text. hanging: in front of its further lines.
+
+    at: place of the operator; None: it has a line above.
+    """
 
     indent: str
     hanging: str
     text: str
     cells: tuple[str, ...]
+    at: int | None = None
 
 
 def label_text(pattern: UpdatePattern | None) -> str:
@@ -62,10 +66,22 @@ def graph_text(operators: Sequence[OperatorFacts]) -> list[str]:
     return printed
 
 
-def graph_outline(operators: Sequence[OperatorFacts]) -> list[str]:
-    """Return the lines of a graph that has read nothing: operators, and when rows leave."""
-    lines = ((f"{each.indent}{each.text}", each.cells[:1]) for each in _lines(operators))
-    return [": ".join((text, *labels)) if any(labels) else text for text, labels in lines]
+def graph_outline(
+    operators: Sequence[OperatorFacts], expected: Sequence[int | str] = ()
+) -> list[str]:
+    """Return the lines of a graph that has read nothing: operators, and when rows leave.
+
+    expected: bytes that each operator will hold, or why they are not known.
+    """
+    lines = []
+    for line in _lines(operators):
+        facts = [label for label in line.cells[:1] if label]
+        if line.at is not None and expected:
+            size = expected[line.at]
+            facts.append(size if isinstance(size, str) else f"{size:,} bytes")
+        text = f"{line.indent}{line.text}"
+        lines.append(f"{text}: {', '.join(facts)}" if facts else text)
+    return lines
 
 
 def _lines(operators: Sequence[OperatorFacts]) -> list[_Line]:
@@ -95,7 +111,7 @@ def _tree(
     shown.add(at)
     forks = len(facts.inputs) > 1
     text = number + facts.text + _sharers(facts.others)
-    yield _Line(first, f"{later}│ " if forks else later, text, _cells(facts))
+    yield _Line(first, f"{later}│ " if forks else later, text, _cells(facts), at)
     for place, below in enumerate(facts.inputs, 1):
         if not forks:
             yield from _tree(operators, below, numbers, shown, later, later)

@@ -91,7 +91,9 @@ class DueEvents:
 
 
 class PendingEvents:
-    """Events of the future, in few sorted runs. size_bytes: of the events that wait.
+    """Events of the future, in few sorted runs.
+
+    size_bytes: of the events that wait. event_bytes: of one of them.
 
     Events of one instant are released in the order of insertion, expiries before births. So the
     order does not depend on how rows were cut into batches.
@@ -103,6 +105,7 @@ class PendingEvents:
         self.none = Events(none, none, none, np.empty((0, values), np.int64))
         self._births: list[Events] = []
         self._expiries: list[Events] = []
+        self.event_bytes = 8 * (3 + values)
         self.size_bytes = 0
 
     def push(self, changes: ChangeBatch, ids: Int64s, values: Int64s | None = None) -> None:

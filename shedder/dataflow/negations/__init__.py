@@ -1,4 +1,4 @@
 """Placement of negations: NOT EXISTS above or below a join.
 
-May import: join_order and what is below it.
+May import: joins, join_order.
 """

@@ -96,6 +96,17 @@ class GroupedAggregates:
         return self._spec
 
     @property
+    def group_bytes(self) -> int:
+        """Bytes of the numbers of one group, or of one key of a join; without trees."""
+        partner = self._partners.shape[1] if self._is_join else 0
+        return 8 * (self._words.shape[1] + partner)
+
+    @property
+    def event_bytes(self) -> int:
+        """Bytes of a row that will leave."""
+        return self._pending[0].event_bytes
+
+    @property
     def size_bytes(self) -> int:
         """Bytes of the groups, their values and the rows that will leave."""
         keys = 0 if self._directory is None else self._directory.size_bytes

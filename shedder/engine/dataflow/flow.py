@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from shedder.cql.statements.table_schema import TableSchema
 from shedder.dataflow.changes import ChangeBatch
 from shedder.dataflow.dataflow import Dataflow
+from shedder.dataflow.estimates.state_bytes import StateBytes, counted_bytes, relation_bytes
 from shedder.dataflow.expiry.expiry_modes import Expiry
 from shedder.dataflow.join_order import StreamStatistics
 from shedder.dataflow.operator_facts import OperatorFacts
@@ -231,6 +232,14 @@ class RowFlow:
         if self._sinks is None:
             return made
         return [*made, *self._sinks.facts(len(made) - 1, self._signs_text)]
+
+    def estimated_bytes(self, statistics: Mapping[str, StreamStatistics]) -> list[StateBytes]:
+        """Return what each of `operators` is expected to hold, as `state_bytes`."""
+        found, rows = self._flow.estimated_bytes(statistics)
+        if self._sinks is None:
+            return found
+        signs = 0 if self._sinks.size_bytes == 0 else counted_bytes(rows)
+        return [*found, relation_bytes(rows), signs]
 
     @property
     def _signs_text(self) -> str:

@@ -92,24 +92,9 @@ def new_row_query(
     Raises:
       Unimplemented: an operator of the query is not in this version.
     """
-    limits = core.rows.limits
-    target, incarnation = parameters.target, parameters.incarnation
-    if target is not None:  # A stream takes no rows that leave, of a table either.
-        plan = replace(plan, insertions_only=True)
-    if parameters.sampling is not None:
-        seed, bytes_max = parameters.sampling
-        plan = with_seed(plan, seed=seed, bytes_max=bytes_max)
-    names = None if target is None or target.is_view else target.columns
+    limits, incarnation = core.rows.limits, parameters.incarnation
     found = tables_in(core, plan)
-    schemas = {table.schema.name: table.schema for table in found.values()}
-    flow = RowFlow(
-        plan,
-        bytes_max=limits.query_bytes_max,
-        tables=schemas,
-        names=names,
-        statistics=statistics,
-        expiry=Expiry(core.settings.row_query_expiry),
-    )
+    flow = new_flow(core, plan, statistics, parameters)
     tables = {
         alias: ReadTable(
             table.schema.name, table.id, flow.versions[alias], corrects=alias in flow.corrects
@@ -155,6 +140,33 @@ def _inputs(
             )
         )
     return inputs
+
+
+def new_flow(
+    core: EngineState,
+    plan: StandingPlan,
+    statistics: Mapping[str, StreamStatistics],
+    parameters: RowParameters,
+) -> RowFlow:
+    """Return the operators of a query, without tuples.
+
+    Raises:
+      Unimplemented: an operator of the query is not in this version.
+    """
+    target = parameters.target
+    if target is not None:  # A stream takes no rows that leave, of a table either.
+        plan = replace(plan, insertions_only=True)
+    if parameters.sampling is not None:
+        seed, bytes_max = parameters.sampling
+        plan = with_seed(plan, seed=seed, bytes_max=bytes_max)
+    return RowFlow(
+        plan,
+        bytes_max=core.rows.limits.query_bytes_max,
+        tables={table.schema.name: table.schema for table in tables_in(core, plan).values()},
+        names=None if target is None or target.is_view else target.columns,
+        statistics=statistics,
+        expiry=Expiry(core.settings.row_query_expiry),
+    )
 
 
 def tables_in(core: EngineState, plan: StandingPlan) -> dict[str, LiveTable]:
@@ -203,10 +215,15 @@ def _stream_scans(plan: StandingPlan) -> list[PlanScan]:
     return [it for it in scans_of(plan.query.plan) if it.kind is RelationKind.STREAM]
 
 
-def statistics_of(core: EngineState, plan: StandingPlan) -> dict[str, StreamStatistics]:
-    """Return rates and samples of the streams of three and more windows. On the apply thread."""
+def statistics_of(
+    core: EngineState, plan: StandingPlan, inputs_min: int = STATISTICS_INPUTS_MIN
+) -> dict[str, StreamStatistics]:
+    """Return rates and samples of the streams of `inputs_min` and more windows.
+
+    On the apply thread.
+    """
     scans = _stream_scans(plan)
-    if not needs_statistics(plan):
+    if len(scans) < inputs_min:
         return {}
     found: dict[str, StreamStatistics] = {}
     for scan in scans:

@@ -12,6 +12,7 @@ from shedder.archive.files.data_directory import (
 from shedder.archive.metadata.catalog_entries import QueryEntry
 from shedder.cql.statements.relational_select import RelationalSelect
 from shedder.cql.statements.statement import ColumnDefinition
+from shedder.dataflow.estimates.state_bytes import StateBytes
 from shedder.dataflow.graph_text import graph_outline
 from shedder.engine.checkpoints.checkpoint_scheduler import Checkpoints
 from shedder.engine.checkpoints.query_commit import QueryCommit
@@ -24,6 +25,7 @@ from shedder.engine.rebuild.row_query_past import (
     WindowPast,
     bound_rows,
     needs_statistics,
+    new_flow,
     new_row_query,
     new_writer,
     statistics_of,
@@ -91,10 +93,18 @@ class RowRegistrar:
           As `register`.
         """
         waits = RegistrationWait(self._core, "")
-        query = self._made("", select, self._parameters("", select, None), waits)
+        parameters = self._parameters("", select, None)
+        query = self._made("", select, parameters, waits)
         facts = {"text": query.query.text, **query.relations}
-        outline = graph_outline(query.operators())
+        outline = graph_outline(query.operators(), self._expected(select, parameters))
         return facts | {f"operator {number}": line for number, line in enumerate(outline, 1)}
+
+    def _expected(self, select: RelationalSelect, parameters: RowParameters) -> list[StateBytes]:
+        """Return what each operator of a query is expected to hold, kept rows last."""
+        core, plan = self._core, bound_rows(self._core, select)
+        known = core.executor.call(lambda: statistics_of(core, plan, inputs_min=1)).result()
+        operators = new_flow(core, plan, known, parameters).estimated_bytes(known)
+        return [*operators, f"at most {core.rows.limits.output_bytes_max:,} bytes"]
 
     def _parameters(
         self, incarnation: str, select: RelationalSelect, target: RowTarget | None

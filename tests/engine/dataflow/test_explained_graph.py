@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from random import Random
 
 import pytest
 
@@ -12,6 +13,7 @@ from shedder.queries.answers.answer import Answer
 from shedder.queries.answers.plan_lines import plan_table
 from shedder.queries.answers.text_format import printed
 from tests.engine.dataflow.worlds import CREATE, PICKED, START_US, batch, subscribed
+from tests.seeds import seed
 
 HOUR = "[RANGE INTERVAL '1' HOUR]"
 PAIRS = f"SELECT a.id, b.kind FROM s {HOUR} a JOIN s {HOUR} b ON a.id = b.id"
@@ -83,19 +85,43 @@ def test_explain_of_a_query_to_be_shows_its_operators_and_when_rows_leave(db, cr
     into = {"granted": "inserts into", "value": "v (id, kind, _ts)"}
     assert (into in explained) == created.startswith("VIEW")
     assert operators_of(explained) == [
-        "Kept rows",
-        "ISTREAM: MONOTONIC",
-        "Current relation: WK",
-        "Project a.id, b.kind: WK",
-        "Join a.id = b.id: WK",
-        "├ Project a.id: WKS",
-        "│ (1) Window [RANGE INTERVAL '1' HOUR]: WKS",
-        "│ s AS a, b: MONOTONIC",
-        "└ Project a.id AS b.id, a.kind AS b.kind: WKS",
+        "Kept rows: at most 8,388,608 bytes",
+        "ISTREAM: MONOTONIC, unknown rate",
+        "Current relation: WK, unknown rate",
+        "Project a.id, b.kind: WK, 0 bytes",
+        "Join a.id = b.id: WK, unknown rate",
+        "├ Project a.id: WKS, 0 bytes",
+        "│ (1) Window [RANGE INTERVAL '1' HOUR]: WKS, 0 bytes",
+        "│ s AS a, b: MONOTONIC, unknown rate",
+        "└ Project a.id AS b.id, a.kind AS b.kind: WKS, 0 bytes",
         "  (1) as above",
     ]
     assert db.execute("SHOW QUERIES").rows() == []
     assert db.execute("SHOW VIEWS").rows() == []
+
+
+def test_explain_of_a_query_to_be_expects_the_bytes_that_it_will_hold(db):
+    dice = Random(seed("expected bytes"))
+
+    def push(first):
+        times = range(first, first + 2_000)
+        db.push("s", batch([(at, dice.randrange(500), dice.randrange(7)) for at in times]))
+
+    push(0)
+    text = "SELECT a.id, b.kind FROM s {0} a JOIN s {0} b ON a.id = b.id AND b.kind > 4"
+    text = text.format("[RANGE INTERVAL '0.002' SECOND]")
+    expected = {}
+    for line in operators_of(db.execute(f"EXPLAIN CREATE QUERY q AS {text}").rows()):
+        name, _, facts = line.rpartition(": ")
+        expected[name.lstrip("├└│ ")] = facts.removesuffix(" bytes").rpartition(", ")[2]
+    db.register("q", text)
+    for first in range(2_000, 14_000, 2_000):
+        push(first)
+    db.heartbeat("s", START_US + 14_000)
+    held = {each.text: each.size_bytes for each in db.core.rows.queries["q"].operators()}
+    for name in ("Join a.id = b.id", "Current relation", "ISTREAM"):
+        size = int(expected[name].replace(",", ""))
+        assert held[name] / 2 <= size <= 2 * held[name], (name, size, held[name])
 
 
 def test_explain_of_an_insert_to_be_shows_the_operators_of_its_query(db):
@@ -105,7 +131,7 @@ def test_explain_of_an_insert_to_be_shows_the_operators_of_its_query(db):
     assert {"granted": "inserts into", "value": "t (at, id)"} in explained
     operators = operators_of(db.execute(f"EXPLAIN CREATE QUERY q AS {select}").rows())
     assert operators_of(explained) == operators
-    assert operators[-1] == "s: MONOTONIC"
+    assert operators[-1] == "s: MONOTONIC, unknown rate"
     assert db.execute("SHOW QUERIES").rows() == []
 
 
