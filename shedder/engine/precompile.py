@@ -8,6 +8,7 @@ that, each process that starts before the first one has finished compiles all of
 from __future__ import annotations
 
 from functools import cache
+from importlib import import_module
 
 from allocator.mixture_lp import Mixture
 from shedder.cql.expressions.integer_division import compile_remainders
@@ -30,6 +31,14 @@ def compile_all() -> None:
         compile_operators()
 
 
+def import_operators() -> None:
+    """Import the operators of row queries: kernels with one signature are compiled then.
+
+    An engine has imported them.
+    """
+    import_module("shedder.dataflow.planner")
+
+
 def compile_solver() -> None:
     """Compile the allocator's largest kernel, which an engine needs from its first query on."""
     mixture = Mixture((0.5, 0.5), 1.0)
@@ -38,5 +47,6 @@ def compile_solver() -> None:
 
 
 if __name__ == "__main__":
+    import_operators()
     compile_all()
     compile_solver()

@@ -37,8 +37,9 @@ FORMAT_ROWS = 13  # There are, or were, standing row queries.
 FORMAT_VIEWS = 14  # There are, or were, standing row queries that insert into streams.
 FORMAT_TABLE_JOINS = 15  # There are, or were, standing row queries with tables.
 FORMAT_TABLE_CHANGES = 16  # The same, corrected by tables, or beside ROWS windows; or with PREV.
-FORMAT_IDLE = 17  # There are, or were, records of kind IDLE, or row queries with CONFIDENCE.
-FORMAT_VERSION = FORMAT_IDLE  # The newest that is read.
+FORMAT_IDLE = 17  # There are, or were, records of kind IDLE.
+FORMAT_SAMPLED_JOINS = 18  # There are, or were, standing row queries with CONFIDENCE.
+FORMAT_VERSION = FORMAT_SAMPLED_JOINS  # The newest that is read.
 
 OURS = frozenset(
     {

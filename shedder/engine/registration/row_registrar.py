@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from shedder.archive.files.data_directory import (
-    FORMAT_IDLE,
     FORMAT_ROWS,
+    FORMAT_SAMPLED_JOINS,
     FORMAT_TABLE_CHANGES,
     FORMAT_TABLE_JOINS,
     FORMAT_VIEWS,
@@ -176,13 +176,13 @@ class RowRegistrar:
 
 def _format_of(query: RowQuery, target: RowTarget | None) -> int:
     """Return the format of a directory with a query: the least that can read its state."""
+    if sampling_of(query.query.plan) is not None:
+        return FORMAT_SAMPLED_JOINS
     tables = query.tables.by_alias.values()
     if any(table.corrects for table in tables):
         return FORMAT_TABLE_CHANGES
     if tables and any(each.holds_rows for each in query.inputs):
         return FORMAT_TABLE_CHANGES
-    if sampling_of(query.query.plan) is not None:
-        return FORMAT_IDLE
     if reads_previous(query.query.plan):
         return FORMAT_TABLE_CHANGES
     inserts = FORMAT_ROWS if target is None else FORMAT_VIEWS

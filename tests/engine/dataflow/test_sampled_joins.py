@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from shedder.archive.files.data_directory import FORMAT_IDLE, format_of
+from shedder.archive.files.data_directory import FORMAT_SAMPLED_JOINS, format_of
 from shedder.engine.engine import Engine
 from shedder.errors import BadQuery, RowQueryFailed, Unimplemented
 from tests.engine.killed import copy_killed
@@ -99,7 +99,7 @@ def test_a_join_beyond_its_bytes_has_an_interval_in_place_of_an_error(tmp_path):
         assert answer.complete
         with pytest.raises(RowQueryFailed, match="query 'exact' failed"):
             exact.answer()
-        assert format_of(db.core.store.directory) == FORMAT_IDLE
+        assert format_of(db.core.store.directory) == FORMAT_SAMPLED_JOINS
         shown = db.execute("EXPLAIN size").table
         text = " ".join(" ".join(map(str, row.values())) for row in shown.to_pylist())
         assert "in at most 524,288" in text
@@ -167,5 +167,5 @@ def test_where_confidence_has_no_meaning_it_is_refused(tmp_path):
             db.register("size", f"{JOIN} WITHIN 1 PERCENT CONFIDENCE 95 PERCENT")
         preview = db.execute(f"EXPLAIN CREATE QUERY size AS {TEXT}").table.to_pylist()
         assert "keys sampled: all" in str(preview)
-        assert format_of(db.core.store.directory) < FORMAT_IDLE
+        assert format_of(db.core.store.directory) < FORMAT_SAMPLED_JOINS
         assert db.execute("SHOW QUERIES").table.num_rows == 0
