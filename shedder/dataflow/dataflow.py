@@ -57,7 +57,7 @@ from shedder.cql.plans.shared_windows import with_shared_windows
 from shedder.cql.statements.table_schema import TableSchema
 from shedder.dataflow.changes import ChangeBatch
 from shedder.dataflow.current_relation import CurrentRelation
-from shedder.dataflow.estimates.expected_rows import ExpectedRows
+from shedder.dataflow.estimates.expected_rows import EdgeRows
 from shedder.dataflow.estimates.state_bytes import NO_ESTIMATE, StateBytes, state_bytes
 from shedder.dataflow.expiry.expiry_modes import Expiry
 from shedder.dataflow.graph import Graph
@@ -289,7 +289,7 @@ class Dataflow:
 
     def estimated_bytes(
         self, statistics: Mapping[str, StreamStatistics]
-    ) -> tuple[list[StateBytes], ExpectedRows | str]:
+    ) -> tuple[list[StateBytes], EdgeRows | str]:
         """Return what each of `operators` is expected to hold, as `state_bytes`, and the result.
 
         The dataflow shares nothing.

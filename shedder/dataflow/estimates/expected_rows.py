@@ -42,7 +42,7 @@ _SAMPLE_ROWS_MAX = 4096
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class ExpectedRows:
+class EdgeRows:
     """Rows on an edge once windows are full.
 
     rate_per_s: that come. live: in the relation; inf: more and more. held: the same with those
@@ -61,7 +61,7 @@ class ExpectedRows:
         """Bytes of the values of a row."""
         return self.sample.nbytes / max(1, self.sample.num_rows)
 
-    def times(self, share: float, sample: pa.RecordBatch) -> ExpectedRows:
+    def times(self, share: float, sample: pa.RecordBatch) -> EdgeRows:
         """Return a share of the rows."""
         rate, live, held = self.rate_per_s * share, self.live * share, self.held * share
         return replace(self, rate_per_s=rate, live=live, held=held, sample=sample)
@@ -82,8 +82,8 @@ def values_of(columns: Columns) -> float:
 
 
 def expected_rows(
-    node: Node, inputs: list[ExpectedRows], statistics: Mapping[str, StreamStatistics]
-) -> ExpectedRows | None:
+    node: Node, inputs: list[EdgeRows], statistics: Mapping[str, StreamStatistics]
+) -> EdgeRows | None:
     """Return the rows that come out of a node; None: there is no estimate for it.
 
     statistics: of streams, by alias.
@@ -129,37 +129,37 @@ def _times(sample: pa.RecordBatch) -> NDArray[np.int64]:
     return np.zeros(sample.num_rows, np.int64)
 
 
-def _tuples(node: Node, statistics: Mapping[str, StreamStatistics]) -> ExpectedRows | None:
+def _tuples(node: Node, statistics: Mapping[str, StreamStatistics]) -> EdgeRows | None:
     known = statistics.get(node.alias or "")
     if known is None or not known.sample.num_rows:
         return None
     prefix = f"{node.alias}."
     columns = [known.sample.column(name.removeprefix(prefix)) for name in node.schema.names]
     sample = pa.RecordBatch.from_arrays(columns, schema=node.schema).slice(0, _SAMPLE_ROWS_MAX)
-    return ExpectedRows(known.rate_per_s, inf, inf, expires=False, sample=sample)
+    return EdgeRows(known.rate_per_s, inf, inf, expires=False, sample=sample)
 
 
-def _in_window(tuples: ExpectedRows, range_s: float, slide_s: float) -> ExpectedRows:
+def _in_window(tuples: EdgeRows, range_s: float, slide_s: float) -> EdgeRows:
     live = tuples.rate_per_s * range_s
     held = live + tuples.rate_per_s * slide_s
     return replace(tuples, live=live, held=held, expires=True)
 
 
-def _newest(window: RowsWindow, tuples: ExpectedRows, schema: pa.Schema) -> ExpectedRows:
+def _newest(window: RowsWindow, tuples: EdgeRows, schema: pa.Schema) -> EdgeRows:
     keys = [tuples.sample.column(name) for name in window.partition]
     rows = window.rows * values_of(keys)
     added = [pa.array(np.arange(tuples.sample.num_rows))] * len(window.added)
     sample = pa.RecordBatch.from_arrays([*tuples.sample.columns, *added], schema=schema)
-    return ExpectedRows(tuples.rate_per_s, rows, rows, expires=False, sample=sample)
+    return EdgeRows(tuples.rate_per_s, rows, rows, expires=False, sample=sample)
 
 
-def _of_values(rows: ExpectedRows, values: float) -> ExpectedRows:
+def _of_values(rows: EdgeRows, values: float) -> EdgeRows:
     """Rows that are the different values of others."""
     absent = exp(-rows.held / max(1.0, values_of(rows.sample.columns))) if rows.held < inf else 0
-    return ExpectedRows(rows.rate_per_s * absent, values, values, expires=False, sample=rows.sample)
+    return EdgeRows(rows.rate_per_s * absent, values, values, expires=False, sample=rows.sample)
 
 
-def _pairs(join: EquiJoin, node: Node, inputs: list[ExpectedRows]) -> ExpectedRows:
+def _pairs(join: EquiJoin, node: Node, inputs: list[EdgeRows]) -> EdgeRows:
     left, right = inputs
     values = max(
         values_of([evaluate(keys[side], rows.sample) for keys in join.spec.keys])
@@ -170,7 +170,7 @@ def _pairs(join: EquiJoin, node: Node, inputs: list[ExpectedRows]) -> ExpectedRo
     sample = pa.RecordBatch.from_arrays(columns, schema=node.schema)
     comes = left.rate_per_s * right.live + right.rate_per_s * left.live
     live, held = left.live * right.live, left.held * right.held
-    made = ExpectedRows(comes, live, held, left.expires or right.expires, sample)
+    made = EdgeRows(comes, live, held, left.expires or right.expires, sample)
     share = 1 / values
     if join.spec.condition is not None:
         passing = true_rows(evaluate(join.spec.condition, sample))
@@ -178,7 +178,7 @@ def _pairs(join: EquiJoin, node: Node, inputs: list[ExpectedRows]) -> ExpectedRo
     return made.times(share, sample)
 
 
-def _groups(operator: GroupedAggregates, node: Node, inputs: list[ExpectedRows]) -> ExpectedRows:
+def _groups(operator: GroupedAggregates, node: Node, inputs: list[EdgeRows]) -> EdgeRows:
     keys = [
         [evaluate(key, rows.sample) for key in of]
         for of, rows in zip(operator.spec.keys, inputs, strict=True)
@@ -191,14 +191,14 @@ def _groups(operator: GroupedAggregates, node: Node, inputs: list[ExpectedRows])
     kinds = node.schema.types[len(given) :]
     columns = [*given, *(other.cast(kind, safe=False) for kind in kinds)]
     sample = pa.RecordBatch.from_arrays(columns, schema=node.schema)
-    return ExpectedRows(rate, groups, groups, expires=False, sample=sample)
+    return EdgeRows(rate, groups, groups, expires=False, sample=sample)
 
 
-def _union(inputs: list[ExpectedRows], *, negates_right: bool) -> ExpectedRows:
+def _union(inputs: list[EdgeRows], *, negates_right: bool) -> EdgeRows:
     left, right = inputs
     sign = -1 if negates_right else 1
     rate = left.rate_per_s + right.rate_per_s
     live, held = (
         max(0.0, a + sign * b) for a, b in ((left.live, right.live), (left.held, right.held))
     )
-    return ExpectedRows(rate, live, held, left.expires, left.sample)
+    return EdgeRows(rate, live, held, left.expires, left.sample)

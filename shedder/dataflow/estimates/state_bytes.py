@@ -8,7 +8,7 @@ from math import exp, inf
 from shedder.cql.expressions.evaluate import evaluate
 from shedder.dataflow.estimates.expected_rows import (
     Columns,
-    ExpectedRows,
+    EdgeRows,
     expected_rows,
     values_of,
 )
@@ -49,16 +49,16 @@ _ROWS_MIN = 4096  # Of a join's side or a directory: fewer are not searched for 
 
 def state_bytes(
     graph: Graph, statistics: Mapping[str, StreamStatistics]
-) -> tuple[list[StateBytes], ExpectedRows | str]:
+) -> tuple[list[StateBytes], EdgeRows | str]:
     """Return what each node is expected to hold, and the rows of the result, or why not.
 
     Rates come from `statistics`, by alias. The numbers are within a factor of 2 for uniform values.
     """
     found: list[StateBytes] = []
-    made: list[ExpectedRows | str] = []
+    made: list[EdgeRows | str] = []
     for node in graph.nodes:
         inputs = [made[at] for at in node.inputs]
-        known = [rows for rows in inputs if isinstance(rows, ExpectedRows)]
+        known = [rows for rows in inputs if isinstance(rows, EdgeRows)]
         reason = next((rows for rows in inputs if isinstance(rows, str)), None)
         if node.operator is None:
             reason = NO_ESTIMATE if node.label.is_strict else UNKNOWN_RATE
@@ -76,7 +76,7 @@ def state_bytes(
     return found, made[-1]
 
 
-def relation_bytes(rows: ExpectedRows | str) -> StateBytes:
+def relation_bytes(rows: EdgeRows | str) -> StateBytes:
     """Return what the current relation is expected to hold of a result."""
     if isinstance(rows, str):
         return rows
@@ -84,7 +84,7 @@ def relation_bytes(rows: ExpectedRows | str) -> StateBytes:
     return _rounded(held * (rows.width + _CHANGE))
 
 
-def counted_bytes(rows: ExpectedRows | str) -> StateBytes:
+def counted_bytes(rows: EdgeRows | str) -> StateBytes:
     """Return what counts per row value are expected to hold of a result that may leave."""
     return rows if isinstance(rows, str) else _rounded(_counted([rows]))
 
@@ -95,7 +95,7 @@ def _rounded(size: float | None) -> StateBytes:
     return GROWS if size == inf else round(size)
 
 
-def _bytes(node: Node, inputs: list[ExpectedRows], graph: Graph) -> float | None:
+def _bytes(node: Node, inputs: list[EdgeRows], graph: Graph) -> float | None:
     operator = node.operator
     if isinstance(operator, _STATELESS):
         return 0
@@ -127,7 +127,7 @@ def _bytes(node: Node, inputs: list[ExpectedRows], graph: Graph) -> float | None
     return None
 
 
-def _kept(inputs: list[ExpectedRows], keys: list[Columns] | None) -> float:
+def _kept(inputs: list[EdgeRows], keys: list[Columns] | None) -> float:
     """Return how many values of the inputs a directory has, those that have left among them.
 
     Values that have left are dropped when they are half of all. keys: of each input; None: rows.
@@ -144,13 +144,13 @@ def _directory(values: float, width: float) -> float:
     return values * (_HASH + several + _ROOM * (width + 1))
 
 
-def _counted(inputs: list[ExpectedRows]) -> float:
+def _counted(inputs: list[EdgeRows]) -> float:
     values = _kept(inputs, None)
     events = sum(rows.held * _EVENT for rows in inputs if rows.expires)
     return _directory(values, inputs[0].width) + _ROOM * values * _COUNTS + events
 
 
-def _aggregated(operator: GroupedAggregates, inputs: list[ExpectedRows]) -> float:
+def _aggregated(operator: GroupedAggregates, inputs: list[EdgeRows]) -> float:
     events = sum(rows.held * operator.event_bytes for rows in inputs if rows.expires)
     keys = [
         [evaluate(key, rows.sample) for key in of]
@@ -162,7 +162,7 @@ def _aggregated(operator: GroupedAggregates, inputs: list[ExpectedRows]) -> floa
     return _directory(groups, 8.0 * len(keys[0])) + 2 * groups * operator.group_bytes + events
 
 
-def _keys(join: EquiJoin, inputs: list[ExpectedRows]) -> float:
+def _keys(join: EquiJoin, inputs: list[EdgeRows]) -> float:
     if not join.spec.keys:
         return 0
     keys = [
@@ -173,7 +173,7 @@ def _keys(join: EquiJoin, inputs: list[ExpectedRows]) -> float:
     return _directory(values, 8.0 * len(join.spec.keys)) + 8 * values
 
 
-def _side(rows: ExpectedRows, *, is_strict: bool) -> float:
+def _side(rows: EdgeRows, *, is_strict: bool) -> float:
     """Bytes of one side of a join."""
     held = max(_LEFT * rows.held, _ROWS_MIN * min(1.0, rows.held / 512))
     strict = _directory(_LEFT * rows.held, rows.width) if is_strict else 0.0
