@@ -5,5 +5,5 @@ of a stream has the place of the last change before it, and joins the rows that 
 So later changes of a table neither add pairs nor take them back (NRR tables: Golab 2006, sec. 3.3).
 The places of a RETROACTIVE table are instants, and its changes correct earlier rows (R tables).
 
-May import: batch_rows, changes, row_store, projection, selection, key_directory, joins.
+May import: batch_rows, changes, step_parts, row_store, projection, selection, key_directory, joins.
 """

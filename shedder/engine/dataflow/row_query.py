@@ -125,10 +125,8 @@ class RowQuery:
     @property
     def state_bytes(self) -> int:
         """Bytes of operators, of what waits, and of late tuples that a restart must know."""
-        late = sum(each.late_bytes for each in self.inputs)
-        return (
-            late + self.tables.waiting_bytes + (0 if self._flow is None else self._flow.size_bytes)
-        )
+        waiting = sum(each.late_bytes for each in self.inputs) + self.tables.waiting_bytes
+        return waiting + (0 if self._flow is None else self._flow.size_bytes)
 
     @property
     def size_bytes(self) -> int:
@@ -331,7 +329,7 @@ class RowQuery:
         if not self.inputs:
             instant_us = self._changed_us = max(instant_us, header.arrival_us)
         reached = {each.alias: Reached(each.position, each.newest_us) for each in self.inputs}
-        waits = self._step is not None
+        waits = self.has_long_step
         self.tables.change(header, batch, reached, instant_us, waits=waits)
         if waits or not self.inputs:
             self._advance(before)
@@ -346,8 +344,7 @@ class RowQuery:
     @property
     def _next_instant_us(self) -> int:
         """The first instant without rows yet, behind the step that goes on and the next one."""
-        step = self._step
-        as_of_us = self._live.as_of_us if step is None else self._reached().as_of_us
+        as_of_us = (self._reached() if self.has_long_step else self._live).as_of_us
         return BEGINNING_US if as_of_us is None else as_of_us + 1
 
     def needs_from_place(self, begin: Frontier) -> int | None:
