@@ -9,14 +9,7 @@ from types import MappingProxyType
 import pyarrow as pa
 
 from shedder.cql.expressions.column_types import ColumnType
-from shedder.cql.expressions.expression import (
-    BY_TIME,
-    Call,
-    Column,
-    Expression,
-    Literal,
-    Op,
-)
+from shedder.cql.expressions.expression import BY_TIME, Call, Column, Expression, Literal, Op
 from shedder.cql.plans.logical_plan import (
     Aggregated,
     Distinct,
