@@ -94,6 +94,8 @@ def restored_history(
     A checkpoint that has none is of an earlier version, or of other rows after a repair.
     """
     data = parts.get(f"{_HISTORY}/{table_id}")
+    if data is None and not rows.version:  # The log has all of its changes.
+        return TableHistory.restored(memory, (), begin_us=0, begin=0)
     if data is None:
         return TableHistory(memory, is_known=False)
     table = pa.ipc.open_stream(data).read_all()

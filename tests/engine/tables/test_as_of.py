@@ -243,6 +243,16 @@ def test_instants_before_the_oldest_kept_change_are_refused_also_after_a_restart
 
 
 @pytest.mark.slow
+def test_a_table_that_no_checkpoint_knows_has_no_rows_before_its_first_change(db, tmp_path):
+    then = now_text()
+    db.execute("INSERT INTO t VALUES (1, 1)")
+    now, killed = now_text(), copy_killed(db, tmp_path / "killed")
+    with Engine.open(killed) as again:
+        assert again.execute(f"SELECT n FROM t AS OF TIMESTAMP '{then}'").rows() == []
+        assert again.execute(f"SELECT n FROM t AS OF TIMESTAMP '{now}'").rows() == [{"n": 1}]
+
+
+@pytest.mark.slow
 def test_a_checkpoint_of_an_earlier_version_has_no_history(tmp_path):
     """The rows are known from the first change after it on."""
     with Engine.open(tmp_path / "d") as db:
