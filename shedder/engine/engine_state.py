@@ -11,8 +11,9 @@ from shedder.archive.archive_store import Store
 from shedder.archive.files.data_directory import FORMAT_DROPS
 from shedder.cql.statements.bound_query import StreamSchema
 from shedder.engine.dataflow.long_steps import StepThread
+from shedder.engine.dataflow.row_limits import RowLimits
 from shedder.engine.dataflow.row_queries import StandingRowQueries
-from shedder.engine.dataflow.row_query import RowLimits, RowQuery
+from shedder.engine.dataflow.row_query import RowQuery
 from shedder.engine.ingest.drop_policy import DropPolicy
 from shedder.engine.ingest.producer_memory import ProducerLimits, ProducerMemory
 from shedder.engine.ingest.stream_intake import Intake

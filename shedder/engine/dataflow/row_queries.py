@@ -15,7 +15,8 @@ from shedder.dataflow.operator_facts import OperatorFacts
 from shedder.engine.dataflow.long_steps import StepThread
 from shedder.engine.dataflow.row_agreement import are_in_step
 from shedder.engine.dataflow.row_input import holding_up, times_of
-from shedder.engine.dataflow.row_query import RowLimits, RowQuery
+from shedder.engine.dataflow.row_limits import RowLimits
+from shedder.engine.dataflow.row_query import RowQuery
 from shedder.engine.dataflow.row_state import RowState
 from shedder.engine.dataflow.row_writer import RowWriter
 from shedder.errors import BudgetExceeded

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, wait
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
@@ -22,6 +22,7 @@ from shedder.engine.dataflow.long_steps import QueryStep, ReadWaits, StepThread
 from shedder.engine.dataflow.query_tables import QueryTables
 from shedder.engine.dataflow.row_agreement import agreement
 from shedder.engine.dataflow.row_input import RowInput, follow_others, missing_texts
+from shedder.engine.dataflow.row_limits import RowLimits
 from shedder.engine.dataflow.row_output import BEGINNING_US, Frontier, InputFrontier, RowOutput
 from shedder.engine.dataflow.table_places import Reached
 from shedder.errors import BudgetExceeded, RowQueryFailed, ShedderError
@@ -35,22 +36,6 @@ HELD_FROM_MAX = 64  # Places that checkpoints noted; with fewer, more versions a
 CLOCK = ""  # Among the inputs of a frontier, the newest change of a query that reads no stream.
 
 _log = structlog.get_logger("shedder.engine")
-
-
-@dataclass(frozen=True, slots=True)
-class RowLimits:
-    """Memory of row queries, in bytes.
-
-    query_bytes_max: of one query's state, without kept rows; a query that exceeds it fails.
-    output_bytes_max: of one query's kept rows; those of one record of the log may have more.
-    all_bytes_max: of all row queries together, kept rows included.
-    read_bytes_max: of tuples that a restart reads again for one query's kept rows.
-    """
-
-    query_bytes_max: int
-    output_bytes_max: int
-    all_bytes_max: int
-    read_bytes_max: int
 
 
 class RowQuery:

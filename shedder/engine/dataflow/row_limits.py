@@ -1,0 +1,21 @@
+"""Limits of memory of standing row queries."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class RowLimits:
+    """Memory of row queries, in bytes.
+
+    query_bytes_max: of one query's state, without kept rows; a query that exceeds it fails.
+    output_bytes_max: of one query's kept rows; those of one record of the log may have more.
+    all_bytes_max: of all row queries together, kept rows included.
+    read_bytes_max: of tuples that a restart reads again for one query's kept rows.
+    """
+
+    query_bytes_max: int
+    output_bytes_max: int
+    all_bytes_max: int
+    read_bytes_max: int
