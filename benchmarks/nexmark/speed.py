@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import os
+import sys
 import tempfile
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as f
 
 import shedder
@@ -21,47 +25,91 @@ from benchmarks.workloads.served import server
 from spark_ingest.runtime.spark_session import SparkSettings, spark_session
 
 EVENTS = int(os.environ.get("BENCH_NEXMARK_EVENTS", "1000000"))
-STEP = 50_000  # Events of one push to each stream, and of one micro-batch of Spark.
-LATER_S = 60  # Event time that ends the last window.
+EVENTS_MIN = 20_000  # Fewer have no rows of some queries.
+STEPS = 20  # Pushes to each stream, and micro-batches of Spark.
+STEPS_COMPARED = 5  # Of the first run of both, whose rows are compared.
+SPAN_US = 100_000_000  # Event time of all events, however many they are.
 CORES = 2
 MEMORY_BYTES = 8 << 30
 
 Steps = Sequence[Mapping[str, pa.RecordBatch]]
+Streams = Mapping[str, DataFrame]
+Bag = Counter[tuple[object, ...]]
 
-NOTES = (
-    f"{EVENTS:,} events in {EVENTS // STEP} steps, from the first push to the last row.",
-    "Shedder: `shedder serve` on loopback, one client that pushes and then reads all rows.",
-    f"Spark: local[{CORES}], a micro-batch of Parquet files for each step, into a count; warm.",
-    "Both made the same number of rows. Shedder also archives each event durably.",
-    "q4 and q5 are not measured.",
+_TUMBLING = "[RANGE 10 SECONDS SLIDE 10 SECONDS]"
+_HOPPING = "[RANGE 10 SECONDS SLIDE 2 SECONDS]"
+_COUNTS = f"(SELECT auction, COUNT(*) AS num FROM bid {_HOPPING} GROUP BY auction)"
+
+
+_WINDOWS = (
+    "q4 is in windows of ten seconds here: Spark refuses aggregates of a join of streams without "
+    "them. q5 has all rows of each window, once."
 )
 
 
-def run() -> Report:
-    """Measure each query with both, one after the other."""
-    steps = [Auctions().events(first, STEP) for first in range(0, EVENTS, STEP)]
-    rows = []
+@dataclass(frozen=True, slots=True)
+class Contest:
+    """A query for both; its rows have the same columns, and come once.
+
+    cql: of Shedder. frame: of Spark, in append mode.
+    later_s: event time between the newest event and the end of the streams. Spark keeps the rows of
+    a window back until events behind it have come, unless they are of a join alone.
+    """
+
+    cql: str
+    frame: Callable[[Streams], DataFrame]
+    later_s: int = 60
+
+
+def run(events: int = EVENTS, names: Collection[str] = ()) -> Report:
+    """Measure each query with both, one after the other; names: some of CONTESTS; none: all."""
+    size = events // STEPS
+    house = Auctions(event_us=SPAN_US // events)
+    steps = [house.events(first, size) for first in range(0, STEPS * size, size)]
+    few, rows = steps[:STEPS_COMPARED], []
     with tempfile.TemporaryDirectory() as folder:
         files = _written(Path(folder) / "all", steps)
-        few = _written(Path(folder) / "few", steps[:2])
+        files_of_few = _written(Path(folder) / "few", few)
         with spark_session(SparkSettings(CORES, heap_mb=4096)) as session:
-            for name, frame in FRAMES.items():
-                _spark(session, few, frame, Path(folder) / f"{name} warm")
-                spark_s, spark_rows = _spark(session, files, frame, Path(folder) / name)
-                own_s, own_rows = _own(QUERIES[name].cql, steps)
-                assert own_rows == spark_rows, (name, own_rows, spark_rows)
-                rates = [f"{EVENTS / each / 1e3:,.0f}" for each in (own_s, spark_s)]
-                rows.append((name, f"{own_rows:,}", *rates, f"{spark_s / own_s:.1f}"))
+            for name, contest in CONTESTS.items():
+                if names and name not in names:
+                    continue
+                print(f"{name}: first {STEPS_COMPARED} steps", file=sys.stderr, flush=True)
+                scratch = Path(folder) / name
+                _, right = _spark(session, files_of_few, contest, scratch / "few", collects=True)
+                _, own = _own(contest, few)
+                assert right == own, (name, list((right - own) + (own - right))[:5])
+                print(f"{name}: all {STEPS} steps", file=sys.stderr, flush=True)
+                spark_s, rows_of_spark = _spark(session, files, contest, scratch / "all")
+                own_s, own = _own(contest, steps)
+                assert own.total() == rows_of_spark.total(), (name, own.total(), rows_of_spark)
+                rates = [_rate(STEPS * size / each / 1e3) for each in (own_s, spark_s)]
+                rows.append((name, f"{own.total():,}", *rates, f"{spark_s / own_s:.1f}"))
     return Report(
         "Thousands of events per second, end to end.",
         ("query", "rows", "Shedder", f"Spark local[{CORES}]", "ratio"),
         rows,
-        NOTES,
+        _notes(STEPS * size),
     )
 
 
-def _own(text: str, steps: Steps) -> tuple[float, int]:
-    """Return the seconds until the last row is read, and the number of rows."""
+def _rate(thousands: float) -> str:
+    return f"{thousands:,.0f}" if thousands >= 10 else f"{thousands:.2f}"
+
+
+def _notes(events: int) -> Sequence[str]:
+    how = "the rows of the first {} steps were compared, and of all steps their number"
+    return (
+        f"{events:,} events in {STEPS} steps, from the first push to the last row.",
+        "Shedder: `shedder serve` on loopback, one client that pushes and then reads all rows.",
+        f"Spark: local[{CORES}], a micro-batch of Parquet files for each step, into a count; warm.",
+        f"Of both, {how.format(STEPS_COMPARED)}. Shedder also archives each event durably.",
+        _WINDOWS,
+    )
+
+
+def _own(contest: Contest, steps: Steps) -> tuple[float, Bag]:
+    """Return the seconds until the last row is read, and the rows."""
     with (
         server(
             memory_bytes=MEMORY_BYTES,
@@ -72,21 +120,41 @@ def _own(text: str, steps: Steps) -> tuple[float, int]:
     ):
         for statement in CREATE.values():
             client.execute(statement)
-        query = client.register("q", text)
+        query = client.register("q", contest.cql)
         begin = query.answer().resume
         began = time.perf_counter()
         for step in steps:
             for stream, batch in step.items():
                 client.push(stream, pa.Table.from_batches([batch]))
         for stream in CREATE:
-            client.heartbeat(stream, Auctions().time_us(EVENTS) + LATER_S * 1_000_000)
-        end, read = query.answer().resume, 0
+            client.heartbeat(stream, _last_us(steps) + contest.later_s * 1_000_000)
+        end, read = query.answer().resume, []
         assert end != begin
         for answer in query.subscribe(after=begin):
-            read += answer.table.num_rows
+            read.append(answer.table)
             if answer.resume == end:
                 break
-        return time.perf_counter() - began, read
+        return time.perf_counter() - began, _bag(pa.concat_tables(read).drop_columns(_MARKS))
+
+
+_MARKS = ["_ts", "_sign"]
+
+
+def _last_us(steps: Steps) -> int:
+    """Return the event time of the newest event."""
+    last: int = steps[-1]["bid"]["ts"].cast(pa.int64())[-1].as_py()
+    return last
+
+
+def _bag(rows: pa.Table) -> Bag:
+    """Rows as a bag; a mean of doubles depends on the order of its addends."""
+    columns = [
+        np.round(column.to_numpy(), 3).tolist()
+        if pa.types.is_floating(column.type)
+        else column.to_pylist()
+        for column in rows.columns
+    ]
+    return Counter(zip(*columns, strict=True))
 
 
 def _written(folder: Path, steps: Steps) -> dict[str, Path]:
@@ -104,10 +172,15 @@ def _written(folder: Path, steps: Steps) -> dict[str, Path]:
 def _spark(
     session: SparkSession,
     files: dict[str, Path],
-    frame: Callable[[dict[str, DataFrame]], DataFrame],
+    contest: Contest,
     scratch: Path,
-) -> tuple[float, int]:
-    """Return the seconds that a streaming query takes for all files, and its number of rows."""
+    *,
+    collects: bool = False,
+) -> tuple[float, Bag]:
+    """Return the seconds that a streaming query takes for all files, and its rows.
+
+    collects: the rows are fetched; else each is counted as an empty one.
+    """
     streams = {
         name: session.readStream.schema(session.read.parquet(str(path)).schema)
         .option("maxFilesPerTrigger", 1)
@@ -115,38 +188,80 @@ def _spark(
         .withWatermark("ts", "0 seconds")
         for name, path in files.items()
     }
-    counted: list[int] = []
+    found: Bag = Counter()
 
-    def count(rows: DataFrame, _: int) -> None:
-        counted.append(rows.count())
+    def take(rows: DataFrame, _: int) -> None:
+        if collects:
+            found.update(_bag(rows.toArrow()))
+        else:
+            found[()] += rows.count()
 
     began = time.perf_counter()
     query = (
-        frame(streams)
-        .writeStream.foreachBatch(count)
+        contest.frame(streams)
+        .writeStream.foreachBatch(take)
         .option("checkpointLocation", str(scratch))
         .trigger(availableNow=True)
         .start()
     )
     query.awaitTermination()
-    return time.perf_counter() - began, sum(counted)
+    return time.perf_counter() - began, found
 
 
-def _q3(of: dict[str, DataFrame]) -> DataFrame:
+def _q3(of: Streams) -> DataFrame:
     auctions = of["auction"].where("category = 10")
     persons = of["person"].where("state IN ('OR', 'ID', 'CA')").withColumnRenamed("id", "person")
     joined = auctions.join(persons, auctions["seller"] == persons["person"])
     return joined.select("name", "city", "state", "id")
 
 
-def _q8(of: dict[str, DataFrame]) -> DataFrame:
+def _q4(of: Streams) -> DataFrame:
+    """A frame may have one time with a watermark, so the others are numbers."""
+    opened, expires, bidden = (f.unix_micros(f.col(name)) for name in ("ts", "expires", "ts"))
+    auctions = of["auction"].select(
+        "id",
+        "category",
+        opened.alias("opened"),
+        expires.alias("closed"),
+        _window("ts").alias("sold"),
+    )
+    bids = of["bid"].select("auction", "price", bidden.alias("bidden"), _window("ts"))
+    joined = auctions.join(
+        bids,
+        (auctions["id"] == bids["auction"])
+        & (auctions["sold"] == bids["window"])
+        & (bids["bidden"] >= auctions["opened"])
+        & (bids["bidden"] <= auctions["closed"]),
+    )
+    final = joined.groupBy("sold", "id", "category").agg(f.max("price").alias("final"))
+    return final.groupBy("sold", "category").agg(f.avg("final")).drop("sold")
+
+
+def _window(column: str) -> Column:
+    return f.window(column, "10 seconds")
+
+
+def _q5(of: Streams) -> DataFrame:
+    hopping = f.window("ts", "10 seconds", "2 seconds")
+    counts = of["bid"].groupBy(hopping, "auction").agg(f.count("*").alias("num"))
+    row = f.struct("num", "auction")
+    windows = counts.groupBy("window").agg(
+        f.max("num").alias("most"), f.collect_list(row).alias("rows")
+    )
+    rows = windows.select("most", f.explode("rows").alias("row"))
+    return rows.where("row.num = most").select("row.auction", "row.num")
+
+
+def _q8(of: Streams) -> DataFrame:
     persons = of["person"].select("id", "name", f.window("ts", "10 seconds").alias("opened"))
     auctions = of["auction"].select("seller", f.window("ts", "10 seconds").alias("sold"))
     same = (persons["id"] == auctions["seller"]) & (persons["opened"] == auctions["sold"])
-    return persons.join(auctions, same).select("id", "name", "opened").dropDuplicates()
+    return (
+        persons.join(auctions, same).select("id", "name", "opened").dropDuplicates().drop("opened")
+    )
 
 
-def _q20(of: dict[str, DataFrame]) -> DataFrame:
+def _q20(of: Streams) -> DataFrame:
     auctions = of["auction"].where("category = 10").drop("ts")
     bids = of["bid"].drop("ts")
     joined = bids.join(auctions, bids["auction"] == auctions["id"])
@@ -154,7 +269,36 @@ def _q20(of: dict[str, DataFrame]) -> DataFrame:
     return joined.select(*columns)
 
 
-FRAMES = {"q3": _q3, "q8": _q8, "q20": _q20}
+CONTESTS = {
+    "q3": Contest(QUERIES["q3"].cql, _q3),
+    "q4": Contest(
+        "SELECT RSTREAM(t.category, AVG(t.final) AS mean) FROM (SELECT a.id, a.category, "
+        f"MAX(b.price) AS final FROM auction {_TUMBLING} a JOIN bid {_TUMBLING} b "
+        "ON b.auction = a.id AND b.ts >= a.ts AND b.ts <= a.expires GROUP BY a.id, a.category) t "
+        "GROUP BY t.category",
+        _q4,
+        later_s=0,
+    ),
+    "q5": Contest(
+        f"SELECT RSTREAM(a.auction, a.num) FROM {_COUNTS} a "
+        f"JOIN (SELECT MAX(num) AS most FROM {_COUNTS} c) m ON a.num = m.most",
+        _q5,
+        later_s=0,
+    ),
+    "q8": Contest(QUERIES["q8"].cql, _q8),
+    "q20": Contest(QUERIES["q20"].cql, _q20),
+}
+
+
+def main() -> None:
+    """Measure with the number of events, and the queries, that the command line names."""
+    events, names = int(sys.argv[1]) if sys.argv[1:] else EVENTS, sys.argv[2:]
+    if events < EVENTS_MIN:
+        sys.exit(f"{events} events; the least number is {EVENTS_MIN:,}")
+    if unknown := set(names) - set(CONTESTS):
+        sys.exit(f"no query {', '.join(sorted(unknown))}; there are {', '.join(CONTESTS)}")
+    print(run(events, names).markdown())
+
 
 if __name__ == "__main__":
-    print(run().markdown())
+    main()
