@@ -31,7 +31,7 @@ from synopses.intervals.sampled_pairs import SampledPairs
 from synopses.intervals.sums import sampled_sum
 from synopses.intervals.variance import sampled_deviation, sampled_variance
 from synopses.joins.join_size import join_size as pairs_of_panes
-from synopses.joins.pane_counts import PaneCounts, PaneSizes
+from synopses.joins.pane_counts import PaneCounts, PaneRoom
 from synopses.kernels.array_inputs import as_input
 from synopses.kernels.group_table import GroupTable
 from synopses.kernels.grouped_arrays import place_new, united
@@ -129,7 +129,7 @@ def compile_kernels() -> None:
 def _join_panes(keys: NDArray[np.uint64]) -> None:
     """What panes of a join run."""
     secrets = keys[:2].copy()
-    pane = PaneCounts(PaneSizes(heavy=1, keys=1, buckets=1), secrets, keys[:1].copy())
+    pane = PaneCounts(PaneRoom(heavy=1, keys=1, buckets=1), secrets, keys[:1].copy())
     pane.update(keys)
     closed = [pane.closed()]
     pairs_of_panes(closed, closed, secrets, confidence=0.95)

@@ -34,7 +34,7 @@ _ROUNDING = 1e-12  # Relative, of sums of doubles; ends move outward by it.
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Side:
+class _WindowCounts:
     """Counts of one side over its panes.
 
     heavy: exact rows of the heavy keys. missing: the most rows in panes where a key is not heavy.
@@ -140,7 +140,9 @@ def _not_estimated(
     return found
 
 
-def _side(panes: Sequence[ClosedPane], heavy_keys: Words, secrets: Words, level: int) -> _Side:
+def _side(
+    panes: Sequence[ClosedPane], heavy_keys: Words, secrets: Words, level: int
+) -> _WindowCounts:
     sums = np.zeros(len(panes[0].sums), np.int64)
     for pane in panes:
         sums += pane.sums
@@ -156,7 +158,7 @@ def _side(panes: Sequence[ClosedPane], heavy_keys: Words, secrets: Words, level:
     found, inverse = np.unique(keys[kept], return_inverse=True)
     summed = np.zeros(len(found), np.int64)
     np.add.at(summed, inverse, counts[kept])
-    return _Side(heavy, missing, found, summed, sums)
+    return _WindowCounts(heavy, missing, found, summed, sums)
 
 
 def _found(wanted: Words, keys: Words, counts: Longs) -> Longs:

@@ -6,6 +6,7 @@ hash is below a level. One row of bucket sums counts all rows of the others, and
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -30,17 +31,20 @@ _ROOM_MIN = 64  # Places of a table.
 _KEYS_MIN = 64
 _HEAVY_MIN = 16
 _BUCKETS_MIN = 256
-_OPEN_PANES = 3  # A pane that is open has tables with room, cells and registers.
+# Share of a pane's bytes, and bytes of each key or bucket.
+_HEAVY, _SAMPLED, _BUCKETS = (0.25, 16), (0.4, 16), (0.35, 4)
+_CELLS = 4  # Majority votes for each heavy key; a key may lose the vote of its cell.
+_OPEN_PANES = 6  # Two panes that are open have tables with room, cells and registers.
 PANE_BYTES_MIN = 1 << 13
 NO_KEYS = np.empty(0, np.uint64)
 
 
 @dataclass(frozen=True, slots=True)
-class PaneSizes:
+class PaneRoom:
     """Sizes of a pane.
 
     heavy: keys that are counted exactly. keys: sampled keys that are aimed at.
-    buckets: sums of rows; a power of two.
+    buckets: sums of rows, below 2^32.
     """
 
     heavy: int
@@ -48,10 +52,11 @@ class PaneSizes:
     buckets: int
 
     @classmethod
-    def within(cls, size_bytes: int, panes: int) -> PaneSizes:
+    def within(cls, size_bytes: int, panes: int) -> PaneRoom:
         """The sizes with which so many panes need at most so many bytes.
 
-        A third is for bucket sums, a sixth for heavy keys, half for sampled keys.
+        Fewer sampled keys and more heavy ones would widen intervals of uniform keys more than they
+        narrow those of skewed keys (benchmarks/join_sizes/speed.py).
 
         Args:
           size_bytes: of all panes that are held at a time, of both sides. panes: their number.
@@ -63,8 +68,9 @@ class PaneSizes:
         if pane_bytes < PANE_BYTES_MIN:
             least = PANE_BYTES_MIN * (panes + _OPEN_PANES)
             raise BadParameter("size_bytes", size_bytes, f"{least:,} or more for {panes:,} panes")
-        buckets = 1 << (pane_bytes // 3 // 4).bit_length() - 1
-        heavy, keys = pane_bytes // 6 // 16, pane_bytes // 2 // 16
+        heavy, keys, buckets = (
+            int(share * pane_bytes) // each for share, each in (_HEAVY, _SAMPLED, _BUCKETS)
+        )
         return cls(max(heavy, _HEAVY_MIN), max(keys, _KEYS_MIN), max(buckets, _BUCKETS_MIN))
 
 
@@ -76,7 +82,6 @@ class ClosedPane:
     keys, counts: of the sampled keys; keys ascend.
     sums: rows per bucket, without those of heavy keys.
     level: keys are sampled at 2^-level.
-    heaviest: keys for the next pane, by a summary of every row.
     """
 
     heavy_keys: Words
@@ -85,13 +90,12 @@ class ClosedPane:
     counts: Longs
     sums: NDArray[np.uint32] | Longs
     level: int
-    heaviest: Words
 
     @property
     def size_bytes(self) -> int:
         """Bytes of all arrays."""
         arrays = (self.heavy_keys, self.heavy_counts, self.keys, self.counts, self.sums)
-        return sum(each.nbytes for each in arrays) + self.heaviest.nbytes
+        return sum(each.nbytes for each in arrays)
 
 
 @dataclass(slots=True, eq=False)
@@ -104,7 +108,7 @@ class PaneCounts:
     The level rises with the estimated number of distinct keys, which does not depend on the sample.
     """
 
-    sizes: PaneSizes
+    sizes: PaneRoom
     secrets: Words
     heavy: Words
     _heavy_table: tuple[Words, Longs] = field(init=False)
@@ -118,7 +122,7 @@ class PaneCounts:
     def __post_init__(self) -> None:
         self._heavy_table = _table_of(self.heavy, np.zeros(len(self.heavy), np.int64))
         self._table = _table_of(NO_KEYS, np.empty(0, np.int64))
-        cells = 1 << (2 * self.sizes.heavy - 1).bit_length()
+        cells = _CELLS * self.sizes.heavy
         self._cells = np.zeros(cells, np.uint64), np.zeros(cells, np.int64)
         self._sums = np.zeros(self.sizes.buckets, np.int64)
         self._registers = np.zeros(REGISTERS, np.uint8)
@@ -166,10 +170,16 @@ class PaneCounts:
         sums: NDArray[np.uint32] | Longs = self._sums
         if sums.max() <= np.iinfo(np.uint32).max:
             sums = sums.astype(np.uint32)
-        cell_keys, votes = self._cells
-        most = np.argsort(-votes, kind="stable")[: self.sizes.heavy // 2]
-        heaviest = np.unique(cell_keys[most[votes[most] > 1]])
-        return ClosedPane(heavy_keys, heavy_counts, keys, counts, sums, self.level, heaviest)
+        return ClosedPane(heavy_keys, heavy_counts, keys, counts, sums, self.level)
+
+    def heaviest(self) -> Words:
+        """Return keys for `heavy_keys` of the next pane by a summary of every row.
+
+        Those with the most votes come first.
+        """
+        keys, votes = self._cells
+        most = np.argsort(-votes, kind="stable")[: self.sizes.heavy]
+        return keys[most[votes[most] > 1]]
 
     def _thin(self) -> None:
         """Make the table of sampled keys anew, with those of the present level."""
@@ -179,9 +189,17 @@ class PaneCounts:
         self._state[SIZE] = np.count_nonzero(kept)
 
 
+def heavy_keys(heaviest: Sequence[Words], keys_max: int) -> Words:
+    """Return the first different keys of some lists, which are read in turn; the keys ascend."""
+    ranks = np.concatenate([np.arange(len(each)) for each in (NO_KEYS, *heaviest)])
+    keys = np.concatenate([NO_KEYS, *heaviest])[np.argsort(ranks, kind="stable")]
+    found, first = np.unique(keys, return_index=True)
+    return np.sort(found[np.argsort(first)][:keys_max])
+
+
 def _table_of(keys: Words, counts: Longs) -> tuple[Words, Longs]:
-    """Return a table that is at most three eighths full."""
-    room = max(_ROOM_MIN, 1 << (8 * len(keys) // 3).bit_length())
+    """Return a table that is less than three quarters full."""
+    room = max(_ROOM_MIN, 1 << (4 * len(keys) // 3).bit_length())
     table = np.zeros(room, np.uint64), np.full(room, FREE)
     put(*table, keys, counts)
     return table

@@ -18,6 +18,7 @@ from synopses.kernels.hashing import leading_zeros, splitmix
 
 FREE = np.int64(-1)
 REGISTERS = 1 << 11  # Of the count of distinct keys; its relative error is 0.8 / sqrt(2^11) = 2 %.
+_LOWER_HALF = np.uint64(0xFFFFFFFF)
 LEVEL, SIZE = range(2)  # Cells of `state`: keys are sampled at 2^-level; sampled keys.
 DISTINCT, CHANCE = range(2)  # Cells of `estimate`: distinct keys; sum of 2^-register.
 
@@ -50,12 +51,18 @@ def sampled(keys: Words, secret: np.uint64, level: int) -> NDArray[np.bool_]:
     return found
 
 
+@njit(nogil=True, cache=True, inline="always")
+def _bucket(word: np.uint64, buckets: int) -> np.uint64:
+    """Return the bucket of a hash by its lower half: one of any number below 2^32."""
+    return ((word & _LOWER_HALF) * np.uint64(buckets)) >> np.uint64(32)
+
+
 @njit(nogil=True, cache=True)
 def buckets_of(keys: Words, secret: np.uint64, buckets: int) -> Longs:
-    """Return the bucket of each key. buckets: a power of two."""
+    """Return the bucket of each key."""
     found = np.empty(keys.size, np.int64)
     for at in range(keys.size):
-        found[at] = np.int64(splitmix(keys[at] ^ secret) & np.uint64(buckets - 1))
+        found[at] = np.int64(_bucket(splitmix(keys[at] ^ secret), buckets))
     return found
 
 
@@ -112,7 +119,7 @@ def count_rows(
       secrets: of the sample and of the buckets.
       heavy_keys, heavy_counts: table of the keys that are counted exactly.
       keys, counts: table of the sampled keys.
-      cell_keys, cell_counts: majority vote per cell; a power of two of cells.
+      cell_keys, cell_counts: majority vote per cell.
       sums: rows per bucket, without those of heavy keys.
       registers, estimate: count of distinct keys, without heavy ones.
       state: LEVEL and SIZE of the sample.
@@ -122,12 +129,11 @@ def count_rows(
       the row after the last that was counted. If it is not the end, the level has risen or the
       table is three quarters full.
     """
-    lg_cells = np.uint64(64) - leading_zeros(np.uint64(cell_keys.size - 1))
     for at in range(first, hashes.size):
         key = hashes[at]
         word = splitmix(key ^ secrets[1])
         # Boyer & Moore 1991, MJRTY: a key with more than half of its cell's rows stays.
-        cell = word >> (np.uint64(64) - lg_cells)
+        cell = _bucket(word >> np.uint64(32), cell_keys.size)
         if cell_counts[cell] == 0:
             cell_keys[cell] = key
             cell_counts[cell] = 1
@@ -139,7 +145,7 @@ def count_rows(
         if heavy_counts[place] >= 0:
             heavy_counts[place] += 1
             continue
-        sums[word & np.uint64(sums.size - 1)] += 1
+        sums[_bucket(word, sums.size)] += 1
         level = state[LEVEL]
         if _count_distinct(splitmix(word), registers, estimate) == 1:
             while estimate[DISTINCT] * 2.0 ** -np.float64(state[LEVEL]) > keys_max:

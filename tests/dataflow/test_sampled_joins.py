@@ -29,7 +29,7 @@ TEXT = (
 )
 CONDITIONS = ("a.k = b.k", "a.d = b.d", "a.w = b.w AND a.k = b.k AND a.k > 3")
 ROOM = 1 << 24
-NARROW = 10 * (1 << 13) + (1 << 14)
+NARROW = 14 * (1 << 13)
 
 
 def bound(text: str) -> BoundRelational:

@@ -14,7 +14,7 @@ import synopses
 from synopses.hll.hyperloglog import GroupedDistinct
 from synopses.intervals.sample_values import SampledValues
 from synopses.intervals.sums import sampled_sum
-from synopses.joins.pane_counts import PaneSizes
+from synopses.joins.pane_counts import PaneRoom
 from synopses.kernels.array_inputs import as_input
 from synopses.kernels.hashing import murmur_int64
 from synopses.precompile import compile_kernels, compile_question_kernels
@@ -85,7 +85,7 @@ def test_groups_that_come_when_most_have_registers_compile_nothing_either() -> N
 def test_panes_of_joins_compile_nothing_either() -> None:
     compile_kernels()
     before = compiled()
-    drawn(Cell(1.1, True, "bursts", PaneSizes(heavy=16, keys=64, buckets=256)), 1).size(0.95)
+    drawn(Cell(1.1, True, "bursts", PaneRoom(heavy=16, keys=64, buckets=256)), 1).size(0.95)
     assert compiled() == before
 
 

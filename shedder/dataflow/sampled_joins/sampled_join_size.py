@@ -2,7 +2,8 @@
 
 A pane is the tuples of one slide. Each side holds the panes of its window (synopses/joins). The
 count is exact until the keys of a pane exceed its bytes. The result depends on the tuples, their
-order and the seed alone, not on how steps divide them.
+order and the seed alone, not on how steps divide them. Keys are known by a hash of 64 bits, which
+is injective for one column of fixed width.
 """
 
 from __future__ import annotations
@@ -25,7 +26,14 @@ from shedder.dataflow.update_patterns import EdgeLabel
 from shedder.errors import BadQuery, BudgetExceeded
 from shedder.streams.batches import TIME_MIN_US
 from synopses.joins.join_size import join_size
-from synopses.joins.pane_counts import NO_KEYS, PANE_BYTES_MIN, ClosedPane, PaneCounts, PaneSizes
+from synopses.joins.pane_counts import (
+    NO_KEYS,
+    PANE_BYTES_MIN,
+    ClosedPane,
+    PaneCounts,
+    PaneRoom,
+    heavy_keys,
+)
 from synopses.kernels.hashing import position_keys
 from synopses.model.errors import BadParameter
 from synopses.model.estimate import Bound
@@ -61,7 +69,7 @@ class SampledJoinSpec:
         """Panes that both sides hold at a time: those of their windows, and an open one each."""
         return sum(range_us // slide_us + 1 for range_us, slide_us in self.lifetimes_us)
 
-    def sizes(self) -> PaneSizes:
+    def sizes(self) -> PaneRoom:
         """Return the sizes of each pane.
 
         Raises:
@@ -76,7 +84,7 @@ class SampledJoinSpec:
                 "as [RANGE 1 HOUR SLIDE 1 MINUTE]"
             )
         try:
-            return PaneSizes.within(self.sampling.bytes_max, self.panes)
+            return PaneRoom.within(self.sampling.bytes_max, self.panes)
         except BadParameter as error:
             raise BudgetExceeded(
                 f"the join has {self.panes:,} panes, RANGE / SLIDE and one more of each window; "
@@ -94,13 +102,14 @@ def not_sampled() -> BadQuery:
     )
 
 
-class _Side:
+class _WindowPanes:
     """The panes of one window. Panes are known by the instant at which they are born."""
 
     def __init__(self, range_us: int) -> None:
         self.range_us = range_us
         self.open: dict[int, PaneCounts] = {}
         self.closed: dict[int, ClosedPane] = {}
+        self.heaviest: tuple[int, Any] = (0, NO_KEYS)  # Of the pane that was closed last.
 
     @property
     def size_bytes(self) -> int:
@@ -113,8 +122,9 @@ class _Side:
 
     def close_until(self, instant_us: int) -> None:
         """Close the panes that are born, and forget those that have left the window."""
-        for born_us in [each for each in self.open if each <= instant_us]:
-            self.closed[born_us] = self.open.pop(born_us).closed()
+        for born_us in sorted(each for each in self.open if each <= instant_us):
+            pane = self.open.pop(born_us)
+            self.closed[born_us], self.heaviest = pane.closed(), (born_us, pane.heaviest())
         for born_us in [each for each in self.closed if each + self.range_us <= instant_us]:
             del self.closed[born_us]
 
@@ -146,8 +156,7 @@ class SampledJoinSize:
         self.schema = _SCHEMA
         self._sizes = spec.sizes()
         self._secrets = position_keys(spec.sampling.seed, 0, 2)
-        self._sides = tuple(_Side(range_us) for range_us, _ in spec.lifetimes_us)
-        self._heaviest: dict[int, list[Any]] = {}  # Keys for the pane behind one that is born.
+        self._sides = tuple(_WindowPanes(range_us) for range_us, _ in spec.lifetimes_us)
         self._row = _EMPTY
         self._is_new = True
 
@@ -195,11 +204,12 @@ class SampledJoinSize:
         rows = take_rows(pa.RecordBatch.from_arrays(keys, names=names), order)
         return changes.born_us[order], hash_columns(rows.columns)
 
-    def _pane(self, side: _Side, born_us: int) -> PaneCounts:
+    def _pane(self, side: _WindowPanes, born_us: int) -> PaneCounts:
         pane = side.open.get(born_us)
         if pane is None:
-            keys = self._heaviest.get(born_us, [])
-            heavy = np.unique(np.concatenate([NO_KEYS, *keys]))
+            before = [it.heaviest for it in self._sides]
+            heaviest = [keys for of_us, keys in before if of_us == born_us - self.spec.slide_us]
+            heavy = heavy_keys(heaviest, self._sizes.heavy)
             pane = side.open[born_us] = PaneCounts(self._sizes, self._secrets, heavy)
         return pane
 
@@ -208,12 +218,6 @@ class SampledJoinSize:
         for instant_us in self._instants(until_us):
             for side in self._sides:
                 side.close_until(instant_us)
-            self._heaviest = {
-                born_us + self.spec.slide_us: [
-                    side.closed[born_us].heaviest for side in self._sides if born_us in side.closed
-                ]
-                for born_us in (instant_us, instant_us - self.spec.slide_us)
-            }
             row = self._counted(instant_us)
             if row != self._row:
                 yield instant_us, self._row, -1

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from synopses.intervals.interval import Intervals
 from synopses.joins.join_size import join_size
-from synopses.joins.pane_counts import NO_KEYS, ClosedPane, PaneCounts, PaneSizes
+from synopses.joins.pane_counts import NO_KEYS, ClosedPane, PaneCounts, PaneRoom, heavy_keys
 
 PANES = 4  # Of a window; one more pane comes before, which names the first heavy keys.
 SKEWS = (0.0, 0.5, 0.8, 1.1, 1.4)
@@ -31,13 +31,13 @@ class Cell:
     skew: float
     same: bool
     change: str
-    sizes: PaneSizes
+    sizes: PaneRoom
     keys: int = 3_000
     rows: int = 2_000
 
 
 # Of some 1,500 keys of a pane, 1/64 to all find room.
-SIZES = tuple(PaneSizes(1 << lg // 2 + 1, 1 << lg, 1 << lg + 2) for lg in (5, 7, 9, 11))
+SIZES = tuple(PaneRoom(1 << lg // 2 + 1, 1 << lg, 1 << lg + 2) for lg in (5, 7, 9, 11))
 CELLS = [Cell(*each) for each in itertools.product(SKEWS, (True, False), CHANGES, SIZES)]
 
 
@@ -77,15 +77,13 @@ def drawn(cell: Cell, seed: int) -> JoinedPanes:
     counts = np.zeros(cell.keys, np.int64), np.zeros(cell.keys, np.int64)
     heavy = NO_KEYS
     for number, keys in enumerate(_panes(cell, rng)):
-        closed = []
-        for of_side in keys:
-            pane = PaneCounts(cell.sizes, secrets, heavy)
+        panes = [PaneCounts(cell.sizes, secrets, heavy) for _ in keys]
+        for pane, of_side in zip(panes, keys, strict=True):
             pane.update(hashes_of(of_side))
-            closed.append(pane.closed())
-        heavy = np.unique(np.concatenate([pane.heaviest for pane in closed]))
+        heavy = heavy_keys([pane.heaviest() for pane in panes], cell.sizes.heavy)
         if number:
             for at, of_side in enumerate(keys):
-                sides[at].append(closed[at])
+                sides[at].append(panes[at].closed())
                 np.add.at(counts[at], of_side, 1)
     return JoinedPanes(secrets, sides, counts)
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from synopses.joins.join_size import join_size
-from synopses.joins.pane_counts import NO_KEYS, ClosedPane, PaneSizes
+from synopses.joins.pane_counts import NO_KEYS, ClosedPane, PaneRoom
 from tests.scale import scaled
 from tests.seeds import seed
 from tests.sequential import holds
@@ -17,7 +17,7 @@ from tests.truth import RUN_ALARM, gate
 
 CONFIDENCE = 0.95
 TRIALS = 1_000
-WIDE = PaneSizes(heavy=4_096, keys=8_192, buckets=1 << 18)  # As of the widths in docs/answers.md.
+WIDE = PaneRoom(heavy=4_096, keys=8_192, buckets=1 << 18)  # As of the widths in docs/answers.md.
 
 
 def _is_held(cell: Cell, at: int, number: int) -> bool:
@@ -47,7 +47,7 @@ def test_intervals_hold_in_each_kind_of_world():
 @pytest.mark.parametrize("same", [True, False])
 def test_the_width_is_near_that_of_the_deviation_and_far_below_that_of_a_sample_alone(same):
     keys, rows = scaled((30_000, 60_000), (100_000, 250_000))
-    sizes = PaneSizes(WIDE.heavy, scaled(1_500, 6_000), WIDE.buckets)
+    sizes = PaneRoom(WIDE.heavy, scaled(1_500, 6_000), WIDE.buckets)
     world = drawn(Cell(1.1, same, "steady", sizes, keys, rows), seed("join width", int(same)))
     size = world.size(CONFIDENCE)
     assert size.low[0] <= world.truth <= size.high[0]
@@ -65,7 +65,7 @@ def test_the_width_is_near_that_of_the_deviation_and_far_below_that_of_a_sample_
 
 
 def test_a_join_whose_keys_all_find_room_is_exact():
-    world = drawn(Cell(0.8, True, "steady", PaneSizes(16, 4_096, 256)), seed("exact join"))
+    world = drawn(Cell(0.8, True, "steady", PaneRoom(16, 4_096, 256)), seed("exact join"))
     size = world.size(CONFIDENCE)
     assert size.value[0] == size.low[0] == size.high[0] == world.truth
     assert size.bound[0] == 0
@@ -75,7 +75,7 @@ def test_a_size_that_doubles_do_not_hold_is_not_called_exact():
     secrets = np.array([1, 2], np.uint64)
     keys, counts = hashes_of(np.arange(2)), np.array([2 * 10**9, 1])
     none = np.empty(0, np.int64)
-    pane = ClosedPane(keys, counts, NO_KEYS, none, np.zeros(256, np.int64), 0, NO_KEYS)
+    pane = ClosedPane(keys, counts, NO_KEYS, none, np.zeros(256, np.int64), 0)
     size = join_size([pane], [pane], secrets, confidence=CONFIDENCE)
     assert size.bound[0] == 1
     assert size.low[0] < 4 * 10**18 + 1 < size.high[0]
@@ -84,7 +84,7 @@ def test_a_size_that_doubles_do_not_hold_is_not_called_exact():
 
 
 def test_a_side_without_panes_has_no_pairs():
-    world = drawn(Cell(0.8, True, "steady", PaneSizes(16, 64, 256)), seed("one side"))
+    world = drawn(Cell(0.8, True, "steady", PaneRoom(16, 64, 256)), seed("one side"))
     size = join_size(world.panes[0], [], world.secrets, confidence=CONFIDENCE)
     assert (size.value[0], size.low[0], size.high[0], size.bound[0]) == (0, 0, 0, 0)
     assert len(world.panes[0]) == PANES

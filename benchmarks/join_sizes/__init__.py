@@ -1,0 +1,1 @@
+"""Sizes of joins in bounded bytes."""
