@@ -2,5 +2,5 @@
 
 May import: changes, graph, multiplicity_kernels, projection, selection, window_lifetimes,
 key_directory, union, multiplicities, expiry, rows_window, sums, relation_to_stream, whole_relation,
-joins, join_order, negations.
+joins, tables, join_order, negations.
 """

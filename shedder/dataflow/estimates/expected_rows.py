@@ -33,6 +33,7 @@ from shedder.dataflow.relation_to_stream import RelationToStream
 from shedder.dataflow.rows_window import NewestRows
 from shedder.dataflow.selection import WhereFilter
 from shedder.dataflow.sums.grouped_aggregates import GroupedAggregates
+from shedder.dataflow.tables.table_side import PLACE
 from shedder.dataflow.union import UnionAll
 from shedder.dataflow.window_lifetimes import WindowLifetimes
 
@@ -134,7 +135,11 @@ def _tuples(node: Node, statistics: Mapping[str, StreamStatistics]) -> EdgeRows 
     if known is None or not known.sample.num_rows:
         return None
     prefix = f"{node.alias}."
-    columns = [known.sample.column(name.removeprefix(prefix)) for name in node.schema.names]
+    places = pa.array(_times(known.sample))  # No estimate depends on the places of tuples.
+    columns = [
+        places if name.startswith(PLACE) else known.sample.column(name.removeprefix(prefix))
+        for name in node.schema.names
+    ]
     sample = pa.RecordBatch.from_arrays(columns, schema=node.schema).slice(0, _SAMPLE_ROWS_MAX)
     return EdgeRows(known.rate_per_s, inf, inf, expires=False, sample=sample)
 

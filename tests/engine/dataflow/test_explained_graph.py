@@ -253,3 +253,14 @@ def test_table_of_a_join_is_a_line_with_its_bytes(db):
     assert cells(graph, "table n")[0] == "2"
     whole = int(controls(db, "query")["q"]["size_bytes"])
     assert sum(int(each["size_bytes"]) for each in controls(db, "operator").values()) == whole
+
+
+@pytest.mark.parametrize("window", ["", HOUR, "[PARTITION BY kind ROWS 2]"])
+def test_explain_of_a_join_with_a_table_to_be_has_no_estimate_above_the_table(db, window):
+    db.execute("CREATE TABLE t (id BIGINT PRIMARY KEY, name VARCHAR)")
+    db.push("s", batch([(0, 1, 5), (1, 1, 6), (2, 2, 5), (900, 3, 5)]))
+    text = f"SELECT s.id, n.name FROM s {window} JOIN t n ON s.id = n.id WHERE s.kind > 4"
+    lines = operators_of(db.execute(f"EXPLAIN CREATE QUERY q AS {text}").rows())
+    [join] = [line for line in lines if line.startswith("Table join")]
+    assert join.endswith(", no estimate")
+    assert sum(line.endswith(" s: MONOTONIC, 0 bytes") for line in lines) == 1
