@@ -1,6 +1,6 @@
-"""DISTINCT over rows whose expiry is known at birth: two entries for each value of the output.
+"""DISTINCT over rows whose expiry is known at birth: one entry for each value of the output.
 
-The operator is delta* of Golab 2006, section 3.5.2, with his misprint corrected: the spare of a
+The operator is delta* of Golab 2006, section 3.5.2, with its misprint corrected: the spare of a
 value is the row that expires latest. A spare takes the place of the present row without a change
 of the output. So a value leaves by a negative weight, and operators above see it once.
 """
