@@ -8,7 +8,7 @@ python -m examples.linear_road 174 10 --questions 200
     about the past
 python -m examples.linear_road 1 3 64 --capacity
     the largest number of expressways, up to 64, of which three minutes in real time have no late
-    answer
+    answer; the first number is not used
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def arguments_of(words: Sequence[str]) -> RoadArguments:
         "--capacity",
         action="store_true",
         help="find the largest number of expressways, up to roads, without a late answer; "
-        "nothing runs at full speed",
+        "minutes is not used",
     )
     found = parser.parse_args(words)
     if not 1 <= found.minutes <= MINUTES:
