@@ -60,9 +60,10 @@ def table_side(plan: Plan) -> tuple[Scan, Steps]:
             scan, steps = table_side(source)
             return scan, (*steps, Projection(outputs))
         case _:
-            names = ", ".join(dict.fromkeys(scan.relation for scan in scans_of(plan)))
+            names = list(dict.fromkeys(scan.relation for scan in scans_of(plan)))
+            tables = "tables" if len(names) > 1 else "table"
             raise Unimplemented(
-                f"{clause_of(plan)} over the table {names} alone, in a standing row "
+                f"{clause_of(plan)} over the {tables} {', '.join(names)} alone, in a standing row "
                 "query: not in this version; join each table with a stream, or make all RETROACTIVE"
             )
 

@@ -207,7 +207,7 @@ def new_writer(
 
 
 def needs_statistics(plan: StandingPlan) -> bool:
-    """Return whether statistics of streams decide the order of joins."""
+    """Return whether statistics of streams decide the order of joins and the place of negations."""
     return len(_stream_scans(plan)) >= STATISTICS_INPUTS_MIN
 
 

@@ -280,11 +280,11 @@ def test_table_in_use_is_not_dropped_also_when_its_query_has_failed(db):
         (f"SELECT kind FROM {WINDOW} EXCEPT SELECT k FROM c", "the table c, which is not RETRO"),
         (
             f"SELECT s.id FROM c JOIN r ON c.k = r.k JOIN {WINDOW} ON s.kind = c.k",
-            "JOIN over the table c, r alone",
+            "JOIN over the tables c, r alone",
         ),
         (
             f"SELECT id FROM {WINDOW} JOIN (SELECT k FROM c EXCEPT SELECT k FROM r) x ON kind = k",
-            "^EXCEPT over the table c, r alone",
+            "^EXCEPT over the tables c, r alone",
         ),
         (
             f"SELECT id FROM {WINDOW} JOIN (SELECT DISTINCT k FROM c) x ON kind = k",
