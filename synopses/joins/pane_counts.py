@@ -64,14 +64,19 @@ class PaneRoom:
         Raises:
           BadParameter: a pane would have fewer than PANE_BYTES_MIN.
         """
-        pane_bytes = size_bytes // (panes + _OPEN_PANES)
-        if pane_bytes < PANE_BYTES_MIN:
-            least = PANE_BYTES_MIN * (panes + _OPEN_PANES)
+        least = cls.bytes_min(panes)
+        if size_bytes < least:
             raise BadParameter("size_bytes", size_bytes, f"{least:,} or more for {panes:,} panes")
+        pane_bytes = size_bytes // (panes + _OPEN_PANES)
         heavy, keys, buckets = (
             int(share * pane_bytes) // each for share, each in (_HEAVY, _SAMPLED, _BUCKETS)
         )
         return cls(max(heavy, _HEAVY_MIN), max(keys, _KEYS_MIN), max(buckets, _BUCKETS_MIN))
+
+    @staticmethod
+    def bytes_min(panes: int) -> int:
+        """Return the least bytes that so many panes of both sides need."""
+        return PANE_BYTES_MIN * (panes + _OPEN_PANES)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -28,7 +28,6 @@ from shedder.streams.batches import TIME_MIN_US
 from synopses.joins.join_size import join_size
 from synopses.joins.pane_counts import (
     NO_KEYS,
-    PANE_BYTES_MIN,
     ClosedPane,
     PaneCounts,
     PaneRoom,
@@ -88,7 +87,7 @@ class SampledJoinSpec:
         except BadParameter as error:
             raise BudgetExceeded(
                 f"the join has {self.panes:,} panes, RANGE / SLIDE and one more of each window; "
-                f"each needs {PANE_BYTES_MIN:,} bytes, and the query has "
+                f"they need {PaneRoom.bytes_min(self.panes):,} bytes, and the query has "
                 f"{self.sampling.bytes_max:,}, half of row_query_bytes_max; take a longer SLIDE, "
                 "or raise the setting"
             ) from error

@@ -92,9 +92,10 @@ def new_row_query(
     Raises:
       Unimplemented: an operator of the query is not in this version.
     """
+    plan = seeded(plan, parameters)
     limits, incarnation = core.rows.limits, parameters.incarnation
     found = tables_in(core, plan)
-    flow = new_flow(core, plan, statistics, parameters)
+    flow = new_flow(core, plan, statistics, parameters.target)
     tables = {
         alias: ReadTable(
             table.schema.name, table.id, flow.versions[alias], corrects=alias in flow.corrects
@@ -142,23 +143,27 @@ def _inputs(
     return inputs
 
 
+def seeded(plan: StandingPlan, parameters: RowParameters) -> StandingPlan:
+    """Return the plan with the seed and the bytes of its sample of keys, if it has one."""
+    if parameters.sampling is None:
+        return plan
+    seed, bytes_max = parameters.sampling
+    return with_seed(plan, seed=seed, bytes_max=bytes_max)
+
+
 def new_flow(
     core: EngineState,
     plan: StandingPlan,
     statistics: Mapping[str, StreamStatistics],
-    parameters: RowParameters,
+    target: RowTarget | None,
 ) -> RowFlow:
-    """Return the operators of a query, without tuples.
+    """Return the operators of a query, without tuples. target: into which it inserts its rows.
 
     Raises:
       Unimplemented: an operator of the query is not in this version.
     """
-    target = parameters.target
     if target is not None:  # A stream takes no rows that leave, of a table either.
         plan = replace(plan, insertions_only=True)
-    if parameters.sampling is not None:
-        seed, bytes_max = parameters.sampling
-        plan = with_seed(plan, seed=seed, bytes_max=bytes_max)
     return RowFlow(
         plan,
         bytes_max=core.rows.limits.query_bytes_max,

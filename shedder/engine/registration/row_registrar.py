@@ -28,6 +28,7 @@ from shedder.engine.rebuild.row_query_past import (
     new_flow,
     new_row_query,
     new_writer,
+    seeded,
     statistics_of,
     table_rows,
 )
@@ -101,9 +102,9 @@ class RowRegistrar:
 
     def _expected(self, select: RelationalSelect, parameters: RowParameters) -> list[StateBytes]:
         """Return what each operator of a query is expected to hold, kept rows last."""
-        core, plan = self._core, bound_rows(self._core, select)
+        core, plan = self._core, seeded(bound_rows(self._core, select), parameters)
         known = core.executor.call(lambda: statistics_of(core, plan, inputs_min=1)).result()
-        operators = new_flow(core, plan, known, parameters).estimated_bytes(known)
+        operators = new_flow(core, plan, known, None).estimated_bytes(known)
         return [*operators, f"at most {core.rows.limits.output_bytes_max:,} bytes"]
 
     def _parameters(
