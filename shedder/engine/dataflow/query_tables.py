@@ -141,6 +141,10 @@ class QueryTables:
             table.versions.restore(versions[alias])
             table.version = now.version
 
+    def end_past(self, newest_us: Mapping[str, int | None]) -> None:
+        """The past has been read. newest_us: by alias of a stream, of its tuples."""
+        self._places.note_newest(newest_us)
+
     def reads(self, table_id: int) -> bool:
         """Return whether the query reads a table."""
         return any(each.table_id == table_id for each in self.by_alias.values())

@@ -48,7 +48,7 @@ class RowInput:
 
     from_position: tuples before it are not read. position: tuples before it have been read.
     lookback_us: as of `lookbacks_us`. reads_past: a new query reads what windows need of the past.
-    newest_us: largest event time of tuples that were in time; None: none has come.
+    newest_us: largest event time of tuples that were read, in time; None: none has come.
     unread_us: no tuple that came before registration, and was left out of a window, has a later
       event time; None: no such tuple was left out.
     is_idle: its watermark follows those of the other inputs, until the next record of the stream.
@@ -179,7 +179,11 @@ class RowInput:
                 f"ROWS windows of {self.alias} begin at position {self.from_position:,}; versions "
                 "of the tables from before it are not kept"
             )
-        return f"windows of {self.alias} may reach back to them until {self._past_ends_text}"
+        return (
+            f"windows of {self.alias} begin at position {self.from_position:,}; versions of the "
+            "tables from before it are not kept; windows may reach back to earlier tuples until "
+            f"{self._past_ends_text}"
+        )
 
     @property
     def _past_ends_text(self) -> str:
@@ -207,10 +211,13 @@ class RowInput:
         passed_us = self.watermark.value_us
         late = None if passed_us is None else times_us < passed_us
         timely_us = times_us if late is None else times_us[~late]
-        if len(timely_us):
-            newest_us = int(timely_us.max())
-            self.newest_us = newest_us if self.newest_us is None else max(self.newest_us, newest_us)
+        self._note_newest(timely_us)
         return self._without(late, rows, positions, times_us)
+
+    def _note_newest(self, times_us: NDArray[np.int64]) -> None:
+        if len(times_us):
+            newest_us = int(times_us.max())
+            self.newest_us = newest_us if self.newest_us is None else max(self.newest_us, newest_us)
 
     def without_late(
         self, rows: pa.RecordBatch, positions: NDArray[np.int64], passed_us: int | None
@@ -253,18 +260,29 @@ class RowInput:
         """Follow the other inputs from now on."""
         self.is_idle = True
 
-    def read_past_from(self, position: int) -> None:
-        """Leave out the tuples before a position: it is not known what they join."""
+    def read_past_from(self, position: int, scan: Scan, from_us: int | None) -> None:
+        """Leave out the tuples before a position: it is not known what they join.
+
+        scan: reads the archive and the tail. from_us: tuples before it are not needed; None: all
+          are.
+        """
+        if not self.holds_rows:  # Answers of the others have the note for ever.
+            columns = (self.time_column,)
+            for rows, _ in self.past(scan, 0, position, from_us, columns=columns):
+                newest_us = int(times_of(rows, self.time_column).max())
+                unread_us = self.unread_us
+                self.unread_us = newest_us if unread_us is None else max(unread_us, newest_us)
+            self.newest_us = None  # Of those that are read.
         self.from_position = position
 
     def begin_at(self, position: int, watermark_us: int | None) -> None:
         """Read what comes from now on; what windows need of the past has been read.
 
-        Without a window, or in a RANGE window beside a table, nothing of the past is read.
+        Without a window, nothing of the past is read.
         """
         if not self.reads_past:
             self.from_position = position
-        if self.lookback_us and self.from_position and watermark_us is not None:
+        elif self.holds_rows and self.from_position and watermark_us is not None:
             self.unread_us = watermark_us + self.watermark.lateness_us
         self.position = position
         self.watermark.restore(watermark_us)
@@ -324,7 +342,9 @@ class RowInput:
                 wanted &= times_of(rows, self.time_column) >= from_us
             kept = np.flatnonzero(wanted)
             if kept.size:
-                yield rows.take(pa.array(kept, pa.int64())), positions[kept]
+                found = rows.take(pa.array(kept, pa.int64()))
+                self._note_newest(times_of(found, self.time_column))
+                yield found, positions[kept]
 
 
 def holding_up(inputs: Sequence[RowInput]) -> set[int]:

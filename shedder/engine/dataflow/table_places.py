@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -73,6 +73,13 @@ class TablePlaces:
         self._changes = kept
         self._positions.clear()
         return self.first
+
+    def note_newest(self, newest_us: Mapping[str, int | None]) -> None:
+        """Note event times that no tuple before these changes passes, as `Reached.newest_us`."""
+        self._changes = [
+            {alias: replace(it, newest_us=newest_us[alias]) for alias, it in each.items()}
+            for each in self._changes
+        ]
 
     @classmethod
     def of_changes(cls, reached: Sequence[Mapping[str, Reached]]) -> TablePlaces:

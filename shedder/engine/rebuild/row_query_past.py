@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
+from itertools import islice
 from typing import TypeVar
 
 import pyarrow as pa
@@ -102,7 +103,7 @@ def new_row_query(
         )
         for alias, table in found.items()
     }
-    inputs = _inputs(core, plan, flow, reads_versions=len(flow.corrects) < len(tables))
+    inputs = _inputs(core, plan, flow)
     output = RowOutput(name, incarnation, flow.schema, bytes_max=limits.output_bytes_max)
     return RowQuery(
         name,
@@ -117,15 +118,13 @@ def new_row_query(
     )
 
 
-def _inputs(
-    core: EngineState, plan: StandingPlan, flow: RowFlow, *, reads_versions: bool
-) -> list[RowInput]:
-    """Return inputs at the present positions. reads_versions: tuples join versions of tables."""
+def _inputs(core: EngineState, plan: StandingPlan, flow: RowFlow) -> list[RowInput]:
+    """Return inputs at the present positions."""
     spans, inputs = lookbacks_us(plan.query.plan), list[RowInput]()
     for alias, source in flow.sources.items():
         stream = core.stream(source.relation)
         columns = tuple(dict.fromkeys((*source.columns, source.time_column)))
-        reads_past = spans[alias] >= HISTORY or (spans[alias] > 0 and not reads_versions)
+        reads_past = spans[alias] > 0
         inputs.append(
             RowInput(
                 alias,
@@ -296,7 +295,12 @@ class WindowPast:
 
     def catch_up(self) -> None:
         """Read until little is left, so that the apply thread reads the rest quickly."""
-        self._load(self._core.executor.call(self._begin, urgent=True).result())
+        first_positions = self._core.executor.call(self._begin, urgent=True).result()
+        needed = self._first_needed(first_positions)
+        self._read, tables = self._core.executor.call(
+            lambda: self._moment(needed), urgent=True
+        ).result()
+        self._load(tables)
         ends, from_us, closed_us = self._read, self._from_us, self._closed_us
         stretches = {it: PastStretch(0, ends[it], from_us[it], closed_us[it]) for it in ends}
         scans = {it.stream_id: scan_of(self._core, it.stream_id) for it in self._inputs}
@@ -307,22 +311,46 @@ class WindowPast:
             self._read_to(self._core.executor.call(self._moment, urgent=True).result())
 
     def read_on(self) -> None:
-        """Read what the streams have applied since the last time. On the apply thread."""
+        """Read what is left: what the streams have applied since. On the apply thread."""
         self._read_to(self._moment())
+        self._query.tables.end_past({each.alias: each.newest_us for each in self._query.inputs})
 
-    def _begin(self) -> TableMoment | None:
-        """On the apply thread: find out which versions of tables are known."""
-        if self._inputs and self._query.tables.has_places:
-            self._tables = TablePasts(self._core, self._query)
-            for each in self._inputs:
-                each.read_past_from(self._tables.first_position(each.stream_id))
-        self._read, tables = self._moment()
-        return tables
+    def _begin(self) -> dict[str, int]:
+        """On the apply thread: return the positions from which versions of tables are known."""
+        if not self._inputs or not self._query.tables.has_places:
+            return {}
+        self._tables = tables = TablePasts(self._core, self._query)
+        tables.take()
+        self._read = {each.alias: self._stream(each).position for each in self._inputs}
+        return {each.alias: tables.first_position(each.stream_id) for each in self._inputs}
 
-    def _moment(self) -> tuple[dict[str, int], TableMoment | None]:
-        """On the apply thread: how far the streams are, and the tables as of there."""
+    def _first_needed(self, first_positions: Mapping[str, int]) -> dict[int, int]:
+        """Return the position of the first tuple that is read, by the id of a stream.
+
+        first_positions: by alias; the tuples before them are left out.
+        """
+        found = dict[int, int]()
+        for each in self._inputs if first_positions else ():
+            alias, id_, first = each.alias, each.stream_id, first_positions[each.alias]
+            scan, from_us, end = scan_of(self._core, id_), self._from_us[alias], self._read[alias]
+            each.read_past_from(first, scan, from_us)
+            rows = each.past(scan, first, end, from_us, columns=(each.time_column,))
+            found[id_] = min(found.get(id_, end), *(int(it[1][0]) for it in islice(rows, 1)), end)
+        return found
+
+    def _moment(
+        self, needed: Mapping[int, int] | None = None
+    ) -> tuple[dict[str, int], TableMoment | None]:
+        """On the apply thread: how far the streams are, and the tables as of there.
+
+        needed: as of `TablePasts.forget`.
+        """
         ends = {each.alias: self._stream(each).position for each in self._inputs}
-        return ends, None if self._tables is None else self._tables.take()
+        if self._tables is None:
+            return ends, None
+        if needed is not None:
+            self._tables.forget(needed)
+        return ends, self._tables.take()
 
     def _load(self, tables: TableMoment | None) -> None:
         if tables is not None:

@@ -1,4 +1,4 @@
-"""Past of the tables of a new query: the versions that the tuples of its ROWS windows joined."""
+"""Past of the tables of a new query: the versions that the tuples of its windows joined."""
 
 from __future__ import annotations
 
@@ -57,6 +57,19 @@ class TablePasts:
     def first_position(self, stream_id: int) -> int:
         """Return the position from which the versions of all tables are known."""
         return int(self._positions(stream_id, [self.first])[0]) if self.first else 0
+
+    def forget(self, needed: Mapping[int, int]) -> None:
+        """Forget the changes that came before all tuples that are read. On the apply thread.
+
+        needed: position of the first of these tuples, by the id of a stream.
+        """
+        numbers = sorted({it.number for each in self._changes.values() for it in each})
+        is_kept = np.zeros(len(numbers), np.bool_)
+        for stream_id, position in needed.items():
+            is_kept |= self._positions(stream_id, numbers) > position
+        first = numbers[int(np.argmax(is_kept))] if is_kept.any() else self._newest + 1
+        for alias, each in self._changes.items():
+            self._changes[alias] = [it for it in each if it.number >= first]
 
     def take(self) -> TableMoment:
         """Return the tables of now. On the apply thread.

@@ -40,7 +40,7 @@ QUERIES = {
     "exists": f"SELECT x.id, c.n FROM (SELECT a.id, a.kind FROM {WINDOW} a WHERE EXISTS "
     f"(SELECT * FROM {WINDOW} b WHERE b.kind = a.kind)) x JOIN c ON x.kind = c.k",
     "padded": f"SELECT a.id, c.n FROM {WINDOW} a LEFT JOIN {WINDOW} b ON b.kind = a.kind AND "
-    "b.id < 0 JOIN c ON c.k = COALESCE(b.kind, 1)",
+    "b.id < -1 JOIN c ON c.k = COALESCE(b.kind, 1)",
     "left": f"SELECT s.id, c.n FROM {WINDOW} LEFT JOIN c ON s.kind = c.k AND c.n > 4",
     "inside": f"SELECT s.id FROM {WINDOW} WHERE s.kind IN (SELECT k FROM c WHERE n > 4)",
     "absent": f"SELECT s.id FROM {WINDOW} WHERE s.kind NOT IN (SELECT n FROM c)",
@@ -54,6 +54,11 @@ ROWS = {
     "rows": "SELECT s.id, c.n FROM s [ROWS 5] JOIN c ON s.kind = c.k",
     "parts": "SELECT s.id, c.n FROM s [PARTITION BY kind ROWS 2] LEFT JOIN c ON s.kind = c.k "
     "AND c.n > 4",
+}
+PAST_US = {"range": 500, "wide": 4000}
+PAST = {
+    "range": "SELECT s.id, c.n FROM s [RANGE INTERVAL '0.0005' SECOND] JOIN c ON s.kind = c.k",
+    "wide": "SELECT s.id, c.n FROM s [RANGE INTERVAL '0.004' SECOND] LEFT JOIN c ON s.kind = c.k",
 }
 STREAMS = ("stream", "named", "missing", "below")
 Pushed = tuple[int, int, int | None, Version]
@@ -69,13 +74,15 @@ def made(name: str, tuples: list[Pushed]) -> Counter[tuple[object, ...]]:
         n, tier = rows_of.get(kind, (None, None))
         values = [each for each, _ in rows_of.values()]
         match name:
-            case "stream" | "window" | "exists" | "rows":
+            case "stream" | "window" | "exists" | "rows" | "range":
                 rows += [(id_, n)] if kind in rows_of else []
             case "padded":
                 n, _ = rows_of.get(1, (None, None))
                 rows += [(id_, n)] if 1 in rows_of else []
             case "named":
                 rows += [(id_, tier)] if tier == "a" else []
+            case "wide":
+                rows.append((id_, n))
             case "left" | "parts":
                 rows.append((id_, n if n is not None and n > 4 else None))
             case "inside":
@@ -137,7 +144,7 @@ def test_tuples_join_the_versions_at_their_places_also_over_kills(world, tmp_pat
     for text in (CREATE, TABLE, truth.table.change(rng), truth.table.change(rng)):
         lives.db.execute(text)
     before: list[Tuple] = [(int(time), -1, 3) for time in rng.integers(0, 8, 5)]
-    lives.db.push("s", batch(before))  # Before registration: in ROWS windows alone.
+    lives.db.push("s", batch(before))  # Before registration: in windows alone.
     truth.push(before)
     past, truth.tuples = truth.tuples, []
     lives.register({**QUERIES, **ROWS})
@@ -153,27 +160,27 @@ def test_tuples_join_the_versions_at_their_places_also_over_kills(world, tmp_pat
             case what:
                 lives.do(what)
     lives.read_all()
-    held = [each for each in truth.done if each[0] >= truth.stream.watermark - RANGE_US]
-    _check(lives, past, truth.done, held)
+    _check(lives, past + truth.done, truth.done, truth.stream.watermark - RANGE_US)
     lives.db.close()
 
 
-def _check(lives: KilledEngine, past: list[Pushed], done: list[Pushed], held: list[Pushed]) -> None:
+def _check(lives: KilledEngine, done: list[Pushed], later: list[Pushed], from_us: int) -> None:
     """Compare the rows of each query with those of all tuples, and of those in the window.
 
-    past: tuples that came before the queries; windows of rows alone have them.
+    later: the tuples that came after the queries; without a window, no others are read.
     """
+    held = [each for each in done if each[0] >= from_us]
     for reader in lives.readers:
         answer = lives.db.query(reader.name).answer()
         got = Counter(row[:-2] for row in reader.got if row[-1] > 0)
         if reader.name in STREAMS:
-            assert got == made(reader.name, done), reader.name
+            assert got == made(reader.name, later), reader.name
             assert all(a[-2] <= b[-2] for a, b in pairwise(reader.got)), reader.name
             continue
         shown = Counter(tuple(row.values()) for row in answer.table.to_pylist())
         if reader.name in ROWS:
-            assert shown == made(reader.name, newest(reader.name, past + done)), reader.name
-            assert got == entered(reader.name, past + done), reader.name
+            assert shown == made(reader.name, newest(reader.name, done)), reader.name
+            assert got == entered(reader.name, done), reader.name
             continue
         assert shown == made(reader.name, held), reader.name
         if reader.name == "groups":
@@ -210,11 +217,19 @@ def test_later_changes_of_the_table_neither_add_nor_take_back_rows(db):
     assert sorted((row["id"], row["n"]) for row in rows) == expected
 
 
-def test_answers_say_how_long_windows_lack_tuples_from_before_registration(db, tmp_path):
-    """Of 3 us, and windows of 40 us that are read to the next microsecond: until 44 us."""
+def test_answers_say_how_long_windows_lack_tuples_from_before_registration(tmp_path):
+    """Of 3 us, and windows of 40 us that are read to the next microsecond: until 44 us.
+
+    The history of the table has 64 KiB, some 15 changes.
+    """
+    db = Engine.open(tmp_path / "data", table_bytes=1 << 20)
+    db.execute(CREATE)
+    db.execute(TABLE)
     db.execute("INSERT INTO c VALUES (1, 10, 'a')")
     new = db.register("new", QUERIES["window"])
     db.push("s", batch([(0, 100, 1), (3, 101, 1)]))
+    for _ in range(20):
+        db.execute("INSERT OR REPLACE INTO c VALUES (1, 10, 'a')")
     for name in ("window", "stream", "pairs"):
         db.register(name, QUERIES[name])
     changes = db.query("window").subscribe()
@@ -223,7 +238,8 @@ def test_answers_say_how_long_windows_lack_tuples_from_before_registration(db, t
     db.heartbeat("s", START_US + 44)
     warning = (
         "tuples of s that came before the query was registered are not in the rows: windows of s "
-        f"may reach back to them until {timestamp_text(START_US + 44)}"
+        "begin at position 2; versions of the tables from before it are not kept; windows may "
+        f"reach back to earlier tuples until {timestamp_text(START_US + 44)}"
     )
     early = db.query("window").answer()
     assert (early.complete, early.notes, early.rows()) == (
@@ -389,15 +405,16 @@ def test_versions_that_no_rows_window_needs_are_dropped(tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("table_bytes", [1 << 30, 1 << 20])
-def test_new_rows_windows_have_the_past_and_the_versions_of_its_places(table_bytes, tmp_path):
+def test_new_windows_have_the_past_and_the_versions_of_its_places(table_bytes, tmp_path):
     """The small history has 64 KiB, some 15 changes: answers say where it begins."""
     rng = np.random.default_rng(seed("past of rows windows", table_bytes))
     settings = {"table_bytes": table_bytes, "run_rows": 16}
-    truth, db, complete = World(), Engine.open(tmp_path / "0", **settings), set[bool]()
+    truth, db = World(), Engine.open(tmp_path / "0", **settings)
+    complete = set[tuple[str, bool]]()
     for text in (CREATE, TABLE):
         db.execute(text)
     for at in range(60):
-        if rng.random() < 0.5:
+        if rng.random() < (0.4 if at < 15 else 0.9):
             db.execute(truth.table.change(rng))
         rows = [(at * 50, at, int(rng.integers(0, 8)))]
         truth.push(rows)
@@ -414,22 +431,33 @@ def test_new_rows_windows_have_the_past_and_the_versions_of_its_places(table_byt
                 db.close()
                 db = Engine.open(path, **settings)
         if at % 15 == 14:
-            for name, text in ROWS.items():
+            for name, text in {**ROWS, **PAST}.items():
                 db.register(f"{name}{at}", text)
         done = truth.done
         for query in db.core.rows.queries if at % 5 == 4 else ():
             answer, name = db.query(query).answer(), query.rstrip("0123456789")
             first = first_position(answer)
-            complete.add(not first)
+            complete.add((name, not first))
             shown = Counter(tuple(row.values()) for row in answer.table.to_pylist())
-            assert shown == made(name, newest(name, done[first:])), (query, at)
             assert answer.complete == (not first)
+            if name in PAST:
+                from_us = truth.stream.watermark - PAST_US[name]
+                held = [it for it in done[first:] if it[0] >= from_us]
+                assert shown == made(name, held), (query, at)
+                # Instants are read up to one microsecond apart.
+                assert answer.complete == all(it[0] < from_us - 2 for it in done[:first])
+                continue
+            assert shown == made(name, newest(name, done[first:])), (query, at)
+    # Of the changes, those behind the oldest of 10 tuples are kept.
+    assert len(db.core.rows.state("range59", {}).tables.places) <= 10
     db.close()
-    assert complete == {True, table_bytes > 1 << 20}
+    known = {(name, True) for name in (*ROWS, *PAST)}
+    lost = {(name, False) for name in (*ROWS, "wide")}
+    assert complete == known | (lost if table_bytes == 1 << 20 else set())
 
 
 def first_position(answer) -> int:
-    """The position from which a ROWS window has tuples, as an answer says it."""
+    """The position from which a window has tuples, as an answer says it."""
     found = [re.search(r"begin at position ([\d,]+); versions of", it) for it in answer.notes]
     return max((int(it[1].replace(",", "")) for it in found if it), default=0)
 
