@@ -20,7 +20,7 @@ import numpy as np
 from allocator.candidate_prices import Few, Found
 from allocator.candidates import Candidates, Pair
 from allocator.demands import Budget, Floats, Integers, Options
-from allocator.prices import Prices, that_fit
+from allocator.prices import Prices, least, that_fit
 from allocator.rounding import spend
 
 _WIDTH = 6.0  # times: how far decisions may move prices
@@ -114,6 +114,7 @@ class _Search:
     value: float = field(init=False)
     between: tuple[Pair, Pair] = field(init=False)
     _near: Candidates = field(init=False)
+    _needed: Floats = field(init=False)
     _open: list[tuple[float, int, _OpenNode]] = field(default_factory=list)
     _closed: float = np.inf  # The least bound of what is not looked at.
     _count: int = 0
@@ -121,6 +122,7 @@ class _Search:
 
     def __post_init__(self) -> None:
         self.value = self._of(self.choice)
+        self._needed = least(self.objective, self.options)
 
     @property
     def bound(self) -> float:
@@ -176,10 +178,21 @@ class _Search:
         few = way.few.decided(*way.last)
         found = few.solve(way.found.prices, self.between)
         if found is None:
+            if self._may_fit(few):
+                self._closed = min(self._closed, way.bound)
             return None
         made = _OpenNode(max(way.bound, found.bound), few, found)
         self._add(made)
         return made
+
+    def _may_fit(self, few: Few) -> bool:
+        """Return whether the least of all options, of what is not decided, is within the budget."""
+        near = self._near
+        is_decided = np.zeros(len(self.choice), np.bool_)
+        is_decided[near.row[near.start[np.diff(near.start, append=len(near.row)) > 1]]] = True
+        is_decided[few.some.row] = False
+        taken = np.where(is_decided, self.options.taken(few.rest), self._needed).sum(axis=1)
+        return bool(taken[0] <= self.budget.size_bytes and taken[1] <= self.budget.cost_ns)
 
     def _is_better(self, at: _OpenNode) -> bool:
         """Return whether its choice is the best one that fits yet; that is kept."""

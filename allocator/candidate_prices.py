@@ -82,7 +82,8 @@ class Few:
             return None
         if not len(some.rows):
             none = np.zeros(0, np.int64)
-            return Found(near, self.spent, none, none)
+            unspent = between[0][0] * self.budget[0] + between[0][1] * self.budget[1]
+            return Found(near, self.spent - unspent, none, none)  # Others may take what is left.
         units = max(self.budget[0], 1.0), max(self.budget[1], 1e-9)
         lowest, highest = ((end[0] * units[0], end[1] * units[1]) for end in between)
         start = near[0] * units[0], near[1] * units[1]

@@ -6,15 +6,29 @@ from itertools import product
 
 import numpy as np
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, example, given, settings
 
 from allocator.allocate import allocate
 from allocator.branch_and_bound import decided
-from allocator.demands import Budget
+from allocator.demands import Budget, Demands, Options, Readers
 from allocator.prices import find_prices, is_over, least
 from tests.allocator.problems import by_milp, fits, power_law_problem, small_problems, whole_need
 
 NEAR = 1.01  # times the bound
+
+
+def nothing_fits_near_the_prices():
+    """A problem whose options near the best prices do not fit together; others do."""
+    inf = np.inf
+    readers = Readers(np.array([1, 2]), *(np.ones(2),) * 3, np.zeros(2), np.zeros(2, np.bool_))
+    options = Options(
+        ["s0", "s1", "s2", "s3"],
+        np.array([[0, 0], [0, 1], [0, 2], [0, 0]]),
+        np.array([[4.0, 0.0], [1.0, 8.0], [5.0, 0.0], [9.0, 0.0]]),
+        np.array([[0.0, inf], [9.0, 0.0], [0.0, 1.0], [0.0, inf]]),
+    )
+    demands = Demands(options, readers, np.full(4, -1), np.zeros(4))
+    return demands, Budget(size_bytes=2, cost_ns=25.0)
 
 
 def choices_that_fit(demands, budget):
@@ -29,6 +43,7 @@ def loss_of(objective, choice):
 
 @pytest.mark.slow
 @settings(max_examples=60)
+@example(nothing_fits_near_the_prices())
 @given(small_problems())
 def test_what_is_decided_fits_and_the_best_choice_is_not_below_its_bound(problem):
     demands, budget = problem
