@@ -142,7 +142,7 @@ def test_joins_that_have_no_common_panes_are_refused(ours, theirs, condition):
 
 def test_more_panes_than_bytes_are_refused_with_both():
     plan = sampled(TEXT.format(CONDITIONS[0]), bytes_max=50_000)
-    with pytest.raises(BudgetExceeded, match=r"8 panes.* 8,192 bytes, and the query has 50,000"):
+    with pytest.raises(BudgetExceeded, match=r"8 panes.* need 114,688 bytes, .* has 50,000"):
         Dataflow(plan, state_bytes_max=ROOM)
 
 

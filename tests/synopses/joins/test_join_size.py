@@ -61,7 +61,9 @@ def test_the_width_is_near_that_of_the_deviation_and_far_below_that_of_a_sample_
     )
     half_width = (size.high[0] - size.low[0]) / 2
     assert half_width <= 5 * ideal
-    assert alone >= 50 * half_width
+    # With other hot keys on each side, no single key has most of the pairs: 16 to 230 times in 16
+    # worlds of both sizes. With the same ones, 10,000 times and more.
+    assert alone >= (50 if same else 2) * half_width
 
 
 def test_a_join_whose_keys_all_find_room_is_exact():
