@@ -84,10 +84,11 @@ format: venv  ## put the code into its form
 	@$(BIN)/ruff format --quiet .
 	@$(BIN)/ruff check --quiet --fix .
 
-docs: venv  ## write the generated pages again (settings, commands, pictures of walks)
+docs: venv  ## write the generated pages again (settings, commands, pictures)
 	@$(BIN)/python -m shedder.settings > docs/settings.md
 	@$(BIN)/python -m shedder.cli.reference > docs/cli.md
 	@$(BIN)/python docs/pictures/walks.py
+	@$(BIN)/python docs/overload/join_flood.py
 
 bench: venv $(VENV)/.stamp-bench  ## run benchmarks/ into docs/benchmarks.md; NAMES="invoke eight" for some
 	@$(BIN)/python -m benchmarks --write $(NAMES)

@@ -126,7 +126,7 @@ def _show(result: Result) -> None:
     """Queries on stdout; claims, problems and totals on stderr, what is wrong in red."""
     out = Console(highlight=False)
     answers = Table("query", "answers", "thinned", "intervals held", "claimed", "mean error")
-    for name, each in result.answers.items():
+    for name, each in (result.answers | result.row_intervals).items():
         error = "–" if each.error is None else f"{100 * each.error:.3g} %"
         answers.add_row(
             escape(escaped(name)),

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from html import escape
 
-from shedder.svg import WIDTH, axis_line, line, svg, text
+from shedder.svg import WIDTH, axis_line, line, rect, svg, text
 
 Values = Sequence[float | int | None]
 
@@ -24,10 +24,21 @@ class PlottedCurve:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class PlottedBand:
+    """An area between two values of each moment; None where there is none."""
+
+    name: str
+    low: Values
+    high: Values
+    kind: str
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class Panel:
     """One picture. top: of the axis, if it is to be this at least. mark: a line across.
 
     is_share: of powers of two, 1 at most; each half is as high as the one before.
+    bands: areas behind the curves.
     """
 
     title: str
@@ -35,19 +46,21 @@ class Panel:
     top: float = 0.0
     mark: float | None = None
     is_share: bool = False
+    bands: tuple[PlottedBand, ...] = ()
 
 
-def drawn(panel: Panel, times_s: Values) -> str:
-    """The panel over time; "" where nothing is known."""
-    known = [value for curve in panel.curves for value in curve.values if value is not None]
+def drawn(panel: Panel, times_s: Values, until_s: float = 0.0) -> str:
+    """The panel over time; "" where nothing is known. until_s: end of the axis, if it is later."""
+    drawn_values = [curve.values for curve in panel.curves] + [band.high for band in panel.bands]
+    known = [value for values in drawn_values for value in values if value is not None]
     ends = [time for time in times_s if time is not None]
     if not known or not ends:
         return ""
-    right = WIDTH - _RIGHT
+    right, end_s = WIDTH - _RIGHT, max(ends[-1], until_s)
     marks, up = _halves(known) if panel.is_share else _linear(panel, known)
 
     def x(time_s: float) -> float:
-        return _LEFT + (right - _LEFT) * time_s / ends[-1]
+        return _LEFT + (right - _LEFT) * time_s / end_s
 
     def y(value: float) -> float:
         return _TOP + _HEIGHT * (1 - up(value))
@@ -56,9 +69,16 @@ def drawn(panel: Panel, times_s: Values) -> str:
     parts = [
         *(line(_LEFT, y(mark), right, y(mark), "grid") for mark in marks),
         *(text(_LEFT - 8, y(mark) + 4, name, "end") for mark, name in marks.items()),
-        *(axis_line(x(time), _TOP, bottom, f"{time:g} s") for time in steps(ends[-1], 8)),
-        *_legend(panel.curves),
+        *(axis_line(x(time), _TOP, bottom, f"{time:g} s") for time in steps(end_s, 8)),
+        *_legend([*panel.curves, *panel.bands]),
     ]
+    for band in panel.bands:
+        for piece in _areas(times_s, band):
+            corners = " ".join(f"{x(time):.1f},{y(value):.1f}" for time, value in piece)
+            parts.append(
+                f'<polygon class="{band.kind} band" points="{corners}">'
+                f"<title>{escape(band.name)}</title></polygon>"
+            )
     if panel.mark is not None:
         parts.append(line(_LEFT, y(panel.mark), right, y(panel.mark), "mark"))
     for curve in panel.curves:
@@ -103,12 +123,24 @@ def shown(value: float) -> str:
     return f"{value:.4g}"
 
 
-def _legend(curves: Sequence[PlottedCurve]) -> Iterator[str]:
+def _legend(curves: Sequence[PlottedCurve | PlottedBand]) -> Iterator[str]:
     at = float(_LEFT)
     for curve in curves:
-        yield line(at, 9, at + 16, 9, curve.kind)
+        if isinstance(curve, PlottedBand):
+            yield rect(at, 4, 16, 10, f"{curve.kind} band")
+        else:
+            yield line(at, 9, at + 16, 9, curve.kind)
         yield text(at + 21, 13, curve.name, "start", "small")
         at += 42 + 6.6 * len(curve.name)
+
+
+def _areas(times_s: Values, band: PlottedBand) -> Iterator[list[tuple[float, float]]]:
+    """The corners of each stretch of a band without a gap."""
+    ends = list(zip(band.low, band.high, strict=True))
+    lows = [None if high is None else low for low, high in ends]
+    highs = [None if low is None else high for low, high in ends]
+    for low, high in zip(_pieces(times_s, lows), _pieces(times_s, highs), strict=True):
+        yield [*high, *reversed(low)]
 
 
 def _pieces(times_s: Values, values: Values) -> Iterator[list[tuple[float, float]]]:

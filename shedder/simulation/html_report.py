@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from html import escape
 
-from shedder.simulation.curves import Panel, PlottedCurve, drawn
+from shedder.simulation.curves import Panel, PlottedBand, PlottedCurve, Values, drawn
 from shedder.simulation.ledger_series import OF_QUERY, TOTALS
 from shedder.simulation.result import CheckedClaim, Result
 from shedder.simulation.scenario import Scenario
@@ -24,10 +25,14 @@ def to_html(result: Result) -> str:
         f'<p class="{_kind(result.held)}">{verdict}</p>',
         *(f'<p class="bad">{escape(problem)}</p>' for problem in result.problems),
         _claims(result.claims),
-        _answers(result.answers),
+        _answers(result.answers | result.row_intervals),
         *(
             f"<h2>{escape(panel.title)}</h2>{drawn(panel, result.series.column('at_s'))}"
             for panel in _panels(result)
+        ),
+        *(
+            f"<h2>{escape(panel.title)}</h2>{drawn(panel, times_s, scenario.seconds)}"
+            for panel, times_s in interval_panels(result)
         ),
         _totals(result),
         _foot(scenario, replays=result.replays),
@@ -115,6 +120,30 @@ def _panels(result: Result) -> list[Panel]:
     ]
 
 
+def interval_panels(result: Result) -> list[tuple[Panel, Values]]:
+    """The values of row queries with their intervals and the truth, and the times of each panel."""
+    names = [name.removesuffix(".truth") for name in result.series.names if name.endswith(".truth")]
+    panels: list[tuple[Panel, Values]] = []
+    for name in names:
+        at = [
+            n for n, value in enumerate(result.series.column(f"{name}.truth")) if value is not None
+        ]
+
+        def known(column: str, at: Sequence[int] = at) -> Values:
+            values = result.series.column(column)
+            return [values[number] for number in at]
+
+        columns = {each: known(f"{name}.{each}") for each in ("value", "low", "high", "truth")}
+        title = f"{name.removeprefix('rows.')}: the answer, its interval, and the truth"
+        curves = (
+            PlottedCurve("truth", columns["truth"], "c1"),
+            PlottedCurve("answer", columns["value"], "c0"),
+        )
+        band = PlottedBand("interval", columns["low"], columns["high"], "c0")
+        panels.append((Panel(title, curves, bands=(band,)), known("at_s")))
+    return panels
+
+
 def _claims(claims: tuple[CheckedClaim, ...]) -> str:
     rows = [
         f'<tr class="{_kind(claim.held)}"><td>{escape(claim.name)}</td>'
@@ -181,4 +210,8 @@ svg { width: 100%; height: auto; display: block; }
 svg text { font: 12px system-ui, sans-serif; fill: var(--soft); }
 svg .grid { stroke: var(--line); } svg .mark { stroke: var(--bad); stroke-dasharray: 4 3; }
 svg polyline { fill: none; stroke-width: 1.6; stroke-linejoin: round; }
-""" + "".join(f"svg .c{at} {{ stroke: var(--c{at}); }}\n" for at in range(_COLOURS))
+""" + "".join(
+    f"svg .c{at} {{ stroke: var(--c{at}); }} svg .c{at}.band {{ fill: var(--c{at}); "
+    "fill-opacity: .2; stroke: none; }\n"
+    for at in range(_COLOURS)
+)

@@ -29,6 +29,8 @@ class CheckedClaim:
 class Result:
     """A world that has ended. totals: by name. problems: what must never be, and was.
 
+    answers, row_intervals: by query; the latter of row queries whose values have intervals.
+
     replays: the same seed gives the same bytes; not where quantiles are kept by rank (KLL, REQ),
     whose coins are tossed by DataSketches and cannot be seeded.
     """
@@ -36,6 +38,7 @@ class Result:
     scenario: Scenario
     totals: dict[str, float | int | None]
     answers: dict[str, Answers]
+    row_intervals: dict[str, Answers]
     claims: tuple[CheckedClaim, ...]
     problems: tuple[str, ...]
     series: Series
@@ -51,6 +54,7 @@ class Result:
             world.scenario,
             totals,
             world.answers,
+            world.rows.intervals,
             claims,
             problems,
             world.series,
@@ -73,7 +77,9 @@ class Result:
             "problems": list(self.problems),
             "claims": [asdict(claim) for claim in self.claims],
             "totals": self.totals,
-            "queries": {name: _query(each) for name, each in self.answers.items()},
+            "queries": {
+                name: _query(each) for name, each in (self.answers | self.row_intervals).items()
+            },
             "series": self.series.rows,
             "scenario": self.scenario.model_dump(mode="json"),
         }
@@ -105,7 +111,9 @@ def _totals(world: World) -> dict[str, float | int | None]:
         "repeated": tally.repeated,
         "durable": sum(truth.rows for truth in world.truths.values()),
         "starts": world.server.lives,
-        "row_answers": world.row_answers,
+        "row_answers": world.rows.compared,
+        "row_intervals": sum(each.compared[0] for each in world.rows.intervals.values()),
+        "row_intervals_held": sum(each.compared[1] for each in world.rows.intervals.values()),
         "queue_age_s_max": world.queue_age_us_max / 1e6,
         "queue_bytes_max": max(_numbers(world.series, "queue_bytes"), default=0),
         "memory_bytes_max": max(_numbers(world.series, "memory_bytes"), default=0),
@@ -165,6 +173,8 @@ def _claims(scenario: Scenario, totals: dict[str, float | int | None]) -> list[C
     def share(name: str) -> float:
         return (totals[name] or 0) / offered if offered else 0.0
 
+    intervals, row_held = (totals[f"row_intervals{what}"] or 0 for what in ("", "_held"))
+    covered = row_held / intervals if intervals else None
     claim("goodput", claims.goodput_min, share("acknowledged"), _at_least)
     claim("given up", claims.given_up_max, share("given_up"), _at_most)
     claim("queue age, s", claims.queue_age_s_max, totals["queue_age_s_max"], _at_most)
@@ -178,6 +188,8 @@ def _claims(scenario: Scenario, totals: dict[str, float | int | None]) -> list[C
     claim("dropped at the door", claims.dropped_max, share("dropped"), _at_most)
     claim("summaries", claims.merges_min, totals.get("merges"), _at_least)
     claim("answers of rows", claims.row_answers_min, totals["row_answers"], _at_least)
+    claim("intervals of rows", claims.row_intervals_min, intervals, _at_least)
+    claim("coverage of rows", claims.row_coverage_min, covered, _at_least)
     claim("repeated tuples", claims.duplicates_min, totals["repeated"], _at_least)
     claim("full precision after, s", claims.full_within_s, totals["full_after_s"], _at_most)
     return found

@@ -104,9 +104,21 @@ class RowTruth:
         Raises:
           BadSetting: the scenario has no window for an input.
         """
+        wrong, truth = self.rows(query, answer)
+        answered, wanted = _bag(answer.table), _bag(truth)
+        return wrong + ((answered - wanted) + (wanted - answered)).total()
+
+    def rows(self, query: ScenarioRows, answer: Answer) -> tuple[int, pa.Table]:
+        """Return how many counts of late tuples are wrong, and the true rows as of an answer.
+
+        Raises:
+          BadSetting: the scenario has no window for an input.
+        """
         wrong, windows = 0, {}
         known = [it.as_of_us for it in answer.inputs if it.as_of_us is not None]
         as_of_us = min(known) if len(known) == len(answer.inputs) else None
+        if as_of_us is not None and query.slide_s:
+            as_of_us -= as_of_us % round(1e6 * query.slide_s)
         late_of = self._late(answer.inputs)
         for each in answer.inputs:
             if each.alias not in query.windows:
@@ -118,8 +130,7 @@ class RowTruth:
             wrong += each.late != len(late)
             span_us = round(1e6 * query.windows[each.alias])
             windows[each.alias] = self._window(each, late, as_of_us, span_us)
-        answered, wanted = _bag(answer.table), _bag(rows_of(query.truth, windows))
-        return wrong + ((answered - wanted) + (wanted - answered)).total()
+        return wrong, rows_of(query.truth, windows)
 
     def _late(self, inputs: Sequence[InputProgress]) -> dict[str, Int64s]:
         """Return the positions of late tuples of a query, by alias, by a loop over records."""

@@ -126,7 +126,8 @@ class ScenarioMachine(_Table):
     queue as 5 million do. cores_share: of a core that applying has. fsync_ms, disk_bytes_per_s: of
     the log. answer_us: what the answer of one window takes. run_ms: what writing a run takes,
     beside all others. restart_s: between a crash and the next start. idle_seconds: of silence,
-    after which row queries of several streams go on without a stream.
+    after which row queries of several streams go on without a stream. row_query_bytes: of each
+    row query, `row_query_bytes_max`.
     """
 
     scale: float = Field(default=1.0, gt=0, le=10_000)
@@ -142,6 +143,7 @@ class ScenarioMachine(_Table):
     run_rows: int = Field(default=1 << 20, ge=1)
     checkpoint_seconds: Span = 10.0
     idle_seconds: Seconds = 60.0
+    row_query_bytes: Bytes = Field(default=64 << 20, ge=1 << 20)
 
 
 class ScenarioCosts(_Table):
@@ -170,13 +172,15 @@ class ScenarioRows(_Table):
     sql: in CQL; its result is a relation. truth: the same in DuckDB's SQL, over a table for each
     alias of a stream; these have the tuples of the windows, and a column `shard` with the value
     that `clients` had for the key when the tuple was written to the log. windows: by alias, the
-    length in seconds.
+    length in seconds. slide_s: of the windows; the relation is as of its multiples; 0: of every
+    instant. With CONFIDENCE, the relation is one row of numbers, and their intervals are judged.
     """
 
     name: str = Field(pattern=r"^[a-z][a-z0-9_]{0,30}$")
     sql: str
     truth: str
     windows: dict[str, Span]
+    slide_s: Seconds = 0.0
 
 
 class ScenarioTable(_Table):
@@ -220,7 +224,8 @@ class Claims(_Table):
     thinned query skipped. refused_min: batches. full_within_s: so long after the last overload
     nothing is thinned any more. late_min: tuples. dropped_min, dropped_max: share of tuples that
     were dropped at the door. merges_min: summaries that were taken in place of batches.
-    row_answers_min: answers of row queries that were compared.
+    row_answers_min: answers of row queries that were compared. row_intervals_min: intervals of
+    row queries that were judged; row_coverage_min: share of these that held.
     """
 
     goodput_min: Share | None = None
@@ -238,6 +243,8 @@ class Claims(_Table):
     dropped_max: Share | None = None
     merges_min: int | None = Field(default=None, ge=0)
     row_answers_min: int | None = Field(default=None, ge=0)
+    row_intervals_min: int | None = Field(default=None, ge=0)
+    row_coverage_min: Share | None = None
 
 
 class Scenario(_Table):

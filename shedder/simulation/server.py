@@ -446,5 +446,6 @@ def _settings(machine: ScenarioMachine, overload: str) -> Settings:
         run_rows=machine.run_rows,
         checkpoint_seconds=machine.checkpoint_seconds,
         idle_seconds=machine.idle_seconds,
+        row_query_bytes_max=machine.row_query_bytes,
         overload=overload,
     )

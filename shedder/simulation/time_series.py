@@ -108,6 +108,11 @@ class Series:
         """The next row."""
         self.rows.append({name: _rounded(value) for name, value in row.items()})
 
+    @property
+    def names(self) -> list[str]:
+        """Return the names of all columns, in the order of their first rows."""
+        return list(dict.fromkeys(name for row in self.rows for name in row))
+
     def column(self, name: str) -> list[float | int | None]:
         """Of all rows."""
         return [row.get(name) for row in self.rows]

@@ -25,6 +25,7 @@ from shedder.simulation.event_queue import Agenda
 from shedder.simulation.exact_oracle import ExactOracle
 from shedder.simulation.ledger_series import counts_of
 from shedder.simulation.process import Header
+from shedder.simulation.row_comparison import RowComparison
 from shedder.simulation.row_truth import RowTruth
 from shedder.simulation.scenario import Force, Scenario, ScenarioTable
 from shedder.simulation.sent_batch import ClientTally
@@ -52,7 +53,7 @@ class World:
     keep_all: the truth keeps every tuple, to be compared with the archive at the end.
     alarm: probability that honest intervals are a problem, for each gate.
     truths, tallies, ledgers: by stream; there is a ledger when the world has ended.
-    rows_truth: of row queries; row_answers: those that were compared.
+    rows_truth: of row queries; rows: how these compare with it.
     answers: by query; thinned_answers: those of them that were given while it was thinned.
     """
 
@@ -72,7 +73,7 @@ class World:
         streams = [STREAM, *(stream_of(tenant.name) for tenant in scenario.tenants)]
         self.truths = {name: ExactOracle() for name in streams}
         self.rows_truth = RowTruth(round(1e6 * scenario.stream.lateness_s))
-        self.row_answers = 0
+        self.rows = RowComparison(scenario.rows, self.rows_truth)
         self.tallies = {name: ClientTally() for name in streams}
         self.series = Series()
         self.answers = {query.name: Answers() for query in scenario.queries}
@@ -159,12 +160,8 @@ class World:
     def _look_at_rows(self) -> None:
         """Compare the present relations of row queries with the truth."""
         assert self.server.process is not None
-        known = self.server.engine.core.rows.queries
-        for query in self.scenario.rows:
-            wrong = self.rows_truth.differences(query, known[query.name].answer())
-            self.row_answers += 1
-            if wrong:
-                self._problem(f"{query.name}: {wrong} rows differ from the truth")
+        for problem in self.rows.look(self.server.engine.core.rows.queries):
+            self._problem(problem)
 
     def _force(self, force: Force) -> None:
         """Set levels as an operator does; try again later if the server is down."""
@@ -267,6 +264,7 @@ class World:
             row[f"error.{name}"] = of_query.latest_error
             row[f"width.{name}"] = of_query.latest_width
             row[f"coverage.{name}"] = of_query.coverage
+        row |= self.rows.take_point()
         if process is not None:
             row |= counts_of(process.engine.core)
         self.series.add(row)

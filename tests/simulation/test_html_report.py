@@ -9,7 +9,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from shedder.simulation.curves import Panel, PlottedCurve, drawn, shown, steps
+from shedder.simulation.curves import Panel, PlottedBand, PlottedCurve, drawn, shown, steps
 from shedder.simulation.html_report import to_html
 from tests.simulation.worlds import run, scenario
 
@@ -31,6 +31,13 @@ def test_a_curve_has_gaps_where_nothing_is_known():
     panel = Panel("p", (PlottedCurve("c", [1, 2, None, 3, 4], "c0"),))
     assert drawn(panel, [0, 1, 2, 3, 4]).count("<polyline") == 2
     assert drawn(Panel("p", (PlottedCurve("c", [None, None], "c0"),)), [0, 1]) == ""
+
+
+def test_a_band_is_an_area_for_each_stretch_where_both_ends_are_known():
+    band = PlottedBand("b", [1, 2, None, 3, 4], [2, 3, 4, 5, None], "c0")
+    panel = Panel("p", (PlottedCurve("c", [1, 2, 3, 4, 5], "c1"),), bands=(band,))
+    areas = re.findall(r'<polygon class="c0 band" points="([^"]*)"', drawn(panel, [0, 1, 2, 3, 4]))
+    assert [len(corners.split()) for corners in areas] == [4, 2]
 
 
 def heights(svg: str) -> list[float]:

@@ -7,6 +7,7 @@ import pytest
 
 from shedder.errors import BadSetting
 from shedder.queries.answers.answer import Answer, InputProgress
+from shedder.simulation.html_report import to_html
 from shedder.simulation.row_truth import RowTruth
 from shedder.simulation.scenario import ScenarioRows
 from shedder.simulation.tuple_generator import SCHEMA, TABLE_SCHEMA
@@ -92,7 +93,7 @@ def test_a_relation_that_is_not_the_truth_is_a_problem() -> None:
     honest = scenario(rows=[JOIN], producers=[{"arrivals": {"rate": 300}}], seconds=2)
     world, result = run(honest)
     assert not result.problems
-    assert world.row_answers >= 5
+    assert world.rows.compared >= 5
     wrong = JOIN | {"windows": {"a": 1, "b": 0.9}}
     _, result = run(scenario(rows=[wrong], producers=[{"arrivals": {"rate": 300}}], seconds=2))
     assert len(result.problems) >= 3
@@ -112,3 +113,48 @@ def test_tuples_beside_row_queries_are_neither_dropped_nor_summarised(
 ) -> None:
     with pytest.raises(BadSetting, match=f"{what}: beside `rows` no tuple may be"):
         scenario(rows=[JOIN], **changes)
+
+
+COUNTED = {
+    "name": "pairs",
+    "sql": "SELECT COUNT(*) AS n FROM requests [RANGE 1 SECOND SLIDE 500 MILLISECONDS] a "
+    "JOIN requests [RANGE 1 SECOND SLIDE 500 MILLISECONDS] b ON a.key = b.key "
+    "CONFIDENCE 95 PERCENT",
+    "truth": "SELECT COUNT(*) FROM a JOIN b ON a.key = b.key",
+    "windows": {"a": 1, "b": 1},
+    "slide_s": 0.5,
+}
+
+
+@pytest.mark.slow
+def test_intervals_of_a_join_are_judged_beside_the_truth() -> None:
+    """Keys find room at first, and not when there are 400,000 of them."""
+    few = scenario(rows=[COUNTED], producers=[{"arrivals": {"rate": 300}}], seconds=2)
+    world, result = run(few)
+    assert not result.problems
+    pairs = world.rows.intervals["pairs"]
+    assert pairs.exact >= 5
+    assert result.totals["row_intervals"] == 0
+    wrong = COUNTED | {"truth": "SELECT COUNT(*) + 1 FROM a JOIN b ON a.key = b.key"}
+    _, result = run(few.model_copy(update={"rows": (ScenarioRows.model_validate(wrong),)}))
+    assert len(result.problems) >= 3
+    assert all("rows differ from the truth" in problem for problem in result.problems)
+
+
+@pytest.mark.slow
+def test_intervals_that_miss_fail_the_claim_of_their_coverage() -> None:
+    world = {
+        "machine": {"sample_rows": 64, "row_query_bytes": "1MiB"},
+        "stream": {"lateness_s": 0.1, "keys": 400_000, "skew": 0},
+        "producers": [{"arrivals": {"rate": 20_000}}],
+        "claims": {"row_coverage_min": 0.9, "row_intervals_min": 3},
+        "seconds": 2,
+    }
+    _, result = run(scenario(rows=[COUNTED], **world), keep_all=False)
+    assert result.held, (result.claims, result.problems)
+    page = to_html(result)
+    assert "pairs.n: the answer, its interval, and the truth" in page
+    assert page.count("<polygon") >= 1
+    wrong = COUNTED | {"truth": "SELECT 3 * COUNT(*) FROM a JOIN b ON a.key = b.key"}
+    _, result = run(scenario(rows=[wrong], **world), keep_all=False)
+    assert [claim.name for claim in result.claims if not claim.held] == ["coverage of rows"]
