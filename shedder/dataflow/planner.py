@@ -9,7 +9,7 @@ from types import MappingProxyType
 import pyarrow as pa
 
 from shedder.cql.expressions.column_types import ColumnType
-from shedder.cql.expressions.expression import BY_TIME, Call, Column, Expression, Literal, Op
+from shedder.cql.expressions.expression import BY_TIME, Column, Expression
 from shedder.cql.plans.logical_plan import (
     Aggregated,
     Distinct,
@@ -31,14 +31,12 @@ from shedder.cql.plans.plan_columns import column_names
 from shedder.cql.plans.plan_words import clause_of
 from shedder.cql.statements.statement import Output, RangeWindow, Window
 from shedder.cql.statements.table_schema import TableSchema
-from shedder.dataflow.expiry.distinct_rows import DistinctRows
 from shedder.dataflow.expiry.expiry_modes import Expiry, time_window
 from shedder.dataflow.graph import ChangeOperator, Graph, Node
-from shedder.dataflow.joins.equi_join import EquiJoin, EquiJoinSpec
 from shedder.dataflow.joins.join_conditions import filtered_join, split_join, with_condition
 from shedder.dataflow.joins.match_condition import MatchCondition
 from shedder.dataflow.joins.pair_sums import pair_sums
-from shedder.dataflow.multiplicities import COUNTED, Multiplicities
+from shedder.dataflow.multiplicities import COUNTED
 from shedder.dataflow.multiplicity_kernels import Multiplicity
 from shedder.dataflow.plan_properties import (
     common_slide_us,
@@ -46,7 +44,8 @@ from shedder.dataflow.plan_properties import (
     reads_panes_or_arrival,
     scan_schema,
 )
-from shedder.dataflow.projection import Projection
+from shedder.dataflow.planning.graph_nodes import GraphNodes
+from shedder.dataflow.planning.join_nodes import add_join, add_pairs
 from shedder.dataflow.relation_to_stream import RelationToStream
 from shedder.dataflow.rows_window import NewestRows
 from shedder.dataflow.sampled_joins.sampled_join_size import not_sampled, sampled_join_size
@@ -69,13 +68,9 @@ from shedder.dataflow.tables.table_side import (
     table_side,
 )
 from shedder.dataflow.tables.table_versions import TableVersions
-from shedder.dataflow.union import UnionAll
-from shedder.dataflow.update_patterns import MONOTONIC, STRICT, EdgeLabel, of_join, of_union
+from shedder.dataflow.update_patterns import MONOTONIC, STRICT
 from shedder.dataflow.whole_relation import WholeRelation
 from shedder.errors import Unimplemented
-
-_HIDDEN = "#"  # First character of names that the planner makes; no column's name begins so.
-_TRUE = Literal(True, ColumnType.BOOLEAN)
 
 
 def graph_of(
@@ -99,9 +94,10 @@ def graph_of(
     """
     if tables or reads_panes_or_arrival(plan):
         expiry = Expiry.PATTERN
-    planner = _Planner(bytes_max, tables, expiry)
+    nodes = GraphNodes(bytes_max, expires_eagerly=expiry is Expiry.DIRECT)
+    planner = _Planner(nodes, tables, expiry)
     planner.add(plan)
-    return Graph(tuple(planner.nodes), clock_ns, planner.versions, planner.changes, planner.plans)
+    return Graph(tuple(nodes.nodes), clock_ns, planner.versions, planner.changes, planner.plans)
 
 
 def _later(what: str) -> Unimplemented:
@@ -110,16 +106,15 @@ def _later(what: str) -> Unimplemented:
 
 @dataclass(slots=True)
 class _Planner:
-    """Nodes so far.
+    """Adds nodes for the nodes of a plan.
 
     expiry: of rows in time windows.
     placed: aliases of streams whose tuples have their places in a column. plans: as of `Graph`.
     """
 
-    bytes_max: int
+    nodes: GraphNodes
     tables: Mapping[str, TableSchema]
-    expiry: Expiry = Expiry.PATTERN
-    nodes: list[Node] = field(default_factory=list)
+    expiry: Expiry
     versions: dict[str, TableVersions] = field(default_factory=dict)
     changes: dict[str, TableChanges] = field(default_factory=dict)
     placed: frozenset[str] = frozenset()
@@ -149,54 +144,30 @@ class _Planner:
                 stream = self.add(source)
                 if self.nodes[stream].label != MONOTONIC:
                     raise _later("a window over a relation whose rows leave")
-                if condition is not None:
-                    stream = self._copy(WhereFilter(condition), stream)
-                return self._window(window, stream)
+                return self._window(window, self.nodes.filtered(condition, stream))
             case Join():
                 return self._join(plan)
             case Filter(input=Join(kind=JoinKind.INNER) as join, condition=condition):
                 return self._inner(with_condition(join, condition))
             case Filter(input=source, condition=condition):
-                return self._copy(WhereFilter(condition), self.add(source))
+                return self.nodes.filtered(condition, self.add(source))
             case Project(input=source, outputs=outputs):
                 at = self.add(source)
                 hidden = [name for name in self.nodes[at].schema.names if name.startswith(PLACE)]
                 places = tuple(Output(name, Column(name, ColumnType.BIGINT)) for name in hidden)
-                return self._projected(outputs + places, at)
+                return self.nodes.projected(outputs + places, at)
             case Aggregated() | Distinct() | SetOperation() | ToStream() if self.placed:
                 raise _later("a table joined with rows of GROUP BY, DISTINCT or a set operation")
             case Aggregated():
                 return self._aggregated(plan)
             case Distinct(input=source):
-                return self._counted(Multiplicity.DISTINCT, (self.add(source),))
+                return self.nodes.counted(Multiplicity.DISTINCT, (self.add(source),))
             case SetOperation():
                 return self._set_operation(plan)
             case ToStream(operator=operator, input=source):
                 return self._to_stream(operator, source)
             case _:
                 raise _later(clause_of(plan))
-
-    def _node(
-        self,
-        operator: ChangeOperator | None,
-        inputs: tuple[int, ...],
-        schema: pa.Schema,
-        label: EdgeLabel,
-        alias: str | None = None,
-    ) -> int:
-        keeps = not isinstance(operator, EquiJoin | TableJoin) or (
-            isinstance(operator, TableJoin) and operator.keeps_order
-        )
-        in_order = isinstance(operator, RelationToStream | WholeRelation) or (
-            keeps and all(self.nodes[at].in_order for at in inputs)
-        )
-        self.nodes.append(Node(operator, inputs, schema, label, in_order, alias))
-        return len(self.nodes) - 1
-
-    def _copy(self, operator: ChangeOperator, source: int, schema: pa.Schema | None = None) -> int:
-        """Add a unary operator whose output has the update pattern of its input."""
-        node = self.nodes[source]
-        return self._node(operator, (source,), schema or node.schema, node.label)
 
     def _scan(self, scan: Scan) -> int:
         if scan.retroactive:
@@ -208,7 +179,7 @@ class _Planner:
         schema = scan_schema(scan)
         if scan.alias in self.placed:
             schema = schema.append(pa.field(PLACE + scan.alias, pa.int64()))
-        return self._node(None, (), schema, MONOTONIC, scan.alias)
+        return self.nodes.add(None, (), schema, MONOTONIC, scan.alias)
 
     def _changing(self, scan: Scan) -> int:
         """Add a table whose changes correct earlier rows; its rows come in any order."""
@@ -218,82 +189,40 @@ class _Planner:
             scan = replace(scan, columns=(key,))
         versions = self.versions[scan.alias] = TableVersions(scan, table)
         self.changes[scan.alias] = TableChanges(versions)
-        self.nodes.append(Node(None, (), versions.schema, STRICT, False, scan.alias))
-        return len(self.nodes) - 1
+        return self.nodes.add_node(Node(None, (), versions.schema, STRICT, False, scan.alias))
 
     def _window(self, window: Window | RowsWindow | NowWindow, stream: int) -> int:
         schema = self.nodes[stream].schema
         if isinstance(window, RowsWindow):
             newest = NewestRows(window, schema)
-            return self._node(newest, (stream,), newest.schema, STRICT)
+            return self.nodes.add(newest, (stream,), newest.schema, STRICT)
         if isinstance(window, RangeWindow) and window.collapse is not None:
             raise _later("COLLAPSE")
         for operator, label in time_window(window, self.expiry):
-            stream = self._node(operator, (stream,), schema, label)
+            stream = self.nodes.add(operator, (stream,), schema, label)
         return stream
-
-    def _counted(self, kind: Multiplicity, inputs: tuple[int, ...]) -> int:
-        schema = self.nodes[inputs[0]].schema
-        if inputs[1:] == () and not self.nodes[inputs[0]].label.is_strict:
-            return self._node(DistinctRows(schema), inputs, schema, STRICT)
-        return self._node(Multiplicities(kind, schema), inputs, schema, STRICT)
 
     def _set_operation(self, plan: SetOperation) -> int:
         inputs = (self.add(plan.left), self.add(plan.right))
         if (plan.operator, plan.all) in COUNTED:
-            return self._counted(COUNTED[plan.operator, plan.all], inputs)
-        return self._union(*inputs)
+            return self.nodes.counted(COUNTED[plan.operator, plan.all], inputs)
+        return self.nodes.union(*inputs)
 
     def _join(self, join: Join) -> int:
-        """Add the nodes of a join; outer joins and [NOT] EXISTS are made of inner joins."""
+        """Add the nodes of a join of streams, or of a stream with a table."""
         if any(map(reads_versions, (join.left, join.right))):
             return self._table_join(join)
         if join.kind is JoinKind.INNER:
             return self._inner(join)
         left, right = self.add(join.left), self.add(join.right)
-        if join.kind is JoinKind.ANTI_NULL_AWARE:
-            return self._not_in(join.condition, left, right)
-        matches = self._matches(join.condition, left, right)
-        match join.kind:
-            case JoinKind.SEMI:
-                return self._semi(matches, left, right)
-            case JoinKind.ANTI:
-                return self._without(left, self._semi(matches, left, right))
-            case _:
-                pairs = self._pairs(matches, left, right)
-                alone = self._without(left, self._semi(matches, left, right))
-                both = self._union(pairs, self._padded(alone, self.nodes[pairs].schema))
-                if join.kind is JoinKind.LEFT:
-                    return both
-                mirrored = matches.mirrored()
-                alone = self._without(right, self._semi(mirrored, right, left))
-                return self._union(both, self._padded(alone, self.nodes[pairs].schema))
-
-    def _not_in(self, condition: Expression | None, left: int, right: int) -> int:
-        """Add the rows of the left for which the condition is false of every row of the right.
-
-        For one equality `a = b` that leaves out rows with a match, all rows while some b is NULL,
-        and rows with a = NULL while there is any b.
-        """
-        matches = self._matches(condition, left, right)
-        if len(matches.keys) != 1 or matches != MatchCondition(matches.keys, None, None, None):
-            unknown = Call(Op.COALESCE, (condition or _TRUE, _TRUE), ColumnType.BOOLEAN)
-            matches = self._matches(unknown, left, right)
-            return self._without(left, self._semi(matches, left, right))
-        ((ours, theirs),) = matches.keys
-        nulls = self._filtered(_is_null(theirs), right)
-        kept = self._without(left, self._semi(matches, left, right))
-        anything = MatchCondition((), None, None, None)
-        kept = self._without(kept, self._semi(anything, kept, nulls))
-        known = replace(anything, left=_is_null(ours))
-        return self._without(kept, self._semi(known, kept, right))
+        return add_join(self.nodes, join.kind, join.condition, left, right)
 
     def _inner(self, join: Join) -> int:
         """Conditions on one side are applied below the join, and so reach the join below it."""
         if any(map(reads_versions, (join.left, join.right))):
             return self._table_join(join)
         matches, left, right = split_join(join)
-        return self._pairs(matches, self.add(left), self.add(right))
+        return add_pairs(self.nodes, matches, self.add(left), self.add(right))
 
     def _table_join(self, join: Join) -> int:
         """Add a join of a stream with a table, by the versions at the places of its tuples."""
@@ -338,8 +267,8 @@ class _Planner:
         spec = TableJoinSpec(
             kind, matches.keys, matches.left, matches.rest, named, every, kept, steps
         )
-        operator = TableJoin(spec, node.schema, versions, self.bytes_max)
-        return self._node(operator, (left,), operator.schema, node.label)
+        operator = TableJoin(spec, node.schema, versions, self.nodes.bytes_max)
+        return self.nodes.add(operator, (left,), operator.schema, node.label)
 
     def _not_in_table(
         self,
@@ -372,8 +301,8 @@ class _Planner:
                 if plan.sampling is not None:
                     labels = [self.nodes[at].label for at in inputs]
                     sampled = sampled_join_size(plan.sampling, spec.keys, labels)
-                    return self._node(sampled, inputs, sampled.schema, STRICT)
-                return self._node(GroupedAggregates(spec, schema), inputs, schema, STRICT)
+                    return self.nodes.add(sampled, inputs, sampled.schema, STRICT)
+                return self.nodes.add(GroupedAggregates(spec, schema), inputs, schema, STRICT)
         if plan.sampling is not None:
             raise not_sampled()
         source = self.add(plan.input)
@@ -384,94 +313,12 @@ class _Planner:
                     "stream; rows of other relations have no order of arrival; write MIN or MAX"
                 )
         spec = AggregateSpec.of_rows(plan.groups, plan.aggregates)
-        return self._node(GroupedAggregates(spec, schema), (source,), schema, STRICT)
+        return self.nodes.add(GroupedAggregates(spec, schema), (source,), schema, STRICT)
 
     def _has_sequence(self, source: int) -> bool:
         """Return whether rows come by event time and position, and leave as they came."""
         node = self.nodes[source]
         return node.in_order and not node.label.is_strict
-
-    def _matches(self, condition: Expression | None, left: int, right: int) -> MatchCondition:
-        names = [frozenset(self.nodes[each].schema.names) for each in (left, right)]
-        return MatchCondition.of(condition, *names)
-
-    def _pairs(self, matches: MatchCondition, left: int, right: int) -> int:
-        """Add an inner join."""
-        left, right = self._filtered(matches.left, left), self._filtered(matches.right, right)
-        return self._equi(EquiJoinSpec(matches.keys, matches.rest), left, right)
-
-    def _semi(self, matches: MatchCondition, left: int, right: int) -> int:
-        """Add the rows of the left for which a row of the right matches.
-
-        If equal keys are enough, a row pairs with the distinct keys of the right. Otherwise the
-        distinct left rows of all pairs say which values match.
-        """
-        schema = self.nodes[left].schema
-        if matches.rest is None:
-            ours = self._filtered(matches.left, left)
-            keys = tuple(
-                Output(f"{_HIDDEN}{at}", right_key)
-                for at, (_, right_key) in enumerate(matches.keys)
-            ) or (Output(f"{_HIDDEN}0", Literal(1, ColumnType.BIGINT)),)
-            theirs = self._projected(keys, self._filtered(matches.right, right))
-            named = tuple(
-                (left_key, Column(output.name, output.expression.type))
-                for (left_key, _), output in zip(matches.keys, keys, strict=False)
-            )
-            distinct = self._counted(Multiplicity.DISTINCT, (theirs,))
-            pairs = self._equi(EquiJoinSpec(named), ours, distinct)
-        else:
-            ours = left
-            found = self._projected(columns_of(schema), self._pairs(matches, left, right))
-            distinct = self._counted(Multiplicity.DISTINCT, (found,))
-            hidden = tuple(
-                Output(f"{_HIDDEN}{at}", output.expression)
-                for at, output in enumerate(columns_of(schema))
-            )
-            rows = self._projected(hidden, distinct)
-            whole = tuple(
-                (each.expression, Column(hide.name, each.expression.type))
-                for each, hide in zip(columns_of(schema), hidden, strict=True)
-            )
-            pairs = self._equi(EquiJoinSpec(whole, nulls_are_equal=True), ours, rows)
-        return self._projected(columns_of(schema), pairs)
-
-    def _filtered(self, condition: Expression | None, source: int) -> int:
-        return source if condition is None else self._copy(WhereFilter(condition), source)
-
-    def _projected(self, outputs: tuple[Output, ...], source: int) -> int:
-        projection = Projection(outputs)
-        return self._copy(projection, source, projection.schema)
-
-    def _equi(self, spec: EquiJoinSpec, left: int, right: int) -> int:
-        ours, theirs = self.nodes[left], self.nodes[right]
-        schemas, labels = (ours.schema, theirs.schema), (ours.label, theirs.label)
-        eager = self.expiry is Expiry.DIRECT
-        join = EquiJoin(spec, schemas, labels, self.bytes_max, eager=eager)
-        return self._node(
-            join, (left, right), pa.schema([*schemas[0], *schemas[1]]), of_join(*labels)
-        )
-
-    def _without(self, whole: int, part: int) -> int:
-        """Add the rows of `whole` less those of `part`, which is contained in it as a bag."""
-        node = self.nodes[whole]
-        return self._node(UnionAll(negates_right=True), (whole, part), node.schema, STRICT)
-
-    def _padded(self, source: int, schema: pa.Schema) -> int:
-        """Add rows with NULL in the columns of `schema` that the source does not have."""
-        own = self.nodes[source].schema.names
-        outputs = tuple(
-            output
-            if output.name in own
-            else Output(output.name, Literal(None, output.expression.type))
-            for output in columns_of(schema)
-        )
-        return self._projected(outputs, source)
-
-    def _union(self, left: int, right: int) -> int:
-        ours, theirs = self.nodes[left], self.nodes[right]
-        label = of_union(ours.label, theirs.label)
-        return self._node(UnionAll(), (left, right), ours.schema, label)
 
     def _to_stream(self, operator: StreamOperator, plan: Plan) -> int:
         source = self.add(plan)
@@ -479,17 +326,7 @@ class _Planner:
         made: ChangeOperator
         if operator is StreamOperator.RSTREAM:
             slide_us = common_slide_us(plan)
-            made = WholeRelation(node.schema, slide_us, self.bytes_max)
+            made = WholeRelation(node.schema, slide_us, self.nodes.bytes_max)
         else:
             made = RelationToStream(operator, node.schema, node.label, by_value=not node.in_order)
-        return self._node(made, (source,), node.schema, MONOTONIC)
-
-
-def _is_null(expression: Expression) -> Call:
-    return Call(Op.IS_NULL, (expression,), ColumnType.BOOLEAN)
-
-
-def columns_of(schema: pa.Schema) -> tuple[Output, ...]:
-    """Each column of a schema as an output with its own name."""
-    kinds = {kind.arrow: kind for kind in ColumnType}
-    return tuple(Output(each.name, Column(each.name, kinds[each.type])) for each in schema)
+        return self.nodes.add(made, (source,), node.schema, MONOTONIC)
