@@ -69,7 +69,7 @@ class BareEngine:
     def last_sequence(self, stream: str, producer: str) -> tuple[int, int] | None:
         """For the handshake."""
         assert stream == STREAM
-        progress = self._intake.progress(producer)
+        progress = self._intake.producers.progress(producer)
         return None if progress is None else (progress.epoch, progress.sequence)
 
     def ledger(self, stream: str) -> Ledger:

@@ -284,7 +284,7 @@ def _begun(services: Services, statement: Insert, source: Stream, end: int) -> t
     if last is not None:
         return name, last[0], last[0]
     pattern = re.compile(f"insert/{source.id}/([0-9]+)/{re.escape(statement.producer)}")
-    known = services.core.intakes[statement.stream].producers().active
+    known = services.core.intakes[statement.stream].producers.state().active
     found = next(filter(None, map(pattern.fullmatch, known)), None)
     if found is not None:
         return found[0], 0, int(found[1])

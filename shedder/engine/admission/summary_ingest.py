@@ -114,7 +114,7 @@ def append_summaries(
         summaries = Summaries.from_bytes(data)
         rows = summaries.rows if summaries.rows <= ROWS_MAX else 0  # More is not believed.
         query_states = {q: it.state for q, it in _standing(core.stream(name)).items()}
-        if intake.has(producer, epoch, sequence, rows=rows, part=part):
+        if intake.producers.has(producer, epoch, sequence, rows=rows, part=part):
             made = ValidatedSummaries(summaries)  # Its plans may be old.
         else:
             _check_times(core, summaries)
@@ -143,7 +143,7 @@ def append_summaries(
 
 def _check_reached(intake: Intake, name: str, after: Mapping[str, tuple[int, int]]) -> None:
     for producer, (epoch, sequence) in after.items():
-        here = intake.progress(producer)
+        here = intake.producers.progress(producer)
         if here is None or (here.epoch, here.last_whole) < (epoch, sequence):
             has = 0 if here is None or here.epoch < epoch else here.last_whole + 1
             raise FailedPrecondition(

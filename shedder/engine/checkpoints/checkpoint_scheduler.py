@@ -285,7 +285,7 @@ class Checkpoints:
         self.providers |= self._providers_of_newest  # It may fail.
         return Checkpoint.of(
             core.streams,
-            {name: intake.producers() for name, intake in core.intakes.items()},
+            {name: intake.producers.state() for name, intake in core.intakes.items()},
             core.applied_sequence,
             ChangedTables.of(core.store.tables, core.tables, core.table_histories.places),
             synopsis_bytes=core.synopsis_bytes_set,

@@ -28,19 +28,18 @@ from shedder.engine.ingest.drop_policy import DropPolicy
 from shedder.engine.ingest.durable_progress import DurableProgress
 from shedder.engine.ingest.expected_rows import ExpectedRows
 from shedder.engine.ingest.following_receipt import following
-from shedder.engine.ingest.known_producers import KnownProducers, ProducerState
+from shedder.engine.ingest.known_producers import KnownProducers
 from shedder.engine.ingest.numbered_part import ANONYMOUS, NumberedPart
 from shedder.engine.ingest.producer_memory import ProducerLimits, ProducerMemory
 from shedder.engine.ingest.producer_sequences import Arrival, PushProgress, judge, progress_after
-from shedder.engine.ingest.producers_in_flight import ProducersInFlight
 from shedder.engine.ingest.replays import Replays
+from shedder.engine.ingest.stream_producers import StreamProducers
 from shedder.engine.ingest.tenant_queues import TenantQueues
 from shedder.engine.remote_summaries.validation import ValidatedSummaries
 from shedder.errors import (
     FailedPrecondition,
     Overloaded,
     QuotaExceeded,
-    SequenceGap,
     ShedderError,
 )
 from shedder.queries.answers.database_api import Receipt
@@ -55,6 +54,7 @@ class Intake:
     """Gives out positions and sequence numbers of one stream. Safe to call from any thread.
 
     durable: what the disk thread has made durable.
+    producers: how far each producer is.
     duplicate: rows of replays that were acknowledged again.
     refused_batches, refused_rows: what was turned away, and the rows of it that could be counted.
     drops: says which tuples are dropped, of a stream that drops; they are acknowledged, too.
@@ -96,7 +96,7 @@ class Intake:
             KnownProducers(memory, tenant=schema.tenant),
             ArrivalWatermark(watermark, schema.time_column),
         )
-        self._in_flight = ProducersInFlight(self._lock)
+        self.producers = StreamProducers(self._lock, self.durable)
         self._expected_rows = ExpectedRows()
         self._replays = Replays()
 
@@ -217,58 +217,6 @@ class Intake:
                 checked, payload, producer, epoch, sequence, tuples_follow, part=part, hashed=None
             )
 
-    def has(
-        self, producer: str, epoch: int, sequence: int | None, *, rows: int, part: Part = WHOLE
-    ) -> bool:
-        """Return whether these rows of a producer's push have come before.
-
-        Raises:
-          SequenceGap, StaleEpoch.
-        """
-        if not producer:
-            return False
-        with self._lock:
-            known = self._known(producer)
-            arrival, _ = judge(
-                producer, known, epoch=epoch, sequence=sequence, part=part, rows=rows
-            )
-        return arrival is Arrival.DUPLICATE
-
-    def progress(self, producer: str) -> PushProgress | None:
-        """Return how far a producer is, durably."""
-        with self._lock:
-            return self.durable.producers.get(producer)
-
-    def next_sequence(self, producer: str, epoch: int) -> int:
-        """Return the number of a producer's next push, after all that are on their way.
-
-        Raises:
-          SequenceGap: the rest of a push is missing, and it must be pushed again as it was.
-        """
-        with self._lock:
-            known = self._known(producer)
-        if known is None or known.epoch != epoch:
-            return 0
-        if not known.is_whole:
-            number = known.sequence
-            raise SequenceGap(producer, number, number + 1, rows=known.open_rows)
-        return known.sequence + 1
-
-    def epoch_min(self, producer: str) -> int:
-        """The smallest epoch in which an unknown producer may begin; 0: it was not forgotten."""
-        with self._lock:
-            return self.durable.producers.epoch_min(producer)
-
-    def rows_to_follow(self, producer: str) -> int:
-        """Rows of a producer's summaries that are to follow, durably."""
-        with self._lock:
-            return self.durable.expected_rows.of(producer)
-
-    def producers(self) -> ProducerState:
-        """Return the durable progress of all producers."""
-        with self._lock:
-            return self.durable.producers.state()
-
     def append_made(
         self, rows: pa.RecordBatch, producer: str, *, end_row: int, losses: int
     ) -> Future[int] | None:
@@ -327,13 +275,9 @@ class Intake:
         with self._lock:
             self.losses += 1
             self._next_position = self.durable.position
-            self._in_flight.clear()
+            self.producers.in_flight.clear()
             self._expected_rows = self.durable.expected_rows.copy()
             self.durable.watermark.go_back()
-
-    def _known(self, producer: str) -> PushProgress | None:
-        """Return a producer's progress, including pushes on their way."""
-        return self._in_flight.progress(producer) or self.durable.producers.get(producer)
 
     def _take(
         self,
@@ -353,7 +297,7 @@ class Intake:
             return self._admit(content, payload, ANONYMOUS, flag, left_out)
         rows = content.num_rows + part.skipped
         rows += 0 if left_out is None else left_out.rows
-        known = self._known(producer)
+        known = self.producers.known(producer)
         self.durable.producers.check_epoch(producer, known, epoch)
         arrival, number = judge(
             producer, known, epoch=epoch, sequence=sequence, part=part, rows=rows
@@ -437,7 +381,9 @@ class Intake:
         self._expected_rows.note(header)
         late = self._note_times(arrived)
         if producer:
-            self._in_flight.note(producer, progress_after(numbered.progress, header), durable)
+            self.producers.in_flight.note(
+                producer, progress_after(numbered.progress, header), durable
+            )
         receipt = Receipt(
             self.schema.name,
             header.end_position,
@@ -497,4 +443,4 @@ class Intake:
                 self.duplicate += rows
             return again
 
-        return following(self._in_flight.newest(producer), count)
+        return following(self.producers.in_flight.newest(producer), count)

@@ -179,7 +179,7 @@ def test_the_retry_of_an_evicted_producer_is_a_duplicate(tmp_path: Path) -> None
                     db.push("s", rows_of(number, 10), producer="legit", sequence=number)
                 for other in range(40):
                     db.push("s", rows_of(-1, 1), producer=f"other {other}", sequence=0)
-            assert "legit" not in db.core.intakes["s"].producers().active
+            assert "legit" not in db.core.intakes["s"].producers.state().active
             assert db.last_sequence("s", "legit") == (0, 4)
             assert db.push("s", rows_of(4, 10), producer="legit", sequence=4).duplicate
             assert db.push("s", rows_of(0, 10), producer="legit", sequence=0).duplicate
@@ -230,7 +230,7 @@ def test_a_retry_of_an_evicted_producer_with_other_values_is_refused(tmp_path: P
                 db.push("s", rows_of(0, 10), producer="legit", sequence=0)
                 for other in range(40):
                     db.push("s", rows_of(-1, 1), producer=f"other {other}", sequence=0)
-            assert "legit" not in db.core.intakes["s"].producers().active
+            assert "legit" not in db.core.intakes["s"].producers.state().active
             with pytest.raises(SequenceReused, match="other values"):
                 db.push("s", rows_of(1, 10), producer="legit", sequence=0)
             assert db.push("s", rows_of(0, 10), producer="legit", sequence=0).duplicate
