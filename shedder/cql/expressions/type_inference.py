@@ -109,59 +109,76 @@ def typed_aggregate(
     Raises:
       TypeMismatch: the function does not take the type.
     """
-    function, parameter = node.function, node.parameter
+    function = node.function
     if argument is None:
         return Aggregate(function, None, None, _L)
     argument = with_type(argument, _L)
+    if second is not None:
+        argument, second = _typed_pair(function, argument, second)
+        if function is AggregateFunction.JOIN_SIZE and argument == second:
+            return Aggregate(AggregateFunction.SELF_JOIN_SIZE, argument, None, _D)
+    result = _result_type(node, argument)
+    conditions = tuple(_as(condition, _B, function.value) for condition in conditions)
+    return Aggregate(
+        function, argument, node.parameter, result, second, conditions, promise=node.promise
+    )
+
+
+def _typed_pair(
+    function: AggregateFunction, first: Expression, second: Expression
+) -> tuple[Expression, Expression]:
+    """The two arguments of a function: keys of one type for a join size, else numbers."""
+    if function is AggregateFunction.JOIN_SIZE:
+        first, second = alike(function.value, (first, second))
+        return first, second
+    return _as(first, _D, function.value), _as(second, _D, function.value)
+
+
+def _result_type(node: Aggregate, argument: Expression) -> ColumnType | None:
+    """The type of an aggregate's value; None: it is a list.
+
+    Raises:
+      TypeMismatch: the function does not take the type of the argument.
+    """
     kind = argument.type
     assert kind is not None
-    match function:
-        case AggregateFunction.COUNT | AggregateFunction.COUNT_DISTINCT:
-            result: ColumnType | None = _L
+    match node.function:
+        case (
+            AggregateFunction.COUNT
+            | AggregateFunction.COUNT_DISTINCT
+            | AggregateFunction.DISTINCT_BOTH
+            | AggregateFunction.DISTINCT_ONLY
+        ):
+            return _L
         case AggregateFunction.SUM:
             _require(kind, _NUMBERS, node, argument)
-            result = _D if kind is _D else _L
+            return _D if kind is _D else _L
         case AggregateFunction.AVG | AggregateFunction.VAR | AggregateFunction.STDDEV:
             _require(kind, _NUMBERS, node, argument)
-            result = _D
+            return _D
         case AggregateFunction.QUANTILE:
             _require(kind, (*_NUMBERS, _T), node, argument)
-            result = kind
+            return kind
         case (
             AggregateFunction.MIN
             | AggregateFunction.MAX
             | AggregateFunction.FIRST
             | AggregateFunction.LAST
         ):
-            result = kind
+            return kind
         case AggregateFunction.TOP | AggregateFunction.FREQUENT:
-            result = None
-        case AggregateFunction.SELF_JOIN_SIZE:
-            result = _D
-        case AggregateFunction.JOIN_SIZE:
-            assert second is not None, node
-            argument, second = alike(function.value, (argument, second))
-            if argument == second:
-                return Aggregate(AggregateFunction.SELF_JOIN_SIZE, argument, None, _D)
-            result = _D
+            return None
         case (
-            AggregateFunction.COVAR_POP
+            AggregateFunction.SELF_JOIN_SIZE
+            | AggregateFunction.JOIN_SIZE
+            | AggregateFunction.JACCARD
+            | AggregateFunction.COVAR_POP
             | AggregateFunction.COVAR_SAMP
             | AggregateFunction.CORR
             | AggregateFunction.REGR_SLOPE
             | AggregateFunction.REGR_INTERCEPT
         ):
-            assert second is not None, node
-            argument, second = (_as(part, _D, function.value) for part in (argument, second))
-            result = _D
-        case AggregateFunction.DISTINCT_BOTH | AggregateFunction.DISTINCT_ONLY:
-            result = _L
-        case AggregateFunction.JACCARD:
-            result = _D
-    conditions = tuple(_as(condition, _B, function.value) for condition in conditions)
-    return Aggregate(
-        function, argument, parameter, result, second, conditions, promise=node.promise
-    )
+            return _D
 
 
 def with_type(node: Expression, kind: ColumnType) -> Expression:

@@ -141,8 +141,7 @@ class SampledJoinSize:
 
     schema: of the output: columns of value, low, high, bound and met.
 
-    At a slide at which the row differs,
-    the old row gets weight -1 and the new row 1.
+    At a slide at which the row differs, the old row gets weight -1 and the new row 1.
     """
 
     def __init__(self, spec: SampledJoinSpec) -> None:
