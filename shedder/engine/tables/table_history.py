@@ -13,11 +13,12 @@ import pyarrow as pa
 from shedder.archive.log.table_changes import ChangeKind
 from shedder.archive.tables.table_rows import TableRows
 from shedder.cql.text.durations import timestamp_text
-from shedder.engine.tables.change_places import ChangePlaces
+from shedder.engine.tables.change_places import PLACE_BYTES, ChangePlaces
 from shedder.errors import BeforeRetention
 
 HISTORY_SHARE = 16  # All tables together keep 1/16 of table_bytes; 32 MiB, as a rule.
-CHANGE_BYTES = 4096  # Memory of a change beside its values, measured with one row of 3 columns.
+# Memory of a change beside its values and its place, measured with one row of 3 columns.
+CHANGE_BYTES = 4096 - PLACE_BYTES
 _IS_ROW = "#is_row"  # A column beside those of the table.
 
 
@@ -59,29 +60,35 @@ class HistoryMemory:
         clock_us: us since 1970. bytes_max: of all that are kept. positions: of all streams, by id.
         """
         self.clock_us = clock_us
-        self.size_bytes = 0
         self.places = ChangePlaces(positions)
+        self._changes_bytes = 0
         self._bytes_max = bytes_max
-        self._changes: list[tuple[int, int, TableHistory]] = []  # (number, bytes, history).
+        self._changes: deque[tuple[int, int, TableHistory]] = deque()  # (number, bytes, history).
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of the changes that histories have, and of the places of all changes."""
+        return self._changes_bytes + self.places.size_bytes
 
     def add(self, history: TableHistory, number: int, size_bytes: int) -> None:
-        """Count a change that a history has, and forget the oldest ones if there are too many."""
+        """Count a change that a history has, and forget the oldest ones if there are too many.
+
+        A change whose place was forgotten is forgotten, too: its table was replayed behind others.
+        """
         insort(self._changes, (number, size_bytes, history), key=lambda each: each[0])
-        self.size_bytes += size_bytes
-        count = 0
-        while self.size_bytes > self._bytes_max:
-            _, size_bytes, oldest = self._changes[count]
+        self._changes_bytes += size_bytes
+        while self._changes and (
+            self.size_bytes > self._bytes_max or self._changes[0][0] < self.places.first
+        ):
+            _, size_bytes, oldest = self._changes.popleft()
             oldest.forget_oldest()
-            self.size_bytes -= size_bytes
-            count += 1
-        del self._changes[:count]
-        if count:
+            self._changes_bytes -= size_bytes
             self.places.forget(self._changes[0][0] if self._changes else self.places.newest + 1)
 
     def remove(self, history: TableHistory) -> None:
         """Count the changes of a history no more."""
-        self._changes = [each for each in self._changes if each[2] is not history]
-        self.size_bytes = sum(size_bytes for _, size_bytes, _ in self._changes)
+        self._changes = deque(each for each in self._changes if each[2] is not history)
+        self._changes_bytes = sum(size_bytes for _, size_bytes, _ in self._changes)
 
 
 class TableHistory:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+import tracemalloc
 from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from random import Random
@@ -120,6 +121,52 @@ def test_memory_of_histories_is_that_of_all_tables():
     assert [history.begin_us for history in histories] == [1_200, 1_160]
     assert rows_of(tables[1].past(1_210)()) == {(1, "x"): 20}
     assert rows_of(tables[1].past(1_209)()) == {(1, "x"): 15}
+
+
+def test_positions_of_streams_at_changes_count_in_the_memory_of_histories():
+    """Each change has the positions of 1,000 streams that have gone on."""
+    clock, positions = Clock(), dict.fromkeys(range(1_000, 2_000), 1_000)
+    memory = HistoryMemory(clock.now_us, 1 << 20, positions.copy)
+    history = TableHistory(memory)
+    table = LiveTable(1, TableRows(SCHEMA), stored_version=-1, history=history)
+    tracemalloc.start()
+    try:
+        for n in range(30):
+            for stream in positions:
+                positions[stream] += 1
+            put = batch_of({(1, "x"): n}, "avb")
+            table.change(lambda _, put=put: (ChangeKind.UPSERT, put), table.apply, clock.now_us)
+        taken, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert len(history.changes) == (1 << 20) // 104_130
+    assert taken / 2 <= memory.size_bytes <= 1 << 20
+
+
+def test_places_of_dropped_tables_leave_the_memory_of_histories():
+    clock = Clock()
+    memory = HistoryMemory(clock.now_us, 100_000)
+    kept, dropped = TableHistory(memory), TableHistory(memory)
+    keys = batch_of({(1, "x"): 0}, "ab")
+    kept.add(kept.place(), 2_000, keys, ())
+    for _ in range(400):
+        dropped.add(dropped.place(), 2_000, keys, ())
+        memory.remove(dropped)
+    kept.add(kept.place(), 3_000, keys, ())
+    assert memory.size_bytes <= 100_000
+    assert [each.changed_us for each in kept.changes] == [3_000]
+
+
+def test_change_whose_place_was_forgotten_before_it_was_replayed_is_forgotten():
+    clock = Clock()
+    memory = HistoryMemory(clock.now_us, 20_000)
+    late, full = TableHistory(memory), TableHistory(memory)
+    keys = batch_of({(1, "x"): 0}, "ab")
+    number = late.place()
+    for _ in range(8):
+        full.add(full.place(), 2_000, keys, ())
+    late.add(number, 1_500, keys, ())
+    assert (late.changes, late.begin_us, late.begin_number) == ((), 1_500, number)
 
 
 def test_change_larger_than_the_history_leaves_no_earlier_instant():
