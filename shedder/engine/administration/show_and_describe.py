@@ -51,24 +51,7 @@ def show(core: EngineState, what: str, caller: Caller = OPERATOR) -> pa.Table:
                 }
             )
         case "QUERIES":
-            found = [
-                (p.state.name, [s.schema.name], p.state.query.text)
-                for s in streams
-                for p in s.queries.values()
-            ]
-            found += [
-                (each.name, list(each.streams), core.rows.text(each))
-                for each in core.rows.queries.values()
-                if core.rows.view(each.name) is None and core.owns_rows(each, caller)
-            ]
-            names, of, texts = ([row[at] for row in found] for at in range(3))
-            return pa.table(
-                {
-                    "query": pa.array(names, pa.string()),
-                    "streams": pa.array(of, pa.list_(pa.string())),
-                    "text": pa.array(texts, pa.string()),
-                }
-            ).append_column(*_older("stream", of))
+            return queries(core, streams, caller)
         case "VIEWS":
             return views(core, streams)
         case "TABLES":
@@ -83,6 +66,31 @@ def show(core: EngineState, what: str, caller: Caller = OPERATOR) -> pa.Table:
             words = "SHOW STREAMS, SHOW QUERIES, SHOW VIEWS, SHOW TABLES, SHOW RUNS, "
             words += "SHOW INDEXES, SHOW ROLLUPS, SHOW TENANTS"
             raise BadQuery(f"SHOW {what}: there are {words}")
+
+
+def queries(core: EngineState, streams: Sequence[Stream], caller: Caller = OPERATOR) -> pa.Table:
+    """SHOW QUERIES: a row for each standing query that is no view.
+
+    failed: why a row query makes no more rows; NULL: it does, or it is a query of aggregates.
+    """
+    found: list[tuple[str, list[str], str | None, str]] = [
+        (each.state.name, [stream.schema.name], None, each.state.query.text)
+        for stream in streams
+        for each in stream.queries.values()
+    ]
+    found += [
+        (each.name, list(each.streams), each.failed or None, core.rows.text(each))
+        for each in core.rows.queries.values()
+        if core.rows.view(each.name) is None and core.owns_rows(each, caller)
+    ]
+    return pa.table(
+        {
+            "query": pa.array([row[0] for row in found], pa.string()),
+            "streams": pa.array([row[1] for row in found], pa.list_(pa.string())),
+            "failed": pa.array([row[2] for row in found], pa.string()),
+            "text": pa.array([row[3] for row in found], pa.string()),
+        }
+    ).append_column(*_older("stream", [row[1] for row in found]))
 
 
 def views(core: EngineState, streams: Sequence[Stream]) -> pa.Table:

@@ -107,7 +107,13 @@ def test_statements_know_row_queries(db):
     assert {"granted": "streams", "value": "s"} in granted
     assert {"granted": "size_bytes_max", "value": "1,048,576 bytes"} in granted
     [shown] = db.execute("SHOW QUERIES").rows()
-    assert shown == {"query": "q", "streams": ["s"], "text": PICKED, "stream": "s"}
+    assert shown == {
+        "query": "q",
+        "streams": ["s"],
+        "failed": None,
+        "text": PICKED,
+        "stream": "s",
+    }
     described = {row["key"]: row["value"] for row in db.execute("DESCRIBE q").rows()}
     assert described["text"] == PICKED
     assert f"text: {PICKED}" in "\n".join(db.execute("EXPLAIN q").table["plan"].to_pylist())
@@ -136,7 +142,7 @@ def test_explain_shows_how_far_each_stream_has_been_read(db):
     )
     [shown] = db.execute("SHOW QUERIES").rows()
     assert (shown["streams"], shown["stream"]) == (["s", "other"], "s, other")
-    assert db.execute("SHOW QUERIES").outputs == ("query", "streams", "text")
+    assert db.execute("SHOW QUERIES").outputs == ("query", "streams", "failed", "text")
     assert "stream" not in db.execute("SHOW VIEWS").outputs
     described = {row["key"]: row["value"] for row in db.execute("DESCRIBE q").rows()}
     assert described["streams"] == described["stream"] == "s, other"
@@ -238,6 +244,24 @@ def test_rows_of_a_heartbeat_count_in_the_limit_of_all_queries(tmp_path):
             query.answer()
 
 
+def test_queries_are_shown_with_the_reason_why_one_has_failed(db):
+    db.register("whole", PICKED)
+    db.register("sums", "SELECT COUNT(*) AS n FROM s")
+    db.execute("CREATE VIEW v AS SELECT id FROM s")
+    for name in ("broken", "inserts"):
+        into = "INSERT INTO v2 SELECT id, ts FROM s" if name == "inserts" else PICKED
+        db.execute("CREATE STREAM IF NOT EXISTS v2 (id BIGINT, ts TIMESTAMP) TIMESTAMP BY ts")
+        db.execute(f"CREATE QUERY {name} AS {into}")
+        end_by_fault(db, name)
+    end_by_fault(db, "v")
+    shown = {row["query"]: row["failed"] for row in db.execute("SHOW QUERIES").rows()}
+    assert (shown["whole"], shown["sums"]) == (None, None)
+    for name in ("broken", "inserts"):
+        assert f"query {name!r} failed (ZeroDivisionError)" in shown[name]
+    [view] = db.execute("SHOW VIEWS").rows()
+    assert "query 'v' failed (ZeroDivisionError)" in view["failed"]
+
+
 def test_query_that_waits_for_too_many_tuples_fails_and_says_so(tmp_path):
     with Engine.open(tmp_path / "d", row_query_bytes_max=1 << 20) as db:
         db.execute(CREATE.replace("0.00002", "10"))
@@ -250,6 +274,8 @@ def test_query_that_waits_for_too_many_tuples_fails_and_says_so(tmp_path):
             query.answer()
         with pytest.raises(RowQueryFailed):
             next(query.subscribe())
+        [shown] = db.execute("SHOW QUERIES").rows()
+        assert "row_query_bytes_max is 1,0" in shown["failed"]
         assert db.core.rows.queries["q"].size_bytes < 1 << 20
     with Engine.open(tmp_path / "d", row_query_bytes_max=1 << 20) as db:
         with pytest.raises(RowQueryFailed, match="row_query_bytes_max"):
