@@ -15,7 +15,13 @@ from shedder.cql.sql.exact_query import POSITION, SqlDialect, exact_sql, needs_p
 from shedder.engine.engine_state import EngineState
 from shedder.engine.one_time_queries.archive_question import ArchiveQuestion
 from shedder.engine.one_time_queries.damaged_run_bounds import without_missing
-from shedder.engine.one_time_queries.index_source import LookedUp, Lookup, look_up, planned
+from shedder.engine.one_time_queries.index_source import (
+    LookedUp,
+    Lookup,
+    WantedRows,
+    look_up,
+    planned,
+)
 from shedder.engine.one_time_queries.rollup_source import (
     RolledUp,
     evidence_from_rollup,
@@ -72,7 +78,9 @@ class ExactReader:
         rolled = rolled_up(store, stream.id, question)
         if rolled is not None and rolled.is_small:
             return rolled
-        lookup = planned(store, stream.id, question)
+        query = question.query
+        wanted = WantedRows(query.schema, query.where, question.snapshot, question.deadline.check)
+        lookup = planned(store, stream.id, wanted)
         return lookup if rolled is None or is_soonest(question, lookup) else rolled
 
     def read(self, question: ArchiveQuestion, way: ExactWay) -> Evidence:

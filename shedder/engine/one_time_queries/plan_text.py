@@ -22,6 +22,7 @@ from shedder.cql.plans.logical_plan import (
 )
 from shedder.cql.plans.plan_words import window_text, with_plain_names
 from shedder.cql.statements.relational_text import as_of_text
+from shedder.engine.one_time_queries.index_source import Lookup
 from shedder.engine.one_time_queries.row_sources import RowSource
 from shedder.engine.one_time_queries.table_source import TableSource
 from shedder.queries.answers.text_format import stretch_text
@@ -32,6 +33,7 @@ def plan_text(
     sources: Mapping[str, RowSource],
     tables: Mapping[str, TableSource],
     rows_needed: int | None,
+    lookups: Mapping[str, Lookup | None],
 ) -> str:
     """The plan as an indented tree.
 
@@ -40,8 +42,12 @@ def plan_text(
       sources: of its scans of streams, by alias.
       tables: of its scans of tables, by alias.
       rows_needed: rows of the only scan that the plan needs; None: all.
+      lookups: by alias of a stream, how a value index finds its rows; None: it does not.
     """
-    reading = {alias: list(_reading(source, rows_needed)) for alias, source in sources.items()}
+    reading = {
+        alias: list(_reading(source, rows_needed, lookups[alias]))
+        for alias, source in sources.items()
+    }
     reading |= {alias: list(_reading_table(table)) for alias, table in tables.items()}
     return with_plain_names("\n".join(_lines(plan, reading, 0)))
 
@@ -100,13 +106,15 @@ def _order(plan: Ordered) -> str:
     return ", ".join(parts)
 
 
-def _reading(source: RowSource, rows_needed: int | None) -> Iterator[str]:
+def _reading(source: RowSource, rows_needed: int | None, lookup: Lookup | None) -> Iterator[str]:
     """What is read of a stream: event times, runs, rows and columns."""
     runs, tail = source.runs, sum(batch.num_rows for batch in source.tail())
     rows = sum(map(source.live_rows, runs))
     yield f"event times {stretch_text(source.span.start_us, source.span.end_us)}"
     pruned = f"{len(runs):,} run{'s' * (len(runs) != 1)} ({source.pruned:,} pruned)"
     yield f"at most {rows:,} rows of {pruned}, {tail:,} of the log"
+    if lookup is not None:
+        yield f"index on {lookup.text}"
     if rows_needed is not None:
         yield f"row groups until {rows_needed:,} rows are there"
     yield f"columns {', '.join(source.columns)}"

@@ -13,6 +13,12 @@ from numpy.typing import NDArray
 
 from shedder.archive.metadata.catalog_entries import Run
 from shedder.cql.expressions.column_types import ColumnType
+from shedder.cql.expressions.conjunctions import (
+    conjunction,
+    conjuncts,
+    names_in,
+    with_columns,
+)
 from shedder.cql.expressions.evaluate import evaluate
 from shedder.cql.expressions.expression import (
     Aggregate,
@@ -90,6 +96,27 @@ def spans_of(plan: Plan, windows: Mapping[str, Span]) -> dict[str, Span]:
     for scan, conditions in _scans(plan, ()):
         said = [_span_said(condition, scan.time_column) for condition in conditions]
         found[scan.alias] = reduce(both, said, windows[scan.alias])
+    return found
+
+
+def conditions_of(plan: Plan) -> dict[str, Expression | None]:
+    """By alias of a scan, a condition that all rows of it that the plan needs meet; None: unknown.
+
+    It compares single columns with constants, by the stream's own names.
+    """
+    found: dict[str, Expression | None] = {}
+    for scan, conditions in _scans(plan, ()):
+        prefix = f"{scan.alias}."
+        own: dict[str, Expression] = {
+            each.name: Column(each.name.removeprefix(prefix), each.type) for each in scan.columns
+        }
+        terms = [
+            with_columns(term, own)
+            for condition in conditions
+            for term in conjuncts(condition)
+            if value_ranges_of(term) and names_in(term) <= own.keys()
+        ]
+        found[scan.alias] = conjunction(terms)
     return found
 
 

@@ -24,6 +24,7 @@ from shedder.engine.one_time_queries.executor import check_retained
 from shedder.engine.one_time_queries.inserted_rows import await_inserted, with_notes
 from shedder.engine.one_time_queries.plan_text import plan_text
 from shedder.engine.one_time_queries.row_pruning import (
+    conditions_of,
     rows_needed,
     spans_of,
     windows_of,
@@ -97,8 +98,12 @@ class RowQueries:
         """The plan by which `batches` would answer, as a tree."""
         with self._question(select, Deadline()) as question:
             plan = question.bound.plan
-            sources = narrowed(question)
-            return plan_text(plan, sources, question.tables, rows_needed(plan))
+            sources, needed = narrowed(question), rows_needed(plan)
+            lookups = {
+                alias: each.lookup(self._core.store, question.deadline.check)
+                for alias, each in sources.items()
+            }
+            return plan_text(plan, sources, question.tables, needed, lookups)
 
     def _read(self, select: RelationalSelect, deadline: Deadline, spool: ResultSpool) -> Answer:
         with self._question(select, deadline) as question:
@@ -132,6 +137,7 @@ class RowQueries:
                 windows = windows_of(bound.plan, watermarks_us)
                 spans = spans_of(bound.plan, windows)
                 is_ordered = needs_event_order(bound.plan)
+                conditions = conditions_of(bound.plan)
                 found: dict[str, RowSource] = {}
                 read: dict[str, tuple[Scan, PastRows]] = {}
                 for scan in scans_of(bound.plan):
@@ -139,7 +145,8 @@ class RowQueries:
                     if scan.relation in tables:
                         read[alias] = (scan, tables[scan.relation].past(scan.as_of_us))
                         continue
-                    found[alias] = self._source(scan, windows[alias], spans[alias], is_ordered)
+                    source = self._source(scan, windows[alias], spans[alias], is_ordered)
+                    found[alias] = replace(source, where=conditions[alias])
                     held.callback(found[alias].snapshot.release)
                 return found, read
 
@@ -164,7 +171,9 @@ class RowQueries:
         )
         snapshot = store.snapshot(stream.id, span.start_us, span.end_us)
         pruned = len(store.runs(stream.id)) - len(snapshot.runs) - len(snapshot.missing)
-        return RowSource(scan, stream.schema, window, span, snapshot, stretch, pruned, is_ordered)
+        return RowSource(
+            stream.id, scan, stream.schema, window, span, snapshot, stretch, pruned, is_ordered
+        )
 
     def _now_us(self, select: RelationalSelect, deadline: Deadline) -> int | None:
         """The least watermark of all streams; None: one of them has none."""

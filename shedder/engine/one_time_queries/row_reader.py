@@ -13,17 +13,19 @@ from shedder.archive.exact.client import ExactWorker
 from shedder.archive.exact.relation import ExactRelation
 from shedder.archive.exact.result_spool import ResultSpool
 from shedder.archive.exact.worker import ResultLimits
+from shedder.archive.metadata.catalog_entries import Run
 from shedder.archive.tasks.deadline import Deadline
 from shedder.cql.plans.logical_plan import BoundRelational
 from shedder.cql.sql.plan_sql import RelationSql, plan_sql
 from shedder.engine.engine_state import EngineState
+from shedder.engine.one_time_queries.index_source import look_up
 from shedder.engine.one_time_queries.row_notes import notes_of
 from shedder.engine.one_time_queries.row_pruning import (
     first_by_time,
     first_span,
     rows_needed,
 )
-from shedder.engine.one_time_queries.row_sources import RowSource, hull
+from shedder.engine.one_time_queries.row_sources import RowSource, either, hull
 from shedder.engine.one_time_queries.table_source import TableSource
 from shedder.errors import CorruptData
 from shedder.queries.answers.answer import Answer, InputProgress
@@ -102,12 +104,14 @@ class RowReader:
             relations, named = [relation], {alias: _name(0)}
             read, rows_read = _count(found.groups, "row group"), found.rows
         else:
-            sources = narrowed(self._question)
+            sources = self._looked_up()
             while self._quarantine(sources.values()):  # Others may be needed in their place.
-                sources = narrowed(self._question)
+                sources = self._looked_up()
             relations, named = _relations(sources)
-            runs = sum(len(source.runs) for source in sources.values())
-            read, rows_read = _count(runs, "run"), sum(map(_stored_rows, sources.values()))
+            runs = sum(len(_scanned(source)) for source in sources.values())
+            read, rows_read = _count(runs, "run"), sum(map(_rows_read, sources.values()))
+            used = (source.found.column for source in sources.values() if source.found.done)
+            read = (*read, *dict.fromkeys(f"index on {column}" for column in used))
         said = {
             alias: RelationSql(
                 named[alias], source.span.start_us, source.span.end_us, source.schema.seed
@@ -126,6 +130,16 @@ class RowReader:
         stored = sum(map(_stored_rows, self._question.sources.values()))
         share = rows_read / stored if stored else 0.0
         return replace(self._facts(sources, rows, cut), sources=read, archive_share_read=share)
+
+    def _looked_up(self) -> dict[str, RowSource]:
+        """The sources, with the rows that value indexes find."""
+        check = self._question.deadline.check
+        return {
+            alias: replace(
+                source, found=look_up(source.lookup(self._core.store, check), source.columns)
+            )
+            for alias, source in narrowed(self._question).items()
+        }
 
     def _spooled(
         self, sql: str, relations: Sequence[ExactRelation], deadline: Deadline
@@ -193,7 +207,7 @@ class RowReader:
         found = False
         for source in sources:
             damaged = source.snapshot.without_damage(
-                lambda _: self._question.deadline.check(), source.not_needed
+                lambda _: self._question.deadline.check(), source.done
             )
             for run, problem in damaged:
                 _log.error("run_damaged", stream=source.schema.name, problem=problem)
@@ -215,10 +229,12 @@ def _relations(
     for of_tail in _grouped(sources, _tail_of):
         several = {alias: sources[alias] for alias in of_tail}
         columns, span = _columns(several.values()), hull(each.span for each in several.values())
+        where = either([each.where for each in several.values()])
+        tail = replace(several[of_tail[0]], span=span, where=where)
         owner = None
         for aliases in _grouped(several, lambda source: source.span):
             name = _name(len(relations))
-            relation = several[aliases[0]].relation(name, columns, span if owner is None else None)
+            relation = several[aliases[0]].relation(name, columns, tail if owner is None else None)
             relations.append(replace(relation, is_shared=len(aliases) > 1, tail_of=owner))
             named |= dict.fromkeys(aliases, name)
             owner = owner or name
@@ -226,8 +242,12 @@ def _relations(
 
 
 def _tail_of(source: RowSource) -> Hashable:
-    """The batches of a tail; two snapshots of one moment may differ in what is in runs."""
-    return source.schema.name, *map(id, source.snapshot.tail)
+    """The batches of a tail; two snapshots of one moment may differ in what is in runs.
+
+    Rows that an index has found are held beside the tail, and only their own scan reads them.
+    """
+    own = source.scan.alias if source.found.done else ""
+    return source.schema.name, own, *map(id, source.snapshot.tail)
 
 
 def _columns(sources: Iterable[RowSource | TableSource]) -> tuple[str, ...]:
@@ -240,6 +260,16 @@ def _grouped(sources: Mapping[str, _Source], key: Callable[[_Source], Hashable])
     for alias, source in sources.items():
         groups.setdefault(key(source), []).append(alias)
     return list(groups.values())
+
+
+def _scanned(source: RowSource) -> list[Run]:
+    """The runs whose files are scanned."""
+    return [run for run in source.runs if run.first_position not in source.found.done]
+
+
+def _rows_read(source: RowSource) -> int:
+    """The rows of runs that are scanned, and those that were read where an index says."""
+    return sum(map(source.live_rows, _scanned(source))) + source.found.read
 
 
 def _stored_rows(source: RowSource) -> int:

@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
 from typing import TypeVar
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from shedder.archive.archive_store import Store
 from shedder.archive.exact.relation import ExactRelation, Without
 from shedder.archive.layouts.blocks import Wanted
 from shedder.archive.metadata.catalog_entries import Run
 from shedder.archive.store.snapshot import Snapshot
+from shedder.cql.expressions.column_types import ColumnType
+from shedder.cql.expressions.evaluate import evaluate, true_rows
+from shedder.cql.expressions.expression import Call, Expression, Op
 from shedder.cql.plans.logical_plan import Scan
 from shedder.cql.sql.exact_query import POSITION
 from shedder.cql.statements.bound_query import StreamSchema
+from shedder.engine.one_time_queries.index_source import LookedUp, Lookup, WantedRows, planned
 from shedder.queries.one_time.plan import TimeRange
 from shedder.streams.batches import arrow_schema
 from shedder.streams.frame import Frame
@@ -43,8 +48,12 @@ class RowSource:
     stretch: of the window, with what is known of tuples that are in no run.
     outside: runs of the stream that the snapshot leaves out.
     is_ordered: the plan's SQL reads event times and positions.
+    where: a condition that all rows that the plan needs meet, by the stream's own names; None: none
+      is known.
+    found: rows that a value index has found, of runs that need no other reading.
     """
 
+    stream_id: int
     scan: Scan
     schema: StreamSchema
     window: Span
@@ -53,6 +62,8 @@ class RowSource:
     stretch: TimeRange
     outside: int
     is_ordered: bool
+    where: Expression | None = None
+    found: LookedUp = field(default_factory=LookedUp)
 
     @property
     def runs(self) -> tuple[Run, ...]:
@@ -69,6 +80,11 @@ class RowSource:
         """The first positions of runs without rows of the span."""
         runs = self.snapshot.runs
         return frozenset(run.first_position for run in runs if not self._is_needed(run))
+
+    @property
+    def done(self) -> frozenset[int]:
+        """The first positions of runs whose files are not read."""
+        return self.not_needed | self.found.done
 
     @property
     def pruned(self) -> int:
@@ -88,46 +104,75 @@ class RowSource:
         return run.rows if deleted is None else run.rows - deleted.rows
 
     def tail(self) -> Iterator[pa.RecordBatch]:
-        """The rows of the tail that are in the span."""
+        """The rows of the tail that are in the span and meet the condition."""
         for batch in self.snapshot.tail:
-            inside = self.span.holds(self._times_us(batch))
-            rows = batch if inside.all() else batch.filter(pa.array(inside))
+            rows = self._kept(batch)
             if rows.num_rows:
                 yield rows
+
+    def _kept(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        kept = self.span.holds(self._times_us(batch))
+        if self.where is not None:
+            kept = kept & true_rows(evaluate(self.where, batch))
+        return batch if kept.all() else batch.filter(pa.array(kept))
 
     def tail_times_us(self) -> NDArray[np.int64]:
         """The event times of the rows of the tail that are in the span."""
         times = [self._times_us(batch) for batch in self.tail()]
         return np.concatenate([np.empty(0, np.int64), *times])
 
-    def relation(self, name: str, columns: Sequence[str], tail_span: Span | None) -> ExactRelation:
-        """All rows of the span as a relation, and perhaps others; ordered ones with positions.
+    def relation(self, name: str, columns: Sequence[str], tail: RowSource | None) -> ExactRelation:
+        """All rows that the plan needs as a relation, and perhaps others; ordered with positions.
 
         Args:
           name: of the relation.
           columns: of the relation, by the stream's own names.
-          tail_span: of the rows of the tail, this span or more; None: no rows of the tail.
+          tail: whose rows of the tail are in the relation, those of this source or more; None: no
+            rows of the tail.
 
         Raises:
           CorruptData: a file is damaged or missing. StorageFailed: it cannot be read.
         """
-        selection = self.snapshot.selection(self.not_needed)
+        selection = self.snapshot.selection(self.done)
         schema = self._schema_of(columns)
-        tail: Iterable[pa.RecordBatch] = ()
+        names = [*schema.names, *[POSITION] * self.is_ordered]
+        more = [batch.select(names) for batch in self.found.rows]
+        whole: Iterable[pa.RecordBatch] = ()
         positions: Sequence[int] = ()
-        if tail_span is not None and self.is_ordered:  # Positions follow each other.
-            tail, positions = self.snapshot.tail, self.snapshot.tail_positions
-        elif tail_span is not None:
-            tail = replace(self, span=tail_span).tail()
+        if tail is not None and not self.is_ordered:
+            whole = tail.tail()
+        elif tail is not None and tail.where is None:  # Positions follow each other.
+            whole, positions = self.snapshot.tail, self.snapshot.tail_positions
+        elif tail is not None:
+            more += [batch.select(names) for batch in tail.placed_tail()]
         return ExactRelation(
             name,
             schema,
             files=selection.ordered,
             dealt=selection.dealt,
-            tail=[batch.select(schema.names) for batch in tail],
+            tail=[batch.select(schema.names) for batch in whole],
             tail_positions=positions if self.is_ordered else None,
+            more=more,
             without=Without(selection.marked, selection.deleted),
         )
+
+    def placed_tail(self) -> Iterator[pa.RecordBatch]:
+        """The rows of `tail`, with their positions."""
+        for first, batch in zip(self.snapshot.tail_positions, self.snapshot.tail, strict=True):
+            positions = pa.array(np.arange(first, first + batch.num_rows))
+            rows = self._kept(batch.append_column(POSITION, positions))
+            if rows.num_rows:
+                yield rows
+
+    def lookup(self, store: Store, check: Callable[[], None]) -> Lookup | None:
+        """How a value index finds the rows of runs; None: no index is of use.
+
+        check: as of `WantedRows`.
+        """
+        wanted = WantedRows(
+            self.schema, self.where, self.snapshot, check, self.span, self.not_needed
+        )
+        return planned(store, self.stream_id, wanted)
 
     def first_rows(self, name: str, needed: int) -> tuple[ExactRelation, GroupsRead]:
         """Some rows of the span, if there are so many, and what was read of runs for them.
@@ -189,6 +234,16 @@ def hull(spans: Iterable[Span]) -> Span:
         min(starts_us) if len(starts_us) == len(known) else None,
         max(ends_us) if len(ends_us) == len(known) else None,
     )
+
+
+def either(conditions: Sequence[Expression | None]) -> Expression | None:
+    """A condition that rows meet which meet one of these; None: all rows do."""
+    found: Expression | None = None
+    for each in dict.fromkeys(conditions):
+        if each is None:
+            return None
+        found = each if found is None else Call(Op.OR, (found, each), ColumnType.BOOLEAN)
+    return found
 
 
 def _first(rows: _Rows, needed: int) -> _Rows:
