@@ -36,12 +36,8 @@ from shedder.engine.engine_state import EngineState
 from shedder.engine.ingest.arrived_record import PendingRecord
 from shedder.engine.ingest.known_producers import KnownProducers, ProducerState
 from shedder.engine.ingest.producer_sequences import is_newer, progress_after
-from shedder.engine.rebuild.row_query_past import (
-    RowParameters,
-    bound_rows,
-    restored_row_query,
-    rows_of_table,
-)
+from shedder.engine.rebuild.row_query_factory import RowParameters, bound_rows, rows_of_table
+from shedder.engine.rebuild.row_query_past import restored_row_query
 from shedder.engine.recovery.damaged_log_records import lost_changes, uncounted
 from shedder.engine.standing_queries.lost_tuples import UNCOUNTED
 from shedder.engine.standing_queries.pane_deletions import PaneDeletions

@@ -19,7 +19,7 @@ from shedder.engine.dataflow.row_query import RowQuery
 from shedder.engine.dataflow.row_target import RowTarget
 from shedder.engine.engine_state import EngineState
 from shedder.engine.load_shedding.controller_loop import Overload
-from shedder.engine.rebuild.row_query_past import rows_of_table
+from shedder.engine.rebuild.row_query_factory import rows_of_table
 from shedder.engine.registration.explain_query import explain, explain_row_query
 from shedder.engine.registration.query_handle import Query
 from shedder.engine.registration.registrar import Registrar

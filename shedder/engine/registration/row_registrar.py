@@ -20,18 +20,18 @@ from shedder.engine.dataflow.row_query import RowQuery
 from shedder.engine.dataflow.row_target import RowTarget
 from shedder.engine.dataflow.standing_plan import reads_previous, sampling_of
 from shedder.engine.engine_state import EngineState
-from shedder.engine.rebuild.row_query_past import (
+from shedder.engine.rebuild.row_query_factory import (
     RowParameters,
-    WindowPast,
     bound_rows,
     needs_statistics,
     new_flow,
     new_row_query,
     new_writer,
-    seeded,
     statistics_of,
     table_rows,
+    with_sampling,
 )
+from shedder.engine.rebuild.row_query_past import WindowPast
 from shedder.engine.registration.registration_wait import RegistrationWait
 from shedder.engine.synopsis_plans.stored_query_text import parse_stored
 from shedder.errors import BudgetExceeded
@@ -102,7 +102,7 @@ class RowRegistrar:
 
     def _expected(self, select: RelationalSelect, parameters: RowParameters) -> list[StateBytes]:
         """Return what each operator of a query is expected to hold, kept rows last."""
-        core, plan = self._core, seeded(bound_rows(self._core, select), parameters)
+        core, plan = self._core, with_sampling(bound_rows(self._core, select), parameters)
         known = core.executor.call(lambda: statistics_of(core, plan, inputs_min=1)).result()
         operators = new_flow(core, plan, known, None).estimated_bytes(known)
         return [*operators, f"at most {core.rows.limits.output_bytes_max:,} bytes"]

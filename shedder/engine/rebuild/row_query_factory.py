@@ -1,0 +1,269 @@
+"""Factory of row queries: their parameters in the catalog, plans, operators, inputs and writers."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import TypeVar
+
+import pyarrow as pa
+
+from shedder.archive.metadata.catalog_entries import QueryEntry
+from shedder.archive.tables.table_rows import TableRows
+from shedder.cql.binding.relational_binding import bind_relational
+from shedder.cql.binding.table_checks import relational
+from shedder.cql.plans.logical_plan import RelationKind, scans_of
+from shedder.cql.plans.logical_plan import Scan as PlanScan
+from shedder.cql.statements.bound_query import StreamSchema
+from shedder.cql.statements.relational_select import RelationalSelect
+from shedder.cql.statements.statement import Select, Statement
+from shedder.cql.statements.table_schema import RelationSchema
+from shedder.dataflow.expiry.expiry_modes import Expiry
+from shedder.dataflow.join_order import StreamStatistics
+from shedder.engine.dataflow.flow import RowFlow
+from shedder.engine.dataflow.lookback import HISTORY, lookbacks_us
+from shedder.engine.dataflow.query_tables import QueryTables, ReadTable
+from shedder.engine.dataflow.row_input import RowInput, times_of
+from shedder.engine.dataflow.row_output import RowOutput
+from shedder.engine.dataflow.row_query import RowQuery
+from shedder.engine.dataflow.row_target import EVENT_TIME, RowTarget
+from shedder.engine.dataflow.row_writer import RowWriter
+from shedder.engine.dataflow.standing_plan import StandingPlan, standing_plan, with_seed
+from shedder.engine.engine_state import EngineState
+from shedder.engine.tables.live_tables import LiveTable
+from shedder.errors import Unimplemented
+from shedder.streams.batch_conversion import conform_batch
+
+Kind = TypeVar("Kind", bound=Statement)
+
+STATISTICS_INPUTS_MIN = 3  # The order of fewer inputs makes no difference.
+
+
+@dataclass(frozen=True, slots=True)
+class RowParameters:
+    """Parameters of a row query in the catalog. Queries of aggregates have no "kind" among theirs.
+
+    incarnation: as of `RowOutput`. target: into which the query inserts its rows.
+    sampling: seed, and bytes, of the sample of a join's keys; None: the query has none.
+    """
+
+    incarnation: str
+    target: RowTarget | None = None
+    sampling: tuple[int, int] | None = None
+
+    def to_json(self) -> str:
+        """Return the JSON that the catalog keeps."""
+        into = {} if self.target is None else {"into": self.target.to_json()}
+        sampled = {} if self.sampling is None else {"sampling": self.sampling}
+        return json.dumps({"kind": "rows", "incarnation": self.incarnation, **into, **sampled})
+
+    @classmethod
+    def of(cls, entry: QueryEntry) -> RowParameters | None:
+        """Return those of an entry of the catalog; None: it is a query of aggregates."""
+        stored = json.loads(entry.parameters)
+        if not isinstance(stored, dict) or stored.get("kind") != "rows":
+            return None
+        into, sampling = stored.get("into"), stored.get("sampling")
+        return cls(
+            stored["incarnation"],
+            None if into is None else RowTarget.from_json(into),
+            None if sampling is None else (sampling[0], sampling[1]),
+        )
+
+
+def new_row_query(
+    core: EngineState,
+    name: str,
+    plan: StandingPlan,
+    statistics: Mapping[str, StreamStatistics],
+    parameters: RowParameters,
+) -> RowQuery:
+    """Return a query that has read nothing, at the present positions of its streams.
+
+    Raises:
+      Unimplemented: an operator of the query is not in this version.
+    """
+    plan = with_sampling(plan, parameters)
+    limits, incarnation = core.rows.limits, parameters.incarnation
+    found = tables_in(core, plan)
+    flow = new_flow(core, plan, statistics, parameters.target)
+    tables = {
+        alias: ReadTable(
+            table.schema.name, table.id, flow.versions[alias], corrects=alias in flow.corrects
+        )
+        for alias, table in found.items()
+    }
+    inputs = _inputs(core, plan, flow)
+    output = RowOutput(name, incarnation, flow.schema, bytes_max=limits.output_bytes_max)
+    return RowQuery(
+        name,
+        plan.query,
+        flow,
+        inputs,
+        output,
+        limits,
+        incarnation=incarnation,
+        tables=QueryTables(tables),
+        steps=core.rows.steps,
+    )
+
+
+def _inputs(core: EngineState, plan: StandingPlan, flow: RowFlow) -> list[RowInput]:
+    """Return inputs at the present positions."""
+    spans, inputs = lookbacks_us(plan.query.plan), list[RowInput]()
+    for alias, source in flow.sources.items():
+        stream = core.stream(source.relation)
+        columns = tuple(dict.fromkeys((*source.columns, source.time_column)))
+        reads_past = spans[alias] > 0
+        inputs.append(
+            RowInput(
+                alias,
+                stream.schema.name,
+                stream.id,
+                source.time_column,
+                columns,
+                lookback_us=spans[alias],
+                reads_past=reads_past,
+                watermark=replace(stream.watermark),
+                from_position=0 if reads_past else stream.position,
+                position=stream.position,
+            )
+        )
+    return inputs
+
+
+def with_sampling(plan: StandingPlan, parameters: RowParameters) -> StandingPlan:
+    """Return the plan with the seed and the bytes of its sample of keys, if it has one."""
+    if parameters.sampling is None:
+        return plan
+    seed, bytes_max = parameters.sampling
+    return with_seed(plan, seed=seed, bytes_max=bytes_max)
+
+
+def new_flow(
+    core: EngineState,
+    plan: StandingPlan,
+    statistics: Mapping[str, StreamStatistics],
+    target: RowTarget | None,
+) -> RowFlow:
+    """Return the operators of a query, without tuples. target: into which it inserts its rows.
+
+    Raises:
+      Unimplemented: an operator of the query is not in this version.
+    """
+    if target is not None:  # A stream takes no rows that leave, of a table either.
+        plan = replace(plan, insertions_only=True)
+    return RowFlow(
+        plan,
+        bytes_max=core.rows.limits.query_bytes_max,
+        tables={table.schema.name: table.schema for table in tables_in(core, plan).values()},
+        names=None if target is None or target.is_view else target.columns,
+        statistics=statistics,
+        expiry=Expiry(core.settings.row_query_expiry),
+    )
+
+
+def tables_in(core: EngineState, plan: StandingPlan) -> dict[str, LiveTable]:
+    """Return the tables that a query reads, by alias."""
+    scans = (it for it in scans_of(plan.query.plan) if it.kind is RelationKind.TABLE)
+    return {scan.alias: core.tables[scan.relation] for scan in scans}
+
+
+def table_rows(core: EngineState, query: RowQuery) -> dict[str, TableRows]:
+    """Return the present rows of the tables that a query reads, by alias."""
+    return {alias: core.tables[it.name].rows for alias, it in query.tables.by_alias.items()}
+
+
+def new_writer(
+    core: EngineState,
+    query: RowQuery,
+    target: RowTarget | None,
+    *,
+    stored: int = 0,
+    begins: bool = True,
+) -> RowWriter | None:
+    """Return what inserts a query's rows into a target; None: it has none.
+
+    stored, begins: as of `RowWriter`.
+    """
+    if target is None:
+        return None
+    intake = core.intakes[target.stream]
+    names = list(target.columns)
+
+    def convert(rows: pa.Table) -> pa.RecordBatch:
+        kept = rows.select([*names, EVENT_TIME] if target.is_view else list(range(len(names))))
+        columns = [column.combine_chunks() for column in kept.columns]
+        batch = pa.RecordBatch.from_arrays(columns, names=kept.column_names)
+        return conform_batch(batch, intake.schema)
+
+    return RowWriter(query, target, intake, convert, core.limits, stored=stored, begins=begins)
+
+
+def needs_statistics(plan: StandingPlan) -> bool:
+    """Return whether statistics of streams decide the order of joins and the place of negations."""
+    return len(_stream_scans(plan)) >= STATISTICS_INPUTS_MIN
+
+
+def _stream_scans(plan: StandingPlan) -> list[PlanScan]:
+    return [it for it in scans_of(plan.query.plan) if it.kind is RelationKind.STREAM]
+
+
+def statistics_of(
+    core: EngineState, plan: StandingPlan, inputs_min: int = STATISTICS_INPUTS_MIN
+) -> dict[str, StreamStatistics]:
+    """Return rates and samples of the streams of `inputs_min` and more windows.
+
+    On the apply thread.
+    """
+    scans = _stream_scans(plan)
+    if len(scans) < inputs_min:
+        return {}
+    found: dict[str, StreamStatistics] = {}
+    for scan in scans:
+        stream = core.stream(scan.relation)
+        view = stream.sample.view()
+        times_us = times_of(view.rows, stream.schema.time_column)
+        if times_us.size:
+            span_s = max(1, int(times_us.max()) - int(times_us.min())) / 1e6
+            found[scan.alias] = StreamStatistics(view.population / span_s, view.rows)
+    return found
+
+
+def bound_rows(core: EngineState, select: RelationalSelect) -> StandingPlan:
+    """Return a query with its plan as it stands.
+
+    Raises:
+      BadQuery, UnknownStream, UnknownColumn, TypeMismatch: it cannot be bound, or cannot stand.
+      Unimplemented: it has a ROWS window over a stream with RETAIN.
+    """
+    schemas: dict[str, RelationSchema] = {
+        name: core.stream(name).schema for name in streams_in(core, select)
+    }
+    tables = [core.tables[name].schema for name in select.relations if name not in schemas]
+    schemas |= {table.name: table for table in tables}
+    found = standing_plan(select, bind_relational(select, schemas))
+    spans = lookbacks_us(found.query.plan)
+    for scan in scans_of(found.query.plan):
+        schema = schemas[scan.relation]
+        if not isinstance(schema, StreamSchema):
+            continue
+        if spans[scan.alias] >= HISTORY and schema.retain_us is not None:
+            raise Unimplemented(
+                f"a ROWS window in a standing query over {scan.relation}, which has RETAIN: a "
+                "restart reads all tuples of the stream to make the window again"
+            )
+    return found
+
+
+def rows_of_table(core: EngineState, statement: Kind) -> Kind | RelationalSelect:
+    """Return a query of one table as one whose result is rows, and others as they are."""
+    if isinstance(statement, Select) and statement.stream in core.tables:
+        return relational(statement, is_table=True)
+    return statement
+
+
+def streams_in(core: EngineState, select: RelationalSelect) -> tuple[str, ...]:
+    """Return the streams in FROM at any depth."""
+    return tuple(name for name in select.relations if name not in core.tables)
