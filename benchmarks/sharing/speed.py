@@ -106,8 +106,8 @@ def measured(plans: list[Plan], *, shares: bool) -> tuple[int, float]:
         if step >= STEPS // 2:
             spent += time.process_time() - began
     tuples = (STEPS - STEPS // 2) * BATCH_ROWS * len(streams)
-    parts = {id(part): part.size_bytes for flow in flows for part in flow.shared_nodes}
-    shared = [sum(part.size_bytes for part in flow.shared_nodes) for flow in flows]
+    parts = {id(part): part.size_bytes for flow in flows for part in flow.source_graph.shared_nodes}
+    shared = [sum(part.size_bytes for part in flow.source_graph.shared_nodes) for flow in flows]
     own = sum(flow.size_bytes - part for flow, part in zip(flows, shared, strict=True))
     return own + sum(parts.values()), spent / tuples * 1e9
 

@@ -69,7 +69,6 @@ from shedder.dataflow.planner import graph_of
 from shedder.dataflow.relation_to_stream import RelationToStream
 from shedder.dataflow.reorder_buffer import ReorderBuffer
 from shedder.dataflow.rows_window import NewestRows
-from shedder.dataflow.sharing.shared_nodes import SharedNode
 from shedder.dataflow.sharing.shared_source import StreamSource
 from shedder.dataflow.sharing.source_graph import Agrees, SourceGraph
 from shedder.dataflow.step_parts import Parts, finished
@@ -85,6 +84,7 @@ class Dataflow:
     """The operators of one query, and the tuples that wait for a watermark.
 
     corrects: aliases of tables whose changes correct earlier rows.
+    source_graph: the operators, and what they share with other dataflows.
     """
 
     def __init__(
@@ -132,28 +132,23 @@ class Dataflow:
             scan.alias: _source(scans[scan.alias]) if scan.alias in scans else _unread(scan)
             for scan in scanned
         }
-        self._flow = SourceGraph(graph, sources, frozenset(scans), self._changes, clock_ns)
+        self.source_graph = SourceGraph(graph, sources, frozenset(scans), self._changes, clock_ns)
         self._expiry = expiry
         self.is_stream = isinstance(plan, ToStream)
 
     @property
     def sources(self) -> Mapping[str, StreamSource]:
         """The streams that are read, by alias."""
-        return self._flow.sources
-
-    @property
-    def shared_nodes(self) -> tuple[SharedNode, ...]:
-        """Nodes that other dataflows may read, too."""
-        return self._flow.shared_nodes
+        return self.source_graph.sources
 
     @property
     def as_of_us(self) -> int | None:
         """Instant up to which changes are complete; None: there was no step."""
-        return self._flow.as_of_us
+        return self.source_graph.as_of_us
 
     @property
     def _graph(self) -> Graph:
-        return self._flow.graph
+        return self.source_graph.graph
 
     @property
     def schema(self) -> pa.Schema:
@@ -168,7 +163,8 @@ class Dataflow:
     @property
     def size_bytes(self) -> int:
         """Bytes of all operators behind the last step, and of the tuples that wait."""
-        return self._flow.size_bytes + sum(each.size_bytes for each in self.versions.values())
+        versions = sum(each.size_bytes for each in self.versions.values())
+        return self.source_graph.size_bytes + versions
 
     def push(
         self,
@@ -192,7 +188,7 @@ class Dataflow:
             return self._late_of(alias, batch)
         if isinstance(positions, int):
             positions = np.arange(positions, positions + batch.num_rows)
-        late = self._flow.push(alias, batch, positions, places)
+        late = self.source_graph.push(alias, batch, positions, places)
         self._check_size()
         return late
 
@@ -211,17 +207,16 @@ class Dataflow:
         for alias, watermark_us in watermarks.items():
             before_us = self._watermarks.get(alias, watermark_us)
             self._watermarks[alias] = max(before_us, watermark_us)
-            self._flow.close(alias, self._watermarks[alias])
+            self.source_graph.close(alias, self._watermarks[alias])
         if len(self._watermarks) < len(self.sources):
             return ChangeBatch.empty(self.schema)
         as_of_us = min(self._watermarks.values())
         if self.as_of_us is not None and as_of_us <= self.as_of_us:
             return ChangeBatch.empty(self.schema)
-        waiting: dict[str, ReorderBuffer | TableChanges] = {**self._flow.buffers, **self._changes}
-        sources = {it: self._released(it, of, as_of_us) for it, of in waiting.items()}
-        self._flow.release(as_of_us)
+        sources = {it: self._released(it, of, as_of_us) for it, of in self._waiting.items()}
+        self.source_graph.release(as_of_us)
         changes = yield from self._graph.parts(as_of_us, sources)
-        self._flow.end_step(as_of_us)
+        self.source_graph.end_step(as_of_us)
         self._check_size()
         return changes
 
@@ -236,7 +231,7 @@ class Dataflow:
             for node in self._graph.nodes
             if isinstance(node.operator, NewestRows) and name in node.operator.schema.names
         ]
-        buffer = self._flow.buffers.get(alias)
+        buffer = self.source_graph.buffers.get(alias)
         if buffer is not None and name in buffer.schema.names:
             holders.append(buffer)
         found = (each.least(name) for each in holders)
@@ -256,29 +251,11 @@ class Dataflow:
         """
         if Expiry.NEGATIVE in (self._expiry, other._expiry) and not self._is_in_step_with(other):
             return False
-        return self._flow.share_with(other._flow, agrees)
+        return self.source_graph.share_with(other.source_graph, agrees)
 
     def _is_in_step_with(self, other: Dataflow) -> bool:
         relations = [{it.relation for it in each.sources.values()} for each in (self, other)]
         return self.as_of_us == other.as_of_us and relations[0] == relations[1]
-
-    @property
-    def is_shared(self) -> bool:
-        """Return whether another dataflow reads an operator of this one now."""
-        return self._flow.is_shared
-
-    @property
-    def backlog_bytes(self) -> int:
-        """Bytes of changes that faster dataflows have made, and that wait for this one."""
-        return self._flow.backlog_bytes
-
-    def split(self) -> None:
-        """Go on with copies of what is shared, apart from other dataflows."""
-        self._flow.split()
-
-    def leave(self) -> None:
-        """Share nothing any more: the query ends."""
-        self._flow.leave()
 
     # --- what the operators did ------------------------------------------------------------------
 
@@ -310,12 +287,11 @@ class Dataflow:
 
     def source_bytes(self, alias: str) -> int:
         """Return bytes of the tuples, or of the changes of a table, that wait."""
-        waiting: dict[str, ReorderBuffer | TableChanges] = {**self._flow.buffers, **self._changes}
-        return waiting[alias].size_bytes
+        return self._waiting[alias].size_bytes
 
     def alias_of(self, source: object) -> str | None:
         """Return the alias by which this dataflow reads a shared source; None: it is no source."""
-        return self._flow.alias_of(source)
+        return self.source_graph.alias_of(source)
 
     def go_on(self) -> None:
         """Go on behind rows of a stream that were made before a restart, up to `as_of_us`."""
@@ -334,6 +310,11 @@ class Dataflow:
         by_value = not self._graph.result.in_order
         return RelationToStream(None, self.schema, self.label, by_value=by_value)
 
+    @property
+    def _waiting(self) -> dict[str, ReorderBuffer | TableChanges]:
+        """What holds the tuples of a stream, or the changes of a table, that wait, by alias."""
+        return {**self.source_graph.buffers, **self._changes}
+
     def _late_of(self, alias: str, batch: pa.RecordBatch) -> int:
         """Count the late tuples of an alias whose tuples another alias reads."""
         if alias not in self._watermarks:
@@ -347,7 +328,7 @@ class Dataflow:
         began_ns = self._clock_ns()
         changes = source.release(as_of_us)
         rows_in = len(changes) if alias in self._changes else 0  # Tuples count when they come.
-        self._flow.work_of(alias).add(rows_in, len(changes), self._clock_ns() - began_ns)
+        self.source_graph.work_of(alias).add(rows_in, len(changes), self._clock_ns() - began_ns)
         return changes
 
     def _check_size(self) -> None:

@@ -48,6 +48,7 @@ class RowFlow:
     nor on how often watermarks are given. So the number of a row is the same after a restart.
 
     is_stream: the query is a stream; else it is a relation, and `relation` has its content.
+    source_graph: as of `Dataflow`.
     columns: of the rows, without event time and sign. A column of the query with the name of one
       of the two is in `relation` alone, unless the columns are given names.
     """
@@ -87,7 +88,7 @@ class RowFlow:
             expiry=expiry,
             clock_ns=clock_ns,
         )
-        self._clock_ns = clock_ns
+        self.source_graph = self._flow.source_graph
         self.is_stream = self._flow.is_stream
         self._schema = with_roles(self._flow.schema, query.plan)
         fields = list(self._schema)
@@ -129,7 +130,7 @@ class RowFlow:
     def shared_parts(self) -> tuple[SharedPart, ...]:
         """What other queries may read, too, each once."""
         sinks = (self._sinks,) if self._sinks is not None and self._shares_sinks else ()
-        return (*self._flow.shared_nodes, *sinks)
+        return (*self.source_graph.shared_nodes, *sinks)
 
     def share_with(self, other: RowFlow, agrees: Agrees) -> None:
         """Read the state of another query where it is the same, as `Dataflow.share_with`."""
@@ -138,25 +139,11 @@ class RowFlow:
             self._sinks = other._sinks
             self._shares_sinks = other._shares_sinks = True
 
-    @property
-    def is_shared(self) -> bool:
-        """Return whether another query reads some of the state now."""
-        return self._flow.is_shared
-
-    @property
-    def backlog_bytes(self) -> int:
-        """As `Dataflow.backlog_bytes`."""
-        return self._flow.backlog_bytes
-
     def split(self) -> None:
         """Go on with copies of what is shared, apart from other queries."""
-        self._flow.split()
+        self.source_graph.split()
         if self._sinks is not None and self._shares_sinks:
             self._sinks, self._shares_sinks = self._sinks.copied(), False
-
-    def leave(self) -> None:
-        """Share nothing any more: the query ends."""
-        self._flow.leave()
 
     def end_step(self) -> None:
         """Forget what was kept for other queries of this step: all have advanced."""

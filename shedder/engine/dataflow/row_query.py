@@ -228,14 +228,15 @@ class RowQuery:
     @property
     def is_shared(self) -> bool:
         """Return whether another query reads some of the state now."""
-        return self._flow is not None and self._flow.is_shared
+        return self._flow is not None and self._flow.source_graph.is_shared
 
     @property
     def is_far_behind(self) -> bool:
         """Return whether what faster queries have made for this one takes much of its memory."""
         if self._flow is None:
             return False
-        return self._flow.backlog_bytes > self._limits.query_bytes_max // BACKLOG_SHARE
+        limit = self._limits.query_bytes_max // BACKLOG_SHARE
+        return self._flow.source_graph.backlog_bytes > limit
 
     def split(self) -> None:
         """Go on with copies of what is shared, apart from other queries."""
@@ -245,7 +246,7 @@ class RowQuery:
     def leave(self) -> None:
         """Share nothing any more: the query ends."""
         if self._flow is not None:
-            self._flow.leave()
+            self._flow.source_graph.leave()
 
     def end_step(self) -> None:
         """Forget shared changes: all queries of its streams have read the last record."""

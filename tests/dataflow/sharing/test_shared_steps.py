@@ -40,9 +40,9 @@ def test_a_shared_step_is_made_once_and_whole():
 
 def test_a_graph_that_no_other_shares_any_more_makes_its_steps_in_parts():
     first, second, marks = two()
-    assert first.is_shared
-    second.leave()
-    assert not first.is_shared
+    assert first.source_graph.is_shared
+    second.source_graph.leave()
+    assert not first.source_graph.is_shared
     parts = list(first.parts(marks[0]))
     assert len(parts) > 1
     assert [each.rows_out for each in first.operators()][-1] == COUNT**2
@@ -50,7 +50,7 @@ def test_a_graph_that_no_other_shares_any_more_makes_its_steps_in_parts():
 
 def test_a_step_that_is_abandoned_between_parts_leaves_a_node_in_doubt():
     first, second, marks = two()
-    second.leave()
+    second.source_graph.leave()
     step = first.parts(marks[0])
     next(step)
     with pytest.raises(RowQueryFailed, match="is in a step"):
@@ -77,7 +77,7 @@ def test_an_alias_reads_one_shared_source():
         sharing.share_with(each, lambda *_: True)
     third = dataflow(joined("e", "f"))
     third.share_with(sharing, lambda *_: True)
-    assert third.shared_nodes
+    assert third.source_graph.shared_nodes
     made = []
     for flow in (other, sharing, alone):
         for alias in flow.sources:

@@ -164,9 +164,9 @@ def test_shared_graphs_have_the_relations_of_graphs_alone(seed):
             for place, each in enumerate(together):
                 share(each.flow, [it.flow for it in together[:place]])
         if at == shares_at + splits_at:
-            together[2].flow.split()
+            together[2].flow.source_graph.split()
         if at == shares_at + leaves_at:
-            together[0].flow.leave()
+            together[0].flow.source_graph.leave()
             runs = [each for each in runs if each is not together[0]]
             pairs = [pair for pair in pairs if pair[1] is not together[0]]
         world.step(runs)
@@ -178,8 +178,8 @@ def test_shared_graphs_have_the_relations_of_graphs_alone(seed):
             assert own.at(e) == shared.at(e), e
         if own.flow.is_stream:
             assert own.rows == shared.rows
-    assert any(each.flow.shared_nodes for each in together)
-    assert not any(each.flow.backlog_bytes for each in together[1:])
+    assert any(each.flow.source_graph.shared_nodes for each in together)
+    assert not any(each.flow.source_graph.backlog_bytes for each in together[1:])
 
 
 def test_a_slow_graph_has_what_a_fast_one_made_in_its_backlog():
@@ -194,13 +194,13 @@ def test_a_slow_graph_has_what_a_fast_one_made_in_its_backlog():
     made = len(fast.advance({"a": 10, "b": 10}))
     assert made == 10 * 10
     slow.advance({"c": 10, "d": 10})
-    assert (fast.backlog_bytes, slow.as_of_us) == (0, None)
-    assert slow.backlog_bytes > made * 8
+    assert (fast.source_graph.backlog_bytes, slow.as_of_us) == (0, None)
+    assert slow.source_graph.backlog_bytes > made * 8
     slow.push("e", batch_of([(3, 0, (1, 1, "", 0.0, 3))]), 0)
     assert len(slow.advance({"e": 8})) == 8 * 8
-    assert 0 < slow.backlog_bytes < made * 100
+    assert 0 < slow.source_graph.backlog_bytes < made * 100
     slow.advance({"e": 10})
-    assert slow.backlog_bytes == 0
+    assert slow.source_graph.backlog_bytes == 0
     joins = {each.text: each.rows_in for each in slow.operators() if each.text.startswith("Join")}
     assert sorted(joins.values())[0] == 20
 
@@ -247,14 +247,14 @@ def test_q6_shares_the_join_of_two_streams_and_its_queue(newest_first):
     assert found == ["Join"] * 2 + ["Window"] * 3 + ["r", "s", "t"]
     (node,) = (
         each
-        for each in first.shared_nodes
-        if each in least.shared_nodes
+        for each in first.source_graph.shared_nodes
+        if each in least.source_graph.shared_nodes
         and each.readers
         and each.node.operator is not None
         and len(each.inputs) == 2
     )
     assert len(node.readers) == 2
-    assert (first.backlog_bytes, first.as_of_us, least.as_of_us) == (0, 250, 100)
+    assert (first.source_graph.backlog_bytes, first.as_of_us, least.as_of_us) == (0, 250, 100)
     assert size_bytes < alone - pairs_bytes // 2
 
 
