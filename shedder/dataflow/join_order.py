@@ -65,10 +65,10 @@ class JoinChoice:
     written_cost: float
 
     @property
-    def text(self) -> str:
-        """The choice in words, for EXPLAIN."""
+    def fact(self) -> tuple[str, str]:
+        """The name of the choice and its text, for EXPLAIN."""
         costs = f"{self.cost:,.0f} comparisons/s, {self.written_cost:,.0f} as written"
-        return f"join order: {', '.join(self.aliases)}; {costs}"
+        return "join order", f"{', '.join(self.aliases)}; {costs}"
 
 
 def ordered_joins(

@@ -49,11 +49,11 @@ class NegationChoice:
     other_cost: float
 
     @property
-    def text(self) -> str:
-        """The choice in words, for EXPLAIN."""
+    def fact(self) -> tuple[str, str]:
+        """The name of the choice and its text, for EXPLAIN."""
         place, other = ("above", "below") if self.is_above else ("below", "above")
         costs = f"{self.cost:,.0f} rows/s, {self.other_cost:,.0f} {other} it"
-        return f"negation of {self.alias}: {place} the join; {costs}"
+        return f"negation of {self.alias}", f"{place} the join; {costs}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -208,10 +208,10 @@ class RowFlow:
         return self._flow.corrects
 
     @property
-    def plan_choices(self) -> list[str]:
-        """What statistics decided of the plan, in words."""
-        orders = [choice.text for choice in self._flow.join_choices]
-        return orders + [choice.text for choice in self._flow.negation_choices]
+    def plan_choices(self) -> list[tuple[str, str]]:
+        """What statistics decided of the plan: names of the choices, and their texts."""
+        orders = [choice.fact for choice in self._flow.join_choices]
+        return orders + [choice.fact for choice in self._flow.negation_choices]
 
     def operators(self) -> list[OperatorFacts]:
         """What each operator is and did, each after its inputs; what the rows are made by last."""

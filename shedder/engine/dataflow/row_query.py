@@ -134,8 +134,8 @@ class RowQuery:
         return self._step is not None
 
     @property
-    def plan_choices(self) -> Sequence[str]:
-        """What statistics decided of the plan, in words; of a failed query nothing."""
+    def plan_choices(self) -> Sequence[tuple[str, str]]:
+        """What statistics decided of the plan, as of `RowFlow`; of a failed query nothing."""
         return () if self._flow is None else self._flow.plan_choices
 
     def operators(self) -> list[OperatorFacts]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from shedder.cql.text.durations import duration_text, timestamp_text
@@ -24,28 +25,49 @@ def explain_row_query(
     writer: inserts the query's rows into a stream; None: nothing does.
     """
     lines = [f"standing row query {query.name}", f"  text: {query.query.text}"]
+    inputs = _input_texts(query)
     for each in query.inputs:
         at = each.watermark.value_us
         as_of = "nothing has come" if at is None else f"as of {timestamp_text(at) or f'{at} us'}"
-        reads = f"reads {', '.join(each.columns)}"
         idle = ", counts as idle" if each.is_idle else ""
-        progress = f"{as_of}{idle}, {each.late:,} late"
-        lines.append(f"  {each.alias}: stream {each.stream}, {reads}; {progress}")
-    for alias, table in query.tables.by_alias.items():
-        names = [name.removeprefix(f"{alias}.") for name in table.versions.schema.names]
-        lines.append(f"  {alias}: table {table.name}, reads {', '.join(names)}")
+        inputs[each.alias] += f"; {as_of}{idle}, {each.late:,} late"
+    lines += [f"  {alias}: {text}" for alias, text in inputs.items()]
     lines.append(f"  rows: {query.output.rows:,} made, {query.output.size_bytes:,} bytes kept")
     if writer is not None:
         target = writer.target
         columns = "" if target.is_view else f" ({', '.join(target.columns)})"
         lines.append(f"  inserts into: {target.stream}{columns}, {writer.stored:,} rows")
     lines.append(f"  memory: {query.size_bytes:,} bytes with kept rows")
-    lines += [f"  {each}" for each in query.plan_choices]
+    lines += [f"  {name}: {text}" for name, text in _choices(query).items()]
     if operators:
         lines += ["", *graph_text(operators)]
     if query.failed:
         lines.append(f"  failed: {query.failed}")
     return "\n".join(lines)
+
+
+def row_plan_facts(query: RowQuery) -> dict[str, str]:
+    """Return the inputs and the choices of a plan, as `explain_row_query` has them, by name."""
+    inputs = {f"input {alias}": text for alias, text in _input_texts(query).items()}
+    return inputs | _choices(query)
+
+
+def _choices(query: RowQuery) -> dict[str, str]:
+    """Return what statistics decided of a plan; a name that comes again gets a number."""
+    facts, names = dict[str, str](), Counter[str]()
+    for name, text in query.plan_choices:
+        names[name] += 1
+        facts[name if names[name] == 1 else f"{name} {names[name]}"] = text
+    return facts
+
+
+def _input_texts(query: RowQuery) -> dict[str, str]:
+    """Return what a row query reads of each stream and table, by alias."""
+    texts = {it.alias: f"stream {it.stream}, reads {', '.join(it.columns)}" for it in query.inputs}
+    for alias, table in query.tables.by_alias.items():
+        names = [name.removeprefix(f"{alias}.") for name in table.versions.schema.names]
+        texts[alias] = f"table {table.name}, reads {', '.join(names)}"
+    return texts
 
 
 def explain(

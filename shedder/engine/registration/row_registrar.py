@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from shedder.archive.files.data_directory import (
     FORMAT_ROWS,
     FORMAT_SAMPLED_JOINS,
@@ -14,11 +16,12 @@ from shedder.cql.statements.relational_select import RelationalSelect
 from shedder.cql.statements.statement import ColumnDefinition
 from shedder.dataflow.estimates.state_bytes import StateBytes
 from shedder.dataflow.graph_text import graph_outline
+from shedder.dataflow.join_order import StreamStatistics
 from shedder.engine.checkpoints.checkpoint_scheduler import Checkpoints
 from shedder.engine.checkpoints.query_commit import QueryCommit
 from shedder.engine.dataflow.row_query import RowQuery
 from shedder.engine.dataflow.row_target import RowTarget
-from shedder.engine.dataflow.standing_plan import reads_previous, sampling_of
+from shedder.engine.dataflow.standing_plan import StandingPlan, reads_previous, sampling_of
 from shedder.engine.engine_state import EngineState
 from shedder.engine.rebuild.row_query_factory import (
     RowParameters,
@@ -32,6 +35,7 @@ from shedder.engine.rebuild.row_query_factory import (
     with_sampling,
 )
 from shedder.engine.rebuild.row_query_past import WindowPast
+from shedder.engine.registration.explain_query import row_plan_facts
 from shedder.engine.registration.registration_wait import RegistrationWait
 from shedder.engine.synopsis_plans.stored_query_text import parse_stored
 from shedder.errors import BudgetExceeded
@@ -66,7 +70,11 @@ class RowRegistrar:
         """
         core, waits = self._core, RegistrationWait(self._core, name, timeout_s)
         parameters = self._parameters(f"{core.machine.random_bits(48):x}", select, target)
-        query = self._made(name, select, parameters, waits)
+        plan = self._admitted(select, waits)
+        known = {}
+        if needs_statistics(plan):  # They are of the tuples before, like the rest of the past.
+            known = waits.run(lambda: statistics_of(core, plan))
+        query = new_row_query(core, name, plan, known, parameters)
         query.load_tables(table_rows(core, query))
         past = WindowPast(core, query)
         past.catch_up()
@@ -93,19 +101,26 @@ class RowRegistrar:
         Raises:
           As `register`.
         """
-        waits = RegistrationWait(self._core, "")
+        core, waits = self._core, RegistrationWait(self._core, "")
         parameters = self._parameters("", select, None)
-        query = self._made("", select, parameters, waits)
-        facts = {"text": query.query.text, **query.relations}
-        outline = graph_outline(query.operators(), self._expected(select, parameters))
+        plan = self._admitted(select, waits)
+        known = waits.run(lambda: statistics_of(core, plan, inputs_min=1))
+        query = new_row_query(core, "", plan, known, parameters)
+        facts = {"text": query.query.text, **query.relations, **row_plan_facts(query)}
+        outline = graph_outline(query.operators(), self._expected(plan, known, parameters))
         return facts | {f"operator {number}": line for number, line in enumerate(outline, 1)}
 
-    def _expected(self, select: RelationalSelect, parameters: RowParameters) -> list[StateBytes]:
-        """Return what each operator of a query is expected to hold, kept rows last."""
-        core, plan = self._core, with_sampling(bound_rows(self._core, select), parameters)
-        known = core.executor.call(lambda: statistics_of(core, plan, inputs_min=1)).result()
-        operators = new_flow(core, plan, known, None).estimated_bytes(known)
-        return [*operators, f"at most {core.rows.limits.output_bytes_max:,} bytes"]
+    def _expected(
+        self,
+        plan: StandingPlan,
+        known: Mapping[str, StreamStatistics],
+        parameters: RowParameters,
+    ) -> list[StateBytes]:
+        """Return what each operator of a plan is expected to hold, kept rows last."""
+        core = self._core
+        flow = new_flow(core, with_sampling(plan, parameters), known, None)
+        kept = f"at most {core.rows.limits.output_bytes_max:,} bytes"
+        return [*flow.estimated_bytes(known), kept]
 
     def _parameters(
         self, incarnation: str, select: RelationalSelect, target: RowTarget | None
@@ -118,13 +133,8 @@ class RowRegistrar:
             incarnation, target, (self._core.machine.random_bits(SEED_BITS), bytes_max)
         )
 
-    def _made(
-        self,
-        name: str,
-        select: RelationalSelect,
-        parameters: RowParameters,
-        waits: RegistrationWait,
-    ) -> RowQuery:
+    def _admitted(self, select: RelationalSelect, waits: RegistrationWait) -> StandingPlan:
+        """Return the plan of a query that one more may be made of now."""
         if self._core.pressure.pressed:
             raise BudgetExceeded(
                 "the process is near its limit of memory; a new query can stand when some is free: "
@@ -133,10 +143,7 @@ class RowRegistrar:
         waits.run(self._core.rows.check_room, urgent=True)
         plan = bound_rows(self._core, select)
         parse_stored(plan.query.text)  # What a restart could not read is refused now.
-        known = {}
-        if needs_statistics(plan):  # They are of the tuples before, like the rest of the past.
-            known = waits.run(lambda: statistics_of(self._core, plan))
-        return new_row_query(self._core, name, plan, known, parameters)
+        return plan
 
     def _begin(self, query: RowQuery, past: WindowPast, target: RowTarget | None) -> QueryCommit:
         """On the apply thread: read the little that is left of the past, then live."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from contextlib import contextmanager
 from random import Random
 
 import pytest
@@ -168,8 +169,38 @@ def test_plan_of_more_lines_than_an_answer_prints_is_printed_whole():
     assert len(printed(Answer(plan_table("line\n" * 80))).splitlines()) == 80
 
 
-def times_every(step, size):
-    return batch([(at, at % 7, at) for at in range(0, size, step)])
+def assert_same_facts(preview, explained):
+    """EXPLAIN of a query to be has the inputs and choices of the query that is registered."""
+    is_fact = re.compile(r"  (join order|negation of |\w+: stream )")
+    lines = [line for line in explained.splitlines() if is_fact.match(line)]
+    stated = [
+        f"  {row['granted'].removeprefix('input ')}: {row['value']}"
+        for row in preview
+        if re.match("join order|negation of|input ", row["granted"])
+    ]
+    assert stated == [re.sub("; (nothing has come|as of).*", "", line) for line in lines]
+    assert len(stated) > 3
+
+
+STEPS = {"fast": 1, "steady": 50, "slow": 100}
+
+
+@contextmanager
+def registered_before_and_after(directory, text):
+    """An engine with a query that was registered before its streams had tuples, and after."""
+    with Engine.open(directory) as db:
+        for name in STEPS:
+            db.execute(CREATE.replace(" s ", f" {name} "))
+        early = db.register("early", text)
+        assert not re.search("join order|negation of", early.explain())
+        for name, step in STEPS.items():
+            db.push(name, batch([(at, at % 7, at) for at in range(0, 1_000, step)]))
+        preview = db.execute(f"EXPLAIN CREATE QUERY late AS {text}").rows()
+        late = db.register("late", text)
+        assert_same_facts(preview, late.explain())
+        for name in STEPS:
+            db.heartbeat(name, START_US + 2_000)
+        yield db, early, late
 
 
 def test_negation_stands_where_it_costs_less_and_rows_do_not_depend_on_it(tmp_path):
@@ -178,21 +209,11 @@ def test_negation_stands_where_it_costs_less_and_rows_do_not_depend_on_it(tmp_pa
         "JOIN steady [RANGE INTERVAL '1' HOUR] b ON a.id = b.id WHERE NOT EXISTS "
         "(SELECT * FROM slow [RANGE INTERVAL '1' HOUR] c WHERE c.id = a.id AND c.kind < 300)"
     )
-    steps = {"fast": 1, "steady": 50, "slow": 100}
-    with Engine.open(tmp_path / "data") as db:
-        for name in steps:
-            db.execute(CREATE.replace(" s ", f" {name} "))
-        early = db.register("early", text)
-        for name, step in steps.items():
-            db.push(name, times_every(step, 1_000))
-        late = db.register("late", text)
+    with registered_before_and_after(tmp_path / "data", text) as (_, early, late):
         [place] = [line for line in late.explain().splitlines() if "negation of c" in line]
         assert re.fullmatch(
             r"  negation of c: below the join; [\d,]+ rows/s, [\d,]+ above it", place
         )
-        assert "negation of c" not in early.explain()
-        for name in steps:
-            db.heartbeat(name, START_US + 2_000)
         absent = {0, 100 % 7, 200 % 7}
         pairs = [
             (x % 7, x, y)
@@ -211,21 +232,11 @@ def test_joins_of_three_streams_are_ordered_by_cost_and_rows_do_not_depend_on_it
         "JOIN steady [RANGE INTERVAL '1' HOUR] b ON a.id = b.id "
         "JOIN slow [RANGE INTERVAL '1' HOUR] c ON c.id = a.id WHERE c.kind > 100"
     )
-    steps = {"fast": 1, "steady": 50, "slow": 100}
-    with Engine.open(tmp_path / "data") as db:
-        for name in steps:
-            db.execute(CREATE.replace(" s ", f" {name} "))
-        early = db.register("early", text)  # Nothing is known of the streams.
-        assert "join order" not in early.explain()
-        for name, step in steps.items():
-            db.push(name, times_every(step, 1_000))
-        late = db.register("late", text)
+    with registered_before_and_after(tmp_path / "data", text) as (_, early, late):
         [order] = [line for line in late.explain().splitlines() if "join order" in line]
         assert re.fullmatch(r"  join order: [abc], [abc], a; [\d,]+ comparisons/s, .*", order)
         cost, written = (int(n.replace(",", "")) for n in re.findall(r"[\d,]+(?= comp| as)", order))
         assert 0 < cost < written
-        for name in steps:
-            db.heartbeat(name, START_US + 2_000)
         pairs = [
             (x % 7, x, y, z)
             for x in range(1_000)
@@ -240,6 +251,19 @@ def test_joins_of_three_streams_are_ordered_by_cost_and_rows_do_not_depend_on_it
     with Engine.open(tmp_path / "data") as db:
         assert "join order: " in db.query("early").explain()
         assert subscribed(db.query("early")) == first
+
+
+def test_joins_of_a_union_have_an_order_each_and_their_facts_have_numbers(tmp_path):
+    join = (
+        "SELECT {0}.id FROM fast [RANGE INTERVAL '1' HOUR] {0} "
+        "JOIN steady [RANGE INTERVAL '1' HOUR] {1} ON {0}.id = {1}.id "
+        "JOIN slow [RANGE INTERVAL '1' HOUR] {2} ON {2}.id = {0}.id"
+    )
+    text = f"{join.format(*'abc')} UNION ALL {join.format(*'def')}"
+    with registered_before_and_after(tmp_path / "data", text) as (db, _, late):
+        assert late.explain().count("join order") == 2
+        granted = [row["granted"] for row in db.execute(f"EXPLAIN CREATE QUERY q AS {text}").rows()]
+        assert [it for it in granted if it.startswith("join")] == ["join order", "join order 2"]
 
 
 def test_table_of_a_join_is_a_line_with_its_bytes(db):
