@@ -93,9 +93,19 @@ class AsyncClient:
         """Promise that no tuple with an event time below watermark_us will follow."""
         await self._perform(self._operations.streams.heartbeat(stream, watermark_us))
 
-    async def register(self, name: str, sql: str, params: Params | None = None) -> AsyncQuery:
-        """Make a query standing; one of the same name and text is returned as it is."""
-        described = await self._perform(statement_operations.register(name, sql, params))
+    async def register(
+        self,
+        name: str,
+        sql: str,
+        params: Params | None = None,
+        *,
+        timeout_s: float | None = None,
+    ) -> AsyncQuery:
+        """Make a query standing; one of the same name and text is returned as it is.
+
+        timeout_s: as of `Client.register`.
+        """
+        described = await self._perform(statement_operations.register(name, sql, params, timeout_s))
         return AsyncQuery(self._connection, described)
 
     async def query(self, name: str) -> AsyncQuery:

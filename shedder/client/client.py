@@ -206,9 +206,22 @@ class Client:
         """Promise that no tuple with an event time below watermark_us will follow."""
         self._perform(self._operations.streams.heartbeat(stream, watermark_us))
 
-    def register(self, name: str, sql: str, params: Params | None = None) -> RemoteQuery:
-        """Make a query standing; one of the same name and text is returned as it is."""
-        described = self._perform(statement_operations.register(name, sql, params))
+    def register(
+        self,
+        name: str,
+        sql: str,
+        params: Params | None = None,
+        *,
+        timeout_s: float | None = None,
+    ) -> RemoteQuery:
+        """Make a query standing; one of the same name and text is returned as it is.
+
+        timeout_s: how long it waits for the records that came before it; None: without a limit.
+
+        Raises:
+          DeadlineExceeded: the query does not stand; the message says what it waited for.
+        """
+        described = self._perform(statement_operations.register(name, sql, params, timeout_s))
         return RemoteQuery(self._connection, described)
 
     def query(self, name: str) -> RemoteQuery:

@@ -106,11 +106,15 @@ def execute(
     return replace(execution.without_rows(), table=pa.concat_tables([*parts, execution.rest]))
 
 
-def register(name: str, sql: str, params: Params | None) -> Steps[query_pb2.StandingQuery]:
-    """Make a query standing; one of the same name and text is returned as it is."""
-    request = query_pb2.RegisterRequest(name=name, sql=sql, parameters=parameters_to_wire(params))
+def register(
+    name: str, sql: str, params: Params | None, timeout_s: float | None
+) -> Steps[query_pb2.StandingQuery]:
+    """Make a query standing: see `Client.register`."""
+    request = query_pb2.RegisterRequest(
+        name=name, sql=sql, parameters=parameters_to_wire(params), timeout_s=timeout_s
+    )
     registered: query_pb2.RegisterResponse = yield from call(
-        lambda stubs: stubs.query.Register, request
+        lambda stubs: stubs.query.Register, request, deadline_s(timeout_s)
     )
     return registered.query
 

@@ -144,7 +144,8 @@ class QueryService(QueryServicer):
         """Make a query standing."""
         params = parameters_from_wire(request.parameters)
         engine_caller = caller.get().caller
-        timeout_s = time_left_s(context, None)
+        requested_s = _timeout_s(request.timeout_s if request.HasField("timeout_s") else None)
+        timeout_s = time_left_s(context, requested_s)
         ends_s = None if timeout_s is None else time.monotonic() + timeout_s
 
         def parsed() -> Statement:

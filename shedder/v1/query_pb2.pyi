@@ -487,8 +487,13 @@ class RegisterRequest(_message.Message):
     NAME_FIELD_NUMBER: _builtins.int
     SQL_FIELD_NUMBER: _builtins.int
     PARAMETERS_FIELD_NUMBER: _builtins.int
+    TIMEOUT_S_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     sql: _builtins.str
+    timeout_s: _builtins.float
+    """How long the registration waits for the records that came before it. Absent: until all are
+    applied.
+    """
     @_builtins.property
     def parameters(self) -> Global___Parameters: ...
     def __init__(
@@ -497,12 +502,15 @@ class RegisterRequest(_message.Message):
         name: _builtins.str = ...,
         sql: _builtins.str = ...,
         parameters: Global___Parameters | None = ...,
+        timeout_s: _builtins.float | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["parameters", b"parameters"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_timeout_s", b"_timeout_s", "parameters", b"parameters", "timeout_s", b"timeout_s"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["name", b"name", "parameters", b"parameters", "sql", b"sql"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_timeout_s", b"_timeout_s", "name", b"name", "parameters", b"parameters", "sql", b"sql", "timeout_s", b"timeout_s"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__timeout_s: _TypeAlias = _typing.Literal["timeout_s"]  # noqa: Y015
+    _WhichOneofArgType__timeout_s: _TypeAlias = _typing.Literal["_timeout_s", b"_timeout_s"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__timeout_s) -> _WhichOneofReturnType__timeout_s | None: ...
 
 Global___RegisterRequest: _TypeAlias = RegisterRequest  # noqa: Y015
 

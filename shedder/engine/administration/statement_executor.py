@@ -147,7 +147,7 @@ def _drop_query(statement: cql.DropQuery, call: StatementCall) -> Answer:
 
 
 def _create_view(statement: cql.CreateView, call: StatementCall) -> Answer:
-    made = call.services.views.create(statement, call.caller.tenant)
+    made = call.services.views.create(statement, call.caller.tenant, call.timeout_s)
     return Answer.status(f"view {statement.name} {'created' if made else 'exists'}")
 
 
@@ -162,7 +162,7 @@ def _drop_view(statement: cql.DropView, call: StatementCall) -> Answer:
 
 
 def _create_insert(statement: cql.CreateInsert, call: StatementCall) -> Answer:
-    made = call.services.views.insert(statement, call.caller.tenant)
+    made = call.services.views.insert(statement, call.caller.tenant, call.timeout_s)
     return Answer.status(f"query {statement.name} {'created' if made else 'exists'}")
 
 

@@ -97,8 +97,8 @@ class StreamDefinitions:
             fair_bytes = self._core.samples.fair_bytes(len(self._core.streams) + 1)
             rows = self._core.settings.sample_rows
             sample = StreamSample(schema, rows=rows, size_bytes_max=fair_bytes)
-            self._core.executor.call(
-                lambda: self._core.add_stream(stream_id, schema, sample)
+            self._core.executor.call(  # No record that waits is of this stream.
+                lambda: self._core.add_stream(stream_id, schema, sample), urgent=True
             ).result()
             return True
 

@@ -23,6 +23,7 @@ from shedder.engine.dataflow.row_target import EVENT_TIME, SIGN, RowTarget
 from shedder.engine.dataflow.row_writer import RowWriter
 from shedder.engine.engine_state import EngineState
 from shedder.engine.registration.query_registry import QueryRegistry
+from shedder.engine.registration.registration_wait import RegistrationWait
 from shedder.engine.runtime.lifetime import Lifetime
 from shedder.engine.tenants.tenant_limits import check_queries
 from shedder.errors import (
@@ -58,19 +59,28 @@ class ViewControls:
         self._definitions = definitions
         self._queries = queries
 
-    def create(self, statement: CreateView, tenant: str = DEFAULT_TENANT) -> bool:
+    def create(
+        self,
+        statement: CreateView,
+        tenant: str = DEFAULT_TENANT,
+        timeout_s: float | None = None,
+    ) -> bool:
         """Create a view, for a tenant; False when an equal one exists.
 
         The stream is made before the query. If the process ends between the two, the stream is
         empty, and the same statement takes it.
 
+        timeout_s: as of `QueryRegistry.register`.
+
         Raises:
           StreamExists, TableExists, QueryExists: the name is taken. BadQuery: the view reads
-          itself, or it cannot be bound. QuotaExceeded, BudgetExceeded: as of a standing query.
+          itself, or it cannot be bound. QuotaExceeded, BudgetExceeded, DeadlineExceeded: as of a
+          standing query.
         """
         self._lifetime.check_open()
-        with self._ddl:
-            core, name = self._core, statement.name
+        core, name = self._core, statement.name
+        waits = RegistrationWait(core, name, timeout_s)
+        with waits.holding(self._ddl):
             known = core.rows.view(name)
             if known is not None:
                 same = known.query.query.text == statement.select.text
@@ -89,13 +99,13 @@ class ViewControls:
             definition = CreateStream(
                 name, columns, EVENT_TIME, 0, statement.retain_us, DEFAULT_LAYOUT, False
             )
+            waits.run(lambda: None)  # Before there is a stream that would have to be dropped.
             is_new = self._definitions.create_stream(definition, tenant)
-            stream = core.stream(name)
-            if not is_new and core.executor.call(lambda: stream.position).result():
+            if not is_new and core.intakes[name].durable.position:
                 raise StreamExists(f"{name!r} is a stream with tuples; give the view another name")
             target = RowTarget(name, tuple(it.name for it in columns[:-1]), is_view=True)
             try:
-                self._queries.register_into(name, statement.select, target)
+                self._queries.register_into(name, statement.select, target, waits)
             except BaseException:
                 if is_new:
                     self._definitions.drop_stream(name)
@@ -122,16 +132,25 @@ class ViewControls:
             self._queries.drop_rows(core.rows.queries[name])
             self._definitions.drop_stream(name)
 
-    def insert(self, statement: CreateInsert, tenant: str = DEFAULT_TENANT) -> bool:
+    def insert(
+        self,
+        statement: CreateInsert,
+        tenant: str = DEFAULT_TENANT,
+        timeout_s: float | None = None,
+    ) -> bool:
         """Make a query standing whose rows go into a stream; False when an equal one exists.
+
+        timeout_s: as of `QueryRegistry.register`.
 
         Raises:
           UnknownStream, UnknownColumn, TypeMismatch, BadQuery: it cannot be bound, the stream
           cannot have its rows, or they would come back to it. QueryExists: the name is taken.
+          BudgetExceeded, DeadlineExceeded: as of a standing query.
         """
         self._lifetime.check_open()
-        with self._ddl:
-            core, name = self._core, statement.name
+        core, name = self._core, statement.name
+        waits = RegistrationWait(core, name, timeout_s)
+        with waits.holding(self._ddl):
             schema = core.stream(statement.stream).schema
             core.check_no_view(schema.name)
             known = core.rows.writers.get(name)
@@ -147,7 +166,7 @@ class ViewControls:
             self._check_no_cycle(name, statement.select, schema.name)
             check_new_name("query", name)
             self._check_query(name, tenant)
-            self._queries.register_into(name, statement.select, target)
+            self._queries.register_into(name, statement.select, target, waits)
             return True
 
     def preview(self, statement: CreateView | CreateInsert) -> dict[str, str]:

@@ -14,7 +14,6 @@ from shedder.archive.tables.table_rows import TableRows
 from shedder.cql.binding.relational_binding import bind_relational
 from shedder.cql.binding.table_checks import relational
 from shedder.cql.plans.logical_plan import RelationKind, scans_of
-from shedder.cql.plans.logical_plan import Scan as PlanScan
 from shedder.cql.statements.bound_query import StreamSchema
 from shedder.cql.statements.relational_select import RelationalSelect
 from shedder.cql.statements.statement import Select, Statement
@@ -201,15 +200,6 @@ def new_writer(
     return RowWriter(query, target, intake, convert, core.limits, stored=stored, begins=begins)
 
 
-def needs_statistics(plan: StandingPlan) -> bool:
-    """Return whether statistics of streams decide the order of joins and the place of negations."""
-    return len(_stream_scans(plan)) >= STATISTICS_INPUTS_MIN
-
-
-def _stream_scans(plan: StandingPlan) -> list[PlanScan]:
-    return [it for it in scans_of(plan.query.plan) if it.kind is RelationKind.STREAM]
-
-
 def statistics_of(
     core: EngineState, plan: StandingPlan, inputs_min: int = STATISTICS_INPUTS_MIN
 ) -> dict[str, StreamStatistics]:
@@ -217,7 +207,7 @@ def statistics_of(
 
     On the apply thread.
     """
-    scans = _stream_scans(plan)
+    scans = [it for it in scans_of(plan.query.plan) if it.kind is RelationKind.STREAM]
     if len(scans) < inputs_min:
         return {}
     found: dict[str, StreamStatistics] = {}

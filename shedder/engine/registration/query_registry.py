@@ -23,6 +23,7 @@ from shedder.engine.rebuild.row_query_factory import rows_of_table
 from shedder.engine.registration.explain_query import explain, explain_row_query
 from shedder.engine.registration.query_handle import Query
 from shedder.engine.registration.registrar import Registrar
+from shedder.engine.registration.registration_wait import RegistrationWait
 from shedder.engine.registration.row_query_handle import RowHandle
 from shedder.engine.registration.row_registrar import RowRegistrar
 from shedder.engine.runtime.caller import OPERATOR, Caller
@@ -72,8 +73,8 @@ class QueryRegistry:
     ) -> Query | RowHandle:
         """Make a query standing; one of the same name and text is returned as it is.
 
-        timeout_s: how long it waits for the records that came before it; None: until all are
-        applied.
+        timeout_s: how long it waits for other definitions and for the records that came before it;
+        None: until all are applied.
 
         Raises:
           BadQuery, UnknownColumn, UnknownStream; QueryExists: another text has this name;
@@ -96,9 +97,10 @@ class QueryRegistry:
     ) -> Query | RowHandle:
         """Make a parsed query standing. timeout_s: as of `register`."""
         select = rows_of_table(self.core, select)
-        with self._ddl:
+        waits = RegistrationWait(self.core, name, timeout_s)
+        with waits.holding(self._ddl):
             if name in self.core.rows or isinstance(select, RelationalSelect):
-                return self._register_rows(name, select, timeout_s)
+                return self._register_rows(name, select, waits)
             stream = self.core.stream(select.stream)
             for other in list(self.core.streams.values()):
                 if name in other.queries:
@@ -112,11 +114,11 @@ class QueryRegistry:
             check_new_name("query", name)
             check_outputs(select)
             check_queries(self.core, stream.schema.tenant)
-            standing_query = self._registrar.register(name, stream, select, timeout_s)
+            standing_query = self._registrar.register(name, stream, select, waits)
             return Query(self, stream, standing_query)
 
     def _register_rows(
-        self, name: str, select: Select | RelationalSelect, timeout_s: float | None
+        self, name: str, select: Select | RelationalSelect, waits: RegistrationWait
     ) -> RowHandle:
         """Make a row query standing, or find it."""
         known = self.core.row_query(name)
@@ -130,16 +132,18 @@ class QueryRegistry:
         relations = [self.core.tables.get(it) or self.core.stream(it) for it in select.relations]
         for tenant in {relation.schema.tenant for relation in relations}:
             check_queries(self.core, tenant)
-        query = self._row_registrar.register(name, select, timeout_s=timeout_s)
+        query = self._row_registrar.register(name, select, waits)
         return RowHandle(self, query)
 
     def columns(self, select: RelationalSelect) -> tuple[ColumnDefinition, ...]:
         """Return the columns of a row query. Raises: as `register`."""
         return self._row_registrar.columns(select)
 
-    def register_into(self, name: str, select: RelationalSelect, target: RowTarget) -> None:
+    def register_into(
+        self, name: str, select: RelationalSelect, target: RowTarget, waits: RegistrationWait
+    ) -> None:
         """Make a row query standing that inserts its rows into a target. Raises: as `register`."""
-        self._row_registrar.register(name, select, target)
+        self._row_registrar.register(name, select, waits, target)
 
     def _text_of(self, name: str) -> str:
         rows = self.core.row_query(name)

@@ -54,7 +54,7 @@ class Registrar:
         self._answer_exactly = answer_exactly
 
     def register(
-        self, name: str, stream: Stream, select: Select, timeout_s: float | None = None
+        self, name: str, stream: Stream, select: Select, waits: RegistrationWait
     ) -> StandingQuery:
         """Answer for the history first, then go on with what comes.
 
@@ -63,9 +63,8 @@ class Registrar:
           PrecisionUnavailable: contract FAIL or EXACT, and it cannot be promised.
           BudgetExceeded: no memory for its synopses.
           BeforeRetention: its window begins at an instant before what is kept.
-          DeadlineExceeded: the records before it were not applied within timeout_s.
+          DeadlineExceeded: the records before it were not applied in time.
         """
-        waits = RegistrationWait(self._core, name, timeout_s)
         if self._core.pressure.pressed:
             raise BudgetExceeded(
                 "the process is near its limit of memory; a new query can stand when some is free: "

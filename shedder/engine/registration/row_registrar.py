@@ -26,7 +26,6 @@ from shedder.engine.engine_state import EngineState
 from shedder.engine.rebuild.row_query_factory import (
     RowParameters,
     bound_rows,
-    needs_statistics,
     new_flow,
     new_row_query,
     new_writer,
@@ -54,26 +53,25 @@ class RowRegistrar:
         self,
         name: str,
         select: RelationalSelect,
+        waits: RegistrationWait,
         target: RowTarget | None = None,
-        timeout_s: float | None = None,
     ) -> RowQuery:
         """Read what windows need of the past, then go on with what comes.
 
         A query without windows reads tuples from the present position on.
 
-        target: into which the query inserts its rows. timeout_s: as of `RegistrationWait`.
+        target: into which the query inserts its rows.
 
         Raises:
           BadQuery, UnknownStream, UnknownColumn, TypeMismatch, Unimplemented: it cannot be bound.
           BudgetExceeded: no memory for it.
-          DeadlineExceeded: the records before it were not applied within timeout_s.
+          DeadlineExceeded: the records before it were not applied in time.
         """
-        core, waits = self._core, RegistrationWait(self._core, name, timeout_s)
+        core = self._core
         parameters = self._parameters(f"{core.machine.random_bits(48):x}", select, target)
         plan = self._admitted(select, waits)
-        known = {}
-        if needs_statistics(plan):  # They are of the tuples before, like the rest of the past.
-            known = waits.run(lambda: statistics_of(core, plan))
+        # Behind the records before it, so that little is left to read when the past is read.
+        known = waits.run(lambda: statistics_of(core, plan))
         query = new_row_query(core, name, plan, known, parameters)
         query.load_tables(table_rows(core, query))
         past = WindowPast(core, query)

@@ -244,8 +244,18 @@ class Database(Protocol):
     def heartbeat(self, stream: str, watermark_us: int) -> None:
         """Promise that no tuple with an event time below watermark_us will follow."""
 
-    def register(self, name: str, sql: str, params: Params | None = None) -> QueryHandle:
-        """Make a query standing; one of the same name and text is returned as it is."""
+    def register(
+        self,
+        name: str,
+        sql: str,
+        params: Params | None = None,
+        *,
+        timeout_s: float | None = None,
+    ) -> QueryHandle:
+        """Make a query standing; one of the same name and text is returned as it is.
+
+        timeout_s: how long it waits for the records that came before it; None: without a limit.
+        """
 
     def query(self, name: str) -> QueryHandle:
         """A standing query by name."""

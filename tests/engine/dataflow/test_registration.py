@@ -10,6 +10,7 @@ import pytest
 
 from shedder.archive.files.data_directory import FORMAT_ROWS, FORMAT_TABLE_CHANGES, format_of
 from shedder.engine.engine import Engine
+from shedder.engine.registration.registration_wait import RegistrationWait
 from shedder.engine.runtime.caller import Caller
 from shedder.errors import (
     BadQuery,
@@ -414,6 +415,35 @@ def test_registration_waits_for_the_records_before_it_alone(db):
     finally:
         stopped.set()
     assert query.answer().rows() == []
+
+
+def test_registration_waits_once_for_the_records_before_it(db):
+    """Work that waits for the apply thread stands for records that come during the registration."""
+    executor, opened, begun, order = db.core.executor, threading.Event(), threading.Event(), []
+
+    def hold():
+        begun.set()
+        opened.wait()
+
+    def backlog():
+        order.append("backlog")
+
+    def first():
+        executor.post(hold)
+        executor.post(backlog)
+
+    waits = RegistrationWait(db.core, "q", 20)
+    waits.run(first)
+    begun.wait()
+    thread = threading.Thread(target=waits.run, args=(lambda: order.append("second"),))
+    thread.start()
+    end_s = time.monotonic() + 20
+    while executor.next is backlog and thread.is_alive() and time.monotonic() < end_s:
+        thread.join(0.001)
+    opened.set()
+    thread.join()
+    applied(db)
+    assert order == ["second", "backlog"]
 
 
 def test_end_of_a_checkpoint_waits_for_no_backlog(db):
