@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -32,7 +32,10 @@ class PastStretch:
 
 
 def replay(
-    query: RowQuery, stretches: Mapping[str, PastStretch], scans: Mapping[int, Scan]
+    query: RowQuery,
+    stretches: Mapping[str, PastStretch],
+    scans: Mapping[int, Scan],
+    between: Callable[[], None] | None = None,
 ) -> None:
     """Have a query read past tuples; the rows that they lead to are not kept.
 
@@ -43,6 +46,7 @@ def replay(
     Args:
       query: whose state is to be made.
       stretches: by alias. scans: by the id of a stream.
+      between: called behind each part of the tuples.
     """
     parts = [
         _PastReader(each, stretches[each.alias], scans[each.stream_id])
@@ -58,6 +62,8 @@ def replay(
             continue
         query.take_past(part.alias, *rows)
         query.pass_by({each.alias: each.safe_us for each in parts})
+        if between is not None:
+            between()
 
 
 class _PastReader:

@@ -126,10 +126,10 @@ class QueryTables:
         versions: Mapping[str, pa.Table],
         reached: Sequence[Mapping[str, Reached]],
     ) -> None:
-        """Begin with earlier versions, which tuples of the past join. May be called again.
+        """Begin with earlier versions, which tuples of the past join.
 
         rows: now, by alias. versions: as of `TableVersions.history`. reached: by alias of a
-        stream, at each change; those of an earlier call come first.
+        stream, at each change.
         """
         self._has_past = True
         self._places = TablePlaces.of_changes(reached)
@@ -140,6 +140,25 @@ class QueryTables:
                 table.versions.upsert(piece, 0)
             table.versions.restore(versions[alias])
             table.version = now.version
+
+    def change_past(
+        self, header: TableChange, batch: pa.RecordBatch, reached: Mapping[str, Reached]
+    ) -> None:
+        """Apply a change that came since `load_past`, while the past is read.
+
+        A table that corrects has no past; `load` has its changes. reached: by alias of a stream.
+        """
+        tables = [it for it in self._behind(header) if not it.corrects]
+        if tables:
+            place = self._places.next(reached)
+            for table in tables:
+                table.version = header.version
+                _PlacedChange(table.versions, header.kind, batch, place).apply()
+
+    def _behind(self, header: TableChange) -> list[ReadTable]:
+        """Return the tables that a change is new to: an image may have it."""
+        tables = [it for it in self.by_alias.values() if it.table_id == header.table]
+        return [it for it in tables if header.version > it.version]
 
     def end_past(self, newest_us: Mapping[str, int | None]) -> None:
         """The past has been read. newest_us: by alias of a stream, of its tuples."""
@@ -181,8 +200,7 @@ class QueryTables:
         reached: by alias of a stream. instant_us: first instant with a change of a table that
           corrects. waits: the versions change at the next `go_on`, because a step reads them.
         """
-        tables = [it for it in self.by_alias.values() if it.table_id == header.table]
-        tables = [it for it in tables if header.version > it.version]  # An image has the others.
+        tables = self._behind(header)
         behind = 0 if all(it.corrects for it in tables) else self._places.next(reached)
         for table in tables:
             place = instant_us if table.corrects else behind

@@ -12,6 +12,7 @@ from shedder.archive.log.records import Batch, Heartbeat
 from shedder.archive.log.table_changes import TableChange
 from shedder.cql.statements.view_text import text_of_insert
 from shedder.dataflow.operator_facts import OperatorFacts
+from shedder.engine.dataflow.followed_changes import FollowedChanges
 from shedder.engine.dataflow.long_steps import StepThread
 from shedder.engine.dataflow.row_agreement import are_in_step
 from shedder.engine.dataflow.row_input import holding_up, times_of
@@ -36,6 +37,7 @@ class StandingRowQueries:
         self._stored: dict[str, RowState] = {}
         self._readers: dict[int, tuple[RowQuery, ...]] = {}  # By stream.
         self.writers: dict[str, RowWriter] = {}  # By query.
+        self._following: list[FollowedChanges] = []
         self._producers: dict[str, RowWriter] = {}  # The same, by the name of their producer.
 
     def __contains__(self, name: str) -> bool:
@@ -215,8 +217,15 @@ class StandingRowQueries:
         """Return the names of the row queries that read a table, also of those that have failed."""
         return [name for name, it in list(self.queries.items()) if table in it.table_names]
 
+    def follow(self, changes: FollowedChanges) -> None:
+        """Keep the changes that come from now on for a query that reads its past."""
+        self._following = [*(it for it in self._following if not it.is_ended), changes]
+
     def change(self, change: TableChange, batch: pa.RecordBatch) -> None:
         """Apply one change of a table."""
+        for following in self._following:
+            if not following.is_ended:
+                following.add(change, batch)
         readers = [it for it in self.queries.values() if it.tables.reads(change.table)]
         for each in readers:
             each.guard(partial(each.change, change, batch))

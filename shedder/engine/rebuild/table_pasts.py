@@ -16,7 +16,6 @@ from shedder.engine.dataflow.row_query import RowQuery
 from shedder.engine.dataflow.table_places import Reached
 from shedder.engine.engine_state import EngineState
 from shedder.engine.tables.table_history import PastChange
-from shedder.errors import BudgetExceeded
 
 Int64s = NDArray[np.int64]
 
@@ -38,72 +37,54 @@ class TableMoment:
 
 
 class TablePasts:
-    """Changes of the tables whose versions the tuples of a query join.
+    """Changes of the tables whose versions the tuples of a query join, at one moment.
 
     The changes before `first` may be unknown, so tuples before it are not read.
     """
 
     def __init__(self, core: EngineState, query: RowQuery) -> None:
-        """On the apply thread."""
-        self._core = core
-        self._query = query
+        """The tables of now. On the apply thread."""
         by_alias = query.tables.by_alias
-        self._tables = {it: of.name for it, of in by_alias.items() if not of.corrects}
-        histories = (core.tables[name].history for name in self._tables.values())
-        self.first = max((each.begin_number for each in histories), default=0)
-        self._newest = self.first
-        self._changes: dict[str, list[PastChange]] = {alias: [] for alias in self._tables}
+        tables = {it: core.tables[of.name] for it, of in by_alias.items() if not of.corrects}
+        self._rows = {alias: table.rows for alias, table in tables.items()}
+        histories = {alias: table.history for alias, table in tables.items()}
+        self.first = max((each.begin_number for each in histories.values()), default=0)
+        self._changes = {
+            alias: [it for it in each.changes if it.number > self.first]
+            for alias, each in histories.items()
+        }
+        numbers = {it.number for each in self._changes.values() for it in each}
+        self._numbers = np.array(sorted(numbers), np.int64)
+        places, asked = core.table_histories.places, np.append(self._numbers, self.first)
+        self._ids = {each.alias: each.stream_id for each in query.inputs}
+        self._positions = {it: places.of(it, asked) for it in set(self._ids.values())}
 
     def first_position(self, stream_id: int) -> int:
         """Return the position from which the versions of all tables are known."""
-        return int(self._positions(stream_id, [self.first])[0]) if self.first else 0
+        return int(self._positions[stream_id][-1]) if self.first else 0
 
-    def forget(self, needed: Mapping[int, int]) -> None:
-        """Forget the changes that came before all tuples that are read. On the apply thread.
+    def moment(self, needed: Mapping[int, int]) -> TableMoment:
+        """Return the tables without the changes that came before all tuples that are read.
 
         needed: position of the first of these tuples, by the id of a stream.
         """
-        numbers = sorted({it.number for each in self._changes.values() for it in each})
-        is_kept = np.zeros(len(numbers), np.bool_)
+        is_kept = np.zeros(len(self._numbers), np.bool_)
         for stream_id, position in needed.items():
-            is_kept |= self._positions(stream_id, numbers) > position
-        first = numbers[int(np.argmax(is_kept))] if is_kept.any() else self._newest + 1
-        for alias, each in self._changes.items():
-            self._changes[alias] = [it for it in each if it.number >= first]
-
-    def take(self) -> TableMoment:
-        """Return the tables of now. On the apply thread.
-
-        Raises:
-          BudgetExceeded: changes were forgotten since the last call.
-        """
-        core, rows = self._core, dict[str, TableRows]()
-        newest = core.table_histories.places.newest
-        for alias, name in self._tables.items():
-            table = core.tables[name]
-            rows[alias], history = table.rows, table.history
-            if history.begin_number > self._newest:
-                raise BudgetExceeded(
-                    f"table {name!r} changes faster than the past of the query can be read; more "
-                    "table_bytes keep more of its changes"
-                )
-            self._changes[alias] += [it for it in history.changes if it.number > self._newest]
-        self._newest = newest
-        numbers = sorted({it.number for each in self._changes.values() for it in each})
-        place = {number: at for at, number in enumerate(numbers, 1)}
+            is_kept |= self._positions[stream_id][:-1] > position
+        begin = int(np.argmax(is_kept)) if is_kept.any() else len(self._numbers)
+        place = {int(number): at for at, number in enumerate(self._numbers[begin:], 1)}
         changes = {
-            alias: [(place[it.number], it) for it in each] for alias, each in self._changes.items()
+            alias: [(place[it.number], it) for it in each if it.number in place]
+            for alias, each in self._changes.items()
         }
-        inputs = self._query.inputs
-        positions = {it.alias: self._positions(it.stream_id, numbers) for it in inputs}
         reached = [
-            {alias: Reached(int(each[at]), None) for alias, each in positions.items()}
-            for at in range(len(numbers))
+            {
+                alias: Reached(int(self._positions[id_][at]), None)
+                for alias, id_ in self._ids.items()
+            }
+            for at in range(begin, len(self._numbers))
         ]
-        return TableMoment(rows, changes, reached)
-
-    def _positions(self, stream_id: int, numbers: Sequence[int]) -> Int64s:
-        return self._core.table_histories.places.of(stream_id, np.array(numbers, np.int64))
+        return TableMoment(self._rows, changes, reached)
 
 
 def _versions(rows: TableRows, changes: Sequence[tuple[int, PastChange]]) -> pa.Table:

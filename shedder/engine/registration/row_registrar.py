@@ -75,10 +75,13 @@ class RowRegistrar:
         query = new_row_query(core, name, plan, known, parameters)
         query.load_tables(table_rows(core, query))
         past = WindowPast(core, query)
-        past.catch_up()
-        core.store.allow(_format_of(query, target))
-        self._checkpoints.end_begun()
-        joining = waits.run(lambda: self._begin(query, past, target))
+        try:
+            past.catch_up()
+            core.store.allow(_format_of(query, target))
+            self._checkpoints.end_begun()
+            joining = waits.run(lambda: self._begin(query, past, target))
+        finally:
+            past.end()
         self._checkpoints.end_joining(joining)
         if target is not None:
             begin = core.rows.writers[name].begin

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import re
+import threading
 from collections import Counter
 from itertools import pairwise
 
 import numpy as np
+import pyarrow as pa
 import pytest
 
 from shedder.archive.files.data_directory import (
@@ -14,10 +16,14 @@ from shedder.archive.files.data_directory import (
     FORMAT_TABLE_JOINS,
     format_of,
 )
+from shedder.archive.log.table_changes import ChangeKind, TableChange
 from shedder.cql.text.durations import timestamp_text
+from shedder.engine.dataflow.followed_changes import FollowedChanges
+from shedder.engine.dataflow.query_tables import QueryTables
+from shedder.engine.dataflow.table_places import Reached
 from shedder.engine.engine import Engine
 from shedder.engine.runtime.caller import Caller
-from shedder.errors import TableInUse, Unimplemented, UnknownStream
+from shedder.errors import BudgetExceeded, TableInUse, Unimplemented, UnknownStream
 from tests.engine.dataflow.table_world import (
     RANGE_US,
     TABLE,
@@ -454,6 +460,66 @@ def test_new_windows_have_the_past_and_the_versions_of_its_places(table_bytes, t
     known = {(name, True) for name in (*ROWS, *PAST)}
     lost = {(name, False) for name in (*ROWS, "wide")}
     assert complete == known | (lost if table_bytes == 1 << 20 else set())
+
+
+@pytest.mark.slow
+def test_windows_are_filled_while_their_table_changes_faster_than_its_history_keeps(tmp_path):
+    """The history has 64 KiB, some 15 changes; more come while the past of a query is read."""
+    rng = np.random.default_rng(seed("past beside changes"))
+    truth, ended, names = World(), threading.Event(), list[str]()
+
+    def step(at: int) -> None:
+        db.execute(truth.table.change(rng))
+        rows = [(at * 5, at, int(rng.integers(0, 8)))]
+        truth.push(rows)
+        db.push("s", batch(rows))
+
+    def go_on() -> None:
+        at = 60
+        while not ended.is_set():
+            step(at)
+            at += 1
+
+    with Engine.open(tmp_path / "d", table_bytes=1 << 20, run_rows=16) as db:
+        for text in (CREATE, TABLE):
+            db.execute(text)
+        for at in range(60):
+            step(at)
+        thread = threading.Thread(target=go_on)
+        thread.start()
+        try:
+            for number in range(12):
+                for name, text in {**ROWS, **PAST}.items():
+                    names.append(f"{name}{number}")
+                    db.register(names[-1], text)
+        finally:
+            ended.set()
+            thread.join()
+        for name in names:
+            answer, kind = db.query(name).answer(), name.rstrip("0123456789")
+            done = truth.done[first_position(answer) :]
+            shown = Counter(tuple(row.values()) for row in answer.table.to_pylist())
+            if kind in PAST:
+                from_us = truth.stream.watermark - PAST_US[kind]
+                assert shown == made(kind, [it for it in done if it[0] >= from_us]), name
+            else:
+                assert shown == made(kind, newest(kind, done)), name
+        assert len(truth.tuples) > 120
+
+
+def test_query_whose_table_changes_more_than_its_memory_allows_is_refused():
+    """Eight changes of some 2 KiB wait, and there is room for five."""
+    schema = pa.schema([("k", pa.int64())])
+    changes = FollowedChanges([7], lambda: {"s": Reached(0, None)}, bytes_max=11_000)
+    tables = QueryTables({})
+    keys = pa.record_batch([pa.array([1], pa.int64())], schema=schema)
+    for version in range(1, 9):
+        changes.add(TableChange(7, ChangeKind.DELETE, version, 0), keys)
+        changes.add(TableChange(8, ChangeKind.DELETE, version, 0), keys)
+        if version == 2:
+            changes.read(tables)
+    with pytest.raises(BudgetExceeded, match=r"more than 11,000 bytes wait, row_query_bytes_max"):
+        changes.read(tables)
 
 
 def first_position(answer) -> int:
