@@ -165,7 +165,7 @@ class RowSource:
                 yield rows
 
     def lookup(self, store: Store, check: Callable[[], None]) -> Lookup | None:
-        """How a value index finds the rows of runs; None: no index is of use.
+        """Return how a value index finds the rows of runs; None: no index is of use.
 
         check: as of `WantedRows`.
         """

@@ -127,11 +127,11 @@ class WindowPast:
             self._read[alias] = end
 
     def _positions(self) -> dict[str, int]:
-        """How far the streams of the past are now, by alias."""
+        """Return how far the streams of the past are now, by alias."""
         return {each.alias: self._stream(each).position for each in self._inputs}
 
     def _reached(self) -> dict[str, Reached]:
-        """How far all streams of the query are now, by alias."""
+        """Return how far all streams of the query are now, by alias."""
         inputs = self._query.inputs
         return {each.alias: Reached(self._stream(each).position, None) for each in inputs}
 

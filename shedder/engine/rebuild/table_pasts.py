@@ -55,9 +55,9 @@ class TablePasts:
         }
         numbers = {it.number for each in self._changes.values() for it in each}
         self._numbers = np.array(sorted(numbers), np.int64)
-        places, asked = core.table_histories.places, np.append(self._numbers, self.first)
+        places, requested = core.table_histories.places, np.append(self._numbers, self.first)
         self._ids = {each.alias: each.stream_id for each in query.inputs}
-        self._positions = {it: places.of(it, asked) for it in set(self._ids.values())}
+        self._positions = {it: places.of(it, requested) for it in set(self._ids.values())}
 
     def first_position(self, stream_id: int) -> int:
         """Return the position from which the versions of all tables are known."""
