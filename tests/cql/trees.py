@@ -128,6 +128,16 @@ def _cast(inner: st.SearchStrategy[Expression], kind: ColumnType) -> st.SearchSt
     return casted.map(lambda node: Call(Op.CAST, (node,), kind))
 
 
+def _with_constants(
+    op: Op, inner: st.SearchStrategy[Expression], *constants: tuple[int | str, ...]
+) -> st.SearchStrategy[Expression]:
+    literals = [
+        tuple(Literal(each, BIG if isinstance(each, int) else TXT) for each in given)
+        for given in constants
+    ]
+    return st.tuples(inner, st.sampled_from(literals)).map(lambda p: Call(op, (p[0], *p[1])))
+
+
 def _units(*names: str) -> st.SearchStrategy[Expression]:
     return st.sampled_from([Literal(name, TXT) for name in names])
 
@@ -193,6 +203,8 @@ def _made(kind: ColumnType, depth: int) -> list[st.SearchStrategy[Expression]]:
         case ColumnType.VARCHAR:
             made += [_call(Op.CONCAT, of(TXT), of(TXT)), _cast(of(BIG), TXT), _cast(of(BOOL), TXT)]
             made += [_call(op, _ascii) for op in (Op.LOWER, Op.UPPER)]
+            made += [_with_constants(op, of(TXT), *given) for op, given in _OF_TEXT.items()]
+            made += [_with_constants(Op.STRFTIME, _moments, *_FORMATS)]
         case ColumnType.TIMESTAMP:
             made += [_call(Op.DATE_TRUNC, _units(*_UNITS), of(k)) for k in (TIME, DAY)]
             made += [_cast(of(DAY), TIME)]
@@ -204,6 +216,25 @@ def _made(kind: ColumnType, depth: int) -> list[st.SearchStrategy[Expression]]:
 
 _UNITS = ("MICROSECOND", "SECOND", "MINUTE", "HOUR", "DAY", "WEEK", "MONTH", "QUARTER", "YEAR")
 _PARTS = (*_UNITS, "MILLISECOND", "DOW", "ISODOW", "DOY")
+_OF_TEXT: dict[Op, list[tuple[int | str, ...]]] = {
+    Op.SUBSTRING: [(1,), (2, 1), (3, 0), (1, 2**31 - 1), (2**31 - 1, 2**31 - 1)],
+    Op.SPLIT_PART: [("a", 1), ("a", 2), ("aa", -1), ("é", 1), ("😀", -2), ("'", 2), ("\\", -1)],
+    Op.REPLACE: [("a", ""), ("😀", "zé"), ("'", '"'), ("\\", "/"), ("aa", "a"), ("é", "%")],
+    Op.REGEXP_EXTRACT: [
+        ("a.", 0),
+        ("(a|é)([^a-c]?)", 2),
+        ("^[+-]?\\d+$", 0),
+        ("(?:x|(a))(\\W*)", 1),
+        ("[\\s\\]'&^-]+?|\\D{2,3}", 0),
+        ("(.+?)$", 1),
+        ("", 0),
+    ],
+}
+_FORMATS = [("%Y-%m-%d %H:%M:%S",), ("%j%%'%Y%Y\\",), ("%d é 'of' %m",)]
+_moments: st.SearchStrategy[Expression] = st.one_of(
+    st.sampled_from([Column("ts"), Column("ts2"), Column("day")]),
+    _times.map(lambda us: Literal(us, TIME)),
+)
 _spans = st.integers(-1_000_000_000, 1_000_000_000).map(lambda us: Literal(us, BIG))
 _ascii = st.sampled_from([Literal("aZ", TXT), Column("s")])
 _patterns = st.one_of(

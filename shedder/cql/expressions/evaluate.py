@@ -28,6 +28,7 @@ from shedder.cql.expressions.expression import (
     unit_of,
 )
 from shedder.cql.expressions.like import regex_of_like
+from shedder.cql.expressions.text_functions import EVALUATED
 
 # An array of the batch's rows, or one scalar that stands for all of them.
 Value = Any
@@ -141,6 +142,10 @@ def _over_integers(
     return function(*plain).cast(_arrow(node.type))
 
 
+def _of_text(node: Call, args: tuple[Value, ...]) -> Value:
+    return EVALUATED[node.op](node, args[0])
+
+
 def _date_trunc(node: Call, args: tuple[Value, ...]) -> Value:
     return calendar.truncate(args[1], unit_of(node))
 
@@ -191,6 +196,7 @@ _OPS: dict[Op, Evaluate] = {
     Op.DATE_TRUNC: _date_trunc,
     Op.EXTRACT: _extract,
     Op.CONCAT: _concat,
+    **dict.fromkeys(EVALUATED, _of_text),
 }
 assert set(_OPS) == set(Op) - {Op.HISTOGRAM} - UNBOUND  # HISTOGRAM is a list of aggregates.
 

@@ -50,6 +50,11 @@ class Op(Enum):
     DATE_TRUNC = "DATE_TRUNC"  # args[0] is a VARCHAR literal: the unit
     EXTRACT = "EXTRACT"  # args[0] is a VARCHAR literal: the unit
     CONCAT = "||"
+    SUBSTRING = "SUBSTRING"  # of this and the next four, args[1:] are literals
+    SPLIT_PART = "SPLIT_PART"
+    REPLACE = "REPLACE"
+    REGEXP_EXTRACT = "REGEXP_EXTRACT"
+    STRFTIME = "STRFTIME"
     HISTOGRAM = "HISTOGRAM"  # args: the COUNT of each bucket; a list, without type
     # Before binding only; the last argument is a VARCHAR literal: the canonical text of a query.
     EXISTS = "EXISTS"

@@ -16,6 +16,7 @@ from shedder.cql.expressions.expression import (
     Literal,
     Op,
 )
+from shedder.cql.expressions.text_functions import TEXT_FUNCTIONS, text_call
 from shedder.errors import BadQuery, Unimplemented
 from synopses.frequent.heavy_share import Promise
 
@@ -31,6 +32,7 @@ SCALARS = {
     "CHAR_LENGTH": Op.LENGTH,
     "CHARACTER_LENGTH": Op.LENGTH,
 }
+_OF_TEXT = {op.value: op.value for op in TEXT_FUNCTIONS} | {"SUBSTR": "SUBSTRING"}
 AGGREGATES = {
     "COUNT": AggregateFunction.COUNT,
     "SUM": AggregateFunction.SUM,
@@ -108,6 +110,12 @@ _HINTS = {
     "FIRST_VALUE": "FIRST(x) is the value of the smallest event time",
     "LAST_VALUE": "LAST(x) is the value of the largest event time",
     "COVAR": "COVAR_POP(x, y) divides by n, COVAR_SAMP(x, y) by n - 1",
+    "DATE_FORMAT": "STRFTIME(t, '%Y-%m-%d') gives the text of a time",
+    "TO_CHAR": "STRFTIME(t, '%Y-%m-%d') gives the text of a time",
+    "SPLIT_INDEX": "SPLIT_PART(x, '/', 1) gives the first part of a text",
+    "REGEXP_SUBSTR": "REGEXP_EXTRACT(x, pattern) gives the first match",
+    "REGEXP_REPLACE": "REGEXP_EXTRACT(x, pattern, group) gives a part, REPLACE(x, old, new) a text",
+    "REGEXP_MATCHES": "REGEXP_EXTRACT(x, pattern) <> '' says whether a match is there",
     "REGR_R2": "the square of CORR(x, y)",
     "PERCENTILE_CONT": "QUANTILE(x, q) gives a value of the data",
     "QUANTILE_CONT": "QUANTILE(x, q) gives a value of the data",
@@ -148,6 +156,8 @@ def scalar(name: str, args: tuple[Expression, ...]) -> Expression:
     """
     if name in SCALARS:
         return Call(SCALARS[name], _exactly(name, args, 1))
+    if name in _OF_TEXT:
+        return text_call(_OF_TEXT[name], args)
     match name, args:
         case ("ROUND", (_,) | (_, Literal())):
             return Call(Op.ROUND, args)
@@ -274,7 +284,7 @@ def unknown(name: str) -> Unimplemented:
     """The refusal of a function that is not there, with the nearest that is."""
     if name in _HINTS:
         return Unimplemented(f"no function {name}: {_HINTS[name]}")
-    known = [*SCALARS, *AGGREGATES, *_SHORTHANDS, *_OTHERS]
+    known = [*SCALARS, *_OF_TEXT, *AGGREGATES, *_SHORTHANDS, *_OTHERS]
     near = difflib.get_close_matches(name, known, n=1)
     hint = f"; did you mean {near[0]}?" if near else ""
     return Unimplemented(f"no function {name} in this version{hint}")

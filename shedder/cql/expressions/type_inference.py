@@ -74,6 +74,9 @@ def typed_call(node: Call, args: tuple[Expression, ...]) -> Call:
         case Op.LOWER | Op.UPPER | Op.LENGTH:
             kind = _L if op is Op.LENGTH else _V
             return Call(op, (_as(args[0], _V, op.value),), kind)
+        case Op.SUBSTRING | Op.SPLIT_PART | Op.REPLACE | Op.REGEXP_EXTRACT | Op.STRFTIME:
+            kind = _T if op is Op.STRFTIME else _V
+            return Call(op, (_as(args[0], kind, op.value), *args[1:]), _V)
         case Op.NEG | Op.ABS | Op.FLOOR | Op.CEIL | Op.ROUND:
             return _rounding(op, args)
         case Op.DATE_TRUNC:

@@ -88,6 +88,9 @@ class EngineSql(Protocol):
     def like(self, value: str, pattern: str) -> str:
         """LIKE with the backslash as escape; the pattern is plain text, not SQL."""
 
+    def formatted(self, timestamp: str, form: str) -> str:
+        """STRFTIME; the format is plain text, not SQL."""
+
     def truncate(self, unit: str, timestamp: str) -> str:
         """DATE_TRUNC, weeks from Monday."""
 

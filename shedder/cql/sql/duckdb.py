@@ -109,6 +109,10 @@ class DuckDb:
         """There is no escape character unless one is named."""
         return f"({value} LIKE {self.text(pattern)} ESCAPE '\\')"
 
+    def formatted(self, timestamp: str, form: str) -> str:
+        """strftime has our codes."""
+        return f"strftime({timestamp}, {self.text(form)})"
+
     def truncate(self, unit: str, timestamp: str) -> str:
         """date_trunc."""
         return f"date_trunc('{unit.lower()}', {timestamp})"

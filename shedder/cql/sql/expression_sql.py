@@ -20,6 +20,7 @@ from shedder.cql.expressions.expression import (
     chained,
     unit_of,
 )
+from shedder.cql.expressions.text_patterns import group_pattern
 from shedder.cql.sql.dialect_protocol import INT64_MIN, EngineSql
 
 _INFIX = {
@@ -107,6 +108,8 @@ class ExpressionSql:
                 return f"{node.op.value.lower()}({', '.join(args)})"
             case Op.LENGTH:
                 return f"CAST(length({args[0]}) AS BIGINT)"
+            case Op.SUBSTRING | Op.SPLIT_PART | Op.REPLACE | Op.REGEXP_EXTRACT | Op.STRFTIME:
+                return self._of_text(node, args[0])
             case Op.DATE_TRUNC:
                 return self._engine.truncate(unit_of(node), args[1])
             case Op.EXTRACT:
@@ -178,6 +181,19 @@ class ExpressionSql:
         if pattern.value is None:
             return f"CAST(NULL AS {self._engine.type_name(ColumnType.BOOLEAN)})"
         return self._engine.like(args[0], str(pattern.value))
+
+    def _of_text(self, node: Call, value: str) -> str:
+        constants = [arg.value for arg in node.args[1:] if isinstance(arg, Literal)]
+        if node.op is Op.STRFTIME:
+            return self._engine.formatted(value, str(constants[0]))
+        if node.op is Op.REGEXP_EXTRACT:
+            pattern, group = constants
+            assert isinstance(group, int)
+            constants = [group_pattern(str(pattern), group), 1]
+        written = [
+            self._engine.text(each) if isinstance(each, str) else str(each) for each in constants
+        ]
+        return f"{node.op.value.lower()}({', '.join([value, *written])})"
 
     # --- casts --------------------------------------------------------------------------------
 

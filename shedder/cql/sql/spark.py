@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from shedder.cql.expressions.column_types import ColumnType
+from shedder.cql.expressions.text_functions import FORMAT_CODES, format_parts
 
 _WHOLE_FROM = "9007199254740992D"  # 2^53: from here on every DOUBLE is a whole number
 _TYPES = {
@@ -169,6 +170,20 @@ class Spark:
     def like(self, value: str, pattern: str) -> str:
         """The backslash is the escape character."""
         return f"({value} LIKE {self.text(pattern)})"
+
+    def formatted(self, timestamp: str, form: str) -> str:
+        """date_format for each code, because equal letters side by side are one field of Java."""
+
+        def written(v: str) -> str:
+            parts = (
+                f"date_format({v}, '{FORMAT_CODES[part]}')"
+                if part in FORMAT_CODES
+                else self.text(part.replace("%%", "%"))
+                for part in format_parts(form)
+            )
+            return f"concat({', '.join(parts)})"
+
+        return _let(timestamp, written)
 
     def truncate(self, unit: str, timestamp: str) -> str:
         """date_trunc."""
