@@ -54,6 +54,7 @@ from shedder.cql.plans.logical_plan import (
 from shedder.cql.plans.needed_columns import with_needed_columns
 from shedder.cql.plans.push_down import pushed_down
 from shedder.cql.plans.shared_windows import with_shared_windows
+from shedder.cql.statements.canonical_text import percent_text
 from shedder.cql.statements.table_schema import TableSchema
 from shedder.dataflow.changes import ChangeBatch
 from shedder.dataflow.current_relation import CurrentRelation
@@ -78,6 +79,7 @@ from shedder.dataflow.tables.table_versions import TableVersions
 from shedder.dataflow.update_patterns import EdgeLabel
 from shedder.dataflow.whole_relation import WholeRelation
 from shedder.errors import BudgetExceeded
+from shedder.streams.positions import sampled
 
 
 class Dataflow:
@@ -95,6 +97,7 @@ class Dataflow:
         tables: Mapping[str, TableSchema] = MappingProxyType({}),
         statistics: Mapping[str, StreamStatistics] | None = None,
         expiry: Expiry = Expiry.PATTERN,
+        seeds: Mapping[str, int] = MappingProxyType({}),
         clock_ns: Callable[[], int] = time.thread_time_ns,
     ) -> None:
         """The graph of a query, without tuples.
@@ -106,6 +109,7 @@ class Dataflow:
           statistics: of streams, by alias, for the order of joins and negations; without them
             it is the written one.
           expiry: of rows in time windows.
+          seeds: of random keys, by stream; of streams with SAMPLE there must be one.
           clock_ns: measures the time of operators.
 
         Raises:
@@ -134,6 +138,9 @@ class Dataflow:
         }
         self.source_graph = SourceGraph(graph, sources, frozenset(scans), self._changes, clock_ns)
         self._expiry = expiry
+        self._samples = {
+            it.alias: (it.sample, seeds[it.relation]) for it in scanned if it.sample is not None
+        }
         self.is_stream = isinstance(plan, ToStream)
 
     @property
@@ -188,6 +195,11 @@ class Dataflow:
             return self._late_of(alias, batch)
         if isinstance(positions, int):
             positions = np.arange(positions, positions + batch.num_rows)
+        if alias in self._samples:
+            share, seed = self._samples[alias]
+            kept = np.flatnonzero(sampled(positions, seed=seed, share=share))
+            batch, positions = batch.take(pa.array(kept, pa.int64())), positions[kept]
+            places = None if places is None else places[kept]
         late = self.source_graph.push(alias, batch, positions, places)
         self._check_size()
         return late
@@ -281,9 +293,12 @@ class Dataflow:
             return f"table {alias}"
         relation = self.sources[alias].relation
         others = [each for each, reader in self._readers.items() if reader == alias]
-        if relation == alias and not others:
-            return relation
-        return f"{relation} AS {', '.join([alias, *others])}"
+        named = relation
+        if relation != alias or others:
+            named = f"{relation} AS {', '.join([alias, *others])}"
+        if alias in self._samples:
+            named += f" SAMPLE({percent_text(self._samples[alias][0])})"
+        return named
 
     def source_bytes(self, alias: str) -> int:
         """Return bytes of the tuples, or of the changes of a table, that wait."""

@@ -12,6 +12,7 @@ from shedder.cql.plans.logical_plan import (
     Plan,
     Project,
     Scan,
+    StreamOperator,
     ToStream,
     WindowOf,
     inputs_of,
@@ -43,10 +44,23 @@ def common_slide_us(plan: Plan) -> int:
 
 
 def is_ordered(plan: Plan) -> bool:
-    """Return whether tuples of one event time have an order: that of their positions."""
+    """Return whether tuples of one event time have an order.
+
+    That of a stream is the order of positions. A stream of a relation with one row at any instant
+    has one tuple of each event time.
+    """
+    source = _selected(plan)
+    if isinstance(source, ToStream) and source.operator is StreamOperator.RSTREAM:
+        relation = _selected(source.input)
+        return isinstance(relation, Aggregated) and relation.groups == ()
+    return isinstance(source, Scan)
+
+
+def _selected(plan: Plan) -> Plan:
+    """Return what WHERE and the select list of a query read."""
     while isinstance(plan, Filter | Project):
         plan = plan.input
-    return isinstance(plan, Scan)
+    return plan
 
 
 def reads_panes_or_arrival(plan: Plan) -> bool:

@@ -174,8 +174,6 @@ class _Planner:
             return self._changing(scan)
         if scan.kind is not RelationKind.STREAM:
             raise _later(f"rows of the table {scan.relation}, which is not RETROACTIVE, alone")
-        if scan.sample is not None:
-            raise _later("SAMPLE")
         schema = scan_schema(scan)
         if scan.alias in self.placed:
             schema = schema.append(pa.field(PLACE + scan.alias, pa.int64()))

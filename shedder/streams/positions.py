@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from synopses.kernels.hashing import position_keys
+from synopses.kernels.hashing import chosen_keys, position_keys, position_start
 
 
 class Positions:
@@ -25,3 +25,18 @@ class Positions:
     def after(self, rows: int) -> Positions:
         """Those of a batch that begins so many rows later."""
         return Positions(self.seed, self.first + rows)
+
+
+def sampled(positions: NDArray[np.int64], *, seed: int, share: float) -> NDArray[np.bool_]:
+    """Return which tuples SAMPLE keeps, bool [tuples]: those of random keys below share * 2^64.
+
+    Args:
+      positions: of the tuples, in any order. seed: of the stream.
+      share: in (0, 1].
+    """
+    least_left_out = int(share * 2**64)
+    if least_left_out == 2**64:
+        return np.ones(len(positions), np.bool_)
+    keys = chosen_keys(position_start(seed, 0), positions)
+    kept: NDArray[np.bool_] = keys < np.uint64(least_left_out)
+    return kept

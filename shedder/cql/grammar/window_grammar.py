@@ -39,7 +39,7 @@ def read_window(parser: Parser) -> RawWindow:
         fail(parser, "expected RANGE, FROM, ROWS, PARTITION BY or NOW")
     parser._match_text_seq("PRECEDING")
     if parser._match_text_seq("INTERNAL"):
-        raise later("INTERNAL windows")
+        raise later("INTERNAL windows (ISTREAM or RSTREAM in the subquery says the same)")
     condition = parser._parse_disjunction() if parser._match(TokenType.WHERE) else None
     if condition is None and parser._prev.token_type is TokenType.WHERE:
         fail(parser, "expected a condition after WHERE")

@@ -62,6 +62,7 @@ class RowFlow:
         names: Sequence[str] | None = None,
         statistics: Mapping[str, StreamStatistics] | None = None,
         expiry: Expiry = Expiry.PATTERN,
+        seeds: Mapping[str, int] | None = None,
         clock_ns: Callable[[], int] = time.thread_time_ns,
     ) -> None:
         """A flow without tuples.
@@ -73,6 +74,7 @@ class RowFlow:
           names: of the columns of the rows, in place of the query's; None: they have its names.
           statistics: of streams, by alias, for the order of joins.
           expiry: of rows in time windows.
+          seeds: as of `Dataflow`.
           clock_ns: measures the time of operators.
 
         Raises:
@@ -86,6 +88,7 @@ class RowFlow:
             tables=tables,
             statistics=statistics,
             expiry=expiry,
+            seeds=seeds or {},
             clock_ns=clock_ns,
         )
         self.source_graph = self._flow.source_graph

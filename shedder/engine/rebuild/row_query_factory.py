@@ -160,6 +160,9 @@ def new_flow(
         names=None if target is None or target.is_view else target.columns,
         statistics=statistics,
         expiry=Expiry(core.settings.row_query_expiry),
+        seeds={
+            scan.relation: core.stream(scan.relation).schema.seed for scan in _stream_scans(plan)
+        },
     )
 
 
@@ -217,7 +220,8 @@ def statistics_of(
         times_us = times_of(view.rows, stream.schema.time_column)
         if times_us.size:
             span_s = max(1, int(times_us.max()) - int(times_us.min())) / 1e6
-            found[scan.alias] = StreamStatistics(view.population / span_s, view.rows)
+            rate = view.population / span_s * (scan.sample or 1.0)
+            found[scan.alias] = StreamStatistics(rate, view.rows)
     return found
 
 

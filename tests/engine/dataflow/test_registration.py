@@ -83,7 +83,6 @@ def test_same_query_again_is_the_same_and_another_is_refused(db):
         ("SELECT id FROM s ORDER BY id", BadQuery, "ORDER BY, LIMIT and OFFSET"),
         ("SELECT id FROM s LIMIT 5", BadQuery, "ORDER BY, LIMIT and OFFSET"),
         ("SELECT DISTINCT id FROM s", BadQuery, r"give it a window, such as s \[RANGE"),
-        ("SELECT id FROM s SAMPLE(0.5)", (BadQuery, Unimplemented), "SAMPLE"),
         ("SELECT t.id FROM t LEFT JOIN s ON s.id = t.id", Unimplemented, "rows of a table without"),
         ("SELECT id FROM missing", UnknownStream, "no stream 'missing'"),
     ],
