@@ -167,12 +167,9 @@ class Auctions:
         others = _joined(
             pa.array(np.full(size, "channel-")), "", pa.array(number).cast(pa.string())
         )
-        hot_channel = pa.array(rng.integers(0, 2, size) > 0)
-        channel = pc.if_else(hot_channel, _drawn(rng, _HOT_CHANNELS, size), others)
-        path = pa.array(rng.integers(0, 1 << 30, size)).cast(pa.string())
-        site = pa.array(np.full(size, "https://www.nexmark.com/"))
-        tail = pa.array(np.full(size, "/item.htm?query=1&channel_id="))
-        url = _joined(site, "", path, "", tail, "", pa.array(number).cast(pa.string()))
+        hot_channel = rng.integers(0, 2, size) > 0
+        channel = pc.if_else(pa.array(hot_channel), _drawn(rng, _HOT_CHANNELS, size), others)
+        url = _urls(rng, number, with_id=~hot_channel & (rng.integers(0, 10, size) > 0))
         return pa.RecordBatch.from_pydict(
             {
                 "ts": self._times(numbers),
@@ -210,6 +207,17 @@ def _any_person(rng: np.random.Generator, numbers: Integers) -> Integers:
     persons = numbers // GROUP + 1
     active = np.minimum(persons, ACTIVE_PERSONS)
     return persons - active + rng.integers(0, active + IDS_AHEAD)
+
+
+def _urls(
+    rng: np.random.Generator, channel: Integers, *, with_id: NDArray[np.bool_]
+) -> pa.Array[Any]:
+    """Return addresses of three folders; channel: its number is in those `with_id`."""
+    folders = rng.integers(0, 100_000, (3, len(channel)))
+    parts: list[Any] = [pa.array(each).cast(pa.string()) for each in folders]
+    path = pc.binary_join_element_wise("https://www.nexmark.com", *parts, "item.htm?query=1", "/")
+    numbered = _joined(path, "&channel_id=", pa.array(channel).cast(pa.string()))
+    return pc.if_else(pa.array(with_id), numbered, path)
 
 
 def _drawn(rng: np.random.Generator, texts: tuple[str, ...], size: int) -> pa.Array[Any]:

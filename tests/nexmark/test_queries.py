@@ -29,7 +29,7 @@ pytestmark = pytest.mark.slow
 
 EVENTS = scaled(3_000, 30_000)
 STEPS = scaled(3, 12)
-EMITTED = ("q0", "q1", "q2", "q13", "q14", "q21")  # Their rows do not leave.
+EMITTED = ("q0", "q1", "q2", "q10", "q13", "q14", "q21", "q22")  # Their rows do not leave.
 EVENT_US = 50_000_000 // EVENTS  # 50 seconds of event time.
 
 
