@@ -13,7 +13,7 @@ from shedder.archive.metadata.catalog_entries import QueryEntry
 from shedder.archive.tables.table_rows import TableRows
 from shedder.cql.binding.relational_binding import bind_relational
 from shedder.cql.binding.table_checks import relational
-from shedder.cql.plans.logical_plan import RelationKind, scans_of
+from shedder.cql.plans.logical_plan import RelationKind, Scan, scans_of
 from shedder.cql.statements.bound_query import StreamSchema
 from shedder.cql.statements.relational_select import RelationalSelect
 from shedder.cql.statements.statement import Select, Statement
@@ -203,6 +203,10 @@ def new_writer(
     return RowWriter(query, target, intake, convert, core.limits, stored=stored, begins=begins)
 
 
+def _stream_scans(plan: StandingPlan) -> list[Scan]:
+    return [it for it in scans_of(plan.query.plan) if it.kind is RelationKind.STREAM]
+
+
 def statistics_of(
     core: EngineState, plan: StandingPlan, inputs_min: int = STATISTICS_INPUTS_MIN
 ) -> dict[str, StreamStatistics]:
@@ -210,7 +214,7 @@ def statistics_of(
 
     On the apply thread.
     """
-    scans = [it for it in scans_of(plan.query.plan) if it.kind is RelationKind.STREAM]
+    scans = _stream_scans(plan)
     if len(scans) < inputs_min:
         return {}
     found: dict[str, StreamStatistics] = {}
