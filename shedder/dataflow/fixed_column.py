@@ -66,12 +66,7 @@ class FixedColumn:
         values = _gathered(self._values, places)
         has_nulls = len(places) > 0 and bool(places.min() < self._nulls_end)
         nulls = _gathered(self._nulls, places) if has_nulls else None
-        plain: Any = pa.array(values, self._plain, mask=nulls)
-        if self._kind != self._plain:
-            is_boolean = pa.types.is_boolean(self._kind)
-            plain = plain.cast(self._kind) if is_boolean else plain.view(self._kind)
-        array: pa.Array[Any] = plain
-        return array
+        return values_of_numbers(values, self._kind, nulls)
 
 
 def _plain_type(kind: pa.DataType) -> pa.DataType:
@@ -92,6 +87,18 @@ def plain_values(column: Any) -> NDArray[Any]:
     filled: Any = pc.fill_null(column, 0) if column.null_count else column
     values: NDArray[Any] = filled.to_numpy(zero_copy_only=False)
     return values
+
+
+def values_of_numbers(
+    values: NDArray[Any], kind: pa.DataType, nulls: NDArray[np.bool_] | None
+) -> pa.Array[Any]:
+    """Return a column from what `plain_values` gives of it. nulls: where it is NULL; None: not."""
+    plain = _plain_type(kind)
+    column: Any = pa.array(values.astype(plain.to_pandas_dtype(), copy=False), plain, mask=nulls)
+    if kind != plain:
+        column = column.cast(kind) if pa.types.is_boolean(kind) else column.view(kind)
+    array: pa.Array[Any] = column
+    return array
 
 
 def _gathered(values: NDArray[Any], places: NDArray[np.int64]) -> NDArray[Any]:

@@ -16,12 +16,12 @@ from numpy.typing import NDArray
 
 from shedder.cql.expressions.arithmetic import without_nan
 from shedder.dataflow.batch_rows import take_rows
-from shedder.dataflow.fixed_column import plain_values
+from shedder.dataflow.fixed_column import plain_values, values_of_numbers
 from shedder.dataflow.row_store import RowStore
 from shedder.streams.value_hashes import hash_values
 from synopses.kernels.group_table import GroupTable
 from synopses.kernels.growable_array import appended
-from synopses.kernels.hashing import combine, salted
+from synopses.kernels.hashing import combine, salted, unsalted
 
 Hashes = NDArray[np.uint64]
 HashColumns = Callable[[Sequence["pa.Array[Any]"]], Hashes]
@@ -37,6 +37,16 @@ def hash_columns(columns: Sequence[pa.Array[Any]]) -> Hashes:
     for column in columns[1:]:
         hashes = combine(hashes, _hash(column))
     return hashes
+
+
+def keys_of_hashes(hashes: Hashes, kind: pa.DataType, nulls: NDArray[np.bool_]) -> pa.Array[Any]:
+    """Return the values of one column of fixed width from their hashes (`hash_columns`).
+
+    nulls: bool [hashes], rows that have no value.
+    """
+    words = unsalted(hashes, _SALT)
+    values = words.view(np.float64) if pa.types.is_floating(kind) else words.view(np.int64)
+    return values_of_numbers(values, kind, nulls)
 
 
 def _hash(column: Any) -> Hashes:

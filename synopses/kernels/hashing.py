@@ -26,6 +26,12 @@ _C1 = np.uint64(0x87C37B91114253D5)
 _C2 = np.uint64(0x4CF5AD432745937F)
 _ALL = np.uint64(0xFFFFFFFFFFFFFFFF)
 GOLDEN = np.uint64(0x9E3779B97F4A7C15)
+_TURN = 23  # Bits by which a word is rotated before it is combined with another one.
+# Of the factors of splitmix64 and of `_paired`, modulo 2^64.
+_INVERSES = tuple(
+    np.uint64(pow(factor, -1, 1 << 64))
+    for factor in (0xBF58476D1CE4E5B9, 0x94D049BB133111EB, int(GOLDEN))
+)
 _CANONICAL_NAN = np.int64(0x7FF8000000000000)
 
 
@@ -238,7 +244,7 @@ def _splitmix_block(block: NDArray[np.uint64]) -> None:
 
 @njit(nogil=True, cache=True, inline="always")
 def _paired(left: np.uint64, right: np.uint64) -> np.uint64:
-    return _rotate(left, 23) * GOLDEN + right
+    return _rotate(left, _TURN) * GOLDEN + right
 
 
 @njit(nogil=True, cache=True)
@@ -272,6 +278,23 @@ def salted(hashes: NDArray[np.uint64], salt: np.uint64) -> NDArray[np.uint64]:
     out = np.empty(hashes.size, np.uint64)
     _salted(as_input(hashes, np.uint64), salt, out)
     return out
+
+
+def unsalted(hashes: NDArray[np.uint64], salt: np.uint64) -> NDArray[np.uint64]:
+    """The hashes from which `salted` makes these; shape [n]. Each of its steps is a bijection."""
+    words = as_input(hashes, np.uint64)
+    words = _unshifted(words, 31) * _INVERSES[1]
+    words = _unshifted(words, 27) * _INVERSES[0]
+    words = (_unshifted(words, 30) - salt) * _INVERSES[2]
+    return (words >> np.uint64(_TURN)) | (words << np.uint64(64 - _TURN))
+
+
+def _unshifted(words: NDArray[np.uint64], by: int) -> NDArray[np.uint64]:
+    """Return x where words = x ^ (x >> by)."""
+    found = words
+    for shift in range(by, 64, by):
+        found = found ^ (words >> np.uint64(shift))
+    return found
 
 
 @njit(nogil=True, cache=True)

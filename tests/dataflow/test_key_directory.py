@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from shedder.dataflow.key_directory import KeyDirectory, hash_columns
+from shedder.dataflow.key_directory import KeyDirectory, hash_columns, keys_of_hashes
 
 COLUMNS = {
     "whole": pa.array([5, None, -5, 5, 0, None]),
@@ -62,3 +62,23 @@ def test_kept_keys_are_numbered_anew():
     directory.keep(ids[[2, 0]])
     assert directory.assign([pa.array(["c", "a", "b", None])]).tolist() == [1, 2, 3, 0]
     assert directory.keys(np.array([1, 2])).column(0).to_pylist() == ["c", "a"]
+
+
+@pytest.mark.parametrize(
+    "column",
+    [
+        pa.array([0, -1, 2**63 - 1, -(2**63)]),
+        pa.array([0.0, -1.5, 1e300]),
+        pa.array([3, -7], pa.int32()),
+        pa.array([True, False]),
+        pa.array([0, -5, 2**61], pa.timestamp("us")),
+        pa.array([1, 20_000], pa.date32()),
+    ],
+    ids=str,
+)
+def test_values_of_one_column_of_fixed_width_are_read_from_their_hashes(column):
+    hashes = hash_columns([column])
+    nulls = np.zeros(len(column), np.bool_)
+    assert keys_of_hashes(hashes, column.type, nulls).equals(column)
+    nulls[0] = True
+    assert keys_of_hashes(hashes, column.type, nulls).null_count == 1
