@@ -30,7 +30,8 @@ from synopses.intervals.sample_values import SampledValues
 from synopses.intervals.sampled_pairs import SampledPairs
 from synopses.intervals.sums import sampled_sum
 from synopses.intervals.variance import sampled_deviation, sampled_variance
-from synopses.joins.join_size import join_size as pairs_of_panes
+from synopses.joins.join_totals import JoinTotals
+from synopses.joins.joined_windows import JoinedWindows
 from synopses.joins.pane_counts import PaneCounts, PaneRoom
 from synopses.kernels.array_inputs import as_input
 from synopses.kernels.group_table import GroupTable
@@ -132,7 +133,7 @@ def _join_panes(keys: NDArray[np.uint64]) -> None:
     pane = PaneCounts(PaneRoom(heavy=1, keys=1, buckets=1), secrets, keys[:1].copy())
     pane.update(keys)
     closed = [pane.closed()]
-    pairs_of_panes(closed, closed, secrets, confidence=0.95)
+    JoinTotals(JoinedWindows([closed, closed], secrets)).pairs(confidence=0.95)
 
 
 def _count(keys: NDArray[np.uint64]) -> None:

@@ -10,8 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.measure import Report
-from synopses.joins.join_size import join_size
-from synopses.joins.pane_counts import NO_KEYS, ClosedPane, PaneCounts, PaneRoom, heavy_keys
+from synopses.joins.closed_panes import NO_KEYS, ClosedPane
+from synopses.joins.join_totals import JoinTotals
+from synopses.joins.joined_windows import JoinedWindows
+from synopses.joins.pane_counts import PaneCounts, PaneRoom, heavy_keys
 from synopses.joins.pane_kernels import sampled
 
 KEYS = 100_000
@@ -98,7 +100,7 @@ def trial(case: JoinCase, seed: int) -> JoinTrial:
             for side in range(2):
                 sides[side].append(counted[side].closed())
                 counts[side] += np.bincount(keys[side], minlength=KEYS)
-    found = join_size(*sides, secrets, confidence=CONFIDENCE)
+    found = JoinTotals(JoinedWindows(sides, secrets)).pairs(confidence=CONFIDENCE)
     pairs, truth = counts[0] * counts[1], float(counts[0] @ counts[1])
     level = max(pane.level for side in sides for pane in side)
     odds = 2.0**level - 1.0
@@ -124,7 +126,7 @@ def hashes_of(keys: NDArray[np.int64]) -> NDArray[np.uint64]:
 
 def _heavy_sets(side: list[ClosedPane]) -> set[int]:
     """The keys that are heavy in all panes of a side."""
-    return set.intersection(*(set(pane.heavy_keys.tolist()) for pane in side))
+    return set.intersection(*(set(pane.heavy.keys.tolist()) for pane in side))
 
 
 def _row(case: JoinCase) -> list[str]:

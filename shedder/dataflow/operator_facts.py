@@ -18,7 +18,7 @@ from shedder.dataflow.multiplicities import Multiplicities
 from shedder.dataflow.projection import Projection
 from shedder.dataflow.relation_to_stream import RelationToStream
 from shedder.dataflow.rows_window import NewestRows
-from shedder.dataflow.sampled_joins.sampled_join_size import SampledJoinSize
+from shedder.dataflow.sampled_joins.sampled_join_aggregates import SampledJoinAggregates
 from shedder.dataflow.selection import WhereFilter
 from shedder.dataflow.sharing.shared_nodes import SharedReader, shared_below
 from shedder.dataflow.sums.grouped_aggregates import AggregateSpec, GroupedAggregates
@@ -84,12 +84,15 @@ def _text(operator: ChangeOperator) -> str:
             return _aggregates(spec)
         case DistinctRows():
             return "DISTINCT"
-        case SampledJoinSize(spec=sampled):
-            on = [_equality(*key) for key in zip(*sampled.keys, strict=True)]
+        case SampledJoinAggregates(spec=sampled):
+            computed = ", ".join(text_of(each.aggregate) for each in sampled.aggregates)
+            on = [" = ".join(map(text_of, keys)) for keys in zip(*sampled.keys, strict=True)]
             share = f"1/{1 << operator.level}" if operator.level else "all"
+            groups = "" if sampled.group is None else f" GROUP BY {text_of(sampled.group)}"
             return (
-                f"Aggregate COUNT(*) per key {' AND '.join(on)}, without pairs, in at most "
-                f"{sampled.sampling.bytes_max:,} bytes; keys sampled: {share}"
+                f"Aggregate {computed} per key {' AND '.join(on)}{groups}, without pairs, in at "
+                f"most {sampled.sampling.bytes_max:,} bytes; keys sampled: {share}"
+                f"{operator.hidden_text}"
             )
         case Multiplicities(kind=kind):
             return kind.name.replace("_", " ")

@@ -48,7 +48,7 @@ from shedder.dataflow.planning.graph_nodes import GraphNodes
 from shedder.dataflow.planning.join_nodes import add_join, add_pairs
 from shedder.dataflow.relation_to_stream import RelationToStream
 from shedder.dataflow.rows_window import NewestRows
-from shedder.dataflow.sampled_joins.sampled_join_size import not_sampled, sampled_join_size
+from shedder.dataflow.sampled_joins.sampled_join_aggregates import sampled_inputs, sampled_join
 from shedder.dataflow.selection import WhereFilter
 from shedder.dataflow.sums.grouped_aggregates import (
     AggregateSpec,
@@ -288,21 +288,20 @@ class _Planner:
 
     def _aggregated(self, plan: Aggregated) -> int:
         """Add a GROUP BY; over an inner join without the pairs where they are not needed."""
-        schema = output_schema(plan.groups, plan.aggregates)
         join = filtered_join(plan.input)
+        if plan.sampling is not None:
+            parts = sampled_inputs(join)
+            inputs = tuple(self.add(each.plan) for each in parts)
+            sampled = sampled_join(plan, parts, [self.nodes[at].label for at in inputs])
+            return self.nodes.add(sampled, inputs, sampled.schema, STRICT)
+        schema = output_schema(plan.groups, plan.aggregates)
         if join is not None and not any(map(reads_versions, (join.left, join.right))):
             matches, left, right = split_join(join)
             names = (column_names(left), column_names(right))
             spec = pair_sums(matches.keys, plan.groups, plan.aggregates, names)
             if spec is not None and matches.rest is None:
                 inputs = (self.add(left), self.add(right))
-                if plan.sampling is not None:
-                    labels = [self.nodes[at].label for at in inputs]
-                    sampled = sampled_join_size(plan.sampling, spec.keys, labels)
-                    return self.nodes.add(sampled, inputs, sampled.schema, STRICT)
                 return self.nodes.add(GroupedAggregates(spec, schema), inputs, schema, STRICT)
-        if plan.sampling is not None:
-            raise not_sampled()
         source = self.add(plan.input)
         for each in plan.aggregates:
             if each.function in BY_TIME and not self._has_sequence(source):

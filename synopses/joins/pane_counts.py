@@ -2,6 +2,7 @@
 
 Keys that were heavy in the pane before are counted exactly. Of the others, those are counted whose
 hash is below a level. One row of bucket sums counts all rows of the others, and is never thinned.
+Beside each count stand sums of the values of expressions.
 """
 
 from __future__ import annotations
@@ -12,12 +13,16 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
+from synopses.joins.closed_panes import NO_KEYS, ClosedPane, KeySums, rounded_up
 from synopses.joins.pane_kernels import (
     CHANCE,
+    DISTINCT,
     FREE,
     LEVEL,
+    PARTS,
     REGISTERS,
     SIZE,
+    Floats,
     Longs,
     Words,
     count_rows,
@@ -31,12 +36,13 @@ _ROOM_MIN = 64  # Places of a table.
 _KEYS_MIN = 64
 _HEAVY_MIN = 16
 _BUCKETS_MIN = 256
-# Share of a pane's bytes, and bytes of each key or bucket.
-_HEAVY, _SAMPLED, _BUCKETS = (0.25, 16), (0.4, 16), (0.35, 4)
+_FOLDS_MIN = 128  # A number of buckets is at least this, and below twice this, times 2^i.
+# Share of a pane's bytes, and bytes of each key or bucket without and with an expression.
+_HEAVY, _SAMPLED, _BUCKETS = (0.25, 16, 40), (0.4, 16, 40), (0.35, 4, 16)
 _CELLS = 4  # Majority votes for each heavy key; a key may lose the vote of its cell.
 _OPEN_PANES = 6  # Two panes that are open have tables with room, cells and registers.
-PANE_BYTES_MIN = 1 << 13
-NO_KEYS = np.empty(0, np.uint64)
+PANE_BYTES_MIN = 1 << 13  # Without expressions; each needs 1.5 times as much more.
+_Table = tuple[Words, Longs, Floats]
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,55 +58,35 @@ class PaneRoom:
     buckets: int
 
     @classmethod
-    def within(cls, size_bytes: int, panes: int) -> PaneRoom:
+    def within(cls, size_bytes: int, panes: int, expressions: int = 0) -> PaneRoom:
         """The sizes with which so many panes need at most so many bytes.
 
         Fewer sampled keys and more heavy ones would widen intervals of uniform keys more than they
         narrow those of skewed keys (benchmarks/join_sizes/speed.py).
 
         Args:
-          size_bytes: of all panes that are held at a time, of both sides. panes: their number.
+          size_bytes: of all panes that are held at a time, of all sides. panes: their number.
+          expressions: whose values are summed, of the side that has most.
 
         Raises:
           BadParameter: a pane would have fewer than PANE_BYTES_MIN.
         """
-        least = cls.bytes_min(panes)
+        least = cls.bytes_min(panes, expressions)
         if size_bytes < least:
             raise BadParameter("size_bytes", size_bytes, f"{least:,} or more for {panes:,} panes")
         pane_bytes = size_bytes // (panes + _OPEN_PANES)
         heavy, keys, buckets = (
-            int(share * pane_bytes) // each for share, each in (_HEAVY, _SAMPLED, _BUCKETS)
+            int(share * pane_bytes) // (bare + expressions * (valued - bare))
+            for share, bare, valued in (_HEAVY, _SAMPLED, _BUCKETS)
         )
-        return cls(max(heavy, _HEAVY_MIN), max(keys, _KEYS_MIN), max(buckets, _BUCKETS_MIN))
+        buckets = max(buckets, _BUCKETS_MIN)
+        folds = buckets.bit_length() - _FOLDS_MIN.bit_length()
+        return cls(max(heavy, _HEAVY_MIN), max(keys, _KEYS_MIN), buckets >> folds << folds)
 
     @staticmethod
-    def bytes_min(panes: int) -> int:
-        """Return the least bytes that so many panes of both sides need."""
-        return PANE_BYTES_MIN * (panes + _OPEN_PANES)
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class ClosedPane:
-    """Counts of a pane that gets no more rows.
-
-    heavy_keys, heavy_counts: of the keys that were counted exactly; keys ascend.
-    keys, counts: of the sampled keys; keys ascend.
-    sums: rows per bucket, without those of heavy keys.
-    level: keys are sampled at 2^-level.
-    """
-
-    heavy_keys: Words
-    heavy_counts: Longs
-    keys: Words
-    counts: Longs
-    sums: NDArray[np.uint32] | Longs
-    level: int
-
-    @property
-    def size_bytes(self) -> int:
-        """Bytes of all arrays."""
-        arrays = (self.heavy_keys, self.heavy_counts, self.keys, self.counts, self.sums)
-        return sum(each.nbytes for each in arrays)
+    def bytes_min(panes: int, expressions: int = 0) -> int:
+        """Return the least bytes that so many panes of all sides need."""
+        return PANE_BYTES_MIN * (2 + 3 * expressions) // 2 * (panes + _OPEN_PANES)
 
 
 @dataclass(slots=True, eq=False)
@@ -108,28 +94,37 @@ class PaneCounts:
     """Counts of a pane that gets rows. They depend on the rows and their order alone.
 
     sizes: of the pane.
-    secrets: uint64 [2], of the sample and of the buckets; one pair for all panes of both sides.
+    secrets: uint64 [2], of the sample and of the buckets; one pair for all panes of all sides.
     heavy: keys to count exactly, ascending; chosen before the pane's first row.
+    expressions: how many values a row has.
     The level rises with the estimated number of distinct keys, which does not depend on the sample.
     """
 
     sizes: PaneRoom
     secrets: Words
     heavy: Words
-    _heavy_table: tuple[Words, Longs] = field(init=False)
-    _table: tuple[Words, Longs] = field(init=False)
+    expressions: int = 0
+    _heavy_table: _Table = field(init=False)
+    _table: _Table = field(init=False)
     _cells: tuple[Words, Longs] = field(init=False)
     _sums: Longs = field(init=False)
+    _value_sums: Floats = field(init=False)
+    _ends: Floats = field(init=False)
     _registers: NDArray[np.uint8] = field(init=False)
-    _estimate: NDArray[np.float64] = field(init=False)
+    _estimate: Floats = field(init=False)
     _state: Longs = field(init=False)
 
     def __post_init__(self) -> None:
-        self._heavy_table = _table_of(self.heavy, np.zeros(len(self.heavy), np.int64))
-        self._table = _table_of(NO_KEYS, np.empty(0, np.int64))
+        width = PARTS * self.expressions
+        none = np.empty((0, width))
+        zeros = np.zeros(len(self.heavy), np.int64)
+        self._heavy_table = _table_of(KeySums(self.heavy, zeros, np.zeros((len(zeros), width))))
+        self._table = _table_of(KeySums(NO_KEYS, np.empty(0, np.int64), none))
         cells = _CELLS * self.sizes.heavy
         self._cells = np.zeros(cells, np.uint64), np.zeros(cells, np.int64)
         self._sums = np.zeros(self.sizes.buckets, np.int64)
+        self._value_sums = np.zeros((self.sizes.buckets, width))
+        self._ends = np.full((2, self.expressions), [[np.inf], [-np.inf]])
         self._registers = np.zeros(REGISTERS, np.uint8)
         self._estimate = np.zeros(2)
         self._estimate[CHANCE] = REGISTERS
@@ -143,22 +138,36 @@ class PaneCounts:
     @property
     def size_bytes(self) -> int:
         """Bytes of all arrays."""
-        tables = (*self._heavy_table, *self._table, *self._cells)
-        return sum(each.nbytes for each in tables) + self._sums.nbytes + self._registers.nbytes
+        arrays = (*self._heavy_table, *self._table, *self._cells, self._sums, self._value_sums)
+        return sum(each.nbytes for each in arrays) + self._registers.nbytes
 
-    def update(self, hashes: Words) -> None:
-        """Count rows. hashes: uint64 [rows], of their keys; equal hashes are equal keys."""
+    def update(self, hashes: Words, values: Floats | None = None) -> None:
+        """Count rows.
+
+        Args:
+          hashes: uint64 [rows], of their keys; equal hashes are equal keys.
+          values: float64 [rows, expressions], NaN for NULL; None: there are no expressions.
+        """
         hashes = as_input(hashes, np.uint64)
+        if values is None:
+            values = np.empty((len(hashes), 0))
+        values = np.ascontiguousarray(values, np.float64)
+        assert values.shape == (len(hashes), self.expressions)
+        if self.expressions and len(values):
+            self._ends[0] = np.fmin(self._ends[0], np.fmin.reduce(values, axis=0))
+            self._ends[1] = np.fmax(self._ends[1], np.fmax.reduce(values, axis=0))
         done = 0
         while done < len(hashes):
             done = count_rows(
                 hashes,
+                values,
                 done,
                 self.secrets,
                 *self._heavy_table,
                 *self._table,
                 *self._cells,
                 self._sums,
+                self._value_sums,
                 self._registers,
                 self._estimate,
                 self._state,
@@ -170,12 +179,18 @@ class PaneCounts:
     def closed(self) -> ClosedPane:
         """Return the counts of all rows."""
         self._thin()
-        keys, counts = _entries(self._table)
-        heavy_keys, heavy_counts = _entries(self._heavy_table)
         sums: NDArray[np.uint32] | Longs = self._sums
         if sums.max() <= np.iinfo(np.uint32).max:
             sums = sums.astype(np.uint32)
-        return ClosedPane(heavy_keys, heavy_counts, keys, counts, sums, self.level)
+        return ClosedPane(
+            _entries(self._heavy_table),
+            _entries(self._table),
+            sums,
+            rounded_up(self._value_sums.T),
+            self._ends.copy(),
+            self.level,
+            float(self._estimate[DISTINCT]),
+        )
 
     def heaviest(self) -> Words:
         """Return keys for `heavy_keys` of the next pane by a summary of every row.
@@ -188,10 +203,10 @@ class PaneCounts:
 
     def _thin(self) -> None:
         """Make the table of sampled keys anew, with those of the present level."""
-        keys, counts = _entries(self._table)
-        kept = sampled(keys, self.secrets[0], self._state[LEVEL])
-        self._table = _table_of(keys[kept], counts[kept])
-        self._state[SIZE] = np.count_nonzero(kept)
+        entries = _entries(self._table)
+        kept = entries.where(sampled(entries.keys, self.secrets[0], self._state[LEVEL]))
+        self._table = _table_of(kept)
+        self._state[SIZE] = len(kept.keys)
 
 
 def heavy_keys(heaviest: Sequence[Words], keys_max: int) -> Words:
@@ -202,17 +217,18 @@ def heavy_keys(heaviest: Sequence[Words], keys_max: int) -> Words:
     return np.sort(found[np.argsort(first)][:keys_max])
 
 
-def _table_of(keys: Words, counts: Longs) -> tuple[Words, Longs]:
+def _table_of(entries: KeySums) -> _Table:
     """Return a table that is less than three quarters full."""
-    room = max(_ROOM_MIN, 1 << (4 * len(keys) // 3).bit_length())
-    table = np.zeros(room, np.uint64), np.full(room, FREE)
-    put(*table, keys, counts)
+    room = max(_ROOM_MIN, 1 << (4 * len(entries.keys) // 3).bit_length())
+    values = np.zeros((room, entries.values.shape[1]))
+    table = np.zeros(room, np.uint64), np.full(room, FREE), values
+    put(*table, entries.keys, entries.counts, entries.values)
     return table
 
 
-def _entries(table: tuple[Words, Longs]) -> tuple[Words, Longs]:
-    """Return the keys of a table, ascending, and their counts."""
-    keys, counts = table
+def _entries(table: _Table) -> KeySums:
+    """Return the keys of a table, ascending, with their sums."""
+    keys, counts, values = table
     places = np.flatnonzero(counts >= 0)
     places = places[np.argsort(keys[places])]
-    return keys[places], counts[places]
+    return KeySums(keys[places], counts[places], values[places])

@@ -4,8 +4,8 @@ Two hashes of a key decide all. The first decides whether the key is sampled, an
 The second decides its bucket, its cell and its register. So what is known of every tuple does not
 depend on the sample.
 
-A table of counts is two arrays of a size that is a power of two: `keys`, and `counts` with 0 or
-more for a key and -1 for a free place.
+A table of counts is three arrays of a size that is a power of two: `keys`, `counts` with 0 or more
+for a key and -1 for a free place, and `values` with PARTS numbers for each expression.
 """
 
 from __future__ import annotations
@@ -22,6 +22,11 @@ _LOWER_HALF = np.uint64(0xFFFFFFFF)
 LEVEL, SIZE = range(2)  # Cells of `state`: keys are sampled at 2^-level; sampled keys.
 DISTINCT, CHANCE = range(2)  # Cells of `estimate`: distinct keys; sum of 2^-register.
 
+# Of the values of an expression: sum of the positive ones, of the negative ones without their sign,
+# and how many are not NULL.
+POSITIVE, NEGATIVE, PRESENT, PARTS = range(4)
+
+Floats = NDArray[np.float64]
 Words = NDArray[np.uint64]
 Longs = NDArray[np.int64]
 
@@ -67,12 +72,29 @@ def buckets_of(keys: Words, secret: np.uint64, buckets: int) -> Longs:
 
 
 @njit(nogil=True, cache=True)
-def put(keys: Words, counts: Longs, new_keys: Words, new_counts: Longs) -> None:
-    """Add counts of keys to a table that has room for them."""
+def put(
+    keys: Words, counts: Longs, values: Floats, new_keys: Words, new_counts: Longs, new: Floats
+) -> None:
+    """Put different keys, with their counts and values, into a table that has none of them."""
     for at in range(new_keys.size):
         place = _place(keys, counts, new_keys[at])
         keys[place] = new_keys[at]
-        counts[place] = max(counts[place], np.int64(0)) + new_counts[at]
+        counts[place] = new_counts[at]
+        for column in range(new.shape[1]):
+            values[place, column] = new[at, column]
+
+
+@njit(nogil=True, cache=True, inline="always")
+def _add_values(sums: Floats, place: int, values: Floats, row: int) -> None:
+    """Add the values of a row to sums; NaN is NULL."""
+    for number in range(values.shape[1]):
+        value = values[row, number]
+        if value >= 0.0:
+            sums[place, PARTS * number + POSITIVE] += value
+            sums[place, PARTS * number + PRESENT] += 1.0
+        elif value < 0.0:
+            sums[place, PARTS * number + NEGATIVE] -= value
+            sums[place, PARTS * number + PRESENT] += 1.0
 
 
 @njit(nogil=True, cache=True, inline="always")
@@ -98,15 +120,19 @@ def _count_distinct(
 @njit(nogil=True, cache=True)
 def count_rows(
     hashes: Words,
+    row_values: Floats,
     first: int,
     secrets: Words,
     heavy_keys: Words,
     heavy_counts: Longs,
+    heavy_values: Floats,
     keys: Words,
     counts: Longs,
+    values: Floats,
     cell_keys: Words,
     cell_counts: Longs,
     sums: Longs,
+    value_sums: Floats,
     registers: NDArray[np.uint8],
     estimate: NDArray[np.float64],
     state: Longs,
@@ -116,11 +142,12 @@ def count_rows(
 
     Args:
       hashes: of the rows' keys. first: row to begin with.
+      row_values: [rows, expressions], NaN for NULL.
       secrets: of the sample and of the buckets.
-      heavy_keys, heavy_counts: table of the keys that are counted exactly.
-      keys, counts: table of the sampled keys.
+      heavy_keys, heavy_counts, heavy_values: table of the keys that are counted exactly.
+      keys, counts, values: table of the sampled keys.
       cell_keys, cell_counts: majority vote per cell.
-      sums: rows per bucket, without those of heavy keys.
+      sums, value_sums: rows and values per bucket, without those of heavy keys.
       registers, estimate: count of distinct keys, without heavy ones.
       state: LEVEL and SIZE of the sample.
       keys_max: sampled keys that are aimed at.
@@ -144,8 +171,11 @@ def count_rows(
         place = _place(heavy_keys, heavy_counts, key)
         if heavy_counts[place] >= 0:
             heavy_counts[place] += 1
+            _add_values(heavy_values, place, row_values, at)
             continue
-        sums[_bucket(word, sums.size)] += 1
+        bucket = int(_bucket(word, sums.size))
+        sums[bucket] += 1
+        _add_values(value_sums, bucket, row_values, at)
         level = state[LEVEL]
         if _count_distinct(splitmix(word), registers, estimate) == 1:
             while estimate[DISTINCT] * 2.0 ** -np.float64(state[LEVEL]) > keys_max:
@@ -157,6 +187,7 @@ def count_rows(
                 counts[place] = 0
                 state[SIZE] += 1
             counts[place] += 1
+            _add_values(values, place, row_values, at)
         if state[LEVEL] > level or 4 * state[SIZE] > 3 * keys.size:
             return at + 1
     return int(hashes.size)

@@ -1,4 +1,4 @@
-"""Counts of joins in bounded bytes: beside exact counts of the same joins, and in any steps."""
+"""Aggregates of joins in bounded bytes: beside exact ones of the same joins, and in any steps."""
 
 from __future__ import annotations
 
@@ -20,12 +20,20 @@ from tests.seeds import seed
 
 SLIDE = 100  # Ticks of 1 us.
 SCHEMAS = {
-    name: stream(name, k=ColumnType.BIGINT, d=ColumnType.DOUBLE, w=ColumnType.VARCHAR)
-    for name in "ab"
+    name: stream(
+        name, k=ColumnType.BIGINT, d=ColumnType.DOUBLE, w=ColumnType.VARCHAR, v=ColumnType.BIGINT
+    )
+    for name in "abc"
 }
 TEXT = (
     "SELECT COUNT(*) AS n FROM a [RANGE INTERVAL '0.0004' SECOND SLIDE INTERVAL '0.0001' SECOND] "
     "JOIN b [RANGE INTERVAL '0.0002' SECOND SLIDE INTERVAL '0.0001' SECOND] ON {}"
+)
+LISTED = "SUM(a.v) AS s, COUNT(b.v) AS p, AVG(b.v - 3) AS m, SUM(b.d) AS f, COUNT(a.w) AS t"
+THREE = (
+    "SELECT {} FROM a [RANGE INTERVAL '0.0002' SECOND SLIDE INTERVAL '0.0001' SECOND] "
+    "JOIN b [RANGE INTERVAL '0.0001' SECOND SLIDE INTERVAL '0.0001' SECOND] ON a.k = b.k "
+    "JOIN c [RANGE INTERVAL '0.0003' SECOND SLIDE INTERVAL '0.0001' SECOND] ON {} WHERE c.v <> 5"
 )
 CONDITIONS = ("a.k = b.k", "a.d = b.d", "a.w = b.w AND a.k = b.k AND a.k > 3")
 ROOM = 1 << 24
@@ -52,7 +60,7 @@ def tuples(name: str, keys: int, size: int = 3_000) -> dict[str, pa.RecordBatch]
     """Ten slides of both streams; some keys are NULL, NaN and -0.0."""
     rng = np.random.default_rng(seed("sampled join", name))
     made = {}
-    for alias in "ab":
+    for alias in "abc":
         ranks = np.minimum(rng.zipf(1.2, size), keys)
         ts = np.sort(rng.integers(0, 10 * SLIDE, size))
         made[alias] = pa.record_batch(
@@ -60,6 +68,7 @@ def tuples(name: str, keys: int, size: int = 3_000) -> dict[str, pa.RecordBatch]
                 "k": pa.array(ranks, mask=rng.random(size) < 0.02),
                 "d": pa.array(rng.choice([0.0, -0.0, np.nan, 1.5, 2.5], size)),
                 "w": pa.array(np.char.mod("w%d", ranks % 7)),
+                "v": pa.array(rng.integers(-9, 40, size), mask=rng.random(size) < 0.1),
                 "ts": pa.array(ts, pa.timestamp("us")),
             }
         )
@@ -71,12 +80,13 @@ def rows(flow: Dataflow, of: dict[str, pa.RecordBatch], steps: Sequence[int]) ->
     signs, made = flow.signed_changes(), []
     done = dict.fromkeys(of, 0)
     for as_of_us in steps:
-        for alias, batch in of.items():
+        for alias in flow.sources:
+            batch = of[alias]
             ts = batch.column("ts").view(pa.int64()).to_numpy()
             end = int(np.searchsorted(ts, as_of_us))
             flow.push(alias, batch.slice(done[alias], end - done[alias]), done[alias])
             done[alias] = end
-        changes = flow.advance(dict.fromkeys(of, as_of_us))
+        changes = flow.advance(dict.fromkeys(flow.sources, as_of_us))
         made += stream_batch(signs.apply(as_of_us, changes)).to_pylist()
     return [tuple(row.values()) for row in made]
 
@@ -90,6 +100,69 @@ def test_with_enough_bytes_the_count_is_the_exact_one_at_each_slide(condition):
     assert [(row[0], *row[-2:]) for row in found] == exact
     assert all(row[1:4] == (row[0], row[0], "exact") and row[4] is None for row in found)
     assert len(found) > 10
+
+
+def test_with_enough_bytes_other_aggregates_are_the_exact_ones_at_each_slide():
+    text = TEXT.replace("COUNT(*) AS n", LISTED).format(CONDITIONS[0])
+    of, steps = tuples("aggregates", 400), range(70, 1_500, 70)
+    exact = rows(Dataflow(bound(text), state_bytes_max=ROOM), of, steps)
+    found = rows(Dataflow(sampled(text, bytes_max=ROOM), state_bytes_max=ROOM), of, steps)
+    assert len(found) == len(exact) > 10
+    for ours, theirs in zip(found, exact, strict=True):
+        assert ours[-2:] == theirs[-2:]
+        *sums, double, texts = zip(*[iter(ours[:-2])] * 5, strict=True)
+        for each, truth in zip([*sums, texts], [*theirs[:3], theirs[4]], strict=True):
+            assert each == (truth, truth, truth, "exact", None)
+        value, low, high, bound_word, _ = double  # Sums of doubles are rounded.
+        if theirs[3] is None:
+            assert double == (None, None, None, "exact", None)
+        else:
+            assert bound_word == "interval"
+            assert low <= theirs[3] <= high
+            assert value == pytest.approx(theirs[3], rel=1e-9)
+
+
+@pytest.mark.parametrize("last", ["a.k = c.k", "c.k = b.k"])
+def test_three_inputs_on_one_key_are_counted_without_pairs(last):
+    text = THREE.format("COUNT(*) AS n, SUM(b.v) AS s", last)
+    of, steps = tuples("three", 300, 1_500), range(90, 1_500, 90)
+    exact = rows(Dataflow(bound(text), state_bytes_max=1 << 28), of, steps)
+    found = rows(Dataflow(sampled(text, bytes_max=ROOM), state_bytes_max=ROOM), of, steps)
+    plain = [(row[0], row[5], *row[-2:]) for row in found]
+    assert sorted(plain, key=str) == sorted(exact, key=str)
+    assert all(row[3] == row[8] == "exact" for row in found)
+    narrow = sampled(text, bytes_max=15 * 20_480)
+    wide = tuples("three narrow", 100_000, 10_000)
+    found = rows(Dataflow(narrow, state_bytes_max=ROOM), wide, steps)
+    assert any(row[3] == "interval" for row in found)
+
+
+@pytest.mark.parametrize(("key", "condition"), [("b.k", "a.k = b.k"), ("a.d", "a.d = b.d")])
+def test_with_enough_bytes_groups_by_the_key_are_the_exact_ones_at_each_slide(key, condition):
+    listed = f"{key} AS g, COUNT(*) AS n, SUM(a.v) AS s, AVG(b.v) AS m"
+    text = f"{TEXT.replace('COUNT(*) AS n', listed).format(condition)} GROUP BY {key}"
+    of, steps = tuples(f"groups {key}", 400), range(70, 1_500, 70)
+    exact = rows(Dataflow(bound(text), state_bytes_max=ROOM), of, steps)
+    found = rows(Dataflow(sampled(text, bytes_max=ROOM), state_bytes_max=ROOM), of, steps)
+    assert all(row[4] == row[9] == row[14] == "exact" for row in found)
+    plain = [(row[0], row[1], row[6], row[11], *row[-2:]) for row in found]
+    assert sorted(plain, key=str) == sorted(exact, key=str)
+    assert len(plain) > 10
+
+
+@pytest.mark.parametrize("key", ["a.w", "a.v", "a.k + 1"])
+def test_groups_by_others_than_a_plain_key_are_refused(key):
+    listed = f"{key} AS g, COUNT(*) AS n"
+    condition = "a.w = b.w" if key == "a.w" else "a.k = b.k"
+    text = f"{TEXT.replace('COUNT(*) AS n', listed).format(condition)} GROUP BY {key}"
+    with pytest.raises(BadQuery, match=r"GROUP BY .* leave CONFIDENCE away"):
+        Dataflow(sampled(text, bytes_max=ROOM), state_bytes_max=ROOM)
+
+
+@pytest.mark.parametrize("last", ["a.w = c.w", "a.k + 1 = c.k", "a.k = c.k AND a.v < c.v"])
+def test_three_inputs_on_other_keys_are_refused(last):
+    with pytest.raises(BadQuery, match="by equal keys alone"):
+        Dataflow(sampled(THREE.format("COUNT(*) AS n", last), bytes_max=ROOM), state_bytes_max=ROOM)
 
 
 @pytest.mark.parametrize("expiry", [Expiry.PATTERN, Expiry.NEGATIVE])
@@ -152,13 +225,19 @@ def test_an_output_with_the_name_of_an_end_is_refused():
         bound(f"{text} CONFIDENCE 95 PERCENT")
 
 
+def test_an_aggregate_of_both_streams_is_refused():
+    text = TEXT.replace("COUNT(*) AS n", "SUM(a.v * b.v) AS s").format(CONDITIONS[0])
+    with pytest.raises(BadQuery, match="SUM and AVG that read one stream each"):
+        Dataflow(sampled(text, bytes_max=ROOM), state_bytes_max=ROOM)
+
+
 @pytest.mark.parametrize(
     ("listed", "join", "groups"),
     [
         ("a.k", "JOIN", ""),
-        ("SUM(a.k) AS s", "JOIN", ""),
+        ("MAX(a.k) AS s", "JOIN", ""),
         ("COUNT(*) + 1 AS n", "JOIN", ""),
-        ("a.k, COUNT(*) AS n", "JOIN", "GROUP BY a.k"),
+        ("a.k, b.d, COUNT(*) AS n", "JOIN", "GROUP BY a.k, b.d"),
         ("COUNT(*) AS n", "LEFT JOIN", ""),
     ],
 )

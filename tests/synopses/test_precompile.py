@@ -85,7 +85,7 @@ def test_groups_that_come_when_most_have_registers_compile_nothing_either() -> N
 def test_panes_of_joins_compile_nothing_either() -> None:
     compile_kernels()
     before = compiled()
-    drawn(Cell(1.1, True, "bursts", PaneRoom(heavy=16, keys=64, buckets=256)), 1).size(0.95)
+    drawn(Cell(1.1, True, "bursts", PaneRoom(heavy=16, keys=64, buckets=256)), 1).found("sum", 0.95)
     assert compiled() == before
 
 

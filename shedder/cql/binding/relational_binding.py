@@ -11,7 +11,7 @@ from shedder.cql.binding.previous_tuples import previous_tuple
 from shedder.cql.binding.relational_from import FromBinder, TableColumns
 from shedder.cql.binding.relational_scope import NameScope, VisibleColumn, VisibleRelation
 from shedder.cql.binding.row_clauses import check_rows, cut, finished, over_groups
-from shedder.cql.binding.sampled_counts import with_sampling
+from shedder.cql.binding.sampled_aggregates import with_sampling
 from shedder.cql.binding.subquery_joins import (
     Clause,
     ScalarJoin,

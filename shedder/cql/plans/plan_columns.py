@@ -41,10 +41,12 @@ def columns_of(plan: Plan) -> tuple[ColumnDefinition, ...]:
             )
         case Aggregated():
             known = {column.name: column for column in columns_of(plan.input)}
-            groups = (
+            groups = [
                 ColumnDefinition(f"g{index}", *_type_of(group, known))
                 for index, group in enumerate(plan.groups)
-            )
+            ]
+            if plan.sampling is not None:  # NULL: of the keys that are not shown.
+                groups = [replace(each, nullable=True) for each in groups]
             aggregates = (
                 ColumnDefinition(f"a{index}", _known(aggregate.type), True)
                 for index, aggregate in enumerate(plan.aggregates)

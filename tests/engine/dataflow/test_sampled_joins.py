@@ -1,7 +1,8 @@
-"""Standing counts of joins in bounded bytes: SQL, answers, EXPLAIN, restarts and kills."""
+"""Standing aggregates of joins in bounded bytes: SQL, answers, EXPLAIN, restarts and kills."""
 
 from __future__ import annotations
 
+import re
 import signal
 from collections.abc import Iterator
 
@@ -25,10 +26,22 @@ WINDOW = "[RANGE 40 SECONDS SLIDE 10 SECONDS]"
 SLIDES = 4  # Of a window.
 JOIN = f"SELECT COUNT(*) AS n FROM a {WINDOW} JOIN b {WINDOW} ON a.k = b.k"
 TEXT = f"{JOIN} CONFIDENCE 95 PERCENT"
+SUMS = TEXT.replace("COUNT(*) AS n", "SUM(a.v) AS s, AVG(a.v) AS m")
+GROUPS = (
+    f"SELECT b.k AS k, COUNT(*) AS n, SUM(a.v) AS s FROM a {WINDOW} JOIN b {WINDOW} ON a.k = b.k "
+    "GROUP BY b.k CONFIDENCE 95 PERCENT"
+)
 KEYS = 60_000
 ROWS = 12_000  # Of a slide and stream.
 LIMIT = 1 << 20
 SETTINGS = {"row_query_bytes_max": LIMIT, "checkpoint_seconds": 0.1, "run_rows": 20_000}
+
+
+QUERIES = {"size": TEXT, "sums": SUMS, "groups": GROUPS}
+
+
+# The rows of groups are held, too.
+MORE = SETTINGS | {"row_query_bytes_max": 2 * LIMIT}
 
 
 class Streams:
@@ -36,7 +49,7 @@ class Streams:
 
     def __init__(self, name: str) -> None:
         self._rng = np.random.default_rng(seed("sampled join queries", name))
-        self._counts: list[tuple[np.ndarray, np.ndarray]] = []
+        self._counts: list[tuple[np.ndarray, ...]] = []  # Rows of a and b, and sums of a.v.
 
     def slide(self) -> Iterator[tuple[str, pa.Table]]:
         """Tuples of the next slide, in two batches of each stream."""
@@ -44,12 +57,15 @@ class Streams:
         found = []
         for name in "ab":
             keys = self._rng.zipf(1.3, ROWS) % KEYS
+            values = self._rng.integers(-20, 100, ROWS) + keys % 11
             found.append(np.bincount(keys, minlength=KEYS))
+            if name == "a":
+                sums = np.bincount(keys, values, minlength=KEYS).astype(np.int64)
             ts = np.sort(self._rng.integers(begin_us, begin_us + SLIDE_US, ROWS))
-            table = pa.table({"ts": pa.array(ts, pa.timestamp("us")), "k": keys})
+            table = pa.table({"ts": pa.array(ts, pa.timestamp("us")), "k": keys, "v": values})
             yield name, table.slice(0, ROWS // 3)
             yield name, table.slice(ROWS // 3)
-        self._counts.append((found[0], found[1]))
+        self._counts.append((*found, sums))
 
     @property
     def end_us(self) -> int:
@@ -59,13 +75,31 @@ class Streams:
     @property
     def size(self) -> int:
         """Pairs of the windows as of that instant."""
-        ours, theirs = (sum(each[side] for each in self._counts[-SLIDES:]) for side in (0, 1))
-        return int(ours @ theirs)
+        return int(self._of_keys(0).sum())
+
+    @property
+    def sum(self) -> int:
+        """Sum of a.v over these pairs."""
+        return int(self._of_keys(2).sum())
+
+    def groups(self) -> dict[int, tuple[int, int]]:
+        """Pairs and sum of a.v by key."""
+        pairs, sums = self._of_keys(0), self._of_keys(2)
+        return {int(key): (int(pairs[key]), int(sums[key])) for key in np.flatnonzero(pairs)}
+
+    def _of_keys(self, what: int) -> np.ndarray:
+        ours, theirs = (sum(each[at] for each in self._counts[-SLIDES:]) for at in (what, 1))
+        return ours * theirs
 
 
 def create(db) -> None:
     for name in "ab":
-        db.execute(f"CREATE STREAM {name} (ts TIMESTAMP, k BIGINT) TIMESTAMP BY ts")
+        db.execute(f"CREATE STREAM {name} (ts TIMESTAMP, k BIGINT, v BIGINT) TIMESTAMP BY ts")
+
+
+def by_key(table: pa.Table) -> list[tuple]:
+    """The rows in an order of their own."""
+    return sorted((tuple(row.values()) for row in table.to_pylist()), key=str)
 
 
 def push(db, streams: Streams, slides: int = 1) -> None:
@@ -82,14 +116,16 @@ def test_a_join_beyond_its_bytes_has_an_interval_in_place_of_an_error(tmp_path):
         create(db)
         exact = db.register("exact", JOIN)
         db.execute(f"CREATE QUERY size AS {TEXT}")
-        size = db.query("size")
+        size, sums = db.query("size"), db.register("sums", SUMS)
         held = answers = 0
         for _ in range(8):
             push(db, streams)
             answer = size.answer()
             found = answer.estimate(0, "n")
-            held += found.holds(streams.size)
-            answers += 1
+            total = sums.answer()
+            held += found.holds(streams.size) + total.estimate(0, "s").holds(streams.sum)
+            held += total.estimate(0, "m").holds(streams.sum / streams.size)
+            answers += 3
         assert held >= gate(answers, 0.95, RUN_ALARM)
         assert (answer.confidence, answer.outputs, answer.approximate) == (0.95, ("n",), ("n",))
         [row] = answer.rows()
@@ -102,34 +138,66 @@ def test_a_join_beyond_its_bytes_has_an_interval_in_place_of_an_error(tmp_path):
         assert format_of(db.core.store.directory) == FORMAT_SAMPLED_JOINS
         shown = db.execute("EXPLAIN size").table
         text = " ".join(" ".join(map(str, row.values())) for row in shown.to_pylist())
-        assert "in at most 524,288" in text
+        assert f"in at most {LIMIT // 2:,}" in text
         assert "keys sampled: 1/" in text
         assert db.core.rows.queries["size"].state_bytes < LIMIT
 
 
+def test_groups_by_key_are_shown_or_counted_together(tmp_path):
+    streams = Streams("groups")
+    with Engine.open(tmp_path / "d", **MORE) as db:
+        create(db)
+        groups = db.register("groups", GROUPS)
+        push(db, streams, 5)
+        truth = streams.groups()
+        answer = groups.answer()
+        assert answer.approximate == ("n", "s")
+        rows = answer.rows()
+        shown = {row["k"]: row for row in rows if row["k"] is not None}
+        [others] = [row for row in rows if row["k"] is None]
+        assert len(shown) == len(rows) - 1 > 300
+        for key, row in shown.items():
+            for name, each in zip("ns", truth[key], strict=True):
+                assert row[f"{name}_low"] <= each <= row[f"{name}_high"]
+        assert sum(row["n_bound"] == "exact" for row in shown.values()) > 200
+        hidden = [truth[key] for key in truth.keys() - shown.keys()]
+        assert others["n_low"] <= sum(pairs for pairs, _ in hidden) <= others["n_high"]
+        assert others["s_low"] <= sum(total for _, total in hidden) <= others["s_high"]
+        shown_text = str(db.execute("EXPLAIN groups").table.to_pylist())
+        low, high = re.search(r"keys without a row: ([\d,]+) to ([\d,]+)", shown_text).groups()
+        assert int(low.replace(",", "")) <= len(hidden) <= int(high.replace(",", ""))
+        heaviest = max(truth, key=lambda key: truth[key][0])
+        assert shown[heaviest]["n"] == pytest.approx(truth[heaviest][0], rel=0.3)
+
+
 def test_a_restart_and_a_kill_give_the_same_answers_and_rows(tmp_path):
     streams = Streams("restart")
-    with Engine.open(tmp_path / "d", **SETTINGS) as db:
+    with Engine.open(tmp_path / "d", **MORE) as db:
         create(db)
         push(db, streams, 3)  # A new query reads the past of its windows.
-        db.register("size", TEXT)
+        for name, text in QUERIES.items():
+            db.register(name, text)
         push(db, streams, 4)
         for name, table in list(streams.slide())[:3]:  # A part of a slide.
             db.push(name, table)
-        before = db.query("size").answer()
+        before = {name: db.query(name).answer() for name in QUERIES}
         copied = copy_killed(db, tmp_path / "killed")
-    with Engine.open(tmp_path / "d", **SETTINGS) as db, Engine.open(copied, **SETTINGS) as other:
-        both = [each.query("size") for each in (db, other)]
-        assert [each.answer().table for each in both] == [before.table] * 2
-        assert both[0].answer().resume == both[1].answer().resume == before.resume
+    with Engine.open(tmp_path / "d", **MORE) as db, Engine.open(copied, **MORE) as other:
+        for name, answer in before.items():
+            for each in (db, other):
+                found = each.query(name).answer()
+                assert by_key(found.table) == by_key(answer.table)
+                assert found.resume == answer.resume
         later = list(streams.slide())
         for each in (db, other):
             for name, table in later:
                 each.push(name, table)
             for name in "ab":
                 each.heartbeat(name, streams.end_us)
-        assert both[0].answer().table == both[1].answer().table != before.table
-        assert both[0].answer().resume == both[1].answer().resume
+        for name, answer in before.items():
+            ours, theirs = (each.query(name).answer() for each in (db, other))
+            assert by_key(ours.table) == by_key(theirs.table) != by_key(answer.table)
+            assert ours.resume == theirs.resume
 
 
 @pytest.mark.timeout(300)

@@ -22,10 +22,16 @@ def _world(name: str):
 
 
 def _counted(secrets, heavy, parts) -> PaneCounts:
-    pane = PaneCounts(SIZES, secrets, heavy)
+    pane = PaneCounts(SIZES, secrets, heavy, expressions=2)
     for part in parts:
-        pane.update(part)
+        pane.update(part, _values(part))
     return pane
+
+
+def _values(hashes):
+    """Two values of each row; the second is NULL for every third hash."""
+    first = (hashes % 1_000).astype(np.float64) - 400.25
+    return np.column_stack([first, np.where(hashes % 3 == 0, np.nan, first / 8)])
 
 
 def test_counts_of_heavy_and_of_sampled_keys_are_exact():
@@ -33,12 +39,12 @@ def test_counts_of_heavy_and_of_sampled_keys_are_exact():
     pane = _counted(secrets, heavy, [hashes]).closed()
     keys, counts = np.unique(hashes, return_counts=True)
     is_heavy = np.isin(keys, heavy)
-    assert pane.heavy_keys.tolist() == keys[is_heavy].tolist()
-    assert pane.heavy_counts.tolist() == counts[is_heavy].tolist()
+    assert pane.heavy.keys.tolist() == keys[is_heavy].tolist()
+    assert pane.heavy.counts.tolist() == counts[is_heavy].tolist()
     kept = ~is_heavy & sampled(keys, secrets[0], pane.level)
     assert pane.level > 0
-    assert pane.keys.tolist() == keys[kept].tolist()
-    assert pane.counts.tolist() == counts[kept].tolist()
+    assert pane.sampled.keys.tolist() == keys[kept].tolist()
+    assert pane.sampled.counts.tolist() == counts[kept].tolist()
     sums = np.zeros(SIZES.buckets, np.int64)
     np.add.at(sums, buckets_of(keys[~is_heavy], secrets[1], SIZES.buckets), counts[~is_heavy])
     assert pane.sums.tolist() == sums.tolist()
@@ -65,8 +71,11 @@ def test_the_division_of_rows_into_batches_changes_nothing():
     panes = [_counted(secrets, heavy, it) for it in ([hashes], np.split(hashes, cuts))]
     assert panes[0].heaviest().tolist() == panes[1].heaviest().tolist()
     whole, parted = (pane.closed() for pane in panes)
-    for name in ("heavy_keys", "heavy_counts", "keys", "counts", "sums", "level"):
+    for name in ("sums", "value_sums", "ends", "level", "distinct"):
         assert np.array_equal(getattr(whole, name), getattr(parted, name)), name
+    for ours, theirs in ((whole.heavy, parted.heavy), (whole.sampled, parted.sampled)):
+        for name in ("keys", "counts", "values"):
+            assert np.array_equal(getattr(ours, name), getattr(theirs, name)), name
 
 
 def test_the_level_and_the_heavy_keys_do_not_depend_on_the_sample():
@@ -77,16 +86,40 @@ def test_the_level_and_the_heavy_keys_do_not_depend_on_the_sample():
     ours, theirs = (pane.closed() for pane in panes)
     assert ours.level == theirs.level
     assert ours.sums.tolist() == theirs.sums.tolist()
-    assert ours.keys.tolist() != theirs.keys.tolist()
+    assert ours.sampled.keys.tolist() != theirs.sampled.keys.tolist()
 
 
+def test_sums_of_values_are_exact_and_those_of_buckets_not_below():
+    _, secrets, hashes, heavy = _world("values")
+    pane = _counted(secrets, heavy, [hashes]).closed()
+    values = _values(hashes)
+    parts = np.hstack(
+        [np.column_stack([np.fmax(it, 0.0), np.fmax(-it, 0.0), ~np.isnan(it)]) for it in values.T]
+    )
+    parts[np.isnan(parts)] = 0.0
+    for found in (pane.heavy, pane.sampled):
+        for key, sums in zip(found.keys[:50], found.values, strict=False):
+            assert sums.tolist() == pytest.approx(parts[hashes == key].sum(axis=0), rel=1e-12)
+    is_light = ~np.isin(hashes, heavy)
+    buckets = buckets_of(hashes[is_light], secrets[1], SIZES.buckets)
+    sums = np.zeros((6, SIZES.buckets))
+    for column in range(6):
+        np.add.at(sums[column], buckets, parts[is_light, column])
+    assert (pane.value_sums >= sums * (1 - 1e-12)).all()
+    assert (pane.value_sums <= sums * (1 + 1e-6)).all()
+    assert pane.ends[0].tolist() == np.nanmin(values, axis=0).tolist()
+    assert pane.ends[1].tolist() == np.nanmax(values, axis=0).tolist()
+
+
+@pytest.mark.parametrize("expressions", [0, 1, 3])
 @pytest.mark.parametrize("pane_bytes", [PANE_BYTES_MIN, 50_000, 1 << 20])
-def test_panes_fit_their_bytes(pane_bytes):
+def test_panes_fit_their_bytes(pane_bytes, expressions):
     _, secrets, _, _ = _world("bytes")
     panes = 6
-    sizes = PaneRoom.within(pane_bytes * 12, panes)
-    every = PaneCounts(sizes, secrets, hashes_of(np.arange(sizes.heavy)))
-    every.update(hashes_of(np.arange(200_000)))
+    pane_bytes = max(pane_bytes, PaneRoom.bytes_min(panes, expressions) // 12)
+    sizes = PaneRoom.within(pane_bytes * 12, panes, expressions)
+    every = PaneCounts(sizes, secrets, hashes_of(np.arange(sizes.heavy)), expressions)
+    every.update(hashes_of(np.arange(200_000)), np.ones((200_000, expressions)))
     held = (panes - 2) * every.closed().size_bytes + 2 * every.size_bytes
     assert held <= pane_bytes * 12
 

@@ -1,4 +1,4 @@
-"""Counts of joins that may be approximate: CONFIDENCE in a row query."""
+"""Aggregates of joins that may be approximate: CONFIDENCE in a row query."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from shedder.cql.expressions.column_types import ColumnType
-from shedder.cql.expressions.expression import Aggregate, AggregateFunction, Column
+from shedder.cql.expressions.expression import AggregateFunction, Column
 from shedder.cql.plans.logical_plan import (
     Aggregated,
     Filter,
@@ -21,30 +21,31 @@ from shedder.cql.plans.logical_plan import (
 from shedder.cql.statements.statement import Output
 from shedder.errors import BadQuery
 
-_KINDS = (ColumnType.BIGINT, ColumnType.BIGINT, ColumnType.VARCHAR, ColumnType.BOOLEAN)
+_FUNCTIONS = (AggregateFunction.COUNT, AggregateFunction.SUM, AggregateFunction.AVG)
 
 
 def with_sampling(plan: Plan, confidence: float) -> Plan:
-    """Return the plan of SELECT COUNT(*) over a join, with an interval beside each count.
+    """Return the plan of SELECT COUNT, SUM and AVG over a join, with an interval beside each.
 
     Raises:
       BadQuery: it is another query.
     """
     match plan:
-        case Project(input=Aggregated(groups=()) as counted, outputs=outputs) if (
+        case Project(input=Aggregated(groups=() | (_,)) as counted, outputs=outputs) if (
             all(isinstance(each.expression, Column) for each in outputs)
-            and all(map(_counts_rows, counted.aggregates))
+            and all(each.function in _FUNCTIONS for each in counted.aggregates)
             and _is_join(counted.input)
         ):
-            more = tuple(output for each in outputs for output in _with_companions(each))
+            approximate = frozenset(f"a{at}" for at in range(len(counted.aggregates)))
+            more = tuple(it for each in outputs for it in _with_companions(each, approximate))
             _check_names(more)
             sampled = replace(counted, sampling=KeySampling(confidence))
             return Project(sampled, more)
         case _:
             raise BadQuery(
-                "CONFIDENCE in a row query is for SELECT COUNT(*) AS n over an inner join of two "
-                "windows, without GROUP BY and HAVING; the rows of other queries are exact: leave "
-                "CONFIDENCE away"
+                "CONFIDENCE in a row query is for SELECT COUNT(*) AS n, SUM(x) AS s, AVG(x) AS m "
+                "over an inner join of windows, without HAVING; the rows of other queries are "
+                "exact: leave CONFIDENCE away"
             )
 
 
@@ -53,13 +54,9 @@ def _check_names(outputs: Sequence[Output]) -> None:
     for each in outputs:
         if names[each.name.lower()] > 1:
             raise BadQuery(
-                f"two columns are named {each.name!r}; an approximate count n has the columns n, "
+                f"two columns are named {each.name!r}; an approximate output n has the columns n, "
                 "n_low, n_high, n_bound and n_met: give the outputs other names"
             )
-
-
-def _counts_rows(aggregate: Aggregate) -> bool:
-    return aggregate.function is AggregateFunction.COUNT and aggregate.argument is None
 
 
 def _is_join(plan: Plan) -> bool:
@@ -67,10 +64,12 @@ def _is_join(plan: Plan) -> bool:
     return isinstance(source, Join) and source.kind is JoinKind.INNER
 
 
-def _with_companions(output: Output) -> tuple[Output, ...]:
+def _with_companions(output: Output, approximate: frozenset[str]) -> tuple[Output, ...]:
     assert isinstance(output.expression, Column)
+    if output.expression.name not in approximate:
+        return (output,)
     inner, outer = companions_of(output.expression.name), companions_of(output.name)
-    made = (
-        Output(name, Column(of, kind)) for name, of, kind in zip(outer, inner, _KINDS, strict=True)
-    )
+    kind = output.expression.type
+    kinds = (kind, kind, ColumnType.VARCHAR, ColumnType.BOOLEAN)
+    made = (Output(name, Column(of, it)) for name, of, it in zip(outer, inner, kinds, strict=True))
     return (output, *made)

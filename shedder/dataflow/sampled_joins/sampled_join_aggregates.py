@@ -1,0 +1,318 @@
+"""COUNT, SUM and AVG over an equi-join of windows in bounded bytes, with intervals; STRICT.
+
+A pane is the tuples of one slide. Each input holds the panes of its window (synopses/joins). The
+aggregates are exact until the keys of a pane exceed its bytes. The result depends on the tuples,
+their order and the seed alone, not on how steps divide them. Keys are known by a hash of 64 bits,
+which is injective for one column of fixed width.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from shedder.cql.expressions.column_types import ColumnType
+from shedder.cql.expressions.evaluate import evaluate
+from shedder.cql.expressions.expression import Expression
+from shedder.cql.expressions.expression_text import text_of
+from shedder.cql.plans.logical_plan import Aggregated, Join, KeySampling
+from shedder.cql.statements.relational_text import EVERY_TICK_US
+from shedder.dataflow.batch_rows import take_rows
+from shedder.dataflow.changes import NEVER_US, ChangeBatch, Int64s
+from shedder.dataflow.key_directory import canonical, hash_columns
+from shedder.dataflow.sampled_joins.interval_table import IntervalColumns, IntervalTable
+from shedder.dataflow.sampled_joins.joined_inputs import (
+    InputAggregate,
+    JoinedInput,
+    are_whole,
+    joined_inputs,
+    values_of,
+)
+from shedder.dataflow.sampled_joins.window_panes import WindowPanes
+from shedder.dataflow.update_patterns import EdgeLabel
+from shedder.errors import BadQuery, BudgetExceeded
+from shedder.streams.batches import TIME_MIN_US
+from synopses.joins.closed_panes import ClosedPane
+from synopses.joins.joined_windows import JoinedWindows
+from synopses.joins.pane_counts import PaneCounts, PaneRoom, heavy_keys
+from synopses.kernels.hashing import position_keys
+from synopses.model.errors import BadParameter
+from synopses.model.estimate import Bound
+
+# Of a row: in two tables, of the newest slide and the one before, as four changes of the relation
+# that the query holds (CurrentRelation), and as four rows whose signs it counts (RelationToStream).
+_GROUP_BYTES, _AGGREGATE_BYTES = 400, 400
+
+
+@dataclass(frozen=True, slots=True)
+class SampledJoinSpec:
+    """A join of whose pairs aggregates are computed.
+
+    keys: expressions of each input; rows with equal keys are pairs, and NULL matches nothing.
+    lifetimes_us: range and slide of each input's window.
+    values: what aggregates read of each input. aggregates: with the places of these.
+    group: the key by which they are grouped; None: they are of all pairs.
+    sampling: confidence, seed and bytes.
+    """
+
+    keys: tuple[tuple[Expression, ...], ...]
+    lifetimes_us: tuple[tuple[int, int], ...]
+    values: tuple[tuple[Expression, ...], ...]
+    aggregates: tuple[InputAggregate, ...]
+    group: Expression | None
+    sampling: KeySampling
+
+    @property
+    def slide_us(self) -> int:
+        """Slide of all windows."""
+        return self.lifetimes_us[0][1]
+
+    @property
+    def panes(self) -> int:
+        """Panes that all inputs hold at a time: those of their windows, and an open one each."""
+        return sum(range_us // slide_us + 1 for range_us, slide_us in self.lifetimes_us)
+
+    @property
+    def expressions(self) -> int:
+        """Values of the input of which most are read."""
+        return max(map(len, self.values))
+
+    @property
+    def groups_max(self) -> int | None:
+        """Groups that have rows of their own; None: there is one row, of all pairs."""
+        if self.group is None:
+            return None
+        row_bytes = _GROUP_BYTES + _AGGREGATE_BYTES * len(self.aggregates)
+        return self.sampling.bytes_max // 2 // row_bytes
+
+    def sizes(self) -> PaneRoom:
+        """Return the sizes of each pane.
+
+        Raises:
+          BadQuery: the windows are not whole numbers of one slide.
+          BudgetExceeded: a pane would have too few bytes.
+        """
+        slide_us = self.slide_us
+        is_whole = all(it % slide_us == 0 and of == slide_us for it, of in self.lifetimes_us)
+        if not is_whole or slide_us == EVERY_TICK_US:
+            raise BadQuery(
+                "CONFIDENCE in a join needs windows with one SLIDE that divides each RANGE, such "
+                "as [RANGE 1 HOUR SLIDE 1 MINUTE]"
+            )
+        try:
+            return PaneRoom.within(self.sampling.bytes_max, self.panes, self.expressions)
+        except BadParameter as error:
+            least = PaneRoom.bytes_min(self.panes, self.expressions)
+            raise BudgetExceeded(
+                f"the join has {self.panes:,} panes, RANGE / SLIDE and one more of each window; "
+                f"they need {least:,} bytes, and the query has "
+                f"{self.sampling.bytes_max:,}, half of row_query_bytes_max; take a longer SLIDE, "
+                "or raise the setting"
+            ) from error
+
+
+class SampledJoinAggregates:
+    """Aggregates of the pairs of a join.
+
+    schema: of the output: the key of groups, and columns of value, low, high, bound and met of each
+      aggregate. The group of keys that are not shown has the key NULL.
+
+    At a slide at which a row differs, the old row gets weight -1 and the new row 1.
+    """
+
+    def __init__(self, spec: SampledJoinSpec) -> None:
+        """An operator over empty windows.
+
+        Raises:
+          BadQuery, BudgetExceeded: as `SampledJoinSpec.sizes`.
+        """
+        self.spec = spec
+        aggregates = tuple(each.aggregate for each in spec.aggregates)
+        self._columns = IntervalColumns(spec.group, aggregates)
+        self._whole = tuple(map(are_whole, spec.values))
+        self._sizes = spec.sizes()
+        self._secrets = position_keys(spec.sampling.seed, 0, 2)
+        self._sides = tuple(WindowPanes(range_us) for range_us, _ in spec.lifetimes_us)
+        self._table = self._computed([[] for _ in spec.keys])
+        self._is_new = True
+
+    @property
+    def schema(self) -> pa.Schema:
+        """Columns of the output."""
+        return self._columns.schema
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of the panes of all inputs, and of the rows."""
+        return sum(side.size_bytes for side in self._sides) + self._table.size_bytes
+
+    @property
+    def level(self) -> int:
+        """The highest level of the panes: their keys are sampled at 2^-level or more."""
+        panes = (pane for side in self._sides for pane in side.panes)
+        return max((pane.level for pane in panes), default=0)
+
+    @property
+    def hidden_text(self) -> str:
+        """Number of keys that have pairs, but no row of their own; empty where all have one."""
+        hidden = self._table.hidden
+        if hidden is None or hidden.bound[0] == Bound.EXACT:
+            return ""
+        low, high = int(hidden.low[0]), int(hidden.high[0])
+        return f"; keys without a row: {low:,} to {high:,}"
+
+    def apply(self, as_of_us: int, *inputs: ChangeBatch) -> ChangeBatch:
+        """The rows of the slides up to an instant.
+
+        Raises:
+          BudgetExceeded: the windows may have more pairs than can be counted.
+        """
+        found: list[ChangeBatch] = []
+        if self._is_new:
+            self._is_new = False
+            found.append(
+                self._changes(TIME_MIN_US + 1, self._table, np.arange(len(self._table)), 1)
+            )
+        hashed = [self._hashed(side, changes) for side, changes in enumerate(inputs)]
+        births = np.unique(np.concatenate([born_us for born_us, _, _ in hashed])).tolist()
+        for birth_us in births:
+            found += self._slides(min(birth_us - 1, as_of_us))
+            for side, (born_us, hashes, values) in enumerate(hashed):
+                first, end = np.searchsorted(born_us, [birth_us, birth_us + 1])
+                if first < end:
+                    self._pane(side, birth_us).update(hashes[first:end], values[first:end])
+        found += self._slides(as_of_us)
+        return ChangeBatch.concat([ChangeBatch.empty(self.schema), *found])
+
+    def _hashed(self, side: int, changes: ChangeBatch) -> tuple[Any, Any, Any]:
+        """Return births, hashes of keys and values of rows without NULL keys, by event time."""
+        assert (changes.weight == 1).all()  # Time windows over streams have no others.
+        keys = [canonical(evaluate(key, changes.columns)) for key in self.spec.keys[side]]
+        order = np.argsort(changes.ts_us, kind="stable")
+        if any(key.null_count for key in keys):
+            valid = np.logical_and.reduce([np.asarray(key.is_valid()) for key in keys])
+            order = order[valid[order]]
+        names = [str(place) for place in range(len(keys))]
+        rows = take_rows(pa.RecordBatch.from_arrays(keys, names=names), order)
+        values = np.empty((len(order), len(self.spec.values[side])))
+        for place, expression in enumerate(self.spec.values[side]):
+            values[:, place] = _numbers(evaluate(expression, changes.columns))[order]
+        return changes.born_us[order], hash_columns(rows.columns), values
+
+    def _pane(self, side: int, born_us: int) -> PaneCounts:
+        panes = self._sides[side].open
+        pane = panes.get(born_us)
+        if pane is None:
+            before = [it.heaviest for it in self._sides]
+            heaviest = [keys for of_us, keys in before if of_us == born_us - self.spec.slide_us]
+            heavy = heavy_keys(heaviest, self._sizes.heavy)
+            expressions = len(self.spec.values[side])
+            pane = panes[born_us] = PaneCounts(self._sizes, self._secrets, heavy, expressions)
+        return pane
+
+    def _slides(self, until_us: int) -> Iterator[ChangeBatch]:
+        """Advance the windows to an instant; yield the rows that leave and those that enter."""
+        for instant_us in self._instants(until_us):
+            for side in self._sides:
+                side.close_until(instant_us)
+            table = self._computed([side.window(instant_us) for side in self._sides])
+            left, entered = self._table.differences(table)
+            yield self._changes(instant_us, self._table, left, -1)
+            yield self._changes(instant_us, table, entered, 1)
+            self._table = table
+
+    def _instants(self, until_us: int) -> list[int]:
+        """Return the instants, up to one, at which a pane is born or leaves."""
+        instants: set[int] = set().union(*(side.instants() for side in self._sides))
+        return sorted(each for each in instants if each <= until_us)
+
+    def _computed(self, windows: Sequence[Sequence[ClosedPane]]) -> IntervalTable:
+        """Return the rows of some panes of each window."""
+        joined = JoinedWindows(windows, self._secrets, self._whole)
+        confidence = self.spec.sampling.confidence
+        try:
+            return IntervalTable.of(
+                joined,
+                self.spec.aggregates,
+                groups_max=self.spec.groups_max,
+                confidence=confidence,
+            )
+        except OverflowError as error:
+            raise BudgetExceeded(
+                f"the windows may have more than 2^62 pairs ({error}); shorter windows or a WHERE "
+                "have fewer"
+            ) from error
+
+    def _changes(
+        self, instant_us: int, table: IntervalTable, rows: Int64s, weight: int
+    ) -> ChangeBatch:
+        columns = self._columns.batch(table, rows)
+        born_us = np.full(len(rows), instant_us)
+        never = np.full(len(rows), NEVER_US)
+        return ChangeBatch(columns, born_us - 1, born_us, never, np.full(len(rows), weight))
+
+
+def _numbers(values: pa.Array[Any]) -> Any:
+    """Return doubles, NaN for NULL and NaN; values that are no numbers are 0."""
+    is_number = pa.types.is_integer(values.type) or pa.types.is_floating(values.type)
+    if not is_number:
+        return np.where(np.asarray(values.is_valid()), 0.0, np.nan)
+    numbers: Any = values.cast(pa.float64(), safe=False)
+    return np.asarray(pc.fill_null(numbers, np.nan))
+
+
+def sampled_inputs(join: Join | None) -> tuple[JoinedInput, ...]:
+    """Return the inputs of a join. join: None: the rows are those of no join.
+
+    Raises:
+      BadQuery: its keys are not equal in all inputs, or there are other conditions.
+    """
+    found = None if join is None else joined_inputs(join)
+    if found is None:
+        raise _not_sampled()
+    return found
+
+
+def sampled_join(
+    plan: Aggregated, inputs: Sequence[JoinedInput], labels: Sequence[EdgeLabel]
+) -> SampledJoinAggregates:
+    """Return the operator of aggregates over a join. labels: of the inputs.
+
+    Raises:
+      BadQuery: an input is no time window over a stream; an aggregate, or a group, is another one;
+        or as `SampledJoinAggregates`.
+      BudgetExceeded: as `SampledJoinAggregates`.
+    """
+    assert plan.sampling is not None
+    lifetimes = tuple(it.lifetime_us for it in labels if it.lifetime_us is not None)
+    read = values_of(inputs, plan.aggregates)
+    if len(lifetimes) < len(labels) or read is None:
+        raise _not_sampled()
+    keys = tuple(each.keys for each in inputs)
+    group = next(iter(plan.groups), None)
+    if group is not None and not _is_plain_key(group, keys):
+        raise BadQuery(
+            f"GROUP BY {text_of(group)} with CONFIDENCE: the group is the only key of the join, a "
+            "number, a time or a truth value; leave CONFIDENCE away for other groups"
+        )
+    return SampledJoinAggregates(SampledJoinSpec(keys, lifetimes, *read, group, plan.sampling))
+
+
+def _is_plain_key(group: Expression, keys: Sequence[tuple[Expression, ...]]) -> bool:
+    """Return whether a group is the key of a join, and can be read from its hash."""
+    is_only = all(len(each) == 1 for each in keys) and any(group in each for each in keys)
+    return is_only and group.type is not ColumnType.VARCHAR
+
+
+def _not_sampled() -> BadQuery:
+    """Return the error of CONFIDENCE in another query."""
+    return BadQuery(
+        "CONFIDENCE in a row query is for a join of streams by equal keys alone, each with a "
+        "window such as [RANGE 1 HOUR SLIDE 1 MINUTE], and for COUNT, SUM and AVG that read one "
+        "stream each; without CONFIDENCE the rows are exact"
+    )

@@ -1,0 +1,52 @@
+"""The panes of one window of a join: those that get rows, and those that are closed."""
+
+from __future__ import annotations
+
+from synopses.joins.closed_panes import NO_KEYS, ClosedPane
+from synopses.joins.pane_counts import PaneCounts
+from synopses.joins.pane_kernels import Words
+
+
+class WindowPanes:
+    """The panes of one window. Panes are known by the instant at which they are born.
+
+    heaviest: of the pane that was closed last, its instant and its most frequent keys.
+    """
+
+    def __init__(self, range_us: int) -> None:
+        """A window without panes. range_us: of the window."""
+        self.range_us = range_us
+        self.open: dict[int, PaneCounts] = {}
+        self.closed: dict[int, ClosedPane] = {}
+        self.heaviest: tuple[int, Words] = (0, NO_KEYS)
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of all panes."""
+        return sum(pane.size_bytes for pane in self.panes)
+
+    @property
+    def panes(self) -> list[PaneCounts | ClosedPane]:
+        """Return all panes that are held."""
+        return [*self.open.values(), *self.closed.values()]
+
+    def close_until(self, instant_us: int) -> None:
+        """Close the panes that are born, and forget those that have left the window."""
+        for born_us in sorted(each for each in self.open if each <= instant_us):
+            pane = self.open.pop(born_us)
+            self.closed[born_us], self.heaviest = pane.closed(), (born_us, pane.heaviest())
+        for born_us in [each for each in self.closed if each + self.range_us <= instant_us]:
+            del self.closed[born_us]
+
+    def window(self, instant_us: int) -> list[ClosedPane]:
+        """Return the panes that are in the window as of an instant, the oldest first."""
+        return [
+            self.closed[born_us]
+            for born_us in sorted(self.closed)
+            if born_us <= instant_us < born_us + self.range_us
+        ]
+
+    def instants(self) -> set[int]:
+        """Return the instants at which a pane is born, or leaves the window."""
+        ends = {born_us + self.range_us for born_us in (*self.open, *self.closed)}
+        return ends | set(self.open)

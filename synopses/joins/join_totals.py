@@ -1,0 +1,207 @@
+"""COUNT, SUM and AVG over an equi-join of windows, with distribution-free intervals.
+
+A key that is heavy in no pane has at most the product of the sums of its bucket. Keys that are
+heavy in some panes only may have much more. Those of the largest bounds are not estimated: unless
+they are known, their rest is between its bounds. The others are estimated from the sampled keys
+(synopses/intervals/sampled_keys.py). Which keys are estimated depends on bounds alone, not on the
+sample.
+
+An average of v is a + D/N, where N is the number of pairs with a value, and D the sum of v - a over
+them. The constant a comes from exact counts and bucket sums, so it is fixed before the sample. D is
+small where a is near the average. Both have intervals; a union bound makes that of the average.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from synopses.intervals.interval import Intervals
+from synopses.intervals.sampled_keys import CertainParts, SampledParts, sampled_key_total
+from synopses.joins.joined_windows import ROUNDING, WHOLE_MAX, JoinedWindows, TermTotals
+from synopses.joins.window_sums import RowTerm
+from synopses.model.estimate import Bound
+from synopses.model.parameters import error_share
+
+PAIRS_MAX = 1 << 62  # More pairs are not counted.
+_UNIT = 2.0**-52  # Relative, of one operation on doubles.
+_COUNT_SHARE = 0.2  # Of an average's error probability: of the number of its pairs.
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class JoinTotals:
+    """Totals over all pairs of a join."""
+
+    windows: JoinedWindows
+
+    def pairs(self, *, confidence: float) -> Intervals:
+        """COUNT(*), with whole ends; EXACT where no key was left out.
+
+        Sizes beyond 2^53 are never EXACT.
+
+        Raises:
+          OverflowError: there may be more than PAIRS_MAX pairs.
+        """
+        joined = self.windows
+        if not joined.is_empty:
+            rows = [joined.gross(at, RowTerm()) for at in range(len(joined.windows))]
+            if math.prod(rows) > PAIRS_MAX:
+                raise OverflowError(" join ".join(f"{each:.0f} rows" for each in rows))
+        return _outward(self._total(0, RowTerm(), confidence))
+
+    def present(self, window: int, expression: int, *, confidence: float) -> Intervals:
+        """COUNT of an expression of one window, as `pairs`."""
+        return _outward(self._total(window, RowTerm(expression, is_present=True), confidence))
+
+    def sum(self, window: int, expression: int, *, confidence: float) -> Intervals:
+        """SUM of an expression of one window.
+
+        The value is NaN if no pair with a value is known: so are the ends if there is none. Of
+        whole numbers, the ends are whole. The bound is NONE if a value or a sum is not finite.
+        """
+        found = self._total(window, RowTerm(expression), confidence)
+        if found.bound[0] == Bound.NONE:
+            return found
+        if self.windows.is_whole(window, expression):
+            found = _outward(found)
+        return _unless_none(found, self.present(window, expression, confidence=confidence))
+
+    def average(self, window: int, expression: int, *, confidence: float) -> Intervals:
+        """AVG of an expression of one window; NaN and NONE as of `sum`."""
+        pairs = self.present(window, expression, confidence=confidence)
+        total = self._total(window, RowTerm(expression), confidence)
+        if total.bound[0] == Bound.NONE:
+            return total
+        if pairs.high[0] == 0.0:
+            return _unless_none(pairs, pairs)
+        if total.bound[0] == pairs.bound[0] == Bound.EXACT:
+            exact = total.value / pairs.value
+            return Intervals.of(exact, exact, exact, exact=True)
+        error = error_share(confidence)
+        about = self._about(window, expression)
+        over = self._total(
+            window, RowTerm(expression, shift=about), 1.0 - error * (1.0 - _COUNT_SHARE)
+        )
+        if over.bound[0] == Bound.NONE:
+            return over
+        pairs = self.present(window, expression, confidence=1.0 - error * _COUNT_SHARE)
+        low, high = self.windows.ends(window, expression)
+        fewest, most = float(pairs.low[0]), float(pairs.high[0])
+        under = float(over.low[0]), float(over.high[0])
+        if fewest > 0.0:
+            spread = 4.0 * _UNIT * (abs(about) + abs(low) + abs(high))
+            low = max(low, about + under[0] / (fewest if under[0] < 0.0 else most) - spread)
+            high = min(high, about + under[1] / (fewest if under[1] > 0.0 else most) + spread)
+        value = about + float(over.value[0]) / max(float(pairs.value[0]), 1.0)
+        found = Intervals.of(np.array([value]), np.array([low]), np.array([high]))
+        return _unless_none(found, pairs)
+
+    def _about(self, window: int, expression: int) -> float:
+        """Return a constant near the average, which does not depend on the sample."""
+        joined = self.windows
+        others = joined.others(window)
+        over, under = (
+            float(others.heavy[-1] @ each.heavy[-1])
+            + float(others.buckets[-1] @ (each.bucket_up[-1] - each.bucket_down[-1]))
+            for each in (
+                joined.sums(window, RowTerm(expression)),
+                joined.sums(window, RowTerm(expression, is_present=True)),
+            )
+        )
+        about = over / under if under > 0.0 else 0.0
+        return about if math.isfinite(about) else 0.0
+
+    def _total(self, window: int, term: RowTerm, confidence: float) -> Intervals:
+        """Return the total of a term over all pairs."""
+        if self.windows.is_empty:
+            return _exact(0.0)
+        with np.errstate(over="ignore", invalid="ignore"):
+            found = self.windows.totals(window, term)
+        if found is None:
+            return Intervals.of(np.array([np.nan]), np.array([-np.inf]), np.array([np.inf]))
+        keys = self.windows.keys
+        low, value, high = self._estimated(found, confidence)
+        of_kept = float(found.gross_kept.sum())
+        scale = float(found.gross_heavy.sum()) + of_kept
+        if low == high and found.rounding == ROUNDING and scale <= WHOLE_MAX:
+            return _exact(value)
+        scale += of_kept * (2.0 ** float(keys.levels[-1]) - 1.0)
+        if low < high:
+            scale += float(found.rests.up.sum() + found.rests.down.sum())
+        margin = found.rounding * scale
+        return Intervals.of(np.array([value]), np.array([low - margin]), np.array([high + margin]))
+
+    def _estimated(self, totals: TermTotals, confidence: float) -> tuple[float, float, float]:
+        """Return low end, value and high end of exact, certain and estimated parts together."""
+        keys = self.windows.keys
+        certain = float(totals.heavy.sum())
+        if keys.levels[-1] == 0:
+            total = certain + float(totals.parts.sum())
+            return total, total, total
+        is_wide = _not_estimated(totals, 2.0 ** -float(keys.levels[-1]), confidence)
+        apart = np.zeros(len(keys.kept), np.bool_)
+        if len(keys.heavy):
+            apart = (keys.heavy_at >= 0) & is_wide[keys.heavy_at]
+        is_whole = apart & (keys.known == len(keys.levels))
+        unknown = is_wide.copy()
+        unknown[keys.heavy_at[is_whole]] = False
+        rests, buckets = totals.rests, totals.buckets
+        bounds = CertainParts(
+            np.concatenate([buckets.up, rests.up[:, ~is_wide]], axis=1),
+            np.concatenate([buckets.down, rests.down[:, ~is_wide]], axis=1),
+        )
+        sample = SampledParts(totals.parts[:, ~apart], keys.known[~apart], keys.levels)
+        found = sampled_key_total(sample, bounds, confidence=confidence)
+        known = certain + float(totals.parts[:, is_whole].sum())
+        up, down = float(rests.up[:, unknown].sum()), float(rests.down[:, unknown].sum())
+        value = known + float(found.value[0]) + (up - down) / 2.0
+        return known + float(found.low[0]) - down, value, known + float(found.high[0]) + up
+
+
+def _not_estimated(totals: TermTotals, share: float, confidence: float) -> NDArray[np.bool_]:
+    """Return the heavy keys whose rests are not estimated: those with which the width is least.
+
+    The width is that of certain facts alone, as if all classes were read at one share.
+    """
+    sizes = (totals.rests.up + totals.rests.down).sum(axis=0)
+    pairs = (totals.buckets.up + totals.buckets.down).sum(axis=0)
+    order = np.argsort(-sizes)
+    largest = np.append(sizes[order], 0.0)
+    unit = max(float(largest[0]), float(pairs.max()), 1e-300)
+    largest, pairs = largest / unit, pairs / unit
+    left = float(np.square(pairs).sum()) + np.square(largest)[::-1].cumsum()[::-1]
+    apart = np.append(0.0, largest[:-1].cumsum())
+    most = np.maximum(largest, pairs.max())
+    weight = math.log(2.0 / error_share(confidence))
+    odds = (1.0 - share) / share
+    reach = most * max(odds, 1.0) * weight / 3.0
+    widths = apart + 2.0 * (reach + np.sqrt(np.square(reach) + 2.0 * weight * odds * left))
+    found = np.zeros(len(sizes), np.bool_)
+    found[order[: int(np.argmin(widths))]] = True
+    return found
+
+
+def _exact(total: float) -> Intervals:
+    whole = np.array([total])
+    return Intervals.of(whole, whole, whole, exact=True)
+
+
+def _outward(found: Intervals) -> Intervals:
+    """Whole ends outside of those that were computed."""
+    is_exact = found.bound == Bound.EXACT
+    value = np.rint(found.value)
+    return Intervals.of(value, np.floor(found.low), np.ceil(found.high), exact=is_exact)
+
+
+def _unless_none(found: Intervals, pairs: Intervals) -> Intervals:
+    """Return an interval without its value where no pair is known, and none without any pair.
+
+    pairs: number of pairs with a value.
+    """
+    none = np.array([np.nan])
+    if pairs.high[0] <= 0.0:
+        return replace(pairs, value=none, low=none, high=none)
+    return replace(found, value=none) if pairs.value[0] <= 0.0 else found

@@ -1,0 +1,187 @@
+"""Sums of one window of a join by key, bucket and level, from its panes.
+
+Panes of several windows are read at their own levels. Class l has the panes whose level is at most
+that of l. So all sums are cumulative over the classes. A product of sums of several windows then
+has the pairs of those panes whose highest level is that of l, or a lower one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from synopses.joins.closed_panes import NO_KEYS, ClosedPane, folded
+from synopses.joins.pane_kernels import (
+    NEGATIVE,
+    PARTS,
+    POSITIVE,
+    PRESENT,
+    Floats,
+    Longs,
+    Words,
+    buckets_of,
+    sampled,
+)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class KnownKeys:
+    """The keys of all panes of all windows.
+
+    levels: of the classes, ascending. heavy: keys that are heavy in some pane.
+    kept: keys of which some class is known; known: how many classes. Both ascend.
+    heavy_at: where a kept key is among the heavy ones; -1: it is not.
+    buckets: of the heavy keys. bucket_number: the least of all panes.
+    """
+
+    levels: Longs
+    heavy: Words
+    kept: Words
+    known: Longs
+    heavy_at: Longs
+    buckets: Longs
+    bucket_number: int
+
+    @classmethod
+    def of(cls, panes: Sequence[ClosedPane], secrets: Words) -> KnownKeys:
+        """The keys of some panes. secrets: as of the panes."""
+        levels = np.unique([pane.level for pane in panes])
+        heavy = _union([pane.heavy.keys for pane in panes])
+        kept = _union([*(pane.sampled.keys for pane in panes), heavy])
+        known = np.zeros(len(kept), np.int64)
+        for level in levels:
+            known += sampled(kept, secrets[0], level)
+        kept, known = kept[known > 0], known[known > 0]
+        heavy_at = np.full(len(kept), -1)
+        if len(heavy):
+            at = np.minimum(np.searchsorted(heavy, kept), len(heavy) - 1)
+            heavy_at = np.where(heavy[at] == kept, at, -1)
+        bucket_number = min(len(pane.sums) for pane in panes)
+        buckets = buckets_of(heavy, secrets[1], bucket_number)
+        return cls(levels, heavy, kept, known, heavy_at, buckets, bucket_number)
+
+    def of_kept(self, heavy: Floats) -> Floats:
+        """Return sums of heavy keys, [classes, heavy], for the kept keys; 0 for others."""
+        if not len(self.heavy):
+            return np.zeros((len(heavy), len(self.kept)))
+        return np.where(self.heavy_at >= 0, heavy[:, self.heavy_at], 0.0)
+
+
+@dataclass(frozen=True, slots=True)
+class RowTerm:
+    """What each row of a window adds to a total.
+
+    expression: whose value v it is; None: each row adds 1.
+    shift: it adds v - shift, and 0 for NULL. is_present: it adds 1 unless v is NULL.
+    """
+
+    expression: int | None = None
+    shift: float = 0.0
+    is_present: bool = False
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class WindowSums:
+    """Sums of a term over a window, cumulative over the classes.
+
+    heavy: [classes, heavy], of heavy keys in panes where they are heavy.
+    up, down: of their positive and negative parts by pane.
+    missing_up, missing_down: [classes, heavy], the most that other panes may add, or take away.
+    rest: [classes, kept], what other panes add to kept keys; it counts where the class is known.
+    bucket_up, bucket_down: [classes, buckets], of positive and negative parts.
+    gross_heavy, gross_rest: [heavy], [kept], of all classes, without signs.
+    """
+
+    heavy: Floats
+    up: Floats
+    down: Floats
+    missing_up: Floats
+    missing_down: Floats
+    rest: Floats
+    bucket_up: Floats
+    bucket_down: Floats
+    gross_heavy: Floats
+    gross_rest: Floats
+
+    @classmethod
+    def of(cls, panes: Sequence[ClosedPane], keys: KnownKeys, term: RowTerm) -> WindowSums:
+        """The sums of one window."""
+        classes = len(keys.levels)
+        of_heavy = [np.zeros((classes, len(keys.heavy))) for _ in range(5)]
+        heavy, up, down, missing_up, missing_down = of_heavy
+        rest = np.zeros((classes, len(keys.kept)))
+        bucket_up, bucket_down = np.zeros((2, classes, keys.bucket_number))
+        gross_heavy, gross_rest = np.zeros(len(keys.heavy)), np.zeros(len(keys.kept))
+        for pane in panes:
+            first = int(np.searchsorted(keys.levels, pane.level))
+            net, gross = _of_keys(pane.heavy.counts, pane.heavy.values, term)
+            at = np.searchsorted(keys.heavy, pane.heavy.keys)
+            heavy[first, at] += net
+            up[first, at] += np.maximum(net, 0.0)
+            down[first, at] += np.maximum(-net, 0.0)
+            gross_heavy[at] += gross
+            positive, negative = _of_buckets(pane, term, keys.bucket_number)
+            bucket_up[first] += positive
+            bucket_down[first] += negative
+            is_missing = np.ones(len(keys.heavy), np.bool_)
+            is_missing[at] = False
+            missing_up[first] += np.where(is_missing, positive[keys.buckets], 0.0)
+            missing_down[first] += np.where(is_missing, negative[keys.buckets], 0.0)
+            net, gross = _of_keys(pane.sampled.counts, pane.sampled.values, term)
+            at = np.searchsorted(keys.kept, pane.sampled.keys)
+            rest[first, at] += net
+            gross_rest[at] += gross
+        for each in (*of_heavy, rest, bucket_up, bucket_down):
+            np.cumsum(each, axis=0, out=each)
+        return cls(
+            heavy,
+            up,
+            down,
+            missing_up,
+            missing_down,
+            rest,
+            bucket_up,
+            bucket_down,
+            gross_heavy,
+            gross_rest,
+        )
+
+
+def _of_keys(counts: Longs, values: Floats, term: RowTerm) -> tuple[Floats, Floats]:
+    """Return the sums of a term for each key, and what they are without signs."""
+    if term.expression is None:
+        plain: Floats = counts.astype(np.float64)
+        return plain, plain
+    at = PARTS * term.expression
+    positive, negative, present = (values[:, at + part] for part in (POSITIVE, NEGATIVE, PRESENT))
+    if term.is_present:
+        return present, present
+    shift = term.shift * present
+    return positive - negative - shift, positive + negative + np.abs(shift)
+
+
+def _of_buckets(pane: ClosedPane, term: RowTerm, buckets: int) -> tuple[Floats, Floats]:
+    """Return the most that keys of each bucket can add, and can take away."""
+    none = np.zeros(buckets)
+    if term.expression is None:
+        return folded(pane.sums.astype(np.float64), buckets), none
+    at = PARTS * term.expression
+    parts = folded(pane.value_sums[at : at + PARTS].astype(np.float64), buckets)
+    present = parts[PRESENT]
+    if term.is_present:
+        return present, none
+    lowest, highest = pane.ends[:, term.expression]
+    if not lowest <= highest:
+        return none, none
+    up = parts[POSITIVE] + max(-term.shift, 0.0) * present
+    down = parts[NEGATIVE] + max(term.shift, 0.0) * present
+    return (
+        np.minimum(up, max(highest - term.shift, 0.0) * present),
+        np.minimum(down, max(term.shift - lowest, 0.0) * present),
+    )
+
+
+def _union(keys: Sequence[Words]) -> Words:
+    return np.unique(np.concatenate(keys)) if keys else NO_KEYS
