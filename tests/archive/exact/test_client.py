@@ -34,7 +34,7 @@ from shedder.errors import (
 )
 from shedder.queries.evidence.answer_builder import finish
 from shedder.queries.evidence.from_exact import evidence_from_exact
-from tests.archive.child_processes import children
+from tests.archive.child_processes import children, exact_worker_processes
 from tests.archive.exact.full_disk import full_disk
 from tests.queries import asking
 
@@ -263,6 +263,14 @@ def test_a_worker_killed_from_outside_is_replaced(tmp_path):
     os.waitid(os.P_PID, process, os.WEXITED | os.WNOWAIT)
     assert worker.query("SELECT 1 AS a0", []).num_rows == 1
     worker.close()
+
+
+def test_the_process_does_not_load_numpy(worker):
+    assert worker.query("SELECT 1 AS n FROM stream", [stream([], rows(1))]).num_rows == 1
+    [process] = exact_worker_processes()
+    maps = Path(f"/proc/{process}/maps").read_text()
+    assert "/duckdb/" in maps or "/_duckdb" in maps
+    assert "/numpy/" not in maps
 
 
 @pytest.mark.slow
