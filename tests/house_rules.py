@@ -21,10 +21,11 @@ PUBLIC = frozenset({"_asdict", "_exit", "_fields", "_make", "_replace"})
 # `weakref.finalize` has `atexit`, `pyspark.SparkContext` has `_gateway` and `_jvm`. The flags of a
 # numpy array have `writeable`.
 LIBRARY_ATTRIBUTES = frozenset({"atexit", "writeable", "_gateway", "_jvm"})
-# Methods that other libraries call: of files, of a prompt, of servers and of settings.
+# Methods that other libraries call: of files, of imports, of a prompt, of servers and of settings.
 LIBRARY_METHODS = frozenset(
     {
         "add_registered_method_handlers",
+        "find_spec",
         "get_completions",
         "handle_error",
         "log_message",

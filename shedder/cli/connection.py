@@ -108,7 +108,7 @@ def opened(place: Place, *, create: bool = False) -> Iterator[Database]:
                 f"--data {str(place.data)!r}: there is no data directory. If the path is right, "
                 "shedder sql --create makes one, and shedder push --create makes one from a file"
             )
-        with closing(shedder.open(place.data)) as database:
+        with closing(shedder.open(place.data, compiles_ahead=False)) as database:
             if is_new:
                 say(f"new data directory {place.data}", "yellow")
             yield database

@@ -6,8 +6,28 @@ import atexit
 import os
 import signal
 import sys
+from importlib.abc import MetaPathFinder
 
 from shedder.gc_tuning import loading
+
+# Commands that use no pandas, which pyarrow imports where it finds it: a quarter of a second.
+# Commands of other packages may use it.
+WITHOUT_PANDAS = frozenset(
+    {"serve", "sql", "push", "check", "backup", "restore", "scrub", "simulate", "token"}
+)
+
+
+class _Without(MetaPathFinder):
+    """Finder of a process that does without a module: an import of it fails."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def find_spec(self, fullname: str, path: object, target: object = None) -> None:
+        """Refuse the module, and leave all others to the other finders."""
+        del path, target
+        if fullname == self._name:
+            raise ModuleNotFoundError(f"this process does without {fullname}", name=fullname)
 
 
 def main() -> None:
@@ -19,6 +39,8 @@ def main() -> None:
         python_listens
     ):  # Else in some import, with a traceback or, in the worst case, an ImportError.
         signal.signal(signal.SIGINT, signal.SIG_DFL)
+    if sys.argv[1:2] and sys.argv[1] in WITHOUT_PANDAS:
+        sys.meta_path.insert(0, _Without("pandas"))
     with loading():
         from shedder.cli.commands import run  # Heavy.
 

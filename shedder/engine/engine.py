@@ -83,6 +83,7 @@ class Engine:
         clock_us: Callable[[], int] | None = None,
         machine: Environment | None = None,
         producer_limits: ProducerLimits | None = None,
+        compiles_ahead: bool = True,
         **overrides: Any,
     ) -> Self:
         """Open or create a data directory, and recover what it holds.
@@ -93,6 +94,8 @@ class Engine:
           clock_us: the present time, microseconds UTC; the machine's clock when None.
           machine: clocks, files and threads; this machine when None, with clock_us as its clock.
           producer_limits: memory for known producers; None: by the settings.
+          compiles_ahead: load all kernels now, so that no batch waits for one. False loads each
+            kernel when it is first called, for a process that ends after a statement.
           overrides: single options, as in `Settings`.
 
         Raises:
@@ -100,7 +103,8 @@ class Engine:
         """
         be_quiet()
         settings = settings or Settings.load(**overrides)
-        compile_all()
+        if compiles_ahead:
+            compile_all()
         machine = machine or Environment(clock_us)
         store = Store.open(
             Path(directory), files=machine.files, log_segment_bytes=settings.log_segment_bytes

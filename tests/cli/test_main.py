@@ -8,8 +8,9 @@ import sys
 import pytest
 
 import shedder
-from shedder.cli.commands import run
+from shedder.cli.commands import app, run
 from shedder.cli.exit_codes import ExitCode
+from shedder.cli.main import WITHOUT_PANDAS
 
 _CALLED = "import sys; sys.argv[1:] = {arguments!r}; from shedder.cli.main import main; main()"
 _WHEN_LOADED = """
@@ -51,6 +52,19 @@ def test_it_ends_with_its_code_and_everything_was_said(arguments, code):
     assert ended.returncode == code
     said = ended.stdout if code == 0 else ended.stderr
     assert said.strip()
+
+
+def test_own_commands_do_without_pandas_and_others_may_use_it():
+    names = {command.callback.__name__ for command in app.registered_commands}
+    assert names == WITHOUT_PANDAS
+
+
+@pytest.mark.slow
+def test_a_statement_loads_no_pandas(tmp_path):
+    told = _WHEN_LOADED.format("atexit.register(lambda: print('pandas' in sys.modules))")
+    arguments = ["sql", "-d", str(tmp_path / "data"), "--create", "-c", "SHOW STREAMS"]
+    ended = process(told, arguments=arguments)
+    assert (ended.returncode, ended.stdout.splitlines()[-1]) == (ExitCode.FINE, "False")
 
 
 @pytest.mark.slow
