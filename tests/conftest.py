@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 # kept between runs, so the seed alone replays a run.
 settings.register_profile(
     "shedder",
-    max_examples=scale.scaled(60, 500),
+    max_examples=scale.scaled(40, 500),
     deadline=None,
     database=None,
     suppress_health_check=[

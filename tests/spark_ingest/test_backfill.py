@@ -27,6 +27,7 @@ from spark_ingest.backfill import Cut, backfill
 from spark_ingest.executors import Service
 from spark_ingest.runtime.spark_session import having, without_pandas
 from tests.server_process import ServerProcess
+from tests.turns import in_turn
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
@@ -156,6 +157,7 @@ def test_parquet_becomes_the_past_while_the_stream_goes_on(
     assert answer_of(server) == truth(str(source / "0*.parquet"), str(tmp_path / "live.parquet"))
 
 
+@in_turn("kills of a JVM", 1, of=3)
 def test_a_driver_that_is_killed_goes_on_where_it_was(
     spark: SparkSession, server: ServerProcess, source: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -30,6 +30,7 @@ from tests.spark_ingest.worlds import (
     stream_of,
     table,
 )
+from tests.turns import in_turn
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
@@ -194,6 +195,7 @@ with without_pandas():
 """
 
 
+@in_turn("kills of a JVM", 2, of=3)
 @pytest.mark.timeout(300)
 def test_an_executor_that_is_killed_in_mid_batch_costs_nothing_but_time(
     server: ServerProcess, client: Client, tmp_path: Path

@@ -41,6 +41,7 @@ from tests.spark_ingest.worlds import (
     table,
     with_streams,
 )
+from tests.turns import in_turn
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
@@ -378,6 +379,7 @@ with spark_session(SparkSettings(cores=2, heap_mb=1024, brief=True)) as spark:
 """
 
 
+@in_turn("kills of a JVM", 0, of=3)
 def test_a_driver_that_is_killed_in_mid_batch_costs_nothing_but_time(
     spark: SparkSession, server: ServerProcess, tmp_path: Path
 ) -> None:

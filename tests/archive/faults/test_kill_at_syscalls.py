@@ -16,10 +16,10 @@ from tests.scale import scaled
     ("call", "step"),
     [
         ("/rename.*", 2),
-        ("/unlink.*", 2),
-        ("fsync", 2),
-        ("fdatasync", 2),
-        ("pwrite64", 8),
+        ("/unlink.*", 3),
+        ("fsync", 4),
+        ("fdatasync", 11),
+        ("pwrite64", 43),
         ("/pwritev.*", 13),
     ],
 )

@@ -11,16 +11,16 @@ from tests.archive.syscalls import fail_each, needs_strace, some_of
 @pytest.mark.parametrize(
     ("call", "error", "step"),
     [
-        ("pwrite64", "error=ENOSPC", 22),
-        ("fdatasync", "error=EIO", 10),
+        ("pwrite64", "error=ENOSPC", 57),
+        ("fdatasync", "error=EIO", 13),
         ("/rename.*", "error=EIO", 2),
-        ("/unlink.*", "error=EIO", 3),
+        ("/unlink.*", "error=EIO", 5),
         ("/mkdir.*", "error=ENOSPC", 3),
         ("fsync", "signal=KILL", 3),
-        ("pwrite64", "signal=KILL", 22),
+        ("pwrite64", "signal=KILL", 57),
         ("/rename.*", "signal=KILL", 2),
-        ("/unlink.*", "signal=KILL", 2),
-        ("fdatasync", "signal=KILL", 8),
+        ("/unlink.*", "signal=KILL", 4),
+        ("fdatasync", "signal=KILL", 13),
     ],
 )
 def test_a_purge_survives_any_failing_call(tmp_path, call, error, step):

@@ -11,15 +11,15 @@ from tests.archive.syscalls import fail_each, needs_strace
 @pytest.mark.parametrize(
     ("call", "error", "step"),
     [
-        ("/pwritev.*", "error=ENOSPC", 20),
-        ("pwrite64", "error=ENOSPC", 75),
-        ("fdatasync", "error=EIO", 27),
-        ("/rename.*", "error=EIO", 3),
-        ("/unlink.*", "error=EIO", 4),
-        ("pwrite64", "signal=KILL", 75),
-        ("/rename.*", "signal=KILL", 3),
-        ("/unlink.*", "signal=KILL", 4),
-        ("fdatasync", "signal=KILL", 27),
+        ("/pwritev.*", "error=ENOSPC", 32),
+        ("pwrite64", "error=ENOSPC", 190),
+        ("fdatasync", "error=EIO", 29),
+        ("/rename.*", "error=EIO", 6),
+        ("/unlink.*", "error=EIO", 9),
+        ("pwrite64", "signal=KILL", 190),
+        ("/rename.*", "signal=KILL", 6),
+        ("/unlink.*", "signal=KILL", 9),
+        ("fdatasync", "signal=KILL", 29),
     ],
 )
 def test_runs_that_are_written_anew_survive_any_failing_call(tmp_path, call, error, step):

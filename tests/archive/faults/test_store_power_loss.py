@@ -85,7 +85,7 @@ def assert_nothing_lost(store: Store, ingest: Ingest) -> None:
 
 @pytest.mark.slow
 def test_power_loss_at_every_call_of_the_store_loses_nothing(tmp_path):
-    for power_at in moments(9, "power fails in a store"):
+    for power_at in moments(14, "power fails in a store"):
         root = tmp_path / f"{power_at}"
         root.mkdir()
         files = PowerFiles(root, power_at=power_at)

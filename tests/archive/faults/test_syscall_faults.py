@@ -14,9 +14,9 @@ from tests.archive.syscalls import fail_each, needs_strace
 @pytest.mark.parametrize(
     ("call", "error", "step"),
     [
-        ("/pwritev.*", "error=ENOSPC", 5),
-        ("pwrite64", "error=EIO", 14),
-        ("fdatasync", "error=EIO", 6),
+        ("/pwritev.*", "error=ENOSPC", 21),
+        ("pwrite64", "error=EIO", 53),
+        ("fdatasync", "error=EIO", 9),
         ("fsync", "error=EIO", 3),
         ("/rename.*", "error=EIO", 2),
         ("/unlink.*", "error=EIO", 2),

@@ -238,7 +238,7 @@ def reopened(directory, files: PowerFiles) -> Store:
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
 def test_power_loss_at_every_call_of_a_rewrite_loses_nothing(tmp_path):
-    for power_at in moments(17, "power fails in a rewrite"):
+    for power_at in moments(26, "power fails in a rewrite"):
         root = tmp_path / f"{power_at}"
         root.mkdir()
         files = PowerFiles(root, power_at=power_at)

@@ -20,6 +20,7 @@ from benchmarks.workloads.drift_engine import (
 )
 from tests.scale import scaled
 from tests.truth import gate
+from tests.turns import in_turn
 
 MINUTES = scaled(3, 5)
 """Streams swap places each minute, so that two changes are one in each direction for both."""
@@ -45,13 +46,13 @@ def test_without_new_solutions_targets_stay_missed(tmp_path: Path) -> None:
         assert min(met.values()) < 0.5, (minute, met)
 
 
-@pytest.mark.slow
+@in_turn("loads of a drift", 0, of=2)
 def test_nearly_overloaded_targets_are_met_again_within_two_solutions(tmp_path: Path) -> None:
     for query, seen in by_query(settled(played(tmp_path, slowness=4_000.0)), 1).items():
         assert np.mean([each.close for each in seen]) >= 0.95, query
 
 
-@pytest.mark.slow
+@in_turn("loads of a drift", 1, of=2)
 def test_with_too_little_cpu_answers_say_which_targets_they_met(tmp_path: Path) -> None:
     later = settled(played(tmp_path, slowness=SLOW))
     said = [seen for seen in later if seen.met == 1.0]

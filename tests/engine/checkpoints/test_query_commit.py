@@ -18,7 +18,7 @@ from tests.engine.query_worlds import CREATE, second
 from tests.scale import scaled
 from tests.seeds import seed
 
-OPENED_EVERY = scaled(3, 1)  # One in so many directories that power failure may leave.
+OPENED_EVERY = scaled(5, 1)  # One in so many directories that power failure may leave.
 
 _KEEPS = "COUNT(*) AS n, SUM(k) AS total, COUNT(DISTINCT k) AS d"
 TEXTS = {

@@ -34,7 +34,7 @@ def opened(directory: Path, rows_max: int, limits: ProducerLimits = FEW) -> Engi
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("world", range(scaled(3, 40)))
+@pytest.mark.parametrize("world", range(scaled(2, 40)))
 def test_splits_retries_crashes_and_evictions_lose_and_double_nothing(
     world: int, tmp_path: Path
 ) -> None:

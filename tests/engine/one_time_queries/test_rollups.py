@@ -129,7 +129,7 @@ def _parts(groups: str) -> list[str]:
 
 
 @pytest.mark.slow
-@settings(max_examples=scaled(12, 60), deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=scaled(8, 60), deadline=None, suppress_health_check=list(HealthCheck))
 @given(
     rows=ROWS,
     cuts=st.lists(st.integers(1, 99), min_size=1, max_size=3),

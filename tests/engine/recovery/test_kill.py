@@ -24,7 +24,7 @@ from tests.scale import scaled
 from tests.seeds import seed
 from tests.server_process import ServerProcess
 
-CYCLES = scaled(6, 50)
+CYCLES = scaled(4, 50)
 AT_ONCE = 4  # Most batches that a producer has in flight.
 ROWS = 499
 APART = 1 << 40  # The ids of different producers never meet.

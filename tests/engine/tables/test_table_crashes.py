@@ -70,7 +70,7 @@ def test_power_may_fail_at_any_call_and_a_change_is_there_or_not(tmp_path: Path)
                 checkpoint(db)
         files.may_be = []
     assert len(files.photos) > 20
-    for photo, may_be in files.photos[:: scaled(3, 1)]:
+    for photo, may_be in files.photos[:: scaled(5, 1)]:
         with opened(photo) as db:
             assert rows_of(db) in may_be
             db.execute("INSERT OR REPLACE INTO t VALUES (99, 'a', 1, 1)")

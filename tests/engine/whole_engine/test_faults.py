@@ -21,7 +21,7 @@ from tests.scale import scaled
 from tests.seeds import seed
 from tests.warm_process import Traced, WarmProcess
 
-SAMPLES = scaled(40, 1_000)
+SAMPLES = scaled(24, 1_000)
 # How often the busiest thread of a run makes a call (strace counts for each thread alone).
 CALLS = {"openat": 24, "pwritev2": 16, "pwrite64": 60, "fsync": 7, "fdatasync": 14,
          "rename": 2, "unlink": 4, "ftruncate": 3, "mkdir": 5}  # fmt: skip

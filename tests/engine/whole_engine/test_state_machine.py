@@ -417,7 +417,7 @@ def test_an_engine_tells_the_truth_whatever_is_done_to_it() -> None:
     run_state_machine_as_test(
         EngineMachine,
         settings=settings(
-            max_examples=scaled(50, 150),
+            max_examples=scaled(30, 150),
             stateful_step_count=scaled(40, 50),
             phases=[Phase.explicit, Phase.generate],
         ),
