@@ -10,8 +10,8 @@ from fractions import Fraction
 from typing import Any
 
 import numpy as np
+import scipy  # `scipy.stats` is imported where it is first used: it takes two seconds.
 from numpy.typing import NDArray
-from scipy import stats
 
 Draw = Callable[[np.random.Generator, int], NDArray[np.float64]]
 
@@ -45,7 +45,7 @@ def gate(trials: int, confidence: float, alarm: float = ALARM) -> int:
     """
     is_of_run = alarm <= RUN_ALARM
     EVALUATED.add(literal=int(not is_of_run), run=int(is_of_run))
-    return int(stats.binom.ppf(alarm, trials, confidence))
+    return int(scipy.stats.binom.ppf(alarm, trials, confidence))
 
 
 def _zipf(rng: np.random.Generator, size: int) -> NDArray[np.float64]:
