@@ -8,7 +8,6 @@ from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 import structlog
 from numpy.typing import NDArray
 
@@ -17,16 +16,16 @@ from shedder.archive.tables.table_rows import TableRows
 from shedder.cql.plans.logical_plan import BoundRelational
 from shedder.dataflow.operator_facts import OperatorFacts
 from shedder.engine.dataflow.flow import FlowStep, RowFlow, SharedPart
-from shedder.engine.dataflow.interval_columns import confidence_of
 from shedder.engine.dataflow.long_steps import QueryStep, ReadWaits, StepThread
 from shedder.engine.dataflow.query_tables import QueryTables
 from shedder.engine.dataflow.row_agreement import agreement
-from shedder.engine.dataflow.row_input import RowInput, follow_others, missing_texts
+from shedder.engine.dataflow.row_answers import RowAnswers
+from shedder.engine.dataflow.row_input import RowInput, follow_others
 from shedder.engine.dataflow.row_limits import RowLimits
 from shedder.engine.dataflow.row_output import BEGINNING_US, Frontier, InputFrontier, RowOutput
 from shedder.engine.dataflow.table_places import Reached
 from shedder.errors import BudgetExceeded, RowQueryFailed, ShedderError
-from shedder.queries.answers.answer import Answer, InputProgress
+from shedder.queries.answers.answer import Answer
 from shedder.streams.dropped_counts import Dropped
 
 ANSWER_BYTES_MAX = 1 << 20  # Of the newest rows, in the present answer of a stream of rows.
@@ -42,6 +41,7 @@ class RowQuery:
     """One standing row query. Used by the apply thread, except for its output.
 
     failed: why it makes no more rows; "": it does.
+    answers: what answers say beside the rows.
     """
 
     def __init__(
@@ -64,6 +64,8 @@ class RowQuery:
         self.incarnation = incarnation
         self.tables = tables
         self.table_names = frozenset(each.name for each in tables.by_alias.values())
+        read = tuple(f"table {name}" for name in sorted(self.table_names))
+        self.answers = RowAnswers(query, self.inputs, output, read)
         self.failed = ""
         self._flow: RowFlow | None = flow  # None: the query has failed.
         self._limits = limits
@@ -162,49 +164,12 @@ class RowQuery:
             raise self._failure()
         table, rows, inputs = self.output.newest(ANSWER_BYTES_MAX)
         if not self._flow.is_stream:
-            return self._as_answer(self._flow.relation(), rows, inputs, None)
-        return self.as_answer(table, rows, inputs)
+            return self.answers.of_relation(self._flow.relation(), rows, inputs)
+        return self.answers.of_rows(table, rows, inputs)
 
     def missing_notes(self) -> tuple[str, ...]:
         """Say which tuples its rows lack, and why it makes no more. On the apply thread."""
-        notes = (*missing_texts([each.progress for each in self.inputs]), *self._unread(None))
-        return (*notes, *filter(None, [self.failed]))
-
-    def as_answer(self, table: pa.Table, rows: int, inputs: tuple[InputProgress, ...]) -> Answer:
-        """Return rows of a stream as an answer. rows: the number after the last of them."""
-        first_us = pc.min(table["_ts"].cast(pa.int64())).as_py() if table.num_rows else None
-        return self._as_answer(table, rows, inputs, first_us)
-
-    def _as_answer(
-        self, table: pa.Table, rows: int, inputs: tuple[InputProgress, ...], first_us: int | None
-    ) -> Answer:
-        """first_us: event time of the first row; None: the table is the present relation."""
-        marks = [each.as_of_us for each in inputs]
-        known = [each for each in marks if each is not None]
-        as_of_us = min(known) if known and len(known) == len(marks) else None
-        notes = (*missing_texts(inputs), *self._unread(as_of_us if first_us is None else first_us))
-        return Answer(
-            table,
-            query=self.query.text,
-            watermark_us=as_of_us,
-            position=inputs[0].position if len(inputs) == 1 else 0,
-            late=sum(each.late for each in inputs),
-            complete=not notes,
-            confidence=confidence_of(self.query.plan),
-            sources=("dataflow", *(f"table {name}" for name in sorted(self.table_names))),
-            notes=notes,
-            inputs=inputs,
-            resume=self.output.token(rows),
-        )
-
-    def _unread(self, as_of_us: int | None) -> tuple[str, ...]:
-        """Say which tuples from before registration windows lack. as_of_us: None: at any time."""
-        return tuple(
-            f"tuples of {each.stream} that came before the query was registered are not in the "
-            f"rows: {each.past_text}"
-            for each in self.inputs
-            if each.may_miss_past(as_of_us)
-        )
+        return (*self.answers.missing_notes(), *filter(None, [self.failed]))
 
     # --- sharing ---------------------------------------------------------------------------------
 

@@ -60,7 +60,7 @@ class RowCursor:
         if taken is None:
             return None
         table, self._at, inputs = taken
-        answer = self._query.as_answer(table, self._at, inputs)
+        answer = self._query.answers.of_rows(table, self._at, inputs)
         return self._rows.noted(answer, self._query.streams)
 
     def wake_by(self, wake: Callable[[], None]) -> Callable[[], None]:

@@ -1,0 +1,75 @@
+"""Answers of a row query: rows, with the progress of its inputs and the tuples that they lack."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from shedder.cql.plans.logical_plan import BoundRelational
+from shedder.engine.dataflow.interval_columns import confidence_of
+from shedder.engine.dataflow.row_input import RowInput, missing_texts
+from shedder.engine.dataflow.row_output import RowOutput
+from shedder.queries.answers.answer import Answer, InputProgress
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class RowAnswers:
+    """What the answers of one row query say beside its rows.
+
+    sources: beside the operators, as of `Answer.sources`.
+    """
+
+    query: BoundRelational
+    inputs: Sequence[RowInput]
+    output: RowOutput
+    sources: tuple[str, ...]
+
+    def of_rows(self, table: pa.Table, rows: int, inputs: tuple[InputProgress, ...]) -> Answer:
+        """Return rows of a stream as an answer.
+
+        rows: the number after the last of them. inputs: progress behind them.
+        """
+        first_us = pc.min(table["_ts"].cast(pa.int64())).as_py() if table.num_rows else None
+        return self._answer(table, rows, inputs, first_us)
+
+    def of_relation(self, table: pa.Table, rows: int, inputs: tuple[InputProgress, ...]) -> Answer:
+        """Return the present relation as an answer. rows, inputs: as of `of_rows`."""
+        return self._answer(table, rows, inputs, None)
+
+    def missing_notes(self) -> tuple[str, ...]:
+        """Say which tuples the rows lack now. On the apply thread."""
+        return (*missing_texts([each.progress for each in self.inputs]), *self._unread(None))
+
+    def _answer(
+        self, table: pa.Table, rows: int, inputs: tuple[InputProgress, ...], first_us: int | None
+    ) -> Answer:
+        """first_us: event time of the first row; None: the table is the present relation."""
+        marks = [each.as_of_us for each in inputs]
+        known = [each for each in marks if each is not None]
+        as_of_us = min(known) if known and len(known) == len(marks) else None
+        notes = (*missing_texts(inputs), *self._unread(as_of_us if first_us is None else first_us))
+        return Answer(
+            table,
+            query=self.query.text,
+            watermark_us=as_of_us,
+            position=inputs[0].position if len(inputs) == 1 else 0,
+            late=sum(each.late for each in inputs),
+            complete=not notes,
+            confidence=confidence_of(self.query.plan),
+            sources=("dataflow", *self.sources),
+            notes=notes,
+            inputs=inputs,
+            resume=self.output.token(rows),
+        )
+
+    def _unread(self, as_of_us: int | None) -> tuple[str, ...]:
+        """Say which tuples from before registration windows lack. as_of_us: None: at any time."""
+        return tuple(
+            f"tuples of {each.stream} that came before the query was registered are not in the "
+            f"rows: {each.past_text}"
+            for each in self.inputs
+            if each.may_miss_past(as_of_us)
+        )
