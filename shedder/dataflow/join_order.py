@@ -7,7 +7,7 @@ any order of joins; a projection above gives the columns their order back.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
@@ -28,10 +28,9 @@ from shedder.cql.plans.logical_plan import (
     Project,
     RowsWindow,
     Scan,
-    SetOperation,
     WindowOf,
-    inputs_of,
     scans_of,
+    with_inputs,
 )
 from shedder.cql.plans.plan_columns import columns_of
 from shedder.cql.statements.statement import Output, RangeWindow
@@ -94,12 +93,9 @@ def _ordered(
             made, choice = found
             choices.append(choice)
             return made
-    if isinstance(plan, Scan) or (isinstance(plan, Aggregated) and isinstance(plan.input, Join)):
+    if isinstance(plan, Aggregated) and isinstance(plan.input, Join):
         return plan
-    parts = [_ordered(each, statistics, choices) for each in inputs_of(plan)]
-    if isinstance(plan, Join | SetOperation):
-        return replace(plan, left=parts[0], right=parts[1])
-    return replace(plan, input=parts[0])
+    return with_inputs(plan, lambda each: _ordered(each, statistics, choices))
 
 
 def _chosen(

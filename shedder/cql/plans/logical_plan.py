@@ -6,8 +6,8 @@ join refer to columns by plain names. A `Project` gives outputs the names that t
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
 from enum import Enum
 
 from shedder.cql.expressions.expression import Aggregate, Expression
@@ -242,6 +242,17 @@ def inputs_of(plan: Plan) -> tuple[Plan, ...]:
             return (left, right)
         case _:
             return (plan.input,)
+
+
+def with_inputs(plan: Plan, make: Callable[[Plan], Plan]) -> Plan:
+    """Return a node with what `make` returns of each of its inputs."""
+    match plan:
+        case Scan():
+            return plan
+        case Join(left=left, right=right) | SetOperation(left=left, right=right):
+            return replace(plan, left=make(left), right=make(right))
+        case _:
+            return replace(plan, input=make(plan.input))
 
 
 def scans_of(plan: Plan) -> Iterator[Scan]:

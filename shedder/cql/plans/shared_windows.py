@@ -14,16 +14,15 @@ from shedder.cql.expressions.conjunctions import with_columns
 from shedder.cql.expressions.expression import Column, Expression
 from shedder.cql.plans.logical_plan import (
     Filter,
-    Join,
     Plan,
     Project,
     RelationKind,
     RowsWindow,
     Scan,
-    SetOperation,
     WindowOf,
     inputs_of,
     scans_of,
+    with_inputs,
 )
 from shedder.cql.plans.plan_columns import columns_of
 from shedder.cql.statements.statement import ColumnDefinition, Output
@@ -138,10 +137,7 @@ def _replaced(plan: Plan, made: Mapping[str, Plan]) -> Plan:
     match plan:
         case WindowOf() if _is_simple(plan):
             return made.get(_scan_of(plan).alias, plan)
-        case Scan() | WindowOf():
+        case WindowOf():
             return plan
-        case Join() | SetOperation():
-            left, right = _replaced(plan.left, made), _replaced(plan.right, made)
-            return replace(plan, left=left, right=right)
         case _:
-            return replace(plan, input=_replaced(plan.input, made))
+            return with_inputs(plan, lambda each: _replaced(each, made))

@@ -8,7 +8,7 @@ Source: Golab 2006, section 3.5.3.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
@@ -23,10 +23,8 @@ from shedder.cql.plans.logical_plan import (
     JoinKind,
     Plan,
     Project,
-    Scan,
-    SetOperation,
-    inputs_of,
     scans_of,
+    with_inputs,
 )
 from shedder.cql.plans.plan_columns import column_names, columns_of
 from shedder.cql.statements.statement import Output
@@ -111,12 +109,9 @@ def _placed(
         alias = next(scans_of(found.negated)).alias
         choices.append(NegationChoice(alias, is_above, *costs))
         return found.plan(is_above=is_above)
-    if isinstance(plan, Scan) or (isinstance(plan, Aggregated) and isinstance(plan.input, Join)):
+    if isinstance(plan, Aggregated) and isinstance(plan.input, Join):
         return plan
-    parts = [_placed(each, statistics, choices) for each in inputs_of(plan)]
-    if isinstance(plan, Join | SetOperation):
-        return replace(plan, left=parts[0], right=parts[1])
-    return replace(plan, input=parts[0])
+    return with_inputs(plan, lambda each: _placed(each, statistics, choices))
 
 
 def _negated(plan: Plan) -> _Negated | None:

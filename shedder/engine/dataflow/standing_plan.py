@@ -9,7 +9,6 @@ from shedder.cql.binding.stream_defaults import is_stream_by_default
 from shedder.cql.plans.logical_plan import (
     Aggregated,
     BoundRelational,
-    Join,
     KeySampling,
     Ordered,
     Plan,
@@ -17,12 +16,12 @@ from shedder.cql.plans.logical_plan import (
     RelationKind,
     RowsWindow,
     Scan,
-    SetOperation,
     StreamOperator,
     ToStream,
     WindowOf,
     inputs_of,
     scans_of,
+    with_inputs,
 )
 from shedder.cql.statements.relational_select import RelationalSelect
 from shedder.engine.dataflow.lookback import ALL, lookbacks_us
@@ -114,10 +113,6 @@ def reads_previous(plan: Plan) -> bool:
 
 def _corrected(plan: Plan) -> Plan:
     """Return a plan whose tables correct its rows."""
-    match plan:
-        case Scan():
-            return replace(plan, retroactive=True)
-        case Join() | SetOperation():
-            return replace(plan, left=_corrected(plan.left), right=_corrected(plan.right))
-        case _:
-            return replace(plan, input=_corrected(plan.input))
+    if isinstance(plan, Scan):
+        return replace(plan, retroactive=True)
+    return with_inputs(plan, _corrected)
