@@ -18,7 +18,7 @@ _COMPACT_ROWS_MIN = 1024  # Fewer rows are not searched for those that have left
 
 
 class CurrentRelation:
-    """ChangeBatch whose rows can still be in the relation.
+    """Changes whose rows can still be in the relation.
 
     ordered: ORDER BY and LIMIT of an answer; its keys are over the columns of the changes.
     """

@@ -72,7 +72,7 @@ class RelationToStream:
 
 
 def _tuples(changes: ChangeBatch) -> ChangeBatch:
-    """ChangeBatch of positive weight as tuples of a stream, each copy by itself."""
+    """Changes of positive weight as tuples of a stream, each copy by itself."""
     if bool((changes.weight > 1).any()):
         changes = changes.take(np.repeat(np.arange(len(changes)), changes.weight))
     return ChangeBatch.of_tuples(changes.columns, changes.born_us - 1)

@@ -12,6 +12,7 @@ from shedder.cql.plans.logical_plan import BoundRelational
 from shedder.engine.dataflow.interval_columns import confidence_of
 from shedder.engine.dataflow.row_input import RowInput, missing_texts
 from shedder.engine.dataflow.row_output import RowOutput
+from shedder.engine.dataflow.row_target import EVENT_TIME
 from shedder.queries.answers.answer import Answer, InputProgress
 
 
@@ -32,7 +33,7 @@ class RowAnswers:
 
         rows: the number after the last of them. inputs: progress behind them.
         """
-        first_us = pc.min(table["_ts"].cast(pa.int64())).as_py() if table.num_rows else None
+        first_us = pc.min(table[EVENT_TIME].cast(pa.int64())).as_py() if table.num_rows else None
         return self._answer(table, rows, inputs, first_us)
 
     def of_relation(self, table: pa.Table, rows: int, inputs: tuple[InputProgress, ...]) -> Answer:

@@ -215,9 +215,7 @@ class RowInput:
         return self._without(late, rows, positions, times_us)
 
     def _note_newest(self, times_us: NDArray[np.int64]) -> None:
-        if len(times_us):
-            newest_us = int(times_us.max())
-            self.newest_us = newest_us if self.newest_us is None else max(self.newest_us, newest_us)
+        self.newest_us = _newest(self.newest_us, times_us)
 
     def without_late(
         self, rows: pa.RecordBatch, positions: NDArray[np.int64], passed_us: int | None
@@ -269,9 +267,7 @@ class RowInput:
         if not self.holds_rows:  # Answers of the others have the note for ever.
             columns = (self.time_column,)
             for rows, _ in self.past(scan, 0, position, from_us, columns=columns):
-                newest_us = int(times_of(rows, self.time_column).max())
-                unread_us = self.unread_us
-                self.unread_us = newest_us if unread_us is None else max(unread_us, newest_us)
+                self.unread_us = _newest(self.unread_us, times_of(rows, self.time_column))
             self.newest_us = None  # Of those that are read.
         self.from_position = position
 
@@ -345,6 +341,14 @@ class RowInput:
                 found = rows.take(pa.array(kept, pa.int64()))
                 self._note_newest(times_of(found, self.time_column))
                 yield found, positions[kept]
+
+
+def _newest(known_us: int | None, times_us: NDArray[np.int64]) -> int | None:
+    """Return the largest of these event times and of one that is known; None: there is none."""
+    if not len(times_us):
+        return known_us
+    newest_us = int(times_us.max())
+    return newest_us if known_us is None else max(known_us, newest_us)
 
 
 def holding_up(inputs: Sequence[RowInput]) -> set[int]:

@@ -217,7 +217,9 @@ class RowWriter:
             self._durable = end
 
     def _end_reached(self) -> None:
-        reached = [each for each in self._waits if each[0].is_reached(self.stored, self._passed_us)]
-        self._waits = [each for each in self._waits if each not in reached]
-        for _, done in reached:
-            done.set_result(None)
+        waits, self._waits = self._waits, []
+        for place, done in waits:
+            if place.is_reached(self.stored, self._passed_us):
+                done.set_result(None)
+            else:
+                self._waits.append((place, done))
