@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import os
 import sys
 import tempfile
@@ -19,6 +20,7 @@ from pyspark.sql import functions as f
 
 import shedder
 from benchmarks.measure import Report
+from benchmarks.nexmark import flink as rival
 from benchmarks.nexmark.events import CREATE, Auctions
 from benchmarks.nexmark.queries import QUERIES
 from benchmarks.workloads.served import server
@@ -47,6 +49,12 @@ _WINDOWS = (
 )
 
 
+_FLINK = (
+    "Flink: a local cluster, parallelism 2, a file of CSV for each stream, rows thrown away; each "
+    "query the second time in one process. The rows of the first steps were compared."
+)
+
+
 @dataclass(frozen=True, slots=True)
 class Contest:
     """A query for both; its rows have the same columns, and come once.
@@ -66,12 +74,17 @@ def run() -> Report:
     return measured(EVENTS)
 
 
-def measured(events: int, names: Collection[str] = ()) -> Report:
-    """Measure each query with both, one after the other; names: some of CONTESTS; none: all."""
+def measured(events: int, names: Collection[str] = (), flink: str = "") -> Report:
+    """Measure each query with both, one after the other.
+
+    names: some of CONTESTS; none: all. flink: Python with `apache-flink`; "": Flink is not run.
+    """
     size = events // STEPS
     house = Auctions(event_us=SPAN_US // events)
     steps = [house.events(first, size) for first in range(0, STEPS * size, size)]
-    few, rows = steps[:STEPS_COMPARED], []
+    few, rows = steps[:STEPS_COMPARED], list[list[str]]()
+    of_few: dict[str, pa.Table] = {}
+    seconds: list[float] = []
     with tempfile.TemporaryDirectory() as folder:
         files = _written(Path(folder) / "all", steps)
         files_of_few = _written(Path(folder) / "few", few)
@@ -82,27 +95,59 @@ def measured(events: int, names: Collection[str] = ()) -> Report:
                 print(f"{name}: first {STEPS_COMPARED} steps", file=sys.stderr, flush=True)
                 scratch = Path(folder) / name
                 _, right = _spark(session, files_of_few, contest, scratch / "few", collects=True)
-                _, own = _own(contest, few)
-                assert right == own, (name, list((right - own) + (own - right))[:5])
+                _, of_few[name] = _own(contest, few)
+                _compare(name, _bag(of_few[name]), right)
                 print(f"{name}: all {STEPS} steps", file=sys.stderr, flush=True)
                 spark_s, rows_of_spark = _spark(session, files, contest, scratch / "all")
                 own_s, own = _own(contest, steps)
-                assert own.total() == rows_of_spark.total(), (name, own.total(), rows_of_spark)
-                rates = [_rate(STEPS * size / each / 1e3) for each in (own_s, spark_s)]
-                rows.append((name, f"{own.total():,}", *rates, f"{spark_s / own_s:.1f}"))
+                assert own.num_rows == rows_of_spark.total(), (name, own.num_rows, rows_of_spark)
+                rates = [_rate(STEPS * size / each) for each in (own_s, spark_s)]
+                rows.append([name, f"{own.num_rows:,}", *rates, f"{spark_s / own_s:.1f}"])
+                seconds.append(own_s)
+        if flink:
+            print("Flink", file=sys.stderr, flush=True)
+            times = _flink(flink, Path(folder) / "flink", few, steps, of_few)
+            for row, own_s, flink_s in zip(rows, seconds, times, strict=True):
+                row += [_rate(STEPS * size / flink_s), f"{flink_s / own_s:.1f}"]
     return Report(
         "Thousands of events per second, end to end.",
-        ("query", "rows", "Shedder", f"Spark local[{CORES}]", "ratio"),
+        (
+            *("query", "rows", "Shedder", f"Spark local[{CORES}]", "ratio"),
+            *(("Flink", "ratio to Flink") if flink else ()),
+        ),
         rows,
-        _notes(STEPS * size),
+        _notes(STEPS * size, flink),
     )
 
 
-def _rate(thousands: float) -> str:
+def _flink(
+    interpreter: str, folder: Path, few: Steps, steps: Steps, of_few: Mapping[str, pa.Table]
+) -> list[float]:
+    """Compare the rows of a few steps, and return the seconds of each query for all steps."""
+    results = {name: table.schema for name, table in of_few.items()}
+    found: list[float] = []
+    for part, kept in ((few, folder / "rows"), (steps, None)):
+        files = {stream: folder / str(len(part)) / f"{stream}.csv" for stream in CREATE}
+        schemas = {it: rival.write_csv(files[it], [step[it] for step in part]) for it in CREATE}
+        last_us = _last_us(part)
+        found = rival.flink_seconds(
+            interpreter, files, schemas, results, last_us=last_us, folder=kept
+        )
+    for name, table in of_few.items():
+        _compare(name, _bag(table), _bag(rival.rows_of(folder / "rows" / name, table.schema)))
+    return found
+
+
+def _compare(name: str, own: Bag, right: Bag) -> None:
+    assert right == own, (name, list((right - own) + (own - right))[:5])
+
+
+def _rate(per_second: float) -> str:
+    thousands = per_second / 1e3
     return f"{thousands:,.0f}" if thousands >= 10 else f"{thousands:.2f}"
 
 
-def _notes(events: int) -> Sequence[str]:
+def _notes(events: int, flink: str) -> Sequence[str]:
     how = "the rows of the first {} steps were compared, and of all steps their number"
     return (
         f"{events:,} events in {STEPS} steps, from the first push to the last row.",
@@ -110,10 +155,11 @@ def _notes(events: int) -> Sequence[str]:
         f"Spark: local[{CORES}], a micro-batch of Parquet files for each step, into a count; warm.",
         f"Of both, {how.format(STEPS_COMPARED)}. Shedder also archives each event durably.",
         _WINDOWS,
+        _FLINK if flink else "Flink was not run: `--flink` names a Python with `apache-flink`.",
     )
 
 
-def _own(contest: Contest, steps: Steps) -> tuple[float, Bag]:
+def _own(contest: Contest, steps: Steps) -> tuple[float, pa.Table]:
     """Return the seconds until the last row is read, and the rows."""
     with (
         server(
@@ -139,7 +185,7 @@ def _own(contest: Contest, steps: Steps) -> tuple[float, Bag]:
             read.append(answer.table)
             if answer.resume == end:
                 break
-        return time.perf_counter() - began, _bag(pa.concat_tables(read).drop_columns(_MARKS))
+        return time.perf_counter() - began, pa.concat_tables(read).drop_columns(_MARKS)
 
 
 _MARKS = ["_ts", "_sign"]
@@ -299,12 +345,16 @@ CONTESTS = {
 
 def main() -> None:
     """Measure with the number of events, and the queries, that the command line names."""
-    events, names = int(sys.argv[1]) if sys.argv[1:] else EVENTS, sys.argv[2:]
-    if events < EVENTS_MIN:
-        sys.exit(f"{events} events; the least number is {EVENTS_MIN:,}")
-    if unknown := set(names) - set(CONTESTS):
+    parser = argparse.ArgumentParser(description=main.__doc__)
+    parser.add_argument("events", nargs="?", type=int, default=EVENTS)
+    parser.add_argument("names", nargs="*", help="of queries; none: all")
+    parser.add_argument("--flink", default="", help="a Python with apache-flink")
+    given = parser.parse_args()
+    if given.events < EVENTS_MIN:
+        sys.exit(f"{given.events} events; the least number is {EVENTS_MIN:,}")
+    if unknown := set(given.names) - set(CONTESTS):
         sys.exit(f"no query {', '.join(sorted(unknown))}; there are {', '.join(CONTESTS)}")
-    print(measured(events, names).markdown())
+    print(measured(given.events, given.names, given.flink).markdown())
 
 
 if __name__ == "__main__":

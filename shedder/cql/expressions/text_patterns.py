@@ -38,7 +38,7 @@ def group_pattern(pattern: str, group: int, opening: str = "(") -> str:
     Raises:
       BadQuery: the pattern is not of the subset, or has no such group.
     """
-    reader = _Reader(pattern, group, opening)
+    reader = _PatternReader(pattern, group, opening)
     found = reader.alternatives(0)
     if reader.at < len(pattern):
         raise reader.wrong("a bracket is closed that is not open; write \\)")
@@ -53,7 +53,7 @@ def group_pattern(pattern: str, group: int, opening: str = "(") -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class _Part:
+class _PatternPart:
     """Text of a part for both engines. may_be_empty: it matches the empty text."""
 
     text: str
@@ -61,7 +61,7 @@ class _Part:
 
 
 @dataclass(slots=True)
-class _Reader:
+class _PatternReader:
     """Reads a pattern from left to right. at: place of the next character. groups: so far."""
 
     pattern: str
@@ -82,44 +82,44 @@ class _Reader:
             return True
         return False
 
-    def alternatives(self, depth: int) -> _Part:
+    def alternatives(self, depth: int) -> _PatternPart:
         """Read up to a closing bracket, or to the end."""
         if depth > NESTING_MAX:
             raise self.wrong(f"brackets nest at most {NESTING_MAX} deep")
         parts = [self._sequence(depth)]
         while self._take("|"):
             parts.append(self._sequence(depth))
-        return _Part("|".join(it.text for it in parts), any(it.may_be_empty for it in parts))
+        return _PatternPart("|".join(it.text for it in parts), any(it.may_be_empty for it in parts))
 
-    def _sequence(self, depth: int) -> _Part:
+    def _sequence(self, depth: int) -> _PatternPart:
         texts, may_be_empty = list[str](), True
         while self._next() not in ("", "|", ")"):
             part = self._repeated(self._atom(depth))
             texts.append(part.text)
             may_be_empty = may_be_empty and part.may_be_empty
-        return _Part("".join(texts), may_be_empty)
+        return _PatternPart("".join(texts), may_be_empty)
 
-    def _atom(self, depth: int) -> _Part:
+    def _atom(self, depth: int) -> _PatternPart:
         character = self._next()
         if character == "(":
             return self._group(depth)
         if character == "[":
-            return _Part(self._set(), False)
+            return _PatternPart(self._set(), False)
         if character in "*+?{":
             raise self.wrong(f"{character} repeats nothing here; write \\{character} for itself")
         self.at += 1
         match character:
             case ".":
-                return _Part("[^\\n]", False)
+                return _PatternPart("[^\\n]", False)
             case "^":
-                return _Part("\\A", True)
+                return _PatternPart("\\A", True)
             case "$":
-                return _Part("\\z", True)
+                return _PatternPart("\\z", True)
             case "\\":
-                return _Part(self._escaped(in_set=False), False)
-        return _Part(_itself(character), False)
+                return _PatternPart(self._escaped(in_set=False), False)
+        return _PatternPart(_itself(character), False)
 
-    def _group(self, depth: int) -> _Part:
+    def _group(self, depth: int) -> _PatternPart:
         opening = "(?:"
         if not self._take("(?:"):
             if self.pattern.startswith("(?", self.at):
@@ -131,9 +131,9 @@ class _Reader:
         inner = self.alternatives(depth + 1)
         if not self._take(")"):
             raise self.wrong("a bracket is not closed")
-        return _Part(f"{opening}{inner.text})", inner.may_be_empty)
+        return _PatternPart(f"{opening}{inner.text})", inner.may_be_empty)
 
-    def _repeated(self, part: _Part) -> _Part:
+    def _repeated(self, part: _PatternPart) -> _PatternPart:
         begin = self.at
         least = self._counts()
         if least is None:
@@ -142,7 +142,7 @@ class _Reader:
             self.at = begin
             raise self.wrong("what is repeated may be empty; engines differ there")
         self._take("?")
-        return _Part(part.text + self.pattern[begin : self.at], least == 0)
+        return _PatternPart(part.text + self.pattern[begin : self.at], least == 0)
 
     def _counts(self) -> int | None:
         """Read a quantifier, and return the least number of repeats; None: there is none."""
