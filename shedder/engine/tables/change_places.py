@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -29,7 +30,7 @@ class ChangePlaces:
         self.newest = 0
         self.size_bytes = 0
         self._newest_positions: dict[int, int] = {}
-        self._moved: dict[int, dict[int, int]] = {}  # By number, rising.
+        self._moved: deque[tuple[int, dict[int, int]]] = deque()  # With numbers, which rise.
         self._before: dict[int, int] = {}  # Positions at the last change that was forgotten.
 
     def next(self) -> int:
@@ -38,19 +39,19 @@ class ChangePlaces:
         known = self._newest_positions
         moved = {id_: at for id_, at in self._positions().items() if known.get(id_) != at}
         known.update(moved)
-        self._moved[self.newest] = moved
+        self._moved.append((self.newest, moved))
         self.size_bytes += _size_bytes(moved)
         return self.newest
 
     @property
     def first(self) -> int:
         """The number of the oldest change that is not forgotten; of the next one: all are."""
-        return next(iter(self._moved), self.newest + 1)
+        return self._moved[0][0] if self._moved else self.newest + 1
 
     def forget(self, first: int) -> None:
         """Forget the changes before a number."""
-        for number in [number for number in self._moved if number < first]:
-            moved = self._moved.pop(number)
+        while self._moved and self._moved[0][0] < first:
+            _, moved = self._moved.popleft()
             self._before.update(moved)
             self.size_bytes -= _size_bytes(moved)
 
@@ -60,29 +61,26 @@ class ChangePlaces:
         Of a change that was forgotten, it is that of a later one which was forgotten, too.
         """
         found = [(0, self._before.get(stream_id, 0))]
-        found += [(it, moved[stream_id]) for it, moved in self._moved.items() if stream_id in moved]
+        found += [(it, moved[stream_id]) for it, moved in self._moved if stream_id in moved]
         known, positions = np.array(found, np.int64).T
         places: NDArray[np.int64] = positions[np.searchsorted(known, numbers, side="right") - 1]
         return places
 
     def to_json(self) -> list[Any]:
         """The changes as lists."""
-        return [self.newest, list(self._before.items()), _items(self._moved)]
+        moved = [(number, list(positions.items())) for number, positions in self._moved]
+        return [self.newest, list(self._before.items()), moved]
 
     def restore(self, stored: list[Any]) -> None:
         """Go on from what `to_json` gave."""
         self.newest, before, moved = stored
         self._before = dict(before)
-        self._moved = {number: dict(positions) for number, positions in moved}
+        self._moved = deque((number, dict(positions)) for number, positions in moved)
         self._newest_positions = dict(self._before)
-        for positions in self._moved.values():
+        for _, positions in self._moved:
             self._newest_positions.update(positions)
-        self.size_bytes = sum(map(_size_bytes, self._moved.values()))
+        self.size_bytes = sum(_size_bytes(positions) for _, positions in self._moved)
 
 
 def _size_bytes(moved: Mapping[int, int]) -> int:
     return PLACE_BYTES + POSITION_BYTES * len(moved)
-
-
-def _items(moved: Mapping[int, Mapping[int, int]]) -> list[Any]:
-    return [(number, list(positions.items())) for number, positions in moved.items()]
