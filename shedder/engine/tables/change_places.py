@@ -4,15 +4,43 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-# Memory of a change, and of each position that it has: entries of dicts, and their integers
-# (sys.getsizeof; a dict takes up to 100 bytes for an entry).
-PLACE_BYTES = 256
-POSITION_BYTES = 100
+PLACE_BYTES = 384  # Memory of a change beside its positions: two arrays, and what holds them.
+
+Int64s = NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Moved:
+    """Positions of the streams that went on before a change.
+
+    number: of the change. ids, positions: int64 [streams].
+    """
+
+    number: int
+    ids: Int64s
+    positions: Int64s
+
+    @classmethod
+    def of(cls, number: int, positions: Mapping[int, int]) -> _Moved:
+        """Keep positions by id of a stream."""
+        size = len(positions)
+        ids = np.fromiter(positions.keys(), np.int64, size)
+        return cls(number, ids, np.fromiter(positions.values(), np.int64, size))
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of the change and of its positions."""
+        return PLACE_BYTES + self.ids.nbytes + self.positions.nbytes
+
+    def items(self) -> list[tuple[int, int]]:
+        """The id and the position of each stream."""
+        return list(zip(self.ids.tolist(), self.positions.tolist(), strict=True))
 
 
 class ChangePlaces:
@@ -30,7 +58,7 @@ class ChangePlaces:
         self.newest = 0
         self.size_bytes = 0
         self._newest_positions: dict[int, int] = {}
-        self._moved: deque[tuple[int, dict[int, int]]] = deque()  # With numbers, which rise.
+        self._moved: deque[_Moved] = deque()  # By rising number.
         self._before: dict[int, int] = {}  # Positions at the last change that was forgotten.
 
     def next(self) -> int:
@@ -39,48 +67,46 @@ class ChangePlaces:
         known = self._newest_positions
         moved = {id_: at for id_, at in self._positions().items() if known.get(id_) != at}
         known.update(moved)
-        self._moved.append((self.newest, moved))
-        self.size_bytes += _size_bytes(moved)
+        self._moved.append(_Moved.of(self.newest, moved))
+        self.size_bytes += self._moved[-1].size_bytes
         return self.newest
 
     @property
     def first(self) -> int:
         """The number of the oldest change that is not forgotten; of the next one: all are."""
-        return self._moved[0][0] if self._moved else self.newest + 1
+        return self._moved[0].number if self._moved else self.newest + 1
 
     def forget(self, first: int) -> None:
         """Forget the changes before a number."""
-        while self._moved and self._moved[0][0] < first:
-            _, moved = self._moved.popleft()
-            self._before.update(moved)
-            self.size_bytes -= _size_bytes(moved)
+        while self._moved and self._moved[0].number < first:
+            moved = self._moved.popleft()
+            self._before.update(moved.items())
+            self.size_bytes -= moved.size_bytes
 
-    def of(self, stream_id: int, numbers: NDArray[np.int64]) -> NDArray[np.int64]:
+    def of(self, stream_id: int, numbers: Int64s) -> Int64s:
         """Return the position of a stream at some changes.
 
         Of a change that was forgotten, it is that of a later one which was forgotten, too.
         """
-        found = [(0, self._before.get(stream_id, 0))]
-        found += [(it, moved[stream_id]) for it, moved in self._moved if stream_id in moved]
-        known, positions = np.array(found, np.int64).T
-        places: NDArray[np.int64] = positions[np.searchsorted(known, numbers, side="right") - 1]
+        before = _Moved.of(0, {stream_id: self._before.get(stream_id, 0)})
+        parts = [before, *self._moved]
+        is_of = np.concatenate([each.ids for each in parts]) == stream_id
+        every = np.repeat([each.number for each in parts], [len(each.ids) for each in parts])
+        positions = np.concatenate([each.positions for each in parts])[is_of]
+        places: Int64s = positions[np.searchsorted(every[is_of], numbers, side="right") - 1]
         return places
 
     def to_json(self) -> list[Any]:
         """The changes as lists."""
-        moved = [(number, list(positions.items())) for number, positions in self._moved]
+        moved = [(each.number, each.items()) for each in self._moved]
         return [self.newest, list(self._before.items()), moved]
 
     def restore(self, stored: list[Any]) -> None:
         """Go on from what `to_json` gave."""
         self.newest, before, moved = stored
         self._before = dict(before)
-        self._moved = deque((number, dict(positions)) for number, positions in moved)
+        self._moved = deque(_Moved.of(number, dict(positions)) for number, positions in moved)
         self._newest_positions = dict(self._before)
-        for _, positions in self._moved:
-            self._newest_positions.update(positions)
-        self.size_bytes = sum(_size_bytes(positions) for _, positions in self._moved)
-
-
-def _size_bytes(moved: Mapping[int, int]) -> int:
-    return PLACE_BYTES + POSITION_BYTES * len(moved)
+        for each in self._moved:
+            self._newest_positions.update(each.items())
+        self.size_bytes = sum(each.size_bytes for each in self._moved)
