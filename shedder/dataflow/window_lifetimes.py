@@ -6,7 +6,7 @@ relation changes at multiples of s only. NOW is RANGE of one tick (1 us).
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -18,7 +18,7 @@ from shedder.cql.statements.statement import (
     UnboundedWindow,
     Window,
 )
-from shedder.dataflow.changes import NEVER_US, ChangeBatch
+from shedder.dataflow.changes import NEVER_US, ChangeBatch, Int64s
 from shedder.dataflow.update_patterns import MONOTONIC, EdgeLabel, of_range
 
 TimeWindow = Window | NowWindow
@@ -45,10 +45,8 @@ class WindowLifetimes:
             changes = changes.take(np.argsort(ts, kind="stable"))
             ts = changes.ts_us
         match self.window:
-            case RangeWindow(range_us=range_us, slide_us=slide_us):
-                born = (np.floor_divide(ts, slide_us) + 1) * slide_us
-                expires = (np.floor_divide(ts + range_us, slide_us) + 1) * slide_us - 1
-                return changes.with_lifetimes(born, expires)
+            case RangeWindow() as window:
+                return _slid(changes, window)
             case NowWindow():
                 return changes.with_lifetimes(ts + 1, ts + 1)
             case LandmarkWindow(start_us):
@@ -57,6 +55,25 @@ class WindowLifetimes:
                 return _unbounded(changes.where((ts >= start_us) & (ts < end_us)))
             case UnboundedWindow():
                 return _unbounded(changes)
+
+
+def _slid(changes: ChangeBatch, window: RangeWindow) -> ChangeBatch:
+    range_us, slide_us = window.range_us, window.slide_us
+    born = _next_multiple(changes.ts_us, slide_us)
+    if range_us % slide_us:
+        expires = _next_multiple(changes.ts_us + range_us, slide_us) - 1
+    else:
+        expires = born + (range_us - 1)
+    if range_us < slide_us:
+        return changes.with_lifetimes(born, expires)
+    return replace(changes, born_us=born, expires_us=expires)  # Each tuple has an instant.
+
+
+def _next_multiple(ts_us: Int64s, slide_us: int) -> Int64s:
+    """Return the first multiple of the slide behind each time."""
+    if slide_us == 1:
+        return ts_us + 1
+    return (np.floor_divide(ts_us, slide_us) + 1) * slide_us
 
 
 def _unbounded(changes: ChangeBatch) -> ChangeBatch:
