@@ -21,6 +21,14 @@ NEVER_US = int(np.iinfo(np.int64).max)  # Expiry of a row that no instant remove
 
 Int64s = NDArray[np.int64]
 
+_NEVERS = np.full(1 << 18, NEVER_US)  # Shared by batches, most of which are smaller.
+_NEVERS.setflags(write=False)
+
+
+def never_us(size: int) -> Int64s:
+    """Return expiries of so many rows that no instant removes; read-only."""
+    return _NEVERS[:size] if size <= len(_NEVERS) else np.full(size, NEVER_US)
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ChangeBatch:
@@ -48,7 +56,7 @@ class ChangeBatch:
     def of_tuples(cls, columns: pa.RecordBatch, ts_us: Int64s) -> ChangeBatch:
         """Tuples of a stream: each is in the relation after its event time, and stays."""
         ones = np.ones(len(ts_us), np.int64)
-        return cls(columns, ts_us, ts_us + 1, np.full(len(ts_us), NEVER_US), ones)
+        return cls(columns, ts_us, ts_us + 1, never_us(len(ts_us)), ones)
 
     @classmethod
     def concat(cls, parts: Sequence[ChangeBatch]) -> ChangeBatch:

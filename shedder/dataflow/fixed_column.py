@@ -47,6 +47,13 @@ class FixedColumn:
         """Bytes of the values."""
         return self._values.nbytes + self._nulls.nbytes
 
+    @property
+    def words(self) -> NDArray[np.int64] | None:
+        """The bits of all values; None: they have not 64 bits, or one behind the first is NULL."""
+        if self._values.itemsize < 8 or self._nulls_end > 1:
+            return None
+        return self._values[: self._size].view(np.int64)
+
     def append(self, values: pa.Array[Any]) -> None:
         """Add values at the end."""
         size = self._size + len(values)
@@ -64,7 +71,8 @@ class FixedColumn:
         """The values at these positions."""
         places = np.ascontiguousarray(positions, np.int64)
         values = _gathered(self._values, places)
-        has_nulls = len(places) > 0 and bool(places.min() < self._nulls_end)
+        end = self._nulls_end
+        has_nulls = end > 0 and bool(places.min(initial=end) < end)
         nulls = _gathered(self._nulls, places) if has_nulls else None
         return values_of_numbers(values, self._kind, nulls)
 

@@ -87,6 +87,7 @@ class KeyDirectory:
         self._hashed = hashed
         fixed = not any(pa.types.is_string(kind) for kind in schema.types)
         self._injective = fixed and len(schema) == 1 and hashed is hash_columns
+        self._has_null = False  # Of one column: whether its id 0 was given.
         self._reset()
 
     def _reset(self) -> None:
@@ -115,6 +116,7 @@ class KeyDirectory:
         ids = np.zeros(batch.num_rows, np.int64)
         rows = np.arange(batch.num_rows)
         if len(columns) == 1 and batch.column(0).null_count:
+            self._has_null = True
             rows = np.flatnonzero(np.asarray(batch.column(0).is_valid()))
         depth = 0
         while len(rows):
@@ -168,6 +170,18 @@ class KeyDirectory:
     def keys(self, ids: NDArray[np.integer[Any]]) -> pa.RecordBatch:
         """The key of each id."""
         return self._keys.take(ids)
+
+    @property
+    def words(self) -> NDArray[np.int64] | None:
+        """The bits of each id's key; None: keys are not of one column of 64 bits, or are NULL."""
+        if len(self._schema) > 1 or self._has_null:
+            return None
+        return self._keys.words(0)
+
+    def keys_of(self, words: NDArray[np.int64]) -> pa.RecordBatch:
+        """The keys with these bits, as of `words`."""
+        column: Any = pa.array(words)
+        return pa.RecordBatch.from_arrays([column.view(self._schema.types[0])], schema=self._schema)
 
     def keep(self, ids: NDArray[np.integer[Any]]) -> None:
         """Forget all other keys; the kept ones, not 0, get ids 1, 2, ... in this order."""

@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow as pa
 
 from shedder.cql.plans.logical_plan import SetOperator
-from shedder.dataflow.changes import NEVER_US, ChangeBatch
+from shedder.dataflow.changes import ChangeBatch, never_us
 from shedder.dataflow.key_directory import KeyDirectory
 from shedder.dataflow.multiplicity_kernels import KeyCounts, Multiplicity
 from shedder.dataflow.pending_events import DueEvents, PendingEvents
@@ -51,12 +51,11 @@ class Multiplicities:
             if len(changes):
                 pending.push(changes, self._directory.assign(changes.columns.columns))
         due = DueEvents.of(self._pending, as_of_us)
-        instants, ids, weight = self._counts.apply(self._directory.size, due)
+        instants, ids, weight = self._counts.apply(self._directory.size, *due.merged())
         columns = self._directory.keys(ids)
-        never = np.full(len(ids), NEVER_US)
         if self._directory.size > self._purge_at:
             self._purge()
-        return ChangeBatch(columns, instants - 1, instants, never, weight)
+        return ChangeBatch(columns, instants - 1, instants, never_us(len(ids)), weight)
 
     def _purge(self) -> None:
         """Forget keys without copies and without events, once they are half of all."""

@@ -12,8 +12,8 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from shedder.dataflow.changes import NEVER_US, Int64s
-from shedder.dataflow.pending_events import DueEvents
+from shedder.dataflow.changes import Int64s
+from shedder.dataflow.pending_events import Events
 from synopses.kernels.prefetch import prefetch
 
 _AHEAD = 16  # Events between bringing a key near and reading it.
@@ -46,8 +46,8 @@ def _result(kind: int, left: int, right: int) -> int:
 
 
 @njit(
-    "int64(int64, int64[::1], int64[::1], int64[::1], int64[::1], int64[::1], int64[:, ::1], "
-    "int64[::1], int64[::1], int64[::1], int64[::1], int64[::1])",
+    "int64(int64, int64[::1], int64[::1], int64[::1], int8[::1], int64[:, ::1], int64[::1], "
+    "int64[::1], int64[::1], int64[::1], int64[::1])",
     nogil=True,
     cache=True,
 )
@@ -56,8 +56,7 @@ def _count(
     instants: Int64s,
     ids: Int64s,
     weight: Int64s,
-    starts: Int64s,
-    sides: Int64s,
+    sides: NDArray[np.int8],
     counts: NDArray[np.int64],
     olds: Int64s,
     touched: Int64s,
@@ -67,35 +66,23 @@ def _count(
 ) -> int:
     """Apply events by instant; returns how many differences were emitted, at most one an event.
 
-    instants: ascending in each run. ids, weight: key and copies. starts, sides: of the runs, as
-      in `DueEvents`.
+    instants: ascending. ids, weight, sides: key, copies and input of each event.
     olds [keys]: scratch, -1 for keys that are not touched; and so left behind.
     """
-    made = 0
-    runs = sides.size
-    heads = starts[:runs].copy()
-    while True:
-        instant = NEVER_US
-        for run in range(runs):
-            if heads[run] < starts[run + 1]:
-                instant = min(instant, instants[heads[run]])
-        if instant == NEVER_US:
-            return made
-        some = 0
-        for run in range(runs):
-            row, end, side = heads[run], starts[run + 1], sides[run]
-            while row < end and instants[row] == instant:
-                soon = ids[min(row + _AHEAD, end - 1)]
-                prefetch(counts, soon)
-                prefetch(olds, soon)
-                key = ids[row]
-                if olds[key] < 0:
-                    olds[key] = _result(kind, counts[key, 0], counts[key, 1])
-                    touched[some] = key
-                    some += 1
-                counts[key, side] += weight[row]
-                row += 1
-            heads[run] = row
+    made, row, end = 0, 0, ids.size
+    while row < end:
+        instant, some = instants[row], 0
+        while row < end and instants[row] == instant:
+            soon = ids[min(row + _AHEAD, end - 1)]
+            prefetch(counts, soon)
+            prefetch(olds, soon)
+            key = ids[row]
+            if olds[key] < 0:
+                olds[key] = _result(kind, counts[key, 0], counts[key, 1])
+                touched[some] = key
+                some += 1
+            counts[key, sides[row]] += weight[row]
+            row += 1
         for at in range(some):
             key = touched[at]
             difference = _result(kind, counts[key, 0], counts[key, 1]) - olds[key]
@@ -105,6 +92,7 @@ def _count(
                 out_ids[made] = key
                 out_weight[made] = difference
                 made += 1
+    return made
 
 
 class KeyCounts:
@@ -120,10 +108,12 @@ class KeyCounts:
         """Bytes of the counts."""
         return self._counts.nbytes + self._olds.nbytes
 
-    def apply(self, size: int, due: DueEvents) -> tuple[Int64s, Int64s, Int64s]:
+    def apply(
+        self, size: int, events: Events, sides: NDArray[np.int8]
+    ) -> tuple[Int64s, Int64s, Int64s]:
         """Count events in the order of their instants.
 
-        size: more than any id.
+        size: more than any id. sides: input of each event.
 
         Returns:
           instants, ids and differences of the results that changed.
@@ -134,14 +124,13 @@ class KeyCounts:
             counts[: len(self._counts)] = self._counts
             self._counts = counts
             self._olds = np.full(room, -1, np.int64)
-        touched, at, of, by = (np.empty(len(due), np.int64) for _ in range(4))
+        touched, at, of, by = (np.empty(len(events), np.int64) for _ in range(4))
         made = _count(
             int(self._kind),
-            np.ascontiguousarray(due.events.instant_us),
-            np.ascontiguousarray(due.events.ids),
-            np.ascontiguousarray(due.events.weight),
-            due.starts,
-            due.sides,
+            events.instant_us,
+            events.ids,
+            events.weight,
+            sides,
             self._counts,
             self._olds,
             touched,

@@ -45,6 +45,11 @@ class RowStore:
         """The values of one column at these positions."""
         return self._columns[place].take(positions)
 
+    def words(self, place: int) -> NDArray[np.int64] | None:
+        """The bits of a column's values, as `FixedColumn.words`; None: it is of text, too."""
+        column = self._columns[place]
+        return column.words if isinstance(column, FixedColumn) else None
+
     def keep(self, positions: NDArray[np.integer[Any]]) -> None:
         """Forget all other rows; the kept ones get positions 0, 1, ... in this order."""
         kept = self.take(positions)

@@ -32,7 +32,7 @@ def test_events_of_many_steps_wait_in_few_runs():
         assert len(DueEvents.of([pending], ts + 1)) == 1
     waiting = sum(isinstance(each, Events) for each in gc.get_objects()) - before
     assert waiting <= 2 * PUSHES.bit_length()
-    due = DueEvents.of([pending], 2 * PUSHES).events
+    due, _ = DueEvents.of([pending], 2 * PUSHES).merged()
     assert due.instant_us.tolist() == list(range(PUSHES + 1, 2 * PUSHES + 1))
 
 

@@ -24,6 +24,7 @@ UNTIL, SEQUENCE, NEXT = range(3)
 END = -1  # End of a bucket's chain.
 UNLISTED = -2  # NEXT of a value that is in no bucket.
 _AHEAD = 16  # Rows between bringing a value near and reading it.
+_TIES_MAX = 32  # Values that leave at one instant, up to which they are sorted by insertion.
 _WALKS = 16  # Chains that are walked in turns, so that many values are on their way from memory.
 
 
@@ -137,6 +138,50 @@ def leave_values(
                 prefetch(latest, after)
                 walks[walk] = after
                 walk += 1
+
+
+@njit(
+    "boolean(int64[:, ::1], int64, int32[::1], int64[:, ::1])",
+    nogil=True,
+    cache=True,
+)
+def sort_by_instant(
+    left: NDArray[np.int64], since_us: int, counts: Int32s, ordered: NDArray[np.int64]
+) -> bool:
+    """Order values that leave by instant, and those of one instant by number.
+
+    Args:
+      left: as of `enter_rows`. since_us: instant before all of them.
+      counts: zeros; one for each instant from `since_us` to the last one.
+      ordered: output, as `left`.
+
+    Returns:
+      False: more than `_TIES_MAX` values leave at one instant, and nothing is in the output.
+    """
+    for row in range(left.shape[0]):
+        counts[left[row, 0] - since_us] += 1
+    before = 0
+    for at in range(counts.size):
+        here = counts[at]
+        if here > _TIES_MAX:
+            return False
+        counts[at] = before
+        before += here
+    for row in range(left.shape[0]):
+        at = counts[left[row, 0] - since_us]
+        counts[left[row, 0] - since_us] += 1
+        for column in range(3):
+            ordered[at, column] = left[row, column]
+    for at in range(1, ordered.shape[0]):
+        to = at
+        while to > 0 and ordered[to, 0] == ordered[to - 1, 0]:
+            if ordered[to, 2] > ordered[to - 1, 2]:
+                break
+            for column in range(1, 3):
+                before = ordered[to - 1, column]
+                ordered[to - 1, column], ordered[to, column] = ordered[to, column], before
+            to -= 1
+    return True
 
 
 @njit(

@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 
-from shedder.dataflow.changes import NEVER_US, ChangeBatch, Int64s
+from shedder.dataflow.changes import NEVER_US, ChangeBatch, Int64s, never_us
 from shedder.dataflow.expiry.distinct_kernels import (
     ABSENT,
     END,
@@ -21,12 +21,14 @@ from shedder.dataflow.expiry.distinct_kernels import (
     list_all,
     merge_changes,
     needed_rows,
+    sort_by_instant,
 )
 from shedder.dataflow.key_directory import KeyDirectory
-from shedder.dataflow.pending_events import Events, PendingEvents
+from shedder.dataflow.pending_events import DueEvents, Events, PendingEvents
 
 _VALUES_MIN = 64
 _VALUES_PER_BUCKET = 8
+_COUNTS_PER_VALUE = 8  # Instants of a step, by the values that leave: more are not counted.
 _PURGE_VALUES_MIN = 4096  # A directory below this size is not searched for values that have left.
 
 
@@ -61,46 +63,41 @@ class DistinctRows:
         if len(changes):
             self._take(as_of_us, changes)
         entered, left = self._born(as_of_us)
-        left = _by_instant(np.concatenate([left, self._left(as_of_us)]))
+        left = self._by_instant(as_of_us, np.concatenate([left, self._left(as_of_us)]))
         self._since_us = as_of_us
         instants, ids, weight = made = np.empty((3, len(left) + len(entered)), np.int64)
         merge_changes(left, entered, made)
         columns = self._directory.keys(ids)
         if self._directory.size > self._purge_at:
             self._purge()
-        return ChangeBatch(columns, instants - 1, instants, np.full(len(ids), NEVER_US), weight)
+        return ChangeBatch(columns, instants - 1, instants, never_us(len(ids)), weight)
 
     def _take(self, as_of_us: int, changes: ChangeBatch) -> None:
         ids = self._directory.assign(changes.columns.columns)
         self._reserve(self._directory.size)
         last = self._sequence + len(ids)
-        ends = np.column_stack([changes.expires_us, np.arange(self._sequence, last)])
+        ends = np.empty((len(ids), 2), np.int64)
+        ends[:, UNTIL], ends[:, SEQUENCE] = changes.expires_us, np.arange(self._sequence, last)
         self._sequence = last
-        kept: Int64s | None = None
+        births = Events(changes.born_us, ids, changes.weight, ends)
         if int(changes.born_us.max()) > as_of_us:
             if len(self._newest) < len(self._latest):
                 self._newest = _absent(len(self._latest))
             places = np.empty(len(ids), np.int64)
-            kept = places[: needed_rows(ids, changes.born_us, ends, self._newest, places)]
-        if kept is not None and len(kept) < len(ids):
-            changes, ids, ends = changes.take(kept), ids[kept], ends[kept]
-        never = np.full(len(ids), NEVER_US)  # Expiries are among the values of a birth.
-        self._coming.push(changes.with_lifetimes(changes.born_us, never), ids, ends)
+            kept = needed_rows(ids, changes.born_us, ends, self._newest, places)
+            births = births.take(places[:kept]) if kept < len(ids) else births
+        self._coming.push_births(births)
 
     def _born(self, as_of_us: int) -> tuple[Int64s, Int64s]:
         """Return the values that enter, and those that left before they entered again."""
-        runs = [run for run, _ in self._coming.due(as_of_us)]
-        if not runs:
+        events, _ = DueEvents.of((self._coming,), as_of_us).merged()
+        instants, ids, _, ends = events.arrays
+        if not len(ids):
             return np.empty((0, 2), np.int64), np.empty((0, 3), np.int64)
-        born = Events.concat(runs)
-        if len(runs) > 1:
-            born = born.take(np.lexsort((born.values[:, SEQUENCE], born.instant_us)))
-        ends = np.ascontiguousarray(born.values)
-        self._widen(born.instant_us, ends[:, UNTIL])
-        ids, instants = (np.ascontiguousarray(each) for each in (born.ids, born.instant_us))
+        self._widen(instants, ends[:, UNTIL])
         if self._since_us is None:
             self._since_us = int(instants[0]) - 1
-        entered, left = np.empty((len(born), 2), np.int64), np.empty((len(born), 3), np.int64)
+        entered, left = np.empty((len(ids), 2), np.int64), np.empty((len(ids), 3), np.int64)
         lists = (self._latest, self._heads, self._width_us)
         some, others = enter_rows(ids, instants, ends, *lists, entered, left)
         return entered[:some], left[:others]
@@ -112,9 +109,22 @@ class DistinctRows:
         lists = (self._latest, self._heads, self._width_us)
         return left[: leave_values(self._since_us, as_of_us, *lists, left)]
 
+    def _by_instant(self, as_of_us: int, left: Int64s) -> Int64s:
+        """Order values that leave by instant, and those of one instant by number."""
+        if self._since_us is None or len(left) < 2:
+            return left
+        counts = as_of_us - self._since_us + 1
+        if counts <= _COUNTS_PER_VALUE * len(left):
+            ordered = np.empty_like(left)
+            if sort_by_instant(left, self._since_us, np.zeros(counts, np.int32), ordered):
+                return ordered
+        return left[np.lexsort((left[:, 2], left[:, 0]))]
+
     def _widen(self, born_us: Int64s, expires_us: Int64s) -> None:
         """Make buckets so wide that the calendar holds the longest life."""
-        lives_us = (expires_us - born_us)[expires_us != NEVER_US]
+        lives_us = expires_us - born_us
+        if int(expires_us.max()) == NEVER_US:
+            lives_us = lives_us[expires_us != NEVER_US]
         longest_us = int(lives_us.max(initial=0))
         if longest_us >= self._width_us * (len(self._heads) - 1):
             self._width_us = 1 + 2 * longest_us // (len(self._heads) - 1)
@@ -160,11 +170,3 @@ class DistinctRows:
 
 def _absent(values: int, columns: int = 2) -> Int64s:
     return np.full((values, columns), ABSENT, np.int64)
-
-
-def _by_instant(left: Int64s) -> Int64s:
-    """Order values that leave by instant, and those of one instant by number."""
-    instants, sequence = left[:, 0], left[:, 2]
-    if bool((instants[1:] > instants[:-1]).all()):
-        return left
-    return left[np.lexsort((sequence, instants))]

@@ -18,16 +18,11 @@ from numpy.typing import NDArray
 from shedder.cql.expressions.evaluate import evaluate
 from shedder.cql.expressions.expression import Aggregate, Expression
 from shedder.dataflow.batch_rows import take_rows
-from shedder.dataflow.changes import NEVER_US, ChangeBatch, Int64s
+from shedder.dataflow.changes import ChangeBatch, Int64s, never_us
 from shedder.dataflow.key_directory import KeyDirectory
 from shedder.dataflow.pending_events import DueEvents, PendingEvents
-from shedder.dataflow.sums.ordered_events import OrderedEvents
-from shedder.dataflow.sums.sum_kernels import (
-    GroupState,
-    ResultRows,
-    TouchedGroups,
-    aggregate_events,
-)
+from shedder.dataflow.sums.event_kernels import aggregate_events
+from shedder.dataflow.sums.sum_kernels import GroupState, ResultRows, TouchedGroups
 from shedder.dataflow.sums.summed_terms import Names, SummedTerms
 from shedder.dataflow.sums.value_trees import COLUMNS, FREE, TERM, VALUE
 from shedder.errors import BudgetExceeded
@@ -127,18 +122,20 @@ class GroupedAggregates:
         due = DueEvents.of(self._pending, as_of_us)
         self._reserve(1 if self._directory is None else self._directory.size, len(due))
         words, partners = self._words.reshape(-1), self._partners.reshape(-1)
-        state = GroupState(words, partners, self._nodes, self._free)
-        out = ResultRows.for_events(len(due), self._summed.result_words)
+        key_words = None if self._directory is None else self._directory.words
+        keys = np.empty(0, np.int64) if key_words is None else key_words
+        state = GroupState(words, keys, partners, self._nodes, self._free)
+        most = len(due) if self._spec.groups else min(len(due), due.instants_max)
+        out = ResultRows.for_groups(most, self._summed.result_words)
         touched = TouchedGroups.for_events(len(due), self._summed.result_words)
-        events = OrderedEvents.of(due)
-        made = aggregate_events(events, self._summed.layout, state, touched, out)
+        made = aggregate_events(due, self._summed.layout, state, touched, out)
         if made < 0:
             raise BudgetExceeded(
                 "a row stands for more than 2^28 copies or pairs; aggregates count fewer of one "
                 "row exactly; shorter windows or a WHERE make fewer"
             )
         out = out.first(made)
-        rows = self._rows(out.instants, out.ids.view(np.int64), out.weight, out.results)
+        rows = self._rows(out, are_words=key_words is not None)
         self._summed.forget_texts(self._pending[0], self._nodes, self._words)
         if self._directory is not None and self._directory.size > self._purge_at:
             self._purge(self._directory)
@@ -162,24 +159,24 @@ class GroupedAggregates:
             ids = self._directory.assign(keys)
         self._pending[side].push(changes, ids, self._summed.values(side, changes))
 
-    def _rows(
-        self, instants: Int64s, ids: Int64s, weight: Int64s, results: NDArray[np.int64]
-    ) -> ChangeBatch:
+    def _rows(self, out: ResultRows, *, are_words: bool) -> ChangeBatch:
+        """The rows as changes. are_words: their keys are bits of the keys, and not ids."""
         groups: list[Any] = []
         if self._spec.groups:
             assert self._directory is not None
-            keys = self._directory.keys(ids).columns
+            of = self._directory.keys_of if are_words else self._directory.keys
+            keys = of(out.keys).columns
             groups = [keys[place] for place in self._spec.groups]
-        values = [self._summed.column(each, results) for each in self._spec.aggregates]
+        values = [self._summed.column(each, out.results) for each in self._spec.aggregates]
         columns = pa.RecordBatch.from_arrays([*groups, *values], schema=self._schema)
-        never = np.full(len(ids), NEVER_US)
-        return ChangeBatch(columns, instants - 1, instants, never, weight)
+        never = never_us(len(out.times))
+        return ChangeBatch(columns, out.times, out.instants, never, out.weight)
 
     def _empty_row(self) -> ChangeBatch:
         """The row of no tuples, which is in the relation from the beginning of time."""
-        one = np.ones(1, np.int64)
+        first, one = np.full(1, TIME_MIN_US), np.ones(1, np.int64)
         results = np.zeros((self._summed.result_words, 1), np.int64)
-        return self._rows(one * (TIME_MIN_US + 1), one * 0, one, results)
+        return self._rows(ResultRows(first, first + 1, 0 * one, one, results), are_words=False)
 
     def _reserve(self, keys: int, events: int) -> None:
         if keys > len(self._partners if self._is_join else self._words):

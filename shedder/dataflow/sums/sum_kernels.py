@@ -1,4 +1,4 @@
-"""Kernel of grouped aggregates with retraction: each changed group gives its old and new row.
+"""Words of groups: rows that come and leave, and the old and the new result of each group.
 
 A group has words for its rows and for each term: how many values the term has, and their sum or
 the root of their tree. The rows are those of one input, or the pairs of an equi-join, which are
@@ -13,13 +13,11 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import numpy as np
-from numba import njit, types
+from numba import njit
 from numpy.typing import NDArray
 
 from shedder.dataflow.changes import Int64s
-from shedder.dataflow.sums.exact_moments import SCRATCH
-from shedder.dataflow.sums.exact_sums import MASK, TIMES_MAX
-from shedder.dataflow.sums.ordered_events import OrderedEvents
+from shedder.dataflow.sums.exact_sums import MASK
 from shedder.dataflow.sums.term_kernels import (
     AT,
     CACHED,
@@ -49,9 +47,9 @@ Place = np.uint64
 Places = NDArray[np.uint64]
 Row = int | np.uint64
 
-_ZERO, _ONE, _TWO = Place(0), Place(1), Place(2)
+ZERO, ONE, TWO = Place(0), Place(1), Place(2)
 _LINE = Place(8)  # Words of a cache line.
-_AHEAD = Place(32)  # Events, or groups, between bringing a group near and reading it.
+AHEAD = Place(32)  # Events, or groups, between bringing a group near and reading it.
 _COUNT, _WHOLE = int(TermKind.COUNT), int(TermKind.WHOLE)
 _READ_WHOLE = int(ReadKind.WHOLE)  # Reads above it have their words in a group.
 
@@ -76,9 +74,13 @@ class Layout(NamedTuple):
 
 
 class GroupState(NamedTuple):
-    """Words of all groups, of all keys of a join, and trees with a free node for each new value."""
+    """Words of all groups, of all keys of a join, and trees with a free node for each new value.
+
+    keys: what a row of each group gets as its key; empty: rows get the number of the group.
+    """
 
     words: Int64s
+    keys: Int64s
     partners: Int64s
     nodes: Nodes
     free: Int64s
@@ -100,19 +102,22 @@ class TouchedGroups(NamedTuple):
 
 
 class ResultRows(NamedTuple):
-    """Output, with room for two rows of each event. results: [result words, rows]."""
+    """Output, with room for two rows of each group that an instant touches.
 
+    times: event times, before the instants. keys: as `GroupState`. results: [result words, rows].
+    """
+
+    times: Int64s
     instants: Int64s
-    ids: NDArray[np.uint64]
+    keys: Int64s
     weight: Int64s
     results: NDArray[np.int64]
 
     @classmethod
-    def for_events(cls, events: int, result_words: int) -> ResultRows:
-        """Room for the rows of so many events."""
-        instants, weight = np.empty(2 * events, np.int64), np.empty(2 * events, np.int64)
-        results = np.empty((result_words, 2 * events), np.int64)
-        return cls(instants, np.empty(2 * events, np.uint64), weight, results)
+    def for_groups(cls, touched: int, result_words: int) -> ResultRows:
+        """Room for the rows of so many groups that an instant touches."""
+        times, instants, keys, weight = (np.empty(2 * touched, np.int64) for _ in range(4))
+        return cls(times, instants, keys, weight, np.empty((result_words, 2 * touched), np.int64))
 
     def first(self, rows: int) -> ResultRows:
         """The first rows; as a copy where they are few, so that no reader holds the whole room."""
@@ -123,7 +128,7 @@ class ResultRows(NamedTuple):
 
 
 @njit(nogil=True, cache=True, inline="always")
-def _has_others(reads: Places) -> bool:
+def has_other_reads(reads: Places) -> bool:
     """Return whether there are reads that are not COUNT or WHOLE."""
     has_others = False
     for read in range(reads.shape[0]):
@@ -132,28 +137,34 @@ def _has_others(reads: Places) -> bool:
 
 
 @njit(nogil=True, cache=True, inline="always")
-def _rows_of(out: ResultRows) -> ResultRows:
+def borrowed_rows(out: ResultRows) -> ResultRows:
+    """Return the output as `borrowed` arrays."""
     return ResultRows(
-        borrowed(out.instants), borrowed(out.ids), borrowed(out.weight), borrowed(out.results)
+        borrowed(out.times),
+        borrowed(out.instants),
+        borrowed(out.keys),
+        borrowed(out.weight),
+        borrowed(out.results),
     )
 
 
 @njit(nogil=True, cache=True, inline="always")
-def _bring_near(words: Int64s, row: np.uint64, width: np.uint64) -> None:
+def bring_near(words: Int64s, row: np.uint64, width: np.uint64) -> None:
+    """Fetch a row of words. A row of a cache line or less is in one line."""
     prefetch(words, signed(row * width))
     if width > _LINE:
-        prefetch(words, signed(row * width + width - _ONE))
+        prefetch(words, signed(row * width + width - ONE))
 
 
 @njit(nogil=True, cache=True, inline="always")
 def _add_whole(words: Int64s, at: np.uint64, value: int, times: int) -> None:
     low = words[at] + (value & MASK) * times
     words[at] = low & MASK
-    words[at + _ONE] += (value >> 32) * times + (low >> 32)
+    words[at + ONE] += (value >> 32) * times + (low >> 32)
 
 
 @njit(nogil=True, cache=True, inline="always")
-def _add_row(
+def add_row(
     words: Int64s,
     base: np.uint64,
     terms: Places,
@@ -169,14 +180,14 @@ def _add_row(
             kept, at = terms[term, KEPT], base + terms[term, AT]
             words[at] += times
             if kept == _WHOLE:
-                _add_whole(words, at + _ONE, values[row, terms[term, FIRST]], times)
+                _add_whole(words, at + ONE, values[row, terms[term, FIRST]], times)
             elif kept != _COUNT:
                 first, second = values[row, terms[term, FIRST]], values[row, terms[term, SECOND]]
                 add_others(words, signed(at), kept, first, second, times, term, nodes, free)
 
 
 @njit(nogil=True, cache=True, inline="always")
-def _add_pairs(
+def add_pairs(
     words: Int64s,
     base: np.uint64,
     partners: Int64s,
@@ -197,9 +208,9 @@ def _add_pairs(
         if terms[term, SIDE] != side:
             words[at] += partners[place] * copies
             if kept == _WHOLE:
-                low = words[at + _ONE] + partners[place + _ONE] * copies
-                words[at + _ONE] = low & MASK
-                words[at + _TWO] += partners[place + _TWO] * copies + (low >> 32)
+                low = words[at + ONE] + partners[place + ONE] * copies
+                words[at + ONE] = low & MASK
+                words[at + TWO] += partners[place + TWO] * copies + (low >> 32)
             elif kept != _COUNT:
                 add_other_words(words, signed(at), partners, signed(place), kept, copies)
         elif values[row, 0] & signed(terms[term, NULLS]) == 0:
@@ -209,8 +220,8 @@ def _add_pairs(
                 continue
             first, second = values[row, terms[term, FIRST]], values[row, terms[term, SECOND]]
             if kept == _WHOLE:
-                _add_whole(words, at + _ONE, first, times)
-                _add_whole(partners, place + _ONE, first, copies)
+                _add_whole(words, at + ONE, first, times)
+                _add_whole(partners, place + ONE, first, copies)
                 continue
             if times != 0:
                 add_others(words, signed(at), kept, first, second, times, term, nodes, free)
@@ -230,13 +241,13 @@ def _read_again(
     for read in range(reads.shape[0]):
         if reads[read, READ] > _READ_WHOLE:
             at = base + reads[read, CACHED]
-            words[at], words[at + _ONE] = read_others(
+            words[at], words[at + ONE] = read_others(
                 words, signed(base), terms, reads, read, nodes, scratch
             )
 
 
 @njit(nogil=True, cache=True, inline="always")
-def _touch(
+def touch_group(
     words: Int64s,
     base: np.uint64,
     group: np.uint64,
@@ -263,12 +274,12 @@ def _words_read(
     """Two words of a read. at: place of its term."""
     first = second = 0
     if reads[read, READ] == _READ_WHOLE:
-        high = words[at + _TWO]
-        first = (high << 32) + words[at + _ONE]
+        high = words[at + TWO]
+        first = (high << 32) + words[at + ONE]
         second = (high - (first >> 32)) >> 32
     elif reads[read, READ] > _READ_WHOLE:
         cached = base + reads[read, CACHED]
-        first, second = words[cached], words[cached + _ONE]
+        first, second = words[cached], words[cached + ONE]
     return first, second
 
 
@@ -278,7 +289,7 @@ def _write_change(
     base: np.uint64,
     terms: Places,
     reads: Places,
-    groups: NDArray[np.uint64],
+    key: int,
     olds: NDArray[np.int64],
     which: Row,
     instant: int,
@@ -291,11 +302,12 @@ def _write_change(
     A row of an empty group is overwritten by the next one: which rows there are cannot be
     predicted, so branches on it are slow.
     """
-    results, group = rows.results, groups[which]
+    results = rows.results
     was, now = olds[which, 0], words[base] >> 1
     new, differ = made + Place(is_scalar | (was > 0)), was != now
-    rows.instants[made], rows.ids[made], rows.weight[made] = instant, group, -1
-    rows.instants[new], rows.ids[new], rows.weight[new] = instant, group, 1
+    rows.times[made], rows.instants[made], rows.keys[made] = instant - 1, instant, key
+    rows.times[new], rows.instants[new], rows.keys[new] = instant - 1, instant, key
+    rows.weight[made], rows.weight[new] = -1, 1
     results[0, made] = was
     results[0, new] = now
     for read in range(reads.shape[0]):
@@ -310,131 +322,37 @@ def _write_change(
     return new + Place(is_scalar | (now > 0)) if differ else made
 
 
-_INT64S, _UINT64S = types.int64[::1], types.uint64[::1]
-_TABLE, _PLACES = types.int64[:, ::1], types.uint64[:, ::1]
-_NAMED: Any = types.NamedTuple
-_SIGNATURE = types.int64(
-    _NAMED((_INT64S, _UINT64S, _INT64S, _TABLE, _UINT64S, _INT64S), OrderedEvents),
-    _NAMED((_PLACES, _PLACES, types.boolean, types.int64, types.int64, types.int64), Layout),
-    _NAMED((_INT64S, _INT64S, _TABLE, _INT64S), GroupState),
-    _NAMED((_UINT64S, _TABLE), TouchedGroups),
-    _NAMED((_INT64S, _UINT64S, _INT64S, _TABLE), ResultRows),
-)
+@njit(nogil=True, cache=True, inline="always")
+def write_changes(
+    words: Int64s,
+    width: np.uint64,
+    keys: Int64s,
+    layout: tuple[Places, Places, bool, bool],
+    nodes: Nodes,
+    scratch: NDArray[np.int64],
+    groups: NDArray[np.uint64],
+    olds: NDArray[np.int64],
+    some: np.uint64,
+    instant: int,
+    rows: ResultRows,
+    made: np.uint64,
+) -> np.uint64:
+    """Write the changes of the groups that an instant has touched.
 
-
-def aggregate_events(
-    events: OrderedEvents,
-    layout: Layout,
-    state: GroupState,
-    touched: TouchedGroups,
-    out: ResultRows,
-) -> int:
-    """Apply events by instant; returns how many rows were emitted.
-
-    Returns:
-      -1: an event has more than TIMES_MAX copies.
+    layout: terms, reads, whether there is one group, and whether some reads are not COUNT or WHOLE.
     """
-    kernel = _aggregate_pairs if layout.partner_width else _aggregate_rows
-    return int(kernel(events, layout, state, touched, out))
-
-
-@njit(_SIGNATURE, nogil=True, cache=True)
-def _aggregate_rows(
-    events: OrderedEvents,
-    layout: Layout,
-    state: GroupState,
-    touched: TouchedGroups,
-    out: ResultRows,
-) -> int:
-    """Apply the rows of one input."""
-    instants, ids, weight = borrowed(events.instants), borrowed(events.ids), borrowed(events.weight)
-    order, values = borrowed(events.order), borrowed(events.values)
-    terms, reads = borrowed(layout.terms), borrowed(layout.reads)
-    words, nodes, free = borrowed(state.words), borrowed(state.nodes), borrowed(state.free)
-    groups, olds = borrowed(touched.groups), borrowed(touched.olds)
-    rows = _rows_of(out)
-    is_scalar, width = layout.is_scalar, Place(layout.width)
-    has_others, scratch = _has_others(reads), np.empty((3, SCRATCH), np.int64)
-    made, at, end = _ZERO, _ZERO, Place(ids.size)
-    while at < end:
-        instant, some = instants[order[at]], _ZERO
-        while at < end and instants[order[at]] == instant:
-            row = order[at]
-            group = _ZERO if is_scalar else ids[row]
-            base = group * width
-            if not is_scalar:
-                _bring_near(words, ids[order[min(at + _AHEAD, end - _ONE)]], width)
-            if words[base] & 1 == 0:
-                _touch(words, base, group, terms, reads, groups, olds, some)
-                some += _ONE
-            times = weight[row]
-            if abs(times) > TIMES_MAX:
-                return -1
-            words[base] += 2 * times
-            _add_row(words, base, terms, values, row, times, nodes, free)
-            at += _ONE
-        for which in range(_ZERO, some):
-            _bring_near(words, groups[min(which + _TWO * _AHEAD, some - _ONE)], width)
-            base = groups[which] * width
-            words[base] -= 1
-            if has_others:
-                _read_again(words, base, terms, reads, nodes, scratch)
-            made = _write_change(
-                words, base, terms, reads, groups, olds, which, instant, is_scalar, rows, made
-            )
-    return signed(made)
-
-
-@njit(_SIGNATURE, nogil=True, cache=True)
-def _aggregate_pairs(
-    events: OrderedEvents,
-    layout: Layout,
-    state: GroupState,
-    touched: TouchedGroups,
-    out: ResultRows,
-) -> int:
-    """Apply the rows of two inputs, of which the pairs are aggregated."""
-    instants, ids, weight = borrowed(events.instants), borrowed(events.ids), borrowed(events.weight)
-    order, sides, values = borrowed(events.order), borrowed(events.sides), borrowed(events.values)
-    terms, reads = borrowed(layout.terms), borrowed(layout.reads)
-    words, partners = borrowed(state.words), borrowed(state.partners)
-    nodes, free = borrowed(state.nodes), borrowed(state.free)
-    groups, olds = borrowed(touched.groups), borrowed(touched.olds)
-    rows = _rows_of(out)
-    is_scalar, right_at = layout.is_scalar, Place(layout.right_at)
-    width, partner_width = Place(layout.width), Place(layout.partner_width)
-    has_others, scratch = _has_others(reads), np.empty((3, SCRATCH), np.int64)
-    made, at, end = _ZERO, _ZERO, Place(ids.size)
-    while at < end:
-        instant, some = instants[order[at]], _ZERO
-        while at < end and instants[order[at]] == instant:
-            soon = ids[order[min(at + _AHEAD, end - _ONE)]]
-            row, side = order[at], sides[at]
-            group = _ZERO if is_scalar else ids[row]
-            base, partner = group * width, ids[row] * partner_width
-            if not is_scalar:
-                _bring_near(words, soon, width)
-            _bring_near(partners, soon, partner_width)
-            if words[base] & 1 == 0:
-                _touch(words, base, group, terms, reads, groups, olds, some)
-                some += _ONE
-            copies = weight[row]
-            times = copies * partners[partner if side == 1 else partner + right_at]
-            partners[partner + right_at if side == 1 else partner] += copies
-            if abs(times) > TIMES_MAX or abs(copies) > TIMES_MAX:
-                return -1
-            words[base] += 2 * times
-            _add_pairs(
-                words, base, partners, partner, terms, side, values, row, times, copies, nodes, free
-            )
-            at += _ONE
-        for which in range(_ZERO, some):
-            _bring_near(words, groups[min(which + _TWO * _AHEAD, some - _ONE)], width)
-            base = groups[which] * width
-            words[base] -= 1
-            if has_others:
-                _read_again(words, base, terms, reads, nodes, scratch)
-            made = _write_change(
-                words, base, terms, reads, groups, olds, which, instant, is_scalar, rows, made
-            )
-    return signed(made)
+    terms, reads, is_scalar, has_others = layout
+    for which in range(ZERO, some):
+        soon = groups[min(which + TWO * AHEAD, some - ONE)]
+        bring_near(words, soon, width)
+        prefetch(keys, signed(soon))
+        group = groups[which]
+        base = group * width
+        words[base] -= 1
+        if has_others:
+            _read_again(words, base, terms, reads, nodes, scratch)
+        key = keys[group] if keys.size > 0 else signed(group)
+        made = _write_change(
+            words, base, terms, reads, key, olds, which, instant, is_scalar, rows, made
+        )
+    return made
