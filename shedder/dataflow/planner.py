@@ -309,7 +309,8 @@ class _Planner:
                     f"{each.function.value} in a standing row query is over a time window of one "
                     "stream; rows of other relations have no order of arrival; write MIN or MAX"
                 )
-        spec = AggregateSpec.of_rows(plan.groups, plan.aggregates)
+        in_order = self.nodes[source].label.leaves_in_order
+        spec = AggregateSpec.of_rows(plan.groups, plan.aggregates, in_order=in_order)
         return self.nodes.add(GroupedAggregates(spec, schema), (source,), schema, STRICT)
 
     def _has_sequence(self, source: int) -> bool:

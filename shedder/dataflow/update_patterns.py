@@ -34,6 +34,11 @@ class EdgeLabel:
         """Return whether negative weights may come."""
         return self.pattern is UpdatePattern.STRICT
 
+    @property
+    def leaves_in_order(self) -> bool:
+        """Return whether rows leave in the order in which they came, or never."""
+        return self.pattern <= UpdatePattern.WEAKEST
+
 
 MONOTONIC = EdgeLabel(UpdatePattern.MONOTONIC)
 WEAK = EdgeLabel(UpdatePattern.WEAK)

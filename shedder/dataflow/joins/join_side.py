@@ -24,7 +24,7 @@ from shedder.dataflow.joins.join_kernels import (
 )
 from shedder.dataflow.key_directory import KeyDirectory
 from shedder.dataflow.row_store import RowStore
-from shedder.dataflow.update_patterns import EdgeLabel, UpdatePattern
+from shedder.dataflow.update_patterns import EdgeLabel
 
 _ROWS_MIN = 1024
 _COMPACT_ROWS_MIN = 4096  # Fewer rows are not searched for those that have left.
@@ -43,7 +43,7 @@ class JoinSide:
         self._eager = eager
         self.searched_rows = 0
         self._rows = RowStore(schema)
-        self._in_order = label.pattern <= UpdatePattern.WEAKEST
+        self._in_order = label.leaves_in_order
         self._row_keys = KeyDirectory(schema) if label.is_strict else None
         self._links = np.empty((_ROWS_MIN, 5), np.int64)
         self._ids = np.empty(_ROWS_MIN, np.int32)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from decimal import Decimal
 from enum import Enum
 from fractions import Fraction
@@ -25,6 +25,7 @@ from shedder.errors import Unimplemented
 
 _WHOLE = (ColumnType.INTEGER, ColumnType.BIGINT)
 _DENOMINATOR_MAX = 10**18  # Of a quantile; a rank is below it.
+_QUEUES = {ReadKind.SMALLEST: TermKind.LEAST, ReadKind.LARGEST: TermKind.GREATEST}
 
 
 class Coding(Enum):
@@ -110,6 +111,14 @@ def reads_of(aggregate: Aggregate) -> tuple[TermRead, ...]:
                 f"{function.value} in a standing row query: not in this version; "
                 "the other aggregates are exact there"
             )
+
+
+def in_queues(read: TermRead) -> TermRead:
+    """The same read over rows that leave in the order in which they came."""
+    kept = _QUEUES.get(read.read)
+    if kept is None:
+        return read
+    return replace(read, terms=tuple(replace(term, kept=kept) for term in read.terms))
 
 
 def _read(read: ReadKind, kept: TermKind, *columns: Words) -> TermRead:

@@ -40,19 +40,26 @@ class AggregateSpec:
     keys: expressions of each input; of two, rows with equal keys are pairs, and NULL matches
       nothing. names: columns of each input.
     groups: places of keys, in the order of GROUP BY; all of them, or none.
+    in_order: rows of the one input leave in the order in which they come.
     """
 
     keys: tuple[tuple[Expression, ...], ...]
     groups: tuple[int, ...]
     aggregates: tuple[Aggregate, ...]
     names: Names
+    in_order: bool = False
 
     @classmethod
     def of_rows(
-        cls, groups: tuple[Expression, ...], aggregates: tuple[Aggregate, ...]
+        cls,
+        groups: tuple[Expression, ...],
+        aggregates: tuple[Aggregate, ...],
+        *,
+        in_order: bool = False,
     ) -> AggregateSpec:
         """The aggregates of a GROUP BY over one input."""
-        return cls((groups,), tuple(range(len(groups))), aggregates, (frozenset(),))
+        places = tuple(range(len(groups)))
+        return cls((groups,), places, aggregates, (frozenset(),), in_order)
 
 
 class GroupedAggregates:
@@ -70,7 +77,9 @@ class GroupedAggregates:
         """
         self._spec, self._schema = spec, schema
         self._is_join = len(spec.keys) > 1
-        self._summed = SummedTerms(spec.aggregates, spec.names, is_scalar=not spec.groups)
+        self._summed = SummedTerms(
+            spec.aggregates, spec.names, is_scalar=not spec.groups, in_order=spec.in_order
+        )
         self._pending = tuple(PendingEvents(self._summed.width) for _ in spec.keys)
         fields = [(str(at), each.type.arrow) for at, each in enumerate(spec.keys[0]) if each.type]
         assert len(fields) == len(spec.keys[0])
@@ -181,7 +190,7 @@ class GroupedAggregates:
     def _reserve(self, keys: int, events: int) -> None:
         if keys > len(self._partners if self._is_join else self._words):
             self._keep_words(slice(None), 2 * keys)
-        more = events * self._summed.trees - self._free[0]
+        more = events * self._summed.node_terms - self._free[0]
         if more > 0:
             size = len(self._nodes)
             self._nodes = _in_room(self._nodes, slice(None), 2 * size + more)

@@ -16,20 +16,27 @@ from shedder.dataflow.changes import ChangeBatch, Int64s
 from shedder.dataflow.fixed_column import plain_values
 from shedder.dataflow.key_directory import KeyDirectory, canonical
 from shedder.dataflow.pending_events import PendingEvents
-from shedder.dataflow.sums.aggregate_reads import Coding, Term, TermRead, Words, reads_of
+from shedder.dataflow.sums.aggregate_reads import (
+    Coding,
+    Term,
+    TermRead,
+    Words,
+    in_queues,
+    reads_of,
+)
 from shedder.dataflow.sums.sum_kernels import Layout
 from shedder.dataflow.sums.term_kernels import (
     BY,
     CACHED,
     FIRST,
     KEPT,
+    OF_NODES,
     OR,
     READ,
     READ_COLUMNS,
     RESULT_WORDS,
     SECOND,
     TERM_COLUMNS,
-    TREES,
     ReadKind,
     cached_words_of,
     words_of,
@@ -48,18 +55,30 @@ _POSITIVE = np.iinfo(np.int64).max
 class SummedTerms:
     """The different terms of aggregates over one input, or over the pairs of two.
 
-    layout: of the kernel. trees: how many terms are trees.
+    layout: of the kernel. node_terms: how many terms have their values in nodes.
     """
 
     def __init__(
-        self, aggregates: Sequence[Aggregate], names: Names, *, is_scalar: bool = False
+        self,
+        aggregates: Sequence[Aggregate],
+        names: Names,
+        *,
+        is_scalar: bool = False,
+        in_order: bool = False,
     ) -> None:
-        """names: the columns of each input. is_scalar: there is one group.
+        """The terms of some aggregates.
+
+        Args:
+          aggregates: any number.
+          names: the columns of each input.
+          is_scalar: there is one group.
+          in_order: rows leave in the order in which they come.
 
         Raises:
           Unimplemented: an aggregate cannot be kept, or there are too many.
         """
-        self._reads = list(dict.fromkeys(read for each in aggregates for read in reads_of(each)))
+        self._in_order = in_order
+        self._reads = list(dict.fromkeys(it for each in aggregates for it in self._reads_of(each)))
         terms = list(dict.fromkeys(term for read in self._reads for term in read.terms))
         self._columns: list[list[Words]] = []
         self._texts = KeyDirectory(pa.schema([("0", pa.string())]))
@@ -67,7 +86,7 @@ class SummedTerms:
         self._next_serial = 1
         self._purge_at = _PURGE_TEXTS_MIN
         self._sequence = 0
-        self.trees = sum(term.kept in TREES for term in terms)
+        self.node_terms = sum(term.kept in OF_NODES for term in terms)
         self._group_width, self._partner_width, right_at = 1, 0, 0
         places: dict[Term, int] = {}
         rows: list[list[int]] = []
@@ -158,7 +177,7 @@ class SummedTerms:
         if aggregate.argument is None:
             return pa.array(results[0])
         made = []
-        for read in reads_of(aggregate):
+        for read in self._reads_of(aggregate):
             at = 1 + RESULT_WORDS * self._reads.index(read)
             made.append(results[at : at + RESULT_WORDS])
         counts, first, second = made[0]
@@ -203,7 +222,7 @@ class SummedTerms:
         serials = [pending.values_of(columns)]
         for number, term in enumerate(self.layout.terms):
             for column, of in ((FIRST, VALUE), (SECOND, PAYLOAD)):
-                if term[KEPT] in TREES and term[column] in columns:
+                if term[KEPT] in OF_NODES and term[column] in columns:
                     serials.append(nodes[nodes[:, TERM] == number, of])
         ends = (ReadKind.SMALLEST, ReadKind.LARGEST)
         read_at = [row[CACHED] for row in self.layout.reads if row[READ] in ends]
@@ -215,6 +234,10 @@ class SummedTerms:
             self._texts.keep(kept)
             self._serials = np.concatenate([[0], self._serials[kept]])
         self._purge_at = max(_PURGE_TEXTS_MIN, 2 * self._texts.size)
+
+    def _reads_of(self, aggregate: Aggregate) -> tuple[TermRead, ...]:
+        reads = reads_of(aggregate)
+        return tuple(map(in_queues, reads)) if self._in_order else reads
 
     def _serials_of(self, texts: Any) -> Int64s:
         """Numbers of texts, which a text has until it is forgotten; NULL is 0."""
@@ -240,7 +263,7 @@ def of_pairs(aggregates: Sequence[Aggregate], names: Names) -> bool:
     names: the columns of both sides.
     """
     terms = [term for each in aggregates for read in reads_of(each) for term in read.terms]
-    return all(term.kept not in TREES and _side(term, names) is not None for term in terms)
+    return all(term.kept not in OF_NODES and _side(term, names) is not None for term in terms)
 
 
 def _side(term: Term, names: Names) -> int | None:

@@ -27,6 +27,7 @@ from shedder.dataflow.sums.exact_sums import (
     carry_on,
     rounded_sum,
 )
+from shedder.dataflow.sums.value_queues import add_newest, drop_oldest
 from shedder.dataflow.sums.value_trees import (
     PAYLOAD,
     VALUE,
@@ -52,12 +53,15 @@ class TermKind(IntEnum):
     DOUBLE_PRODUCT = 4
     TREE = 5
     SQUARES = 6  # a tree, and the sum of the squares of its values' copies
+    LEAST = 7  # a monotone queue, of rows that leave as they came
+    GREATEST = 8  # another one
 
 
-_WORDS = (0, WHOLE_DIGITS, WORDS, WHOLE_PRODUCT_DIGITS, PRODUCT_DIGITS, 1, 2)
+_WORDS = (0, WHOLE_DIGITS, WORDS, WHOLE_PRODUCT_DIGITS, PRODUCT_DIGITS, 1, 2, 2, 2)
 
-
-TREES = (TermKind.TREE, TermKind.SQUARES)
+# Their values are in nodes.
+OF_NODES = (TermKind.TREE, TermKind.SQUARES, TermKind.LEAST, TermKind.GREATEST)
+_LEAST, _GREATEST = int(TermKind.LEAST), int(TermKind.GREATEST)
 
 
 def words_of(kept: TermKind) -> int:
@@ -111,6 +115,12 @@ def add_others(
         add_whole_product(words, at + 1, first, second, times)
     elif kept == 4:
         add_product(words, at + 1, first, second, times)
+    elif kept >= _LEAST:
+        if times > 0:
+            is_largest = kept == _GREATEST
+            add_newest(words, at + 1, nodes, free, term, first, second, times, is_largest)
+        else:
+            drop_oldest(words, at + 1, nodes, free, first, times)
     else:
         if kept == 6:
             copies = copies_of(nodes, words[at + 1], first)
@@ -199,6 +209,9 @@ def read_others(
                 words, count, at + 1, products, first + 1, second + 1, size, scratch
             )
         return bits_of(population), bits_of(sample)
+    if terms[of, KEPT] >= _LEAST:
+        node = words[at + 1]
+        return nodes[node, VALUE], nodes[node, PAYLOAD]
     rank = 1 if kind == 4 else count
     if kind == 6:
         rank = rank_of(count, signed(by), signed(reads[which, OR]))
