@@ -14,7 +14,13 @@ import pyarrow as pa
 import pytest
 
 from shedder.cql.expressions.column_types import ColumnType
-from shedder.cql.expressions.expression import Aggregate, AggregateFunction, Call, Op
+from shedder.cql.expressions.expression import (
+    Aggregate,
+    AggregateFunction,
+    Call,
+    Column,
+    Op,
+)
 from shedder.cql.plans.logical_plan import (
     Aggregated,
     Filter,
@@ -370,3 +376,22 @@ def test_few_rows_do_not_hold_the_room_of_all_events():
         for array in (changes.weight, changes.born_us, changes.columns.column(0).to_numpy()):
             held = array if array.base is None else array.base
             assert not isinstance(held, np.ndarray) or held.nbytes < 1_000
+
+
+@pytest.mark.parametrize("kind", [ColumnType.BIGINT, ColumnType.DOUBLE, ColumnType.TIMESTAMP])
+def test_keys_of_one_column_are_those_of_the_rows_before_and_behind_the_first_null(kind):
+    """Keys of 64 bits without NULL are written by the kernel, others are looked up."""
+    count = Aggregate(F.COUNT, None, type=BIGINT)
+    key = Column("k", kind)
+    totals = GroupedAggregates(
+        AggregateSpec.of_rows((key,), (count,)), output_schema((key,), (count,))
+    )
+    rows, held = [], Counter()
+    for at, numbers in enumerate([[7, -3, 7], [0, 7], [None, 7], [-3, None, 5]], start=1):
+        keys = pa.array(numbers, pa.int64()).cast(kind.arrow)
+        tuples = pa.RecordBatch.from_arrays([keys], names=["k"])
+        made = totals.apply(at, ChangeBatch.of_tuples(tuples, np.full(len(numbers), at - 1)))
+        rows += keys.to_pylist()
+        for weight, row in zip(made.weight.tolist(), made.columns.to_pylist(), strict=True):
+            held[tuple(row.values())] += weight
+        assert +held == Counter(Counter(rows).items())
