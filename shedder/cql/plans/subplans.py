@@ -30,7 +30,8 @@ from shedder.cql.statements.statement import ColumnDefinition, Output
 class Subplan:
     """A part of a query's plan, in which aliases are replaced by their places.
 
-    aliases: of its scans in the query, left to right. names: of columns, by those in the query.
+    aliases: of its scans in the query, left to right, each once.
+    names: of columns, by those in the query.
     """
 
     plan: Plan
@@ -40,7 +41,7 @@ class Subplan:
 
 def subplan_of(plan: Plan) -> Subplan:
     """Return a plan with the alias "#n" in place of the n-th alias. No column's name begins so."""
-    aliases = tuple(scan.alias for scan in scans_of(plan))
+    aliases = tuple(dict.fromkeys(scan.alias for scan in scans_of(plan)))
     places = {alias: f"#{place}" for place, alias in enumerate(aliases)}
     names = {
         name: places[scan.alias] + name[len(scan.alias) :]

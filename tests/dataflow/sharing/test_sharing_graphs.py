@@ -273,3 +273,22 @@ def test_q8_shares_the_window_of_a_stream_but_not_what_operators_keep_of_it():
         share(maximum, [pairs])
         found, _ = distinct_operators([maximum, pairs])
         assert found == ["Aggregate", "Join", *["Window"] * windows, "r", "s"]
+
+
+def test_columns_of_one_window_under_two_aliases_are_not_taken_for_each_other():
+    """Two queries join a window with itself, so that each alias is one name of the same columns."""
+    plans_of_both = [
+        joined(ranged(left, "r"), ranged(right, "r"), f"{left}.k", f"{right}.x")
+        for left, right in ("ab", "cd")
+    ]
+    flows = [dataflow(plan) for plan in plans_of_both]
+    share(flows[1], [flows[0]])
+    made = []
+    for flow in flows:
+        rows = [(ts, ts, (ts % 3, ts % 4, "", 0.0, ts)) for ts in range(20)]
+        for alias in flow.sources:
+            flow.push(alias, batch_of(rows), 0)
+        columns = flow.advance(dict.fromkeys(flow.sources, 20)).columns
+        made.append(sorted(tuple(each.values()) for each in columns.to_pylist()))
+    assert made[0] == made[1]
+    assert all(row[0] == row[6] for row in made[0])
