@@ -41,19 +41,19 @@ NOTES = (
 )
 
 
-def window(alias: str, stream: str) -> WindowOf:
+def window(alias: str, stream: str, size: int = WINDOW) -> WindowOf:
     """The newest tuples of a stream by event time."""
     columns = tuple(ColumnDefinition(f"{alias}.{name}", _BIGINT, False) for name in ("k", "v"))
     scan = Scan(stream, alias, RelationKind.STREAM, columns, f"{alias}.ts")
-    return WindowOf(scan, RangeWindow(WINDOW, 1))
+    return WindowOf(scan, RangeWindow(size, 1))
 
 
-def joined(number: int) -> Plan:
-    """r joined with s, under aliases of one query."""
+def joined(number: int, other: str = "s", key: str = "k", size: int = WINDOW) -> Plan:
+    """r joined with another stream, under aliases of one query."""
     left, right = f"a{number}", f"b{number}"
-    keys = (Column(f"{left}.k", _BIGINT), Column(f"{right}.k", _BIGINT))
+    keys = (Column(f"{left}.{key}", _BIGINT), Column(f"{right}.{key}", _BIGINT))
     condition = Call(Op.EQ, keys, ColumnType.BOOLEAN)
-    return Join(JoinKind.INNER, window(left, "r"), window(right, "s"), condition)
+    return Join(JoinKind.INNER, window(left, "r", size), window(right, other, size), condition)
 
 
 def with_third(number: int) -> Plan:
@@ -74,6 +74,13 @@ def aggregated(number: int) -> Plan:
     kind = ColumnType.DOUBLE if function is AggregateFunction.AVG else _BIGINT
     grouped = (key,) if number % 2 else ()
     return Aggregated(rows, grouped, (Aggregate(function, size, type=kind),))
+
+
+def largest(number: int) -> Plan:
+    """MAX over the newest tuples of r, by key."""
+    alias = f"a{number}"
+    most = Aggregate(AggregateFunction.MAX, Column(f"{alias}.v", _BIGINT), type=_BIGINT)
+    return Aggregated(window(alias, "r"), (Column(f"{alias}.k", _BIGINT),), (most,))
 
 
 def batch(stream: str, first: int) -> pa.RecordBatch:
@@ -122,6 +129,12 @@ def cases() -> dict[str, list[Plan]]:
     found = {f"{count} x r join s": [joined(at) for at in range(count)] for count in COUNTS}
     return found | {
         "r join s, and the same join t": [joined(0), with_third(1)],
+        "r join s, and MAX over r": [joined(0), largest(1)],
+        "r join s by k, and r join t by v": [joined(0), joined(1, "t", "v")],
+        "r join s, r join t, r join u, all by k": [joined(at, "stu"[at]) for at in range(3)],
+        "r join s with windows of 1, 1/2 and 1/4": [
+            joined(at, size=WINDOW >> at) for at in range(3)
+        ],
         "6 aggregates over one window": [aggregated(at) for at in range(6)],
     }
 

@@ -287,6 +287,10 @@ class Dataflow:
         joined = sum(alias not in self._changes for alias in self.versions)
         return [NO_ESTIMATE] * joined + found, rows
 
+    def keeps(self, rows: object) -> bool:
+        """Return whether an operator of the query reads a store of rows."""
+        return any(each is rows for each in self.source_graph.stores)
+
     def source_text(self, alias: str) -> str:
         """Return the relation behind an alias, with all aliases of its window."""
         if alias in self._changes:

@@ -40,6 +40,19 @@ class PartedOperator(Protocol):
         ...
 
 
+class RowKeeper(Protocol):
+    """What keeps the rows of a node for operators above it."""
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of the rows and of their indexes."""
+        ...
+
+    def append(self, as_of_us: int, changes: ChangeBatch, /) -> None:
+        """Take the changes of a step, before an operator above gets them."""
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class Node:
     """An operator in the graph.
@@ -49,6 +62,7 @@ class Node:
     schema, label: of the output.
     in_order: rows of one event time come in an order that depends on the tuples alone. That of
       the pairs of a join depends on the steps, too.
+    kept: its rows, of a node whose rows operators above look up; else None.
     """
 
     operator: ChangeOperator | None
@@ -57,6 +71,13 @@ class Node:
     label: EdgeLabel
     in_order: bool
     alias: str | None = None
+    kept: RowKeeper | None = None
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of the operator's state, and of the rows that are kept."""
+        held = 0 if self.operator is None else self.operator.size_bytes
+        return held if self.kept is None else held + self.kept.size_bytes
 
 
 @dataclass(slots=True)
@@ -112,8 +133,8 @@ class Graph:
 
     @property
     def size_bytes(self) -> int:
-        """Bytes of the states of all operators."""
-        return sum(node.operator.size_bytes for node in self.nodes if node.operator is not None)
+        """Bytes of the states of all operators, and of the rows that are kept."""
+        return sum(node.size_bytes for node in self.nodes)
 
     def below(self, at: int) -> list[int]:
         """Return the places of a node and of all nodes below it, in order."""
@@ -129,7 +150,9 @@ class Graph:
         Nodes that only those nodes read are left out.
         """
         nodes = [
-            replace(node, operator=leaves[at], inputs=(), alias=None) if at in leaves else node
+            replace(node, operator=leaves[at], inputs=(), alias=None, kept=None)
+            if at in leaves
+            else node
             for at, node in enumerate(self.nodes)
         ]
         cut = Graph(tuple(nodes), self._clock_ns)
@@ -157,6 +180,10 @@ class Graph:
             if begin is None:
                 assert node.alias is not None
                 made.append(sources[node.alias])
+                if node.kept is not None:
+                    began_ns = self._clock_ns()
+                    node.kept.append(as_of_us, made[-1])
+                    work.add(0, 0, self._clock_ns() - began_ns)
                 continue
             inputs = [made[at] for at in node.inputs]
             step = begin(as_of_us, *inputs)
@@ -164,6 +191,8 @@ class Graph:
             began_ns = self._clock_ns()
             while changes is None:
                 changes = _part(step)
+                if changes is not None and node.kept is not None:
+                    node.kept.append(as_of_us, changes)
                 work.add(0, 0, self._clock_ns() - began_ns)
                 if has_parts or changes is None:
                     has_parts = True

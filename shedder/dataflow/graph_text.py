@@ -110,7 +110,9 @@ def _tree(
         return
     shown.add(at)
     forks = len(facts.inputs) > 1
-    text = number + facts.text + _sharers(facts.others)
+    text = number + facts.text + _sharers("also in", facts.others)
+    if facts.kept_text:
+        text += f", rows kept by {facts.kept_text}" + _sharers("also for", facts.keepers)
     yield _Line(first, f"{later}│ " if forks else later, text, _cells(facts), at)
     for place, below in enumerate(facts.inputs, 1):
         if not forks:
@@ -121,13 +123,13 @@ def _tree(
             yield from _tree(operators, below, numbers, shown, f"{later}└ ", f"{later}  ")
 
 
-def _sharers(names: Sequence[str]) -> str:
-    """Return which other queries read an operator; many are counted."""
+def _sharers(what: str, names: Sequence[str]) -> str:
+    """Return which other queries read an operator, or its rows; many are counted."""
     if not names:
         return ""
     more = len(names) - _NAMES_MAX
     shown = list(names[:_NAMES_MAX]) + ([f"{more:,} more"] if more > 0 else [])
-    return f" [also in {', '.join(shown)}]"
+    return f" [{what} {', '.join(shown)}]"
 
 
 def _cells(facts: OperatorFacts) -> tuple[str, ...]:

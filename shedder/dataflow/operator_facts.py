@@ -21,6 +21,7 @@ from shedder.dataflow.rows_window import NewestRows
 from shedder.dataflow.sampled_joins.sampled_join_aggregates import SampledJoinAggregates
 from shedder.dataflow.selection import WhereFilter
 from shedder.dataflow.sharing.shared_nodes import SharedReader, shared_below
+from shedder.dataflow.stores.stream_rows import StreamRows
 from shedder.dataflow.sums.grouped_aggregates import AggregateSpec, GroupedAggregates
 from shedder.dataflow.tables.table_join import TableJoin
 from shedder.dataflow.tables.table_versions import TableVersions
@@ -42,6 +43,8 @@ class OperatorFacts:
     searched_rows: those of the state that were looked at in searches for rows that have left, or
       that a negative weight deletes.
     shared: the state, if several queries may read it. others: names of the others that read it.
+    kept: rows that operators above look up; None: there are none. keepers: names of the other
+      queries whose operators do so. kept_text: keys by which they are looked up, for people.
     """
 
     inputs: tuple[int, ...]
@@ -55,6 +58,9 @@ class OperatorFacts:
     shared: object = None
     others: tuple[str, ...] = ()
     searched_rows: int = 0
+    kept: object = None
+    keepers: tuple[str, ...] = ()
+    kept_text: str = ""
 
     @property
     def ns_per_row(self) -> float | None:
@@ -171,10 +177,9 @@ def graph_facts(
             at.append(places[id(node.operator.shared)])
             continue
         inputs = tuple(at[each] for each in node.inputs) + _tables_of(node, versions)
+        size_bytes = node.size_bytes
         if node.alias is not None:
-            size_bytes = sources.source_bytes(node.alias)
-        else:
-            size_bytes = 0 if node.operator is None else node.operator.size_bytes
+            size_bytes += sources.source_bytes(node.alias)
         at.append(made.add(node, work, inputs, node.alias, size_bytes))
     return made.facts
 
@@ -213,9 +218,17 @@ class _FactsList:
             alias,
             shared,
             searched_rows=operator.searched_rows if isinstance(operator, EquiJoin) else 0,
+            kept=node.kept,
+            kept_text=_kept_text(node.kept) if isinstance(node.kept, StreamRows) else "",
         )
         self.facts.append(facts)
         return len(self.facts) - 1
+
+
+def _kept_text(rows: StreamRows) -> str:
+    """Return by which keys rows are looked up: "k", or "k, and by v, w"."""
+    keys = (", ".join(map(text_of, each)) for each in rows.keys)
+    return ", and by ".join(filter(None, keys)) or "window"
 
 
 def _tables_of(node: Node, versions: Mapping[str, TableVersions]) -> tuple[int, ...]:

@@ -94,7 +94,7 @@ def graph_of(
     """
     if tables or reads_panes_or_arrival(plan):
         expiry = Expiry.PATTERN
-    nodes = GraphNodes(bytes_max, expires_eagerly=expiry is Expiry.DIRECT)
+    nodes = GraphNodes(bytes_max, expiry)
     planner = _Planner(nodes, tables, expiry)
     planner.add(plan)
     return Graph(tuple(nodes.nodes), clock_ns, planner.versions, planner.changes, planner.plans)
@@ -118,19 +118,19 @@ class _Planner:
     versions: dict[str, TableVersions] = field(default_factory=dict)
     changes: dict[str, TableChanges] = field(default_factory=dict)
     placed: frozenset[str] = frozenset()
-    windows: dict[WindowOf, int] = field(default_factory=dict)
+    windows: dict[Plan, int] = field(default_factory=dict)
     plans: dict[int, Plan] = field(default_factory=dict)
 
     def add(self, plan: Plan) -> int:
         """Add the nodes of a plan; return the index of its result.
 
-        Equal windows are added once. Their scans have one alias, so they are of one stream.
+        Equal windows and streams are added once. They have one alias, so they are of one stream.
         """
-        if isinstance(plan, WindowOf) and plan in self.windows:
+        if plan in self.windows:
             return self.windows[plan]
         at = self._added(plan)
         self.plans[at] = plan
-        if isinstance(plan, WindowOf):
+        if isinstance(plan, WindowOf) or is_ordered(plan):
             self.windows[plan] = at
         return at
 

@@ -1,7 +1,8 @@
-"""Shared windows: equal windows over one stream in a query, under several aliases, become one.
+"""Shared windows: windows over one stream in a query, under several aliases, read it once.
 
-The first alias reads for the others, and a projection gives its columns the other's names. So the
-operators of the window and its waiting tuples are there once (Motwani et al. 2003, section 3.2).
+The alias with the longest window reads for the others, and a projection gives its columns the
+other's names. So the waiting tuples are there once, and of equal windows the operators, too
+(Motwani et al. 2003, section 3.2). Time windows of different length keep their operators.
 A window below another window stays alone, as do the windows of a query with tables.
 """
 
@@ -14,6 +15,7 @@ from shedder.cql.expressions.conjunctions import with_columns
 from shedder.cql.expressions.expression import Column, Expression
 from shedder.cql.plans.logical_plan import (
     Filter,
+    NowWindow,
     Plan,
     Project,
     RelationKind,
@@ -25,7 +27,7 @@ from shedder.cql.plans.logical_plan import (
     with_inputs,
 )
 from shedder.cql.plans.plan_columns import columns_of
-from shedder.cql.statements.statement import ColumnDefinition, Output
+from shedder.cql.statements.statement import ColumnDefinition, Output, RangeWindow
 
 
 def with_shared_windows(plan: Plan) -> tuple[Plan, dict[str, str]]:
@@ -34,8 +36,7 @@ def with_shared_windows(plan: Plan) -> tuple[Plan, dict[str, str]]:
         return plan, {}
     groups: dict[Plan, list[WindowOf]] = {}
     for window in _windows(plan):
-        scan = _scan_of(window)
-        groups.setdefault(_renamed(window, scan, ("", ())), []).append(window)
+        groups.setdefault(_read_by(window), []).append(window)
     made: dict[str, Plan] = {}
     readers: dict[str, str] = {}
     for windows in groups.values():
@@ -45,7 +46,8 @@ def with_shared_windows(plan: Plan) -> tuple[Plan, dict[str, str]]:
                 scan = _scan_of(each)
                 outputs = (_output(scan, first, column) for column in columns_of(each))
                 is_first = scan.alias == first
-                made[scan.alias] = shared if is_first else Project(shared, tuple(outputs))
+                own = replace(shared, window=each.window) if _span_us(each) is not None else shared
+                made[scan.alias] = own if is_first else Project(own, tuple(outputs))
                 if not is_first:
                     readers[scan.alias] = first
     return _replaced(plan, made), readers
@@ -67,6 +69,24 @@ def _is_simple(plan: WindowOf) -> bool:
     return isinstance(source, Scan) and bool(source.columns)
 
 
+def _read_by(window: WindowOf) -> Plan:
+    """Return a plan that is equal for windows which one alias can read."""
+    plan = _renamed(window, _scan_of(window), ("", ()))
+    assert isinstance(plan, WindowOf)
+    return plan if _span_us(plan) is None else replace(plan, window=NowWindow())
+
+
+def _span_us(plan: WindowOf) -> int | None:
+    """Return how far a window reaches back in event time; None: it has no such length."""
+    match plan.window:
+        case RangeWindow(range_us=range_us, slide_us=slide_us, collapse=None):
+            return range_us + slide_us
+        case NowWindow():
+            return 1
+        case _:
+            return None
+
+
 def _scan_of(plan: Plan) -> Scan:
     (scan,) = scans_of(plan)
     return scan
@@ -78,18 +98,19 @@ def same_windows(left: WindowOf, right: WindowOf) -> bool:
     return len(set(sides)) == 1
 
 
-def _widened(windows: Sequence[WindowOf]) -> tuple[Plan, str]:
-    """The first window with the columns that any of them reads, and its alias."""
-    first = _scan_of(windows[0])
+def _widened(windows: Sequence[WindowOf]) -> tuple[WindowOf, str]:
+    """The longest window with the columns that any of them reads, and its alias."""
+    longest = max(windows, key=lambda each: _span_us(each) or 0)
+    first = _scan_of(longest)
     columns = {
         name: replace(column, name=name)
         for scan in map(_scan_of, windows)
         for column in scan.columns
         for name in [_under(first.alias, scan.alias, column.name)]
     }
-    shared = _renamed(windows[0], first, (first.alias, tuple(columns.values())))
+    shared = _renamed(longest, first, (first.alias, tuple(columns.values())))
+    assert isinstance(shared, WindowOf)
     if any(isinstance(each.window, RowsWindow) and each.window.added for each in windows):
-        assert isinstance(shared, WindowOf)
         assert isinstance(shared.window, RowsWindow)
         shared = replace(shared, window=replace(shared.window, numbered=first.alias))
     return shared, first.alias

@@ -41,6 +41,8 @@ _COUNTS = 32  # Of the counts of a value on both sides, and of its old result.
 _HASH = 100  # Of a key in a hash table; 52 to 131 by how full it is.
 _IDS = 32  # Of a key of several columns, beside its hash.
 _LINKS = 48  # Of a row of a join in its chain.
+_STORED = 21  # Of a row in the store of a stream, beside its values.
+_INDEXED = 44  # Of a row in an index of a store.
 _ROOM = 1.4  # Arrays grow by doubling: their room is 1 to 2 times what is in them.
 _LEFT = 1.4  # Rows that have left are dropped when they are half of all.
 _RELATION_ROWS_MIN = 1024  # Of the current relation: fewer are not searched.
@@ -73,6 +75,8 @@ def state_bytes(
             found.append(0 if rows is not None else reason or NO_ESTIMATE)
         else:
             found.append(_rounded(_bytes(node, known, graph)))
+    for at, size in _stores(graph, made).items():
+        found[at] = _rounded(size)
     return found, made[-1]
 
 
@@ -120,11 +124,36 @@ def _bytes(node: Node, inputs: list[EdgeRows], graph: Graph) -> float | None:
         case GroupedAggregates():
             return _aggregated(operator, inputs)
         case EquiJoin():
-            sides = zip(inputs, node.inputs, strict=True)
-            return _keys(operator, inputs) + sum(
-                _side(rows, is_strict=graph.nodes[at].label.is_strict) for rows, at in sides
-            )
+            sides = zip(inputs, node.inputs, operator.windows, strict=True)
+            held = [
+                _side(rows, is_strict=graph.nodes[at].label.is_strict)
+                for rows, at, window in sides
+                if window is None
+            ]
+            return _keys(operator, inputs) + sum(held) if held else 0
     return None
+
+
+def _stores(graph: Graph, made: list[EdgeRows | str]) -> dict[int, float]:
+    """Return bytes of the stores of streams whose rows joins read, by the place of the stream.
+
+    made: rows of each node. A store has the rows of its longest window.
+    """
+    found: dict[int, float] = {}
+    for node in graph.nodes:
+        if not isinstance(node.operator, EquiJoin):
+            continue
+        for place, window in zip(node.inputs, node.operator.windows, strict=True):
+            at, rows = place, made[place]
+            if window is None or isinstance(rows, str):
+                continue
+            while graph.nodes[at].kept is not window.rows:
+                (at,) = graph.nodes[at].inputs
+            held = max(_LEFT * rows.held, _ROWS_MIN * min(1.0, rows.held / 512))
+            values = _ROOM * (rows.width + rows.sample.num_columns)
+            size = held * (values + _STORED + len(window.rows.keys) * _INDEXED)
+            found[at] = max(size, found.get(at, 0.0))
+    return found
 
 
 def _kept(inputs: list[EdgeRows], keys: list[Columns] | None) -> float:

@@ -2,5 +2,6 @@
 
 An inner join is linear in both inputs. The planner makes outer joins and [NOT] EXISTS of it.
 
-May import: batch_rows, update_patterns, changes, step_parts, row_store, key_directory, sums.
+May import: batch_rows, update_patterns, changes, step_parts, row_store, graph, projection,
+selection, window_lifetimes, key_directory, stores, expiry, sums.
 """

@@ -9,20 +9,24 @@ chapter 5.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from shedder.cql.expressions.evaluate import evaluate, true_rows
 from shedder.cql.expressions.expression import Expression
 from shedder.dataflow.batch_rows import take_rows
 from shedder.dataflow.changes import ChangeBatch
 from shedder.dataflow.joins.join_kernels import Int32s
-from shedder.dataflow.joins.join_keys import directory_of, keyed
+from shedder.dataflow.joins.join_keys import KeyedRows, directory_of
 from shedder.dataflow.joins.join_side import JoinSide
+from shedder.dataflow.joins.window_side import WindowSide
+from shedder.dataflow.key_directory import canonical, equal_rows
 from shedder.dataflow.step_parts import Parts, finished
+from shedder.dataflow.stores.key_chains import is_exact
 from shedder.dataflow.update_patterns import EdgeLabel
 from shedder.errors import BudgetExceeded
 
@@ -55,6 +59,7 @@ class EquiJoin:
         bytes_max: int,
         *,
         eager: bool = False,
+        windows: tuple[WindowSide | None, WindowSide | None] = (None, None),
     ) -> None:
         """A join without rows.
 
@@ -63,16 +68,19 @@ class EquiJoin:
           schemas, labels: of the left and the right input; names of columns differ.
           bytes_max: of the pairs of one step.
           eager: rows that have left are searched for, and dropped, in each step.
+          windows: sides whose rows are in the store of a stream; None: the join holds them.
         """
         self._spec = spec
         self._schema = pa.schema([*schemas[0], *schemas[1]])
         self._bytes_max = bytes_max
-        self._sides = (
-            JoinSide(schemas[0], labels[0], eager=eager),
-            JoinSide(schemas[1], labels[1], eager=eager),
+        self._sides = tuple(
+            window or JoinSide(schema, label, eager=eager)
+            for window, schema, label in zip(windows, schemas, labels, strict=True)
         )
         left_keys = [left for left, _ in spec.keys]
-        self._directory = directory_of(left_keys) if spec.keys else None
+        is_looked_up = any(isinstance(side, JoinSide) for side in self._sides)
+        self._directory = directory_of(left_keys) if spec.keys and is_looked_up else None
+        self._is_exact = is_exact(tuple(left_keys))
         self._purge_at = _KEYS_MIN
         self._since_us = 0
 
@@ -82,15 +90,20 @@ class EquiJoin:
         return self._spec
 
     @property
+    def windows(self) -> tuple[WindowSide | None, ...]:
+        """The sides whose rows are in the store of a stream; None: the join holds them."""
+        return tuple(side if isinstance(side, WindowSide) else None for side in self._sides)
+
+    @property
     def searched_rows(self) -> int:
         """Rows that were looked at in searches for rows that have left, or that are deleted."""
-        return sum(side.searched_rows for side in self._sides)
+        return sum(side.searched_rows for side in self._sides if isinstance(side, JoinSide))
 
     @property
     def size_bytes(self) -> int:
-        """Bytes of both sides and of the keys."""
+        """Bytes of the sides that the join holds, and of their keys."""
         keys = 0 if self._directory is None else self._directory.size_bytes
-        return keys + sum(side.size_bytes for side in self._sides)
+        return keys + sum(side.size_bytes for side in self._sides if isinstance(side, JoinSide))
 
     def apply(self, as_of_us: int, left: ChangeBatch, right: ChangeBatch) -> ChangeBatch:
         """As `parts`, at once."""
@@ -104,39 +117,63 @@ class EquiJoin:
         Raises:
           BudgetExceeded: the pairs of this step need more bytes than the limit.
         """
-        left, left_ids = self._keyed(left, [key for key, _ in self._spec.keys])
-        right, right_ids = self._keyed(right, [key for _, key in self._spec.keys])
-        pieces: list[ChangeBatch] = []
         ours, theirs = self._sides
-        yield from self._collect(pieces, self._pairs_of(left, left_ids, theirs, left_is_new=True))
-        ours.insert(left, left_ids, self._since_us)
-        yield from self._collect(pieces, self._pairs_of(right, right_ids, ours, left_is_new=False))
-        theirs.insert(right, right_ids, self._since_us)
+        new = self._keyed(left, 0), self._keyed(right, 1)
+        ids = [each.ids(self._directory) for each in new]
+        pieces: list[ChangeBatch] = []
+        before_us = theirs.as_of_us if isinstance(theirs, WindowSide) else None
+        yield from self._collect(pieces, self._pairs_of(new[0], ids[0], 0, before_us))
+        if isinstance(ours, JoinSide):
+            ours.insert(new[0].changes, ids[0], self._since_us)
+        yield from self._collect(pieces, self._pairs_of(new[1], ids[1], 1, as_of_us))
+        if isinstance(theirs, JoinSide):
+            theirs.insert(new[1].changes, ids[1], self._since_us)
         self._since_us = as_of_us + 1
         self._forget(as_of_us)
         if not pieces:
             return ChangeBatch.empty(self._schema)
         return ChangeBatch.concat(pieces)
 
-    def _keyed(
-        self, changes: ChangeBatch, keys: Sequence[Expression]
-    ) -> tuple[ChangeBatch, Int32s]:
-        nulls_are_equal = self._spec.nulls_are_equal
-        changes, ids = keyed(changes, keys, self._directory, nulls_are_equal=nulls_are_equal)
-        return changes, ids.astype(np.int32)
+    def _keyed(self, changes: ChangeBatch, side: int) -> KeyedRows:
+        keys = [key[side] for key in self._spec.keys]
+        return KeyedRows.of(changes, keys, nulls_are_equal=self._spec.nulls_are_equal)
 
     def _pairs_of(
-        self, new: ChangeBatch, ids: Int32s, others: JoinSide, *, left_is_new: bool
+        self, new: KeyedRows, ids: Int32s, side: int, as_of_us: int | None
     ) -> Iterator[ChangeBatch]:
-        for made in others.pairs(new, ids, _PAIRS_MAX):
-            ours = take_rows(new.columns, made[0]).columns
-            theirs = others.columns(made[1]).columns
-            columns = [*ours, *theirs] if left_is_new else [*theirs, *ours]
+        """Pairs of new rows of a side with the rows of the other one, before an instant."""
+        for made, rows in self._found(new, ids, self._sides[1 - side], as_of_us):
+            ours = take_rows(new.changes.columns, made[0])
+            columns = (
+                [*ours.columns, *rows.columns] if side == 0 else [*rows.columns, *ours.columns]
+            )
             batch = pa.RecordBatch.from_arrays(columns, schema=self._schema)
             pairs = ChangeBatch(batch, made[2], made[3], made[4], made[5])
+            if not self._is_exact and isinstance(self._sides[1 - side], WindowSide):
+                pairs = pairs.where(self._are_equal(batch))
             if self._spec.condition is not None:
                 pairs = pairs.where(true_rows(evaluate(self._spec.condition, pairs.columns)))
             yield pairs
+
+    def _found(
+        self, new: KeyedRows, ids: Int32s, others: JoinSide | WindowSide, as_of_us: int | None
+    ) -> Iterator[tuple[NDArray[np.int64], pa.RecordBatch]]:
+        if isinstance(others, WindowSide):
+            yield from others.pairs(new.changes, new.hashes(), as_of_us, _PAIRS_MAX)
+            return
+        for made in others.pairs(new.changes, ids, _PAIRS_MAX):
+            yield made, others.columns(made[1])
+
+    def _are_equal(self, pairs: pa.RecordBatch) -> NDArray[np.bool_]:
+        """Return in which pairs of equal hashes the keys are equal."""
+        sides = [
+            pa.RecordBatch.from_arrays(
+                [canonical(evaluate(key[side], pairs)) for key in self._spec.keys],
+                names=[str(place) for place in range(len(self._spec.keys))],
+            )
+            for side in (0, 1)
+        ]
+        return equal_rows(*sides)
 
     def _collect(self, pieces: list[ChangeBatch], more: Iterator[ChangeBatch]) -> Parts[None]:
         size_bytes = sum(piece.size_bytes for piece in pieces)
@@ -154,19 +191,26 @@ class EquiJoin:
 
     def _forget(self, as_of_us: int) -> None:
         """Drop rows that find no more partners, and then keys without rows."""
+        held: list[JoinSide] = []
         for side in self._sides:
+            if isinstance(side, WindowSide):
+                side.come_to(as_of_us)
+                continue
+            held.append(side)
             if side.may_compact:
                 side.compact(as_of_us)
         if self._directory is None or self._directory.size <= self._purge_at:
             return
         size = self._directory.size
-        used = self._sides[0].used(size) | self._sides[1].used(size)
+        used = np.zeros(size, np.bool_)
+        for side in held:
+            used |= side.used(size)
         used[0] = False
         kept = np.flatnonzero(used)
         if 2 * len(kept) < size:
             new_ids = np.zeros(size, np.int32)
             new_ids[kept] = np.arange(1, len(kept) + 1, dtype=np.int32)
             self._directory.keep(kept)
-            for side in self._sides:
+            for side in held:
                 side.renumber(new_ids)
         self._purge_at = max(_KEYS_MIN, 2 * self._directory.size)

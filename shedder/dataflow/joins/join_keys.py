@@ -1,8 +1,10 @@
-"""Keys of a join: dense ids of key values, shared by both sides."""
+"""Keys of a join: rows that can match, and what is looked up of their keys."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -11,7 +13,9 @@ from shedder.cql.expressions.evaluate import evaluate
 from shedder.cql.expressions.expression import Expression
 from shedder.dataflow.batch_rows import take_rows
 from shedder.dataflow.changes import ChangeBatch, Int64s
-from shedder.dataflow.key_directory import KeyDirectory
+from shedder.dataflow.joins.join_kernels import Int32s
+from shedder.dataflow.key_directory import KeyDirectory, canonical
+from shedder.dataflow.stores.key_chains import hashes_of
 
 
 def directory_of(keys: Sequence[Expression]) -> KeyDirectory:
@@ -23,29 +27,38 @@ def directory_of(keys: Sequence[Expression]) -> KeyDirectory:
     return KeyDirectory(pa.schema(fields))
 
 
-def keyed(
-    changes: ChangeBatch,
-    keys: Sequence[Expression],
-    directory: KeyDirectory | None,
-    *,
-    nulls_are_equal: bool = False,
-) -> tuple[ChangeBatch, Int64s]:
-    """The changes whose keys can match, and the ids of their keys.
+@dataclass(frozen=True, slots=True, eq=False)
+class KeyedRows:
+    """Changes of one side whose keys can match. keys: their columns, canonical; (): all match."""
 
-    Args:
-      changes: of one side. keys: over its columns.
-      directory: None: there are no keys, and all rows match.
-      nulls_are_equal: else a row with a NULL among its keys is left out.
-    """
-    if directory is None or not len(changes):
-        return changes, np.ones(len(changes), np.int64)
-    columns = [evaluate(key, changes.columns) for key in keys]
-    if not nulls_are_equal and any(column.null_count for column in columns):
-        valid = np.ones(len(changes), np.bool_)
-        for column in columns:
-            valid &= np.asarray(column.is_valid())
-        rows = np.flatnonzero(valid)
-        names = [str(place) for place in range(len(columns))]
-        batch = pa.RecordBatch.from_arrays(columns, names=names)
-        changes, columns = changes.take(rows), take_rows(batch, rows).columns
-    return changes, directory.assign(columns)
+    changes: ChangeBatch
+    keys: tuple[pa.Array[Any], ...]
+
+    @classmethod
+    def of(
+        cls, changes: ChangeBatch, keys: Sequence[Expression], *, nulls_are_equal: bool = False
+    ) -> KeyedRows:
+        """Evaluate keys over the columns of changes.
+
+        nulls_are_equal: else a row with a NULL among its keys is left out.
+        """
+        columns = [canonical(evaluate(key, changes.columns)) for key in keys]
+        if not nulls_are_equal and any(column.null_count for column in columns):
+            valid = np.ones(len(changes), np.bool_)
+            for column in columns:
+                valid &= np.asarray(column.is_valid())
+            rows = np.flatnonzero(valid)
+            names = [str(place) for place in range(len(columns))]
+            batch = pa.RecordBatch.from_arrays(columns, names=names)
+            changes, columns = changes.take(rows), take_rows(batch, rows).columns
+        return cls(changes, tuple(columns))
+
+    def ids(self, directory: KeyDirectory | None) -> Int32s:
+        """The ids of the keys. directory: None: there are no keys."""
+        if directory is None or not len(self.changes):
+            return np.ones(len(self.changes), np.int32)
+        return directory.assign(self.keys).astype(np.int32)
+
+    def hashes(self) -> Int64s:
+        """The hashes of the keys, as those of a store."""
+        return hashes_of(self.keys, len(self.changes))

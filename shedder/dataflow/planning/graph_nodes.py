@@ -10,8 +10,10 @@ from shedder.cql.expressions.column_types import ColumnType
 from shedder.cql.expressions.expression import Column, Expression, Literal
 from shedder.cql.statements.statement import Output
 from shedder.dataflow.expiry.distinct_rows import DistinctRows
+from shedder.dataflow.expiry.expiry_modes import Expiry
 from shedder.dataflow.graph import ChangeOperator, Node
 from shedder.dataflow.joins.equi_join import EquiJoin, EquiJoinSpec
+from shedder.dataflow.joins.stored_sides import window_sides
 from shedder.dataflow.multiplicities import Multiplicities
 from shedder.dataflow.multiplicity_kernels import Multiplicity
 from shedder.dataflow.projection import Projection
@@ -28,11 +30,11 @@ class GraphNodes:
     """Nodes so far; each `add` returns the index of a new one.
 
     bytes_max: of the rows that one operator makes in one step.
-    expires_eagerly: joins drop rows that have expired as soon as they have.
+    expiry: of rows in time windows.
     """
 
     bytes_max: int
-    expires_eagerly: bool
+    expiry: Expiry
     nodes: list[Node] = field(default_factory=list)
 
     def __getitem__(self, at: int) -> Node:
@@ -100,7 +102,9 @@ class GraphNodes:
         """Add a join of equal keys."""
         ours, theirs = self.nodes[left], self.nodes[right]
         schemas, labels = (ours.schema, theirs.schema), (ours.label, theirs.label)
-        join = EquiJoin(spec, schemas, labels, self.bytes_max, eager=self.expires_eagerly)
+        eager = self.expiry is Expiry.DIRECT
+        windows = window_sides(self.nodes, (left, right), spec, self.expiry)
+        join = EquiJoin(spec, schemas, labels, self.bytes_max, eager=eager, windows=windows)
         schema = pa.schema([*schemas[0], *schemas[1]])
         return self.add(join, (left, right), schema, of_join(*labels))
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import copy
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 
 import pyarrow as pa
@@ -65,15 +65,22 @@ class SharedNode:
 
     @property
     def size_bytes(self) -> int:
-        """Bytes of its state and of the changes that wait for it; of a source, of the tuples."""
+        """Bytes of its state, of the rows that are kept, and of what waits for it."""
+        kept = 0 if self.node.kept is None else self.node.kept.size_bytes
         if self.source is not None:
-            return self.source.buffer.size_bytes
-        return self._operator_bytes + sum(each.backlog_bytes for each in self.inputs)
+            return kept + self.source.buffer.size_bytes
+        return kept + self._operator_bytes + sum(each.backlog_bytes for each in self.inputs)
 
     @property
     def is_shared(self) -> bool:
         """Return whether several graphs read it now."""
         return len(self.graphs) > 1
+
+    def below(self) -> Iterator[SharedNode]:
+        """The nodes below it, and itself."""
+        for each in self.inputs:
+            yield from each.shared.below()
+        yield self
 
     def advance(self, as_of_us: int) -> Parts[None]:
         """Give the readers all changes up to an instant.
@@ -96,6 +103,8 @@ class SharedNode:
             else:
                 assert self.node.operator is not None
                 made = self.node.operator.apply(as_of_us, *inputs)
+            if self.node.kept is not None:
+                self.node.kept.append(as_of_us, made)
             self.work.add(sum(map(len, inputs)), len(made), self._clock_ns() - began_ns)
         if self.node.operator is not None:
             self._operator_bytes = self.node.operator.size_bytes
@@ -121,8 +130,9 @@ class SharedNode:
         memo: of `copy.deepcopy`.
         """
         operator = copy.deepcopy(self.node.operator, memo)
+        kept = copy.deepcopy(self.node.kept, memo)
         return SharedNode(
-            replace(self.node, operator=operator),
+            replace(self.node, operator=operator, kept=kept),
             replace(self.work) if self.source is None else sources[id(self.source)].work,
             [each.copied(nodes[id(each.shared)]).joined() for each in self.inputs],
             subplan=self.subplan,
@@ -153,6 +163,11 @@ class SharedReader:
     def size_bytes(self) -> int:
         """Nothing is held: `shared_below` has the nodes that hold rows."""
         return 0
+
+    def column_below(self, name: str) -> str:
+        """Return the node's name of a column."""
+        place = self._places[self.schema.names.index(name)]
+        return self.shared.node.schema.names[place]
 
     def has_rows_of(self, other: SharedReader) -> bool:
         """Return whether another reader has the same columns of the same node."""

@@ -19,7 +19,9 @@ from shedder.dataflow.graph import Graph, Node, NodeWork
 from shedder.dataflow.reorder_buffer import ReorderBuffer
 from shedder.dataflow.sharing.shared_nodes import SharedNode, SharedReader, shared_below
 from shedder.dataflow.sharing.shared_source import SharedSource, StreamSource
+from shedder.dataflow.sharing.store_readers import aggregate_stored, read_stores, readers_of
 from shedder.dataflow.step_parts import finished
+from shedder.dataflow.stores.stream_rows import StreamRows
 from shedder.dataflow.tables.table_changes import TableChanges
 from shedder.dataflow.tables.table_side import PLACE
 from shedder.dataflow.whole_relation import WholeRelation
@@ -101,6 +103,13 @@ class SourceGraph:
         """Return whether another graph reads a node of this one now."""
         return any(each.is_shared for each in self.shared_nodes)
 
+    @property
+    def stores(self) -> list[StreamRows]:
+        """Stores that operators of this graph read, each once."""
+        nodes = [*self.graph.nodes, *(each.node for each in self.shared_nodes)]
+        found = (each.reader.rows for each in readers_of(nodes))
+        return list({id(rows): rows for rows in found}.values())
+
     def work_of(self, alias: str) -> NodeWork:
         """Return the work of a source that is this graph's alone."""
         pairs = zip(self.graph.nodes, self.graph.work, strict=True)
@@ -175,6 +184,8 @@ class SourceGraph:
         """
         while (found := self._match(other, agrees)) is not None:
             self._read_instead(other, *found)
+        for each in (self, other):
+            aggregate_stored(each.graph, each.shared_nodes, each.as_of_us)
         ours, theirs = self.graph.result.operator, other.graph.result.operator
         return (
             isinstance(ours, SharedReader)
@@ -186,6 +197,8 @@ class SourceGraph:
         """Read no shared node any more: the query ends."""
         for reader in self._readers():
             reader.leave()
+        for own in readers_of(self.graph.nodes):
+            own.reader.leave()
         for each in reversed(self.shared_nodes):
             each.leave(self)
         self.shared_nodes = ()
@@ -203,6 +216,10 @@ class SourceGraph:
             for at, node in enumerate(self.graph.nodes)
             if isinstance(node.operator, SharedReader)
         }
+        for own in readers_of(self.graph.nodes):
+            rows = memo.get(id(own.reader.rows))
+            if isinstance(rows, StreamRows):
+                own.reader.read_from(rows)
         self._shared_sources = {it: copies[id(of)] for it, of in self._shared_sources.items()}
         self._set_graph(self.graph.with_leaves(leaves))
 
@@ -241,7 +258,7 @@ class SourceGraph:
             assert isinstance(mine, WholeRelation)
             if self.as_of_us != theirs.as_of_us or mine.next_us != theirs.node.operator.next_us:
                 return False
-        reach = _later(self.as_of_us, theirs.as_of_us)
+        reach = self._reach(theirs)
         return all(
             agrees(our, its, plan) and self._takes_same(our, other, its, reach)
             for our, its in zip(ours, theirs.aliases, strict=True)
@@ -285,7 +302,7 @@ class SourceGraph:
         self, other: SourceGraph, at: int, mine: Subplan, theirs: _Candidate, places: list[int]
     ) -> None:
         """Read the other's node in place of the one at a place."""
-        reach = _later(self.as_of_us, theirs.as_of_us)
+        reach = self._reach(theirs)
         shared = other._shared(theirs.at) if isinstance(theirs.at, int) else theirs.at
         reader = SharedReader(shared, self.graph.nodes[at].schema, places)
         if reach is not None:
@@ -300,6 +317,18 @@ class SourceGraph:
         for alias, source in zip(mine.aliases, shared.sources, strict=True):
             self._shared_sources[alias] = source
         self._set_graph(self.graph.with_leaves({at: reader}))
+        read_stores(self.graph)
+
+    def _reach(self, theirs: _Candidate) -> int | None:
+        """Return the instant at which a node of this graph becomes a node of another one.
+
+        A stream may be ahead of the windows above it, of which another graph reads another one.
+        """
+        reach = _later(self.as_of_us, theirs.as_of_us)
+        if isinstance(theirs.at, SharedNode) and len(theirs.aliases) == 1:
+            for each in theirs.at.below():
+                reach = _later(reach, each.as_of_us)
+        return reach
 
     def _shared(self, at: int) -> SharedNode:
         """Make a node, and all nodes below it, shared; this graph reads them from now on."""

@@ -21,6 +21,7 @@ from shedder.dataflow.batch_rows import take_rows
 from shedder.dataflow.changes import ChangeBatch, Int64s, never_us
 from shedder.dataflow.key_directory import KeyDirectory
 from shedder.dataflow.pending_events import DueEvents, PendingEvents
+from shedder.dataflow.stores.stored_window import StoredWindow
 from shedder.dataflow.sums.event_kernels import aggregate_events
 from shedder.dataflow.sums.sum_kernels import GroupState, ResultRows, TouchedGroups
 from shedder.dataflow.sums.summed_terms import Names, SummedTerms
@@ -80,7 +81,8 @@ class GroupedAggregates:
         self._summed = SummedTerms(
             spec.aggregates, spec.names, is_scalar=not spec.groups, in_order=spec.in_order
         )
-        self._pending = tuple(PendingEvents(self._summed.width) for _ in spec.keys)
+        self._pending = [PendingEvents(self._summed.width) for _ in spec.keys]
+        self._stored: list[StoredWindow | None] = [None for _ in spec.keys]
         fields = [(str(at), each.type.arrow) for at, each in enumerate(spec.keys[0]) if each.type]
         assert len(fields) == len(spec.keys[0])
         self._directory = KeyDirectory(pa.schema(fields)) if fields else None
@@ -125,9 +127,10 @@ class GroupedAggregates:
         Raises:
           BudgetExceeded: one row stands for more copies than can be counted exactly.
         """
-        for side, changes in enumerate(inputs):
-            if len(changes):
-                self._push(side, changes)
+        for side, (changes, stored) in enumerate(zip(inputs, self._stored, strict=True)):
+            fresh = changes if stored is None else stored.apply(as_of_us)
+            if len(fresh):
+                self._push(side, fresh)
         due = DueEvents.of(self._pending, as_of_us)
         self._reserve(1 if self._directory is None else self._directory.size, len(due))
         words, partners = self._words.reshape(-1), self._partners.reshape(-1)
@@ -152,6 +155,19 @@ class GroupedAggregates:
             return rows
         self._is_new = False
         return ChangeBatch.concat([self._empty_row(), rows])
+
+    @property
+    def stored(self) -> tuple[StoredWindow | None, ...]:
+        """By input, the window whose rows are in the store of a stream; None: they are held here.
+
+        Rows are held as their words, until they leave.
+        """
+        return tuple(self._stored)
+
+    def read_stored(self, side: int, window: StoredWindow) -> None:
+        """Read an input's rows from a store from now on, and hold none of them."""
+        self._stored[side] = window
+        self._pending[side] = PendingEvents(self._summed.width)
 
     def _push(self, side: int, changes: ChangeBatch) -> None:
         keys: Any = [evaluate(key, changes.columns) for key in self._spec.keys[side]]

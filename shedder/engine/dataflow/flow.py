@@ -142,6 +142,10 @@ class RowFlow:
             self._sinks = other._sinks
             self._shares_sinks = other._shares_sinks = True
 
+    def keeps(self, rows: object) -> bool:
+        """As `Dataflow.keeps`."""
+        return self._flow.keeps(rows)
+
     def split(self) -> None:
         """Go on with copies of what is shared, apart from other queries."""
         self.source_graph.split()

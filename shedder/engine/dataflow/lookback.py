@@ -54,7 +54,12 @@ def lookbacks_us(plan: Plan) -> dict[str, int]:
 
 
 def _of_inputs(plan: Plan) -> dict[str, int]:
-    return {alias: us for each in inputs_of(plan) for alias, us in lookbacks_us(each).items()}
+    """Return the longest lookback of each alias, which may stand in several inputs."""
+    found: dict[str, int] = {}
+    for each in inputs_of(plan):
+        for alias, us in lookbacks_us(each).items():
+            found[alias] = max(us, found.get(alias, 0))
+    return found
 
 
 def _span_us(window: object) -> int:

@@ -58,8 +58,13 @@ class StandingRowQueries:
 
     def operators(self, query: RowQuery) -> list[OperatorFacts]:
         """Return facts of a query's operators, with the other queries that read each of them."""
+        others = [each for each in list(self.queries.values()) if each is not query]
         return [
-            replace(each, others=tuple(it for it in self.sharers(each.shared) if it != query.name))
+            replace(
+                each,
+                others=tuple(it for it in self.sharers(each.shared) if it != query.name),
+                keepers=tuple(it.name for it in others if it.keeps(each.kept)),
+            )
             if each.shared is not None
             else each
             for each in query.operators()

@@ -130,6 +130,10 @@ class RowQuery:
         """State that other queries may read, too."""
         return () if self._flow is None else self._flow.shared_parts
 
+    def keeps(self, rows: object) -> bool:
+        """Return whether an operator reads a store of rows, as `Dataflow.keeps`."""
+        return self._flow is not None and self._flow.keeps(rows)
+
     @property
     def has_long_step(self) -> bool:
         """Return whether another thread goes on with a step."""

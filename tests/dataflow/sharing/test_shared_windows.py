@@ -73,7 +73,7 @@ WORLDS = {
         brute.range_window(LOG, 20),
     ),
 }
-SHARED = ("ROWS", "RANGE", "conditions")
+SHARED = ("ROWS", "RANGE", "conditions", "two lengths")
 
 
 @pytest.mark.parametrize("name", WORLDS)

@@ -93,7 +93,7 @@ def test_explain_of_a_query_to_be_shows_its_operators_and_when_rows_leave(db, cr
         "Join a.id = b.id: WK, unknown rate",
         "├ Project a.id: WKS, 0 bytes",
         "│ (1) Window [RANGE INTERVAL '1' HOUR]: WKS, 0 bytes",
-        "│ s AS a, b: MONOTONIC, unknown rate",
+        "│ s AS a, b, rows kept by id: MONOTONIC, unknown rate",
         "└ Project a.id AS b.id, a.kind AS b.kind: WKS, 0 bytes",
         "  (1) as above",
     ]

@@ -272,6 +272,58 @@ def test_changes_of_a_table_during_a_step_are_behind_it(name, tmp_path):
     assert later == {"versions": {0, 2}, "corrected": {2}}.get(name, set(range(390, 400)))
 
 
+OTHERS = {
+    "window": f"SELECT ISTREAM(kind, MAX(id) AS m) FROM s {WINDOW} GROUP BY kind",
+    "ids": f"SELECT a.id, b.id AS other FROM s {WINDOW} a JOIN t {WINDOW} b ON a.id = b.id",
+    "shorter": "SELECT a.id FROM s [RANGE INTERVAL '0.0005' SECOND] a JOIN t [NOW] b "
+    "ON a.kind = b.kind AND a.id + b.id = 399",
+}
+
+
+@pytest.mark.parametrize("drops", [False, True])
+def test_steps_of_queries_that_share_go_on_while_a_retroactive_table_changes(drops, tmp_path):
+    """One query makes long steps, and the others read its window meanwhile, or are dropped."""
+    made, beside, kills = [], [], []
+    for waits, others in ((True, OTHERS), (False, OTHERS), (False, {})):
+        db, steps = opened(tmp_path / f"{waits} {len(others)}")
+        with db:
+            db.execute("CREATE TABLE r (k BIGINT PRIMARY KEY, n BIGINT) RETROACTIVE")
+            db.execute("INSERT INTO r VALUES (0, 0), (1, 1)")
+            for name, text in others.items():
+                db.register(name, text)
+            db.register("q", TABLED["corrected"])
+            for number, at in enumerate((100, 500, 900, 1_300)):
+                push_sides(db, at)
+                pass_by(db, at + 100)
+                assert steps.waiting
+                if not waits:
+                    steps.release()
+                db.execute(f"UPDATE r SET n = n + {number} WHERE k = 1")
+                if drops and others and number == 1:
+                    db.execute("DROP QUERY ids")
+                push_sides(db, at + 150, BEHIND)
+                db.execute(f"DELETE FROM r WHERE k = {number % 2}")
+                pass_by(db, at + 200)
+                if waits and number == 2:
+                    kills.append(copy_killed(db, tmp_path / "killed"))
+                db.execute(f"INSERT INTO r VALUES ({number % 2}, {number + 7})")
+                if drops and others and number == 2:
+                    db.register("late", OTHERS["ids"])
+                while steps.waiting:
+                    steps.release()
+                    applied(db)
+                if waits and number == 2:
+                    expected = subscribed(db.query("q"))
+            made.append(subscribed(db.query("q")))
+            beside.append([subscribed(db.query(name)) for name in others if name != "ids"])
+    assert made[0] == made[1] == made[2]
+    assert beside[0] == beside[1]
+    with Engine.open(kills[0]) as again:
+        rows = subscribed(again.query("q"))
+        assert len(rows) > ROWS
+        assert rows == expected[: len(rows)]
+
+
 def moment(time: int) -> datetime:
     return datetime(1970, 1, 1) + timedelta(microseconds=START_US + time)
 
@@ -298,9 +350,9 @@ def test_tuples_that_wait_for_a_step_hold_at_most_half_of_the_memory(tmp_path):
         push_sides(db, 100)
         pass_by(db, 200)
         assert len(steps.waiting) == 1
-        for at in range(30):  # The apply thread ends the step itself, and all rows come.
+        for at in range(40):  # The apply thread ends the step itself, and all rows come.
             db.push("s", batch([(FAR + 2_000 * at, number, 8) for number in range(1_000)]))
-        db.heartbeat("t", START_US + FAR + 60_000)
+        db.heartbeat("t", START_US + FAR + 80_000)
         applied(db)
         assert db.query("q").answer().watermark_us > START_US + FAR
         assert db.query("q").latest().table.num_rows == 0

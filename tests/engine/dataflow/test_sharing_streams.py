@@ -19,8 +19,13 @@ RST = (
     f"SELECT x.id, z.kind FROM r {WINDOW} x JOIN s {WINDOW} y ON x.id = y.id "
     f"JOIN t {WINDOW} z ON x.id = z.id"
 )
+SHORTER = (
+    "SELECT a.id, b.kind FROM r [RANGE INTERVAL '0.0004' SECOND] a JOIN "
+    f"t {WINDOW} b ON a.kind = b.kind AND a.id = b.id"
+)
 QUERIES = {
     "r": R,
+    "shorter": SHORTER,
     "rs": RS,
     "rst": RST,
     "largest": LARGEST,
@@ -39,6 +44,13 @@ def opened(path, queries=None) -> Engine:
     for name in queries or ():
         db.register(name, QUERIES[name])
     return db
+
+
+def keepers(db: Engine, name: str) -> dict[str, set[str]]:
+    """By what the rows of each stream of a query are kept, and for which other queries."""
+    found = db.core.executor.call(lambda: db.core.rows.operators(db.core.rows.queries[name]))
+    kept = (each for each in found.result() if each.kept is not None)
+    return {f"{each.text}: {each.kept_text}": set(each.keepers) for each in kept}
 
 
 def push(dbs, stream: str, begin: int, count: int = 40) -> None:
@@ -62,7 +74,11 @@ def test_queries_of_different_streams_have_the_rows_of_queries_alone(tmp_path):
     for step in range(1, 4):
         for stream in "rs":
             push(every, stream, 100 * step)
-    assert sharers(together, "rst") == {"r", "rs", "largest", "whole", "whole again"}
+    assert sharers(together, "rst") == {"r", "rs", "shorter", "largest", "whole", "whole again"}
+    assert keepers(together, "rs") == {
+        "r AS a: kind, id, and by id": {"rst", "shorter", "largest"},
+        "s AS b: id": {"rst"},
+    }
     assert "whole again" in sharers(together, "whole")
     waiting = together.core.rows.queries["rst"]
     assert waiting.frontier.as_of_us is None
@@ -77,7 +93,7 @@ def test_queries_of_different_streams_have_the_rows_of_queries_alone(tmp_path):
     with Engine.open(killed) as again:
         for stream in "rst":
             push([again], stream, 400)
-        assert sharers(again, "rst") == {"r", "rs", "largest", "whole", "whole again"}
+        assert sharers(again, "rst") == {"r", "rs", "shorter", "largest", "whole", "whole again"}
         for name in names:
             assert outcome(again.query(name)) == outcome(alone[name].query(name)), name
     for db in alone.values():
