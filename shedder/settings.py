@@ -88,8 +88,8 @@ class Settings(BaseSettings):
         "memory",
         64 * _MI,
         "What a standing row query may hold in operators and in tuples that wait for the "
-        "watermark. A query that needs more fails. All of them, with their kept rows: an eighth of "
-        "memory_bytes.",
+        "watermark. A query that needs more fails, or keeps fewer keys with ON OVERLOAD SHED. All "
+        "of them, with their kept rows: an eighth of memory_bytes.",
         ge=_MI,
     )
     row_query_expiry: Literal["pattern", "negative", "direct"] = _setting(

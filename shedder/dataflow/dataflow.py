@@ -99,6 +99,7 @@ class Dataflow:
         expiry: Expiry = Expiry.PATTERN,
         seeds: Mapping[str, int] = MappingProxyType({}),
         clock_ns: Callable[[], int] = time.thread_time_ns,
+        shares_windows: bool = True,
     ) -> None:
         """The graph of a query, without tuples.
 
@@ -111,6 +112,7 @@ class Dataflow:
           expiry: of rows in time windows.
           seeds: of random keys, by stream; of streams with SAMPLE there must be one.
           clock_ns: measures the time of operators.
+          shares_windows: aliases of equal windows get the same tuples, and have one window.
 
         Raises:
           Unimplemented: an operator of the query is not in this version; the message names it.
@@ -122,7 +124,7 @@ class Dataflow:
         scanned = [it for it in scans_of(plan) if it.kind is RelationKind.STREAM]
         plan, self.join_choices = ordered_joins(pushed_down(plan), statistics or {})
         plan, self.negation_choices = placed_negations(plan, statistics or {})
-        plan, self._readers = with_shared_windows(plan)
+        plan, self._readers = with_shared_windows(plan) if shares_windows else (plan, {})
         plan = with_needed_columns(plan)
         graph = graph_of(plan, state_bytes_max, clock_ns, tables, expiry)
         self._clock_ns = clock_ns

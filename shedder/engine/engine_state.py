@@ -51,6 +51,7 @@ class EngineState:
 
     applied_sequence: the log's number of the next record to apply.
     synopsis_bytes_set: the budget of synopses that is durable; None: that of the settings.
+    is_recovered: what was durable at the start is applied.
     sheds: whether work is shed by load.
     coalesces: batches that wait are read as one, where that makes no difference to what becomes of
       any tuple. So it is while work is shed: the fewer tuples a synopsis reads, the more of its
@@ -111,6 +112,7 @@ class EngineState:
             StepThread(machine.pool("shedder-steps"), self.executor.post),
         )
         self.synopsis_bytes_set: int | None = None
+        self.is_recovered = False
         self.stretch = 1
         self.sheds = False
         self.coalesces = False
@@ -128,6 +130,10 @@ class EngineState:
     def rows_at_once(self) -> float:
         """Return the rows that may be read as one, so that records and levels wait little."""
         return min(ROWS_MAX, self.meter.tuples_at_once) if self.coalesces else 0.0
+
+    def end_recovery(self) -> None:
+        """Note that the state is that of everything durable."""
+        self.is_recovered = True
 
     def set_sheds(self, *, sheds: bool) -> None:
         """Note whether a controller sheds work by load."""

@@ -147,6 +147,7 @@ def start(services: Services) -> None:
 def _start(services: Services) -> None:
     core = services.core
     recover(core, services.checkpoints, services.records, services.exact_windows.answer)
+    core.end_recovery()
     services.apply_loop.start()
     services.indexer.catch_up()
     for name in core.streams:

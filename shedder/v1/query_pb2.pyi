@@ -158,6 +158,98 @@ class Answer(_message.Message):
         def WhichOneof(self, oneof_group: _WhichOneofArgType__as_of_us) -> _WhichOneofReturnType__as_of_us | None: ...
 
     @_typing.final
+    class Completeness(_message.Message):
+        """Rows of a sample of keys, beside those of the exact query."""
+
+        DESCRIPTOR: _descriptor.Descriptor
+
+        COLUMNS_FIELD_NUMBER: _builtins.int
+        SHARE_FIELD_NUMBER: _builtins.int
+        START_US_FIELD_NUMBER: _builtins.int
+        END_US_FIELD_NUMBER: _builtins.int
+        SHOWN_ROWS_FIELD_NUMBER: _builtins.int
+        SHOWN_KEYS_FIELD_NUMBER: _builtins.int
+        ROWS_FIELD_NUMBER: _builtins.int
+        KEYS_FIELD_NUMBER: _builtins.int
+        REASON_FIELD_NUMBER: _builtins.int
+        share: _builtins.float
+        """Of all keys, that the sample has in the whole stretch."""
+        start_us: _builtins.int
+        """Event times of the first and of the last row; absent: the rows are those of the relation now."""
+        end_us: _builtins.int
+        shown_rows: _builtins.int
+        shown_keys: _builtins.int
+        reason: _builtins.str
+        """Why `rows` has no bound; empty: it has one."""
+        @_builtins.property
+        def columns(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+            """Of the rows; their values together are a row's key."""
+
+        @_builtins.property
+        def rows(self) -> Global___Answer.Count: ...
+        @_builtins.property
+        def keys(self) -> Global___Answer.Count: ...
+        def __init__(
+            self,
+            *,
+            columns: _abc.Iterable[_builtins.str] | None = ...,
+            share: _builtins.float = ...,
+            start_us: _builtins.int | None = ...,
+            end_us: _builtins.int | None = ...,
+            shown_rows: _builtins.int = ...,
+            shown_keys: _builtins.int = ...,
+            rows: Global___Answer.Count | None = ...,
+            keys: Global___Answer.Count | None = ...,
+            reason: _builtins.str = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _typing.Literal["_end_us", b"_end_us", "_start_us", b"_start_us", "end_us", b"end_us", "keys", b"keys", "rows", b"rows", "start_us", b"start_us"]  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["_end_us", b"_end_us", "_start_us", b"_start_us", "columns", b"columns", "end_us", b"end_us", "keys", b"keys", "reason", b"reason", "rows", b"rows", "share", b"share", "shown_keys", b"shown_keys", "shown_rows", b"shown_rows", "start_us", b"start_us"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        _WhichOneofReturnType__end_us: _TypeAlias = _typing.Literal["end_us"]  # noqa: Y015
+        _WhichOneofArgType__end_us: _TypeAlias = _typing.Literal["_end_us", b"_end_us"]  # noqa: Y015
+        _WhichOneofReturnType__start_us: _TypeAlias = _typing.Literal["start_us"]  # noqa: Y015
+        _WhichOneofArgType__start_us: _TypeAlias = _typing.Literal["_start_us", b"_start_us"]  # noqa: Y015
+        @_typing.overload
+        def WhichOneof(self, oneof_group: _WhichOneofArgType__end_us) -> _WhichOneofReturnType__end_us | None: ...
+        @_typing.overload
+        def WhichOneof(self, oneof_group: _WhichOneofArgType__start_us) -> _WhichOneofReturnType__start_us | None: ...
+
+    @_typing.final
+    class Count(_message.Message):
+        """An estimated number. With bound 'none', low and high are infinite."""
+
+        DESCRIPTOR: _descriptor.Descriptor
+
+        VALUE_FIELD_NUMBER: _builtins.int
+        LOW_FIELD_NUMBER: _builtins.int
+        HIGH_FIELD_NUMBER: _builtins.int
+        CONFIDENCE_FIELD_NUMBER: _builtins.int
+        BOUND_FIELD_NUMBER: _builtins.int
+        SOURCE_FIELD_NUMBER: _builtins.int
+        value: _builtins.float
+        low: _builtins.float
+        high: _builtins.float
+        confidence: _builtins.float
+        bound: _builtins.str
+        source: _builtins.str
+        def __init__(
+            self,
+            *,
+            value: _builtins.float = ...,
+            low: _builtins.float = ...,
+            high: _builtins.float = ...,
+            confidence: _builtins.float = ...,
+            bound: _builtins.str = ...,
+            source: _builtins.str = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["bound", b"bound", "confidence", b"confidence", "high", b"high", "low", b"low", "source", b"source", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    @_typing.final
     class MissingGroups(_message.Message):
         """With at least this confidence, no group of weight_max tuples or more is missing. Absent
         weight_max: nothing can be said; reason tells why.
@@ -209,6 +301,7 @@ class Answer(_message.Message):
     CUT_FIELD_NUMBER: _builtins.int
     INPUTS_FIELD_NUMBER: _builtins.int
     RESUME_FIELD_NUMBER: _builtins.int
+    COMPLETENESS_FIELD_NUMBER: _builtins.int
     table: _builtins.bytes
     """An Arrow IPC stream. For each approximate column c there are c_low, c_high, c_bound ('exact',
     'interval', 'none') and c_met.
@@ -260,6 +353,10 @@ class Answer(_message.Message):
     def inputs(self) -> _containers.RepeatedCompositeFieldContainer[Global___Answer.Input]:
         """Of a row query: how far each of its inputs was read."""
 
+    @_builtins.property
+    def completeness(self) -> Global___Answer.Completeness:
+        """Of a row query with ON OVERLOAD SHED; absent: no key is left out."""
+
     def __init__(
         self,
         *,
@@ -286,10 +383,11 @@ class Answer(_message.Message):
         cut: _builtins.str = ...,
         inputs: _abc.Iterable[Global___Answer.Input] | None = ...,
         resume: _builtins.str | None = ...,
+        completeness: Global___Answer.Completeness | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_certified", b"_certified", "_end_us", b"_end_us", "_others", b"_others", "_resume", b"_resume", "_start_us", b"_start_us", "_watermark_us", b"_watermark_us", "archive", b"archive", "certified", b"certified", "end_us", b"end_us", "missing", b"missing", "others", b"others", "resume", b"resume", "start_us", b"start_us", "watermark_us", b"watermark_us"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_certified", b"_certified", "_end_us", b"_end_us", "_others", b"_others", "_resume", b"_resume", "_start_us", b"_start_us", "_watermark_us", b"_watermark_us", "archive", b"archive", "certified", b"certified", "completeness", b"completeness", "end_us", b"end_us", "missing", b"missing", "others", b"others", "resume", b"resume", "start_us", b"start_us", "watermark_us", b"watermark_us"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_certified", b"_certified", "_end_us", b"_end_us", "_others", b"_others", "_resume", b"_resume", "_start_us", b"_start_us", "_watermark_us", b"_watermark_us", "archive", b"archive", "archive_share_read", b"archive_share_read", "certified", b"certified", "complete", b"complete", "confidence", b"confidence", "cut", b"cut", "elapsed_ms", b"elapsed_ms", "end_us", b"end_us", "inputs", b"inputs", "late", b"late", "missed", b"missed", "missing", b"missing", "notes", b"notes", "others", b"others", "position", b"position", "query", b"query", "resolution_us", b"resolution_us", "resume", b"resume", "sources", b"sources", "start_us", b"start_us", "table", b"table", "thinning", b"thinning", "watermark_us", b"watermark_us"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_certified", b"_certified", "_end_us", b"_end_us", "_others", b"_others", "_resume", b"_resume", "_start_us", b"_start_us", "_watermark_us", b"_watermark_us", "archive", b"archive", "archive_share_read", b"archive_share_read", "certified", b"certified", "complete", b"complete", "completeness", b"completeness", "confidence", b"confidence", "cut", b"cut", "elapsed_ms", b"elapsed_ms", "end_us", b"end_us", "inputs", b"inputs", "late", b"late", "missed", b"missed", "missing", b"missing", "notes", b"notes", "others", b"others", "position", b"position", "query", b"query", "resolution_us", b"resolution_us", "resume", b"resume", "sources", b"sources", "start_us", b"start_us", "table", b"table", "thinning", b"thinning", "watermark_us", b"watermark_us"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__certified: _TypeAlias = _typing.Literal["certified"]  # noqa: Y015
     _WhichOneofArgType__certified: _TypeAlias = _typing.Literal["_certified", b"_certified"]  # noqa: Y015

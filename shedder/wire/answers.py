@@ -5,14 +5,16 @@ from __future__ import annotations
 from dataclasses import asdict, fields
 
 from shedder.queries.answers.answer import Answer, ArchiveRead, InputProgress, MissingGroups
+from shedder.queries.answers.completeness import Completeness
 from shedder.streams.ipc import table_bytes
 from shedder.v1 import query_pb2
 from shedder.wire import tables
+from synopses.model.estimate import Bound, Estimate
 
 
 def answer_to_wire(answer: Answer) -> query_pb2.Answer:
     """The answer as its message."""
-    missing = answer.missing
+    missing, complete = answer.missing, answer.completeness
     return query_pb2.Answer(
         table=table_bytes(answer.table),
         query=answer.query,
@@ -37,6 +39,7 @@ def answer_to_wire(answer: Answer) -> query_pb2.Answer:
         archive=None if answer.archive is None else query_pb2.ArchiveRead(**asdict(answer.archive)),
         inputs=[query_pb2.Answer.Input(**asdict(each)) for each in answer.inputs],
         resume=answer.resume,
+        completeness=None if complete is None else _completeness_to_wire(complete),
     )
 
 
@@ -70,6 +73,9 @@ def answer_from_wire(message: query_pb2.Answer) -> Answer:
         archive=_archive_from_wire(message.archive) if message.HasField("archive") else None,
         inputs=tuple(map(_input_from_wire, message.inputs)),
         resume=message.resume if message.HasField("resume") else None,
+        completeness=_completeness_from_wire(message.completeness)
+        if message.HasField("completeness")
+        else None,
     )
 
 
@@ -82,6 +88,44 @@ def _input_from_wire(message: query_pb2.Answer.Input) -> InputProgress:
         late=message.late,
         dropped=message.dropped,
         lost=message.lost,
+    )
+
+
+def _completeness_to_wire(it: Completeness) -> query_pb2.Answer.Completeness:
+    rows, keys = (
+        query_pb2.Answer.Count(**{**asdict(each), "bound": each.bound.word})
+        for each in (it.rows, it.keys)
+    )
+    return query_pb2.Answer.Completeness(
+        columns=it.columns,
+        share=it.share,
+        start_us=it.start_us,
+        end_us=it.end_us,
+        shown_rows=it.shown_rows,
+        shown_keys=it.shown_keys,
+        rows=rows,
+        keys=keys,
+        reason=it.reason,
+    )
+
+
+def _completeness_from_wire(message: query_pb2.Answer.Completeness) -> Completeness:
+    rows, keys = (
+        Estimate(
+            each.value, each.low, each.high, each.confidence, Bound[each.bound.upper()], each.source
+        )
+        for each in (message.rows, message.keys)
+    )
+    return Completeness(
+        tuple(message.columns),
+        message.share,
+        message.start_us if message.HasField("start_us") else None,
+        message.end_us if message.HasField("end_us") else None,
+        message.shown_rows,
+        message.shown_keys,
+        rows,
+        keys,
+        message.reason,
     )
 
 

@@ -10,6 +10,7 @@ import pytest
 
 from shedder.errors import CorruptData, InvalidRequest, Unimplemented
 from shedder.queries.answers.answer import Answer, ArchiveRead, InputProgress, MissingGroups
+from shedder.queries.answers.completeness import Completeness
 from shedder.queries.answers.database_api import Ledger, QueryLedger, Receipt
 from shedder.streams.ipc import table_bytes
 from shedder.v1 import ingest_pb2, query_pb2
@@ -24,6 +25,7 @@ from shedder.wire.ingest import (
     schema_to_wire,
 )
 from shedder.wire.parameters import parameters_from_wire, parameters_to_wire
+from synopses.model.estimate import Bound, Estimate
 from tests.streams.streams import EVERY_TYPE
 
 TOP = pa.list_(pa.struct({"value": pa.string(), "count": pa.int64(), "guaranteed": pa.bool_()}))
@@ -56,6 +58,17 @@ FULL = Answer(
     cut="cut behind 2 rows",
     inputs=(InputProgress("s", "a", 9, 17, 1, 2, 3), InputProgress("t", "b", 0, None, 0, 0, 0)),
     resume="token",
+    completeness=Completeness(
+        ("k", "l"),
+        0.25,
+        -3,
+        4,
+        10,
+        5,
+        Estimate(40.0, -math.inf, math.inf, 0.95, Bound.NONE, "sample of keys"),
+        Estimate(20.0, 12.0, 33.0, 0.95, Bound.INTERVAL, "sample of keys"),
+        "why",
+    ),
 )
 EMPTY = Answer(table=pa.table({"status": pa.array([], pa.string())}))
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Self
 
@@ -167,15 +168,27 @@ class Catalog:
         with self.transaction():
             if self._tables.query("SELECT 1 FROM queries WHERE name = ?", query.name):
                 raise QueryExists(f"query {query.name!r} exists")
-            self._tables.insert(
-                "queries",
-                query.name,
-                query.text,
-                query.parameters,
-                query.stream_id,
-                query.from_position,
-                query.created_us,
-            )
+            self._put_query(query)
+
+    def _put_query(self, query: QueryEntry) -> None:
+        self._tables.insert(
+            "queries",
+            query.name,
+            query.text,
+            query.parameters,
+            query.stream_id,
+            query.from_position,
+            query.created_us,
+        )
+
+    def set_parameters(self, name: str, change: Callable[[str], str]) -> bool:
+        """Change the parameters of a standing query; return False if there is none of this name."""
+        with self.transaction():
+            for query in self.queries():
+                if query.name == name:
+                    self._put_query(replace(query, parameters=change(query.parameters)))
+                    return True
+        return False
 
     def queries(self) -> list[QueryEntry]:
         """All standing queries, by name."""

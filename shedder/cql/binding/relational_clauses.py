@@ -89,14 +89,14 @@ def relational_select(
     if raw.confidence is not None:
         translator = Translator(source, bindings, limits)
         confidence = confidence_of(raw.confidence, translator, source)
-    text = text_of_query(query, confidence)
+    text = text_of_query(query, confidence, sheds=raw.sheds)
     if len(text.encode()) > limits.text_bytes_max:
         raise BadQuery(
             f"with the queries of WITH written out, the query has {len(text.encode()):,} bytes; at "
             f"most {limits.text_bytes_max:,} are read"
         )
     names = tuple(dict.fromkeys(relation.name for relation in named_relations(query)))
-    return RelationalSelect(text, query, names, confidence)
+    return RelationalSelect(text, query, names, confidence, raw.sheds)
 
 
 @dataclass(frozen=True, slots=True)

@@ -64,6 +64,8 @@ def _stream_of(
         if raw != plain:
             raise later("clauses of approximate answers in a query whose rows become a stream")
         raw = RawRelational(raw.select)
+    if raw.sheds:
+        raise later("ON OVERLOAD SHED in a query whose rows become a stream")
     if raw.confidence is not None:
         raise later("CONFIDENCE in a query whose rows become a stream")
     select = relational_select(raw, source, bindings, limits)

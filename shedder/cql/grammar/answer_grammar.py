@@ -9,6 +9,7 @@ from sqlglot import exp
 from sqlglot.tokenizer_core import TokenType
 
 from shedder.cql.grammar.cost_grammar import read_costing, read_rewrites, read_share
+from shedder.cql.grammar.overload_grammar import read_rows_on_overload
 from shedder.cql.grammar.parse_nodes import RawNumber, RawRelational, RawSelect
 from shedder.cql.grammar.pure_parser import Parser
 from shedder.cql.grammar.query_grammar import is_relational, read_whole_query
@@ -30,10 +31,14 @@ def read_query(parser: Parser) -> RawSelect | RawRelational:
     said = _answer_clauses(parser)
     if isinstance(query, exp.Select) and not is_relational(query):
         return _with_clauses(query, said)
-    confidence = said.pop("CONFIDENCE", None)
+    confidence, sheds = said.pop("CONFIDENCE", None), said.pop(_ON_OVERLOAD, False)
+    if sheds and confidence is not None:
+        raise BadQuery(
+            "CONFIDENCE: a count with CONFIDENCE has bounded bytes; leave ON OVERLOAD away"
+        )
     for clause in said:
         raise BadQuery(f"{clause}: the rows of this query are exact; leave {clause} away")
-    return RawRelational(query, confidence)
+    return RawRelational(query, confidence, sheds)
 
 
 def read_select(parser: Parser) -> RawSelect:
@@ -59,6 +64,11 @@ def _answer_clauses(parser: Parser) -> dict[str, Any]:
 
 
 def _with_clauses(select: exp.Select, said: dict[str, Any]) -> RawSelect:
+    if _ON_OVERLOAD in said:
+        raise BadQuery(
+            "ON OVERLOAD in a query is for one whose result is rows; load thins a query of "
+            "aggregates over one stream, as its stream's ON OVERLOAD says"
+        )
     return RawSelect(
         select=select,
         target=said.get("WITHIN"),
@@ -100,6 +110,7 @@ def _reduction(parser: Parser) -> tuple[str, tuple[exp.Expr, ...]]:
     return name, tuple(arguments)
 
 
+_ON_OVERLOAD = "ON OVERLOAD"
 _ANSWER_CLAUSES: dict[str, Callable[[Parser], Any]] = {
     "WITHIN": _target,
     "CONFIDENCE": _confidence,
@@ -109,4 +120,5 @@ _ANSWER_CLAUSES: dict[str, Callable[[Parser], Any]] = {
     "THINNING": read_share,
     "COSTING": read_costing,
     "REWRITE": read_rewrites,
+    _ON_OVERLOAD: read_rows_on_overload,
 }

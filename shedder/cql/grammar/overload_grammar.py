@@ -1,4 +1,4 @@
-"""Parser of the ON OVERLOAD clause."""
+"""Parsers of the ON OVERLOAD clauses of a stream and of a row query."""
 
 from __future__ import annotations
 
@@ -23,3 +23,14 @@ def read_on_overload(parser: Parser) -> OnOverload:
     if parser._match_text_seq("LEAST"):
         return OnOverload(Policy.DROP_LEAST, read_name(parser, "a column of numbers"))
     return OnOverload(Policy.DROP)
+
+
+def read_rows_on_overload(parser: Parser) -> bool:
+    """Read what follows ON OVERLOAD in a row query; return whether it keeps fewer rows.
+
+    Raises:
+      sqlglot's ParseError: something else stands there.
+    """
+    if not parser._match_texts(("FAIL", "SHED")):
+        fail(parser, "expected FAIL or SHED")
+    return parser._prev.text.upper() == "SHED"

@@ -81,6 +81,7 @@ class RawRelational:
 
     query: exp.Expr
     confidence: tuple[RawNumber, bool] | None = None
+    sheds: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,9 +17,11 @@ class RelationalSelect:
 
     text: canonical. relations: names of streams and tables in FROM at any depth, each once.
     confidence: of the intervals of counts that may be approximate; None: rows are exact.
+    sheds: when its bytes are short, it keeps the rows of a sample of keys; else it fails.
     """
 
     text: str
     query: QueryTree
     relations: tuple[str, ...]
     confidence: float | None = None
+    sheds: bool = False

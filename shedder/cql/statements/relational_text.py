@@ -40,8 +40,11 @@ EVERY_TICK_US = 1
 """SLIDE of a RANGE window that is evaluated at every tick: the default in row queries."""
 
 
-def text_of_query(query: Query, confidence: float | None = None) -> str:
-    """The canonical text of a query. confidence: of its intervals; None: its rows are exact."""
+def text_of_query(query: Query, confidence: float | None = None, *, sheds: bool = False) -> str:
+    """The canonical text of a query.
+
+    confidence: of its intervals; None: its rows are exact. sheds: it has ON OVERLOAD SHED.
+    """
     match query:
         case SelectQuery():
             parts = _select(query)
@@ -51,6 +54,8 @@ def text_of_query(query: Query, confidence: float | None = None) -> str:
     parts += _order(query.order, query.limit, query.offset)
     if confidence is not None:
         parts.append(f"CONFIDENCE {percent_text(confidence)} PERCENT")
+    if sheds:
+        parts.append("ON OVERLOAD SHED")
     return " ".join(parts)
 
 

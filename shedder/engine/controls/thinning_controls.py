@@ -1,4 +1,4 @@
-"""Thinning controls: levels that an operator sets for a query, whatever the load."""
+"""KeyThinning controls: levels that an operator sets for a query, whatever the load."""
 
 from __future__ import annotations
 
@@ -7,9 +7,12 @@ from collections.abc import Mapping, Sequence
 
 from shedder.cql.expressions.expression import Expression
 from shedder.engine.apply.level_records import change_levels
+from shedder.engine.dataflow.row_query import RowQuery
+from shedder.engine.dataflow.thinning_levels import LEVEL_MAX
 from shedder.engine.engine_state import EngineState
 from shedder.engine.runtime.lifetime import Lifetime
 from shedder.engine.synopsis_plans.thinning_levels import outputs_of, synopses_of, with_levels
+from shedder.errors import BadQuery, BadSetting
 
 
 class ThinningControls:
@@ -37,12 +40,32 @@ class ThinningControls:
         Raises:
           UnknownQuery. BadQuery: the query has no such output. BadSetting: no such level.
           DiskFull, StorageFailed: nothing has changed.
+
+        Of a row query with ON OVERLOAD SHED, 2^-level of the keys are kept at most.
         """
+        rows = self._core.row_query(name)
+        if rows is not None and rows.thinning is not None:
+            return self._set_rows(rows, level or 0, of)
         _, standing_query = self._core.standing_query(name)
         query, plan = standing_query.state.query, standing_query.state.plan
         parts = synopses_of(query, plan, of)
         self._change_levels(name, dict.fromkeys(parts, level or 0), forced=level is not None)
         return outputs_of(query, plan, parts)
+
+    def _set_rows(self, query: RowQuery, level: int, of: Sequence[Expression]) -> list[str]:
+        if of:
+            raise BadQuery(
+                f"query {query.name!r} returns rows, which are kept by key: leave FOR away"
+            )
+        if level > LEVEL_MAX:
+            raise BadSetting(
+                f"SET THINNING 1/{1 << level}: a row query keeps 1/{1 << LEVEL_MAX} of its keys "
+                "or more"
+            )
+        self._lifetime.check_open()
+        with self._ddl:
+            self._core.executor.call(lambda: query.set_level_min(level), urgent=True).result()
+        return list(query.output.schema.names)
 
     def _change_levels(self, name: str, levels: Mapping[int, int], *, forced: bool) -> None:
         self._lifetime.check_open()

@@ -64,6 +64,7 @@ class RowFlow:
         expiry: Expiry = Expiry.PATTERN,
         seeds: Mapping[str, int] | None = None,
         clock_ns: Callable[[], int] = time.thread_time_ns,
+        shares: bool = True,
     ) -> None:
         """A flow without tuples.
 
@@ -76,6 +77,7 @@ class RowFlow:
           expiry: of rows in time windows.
           seeds: as of `Dataflow`.
           clock_ns: measures the time of operators.
+          shares: aliases and queries may read one window; else each alias has tuples of its own.
 
         Raises:
           Unimplemented: an operator of the query is not in this version.
@@ -90,8 +92,10 @@ class RowFlow:
             expiry=expiry,
             seeds=seeds or {},
             clock_ns=clock_ns,
+            shares_windows=shares,
         )
         self.source_graph = self._flow.source_graph
+        self._shares = shares
         self.is_stream = self._flow.is_stream
         self._schema = with_roles(self._flow.schema, query.plan)
         fields = list(self._schema)
@@ -135,12 +139,28 @@ class RowFlow:
         sinks = (self._sinks,) if self._sinks is not None and self._shares_sinks else ()
         return (*self.source_graph.shared_nodes, *sinks)
 
-    def share_with(self, other: RowFlow, agrees: Agrees) -> None:
+    def share_with(self, other: object, agrees: Agrees) -> None:
         """Read the state of another query where it is the same, as `Dataflow.share_with`."""
+        if not isinstance(other, RowFlow) or not (self._shares and other._shares):
+            return
         is_same = self._flow.share_with(other._flow, agrees)
         if is_same and other._sinks is not None and self.as_of_us == other.as_of_us:
             self._sinks = other._sinks
             self._shares_sinks = other._shares_sinks = True
+
+    @property
+    def is_shared(self) -> bool:
+        """Return whether another query reads some of the state now."""
+        return self.source_graph.is_shared
+
+    @property
+    def backlog_bytes(self) -> int:
+        """Return the bytes that wait for this query alone."""
+        return self.source_graph.backlog_bytes
+
+    def leave(self) -> None:
+        """Share nothing any more: the query ends."""
+        self.source_graph.leave()
 
     def keeps(self, rows: object) -> bool:
         """As `Dataflow.keeps`."""
@@ -242,6 +262,18 @@ class RowFlow:
     def go_on(self) -> None:
         """Go on behind rows that were made before, as `Dataflow.go_on`."""
         self._flow.go_on()
+
+    @property
+    def thinning(self) -> None:
+        """Return None: all keys are kept."""
+        return None
+
+    def relieve(self, excess_bytes: int) -> bool:  # noqa: ARG002
+        """Return False: no state is left out."""
+        return False
+
+    def completeness(self, table: pa.Table) -> None:
+        """Return None: no key is left out."""
 
     def relation(self) -> pa.Table:
         """Return the present content of a query that is a relation."""

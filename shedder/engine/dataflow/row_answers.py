@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -10,10 +10,11 @@ import pyarrow.compute as pc
 
 from shedder.cql.plans.logical_plan import BoundRelational
 from shedder.engine.dataflow.interval_columns import confidence_of
-from shedder.engine.dataflow.row_input import RowInput, missing_texts
+from shedder.engine.dataflow.row_input import RowInput, missing_texts, unread_texts
 from shedder.engine.dataflow.row_output import RowOutput
 from shedder.engine.dataflow.row_target import EVENT_TIME
 from shedder.queries.answers.answer import Answer, InputProgress
+from shedder.queries.answers.completeness import Completeness
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -21,12 +22,14 @@ class RowAnswers:
     """What the answers of one row query say beside its rows.
 
     sources: beside the operators, as of `Answer.sources`.
+    completeness: of rows that are shown; None: no key is left out.
     """
 
     query: BoundRelational
     inputs: Sequence[RowInput]
     output: RowOutput
     sources: tuple[str, ...]
+    completeness: Callable[[pa.Table], Completeness | None]
 
     def of_rows(self, table: pa.Table, rows: int, inputs: tuple[InputProgress, ...]) -> Answer:
         """Return rows of a stream as an answer.
@@ -42,7 +45,8 @@ class RowAnswers:
 
     def missing_notes(self) -> tuple[str, ...]:
         """Say which tuples the rows lack now. On the apply thread."""
-        return (*missing_texts([each.progress for each in self.inputs]), *self._unread(None))
+        progress = [each.progress for each in self.inputs]
+        return (*missing_texts(progress), *unread_texts(self.inputs, None))
 
     def _answer(
         self, table: pa.Table, rows: int, inputs: tuple[InputProgress, ...], first_us: int | None
@@ -51,7 +55,8 @@ class RowAnswers:
         marks = [each.as_of_us for each in inputs]
         known = [each for each in marks if each is not None]
         as_of_us = min(known) if known and len(known) == len(marks) else None
-        notes = (*missing_texts(inputs), *self._unread(as_of_us if first_us is None else first_us))
+        since_us = as_of_us if first_us is None else first_us
+        notes = (*missing_texts(inputs), *unread_texts(self.inputs, since_us))
         return Answer(
             table,
             query=self.query.text,
@@ -64,13 +69,5 @@ class RowAnswers:
             notes=notes,
             inputs=inputs,
             resume=self.output.token(rows),
-        )
-
-    def _unread(self, as_of_us: int | None) -> tuple[str, ...]:
-        """Say which tuples from before registration windows lack. as_of_us: None: at any time."""
-        return tuple(
-            f"tuples of {each.stream} that came before the query was registered are not in the "
-            f"rows: {each.past_text}"
-            for each in self.inputs
-            if each.may_miss_past(as_of_us)
+            completeness=self.completeness(table),
         )

@@ -383,6 +383,16 @@ def missing_texts(inputs: Sequence[InputProgress]) -> tuple[str, ...]:
     return tuple(_missing_text(each) for each in inputs if each.late + each.dropped + each.lost)
 
 
+def unread_texts(inputs: Iterable[RowInput], as_of_us: int | None) -> tuple[str, ...]:
+    """Say which tuples from before registration windows lack. as_of_us: None: at any time."""
+    return tuple(
+        f"tuples of {each.stream} that came before the query was registered are not in the rows: "
+        f"{each.past_text}"
+        for each in inputs
+        if each.may_miss_past(as_of_us)
+    )
+
+
 def _missing_text(each: InputProgress) -> str:
     parts = [
         f"{count:,} {what}"

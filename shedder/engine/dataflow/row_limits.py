@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from shedder.errors import BudgetExceeded
+
 
 @dataclass(frozen=True, slots=True)
 class RowLimits:
@@ -19,3 +21,10 @@ class RowLimits:
     output_bytes_max: int
     all_bytes_max: int
     read_bytes_max: int
+
+    def refusal(self, state_bytes: int) -> BudgetExceeded:
+        """Return the error of a query whose state exceeds its limit."""
+        return BudgetExceeded(
+            f"its state has {state_bytes:,} bytes, row_query_bytes_max is "
+            f"{self.query_bytes_max:,}: narrow its window or its WHERE, or raise the setting"
+        )

@@ -210,7 +210,8 @@ class StandingRowQueries:
     def _check_all(self, readers: Iterable[RowQuery]) -> None:
         """Fail the largest of these queries while all together hold too much.
 
-        A query that shares its state may free little, so the next one fails as well.
+        A query with ON OVERLOAD SHED keeps fewer keys instead. A query that shares its state may
+        free little, so the next one fails as well.
         """
         live = [each for each in readers if not each.failed]
         while live and self.size_bytes > self.limits.all_bytes_max:
@@ -322,7 +323,9 @@ class StandingRowQueries:
         self.steps.close()
 
     def _refuse(self, query: RowQuery) -> None:
-        """Fail a query, because all together hold too much."""
+        """Have a query keep fewer keys, or fail it, because all together hold too much."""
+        if query.relieve(self.size_bytes - self.limits.all_bytes_max):
+            return
         raise BudgetExceeded(
             f"all row queries hold {self.size_bytes:,} bytes, and may hold "
             f"{self.limits.all_bytes_max:,}, a part of memory_bytes; it holds "

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, wait
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -15,8 +16,10 @@ from shedder.archive.log.table_changes import TableChange
 from shedder.archive.tables.table_rows import TableRows
 from shedder.cql.plans.logical_plan import BoundRelational
 from shedder.dataflow.operator_facts import OperatorFacts
-from shedder.engine.dataflow.flow import FlowStep, RowFlow, SharedPart
+from shedder.engine.dataflow.flow import SharedPart
+from shedder.engine.dataflow.held_places import HeldPlaces
 from shedder.engine.dataflow.long_steps import QueryStep, ReadWaits, StepThread
+from shedder.engine.dataflow.query_flow import QueryFlow
 from shedder.engine.dataflow.query_tables import QueryTables
 from shedder.engine.dataflow.row_agreement import agreement
 from shedder.engine.dataflow.row_answers import RowAnswers
@@ -24,14 +27,16 @@ from shedder.engine.dataflow.row_input import RowInput, follow_others
 from shedder.engine.dataflow.row_limits import RowLimits
 from shedder.engine.dataflow.row_output import BEGINNING_US, Frontier, InputFrontier, RowOutput
 from shedder.engine.dataflow.table_places import Reached
-from shedder.errors import BudgetExceeded, RowQueryFailed, ShedderError
+from shedder.engine.dataflow.thinned_flow import ThinnedFlow
+from shedder.engine.dataflow.thinning_levels import KeyThinning
+from shedder.errors import RowQueryFailed, ShedderError
 from shedder.queries.answers.answer import Answer
+from shedder.queries.answers.completeness import Completeness
 from shedder.streams.dropped_counts import Dropped
 
 ANSWER_BYTES_MAX = 1 << 20  # Of the newest rows, in the present answer of a stream of rows.
 
 BACKLOG_SHARE = 4  # Of a query's memory; with more in its backlog, the query shares no more.
-HELD_FROM_MAX = 64  # Places that checkpoints noted; with fewer, more versions are kept.
 CLOCK = ""  # Among the inputs of a frontier, the newest change of a query that reads no stream.
 
 _log = structlog.get_logger("shedder.engine")
@@ -48,7 +53,7 @@ class RowQuery:
         self,
         name: str,
         query: BoundRelational,
-        flow: RowFlow,
+        flow: QueryFlow,
         inputs: Sequence[RowInput],
         output: RowOutput,
         limits: RowLimits,
@@ -65,18 +70,18 @@ class RowQuery:
         self.tables = tables
         self.table_names = frozenset(each.name for each in tables.by_alias.values())
         read = tuple(f"table {name}" for name in sorted(self.table_names))
-        self.answers = RowAnswers(query, self.inputs, output, read)
+        self.answers = RowAnswers(query, self.inputs, output, read, self._completeness)
         self.failed = ""
-        self._flow: RowFlow | None = flow  # None: the query has failed.
+        self._flow: QueryFlow | None = flow  # None: the query has failed.
         self._limits = limits
         self._steps = steps
-        self._step: QueryStep[FlowStep] | None = None  # That the other thread goes on with.
+        self._step: QueryStep[Any] | None = None  # That the other thread goes on with.
         self._stepped: Future[None] | None = None  # The end of it.
         self._facts: list[OperatorFacts] = []  # Of the operators before that step.
         self._waits = ReadWaits()
         self._read_bytes = 0
         self._changed_us: int | None = None
-        self._held_from: list[tuple[Frontier, int]] = []  # At checkpoints, as `needs_from_place`.
+        self._held_from = HeldPlaces()
         self._tell(None, self.frontier)
 
     # --- looks -----------------------------------------------------------------------------------
@@ -144,6 +149,11 @@ class RowQuery:
         """What statistics decided of the plan, as of `RowFlow`; of a failed query nothing."""
         return () if self._flow is None else self._flow.plan_choices
 
+    @property
+    def thinning(self) -> KeyThinning | None:
+        """The sample of keys that it keeps; None: it keeps all."""
+        return None if self._flow is None else self._flow.thinning
+
     def operators(self) -> list[OperatorFacts]:
         """Facts of its operators, each after its inputs, kept rows last; of a failed query none.
 
@@ -197,7 +207,7 @@ class RowQuery:
     @property
     def is_shared(self) -> bool:
         """Return whether another query reads some of the state now."""
-        return self._flow is not None and self._flow.source_graph.is_shared
+        return self._flow is not None and self._flow.is_shared
 
     @property
     def is_far_behind(self) -> bool:
@@ -205,7 +215,7 @@ class RowQuery:
         if self._flow is None:
             return False
         limit = self._limits.query_bytes_max // BACKLOG_SHARE
-        return self._flow.source_graph.backlog_bytes > limit
+        return self._flow.backlog_bytes > limit
 
     def split(self) -> None:
         """Go on with copies of what is shared, apart from other queries."""
@@ -215,7 +225,7 @@ class RowQuery:
     def leave(self) -> None:
         """Share nothing any more: the query ends."""
         if self._flow is not None:
-            self._flow.source_graph.leave()
+            self._flow.leave()
 
     def end_step(self) -> None:
         """Forget shared changes: all queries of its streams have read the last record."""
@@ -313,14 +323,8 @@ class RowQuery:
             return None
         found = [self._flow.least_place(alias) for alias in held]
         known = [place for place in found if place is not None]
-        self._held_from.append((self.frontier, min(known, default=self.tables.newest_place)))
-        if len(self._held_from) > HELD_FROM_MAX:
-            del self._held_from[1:-1:2]
-        before = [at for at, (then, _) in enumerate(self._held_from) if then.is_before(begin)]
-        if not before:
-            return 0
-        del self._held_from[: before[-1]]
-        return self._held_from[0][1]
+        self._held_from.note(self.frontier, min(known, default=self.tables.newest_place))
+        return self._held_from.least_from(begin)
 
     def promise(self, stream_id: int, watermark_us: int, arrival_us: int) -> None:
         """Apply a heartbeat of a stream."""
@@ -387,7 +391,7 @@ class RowQuery:
         done.set_result(None)
         return done
 
-    def _end_taken(self, step: QueryStep[FlowStep]) -> None:
+    def _end_taken(self, step: QueryStep[Any]) -> None:
         """End a step that the other thread has made, and begin that of what came meanwhile."""
         if self._step is not step or self._stepped is None:
             return  # It was ended, or left.
@@ -399,27 +403,37 @@ class RowQuery:
         self.tables.go_on()
         self._advance(replace(step.after, rows=self.output.rows))
 
-    def _end(self, step: QueryStep[FlowStep]) -> None:
+    def _end(self, step: QueryStep[Any]) -> None:
         assert step.made is not None
         self.output.publish(self._live.end(step.made), step.before, step.progress)
         self._waits.end_step()
         self.check_size()
 
     def check_size(self) -> None:
-        """Fail above the query's limit.
+        """Keep fewer keys above the query's limit, or fail.
 
         Raises:
           BudgetExceeded.
         """
-        if self.state_bytes > self._limits.query_bytes_max:
-            raise BudgetExceeded(
-                f"its state has {self.state_bytes:,} bytes, row_query_bytes_max is "
-                f"{self._limits.query_bytes_max:,}: narrow its window or its WHERE, or raise the "
-                "setting"
-            )
+        excess_bytes = self.state_bytes - self._limits.query_bytes_max
+        if excess_bytes > 0 and not self._live.relieve(excess_bytes):
+            raise self._limits.refusal(self.state_bytes)
+
+    def _completeness(self, table: pa.Table) -> Completeness | None:
+        return None if self._flow is None else self._flow.completeness(table)
+
+    def relieve(self, excess_bytes: int) -> bool:
+        """Keep fewer keys, as `ThinnedFlow.relieve`; return False if that frees too little."""
+        return self._flow is not None and self._flow.relieve(excess_bytes)
+
+    def set_level_min(self, level: int) -> None:
+        """As `ThinnedFlow.set_level_min`, of a query that has `thinning`."""
+        self.finish_step()
+        assert isinstance(self._flow, ThinnedFlow)
+        self._flow.set_level_min(level)
 
     @property
-    def _live(self) -> RowFlow:
+    def _live(self) -> QueryFlow:
         assert self._flow is not None, self.failed
         return self._flow
 

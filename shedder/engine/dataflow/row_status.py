@@ -19,6 +19,7 @@ def row_status(query: RowQuery) -> dict[str, str]:
         "kept_bytes": str(query.output.size_bytes),
         "late": str(sum(each.late for each in query.inputs)),
         "size_bytes": str(query.size_bytes),
+        **({} if query.thinning is None else {"level": str(query.thinning.level)}),
         "failed": query.failed,
     }
 

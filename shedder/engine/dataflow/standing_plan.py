@@ -23,8 +23,10 @@ from shedder.cql.plans.logical_plan import (
     scans_of,
     with_inputs,
 )
+from shedder.cql.plans.thinning_keys import ThinningKeys, thinning_keys
 from shedder.cql.statements.relational_select import RelationalSelect
 from shedder.engine.dataflow.lookback import ALL, lookbacks_us
+from shedder.engine.dataflow.row_target import EVENT_TIME, SIGN
 from shedder.errors import BadQuery
 
 
@@ -34,10 +36,12 @@ class StandingPlan:
 
     query: a stream, or a relation. insertions_only: of a relation, subscribers get the rows that
     enter, ISTREAM; else they get the rows that leave, too.
+    keys: by which it is thinned when its bytes are short; None: it fails.
     """
 
     query: BoundRelational
     insertions_only: bool
+    keys: ThinningKeys | None = None
 
 
 def standing_plan(select: RelationalSelect, bound: BoundRelational) -> StandingPlan:
@@ -48,8 +52,14 @@ def standing_plan(select: RelationalSelect, bound: BoundRelational) -> StandingP
     If it reads tables alone, their changes correct its rows.
 
     Raises:
-      BadQuery: it has ORDER BY, LIMIT or AS OF, or its state would grow for ever.
+      BadQuery: it has ORDER BY, LIMIT or AS OF, or its state would grow for ever; or it has no
+        keys for ON OVERLOAD SHED.
     """
+    found = _standing(select, bound)
+    return replace(found, keys=_keys_of(found)) if select.sheds else found
+
+
+def _standing(select: RelationalSelect, bound: BoundRelational) -> StandingPlan:
     plan = bound.plan
     if any(isinstance(each, Ordered) for each in nodes_of(plan)):
         raise BadQuery(
@@ -74,6 +84,30 @@ def standing_plan(select: RelationalSelect, bound: BoundRelational) -> StandingP
                 f"window, such as {scan.relation} [RANGE 1 HOUR]"
             )
     return StandingPlan(replace(bound, plan=plan), inserts)
+
+
+def _keys_of(standing: StandingPlan) -> ThinningKeys:
+    """Return the keys by which a query is thinned.
+
+    Raises:
+      BadQuery: it has none.
+    """
+    plan = standing.query.plan
+    if any(scan.kind is RelationKind.TABLE for scan in scans_of(plan)):
+        raise BadQuery("ON OVERLOAD SHED is for a query of streams alone; this one reads tables")
+    if not (standing.insertions_only or isinstance(plan, ToStream)):
+        raise BadQuery(
+            "ON OVERLOAD SHED needs rows that enter: a group of a key that is left out does not "
+            "leave; write ISTREAM(...) around the select list"
+        )
+    found = thinning_keys(plan, frozenset({EVENT_TIME, SIGN}))
+    if found is None:
+        raise BadQuery(
+            "ON OVERLOAD SHED keeps the rows of a sample of keys, and the select list has no "
+            "column by which all inputs can be sampled; add a column of the join's equality, of "
+            "both sides of the set operation, of PARTITION BY or of GROUP BY"
+        )
+    return found
 
 
 def nodes_of(plan: Plan) -> Iterator[Plan]:

@@ -113,6 +113,10 @@ class RowQueries:
     def _question(self, select: RelationalSelect, deadline: Deadline) -> Iterator[RowQuestion]:
         """The bound query and its sources as of now; the archive is held until the end."""
         core = self._core
+        if select.sheds:
+            raise BadQuery(
+                "ON OVERLOAD: a query that is answered once has all rows; leave ON OVERLOAD away"
+            )
         if select.confidence is not None:
             raise BadQuery(
                 "CONFIDENCE: the rows of a query that is answered once are exact; leave CONFIDENCE "

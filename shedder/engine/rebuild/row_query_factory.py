@@ -26,10 +26,14 @@ from shedder.engine.dataflow.query_tables import QueryTables, ReadTable
 from shedder.engine.dataflow.row_input import RowInput, times_of
 from shedder.engine.dataflow.row_output import RowOutput
 from shedder.engine.dataflow.row_query import RowQuery
+from shedder.engine.dataflow.row_state import RowState
 from shedder.engine.dataflow.row_target import EVENT_TIME, RowTarget
 from shedder.engine.dataflow.row_writer import RowWriter
 from shedder.engine.dataflow.standing_plan import StandingPlan, standing_plan, with_seed
+from shedder.engine.dataflow.thinned_flow import ThinnedFlow
+from shedder.engine.dataflow.thinning_levels import THINNING, KeyThinning
 from shedder.engine.engine_state import EngineState
+from shedder.engine.rebuild.stored_levels import StoredLevels
 from shedder.engine.tables.live_tables import LiveTable
 from shedder.errors import Unimplemented
 from shedder.streams.batch_conversion import conform_batch
@@ -45,17 +49,21 @@ class RowParameters:
 
     incarnation: as of `RowOutput`. target: into which the query inserts its rows.
     sampling: seed, and bytes, of the sample of a join's keys; None: the query has none.
+    thinning: of ON OVERLOAD SHED; None: the query has it not.
     """
 
     incarnation: str
     target: RowTarget | None = None
     sampling: tuple[int, int] | None = None
+    thinning: KeyThinning | None = None
 
     def to_json(self) -> str:
         """Return the JSON that the catalog keeps."""
         into = {} if self.target is None else {"into": self.target.to_json()}
         sampled = {} if self.sampling is None else {"sampling": self.sampling}
-        return json.dumps({"kind": "rows", "incarnation": self.incarnation, **into, **sampled})
+        thinned = {} if self.thinning is None else {THINNING: self.thinning.to_json()}
+        stored = {"kind": "rows", "incarnation": self.incarnation, **into, **sampled, **thinned}
+        return json.dumps(stored)
 
     @classmethod
     def of(cls, entry: QueryEntry) -> RowParameters | None:
@@ -63,11 +71,12 @@ class RowParameters:
         stored = json.loads(entry.parameters)
         if not isinstance(stored, dict) or stored.get("kind") != "rows":
             return None
-        into, sampling = stored.get("into"), stored.get("sampling")
+        into, sampling, thinning = (stored.get(it) for it in ("into", "sampling", THINNING))
         return cls(
             stored["incarnation"],
             None if into is None else RowTarget.from_json(into),
             None if sampling is None else (sampling[0], sampling[1]),
+            None if thinning is None else KeyThinning.from_json(thinning),
         )
 
 
@@ -77,8 +86,11 @@ def new_row_query(
     plan: StandingPlan,
     statistics: Mapping[str, StreamStatistics],
     parameters: RowParameters,
+    state: RowState | None = None,
 ) -> RowQuery:
     """Return a query that has read nothing, at the present positions of its streams.
+
+    state: in a checkpoint, from which the query goes on; None: it is new.
 
     Raises:
       Unimplemented: an operator of the query is not in this version.
@@ -86,7 +98,7 @@ def new_row_query(
     plan = with_sampling(plan, parameters)
     limits, incarnation = core.rows.limits, parameters.incarnation
     found = tables_in(core, plan)
-    flow = new_flow(core, plan, statistics, parameters.target)
+    flow = _flow(core, name, plan, statistics, parameters, state)
     tables = {
         alias: ReadTable(
             table.schema.name, table.id, flow.versions[alias], corrects=alias in flow.corrects
@@ -108,7 +120,34 @@ def new_row_query(
     )
 
 
-def _inputs(core: EngineState, plan: StandingPlan, flow: RowFlow) -> list[RowInput]:
+def _flow(
+    core: EngineState,
+    name: str,
+    plan: StandingPlan,
+    statistics: Mapping[str, StreamStatistics],
+    parameters: RowParameters,
+    state: RowState | None,
+) -> RowFlow | ThinnedFlow:
+    """Return the operators of a query, as `new_row_query`."""
+
+    def made() -> RowFlow:
+        return new_flow(core, plan, statistics, parameters.target)
+
+    if plan.keys is None or parameters.thinning is None:
+        return made()
+    span_us = max(lookbacks_us(plan.query.plan).values())
+    return ThinnedFlow(
+        made,
+        plan.keys,
+        parameters.thinning,
+        StoredLevels(core, name, begins=state is None),
+        bytes_max=core.rows.limits.query_bytes_max,
+        span_us=span_us if span_us < HISTORY else None,
+        from_us=None if state is None else state.begin.as_of_us,
+    )
+
+
+def _inputs(core: EngineState, plan: StandingPlan, flow: RowFlow | ThinnedFlow) -> list[RowInput]:
     """Return inputs at the present positions."""
     spans, inputs = lookbacks_us(plan.query.plan), list[RowInput]()
     for alias, source in flow.sources.items():
@@ -160,6 +199,7 @@ def new_flow(
         names=None if target is None or target.is_view else target.columns,
         statistics=statistics,
         expiry=Expiry(core.settings.row_query_expiry),
+        shares=plan.keys is None,
         seeds={
             scan.relation: core.stream(scan.relation).schema.seed for scan in _stream_scans(plan)
         },

@@ -151,7 +151,7 @@ def restored_row_query(
     """
     parameters = RowParameters.of(entry)
     assert parameters is not None
-    query = new_row_query(core, entry.name, plan, statistics_of(core, plan), parameters)
+    query = new_row_query(core, entry.name, plan, statistics_of(core, plan), parameters, state)
     scans = {each.stream_id: scan_of(core, each.stream_id) for each in query.inputs}
     writer = new_writer(core, query, parameters.target, stored=state.stored)
     tables = table_rows(core, query)

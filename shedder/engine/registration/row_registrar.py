@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from shedder.archive.files.data_directory import (
     FORMAT_ROWS,
     FORMAT_SAMPLED_JOINS,
+    FORMAT_SHED_ROWS,
     FORMAT_TABLE_CHANGES,
     FORMAT_TABLE_JOINS,
     FORMAT_VIEWS,
@@ -22,6 +23,7 @@ from shedder.engine.checkpoints.query_commit import QueryCommit
 from shedder.engine.dataflow.row_query import RowQuery
 from shedder.engine.dataflow.row_target import RowTarget
 from shedder.engine.dataflow.standing_plan import StandingPlan, reads_previous, sampling_of
+from shedder.engine.dataflow.thinning_levels import KeyThinning
 from shedder.engine.engine_state import EngineState
 from shedder.engine.rebuild.row_query_factory import (
     RowParameters,
@@ -39,7 +41,7 @@ from shedder.engine.registration.registration_wait import RegistrationWait
 from shedder.engine.synopsis_plans.stored_query_text import parse_stored
 from shedder.errors import BudgetExceeded
 
-SEED_BITS = 62  # Of the sample of a join's keys.
+SEED_BITS = 62  # Of a sample of keys.
 
 
 class RowRegistrar:
@@ -127,6 +129,9 @@ class RowRegistrar:
         self, incarnation: str, select: RelationalSelect, target: RowTarget | None
     ) -> RowParameters:
         """Return parameters of a new query. Half of its memory is for the counts of a join."""
+        if select.sheds:
+            thinning = KeyThinning(self._core.machine.random_bits(SEED_BITS))
+            return RowParameters(incarnation, target, thinning=thinning)
         if select.confidence is None:
             return RowParameters(incarnation, target)
         bytes_max = self._core.rows.limits.query_bytes_max // 2
@@ -167,7 +172,7 @@ class RowRegistrar:
         entry = QueryEntry(
             query.name,
             query.query.text,
-            parameters=RowParameters(query.incarnation, target, sampled).to_json(),
+            parameters=RowParameters(query.incarnation, target, sampled, query.thinning).to_json(),
             stream_id=query.stream_id,
             from_position=query.inputs[0].position if query.inputs else 0,
             created_us=core.clock_us(),
@@ -185,6 +190,8 @@ class RowRegistrar:
 
 def _format_of(query: RowQuery, target: RowTarget | None) -> int:
     """Return the format of a directory with a query: the least that can read its state."""
+    if query.thinning is not None:
+        return FORMAT_SHED_ROWS
     if sampling_of(query.query.plan) is not None:
         return FORMAT_SAMPLED_JOINS
     tables = query.tables.by_alias.values()

@@ -1,4 +1,4 @@
-"""Thinning levels of a plan as values: checks, forced levels over others, and their text."""
+"""KeyThinning levels of a plan as values: checks, forced levels over others, and their text."""
 
 from __future__ import annotations
 

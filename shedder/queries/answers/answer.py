@@ -10,6 +10,7 @@ from typing import Any, Self
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from shedder.queries.answers.completeness import Completeness
 from shedder.queries.answers.python_rows import plain_rows
 from shedder.queries.answers.text_format import explained, printed
 from synopses.model.estimate import Bound, Estimate
@@ -101,6 +102,7 @@ class Answer:
     cut: the limit that left out rows at the end of the table, in words; empty: none did.
     inputs: progress of each input of a row query.
     resume: token of a row query; `subscribe(after=resume)` sends the rows after this answer's.
+    completeness: of the rows of a query with ON OVERLOAD SHED; else None: no key is left out.
     """
 
     table: pa.Table
@@ -126,6 +128,7 @@ class Answer:
     cut: str = ""
     inputs: tuple[InputProgress, ...] = ()
     resume: str | None = None
+    completeness: Completeness | None = None
 
     @classmethod
     def status(cls, text: str) -> Self:
@@ -200,6 +203,7 @@ class Answer:
         facts["sources"] = list(self.sources)
         facts["notes"] = list(self.notes)
         facts["inputs"] = [dataclasses.asdict(each) for each in self.inputs]
+        facts["completeness"] = None if self.completeness is None else self.completeness.facts()
         for name in ("missing", "archive"):
             part = facts[name]
             facts[name] = None if part is None else dataclasses.asdict(part)

@@ -68,6 +68,14 @@ class ArchivePart(Protocol):
         """Return how often the answer was looked at."""
 
 
+class RowsText(Protocol):
+    """How many rows an answer has of those that there are."""
+
+    @property
+    def text(self) -> str:
+        """What it says, on one line."""
+
+
 class PrintedAnswer(Protocol):
     """An answer, as its text shows it."""
 
@@ -154,3 +162,7 @@ class PrintedAnswer(Protocol):
     @property
     def cut(self) -> str:
         """The limit that left out rows at the end; empty: none did."""
+
+    @property
+    def completeness(self) -> RowsText | None:
+        """Return what its rows say of all; None: no key is left out."""

@@ -58,6 +58,8 @@ def printed(
         lines.append(f"… {hidden:,} more row{'' if hidden == 1 else 's'}")
     if answer.cut:
         lines.append(f"NOT ALL ROWS: {answer.cut}")
+    if answer.completeness is not None:
+        lines.append(f"rows: {answer.completeness.text}")
     if answer.missing is not None:
         lines.append(f"groups: {_missing(answer.missing)}")
     if answer.late:
@@ -85,10 +87,16 @@ def explained(answer: PrintedAnswer) -> str:
         ("groups", missing),
         *_certified(answer),
         *([("cut", answer.cut)] if answer.cut else []),
+        *_completeness(answer),
         ("elapsed", f"{answer.elapsed_ms:.1f} ms"),
         *(("note", note) for note in answer.notes),
     ]
     return escaped_lines("\n".join(f"{name + ':':<14}{text}" for name, text in lines))
+
+
+def _completeness(answer: PrintedAnswer) -> list[tuple[str, str]]:
+    """Return the line of a sample of keys; [] if all rows are there."""
+    return [] if answer.completeness is None else [("rows", answer.completeness.text)]
 
 
 def _missing(bound: GroupsBound) -> str:

@@ -1,0 +1,422 @@
+"""Dataflow of a query with ON OVERLOAD SHED: it keeps a sample of keys when bytes are short.
+
+The plan commutes with a selection by the hash of its keys (`thinning_keys`). So each stratum of
+keys has operators and sinks of its own, and the result is the rows of all strata together. To
+raise the level, the lowest stratum is dropped with all its state; no operator knows of it. To
+lower the level, empty strata read along, one more than are shown. They take the place of all
+strata once their windows are full, if they need no more than half of the room. So memory that
+operators hold for a flood is given back, too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from shedder.cql.plans.thinning_keys import ThinningKeys
+from shedder.dataflow.batch_rows import take_rows
+from shedder.dataflow.estimates.state_bytes import StateBytes
+from shedder.dataflow.join_order import StreamStatistics
+from shedder.dataflow.operator_facts import OperatorFacts
+from shedder.dataflow.sharing.shared_source import StreamSource
+from shedder.dataflow.sharing.source_graph import Agrees
+from shedder.dataflow.step_parts import Parts, finished
+from shedder.dataflow.tables.table_versions import TableVersions
+from shedder.engine.dataflow.flow import FlowStep, RowFlow, SharedPart
+from shedder.engine.dataflow.row_completeness import of_relation, of_stretch
+from shedder.engine.dataflow.row_output import BEGINNING_US
+from shedder.engine.dataflow.row_target import EVENT_TIME
+from shedder.engine.dataflow.thinning_levels import (
+    LEVEL_MAX,
+    KeyStrata,
+    KeyThinning,
+    LevelStore,
+    strata_of,
+)
+from shedder.errors import BudgetExceeded, StorageFailed
+from shedder.queries.answers.completeness import Completeness
+
+_STRATUM = "#stratum"  # Column of the stratum of each row, within a step.
+ROOM_SHARE = 2  # Of the limit, that more keys may take: it is not exceeded at once again.
+TRIES_MAX = 64  # Windows of event time between two tries to keep more keys, at most.
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ThinnedStep:
+    """What the strata have made in a step. before_us: instant before it; None: there is none."""
+
+    before_us: int | None
+    made: Mapping[RowFlow, FlowStep]
+
+
+@dataclass(frozen=True, slots=True)
+class _Growing:
+    """Strata that are not shown before an instant."""
+
+    flows: dict[int, RowFlow]
+    ready_us: int
+
+    @property
+    def size_bytes(self) -> int:
+        return sum(each.size_bytes for each in self.flows.values())
+
+
+class ThinnedFlow:
+    """As `RowFlow`, of which it has one for each stratum of keys.
+
+    An instant has the rows of the strata that its level has. Rows of one event time come by
+    stratum. They depend on the tuples and on the levels alone, so a restart makes them again.
+    """
+
+    def __init__(
+        self,
+        made: Callable[[], RowFlow],
+        keys: ThinningKeys,
+        thinning: KeyThinning,
+        store: LevelStore,
+        *,
+        bytes_max: int,
+        span_us: int | None,
+        from_us: int | None = None,
+    ) -> None:
+        """A flow without tuples.
+
+        Args:
+          made: returns operators and sinks without tuples.
+          keys: of the plan.
+          thinning: seed, and levels as they were stored.
+          store: for later levels.
+          bytes_max: of the state.
+          span_us: event time before an instant whose tuples the state needs; None: any.
+          from_us: no earlier instant is made again; None: all may be.
+        """
+        self._made = made
+        self._keys = keys
+        self._strata = KeyStrata(thinning.seed)
+        self._thinning = thinning
+        self._store = store
+        self._room_bytes = bytes_max // ROOM_SHARE
+        self._span_us = span_us
+        least = thinning.least_level(from_us)
+        self._flows = {stratum: made() for stratum in range(least, LEVEL_MAX + 1)}
+        self._growing: _Growing | None = None
+        self._broken = -1  # The highest stratum that found no room within a step.
+        self._newest_us = BEGINNING_US
+        self._grows_from_us = BEGINNING_US
+        self._tries = 1  # Windows until the next try to keep more keys.
+        first = self._whole
+        self.is_stream, self.columns, self.schema = first.is_stream, first.columns, first.schema
+        self._columns = {
+            alias: tuple(name[len(alias) + 1 :] for name in names)
+            for alias, names in keys.sources.items()
+        }
+        self.shared_parts: tuple[SharedPart, ...] = ()
+        self.is_shared, self.backlog_bytes = False, 0
+        self.versions: Mapping[str, TableVersions] = {}
+        self.corrects = frozenset[str]()
+
+    @property
+    def _whole(self) -> RowFlow:
+        """The flow of the stratum that is never left out."""
+        return self._flows[LEVEL_MAX]
+
+    @property
+    def _read(self) -> list[tuple[int, RowFlow]]:
+        """The strata that read tuples, but for those that have lost their state."""
+        found = [each for each in self._flows.items() if each[0] > self._broken]
+        return found if self._growing is None else [*found, *self._growing.flows.items()]
+
+    def _is_shown(self, stratum: int, flow: RowFlow) -> bool:
+        return self._flows.get(stratum) is flow
+
+    @property
+    def thinning(self) -> KeyThinning:
+        """Seed and levels."""
+        return self._thinning
+
+    @property
+    def sources(self) -> Mapping[str, StreamSource]:
+        """As `RowFlow.sources`."""
+        return self._whole.sources
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of all strata."""
+        growing = 0 if self._growing is None else self._growing.size_bytes
+        return growing + sum(each.size_bytes for each in self._flows.values())
+
+    @property
+    def as_of_us(self) -> int | None:
+        """As `RowFlow.as_of_us`."""
+        return self._whole.as_of_us
+
+    def share_with(self, other: object, agrees: Agrees) -> None:
+        """Share nothing: other queries have other keys."""
+
+    def split(self) -> None:
+        """Nothing is shared."""
+
+    def leave(self) -> None:
+        """Nothing is shared."""
+
+    def keeps(self, rows: object) -> bool:  # noqa: ARG002
+        """Return False: no other query reads a store of this one."""
+        return False
+
+    def least_place(self, alias: str) -> None:
+        """Return None: the plan has no tables."""
+
+    def end_step(self) -> None:
+        """As `RowFlow.end_step`."""
+        for each in self._flows.values():
+            each.end_step()
+
+    def go_on(self) -> None:
+        """As `RowFlow.go_on`."""
+        for each in self._flows.values():
+            each.go_on()
+
+    # --- tuples and rows -------------------------------------------------------------------------
+
+    def push(
+        self,
+        alias: str,
+        batch: pa.RecordBatch,
+        positions: NDArray[np.int64],
+        places: NDArray[np.int64] | None,  # noqa: ARG002
+    ) -> None:
+        """As `RowFlow.push`; tuples of strata that are left out are not held."""
+        if not batch.num_rows:
+            return
+        time = batch.column(self.sources[alias].time_column)
+        self._newest_us = max(self._newest_us, pc.max(time.cast(pa.int64())).as_py())
+        columns = [batch.column(name) for name in self._columns[alias]]
+        strata = strata_of(self._strata.hashes(columns))
+        for stratum, flow in self._read:
+            self._push(stratum, flow, alias, batch, positions, strata)
+
+    def _push(
+        self,
+        stratum: int,
+        flow: RowFlow,
+        alias: str,
+        batch: pa.RecordBatch,
+        positions: NDArray[np.int64],
+        strata: NDArray[np.int64],
+    ) -> None:
+        rows = np.flatnonzero(strata == stratum)
+        if not len(rows):
+            return
+        try:
+            flow.push(alias, take_rows(batch, rows), positions[rows], None)
+        except BudgetExceeded as error:
+            self._break(stratum, flow, error)
+
+    def advance(self, watermarks: Mapping[str, int]) -> pa.Table:
+        """As `RowFlow.advance`."""
+        return self.end(finished(self.parts(watermarks)))
+
+    def parts(self, watermarks: Mapping[str, int]) -> Parts[ThinnedStep]:
+        """Make a step of each stratum, for `end`.
+
+        A stratum that is left out from a known instant on does not go beyond it.
+        """
+        before_us, made = self.as_of_us, dict[RowFlow, FlowStep]()
+        for stratum, flow in self._read:
+            end_us = self._thinning.end_us(stratum) if self._is_shown(stratum, flow) else None
+            marks = watermarks
+            if end_us is not None:
+                marks = {alias: min(us, end_us - 1) for alias, us in watermarks.items()}
+            try:
+                made[flow] = yield from flow.parts(marks)
+            except BudgetExceeded as error:
+                self._break(stratum, flow, error)
+        return ThinnedStep(before_us, made)
+
+    def end(self, step: ThinnedStep) -> pa.Table:
+        """Put a step's changes into the relations, and return the rows that are complete now."""
+        tables: list[pa.Table] = []
+        for stratum, flow in self._read:
+            try:
+                table = flow.end(step.made[flow])
+            except BudgetExceeded as error:
+                self._break(stratum, flow, error)
+                continue
+            if self._is_shown(stratum, flow):
+                of = pa.array(np.full(len(table), stratum, np.int64))
+                tables.append(table.append_column(_STRATUM, of))
+        if self._broken >= min(self._flows):
+            first_us = BEGINNING_US if step.before_us is None else step.before_us + 1
+            if not self._raise(self._broken + 1, first_us):
+                raise BudgetExceeded(
+                    "a step of a part of its keys needs more memory, and the query cannot leave "
+                    "them out while the server starts or the query is being registered"
+                )
+        self._leave_ended()
+        self._grow()
+        return self._shown(pa.concat_tables(tables))
+
+    def _shown(self, table: pa.Table) -> pa.Table:
+        """Return the rows at whose instants their stratum is not left out, by event time."""
+        instants_us = table[EVENT_TIME].cast(pa.int64()).to_numpy() + 1
+        strata = table[_STRATUM].to_numpy()
+        shown = np.zeros(len(table), np.bool_)
+        for stratum in np.unique(strata).tolist():
+            shown |= (strata == stratum) & self._thinning.has(stratum, instants_us)
+        rows = np.flatnonzero(shown)
+        rows = rows[np.argsort(instants_us[rows], kind="stable")]
+        return table.drop_columns([_STRATUM]).take(rows)
+
+    def relation(self) -> pa.Table:
+        """Return the present rows of a query that is a relation."""
+        return pa.concat_tables([each.relation() for each in self._flows.values()])
+
+    # --- levels ----------------------------------------------------------------------------------
+
+    @property
+    def _next_us(self) -> int:
+        return BEGINNING_US if self.as_of_us is None else self.as_of_us + 1
+
+    def relieve(self, excess_bytes: int) -> bool:
+        """Free so many bytes from the next instant on; return False if that is not possible.
+
+        If levels cannot be stored now, nothing is freed before they can be.
+        """
+        if self._growing is not None:
+            excess_bytes -= self._growing.size_bytes
+            self._give_up()
+        level = min(self._flows)
+        while excess_bytes > 0 and level < LEVEL_MAX:
+            excess_bytes -= self._flows[level].size_bytes
+            level += 1
+        if excess_bytes > 0:
+            return False
+        if level > min(self._flows):
+            self._raise(level, self._next_us)
+        return True
+
+    def set_level_min(self, level: int) -> None:
+        """Keep at most 2^-level of the keys from the next instant on, and all where there is room.
+
+        Raises:
+          StorageFailed: levels cannot be stored now. DiskFull.
+        """
+        before, self._thinning = self._thinning, replace(self._thinning, level_min=level)
+        try:
+            is_stored = self._raise(max(level, min(self._flows)), self._next_us)
+        except BaseException:
+            self._thinning = before
+            raise
+        if not is_stored:
+            self._thinning = before
+            raise StorageFailed("the query is being registered; set its thinning again")
+
+    def _raise(self, level: int, first_us: int) -> bool:
+        """Leave strata below a level out from an instant on; return whether that is stored."""
+        first_us = BEGINNING_US if self._store.is_new else first_us
+        thinning = self._thinning
+        if level != thinning.level:
+            thinning = thinning.with_level(first_us, level)
+        if not self._store.put(thinning):
+            return False
+        self._thinning = thinning
+        self._flows = {it: flow for it, flow in self._flows.items() if it >= level}
+        self._growing, self._broken = None, -1
+        self._grows_from_us = first_us + (self._span_us or 0)
+        return True
+
+    def _break(self, stratum: int, flow: RowFlow, error: BudgetExceeded) -> None:
+        """Note that a stratum found no room in a step, so that its state is lost.
+
+        Raises:
+          BudgetExceeded: it is the last one.
+        """
+        if not self._is_shown(stratum, flow):
+            self._give_up()
+        elif stratum == LEVEL_MAX:
+            raise error
+        else:
+            self._broken = max(self._broken, stratum)
+
+    def _leave_ended(self) -> None:
+        """Drop strata whose next instant is the one from which on they are left out."""
+        as_of_us = self.as_of_us
+        for stratum in [*self._flows]:
+            end_us = self._thinning.end_us(stratum)
+            if end_us is not None and as_of_us is not None and as_of_us + 1 >= end_us:
+                del self._flows[stratum]
+
+    def _grow(self) -> None:
+        """Begin to read with one more stratum, and show it when all are whole and have room."""
+        level, as_of_us, thinning = min(self._flows), self.as_of_us, self._thinning
+        if as_of_us is None or self._span_us is None:
+            return
+        if self._growing is None:
+            is_due = as_of_us >= self._grows_from_us
+            if is_due and level == thinning.level > thinning.level_min:
+                flows = {it: self._made() for it in range(level - 1, LEVEL_MAX + 1)}
+                # Tuples that have come, and wait, are not in them.
+                self._growing = _Growing(flows, self._newest_us + self._span_us + 1)
+        elif as_of_us >= self._growing.ready_us:
+            if self._growing.size_bytes > self._room_bytes:
+                self._give_up()
+            elif self._store.put(thinning := thinning.with_level(as_of_us + 1, level - 1)):
+                self._thinning, self._flows = thinning, self._growing.flows
+                self._growing, self._tries = None, 1
+                self._grows_from_us = as_of_us
+
+    def _give_up(self) -> None:
+        """Leave the strata that are not shown, and try again later."""
+        self._growing = None
+        self._grows_from_us = self._next_us + self._tries * (self._span_us or 0)
+        self._tries = min(2 * self._tries, TRIES_MAX)
+
+    # --- what it says ----------------------------------------------------------------------------
+
+    def completeness(self, table: pa.Table) -> Completeness:
+        """Return what the rows of an answer say of all.
+
+        table: of the relation, or of the stream.
+        """
+        columns = self._keys.columns
+        hashes = self._strata.hashes([table[name].combine_chunks() for name in columns])
+        if table.column_names[-2:] != self.schema.names[-2:]:
+            return of_relation(columns, hashes, min(self._flows), self._keys.rows_max)
+        times_us = table[EVENT_TIME].cast(pa.int64()).to_numpy()
+        now_us = self._next_us - 1
+        start_us, end_us = (int(f(times_us)) if len(times_us) else now_us for f in (np.min, np.max))
+        level = self._thinning.highest_level(start_us + 1, end_us + 1)
+        return of_stretch(columns, hashes, level, start_us, end_us)
+
+    @property
+    def plan_choices(self) -> list[tuple[str, str]]:
+        """What statistics decided of the plan, and which keys are kept, in words."""
+        level = min(self._flows)
+        kept = f"1/{1 << level} of the keys" if level else "all keys"
+        keys = ", ".join(self._keys.columns)
+        return [*self._whole.plan_choices, ("on overload", f"shed; kept are {kept} ({keys})")]
+
+    def operators(self) -> list[OperatorFacts]:
+        """Return the facts of the operators of all strata together."""
+        found = [each.operators() for each in self._flows.values()]
+        return [
+            replace(
+                facts[-1],
+                size_bytes=sum(it.size_bytes for it in facts),
+                rows_in=sum(it.rows_in for it in facts),
+                rows_out=sum(it.rows_out for it in facts),
+                ns=sum(it.ns for it in facts),
+                searched_rows=sum(it.searched_rows for it in facts),
+                shared=None,
+            )
+            for facts in zip(*found, strict=True)
+        ]
+
+    def estimated_bytes(self, statistics: Mapping[str, StreamStatistics]) -> list[StateBytes]:
+        """Return what each of `operators` is expected to hold at level 0."""
+        return self._whole.estimated_bytes(statistics)
