@@ -3,7 +3,8 @@
 Whether a key is in the sample of level n is decided by its salted hash: independently of the
 others, with probability 2^-n. So the number of shown keys is binomial(N, 2^-n), which is inverted
 in N (`distinct_by_hash`). If a key has at most M rows for certain, the number of rows has the
-distribution-free interval of `sampled_key_total`.
+distribution-free interval of `sampled_key_total`. M comes from the plan (`of_plan`) or from counts
+of all tuples (`rows_bound.py`).
 
 The level follows the bytes that the sample takes, so it depends on the sample. For every level
 n >= 1 the interval of that level fails with probability at most (1 - confidence) / LEVEL_MAX. So
@@ -33,26 +34,26 @@ Hashes = NDArray[np.uint64]
 
 
 def of_relation(
-    columns: tuple[str, ...], hashes: Hashes, level: int, rows_max: int | None
+    columns: tuple[str, ...], hashes: Hashes, level: int, certain: CertainRange | None
 ) -> Completeness:
     """Return what the rows of a relation at an instant say of those of the exact query.
 
     Args:
       columns: of the key. hashes: salted, of the key of each row; [rows].
       level: at the instant.
-      rows_max: of one key, for certain; None: not known.
+      certain: of the numbers of rows of the keys; None: nothing is.
     """
     share, counts = 2.0**-level, _counts(hashes)
     confidence = 1.0 - (1.0 - CONFIDENCE) / LEVEL_MAX
     found = distinct_by_hash(kept=len(counts), share=share, confidence=confidence)
-    keys = rows = _estimate(found)
-    reason = ""
+    keys, reason = _estimate(found), ""
     if level == 0:
         rows = _exact(len(hashes))
-    elif rows_max is None:
+    elif certain is None:
         rows, reason = _unbounded(len(hashes) / share), UNKNOWN_KEYS
-    elif rows_max > 1:
-        certain = CertainRange(rows_max, rows_max * ROWS_CERTAIN_MAX, ROWS_CERTAIN_MAX)
+    elif certain.value_max == 1.0:
+        rows = keys
+    else:
         rows = _estimate(sampled_key_total(counts, share, certain, confidence=confidence))
     return Completeness(columns, share, None, None, len(hashes), len(counts), rows, keys, reason)
 
@@ -72,6 +73,20 @@ def of_stretch(
         rows, keys = _unbounded(len(kept) / share), _unbounded(shown / share)
         reason = CHOSEN_STRETCH
     return Completeness(columns, share, start_us, end_us, len(hashes), shown, rows, keys, reason)
+
+
+def of_plan(rows_max: int | None, counted: CertainRange | None) -> CertainRange | None:
+    """Return what is certain of the rows of each key: by the plan, and by counts of tuples.
+
+    rows_max: of one key, by the plan; None: it bounds none. counted: None: nothing is counted.
+    """
+    if rows_max is None:
+        return counted
+    planned = CertainRange(rows_max, rows_max * ROWS_CERTAIN_MAX, ROWS_CERTAIN_MAX)
+    if counted is None or rows_max == 1:
+        return planned
+    value_max = min(rows_max, counted.value_max)
+    return CertainRange(value_max, counted.squares_max, counted.total_max)
 
 
 def _counts(hashes: Hashes) -> NDArray[np.float64]:

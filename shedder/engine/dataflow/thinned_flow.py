@@ -12,10 +12,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from shedder.cql.plans.thinning_keys import ThinningKeys
@@ -28,9 +28,10 @@ from shedder.dataflow.sharing.source_graph import Agrees
 from shedder.dataflow.step_parts import Parts, finished
 from shedder.dataflow.tables.table_versions import TableVersions
 from shedder.engine.dataflow.flow import FlowStep, RowFlow, SharedPart
-from shedder.engine.dataflow.row_completeness import of_relation, of_stretch
+from shedder.engine.dataflow.row_completeness import of_plan, of_relation, of_stretch
 from shedder.engine.dataflow.row_output import BEGINNING_US
 from shedder.engine.dataflow.row_target import EVENT_TIME
+from shedder.engine.dataflow.rows_bound import RowsBound
 from shedder.engine.dataflow.thinning_levels import (
     LEVEL_MAX,
     KeyStrata,
@@ -80,6 +81,7 @@ class ThinnedFlow:
         thinning: KeyThinning,
         store: LevelStore,
         *,
+        bound: RowsBound | None,
         bytes_max: int,
         span_us: int | None,
         from_us: int | None = None,
@@ -91,6 +93,7 @@ class ThinnedFlow:
           keys: of the plan.
           thinning: seed, and levels as they were stored.
           store: for later levels.
+          bound: of the rows of each key; None: there is none.
           bytes_max: of the state.
           span_us: event time before an instant whose tuples the state needs; None: any.
           from_us: no earlier instant is made again; None: all may be.
@@ -100,6 +103,7 @@ class ThinnedFlow:
         self._strata = KeyStrata(thinning.seed)
         self._thinning = thinning
         self._store = store
+        self._bound = bound
         self._room_bytes = bytes_max // ROOM_SHARE
         self._span_us = span_us
         least = thinning.least_level(from_us)
@@ -148,7 +152,8 @@ class ThinnedFlow:
     def size_bytes(self) -> int:
         """Bytes of all strata."""
         growing = 0 if self._growing is None else self._growing.size_bytes
-        return growing + sum(each.size_bytes for each in self._flows.values())
+        counts = 0 if self._bound is None else self._bound.size_bytes
+        return counts + growing + sum(each.size_bytes for each in self._flows.values())
 
     @property
     def as_of_us(self) -> int | None:
@@ -193,10 +198,13 @@ class ThinnedFlow:
         """As `RowFlow.push`; tuples of strata that are left out are not held."""
         if not batch.num_rows:
             return
-        time = batch.column(self.sources[alias].time_column)
-        self._newest_us = max(self._newest_us, pc.max(time.cast(pa.int64())).as_py())
-        columns = [batch.column(name) for name in self._columns[alias]]
-        strata = strata_of(self._strata.hashes(columns))
+        time: pa.Array[Any] = batch.column(self.sources[alias].time_column)
+        times_us = time.cast(pa.int64()).to_numpy()
+        self._newest_us = max(self._newest_us, int(times_us.max()))
+        hashes = self._strata.hashes([batch.column(name) for name in self._columns[alias]])
+        if self._bound is not None:
+            self._bound.update(alias, hashes, times_us)
+        strata = strata_of(hashes)
         for stratum, flow in self._read:
             self._push(stratum, flow, alias, batch, positions, strata)
 
@@ -259,6 +267,8 @@ class ThinnedFlow:
                 )
         self._leave_ended()
         self._grow()
+        if self._bound is not None and self.as_of_us is not None:
+            self._bound.forget(self.as_of_us)
         return self._shown(pa.concat_tables(tables))
 
     def _shown(self, table: pa.Table) -> pa.Table:
@@ -386,7 +396,9 @@ class ThinnedFlow:
         columns = self._keys.columns
         hashes = self._strata.hashes([table[name].combine_chunks() for name in columns])
         if table.column_names[-2:] != self.schema.names[-2:]:
-            return of_relation(columns, hashes, min(self._flows), self._keys.rows_max)
+            counted = None if self._bound is None else self._bound.certain()
+            certain = of_plan(self._keys.rows_max, counted)
+            return of_relation(columns, hashes, min(self._flows), certain)
         times_us = table[EVENT_TIME].cast(pa.int64()).to_numpy()
         now_us = self._next_us - 1
         start_us, end_us = (int(f(times_us)) if len(times_us) else now_us for f in (np.min, np.max))

@@ -29,6 +29,7 @@ from shedder.engine.dataflow.row_query import RowQuery
 from shedder.engine.dataflow.row_state import RowState
 from shedder.engine.dataflow.row_target import EVENT_TIME, RowTarget
 from shedder.engine.dataflow.row_writer import RowWriter
+from shedder.engine.dataflow.rows_bound import MEMORY_SHARE, RowsBound, has_bound, pane_us
 from shedder.engine.dataflow.standing_plan import StandingPlan, standing_plan, with_seed
 from shedder.engine.dataflow.thinned_flow import ThinnedFlow
 from shedder.engine.dataflow.thinning_levels import THINNING, KeyThinning
@@ -135,13 +136,18 @@ def _flow(
 
     if plan.keys is None or parameters.thinning is None:
         return made()
+    thinning, bytes_max = parameters.thinning, core.rows.limits.query_bytes_max
     span_us = max(lookbacks_us(plan.query.plan).values())
+    bound = None
+    if has_bound(plan.query.plan):
+        bound = RowsBound(plan.query.plan, thinning.seed, bytes_max // MEMORY_SHARE)
     return ThinnedFlow(
         made,
         plan.keys,
-        parameters.thinning,
+        thinning,
         StoredLevels(core, name, begins=state is None),
-        bytes_max=core.rows.limits.query_bytes_max,
+        bound=bound,
+        bytes_max=bytes_max,
         span_us=span_us if span_us < HISTORY else None,
         from_us=None if state is None else state.begin.as_of_us,
     )
@@ -150,6 +156,8 @@ def _flow(
 def _inputs(core: EngineState, plan: StandingPlan, flow: RowFlow | ThinnedFlow) -> list[RowInput]:
     """Return inputs at the present positions."""
     spans, inputs = lookbacks_us(plan.query.plan), list[RowInput]()
+    if plan.keys is not None and has_bound(plan.query.plan):  # Panes of counts are whole.
+        spans = {alias: us + pane_us(us) for alias, us in spans.items()}
     for alias, source in flow.sources.items():
         stream = core.stream(source.relation)
         columns = tuple(dict.fromkeys((*source.columns, source.time_column)))

@@ -42,7 +42,6 @@ QUERIES = {
         "SELECT k, v FROM every_a QUALIFY ROW_NUMBER() OVER (PARTITION BY k ORDER BY v DESC) <= 3",
     ),
 }
-ROWS_MAX = {"distinct": 1, "except": 1, "partitions": 3}  # Of one key, where it is certain.
 
 
 class TwoStreams:

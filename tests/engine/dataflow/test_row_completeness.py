@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from shedder.engine.dataflow.row_completeness import of_relation, of_stretch
+from shedder.engine.dataflow.row_completeness import of_plan, of_relation, of_stretch
 from shedder.engine.dataflow.thinning_levels import (
     LEVEL_MAX,
     KeyStrata,
@@ -40,7 +40,8 @@ def test_counts_are_in_their_intervals_whatever_level_the_sample_leads_to(keys, 
         hashes = KeyStrata(int(rng.integers(1 << 62))).hashes([pa.array(values, pa.int64())])
         strata = strata_of(hashes)
         level = _level(strata, room)
-        said = of_relation(("k",), hashes[strata >= level], level, rows_max)
+        certain = of_plan(rows_max, None)
+        said = of_relation(("k",), hashes[strata >= level], level, certain)
         held += said.rows.holds(len(values)), said.keys.holds(keys)
         assert said.rows.bound is not Bound.NONE
     assert held.min() >= gate(TRIALS, 0.95)
@@ -51,7 +52,7 @@ def test_the_interval_of_many_keys_is_at_most_twice_as_wide_as_a_normal_one():
     for level in range(1, LEVEL_MAX + 1):
         values = pa.array(np.arange(100_000), pa.int64())
         hashes = KeyStrata(int(rng.integers(1 << 62))).hashes([values])
-        said = of_relation(("k",), hashes[strata_of(hashes) >= level], level, 1)
+        said = of_relation(("k",), hashes[strata_of(hashes) >= level], level, of_plan(1, None))
         ideal = 1.96 * np.sqrt(100_000 * (2.0**level - 1))
         assert said.keys.half_width < 2.0 * ideal
         assert said.rows == said.keys

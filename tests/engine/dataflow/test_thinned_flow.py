@@ -11,6 +11,7 @@ from shedder.cql.binding.relational_binding import bind_relational
 from shedder.cql.expressions.column_types import ColumnType
 from shedder.cql.statements.relational_select import RelationalSelect
 from shedder.engine.dataflow.flow import RowFlow
+from shedder.engine.dataflow.rows_bound import RowsBound, has_bound
 from shedder.engine.dataflow.standing_plan import standing_plan
 from shedder.engine.dataflow.thinned_flow import ThinnedFlow
 from shedder.engine.dataflow.thinning_levels import KeyThinning
@@ -25,6 +26,8 @@ SECOND = 1_000_000
 SCHEMAS = {name: stream(name, k=ColumnType.BIGINT, v=ColumnType.BIGINT) for name in "ab"}
 TRIALS = scaled(12, 1_000)
 STEPS = 4
+BUCKET_BYTES = 1 << 20  # Of the counts, at most,
+COUNTS_BYTES = 64 << 10  # ... and of those of one pane of each stream.
 
 
 class _Levels:
@@ -46,7 +49,11 @@ def thinned(text: str, bytes_max: int, seed: int) -> ThinnedFlow:
         return RowFlow(plan, bytes_max=bytes_max, tables={}, shares=False)
 
     levels = KeyThinning(seed)
-    return ThinnedFlow(made, plan.keys, levels, _Levels(), bytes_max=bytes_max, span_us=None)
+    whole = plan.query.plan
+    bound = RowsBound(whole, seed, BUCKET_BYTES) if has_bound(whole) else None
+    return ThinnedFlow(
+        made, plan.keys, levels, _Levels(), bound=bound, bytes_max=bytes_max, span_us=None
+    )
 
 
 def run(flow: ThinnedFlow, tuples: dict[str, np.ndarray], bytes_max: int) -> None:
@@ -68,6 +75,8 @@ KINDS = {
     "distinct": "SELECT DISTINCT k FROM a [RANGE 10 SECONDS]",
     "except": "SELECT k FROM a [RANGE 10 SECONDS] EXCEPT SELECT k FROM b [RANGE 10 SECONDS]",
     "partitions": "SELECT k, v FROM a [PARTITION BY k ROWS 2]",
+    "not exists": "SELECT k, v FROM a [RANGE 10 SECONDS] "
+    "WHERE NOT EXISTS (SELECT * FROM b [RANGE 10 SECONDS] WHERE b.k = a.k)",
     "join": "SELECT a.k, b.v FROM a [RANGE 10 SECONDS] JOIN b [RANGE 10 SECONDS] ON a.k = b.k",
 }
 
@@ -80,9 +89,9 @@ KINDS = {
     ),
 )
 def test_counts_of_keys_and_rows_are_in_their_intervals(kind, keys):
-    bytes_max = thinned(KINDS[kind], 1 << 30, 0).size_bytes + 20 * keys
+    bytes_max = thinned(KINDS[kind], 1 << 30, 0).size_bytes + 20 * keys + COUNTS_BYTES
     rng = np.random.default_rng(keys)
-    held, highest = np.zeros(2, np.int64), 0
+    held, highest, wide = np.zeros(2, np.int64), 0, list[float]()
     for _ in range(TRIALS):
         tuples = {name: rng.integers(0, keys, 2 * keys) for name in "ab"}
         flow = thinned(KINDS[kind], bytes_max, int(rng.integers(1 << 62)))
@@ -93,10 +102,15 @@ def test_counts_of_keys_and_rows_are_in_their_intervals(kind, keys):
             "distinct": ours > 0,
             "except": (ours > 0) & (theirs == 0),
             "partitions": np.minimum(ours, 2),
+            "not exists": np.where(theirs == 0, ours, 0),
             "join": ours * theirs,
         }[kind]
         held += said.keys.holds(np.count_nonzero(of_key)), said.rows.holds(int(of_key.sum()))
         highest = max(highest, flow.thinning.level)
-        assert (said.rows.bound is Bound.NONE) == (kind == "join" and said.share < 1.0)
+        assert said.rows.bound is not Bound.NONE
+        ideal = 1.96 * np.sqrt((1.0 / said.share - 1.0) * np.square(of_key).sum())
+        wide += [said.rows.half_width / ideal] if ideal else []
     assert held.min() >= gate(TRIALS, 0.95)
-    assert (highest > 0) == (keys > 400)
+    assert highest > 0 or keys < 3_000
+    if keys >= 3_000:
+        assert np.median(wide) < 12.0
