@@ -156,6 +156,29 @@ def test_a_smaller_limit_of_a_restart_shrinks_the_state(tmp_path):
             assert found == {row: n for row, n in truth.items() if row[0] in kept}
 
 
+@pytest.mark.nightly  # Its states have to exceed 32 MiB, the least for all: 10 s of CPU.
+def test_queries_that_hold_too_much_together_keep_fewer_keys_and_none_fails(tmp_path):
+    world = TwoStreams(seed("shed together"), keys=20_000, rows=8_000)
+    settings = {"memory_bytes": 256 << 20, "row_query_bytes_max": 64 << 20}
+    with Engine.open(tmp_path / "d", **settings) as db:
+        create(db)
+        for at in range(5):
+            text = f"{QUERIES['left'][0]} WHERE a.v > {-1 - at}"
+            db.register(f"q{at}", f"{text} ON OVERLOAD SHED")
+        rows, levels = db.core.rows, set[int]()
+        for _ in range(4):
+            push(db, world)
+            assert rows.size_bytes <= rows.limits.all_bytes_max == 32 << 20
+            assert not any(each.failed for each in rows.queries.values())
+            levels |= {level_of(db, name) for name in rows.queries}
+        assert len(levels) > 1
+        truth = world.rows("left")
+        for name in rows.queries:
+            found = rows_of(db.query(name).answer().table)
+            kept = {row[0] for row in found}
+            assert found == {row: n for row, n in truth.items() if row[0] in kept}
+
+
 def test_without_the_clause_and_beyond_the_last_level_a_query_fails(tmp_path):
     world = TwoStreams(seed("shed fails"), keys=300, rows=3_000)
     with Engine.open(tmp_path / "d", **SETTINGS) as db:

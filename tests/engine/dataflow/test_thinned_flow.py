@@ -81,11 +81,12 @@ KINDS = {
 }
 
 
+@pytest.mark.timeout(scaled(60, 1_800))
 @pytest.mark.parametrize(
     ("kind", "keys"),
     scaled(
         [("except", 3_000), ("join", 3_000)],
-        [(kind, keys) for kind in KINDS for keys in (40, 400, 3_000, 20_000)],
+        [(kind, keys) for kind in KINDS for keys in (40, 3_000)],
     ),
 )
 def test_counts_of_keys_and_rows_are_in_their_intervals(kind, keys):
