@@ -36,7 +36,7 @@ from synopses.model.parameters import error_share
 
 Floats = NDArray[np.float64]
 
-_VARIANCE_SHARE, _END_SHARE = 0.2, 0.4  # Of the error probability: of step 1, and of each end.
+VARIANCE_SHARE, END_SHARE = 0.2, 0.4  # Of the error probability: of step 1, and of each end.
 _STEPS = 64  # Of a bisection; each halves the relative error.
 
 
@@ -87,7 +87,7 @@ def sampled_key_total(
         return Intervals.of(exact, exact, exact, exact=True)
     error = error_share(confidence)
     value = float((seen / shares).sum())
-    weight = math.log(1.0 / (_VARIANCE_SHARE * error))
+    weight = math.log(1.0 / (VARIANCE_SHARE * error))
     drawn = SampledParts(
         parts[is_drawn], sample.known - np.count_nonzero(~is_drawn), sample.levels[is_drawn]
     )
@@ -96,7 +96,7 @@ def sampled_key_total(
     drawn = replace(drawn, parts=drawn.parts / unit)
     variance = _variance_max(drawn, CertainParts(up, down), odds[is_drawn], weight)
     above, below = _reach(odds[is_drawn], up, down), _reach(odds[is_drawn], down, up)
-    weight = math.log(1.0 / (_END_SHARE * error))
+    weight = math.log(1.0 / (END_SHARE * error))
     reach = deviation_max(variance, above, weight), deviation_max(variance, below, weight)
     low = max(value - unit * reach[0], total - unit * float(down.sum()))
     high = min(value + unit * reach[1], total + unit * float(up.sum()))
@@ -138,7 +138,7 @@ def _variance_max(
         term_max = float(_weighted(certain.up, odds).max())
     if term_max <= 0.0:
         return 0.0
-    mean = _mean_max(float((terms / term_max).sum()), weight)
+    mean = mean_max(float((terms / term_max).sum()), weight)
     return min(squares_max, term_max * mean)
 
 
@@ -172,7 +172,7 @@ def deviation_max(variance: float, range_max: float, weight: float) -> float:
     return high * variance / range_max
 
 
-def _mean_max(seen: float, weight: float) -> float:
+def mean_max(seen: float, weight: float) -> float:
     """Return the largest mean with which a sum of variables in [0, 1] is as small as seen.
 
     The probability of that is at most exp(-weight).

@@ -3,7 +3,7 @@
 Whether a key is in the sample of level n is decided by its salted hash: independently of the
 others, with probability 2^-n. So the number of shown keys is binomial(N, 2^-n), which is inverted
 in N (`distinct_by_hash`). If a key has at most M rows for certain, the number of rows has the
-distribution-free interval of `sampled_key_total`. M comes from the plan (`of_plan`) or from counts
+distribution-free interval of `bounded_key_total`. M comes from the plan (`of_plan`) or from counts
 of all tuples (`rows_bound.py`).
 
 The level follows the bytes that the sample takes, so it depends on the sample. For every level
@@ -19,9 +19,9 @@ from numpy.typing import NDArray
 
 from shedder.engine.dataflow.thinning_levels import LEVEL_MAX, strata_of
 from shedder.queries.answers.completeness import Completeness
+from synopses.intervals.bounded_keys import CertainRange, bounded_key_total
 from synopses.intervals.distinct import distinct_by_hash
 from synopses.intervals.interval import Intervals
-from synopses.intervals.sampled_keys import CertainRange, sampled_key_total
 from synopses.model.estimate import Bound, Estimate
 
 CONFIDENCE = 0.95
@@ -54,7 +54,7 @@ def of_relation(
     elif certain.value_max == 1.0:
         rows = keys
     else:
-        rows = _estimate(sampled_key_total(counts, share, certain, confidence=confidence))
+        rows = _estimate(bounded_key_total(counts, share, certain, confidence=confidence))
     return Completeness(columns, share, None, None, len(hashes), len(counts), rows, keys, reason)
 
 
