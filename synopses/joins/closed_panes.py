@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from synopses.joins.pane_kernels import Floats, Longs, Words
 
 NO_KEYS = np.empty(0, np.uint64)
+NO_CENTRES = np.empty(0)
 _SINGLE_MAX = float(np.finfo(np.float32).max)
 
 
@@ -43,6 +44,7 @@ class ClosedPane:
     sums: [buckets], rows without those of heavy keys.
     value_sums: [PARTS * expressions, buckets], the same of parts of values, rounded up.
     ends: [2, expressions], the least and the largest value; infinite where there is none.
+    centres: [expressions], by which all values are less in parts.
     level: keys are sampled at 2^-level.
     distinct: estimated number of keys that are not heavy.
     """
@@ -52,6 +54,7 @@ class ClosedPane:
     sums: NDArray[np.uint32] | Longs
     value_sums: NDArray[np.float32] | Floats
     ends: Floats
+    centres: Floats
     level: int
     distinct: float
 

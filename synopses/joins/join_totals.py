@@ -47,7 +47,7 @@ class JoinTotals:
         """
         joined = self.windows
         if not joined.is_empty:
-            rows = [joined.gross(at, RowTerm()) for at in range(len(joined.windows))]
+            rows = [joined.rows(at) for at in range(len(joined.windows))]
             if math.prod(rows) > PAIRS_MAX:
                 raise OverflowError(" join ".join(f"{each:.0f} rows" for each in rows))
         return _outward(self._total(0, RowTerm(), confidence))

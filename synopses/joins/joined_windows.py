@@ -101,10 +101,10 @@ class JoinedWindows:
             self._sums[window, term] = found
         return found
 
-    def gross(self, window: int, term: RowTerm) -> float:
-        """Return the sum of a term over all rows of a window, without signs."""
-        sums = self.sums(window, term)
-        return float(sums.gross_heavy.sum() + (sums.bucket_up + sums.bucket_down)[-1].sum())
+    def rows(self, window: int) -> float:
+        """Return the rows of a window."""
+        sums = self.sums(window, RowTerm())
+        return float(sums.gross_heavy.sum() + sums.bucket_up[-1].sum())
 
     def ends(self, window: int, expression: int) -> tuple[float, float]:
         """Return the least and the largest value of an expression in a window."""
@@ -163,10 +163,12 @@ class JoinedWindows:
         """Return the relative error of sums of a term."""
         if term.expression is None or term.is_present:
             return ROUNDING
+        known = self.sums(window, term)
+        gross = float(known.gross_heavy.sum() + known.gross_rest.sum())
         is_whole = term.shift == 0.0 and self.is_whole(window, term.expression)
-        if is_whole and self.gross(window, term) <= WHOLE_MAX:
+        if is_whole and gross <= WHOLE_MAX:
             return ROUNDING
-        rows = self.gross(window, RowTerm()) + len(self.keys.kept) + len(self.keys.heavy)
+        rows = self.rows(window) + len(self.keys.kept) + len(self.keys.heavy)
         return 2.0 * _UNIT * (rows + 64.0)
 
 

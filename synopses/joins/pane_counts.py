@@ -13,15 +13,19 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from synopses.joins.closed_panes import NO_KEYS, ClosedPane, KeySums, rounded_up
+from synopses.joins.closed_panes import NO_CENTRES, NO_KEYS, ClosedPane, KeySums, rounded_up
 from synopses.joins.pane_kernels import (
+    CENTRE,
     CHANCE,
     DISTINCT,
     FREE,
     LEVEL,
+    NUMBER,
     PARTS,
     REGISTERS,
     SIZE,
+    SUM,
+    TOTALS,
     Floats,
     Longs,
     Words,
@@ -96,20 +100,22 @@ class PaneCounts:
     sizes: of the pane.
     secrets: uint64 [2], of the sample and of the buckets; one pair for all panes of all sides.
     heavy: keys to count exactly, ascending; chosen before the pane's first row.
-    expressions: how many values a row has.
+    centres: float64 [expressions], constants near the values of each expression of a row, whole for
+      whole numbers; chosen before the first row. The nearer they are, the narrower are averages.
     The level rises with the estimated number of distinct keys, which does not depend on the sample.
     """
 
     sizes: PaneRoom
     secrets: Words
     heavy: Words
-    expressions: int = 0
+    centres: Floats = field(default_factory=lambda: NO_CENTRES)
     _heavy_table: _Table = field(init=False)
     _table: _Table = field(init=False)
     _cells: tuple[Words, Longs] = field(init=False)
     _sums: Longs = field(init=False)
     _value_sums: Floats = field(init=False)
     _ends: Floats = field(init=False)
+    _totals: Floats = field(init=False)
     _registers: NDArray[np.uint8] = field(init=False)
     _estimate: Floats = field(init=False)
     _state: Longs = field(init=False)
@@ -124,11 +130,18 @@ class PaneCounts:
         self._cells = np.zeros(cells, np.uint64), np.zeros(cells, np.int64)
         self._sums = np.zeros(self.sizes.buckets, np.int64)
         self._value_sums = np.zeros((self.sizes.buckets, width))
+        self._totals = np.zeros((TOTALS, self.expressions))
+        self._totals[CENTRE] = self.centres
         self._ends = np.full((2, self.expressions), [[np.inf], [-np.inf]])
         self._registers = np.zeros(REGISTERS, np.uint8)
         self._estimate = np.zeros(2)
         self._estimate[CHANCE] = REGISTERS
         self._state = np.zeros(2, np.int64)
+
+    @property
+    def expressions(self) -> int:
+        """How many values a row has."""
+        return len(self.centres)
 
     @property
     def level(self) -> int:
@@ -168,6 +181,7 @@ class PaneCounts:
                 *self._cells,
                 self._sums,
                 self._value_sums,
+                self._totals,
                 self._registers,
                 self._estimate,
                 self._state,
@@ -188,6 +202,7 @@ class PaneCounts:
             sums,
             rounded_up(self._value_sums.T),
             self._ends.copy(),
+            self.centres,
             self.level,
             float(self._estimate[DISTINCT]),
         )
@@ -200,6 +215,12 @@ class PaneCounts:
         keys, votes = self._cells
         most = np.argsort(-votes, kind="stable")[: self.sizes.heavy]
         return keys[most[votes[most] > 1]]
+
+    def averages(self) -> Floats:
+        """Return averages of the values of all rows, for `centres` of the next pane; or 0."""
+        with np.errstate(over="ignore", invalid="ignore"):
+            means = self._totals[SUM] / np.maximum(self._totals[NUMBER], 1.0)
+        return np.where(np.isfinite(means), means, 0.0)
 
     def _thin(self) -> None:
         """Make the table of sampled keys anew, with those of the present level."""

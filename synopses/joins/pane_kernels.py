@@ -22,9 +22,11 @@ _LOWER_HALF = np.uint64(0xFFFFFFFF)
 LEVEL, SIZE = range(2)  # Cells of `state`: keys are sampled at 2^-level; sampled keys.
 DISTINCT, CHANCE = range(2)  # Cells of `estimate`: distinct keys; sum of 2^-register.
 
-# Of the values of an expression: sum of the positive ones, of the negative ones without their sign,
-# and how many are not NULL.
+# Of the values of an expression, less its centre: sum of the positive ones, of the negative ones
+# without their sign, and how many are not NULL.
 POSITIVE, NEGATIVE, PRESENT, PARTS = range(4)
+# Rows of `totals`: a constant, and sum and number of all values.
+CENTRE, SUM, NUMBER, TOTALS = range(4)
 
 Floats = NDArray[np.float64]
 Words = NDArray[np.uint64]
@@ -85,10 +87,10 @@ def put(
 
 
 @njit(nogil=True, cache=True, inline="always")
-def _add_values(sums: Floats, place: int, values: Floats, row: int) -> None:
+def _add_values(sums: Floats, place: int, values: Floats, row: int, totals: Floats) -> None:
     """Add the values of a row to sums; NaN is NULL."""
     for number in range(values.shape[1]):
-        value = values[row, number]
+        value = values[row, number] - totals[CENTRE, number]
         if value >= 0.0:
             sums[place, PARTS * number + POSITIVE] += value
             sums[place, PARTS * number + PRESENT] += 1.0
@@ -133,6 +135,7 @@ def count_rows(
     cell_counts: Longs,
     sums: Longs,
     value_sums: Floats,
+    totals: Floats,
     registers: NDArray[np.uint8],
     estimate: NDArray[np.float64],
     state: Longs,
@@ -148,6 +151,7 @@ def count_rows(
       keys, counts, values: table of the sampled keys.
       cell_keys, cell_counts: majority vote per cell.
       sums, value_sums: rows and values per bucket, without those of heavy keys.
+      totals: [TOTALS, expressions], centres, sums and numbers of all values.
       registers, estimate: count of distinct keys, without heavy ones.
       state: LEVEL and SIZE of the sample.
       keys_max: sampled keys that are aimed at.
@@ -159,6 +163,10 @@ def count_rows(
     for at in range(first, hashes.size):
         key = hashes[at]
         word = splitmix(key ^ secrets[1])
+        for number in range(row_values.shape[1]):
+            if row_values[at, number] == row_values[at, number]:
+                totals[SUM, number] += row_values[at, number]
+                totals[NUMBER, number] += 1.0
         # Boyer & Moore 1991, MJRTY: a key with more than half of its cell's rows stays.
         cell = _bucket(word >> np.uint64(32), cell_keys.size)
         if cell_counts[cell] == 0:
@@ -171,11 +179,11 @@ def count_rows(
         place = _place(heavy_keys, heavy_counts, key)
         if heavy_counts[place] >= 0:
             heavy_counts[place] += 1
-            _add_values(heavy_values, place, row_values, at)
+            _add_values(heavy_values, place, row_values, at, totals)
             continue
         bucket = int(_bucket(word, sums.size))
         sums[bucket] += 1
-        _add_values(value_sums, bucket, row_values, at)
+        _add_values(value_sums, bucket, row_values, at, totals)
         level = state[LEVEL]
         if _count_distinct(splitmix(word), registers, estimate) == 1:
             while estimate[DISTINCT] * 2.0 ** -np.float64(state[LEVEL]) > keys_max:
@@ -187,7 +195,7 @@ def count_rows(
                 counts[place] = 0
                 state[SIZE] += 1
             counts[place] += 1
-            _add_values(values, place, row_values, at)
+            _add_values(values, place, row_values, at, totals)
         if state[LEVEL] > level or 4 * state[SIZE] > 3 * keys.size:
             return at + 1
     return int(hashes.size)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from synopses.joins.closed_panes import NO_KEYS, ClosedPane, folded
+from synopses.joins.closed_panes import NO_KEYS, ClosedPane, KeySums, folded
 from synopses.joins.pane_kernels import (
     NEGATIVE,
     PARTS,
@@ -30,7 +30,9 @@ from synopses.joins.pane_kernels import (
 class KnownKeys:
     """The keys of all panes of all windows.
 
-    levels: of the classes, ascending. heavy: keys that are heavy in some pane.
+    levels: of the classes, ascending: those of the first, the middle and the last pane in order of
+      levels. A pane is read at the next of them. More classes need more memory for an answer.
+    heavy: keys that are heavy in some pane.
     kept: keys of which some class is known; known: how many classes. Both ascend.
     heavy_at: where a kept key is among the heavy ones; -1: it is not.
     buckets: of the heavy keys. bucket_number: the least of all panes.
@@ -47,7 +49,8 @@ class KnownKeys:
     @classmethod
     def of(cls, panes: Sequence[ClosedPane], secrets: Words) -> KnownKeys:
         """The keys of some panes. secrets: as of the panes."""
-        levels = np.unique([pane.level for pane in panes])
+        levels = np.sort([pane.level for pane in panes])
+        levels = np.unique(levels[[0, len(levels) // 2, -1]])
         heavy = _union([pane.heavy.keys for pane in panes])
         kept = _union([*(pane.sampled.keys for pane in panes), heavy])
         known = np.zeros(len(kept), np.int64)
@@ -81,6 +84,11 @@ class RowTerm:
     shift: float = 0.0
     is_present: bool = False
 
+    @property
+    def is_signed(self) -> bool:
+        """Return whether a row may take away from a total."""
+        return self.expression is not None and not self.is_present
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class WindowSums:
@@ -108,57 +116,51 @@ class WindowSums:
     @classmethod
     def of(cls, panes: Sequence[ClosedPane], keys: KnownKeys, term: RowTerm) -> WindowSums:
         """The sums of one window."""
-        classes = len(keys.levels)
-        of_heavy = [np.zeros((classes, len(keys.heavy))) for _ in range(5)]
-        heavy, up, down, missing_up, missing_down = of_heavy
-        rest = np.zeros((classes, len(keys.kept)))
-        bucket_up, bucket_down = np.zeros((2, classes, keys.bucket_number))
+        classes, number = len(keys.levels), keys.bucket_number
+        heavy, up, missing_up = np.zeros((3, classes, len(keys.heavy)))
+        down, missing_down = np.zeros((2, classes, len(keys.heavy)))
+        rest, bucket_up = np.zeros((classes, len(keys.kept))), np.zeros((classes, number))
+        bucket_down = np.zeros((classes, number)) if term.is_signed else np.zeros((1, 1))
         gross_heavy, gross_rest = np.zeros(len(keys.heavy)), np.zeros(len(keys.kept))
         for pane in panes:
             first = int(np.searchsorted(keys.levels, pane.level))
-            net, gross = _of_keys(pane.heavy.counts, pane.heavy.values, term)
+            net, gross = _of_keys(pane.heavy, pane.centres, term)
             at = np.searchsorted(keys.heavy, pane.heavy.keys)
             heavy[first, at] += net
             up[first, at] += np.maximum(net, 0.0)
             down[first, at] += np.maximum(-net, 0.0)
             gross_heavy[at] += gross
-            positive, negative = _of_buckets(pane, term, keys.bucket_number)
-            bucket_up[first] += positive
-            bucket_down[first] += negative
+            positive, negative = _of_buckets(pane, term, number)
             is_missing = np.ones(len(keys.heavy), np.bool_)
             is_missing[at] = False
+            bucket_up[first] += positive
             missing_up[first] += np.where(is_missing, positive[keys.buckets], 0.0)
-            missing_down[first] += np.where(is_missing, negative[keys.buckets], 0.0)
-            net, gross = _of_keys(pane.sampled.counts, pane.sampled.values, term)
+            if term.is_signed:
+                bucket_down[first] += negative
+                missing_down[first] += np.where(is_missing, negative[keys.buckets], 0.0)
+            net, gross = _of_keys(pane.sampled, pane.centres, term)
             at = np.searchsorted(keys.kept, pane.sampled.keys)
             rest[first, at] += net
             gross_rest[at] += gross
-        for each in (*of_heavy, rest, bucket_up, bucket_down):
+        for each in (heavy, up, down, missing_up, missing_down, rest, bucket_up, bucket_down):
             np.cumsum(each, axis=0, out=each)
-        return cls(
-            heavy,
-            up,
-            down,
-            missing_up,
-            missing_down,
-            rest,
-            bucket_up,
-            bucket_down,
-            gross_heavy,
-            gross_rest,
-        )
+        bucket_down = np.broadcast_to(bucket_down, bucket_up.shape)
+        of_heavy = (heavy, up, down, missing_up, missing_down)
+        return cls(*of_heavy, rest, bucket_up, bucket_down, gross_heavy, gross_rest)
 
 
-def _of_keys(counts: Longs, values: Floats, term: RowTerm) -> tuple[Floats, Floats]:
+def _of_keys(of: KeySums, centres: Floats, term: RowTerm) -> tuple[Floats, Floats]:
     """Return the sums of a term for each key, and what they are without signs."""
     if term.expression is None:
-        plain: Floats = counts.astype(np.float64)
+        plain: Floats = of.counts.astype(np.float64)
         return plain, plain
     at = PARTS * term.expression
-    positive, negative, present = (values[:, at + part] for part in (POSITIVE, NEGATIVE, PRESENT))
+    positive, negative, present = (
+        of.values[:, at + part] for part in (POSITIVE, NEGATIVE, PRESENT)
+    )
     if term.is_present:
         return present, present
-    shift = term.shift * present
+    shift = (term.shift - centres[term.expression]) * present
     return positive - negative - shift, positive + negative + np.abs(shift)
 
 
@@ -175,8 +177,9 @@ def _of_buckets(pane: ClosedPane, term: RowTerm, buckets: int) -> tuple[Floats, 
     lowest, highest = pane.ends[:, term.expression]
     if not lowest <= highest:
         return none, none
-    up = parts[POSITIVE] + max(-term.shift, 0.0) * present
-    down = parts[NEGATIVE] + max(term.shift, 0.0) * present
+    shift = term.shift - float(pane.centres[term.expression])
+    up = parts[POSITIVE] + max(-shift, 0.0) * present
+    down = parts[NEGATIVE] + max(shift, 0.0) * present
     return (
         np.minimum(up, max(highest - term.shift, 0.0) * present),
         np.minimum(down, max(term.shift - lowest, 0.0) * present),

@@ -137,7 +137,10 @@ class SampledJoinAggregates:
         self._whole = tuple(map(are_whole, spec.values))
         self._sizes = spec.sizes()
         self._secrets = position_keys(spec.sampling.seed, 0, 2)
-        self._sides = tuple(WindowPanes(range_us) for range_us, _ in spec.lifetimes_us)
+        self._sides = tuple(
+            WindowPanes(range_us, len(values))
+            for (range_us, _), values in zip(spec.lifetimes_us, spec.values, strict=True)
+        )
         self._table = self._computed([[] for _ in spec.keys])
         self._is_new = True
 
@@ -208,11 +211,14 @@ class SampledJoinAggregates:
         panes = self._sides[side].open
         pane = panes.get(born_us)
         if pane is None:
-            before = [it.heaviest for it in self._sides]
-            heaviest = [keys for of_us, keys in before if of_us == born_us - self.spec.slide_us]
-            heavy = heavy_keys(heaviest, self._sizes.heavy)
-            expressions = len(self.spec.values[side])
-            pane = panes[born_us] = PaneCounts(self._sizes, self._secrets, heavy, expressions)
+            before_us = born_us - self.spec.slide_us
+            before = [it for it in self._sides if it.newest_us == before_us]
+            heavy = heavy_keys([it.heaviest for it in before], self._sizes.heavy)
+            centres = self._sides[side].averages
+            if self._sides[side].newest_us != before_us:  # A restart would not have read it.
+                centres = np.zeros(len(centres))
+            centres = np.where(self._whole[side], np.rint(centres), centres)
+            pane = panes[born_us] = PaneCounts(self._sizes, self._secrets, heavy, centres)
         return pane
 
     def _slides(self, until_us: int) -> Iterator[ChangeBatch]:

@@ -2,23 +2,28 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from synopses.joins.closed_panes import NO_KEYS, ClosedPane
 from synopses.joins.pane_counts import PaneCounts
-from synopses.joins.pane_kernels import Words
+from synopses.joins.pane_kernels import Floats, Words
 
 
 class WindowPanes:
     """The panes of one window. Panes are known by the instant at which they are born.
 
-    heaviest: of the pane that was closed last, its instant and its most frequent keys.
+    newest_us: instant of the pane that was closed last; None: none was.
+    heaviest, averages: of this pane, the most frequent keys and the averages of values.
     """
 
-    def __init__(self, range_us: int) -> None:
-        """A window without panes. range_us: of the window."""
+    def __init__(self, range_us: int, expressions: int) -> None:
+        """A window without panes. expressions: how many values a row has."""
         self.range_us = range_us
         self.open: dict[int, PaneCounts] = {}
         self.closed: dict[int, ClosedPane] = {}
-        self.heaviest: tuple[int, Words] = (0, NO_KEYS)
+        self.newest_us: int | None = None
+        self.heaviest: Words = NO_KEYS
+        self.averages: Floats = np.zeros(expressions)
 
     @property
     def size_bytes(self) -> int:
@@ -34,7 +39,8 @@ class WindowPanes:
         """Close the panes that are born, and forget those that have left the window."""
         for born_us in sorted(each for each in self.open if each <= instant_us):
             pane = self.open.pop(born_us)
-            self.closed[born_us], self.heaviest = pane.closed(), (born_us, pane.heaviest())
+            self.closed[born_us], self.newest_us = pane.closed(), born_us
+            self.heaviest, self.averages = pane.heaviest(), pane.averages()
         for born_us in [each for each in self.closed if each + self.range_us <= instant_us]:
             del self.closed[born_us]
 

@@ -124,13 +124,17 @@ def drawn(cell: Cell, seed: int) -> JoinedPanes:
     sides: tuple[list[ClosedPane], ...] = tuple([] for _ in range(cell.inputs))
     counts = tuple(np.zeros(cell.keys, np.int64) for _ in sides)
     sums = np.zeros(cell.keys, np.int64), np.zeros(cell.keys, np.int64)
-    heavy = NO_KEYS
+    heavy, centres = NO_KEYS, np.zeros(1)
     for number, keys in enumerate(_panes(cell, rng)):
         values = _values(cell, keys[0], rng)
-        panes = [PaneCounts(cell.sizes, secrets, heavy, int(at == 0)) for at in range(cell.inputs)]
+        panes = [
+            PaneCounts(cell.sizes, secrets, heavy, centres[: int(at == 0)])
+            for at in range(cell.inputs)
+        ]
         for at, (pane, of_side) in enumerate(zip(panes, keys, strict=True)):
             pane.update(hashes_of(of_side), values[:, None] if at == 0 else None)
         heavy = heavy_keys([pane.heaviest() for pane in panes], cell.sizes.heavy)
+        centres = np.rint(panes[0].averages())
         if number:
             for at, of_side in enumerate(keys):
                 sides[at].append(panes[at].closed())

@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from synopses.joins.closed_panes import NO_KEYS, ClosedPane, KeySums
+from synopses.joins.closed_panes import NO_CENTRES, NO_KEYS, ClosedPane, KeySums
 from synopses.joins.join_totals import JoinTotals
 from synopses.joins.joined_windows import JoinedWindows
 from synopses.joins.pane_counts import PaneCounts, PaneRoom
@@ -85,8 +85,8 @@ def test_the_width_is_near_that_of_the_deviation_and_far_below_that_of_a_sample_
     total, average = (world.found(each, CONFIDENCE) for each in ("sum", "average"))
     relative = half_width / size.value[0]
     assert (total.high[0] - total.low[0]) / 2 <= 1.5 * relative * total.value[0]
-    # Prices are within a fifth of their average.
-    assert (average.high[0] - average.low[0]) / 2 <= relative * average.value[0]
+    # Prices are within a sixth of their average: 1/9 to 1/18 of the width of counts in six worlds.
+    assert (average.high[0] - average.low[0]) / 2 <= relative / 4 * average.value[0]
 
 
 @pytest.mark.parametrize("inputs", [2, 3])
@@ -172,7 +172,7 @@ def test_values_without_a_finite_sum_have_no_bound(value):
     secrets = np.array([3, 4], np.uint64)
     panes = []
     for _ in range(2):
-        pane = PaneCounts(PaneRoom(16, 4, 256), secrets, NO_KEYS, 1)
+        pane = PaneCounts(PaneRoom(16, 4, 256), secrets, NO_KEYS, np.zeros(1))
         pane.update(hashes_of(np.arange(100)), np.full((100, 1), value))
         panes.append([pane.closed()])
     totals = JoinTotals(JoinedWindows(panes, secrets))
@@ -194,4 +194,4 @@ def _pane(keys, counts) -> ClosedPane:
     heavy = KeySums(keys, counts, none)
     rest = KeySums(NO_KEYS, np.empty(0, np.int64), np.empty((0, 0)))
     sums, ends = np.zeros(256, np.int64), np.empty((2, 0))
-    return ClosedPane(heavy, rest, sums, np.empty((0, 256)), ends, 0, 0.0)
+    return ClosedPane(heavy, rest, sums, np.empty((0, 256)), ends, NO_CENTRES, 0, 0.0)

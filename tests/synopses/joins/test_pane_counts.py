@@ -11,6 +11,7 @@ from synopses.model.errors import BadParameter
 from tests.seeds import seed
 from tests.synopses.joins.joined_panes import hashes_of
 
+CENTRES = np.array([0.0, 20.0])
 SIZES = PaneRoom(heavy=32, keys=128, buckets=512)
 
 
@@ -22,7 +23,7 @@ def _world(name: str):
 
 
 def _counted(secrets, heavy, parts) -> PaneCounts:
-    pane = PaneCounts(SIZES, secrets, heavy, expressions=2)
+    pane = PaneCounts(SIZES, secrets, heavy, CENTRES)
     for part in parts:
         pane.update(part, _values(part))
     return pane
@@ -70,6 +71,7 @@ def test_the_division_of_rows_into_batches_changes_nothing():
     cuts = np.sort(rng.integers(0, len(hashes), 30))
     panes = [_counted(secrets, heavy, it) for it in ([hashes], np.split(hashes, cuts))]
     assert panes[0].heaviest().tolist() == panes[1].heaviest().tolist()
+    assert panes[0].averages().tolist() == panes[1].averages().tolist()
     whole, parted = (pane.closed() for pane in panes)
     for name in ("sums", "value_sums", "ends", "level", "distinct"):
         assert np.array_equal(getattr(whole, name), getattr(parted, name)), name
@@ -94,7 +96,10 @@ def test_sums_of_values_are_exact_and_those_of_buckets_not_below():
     pane = _counted(secrets, heavy, [hashes]).closed()
     values = _values(hashes)
     parts = np.hstack(
-        [np.column_stack([np.fmax(it, 0.0), np.fmax(-it, 0.0), ~np.isnan(it)]) for it in values.T]
+        [
+            np.column_stack([np.fmax(it, 0.0), np.fmax(-it, 0.0), ~np.isnan(it)])
+            for it in (values - CENTRES).T
+        ]
     )
     parts[np.isnan(parts)] = 0.0
     for found in (pane.heavy, pane.sampled):
@@ -107,6 +112,9 @@ def test_sums_of_values_are_exact_and_those_of_buckets_not_below():
         np.add.at(sums[column], buckets, parts[is_light, column])
     assert (pane.value_sums >= sums * (1 - 1e-12)).all()
     assert (pane.value_sums <= sums * (1 + 1e-6)).all()
+    pane = _counted(secrets, heavy, [hashes])
+    assert pane.averages().tolist() == pytest.approx(np.nanmean(values, axis=0))
+    pane = pane.closed()
     assert pane.ends[0].tolist() == np.nanmin(values, axis=0).tolist()
     assert pane.ends[1].tolist() == np.nanmax(values, axis=0).tolist()
 
@@ -118,7 +126,7 @@ def test_panes_fit_their_bytes(pane_bytes, expressions):
     panes = 6
     pane_bytes = max(pane_bytes, PaneRoom.bytes_min(panes, expressions) // 12)
     sizes = PaneRoom.within(pane_bytes * 12, panes, expressions)
-    every = PaneCounts(sizes, secrets, hashes_of(np.arange(sizes.heavy)), expressions)
+    every = PaneCounts(sizes, secrets, hashes_of(np.arange(sizes.heavy)), np.ones(expressions))
     every.update(hashes_of(np.arange(200_000)), np.ones((200_000, expressions)))
     held = (panes - 2) * every.closed().size_bytes + 2 * every.size_bytes
     assert held <= pane_bytes * 12
