@@ -130,7 +130,7 @@ def compile_kernels() -> None:
 def _join_panes(keys: NDArray[np.uint64]) -> None:
     """What panes of a join run."""
     secrets = keys[:2].copy()
-    pane = PaneCounts(PaneRoom(heavy=1, keys=1, buckets=1), secrets, keys[:1].copy())
+    pane = PaneCounts(PaneRoom(heavy=1, keys=1, buckets=4), secrets, keys[:1].copy())
     pane.update(keys)
     closed = [pane.closed()]
     JoinTotals(JoinedWindows([closed, closed], secrets)).pairs(confidence=0.95)

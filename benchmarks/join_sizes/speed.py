@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,6 +30,7 @@ NOTES = (
     "The truth is the product of exact counts of all keys. Each trial has another seed.",
     "Ideal: 1.96 times the true deviation of the same estimate, with the same keys counted.",
     "A plain sample counts as many keys, chosen by hash, and has a normal interval.",
+    "`SUM` and `AVG` are of prices of 90 to 119 in the same bytes, of which sums take a part.",
     "Widths are medians. `exact`: all keys found room. CPU time is per tuple, without the answer.",
 )
 
@@ -44,7 +46,10 @@ class JoinCase:
 
 @dataclass(frozen=True, slots=True)
 class JoinTrial:
-    """Half widths as shares of the size; whether each interval holds it; ns for each tuple."""
+    """Half widths as shares of the truth; whether each interval holds it; ns for each tuple.
+
+    total, average: half widths of SUM and AVG. values_hold: whether both hold the truth.
+    """
 
     share: float
     half_width: float
@@ -53,6 +58,9 @@ class JoinTrial:
     plain: float
     plain_holds: bool
     ns: float
+    total: float
+    average: float
+    values_hold: bool
 
 
 CASES = [
@@ -116,7 +124,42 @@ def trial(case: JoinCase, seed: int) -> JoinTrial:
         plain=float(plain) / truth,
         plain_holds=bool(abs(kept.sum() * 2.0**level - truth) <= plain),
         ns=spent_s * 1e9 / (2 * (PANES + 1) * PANE_ROWS),
+        **_of_values(case, seed),
     )
+
+
+def _of_values(case: JoinCase, seed: int) -> dict[str, Any]:
+    """Half widths of SUM and AVG of a price on the left side, and whether both hold the truth."""
+    rng = np.random.default_rng(seed)
+    secrets = rng.integers(0, 1 << 64, 2, dtype=np.uint64)
+    sizes = PaneRoom.within(case.size_bytes, 2 * (PANES + 1), expressions=0.5)
+    counts, sums = np.zeros((2, KEYS)), np.zeros(KEYS)
+    sides: tuple[list[ClosedPane], list[ClosedPane]] = ([], [])
+    heavy, centre = NO_KEYS, np.zeros(1)
+    for number, keys in enumerate(panes(case, rng)):
+        prices = np.floor(90.0 + 10.0 * rng.random(PANE_ROWS)) + (keys[0] % 20).astype(np.float64)
+        counted = [
+            PaneCounts(sizes, secrets, heavy, centre),
+            PaneCounts(sizes, secrets, heavy),
+        ]
+        counted[0].update(hashes_of(keys[0]), prices[:, None])
+        counted[1].update(hashes_of(keys[1]))
+        heavy = heavy_keys([pane.heaviest() for pane in counted], sizes.heavy)
+        centre = np.rint(counted[0].averages())
+        if number:
+            sums += np.bincount(keys[0], prices, minlength=KEYS)
+            for side in range(2):
+                sides[side].append(counted[side].closed())
+                counts[side] += np.bincount(keys[side], minlength=KEYS)
+    totals = JoinTotals(JoinedWindows(sides, secrets, ((True,), ())))
+    truths = float(sums @ counts[1]), float(sums @ counts[1] / (counts[0] @ counts[1]))
+    found = [of(0, 0, confidence=CONFIDENCE) for of in (totals.sum, totals.average)]
+    widths = [
+        float(each.high[0] - each.low[0]) / 2 / truth
+        for each, truth in zip(found, truths, strict=True)
+    ]
+    held = [it.low[0] <= truth <= it.high[0] for it, truth in zip(found, truths, strict=True)]
+    return {"total": widths[0], "average": widths[1], "values_hold": all(held)}
 
 
 def hashes_of(keys: NDArray[np.int64]) -> NDArray[np.uint64]:
@@ -133,7 +176,7 @@ def _row(case: JoinCase) -> list[str]:
     trials = [trial(case, seed) for seed in range(TRIALS)]
     middle = {
         name: float(np.median([getattr(each, name) for each in trials]))
-        for name in ("share", "half_width", "ideal", "plain", "ns")
+        for name in ("share", "half_width", "ideal", "plain", "ns", "total", "average")
     }
     is_exact = middle["share"] == 1.0
     hot = "" if case.skew == 0 else (", same hot keys" if case.same else ", other hot keys")
@@ -146,6 +189,8 @@ def _row(case: JoinCase) -> list[str]:
         f"{sum(each.holds for each in trials)} of {TRIALS}",
         "" if is_exact else _percent(middle["plain"]),
         "" if is_exact else f"{sum(each.plain_holds for each in trials)} of {TRIALS}",
+        *("exact" if middle[it] == 0 else _percent(middle[it]) for it in ("total", "average")),
+        f"{sum(each.values_hold for each in trials)} of {TRIALS}",
         f"{middle['ns']:.0f} ns",
     ]
 
@@ -159,8 +204,8 @@ def run() -> Report:
     """Widths, coverage and cost."""
     rows = [_row(case) for case in CASES]
     return Report(
-        "Intervals of a standing `COUNT(*)` over a join with `CONFIDENCE 95 PERCENT`, by the bytes "
-        "that the counts of both sides may have.",
+        "Intervals of a standing `COUNT(*)` over a join with `CONFIDENCE 95 PERCENT`, and of `SUM` "
+        "and `AVG`, by the bytes that the panes of both sides may have.",
         (
             "keys",
             "bytes",
@@ -170,6 +215,9 @@ def run() -> Report:
             "held",
             "plain sample",
             "held",
+            "`SUM`",
+            "`AVG`",
+            "both held",
             "a tuple",
         ),
         rows,

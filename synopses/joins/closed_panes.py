@@ -42,7 +42,8 @@ class ClosedPane:
 
     heavy: of the keys that were counted exactly. sampled: of the other keys that are sampled.
     sums: [buckets], rows without those of heavy keys.
-    value_sums: [PARTS * expressions, buckets], the same of parts of values, rounded up.
+    value_sums: [2 * expressions, buckets / VALUE_BUCKET], of the same rows, sums of positive values
+      and of negative ones of each expression, rounded up.
     ends: [2, expressions], the least and the largest value; infinite where there is none.
     centres: [expressions], by which all values are less in parts.
     level: keys are sampled at 2^-level.

@@ -179,7 +179,7 @@ def _are_finite(pane: ClosedPane, expression: int) -> bool:
         return True
     parts = slice(PARTS * expression, PARTS * (expression + 1))
     of_keys = (each.values[:, parts] for each in (pane.heavy, pane.sampled))
-    sums = (*of_keys, pane.value_sums[parts])
+    sums = (*of_keys, pane.value_sums[2 * expression : 2 * expression + 2])
     return bool(np.isfinite([low, high]).all()) and all(np.isfinite(each).all() for each in sums)
 
 

@@ -7,6 +7,7 @@ Beside each count stand sums of the values of expressions.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -26,6 +27,7 @@ from synopses.joins.pane_kernels import (
     SIZE,
     SUM,
     TOTALS,
+    VALUE_BUCKET,
     Floats,
     Longs,
     Words,
@@ -40,9 +42,9 @@ _ROOM_MIN = 64  # Places of a table.
 _KEYS_MIN = 64
 _HEAVY_MIN = 16
 _BUCKETS_MIN = 256
-_FOLDS_MIN = 128  # A number of buckets is at least this, and below twice this, times 2^i.
+_FOLDS_MIN = 64  # A number of buckets is at least this, and below twice this, times 2^i, i >= 2.
 # Share of a pane's bytes, and bytes of each key or bucket without and with an expression.
-_HEAVY, _SAMPLED, _BUCKETS = (0.25, 16, 40), (0.4, 16, 40), (0.35, 4, 16)
+_HEAVY, _SAMPLED, _BUCKETS = (0.25, 16, 40), (0.4, 16, 40), (0.35, 4, 6)
 _CELLS = 4  # Majority votes for each heavy key; a key may lose the vote of its cell.
 _OPEN_PANES = 6  # Two panes that are open have tables with room, cells and registers.
 PANE_BYTES_MIN = 1 << 13  # Without expressions; each needs 1.5 times as much more.
@@ -62,7 +64,7 @@ class PaneRoom:
     buckets: int
 
     @classmethod
-    def within(cls, size_bytes: int, panes: int, expressions: int = 0) -> PaneRoom:
+    def within(cls, size_bytes: int, panes: int, expressions: float = 0.0) -> PaneRoom:
         """The sizes with which so many panes need at most so many bytes.
 
         Fewer sampled keys and more heavy ones would widen intervals of uniform keys more than they
@@ -70,7 +72,7 @@ class PaneRoom:
 
         Args:
           size_bytes: of all panes that are held at a time, of all sides. panes: their number.
-          expressions: whose values are summed, of the side that has most.
+          expressions: whose values are summed, on average over the panes.
 
         Raises:
           BadParameter: a pane would have fewer than PANE_BYTES_MIN.
@@ -80,7 +82,7 @@ class PaneRoom:
             raise BadParameter("size_bytes", size_bytes, f"{least:,} or more for {panes:,} panes")
         pane_bytes = size_bytes // (panes + _OPEN_PANES)
         heavy, keys, buckets = (
-            int(share * pane_bytes) // (bare + expressions * (valued - bare))
+            int(share * pane_bytes / (bare + expressions * (valued - bare)))
             for share, bare, valued in (_HEAVY, _SAMPLED, _BUCKETS)
         )
         buckets = max(buckets, _BUCKETS_MIN)
@@ -88,9 +90,9 @@ class PaneRoom:
         return cls(max(heavy, _HEAVY_MIN), max(keys, _KEYS_MIN), buckets >> folds << folds)
 
     @staticmethod
-    def bytes_min(panes: int, expressions: int = 0) -> int:
+    def bytes_min(panes: int, expressions: float = 0.0) -> int:
         """Return the least bytes that so many panes of all sides need."""
-        return PANE_BYTES_MIN * (2 + 3 * expressions) // 2 * (panes + _OPEN_PANES)
+        return math.ceil(PANE_BYTES_MIN * (1.0 + 1.5 * expressions)) * (panes + _OPEN_PANES)
 
 
 @dataclass(slots=True, eq=False)
@@ -129,7 +131,9 @@ class PaneCounts:
         cells = _CELLS * self.sizes.heavy
         self._cells = np.zeros(cells, np.uint64), np.zeros(cells, np.int64)
         self._sums = np.zeros(self.sizes.buckets, np.int64)
-        self._value_sums = np.zeros((self.sizes.buckets, width))
+        assert not self.sizes.buckets % VALUE_BUCKET
+        buckets = self.sizes.buckets // VALUE_BUCKET
+        self._value_sums = np.zeros((buckets, 2 * self.expressions))
         self._totals = np.zeros((TOTALS, self.expressions))
         self._totals[CENTRE] = self.centres
         self._ends = np.full((2, self.expressions), [[np.inf], [-np.inf]])
@@ -140,7 +144,7 @@ class PaneCounts:
 
     @property
     def expressions(self) -> int:
-        """How many values a row has."""
+        """Number of values of a row."""
         return len(self.centres)
 
     @property

@@ -25,6 +25,7 @@ DISTINCT, CHANCE = range(2)  # Cells of `estimate`: distinct keys; sum of 2^-reg
 # Of the values of an expression, less its centre: sum of the positive ones, of the negative ones
 # without their sign, and how many are not NULL.
 POSITIVE, NEGATIVE, PRESENT, PARTS = range(4)
+VALUE_BUCKET = 4  # Neighbouring buckets whose values are summed together, as the first two parts.
 # Rows of `totals`: a constant, and sum and number of all values.
 CENTRE, SUM, NUMBER, TOTALS = range(4)
 
@@ -84,6 +85,17 @@ def put(
         counts[place] = new_counts[at]
         for column in range(new.shape[1]):
             values[place, column] = new[at, column]
+
+
+@njit(nogil=True, cache=True, inline="always")
+def _add_to_bucket(sums: Floats, place: int, values: Floats, row: int, totals: Floats) -> None:
+    """Add the values of a row to the sums of a bucket; NaN is NULL."""
+    for number in range(values.shape[1]):
+        value = values[row, number] - totals[CENTRE, number]
+        if value >= 0.0:
+            sums[place, 2 * number] += value
+        elif value < 0.0:
+            sums[place, 2 * number + 1] -= value
 
 
 @njit(nogil=True, cache=True, inline="always")
@@ -150,7 +162,8 @@ def count_rows(
       heavy_keys, heavy_counts, heavy_values: table of the keys that are counted exactly.
       keys, counts, values: table of the sampled keys.
       cell_keys, cell_counts: majority vote per cell.
-      sums, value_sums: rows and values per bucket, without those of heavy keys.
+      sums: rows per bucket, without those of heavy keys.
+      value_sums: [buckets / VALUE_BUCKET, 2 * expressions], POSITIVE and NEGATIVE of these rows.
       totals: [TOTALS, expressions], centres, sums and numbers of all values.
       registers, estimate: count of distinct keys, without heavy ones.
       state: LEVEL and SIZE of the sample.
@@ -183,7 +196,7 @@ def count_rows(
             continue
         bucket = int(_bucket(word, sums.size))
         sums[bucket] += 1
-        _add_values(value_sums, bucket, row_values, at, totals)
+        _add_to_bucket(value_sums, bucket // VALUE_BUCKET, row_values, at, totals)
         level = state[LEVEL]
         if _count_distinct(splitmix(word), registers, estimate) == 1:
             while estimate[DISTINCT] * 2.0 ** -np.float64(state[LEVEL]) > keys_max:

@@ -18,6 +18,7 @@ from synopses.joins.pane_kernels import (
     PARTS,
     POSITIVE,
     PRESENT,
+    VALUE_BUCKET,
     Floats,
     Longs,
     Words,
@@ -166,23 +167,20 @@ def _of_keys(of: KeySums, centres: Floats, term: RowTerm) -> tuple[Floats, Float
 
 def _of_buckets(pane: ClosedPane, term: RowTerm, buckets: int) -> tuple[Floats, Floats]:
     """Return the most that keys of each bucket can add, and can take away."""
-    none = np.zeros(buckets)
-    if term.expression is None:
-        return folded(pane.sums.astype(np.float64), buckets), none
-    at = PARTS * term.expression
-    parts = folded(pane.value_sums[at : at + PARTS].astype(np.float64), buckets)
-    present = parts[PRESENT]
-    if term.is_present:
-        return present, none
+    rows, none = folded(pane.sums.astype(np.float64), buckets), np.zeros(buckets)
+    if not term.is_signed:
+        return rows, none
+    assert term.expression is not None
     lowest, highest = pane.ends[:, term.expression]
     if not lowest <= highest:
         return none, none
+    at = 2 * term.expression
+    sums = folded(pane.value_sums[at : at + 2].astype(np.float64), buckets // VALUE_BUCKET)
+    positive, negative = np.repeat(sums, VALUE_BUCKET, axis=1)
     shift = term.shift - float(pane.centres[term.expression])
-    up = parts[POSITIVE] + max(-shift, 0.0) * present
-    down = parts[NEGATIVE] + max(shift, 0.0) * present
     return (
-        np.minimum(up, max(highest - term.shift, 0.0) * present),
-        np.minimum(down, max(term.shift - lowest, 0.0) * present),
+        np.minimum(positive + max(-shift, 0.0) * rows, max(highest - term.shift, 0.0) * rows),
+        np.minimum(negative + max(shift, 0.0) * rows, max(term.shift - lowest, 0.0) * rows),
     )
 
 

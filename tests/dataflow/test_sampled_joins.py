@@ -131,7 +131,7 @@ def test_three_inputs_on_one_key_are_counted_without_pairs(last):
     plain = [(row[0], row[5], *row[-2:]) for row in found]
     assert sorted(plain, key=str) == sorted(exact, key=str)
     assert all(row[3] == row[8] == "exact" for row in found)
-    narrow = sampled(text, bytes_max=15 * 20_480)
+    narrow = sampled(text, bytes_max=15 * 11_000)
     wide = tuples("three narrow", 100_000, 10_000)
     found = rows(Dataflow(narrow, state_bytes_max=ROOM), wide, steps)
     assert any(row[3] == "interval" for row in found)

@@ -78,9 +78,11 @@ class SampledJoinSpec:
         return sum(range_us // slide_us + 1 for range_us, slide_us in self.lifetimes_us)
 
     @property
-    def expressions(self) -> int:
-        """Values of the input of which most are read."""
-        return max(map(len, self.values))
+    def expressions(self) -> float:
+        """Values that are read of a row, on average over the panes."""
+        panes = [range_us // slide_us + 1 for range_us, slide_us in self.lifetimes_us]
+        read = sum(len(of) * held for of, held in zip(self.values, panes, strict=True))
+        return read / sum(panes)
 
     @property
     def groups_max(self) -> int | None:
@@ -89,6 +91,11 @@ class SampledJoinSpec:
             return None
         row_bytes = _GROUP_BYTES + _AGGREGATE_BYTES * len(self.aggregates)
         return self.sampling.bytes_max // 2 // row_bytes
+
+    @property
+    def pane_bytes_max(self) -> int:
+        """Bytes of all panes; rows of groups have as many."""
+        return self.sampling.bytes_max // (1 if self.group is None else 2)
 
     def sizes(self) -> PaneRoom:
         """Return the sizes of each pane.
@@ -105,13 +112,14 @@ class SampledJoinSpec:
                 "as [RANGE 1 HOUR SLIDE 1 MINUTE]"
             )
         try:
-            return PaneRoom.within(self.sampling.bytes_max, self.panes, self.expressions)
+            return PaneRoom.within(self.pane_bytes_max, self.panes, self.expressions)
         except BadParameter as error:
             least = PaneRoom.bytes_min(self.panes, self.expressions)
+            part = "half" if self.group is None else "a quarter"
             raise BudgetExceeded(
                 f"the join has {self.panes:,} panes, RANGE / SLIDE and one more of each window; "
                 f"they need {least:,} bytes, and the query has "
-                f"{self.sampling.bytes_max:,}, half of row_query_bytes_max; take a longer SLIDE, "
+                f"{self.pane_bytes_max:,}, {part} of row_query_bytes_max; take a longer SLIDE, "
                 "or raise the setting"
             ) from error
 
