@@ -147,10 +147,10 @@ _ARGUMENTS = (
     types.boolean[::1],
     _UINT64S,
     _INT64S,
-    _NAMED((_PLACES, _PLACES, types.boolean, types.int64, types.int64, types.int64), Layout),
+    _NAMED((_PLACES, _PLACES, types.boolean, *(types.int64,) * 3, _UINT64S), Layout),
     _NAMED((_INT64S, _INT64S, _INT64S, _TABLE, _INT64S), GroupState),
     _NAMED((_UINT64S, _TABLE), TouchedGroups),
-    _NAMED((_INT64S, _INT64S, _INT64S, _INT64S, _TABLE), ResultRows),
+    _NAMED((*(_INT64S,) * 4, _TABLE, types.uint8[:, ::1]), ResultRows),
 )
 _OF_ROWS = types.int64(_TYPES.UniTuple(_RUN, 2), *_ARGUMENTS)
 _OF_PAIRS = types.int64(_TYPES.UniTuple(_RUN, 4), *_ARGUMENTS)
@@ -201,6 +201,7 @@ def _aggregate_rows(
     """
     ends, births = _borrowed_run(runs[0]), _borrowed_run(runs[1])
     terms, reads = borrowed(layout.terms), borrowed(layout.reads)
+    columns = borrowed(layout.columns)
     words, keys = borrowed(state.words), borrowed(state.keys)
     nodes, free = borrowed(state.nodes), borrowed(state.free)
     groups, olds = borrowed(touched.groups), borrowed(touched.olds)
@@ -214,8 +215,9 @@ def _aggregate_rows(
         ends_at, births_at = _instant(ends, at, 1), _instant(births, by, 0)
         if min(ends_at, births_at) != instant:
             made = write_changes(
-                words, width, keys, kinds, nodes, scratch, groups, olds, some, instant, rows, made
-            )
+                words, width, keys, columns, kinds, nodes, scratch, groups, olds, some, instant,
+                rows, made,
+            )  # fmt: skip
             some, instant = ZERO, min(ends_at, births_at)
             ended = instant == NEVER_US
         if ends_at == instant and not ended:
@@ -253,7 +255,8 @@ def _aggregate_pairs(
     words, keys, partners = borrowed(state.words), borrowed(state.keys), borrowed(state.partners)
     nodes, free = borrowed(state.nodes), borrowed(state.free)
     groups, olds = borrowed(touched.groups), borrowed(touched.olds)
-    rows, right_at = borrowed_rows(out), Place(layout.right_at)
+    columns, rows = borrowed(layout.columns), borrowed_rows(out)
+    right_at = Place(layout.right_at)
     width, partner_width = Place(layout.width), Place(layout.partner_width)
     kinds = (terms, reads, layout.is_scalar, has_other_reads(reads))
     scratch = np.empty((3, SCRATCH), np.int64)
@@ -265,8 +268,9 @@ def _aggregate_pairs(
         first = min(first, _instant(other_ends, of, 1), _instant(other_births, to, 0))
         if first != instant:
             made = write_changes(
-                words, width, keys, kinds, nodes, scratch, groups, olds, some, instant, rows, made
-            )
+                words, width, keys, columns, kinds, nodes, scratch, groups, olds, some, instant,
+                rows, made,
+            )  # fmt: skip
             some, instant = ZERO, first
             ended = instant == NEVER_US
         if _instant(ends, at, 1) == instant and not ended:

@@ -138,7 +138,7 @@ class GroupedAggregates:
         keys = np.empty(0, np.int64) if key_words is None else key_words
         state = GroupState(words, keys, partners, self._nodes, self._free)
         most = len(due) if self._spec.groups else min(len(due), due.instants_max)
-        out = ResultRows.for_groups(most, self._summed.result_words)
+        out = ResultRows.for_groups(most, *self._summed.result_shape)
         touched = TouchedGroups.for_events(len(due), self._summed.result_words)
         made = aggregate_events(due, self._summed.layout, state, touched, out)
         if made < 0:
@@ -192,7 +192,7 @@ class GroupedAggregates:
             of = self._directory.keys_of if are_words else self._directory.keys
             keys = of(out.keys).columns
             groups = [keys[place] for place in self._spec.groups]
-        values = [self._summed.column(each, out.results) for each in self._spec.aggregates]
+        values = [self._summed.column(each, out) for each in self._spec.aggregates]
         columns = pa.RecordBatch.from_arrays([*groups, *values], schema=self._schema)
         never = never_us(len(out.times))
         return ChangeBatch(columns, out.times, out.instants, never, out.weight)
@@ -200,8 +200,10 @@ class GroupedAggregates:
     def _empty_row(self) -> ChangeBatch:
         """The row of no tuples, which is in the relation from the beginning of time."""
         first, one = np.full(1, TIME_MIN_US), np.ones(1, np.int64)
-        results = np.zeros((self._summed.result_words, 1), np.int64)
-        return self._rows(ResultRows(first, first + 1, 0 * one, one, results), are_words=False)
+        columns, reads = self._summed.result_shape
+        results, nulls = np.zeros((columns, 1), np.int64), np.ones((reads, 1), np.uint8)
+        row = ResultRows(first, first + 1, 0 * one, one, results, nulls)
+        return self._rows(row, are_words=False)
 
     def _reserve(self, keys: int, events: int) -> None:
         if keys > len(self._partners if self._is_join else self._words):

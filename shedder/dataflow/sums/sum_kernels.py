@@ -47,6 +47,7 @@ Place = np.uint64
 Places = NDArray[np.uint64]
 Row = int | np.uint64
 
+NOWHERE = Place(1 << 32)  # Column of a word that no aggregate needs.
 ZERO, ONE, TWO = Place(0), Place(1), Place(2)
 _LINE = Place(8)  # Words of a cache line.
 AHEAD = Place(32)  # Events, or groups, between bringing a group near and reading it.
@@ -63,6 +64,8 @@ class Layout(NamedTuple):
       that touches the group.
     partner_width: words of a key of a join; 0: the rows are those of one input.
     right_at: place of the right side's count in a partner.
+    columns: the column of `ResultRows.results` for the number of rows, and then for the count and
+      the two words of each read; NOWHERE: no aggregate needs it.
     """
 
     terms: Places
@@ -71,6 +74,7 @@ class Layout(NamedTuple):
     width: int
     partner_width: int
     right_at: int
+    columns: Places
 
 
 class GroupState(NamedTuple):
@@ -104,7 +108,9 @@ class TouchedGroups(NamedTuple):
 class ResultRows(NamedTuple):
     """Output, with room for two rows of each group that an instant touches.
 
-    times: event times, before the instants. keys: as `GroupState`. results: [result words, rows].
+    times: event times, before the instants. keys: as `GroupState`.
+    results: int64 [columns, rows], as `Layout.columns`.
+    nulls: [reads, rows]; 1: the term has no values, or a sum that is beyond 64 bits.
     """
 
     times: Int64s
@@ -112,12 +118,15 @@ class ResultRows(NamedTuple):
     keys: Int64s
     weight: Int64s
     results: NDArray[np.int64]
+    nulls: NDArray[np.uint8]
 
     @classmethod
-    def for_groups(cls, touched: int, result_words: int) -> ResultRows:
+    def for_groups(cls, touched: int, columns: int, reads: int) -> ResultRows:
         """Room for the rows of so many groups that an instant touches."""
-        times, instants, keys, weight = (np.empty(2 * touched, np.int64) for _ in range(4))
-        return cls(times, instants, keys, weight, np.empty((result_words, 2 * touched), np.int64))
+        room = 2 * touched
+        times, instants, keys, weight = (np.empty(room, np.int64) for _ in range(4))
+        results, nulls = np.empty((columns, room), np.int64), np.empty((reads, room), np.uint8)
+        return cls(times, instants, keys, weight, results, nulls)
 
     def first(self, rows: int) -> ResultRows:
         """The first rows; as a copy where they are few, so that no reader holds the whole room."""
@@ -145,6 +154,7 @@ def borrowed_rows(out: ResultRows) -> ResultRows:
         borrowed(out.keys),
         borrowed(out.weight),
         borrowed(out.results),
+        borrowed(out.nulls),
     )
 
 
@@ -289,6 +299,7 @@ def _write_change(
     base: np.uint64,
     terms: Places,
     reads: Places,
+    columns: Places,
     key: int,
     olds: NDArray[np.int64],
     which: Row,
@@ -302,23 +313,36 @@ def _write_change(
     A row of an empty group is overwritten by the next one: which rows there are cannot be
     predicted, so branches on it are slow.
     """
-    results = rows.results
+    results, nulls = rows.results, rows.nulls
     was, now = olds[which, 0], words[base] >> 1
     new, differ = made + Place(is_scalar | (was > 0)), was != now
     rows.times[made], rows.instants[made], rows.keys[made] = instant - 1, instant, key
     rows.times[new], rows.instants[new], rows.keys[new] = instant - 1, instant, key
     rows.weight[made], rows.weight[new] = -1, 1
-    results[0, made] = was
-    results[0, new] = now
+    if columns[0] != NOWHERE:
+        results[columns[0], made] = was
+        results[columns[0], new] = now
     for read in range(reads.shape[0]):
         at, to = base + terms[reads[read, OF], AT], 1 + RESULT_WORDS * read
-        count = words[at]
+        count, is_whole = words[at], reads[read, READ] == _READ_WHOLE
         first, second = _words_read(words, base, at, reads, read)
-        for place in range(RESULT_WORDS):
-            results[to + place, made] = olds[which, to + place]
-        results[to, new], results[to + 1, new], results[to + 2, new] = count, first, second
-        differ |= (count != olds[which, to]) | (first != olds[which, to + 1])
-        differ |= second != olds[which, to + 2]
+        before, first_before, second_before = (
+            olds[which, to],
+            olds[which, to + 1],
+            olds[which, to + 2],
+        )
+        nulls[read, made] = (before == 0) | (is_whole & (second_before != 0))
+        nulls[read, new] = (count == 0) | (is_whole & (second != 0))
+        if columns[to] != NOWHERE:
+            results[columns[to], made] = before
+            results[columns[to], new] = count
+        if columns[to + 1] != NOWHERE:
+            results[columns[to + 1], made] = first_before
+            results[columns[to + 1], new] = first
+        if columns[to + 2] != NOWHERE:
+            results[columns[to + 2], made] = second_before
+            results[columns[to + 2], new] = second
+        differ |= (count != before) | (first != first_before) | (second != second_before)
     return new + Place(is_scalar | (now > 0)) if differ else made
 
 
@@ -327,6 +351,7 @@ def write_changes(
     words: Int64s,
     width: np.uint64,
     keys: Int64s,
+    columns: Places,
     layout: tuple[Places, Places, bool, bool],
     nodes: Nodes,
     scratch: NDArray[np.int64],
@@ -353,6 +378,6 @@ def write_changes(
             _read_again(words, base, terms, reads, nodes, scratch)
         key = keys[group] if keys.size > 0 else signed(group)
         made = _write_change(
-            words, base, terms, reads, key, olds, which, instant, is_scalar, rows, made
+            words, base, terms, reads, columns, key, olds, which, instant, is_scalar, rows, made
         )
     return made

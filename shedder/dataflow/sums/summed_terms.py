@@ -11,7 +11,13 @@ from numpy.typing import NDArray
 
 from shedder.cql.expressions.column_types import ColumnType
 from shedder.cql.expressions.evaluate import evaluate
-from shedder.cql.expressions.expression import Aggregate, AggregateFunction, Column, walk
+from shedder.cql.expressions.expression import (
+    SET_FUNCTIONS,
+    Aggregate,
+    AggregateFunction,
+    Column,
+    walk,
+)
 from shedder.dataflow.changes import ChangeBatch, Int64s
 from shedder.dataflow.fixed_column import plain_values
 from shedder.dataflow.key_directory import KeyDirectory, canonical
@@ -24,7 +30,7 @@ from shedder.dataflow.sums.aggregate_reads import (
     in_queues,
     reads_of,
 )
-from shedder.dataflow.sums.sum_kernels import Layout
+from shedder.dataflow.sums.sum_kernels import NOWHERE, Layout, ResultRows
 from shedder.dataflow.sums.term_kernels import (
     BY,
     CACHED,
@@ -45,11 +51,21 @@ from shedder.dataflow.sums.value_trees import PAYLOAD, TERM, VALUE, Nodes
 from shedder.errors import Unimplemented
 
 Names = tuple[frozenset[str], ...]
+ResultWords = tuple[Int64s, Int64s, Int64s]
+"""The count and the two words of a read in some rows; those that are not needed are empty."""
 
 _COLUMNS_MAX = 62  # Bits for NULLs in a word.
 _PURGE_TEXTS_MIN = 4096  # Fewer texts are not searched for those that have left.
 _LINE = 8  # Words of a cache line.
 _POSITIVE = np.iinfo(np.int64).max
+_OF_ONE_WORD = (
+    AggregateFunction.SUM,
+    AggregateFunction.MIN,
+    AggregateFunction.MAX,
+    AggregateFunction.QUANTILE,
+    AggregateFunction.COUNT_DISTINCT,
+    AggregateFunction.SELF_JOIN_SIZE,
+)
 
 
 class SummedTerms:
@@ -103,6 +119,21 @@ class SummedTerms:
                 f"aggregates of more than {_COLUMNS_MAX} expressions in a standing row query: not "
                 "in this version; divide them among queries"
             )
+        reads = self._read_rows(places)
+        columns = self._result_columns(aggregates)
+        self._result_count = int(np.count_nonzero(columns != NOWHERE))
+        self.layout = Layout(
+            np.array(rows, np.uint64).reshape(len(rows), TERM_COLUMNS),
+            reads,
+            is_scalar,
+            _padded(self._group_width),
+            _padded(self._partner_width) if len(names) > 1 else 0,
+            right_at,
+            columns,
+        )
+
+    def _read_rows(self, places: dict[Term, int]) -> NDArray[np.uint64]:
+        """The numbers of all reads, in the order of the kernel's columns. places: of the terms."""
         reads = np.zeros((len(self._reads), READ_COLUMNS), np.uint64)
         for row, read in zip(reads, self._reads, strict=True):
             numbers = [places[term] for term in read.terms]
@@ -111,14 +142,18 @@ class SummedTerms:
                 row[BY], row[OR] = read.fraction
             row[CACHED] = self._group_width
             self._group_width += cached_words_of(read.read)
-        self.layout = Layout(
-            np.array(rows, np.uint64).reshape(len(rows), TERM_COLUMNS),
-            reads,
-            is_scalar,
-            _padded(self._group_width),
-            _padded(self._partner_width) if len(names) > 1 else 0,
-            right_at,
-        )
+        return reads
+
+    def _result_columns(self, aggregates: Sequence[Aggregate]) -> NDArray[np.uint64]:
+        """The columns of the words of a result that some aggregate needs, as `Layout.columns`."""
+        needed = np.zeros(self.result_words, np.bool_)
+        for each in aggregates:
+            needed[0] |= each.argument is None
+            for read in self._reads_of(each):
+                first = 1 + RESULT_WORDS * self._reads.index(read)
+                needed[[first + word for word in _needed_words(each)]] = True
+        columns = np.cumsum(needed) - 1
+        return np.where(needed, columns.astype(np.uint64), NOWHERE)
 
     def _row(self, term: Term, side: int) -> list[int]:
         """The numbers of a term, in the order of the kernel's columns."""
@@ -136,6 +171,11 @@ class SummedTerms:
     def result_words(self) -> int:
         """Words of the result of a group."""
         return 1 + RESULT_WORDS * len(self._reads)
+
+    @property
+    def result_shape(self) -> tuple[int, int]:
+        """Columns of the results that aggregates need, and number of reads."""
+        return self._result_count, len(self._reads)
 
     @property
     def width(self) -> int:
@@ -172,15 +212,14 @@ class SummedTerms:
                     values[:, 1 + place] = _ordered(_bits(column), column.type)
         return values
 
-    def column(self, aggregate: Aggregate, results: NDArray[np.int64]) -> Any:
-        """Return the values of an aggregate. results: int64 [result_words, rows]."""
+    def column(self, aggregate: Aggregate, rows: ResultRows) -> Any:
+        """Return the values of an aggregate in some rows."""
         if aggregate.argument is None:
-            return pa.array(results[0])
-        made = []
-        for read in self._reads_of(aggregate):
-            at = 1 + RESULT_WORDS * self._reads.index(read)
-            made.append(results[at : at + RESULT_WORDS])
+            return pa.array(rows.results[self.layout.columns[0]])
+        numbers = [self._reads.index(read) for read in self._reads_of(aggregate)]
+        made = [self._words_of(number, rows) for number in numbers]
         counts, first, second = made[0]
+        nulls = rows.nulls[numbers[0]].view(np.bool_)
         match aggregate.function:
             case AggregateFunction.COUNT:
                 return pa.array(counts)
@@ -189,14 +228,14 @@ class SummedTerms:
             case AggregateFunction.SELF_JOIN_SIZE:
                 return pa.array(first.astype(np.float64))
             case AggregateFunction.SUM | AggregateFunction.AVG:
-                return _sums(aggregate, counts, first, second)
+                return _sums(aggregate, made[0], nulls)
             case AggregateFunction.MIN | AggregateFunction.MAX | AggregateFunction.QUANTILE:
                 assert aggregate.argument.type is not None
-                return _plain(_ordered(first, aggregate.argument.type.arrow), counts, aggregate)
+                return _plain(_ordered(first, aggregate.argument.type.arrow), nulls, aggregate)
             case AggregateFunction.FIRST | AggregateFunction.LAST:
                 if aggregate.argument.type is ColumnType.VARCHAR:
-                    return self._text_of(np.where(counts > 0, second, 0))
-                return _plain(second, counts, aggregate)
+                    return self._text_of(np.where(nulls, 0, second))
+                return _plain(second, nulls, aggregate)
             case AggregateFunction.DISTINCT_BOTH | AggregateFunction.DISTINCT_ONLY:
                 both = first + made[1][1] - made[2][1]
                 is_both = aggregate.function is AggregateFunction.DISTINCT_BOTH
@@ -235,6 +274,13 @@ class SummedTerms:
             self._serials = np.concatenate([[0], self._serials[kept]])
         self._purge_at = max(_PURGE_TEXTS_MIN, 2 * self._texts.size)
 
+    def _words_of(self, read: int, rows: ResultRows) -> ResultWords:
+        at = 1 + RESULT_WORDS * read
+        columns = self.layout.columns[at : at + RESULT_WORDS].tolist()
+        none = np.empty(0, np.int64)
+        count, first, second = (none if it == NOWHERE else rows.results[it] for it in columns)
+        return count, first, second
+
     def _reads_of(self, aggregate: Aggregate) -> tuple[TermRead, ...]:
         reads = reads_of(aggregate)
         return tuple(map(in_queues, reads)) if self._in_order else reads
@@ -266,6 +312,20 @@ def of_pairs(aggregates: Sequence[Aggregate], names: Names) -> bool:
     return all(term.kept not in OF_NODES and _side(term, names) is not None for term in terms)
 
 
+def _needed_words(aggregate: Aggregate) -> tuple[int, ...]:
+    """Return which of a count and two words `SummedTerms.column` takes of each read."""
+    function = aggregate.function
+    match function:
+        case AggregateFunction.COUNT:
+            return (0,)
+        case AggregateFunction.FIRST | AggregateFunction.LAST:
+            return (2,)
+        case _ if function in SET_FUNCTIONS or function in _OF_ONE_WORD:
+            return (1,)
+        case _:
+            return (0, 1, 2)
+
+
 def _side(term: Term, names: Names) -> int | None:
     """The input that has all columns of a term."""
     if len(names) == 1:
@@ -290,10 +350,10 @@ def _ordered(bits: Int64s, kind: pa.DataType) -> Int64s:
     return bits ^ ((bits >> 63) & _POSITIVE)
 
 
-def _plain(bits: Int64s, counts: Int64s, aggregate: Aggregate) -> Any:
+def _plain(bits: Int64s, nulls: NDArray[np.bool_], aggregate: Aggregate) -> Any:
     """The values that words stand for; NULL where there are none."""
     assert aggregate.type is not None
-    kind, nulls = aggregate.type.arrow, counts == 0
+    kind = aggregate.type.arrow
     if pa.types.is_floating(kind):
         return pa.array(bits.view(np.float64), mask=nulls)
     if pa.types.is_date32(kind):
@@ -302,18 +362,17 @@ def _plain(bits: Int64s, counts: Int64s, aggregate: Aggregate) -> Any:
     return array.view(kind) if pa.types.is_timestamp(kind) else array.cast(kind)
 
 
-def _sums(aggregate: Aggregate, counts: Int64s, first: Int64s, second: Int64s) -> Any:
-    nulls = counts == 0
+def _sums(aggregate: Aggregate, made: ResultWords, nulls: NDArray[np.bool_]) -> Any:
+    """SUM and AVG. made: counts and words. nulls: also of sums beyond 64 bits."""
+    counts, first, second = made
     assert aggregate.argument is not None
     if aggregate.argument.type is ColumnType.DOUBLE:
         sums: Any = first.view(np.float64)
         nulls = nulls | np.isnan(sums)
     elif aggregate.function is AggregateFunction.SUM:
-        nulls |= second != 0
-        # A copy: the words of all reads are in one array, which the column would hold.
-        return pa.array(first.copy(), mask=nulls if nulls.any() else None)
+        return pa.array(first, mask=nulls if nulls.any() else None)
     else:
-        sums = _exact(first, second)
+        sums, nulls = _exact(first, second), counts == 0
     if aggregate.function is AggregateFunction.AVG:
         sums = sums / np.maximum(counts, 1)
     return pa.array(sums.astype(np.float64), mask=nulls)
@@ -324,7 +383,7 @@ def _exact(low: Int64s, high: Int64s) -> Any:
     return high.astype(np.longdouble) * 2.0**64 + low
 
 
-def _moments(aggregate: Aggregate, made: Sequence[NDArray[np.int64]]) -> Any:
+def _moments(aggregate: Aggregate, made: Sequence[ResultWords]) -> Any:
     """Functions of covariances of the population; NULL where these are beyond DOUBLE."""
     counts = made[0][0]
     moments = [each[1].view(np.float64) for each in made]
@@ -354,7 +413,7 @@ def _moments(aggregate: Aggregate, made: Sequence[NDArray[np.int64]]) -> Any:
     return pa.array(np.where(nulls, 0.0, values), mask=nulls)
 
 
-def _mean(read: TermRead, made: NDArray[np.int64]) -> NDArray[np.float64]:
+def _mean(read: TermRead, made: ResultWords) -> NDArray[np.float64]:
     counts, first, second = made
     if read.read is ReadKind.DOUBLE:
         sums: Any = first.view(np.float64)
